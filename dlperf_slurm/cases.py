@@ -1,0 +1,164 @@
+"""A matrix -> its cases, in the order of the axes, and what it leaves out with the reason."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dlperf_slurm.config import Reporter
+from dlperf_slurm.contract import ModelParameter
+from dlperf_slurm.errors import raise_problems
+from dlperf_slurm.matrix import AXES, Bound, Condition, Matrix, MatrixFile, Protocol, Selection
+from dlperf_slurm.topology import Topology, parse_topology
+
+_DEFAULTS = {
+    "compiler": "none",
+    "memory_format": "default",
+    "distribution": "native",
+}
+
+
+@dataclass(frozen=True)
+class MatrixCase:
+    """One point of the matrix, without its repeat."""
+
+    model: str
+    model_parameters: Mapping[str, ModelParameter]
+    framework: str
+    topology: Topology
+    batch_size_per_device: int
+    precision: str
+    compiler: str
+    memory_format: str
+    distribution: str
+    clip_global_norm: bool
+    protocol: Protocol
+    notes: tuple[str, ...]
+
+    @property
+    def case_id(self) -> str:
+        """Readable, safe as a file name, and the same for the same point in every run."""
+        parts = [
+            self.framework,
+            self.model,
+            str(self.topology),
+            f"bs{self.batch_size_per_device}",
+            self.precision,
+        ]
+        parts += [
+            getattr(self, axis) for axis, default in _DEFAULTS.items()
+            if getattr(self, axis) != default
+        ]  # fmt: skip
+        if self.clip_global_norm:
+            parts.append("clip")
+        return "-".join(parts)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A case that is not run, and why."""
+
+    case: MatrixCase
+    reason: str
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """All that a matrix stands for."""
+
+    cases: tuple[MatrixCase, ...]
+    excluded: tuple[LeftOut, ...]
+
+
+Point = Mapping[str, Any]
+
+
+def expand_matrix(file: MatrixFile) -> Expansion:
+    """The product of the axes with overrides, plus includes, less excludes.
+
+    Raises InputError when cases are duplicates of each other, or none is left.
+    """
+    matrix = file.matrix
+    reporter = Reporter(file.toml)
+    points: dict[tuple[Any, ...], Point] = {}
+    for point in _expand(matrix, matrix.axes):
+        points[tuple(point.values())] = point
+    for index, selection in enumerate(matrix.include):
+        for point in _expand(matrix, selection):
+            key = tuple(point.values())
+            if key in points:
+                case_id = _make_case(matrix, point).case_id
+                reporter.add(("include", index), f"adds {case_id}, which is there already")
+            points[key] = point
+    cases: list[MatrixCase] = []
+    excluded: list[LeftOut] = []
+    for point in points.values():
+        case = _make_case(matrix, point)
+        rule = next((rule for rule in matrix.exclude if is_match(rule.when, point)), None)
+        if rule is None:
+            cases.append(case)
+        else:
+            excluded.append(LeftOut(case, rule.reason))
+    if not cases:
+        reporter.add(("exclude",), "leaves no case to run")
+    raise_problems(reporter.problems)
+    return Expansion(tuple(cases), tuple(excluded))
+
+
+def is_match(condition: Condition, point: Point) -> bool:
+    """Whether a point has one of the condition's values on every axis that it names."""
+    values = dict(point)
+    if "topology" in point:
+        topology = parse_topology(point["topology"])
+        values["nodes"] = topology.nodes
+        values["devices_per_node"] = topology.devices_per_node
+        values["world_size"] = topology.world_size
+    return all(
+        any(
+            allowed.holds(values[axis]) if isinstance(allowed, Bound) else allowed == values[axis]
+            for allowed in getattr(condition, axis)
+        )
+        for axis in condition.model_fields_set
+    )
+
+
+def _expand(matrix: Matrix, selection: Selection) -> Iterator[Point]:
+    """Points of the axes narrowed to a selection.
+
+    Axes that overrides set are decided last, from all the others; what the selection itself
+    names stays as it says.
+    """
+    pinned = set(selection.named_axes()) if selection is not matrix.axes else set()
+    axes = {axis: getattr(selection if axis in pinned else matrix.axes, axis) for axis in AXES}
+    overridden = {axis for override in matrix.override for axis in override.named_axes()}
+    free = [axis for axis in AXES if axis not in overridden - pinned]
+    for values in itertools.product(*(axes[axis] for axis in free)):
+        point = dict(zip(free, values))
+        choices = {axis: axes[axis] for axis in AXES if axis not in point}
+        for override in matrix.override:
+            if override.named_axes() and is_match(override.when, point):
+                changes = {axis: getattr(override, axis) for axis in override.named_axes()}
+                choices.update({axis: v for axis, v in changes.items() if axis in choices})
+        for chosen in itertools.product(*choices.values()):
+            whole = {**point, **dict(zip(choices, chosen))}
+            yield {axis: whole[axis] for axis in AXES}
+
+
+def _make_case(matrix: Matrix, point: Point) -> MatrixCase:
+    parameters = dict(matrix.model.parameters)
+    protocol = matrix.protocol
+    for override in matrix.override:
+        if is_match(override.when, point):
+            parameters.update(override.model)
+            changes = override.protocol.model_dump(exclude_unset=True)
+            protocol = protocol.model_copy(update=changes)
+    return MatrixCase(
+        model=matrix.model.name,
+        model_parameters={
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in parameters.items()
+        },
+        protocol=protocol,
+        notes=tuple(note.text for note in matrix.note if is_match(note.when, point)),
+        **{**point, "topology": parse_topology(point["topology"])},
+    )

@@ -1,0 +1,113 @@
+"""A run directory -> the outcome of every repeat of every case: a sound record, or why not."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from dlperf_slurm.contract import (
+    OK,
+    OUT_OF_MEMORY,
+    RECORD_FILE,
+    ContractError,
+    Record,
+    find_record_problem,
+    read_json,
+)
+from dlperf_slurm.journal import STATE, SUBMITTED, Event, read_journal
+from dlperf_slurm.run import PlannedCase, Run, RunTask
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One repeat of a case: its record, or one line that says why there is none to use."""
+
+    case_id: str
+    repeat: int
+    record: Optional[Record]
+    problem: str
+
+
+@dataclass(frozen=True)
+class CaseOutcomes:
+    """A planned case with the outcomes of its repeats; none for a case that was left out."""
+
+    case: PlannedCase
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """Sound records only, by repeat."""
+        return tuple(o.record for o in self.outcomes if o.record is not None)
+
+
+def collect_outcomes(run: Run) -> list[CaseOutcomes]:
+    """Read all records of a run, in the order of its plan; needs the files and nothing else."""
+    events = read_journal(run.path)
+    submitted = {event.group_id for event in events if event.event == SUBMITTED}
+    states = {
+        f"{event.group_id}.{event.array_task_id}": event for event in events if event.event == STATE
+    }
+    attempts: dict[tuple[str, int], list[RunTask]] = {}
+    for task in run.read_all_tasks():
+        attempts.setdefault((task.case_id, task.repeat), []).append(task)
+    return [
+        CaseOutcomes(
+            case,
+            tuple(
+                _choose_outcome(run.path, attempts[case.case_id, repeat], states, submitted)
+                for repeat in range(1, case.repeats + 1)
+                if (case.case_id, repeat) in attempts
+            ),
+        )
+        for case in run.manifest.cases
+    ]
+
+
+def _choose_outcome(
+    run_dir: Path, tasks: Sequence[RunTask], states: Mapping[str, Event], submitted: set[str]
+) -> Outcome:
+    """The first attempt with a sound record, else the last one with its problem."""
+    outcomes = [
+        read_outcome(run_dir, task, states.get(task.marker), task.group_id in submitted)
+        for task in sorted(tasks, key=lambda task: task.attempt)
+    ]
+    return next((outcome for outcome in outcomes if outcome.record), outcomes[-1])
+
+
+def read_outcome(
+    run_dir: Path, task: RunTask, last_state: Optional[Event], is_submitted: bool
+) -> Outcome:
+    """The outcome of one attempt."""
+    problem = ""
+    record: Optional[Record] = None
+    try:
+        record = read_json(run_dir / task.attempt_dir / RECORD_FILE, Record)
+    except FileNotFoundError:
+        problem = _explain_absence(last_state, is_submitted)
+    except (ContractError, OSError) as error:
+        problem = f"broken record: {error}"
+    else:
+        problem = _find_problem(record, task)
+    return Outcome(task.case_id, task.repeat, None if problem else record, problem)
+
+
+def _find_problem(record: Record, task: RunTask) -> str:
+    case = record.case
+    if (case.case_id, case.repeat, case.attempt) != (task.case_id, task.repeat, task.attempt):
+        return f"the record belongs to {case.case_id} repeat {case.repeat}"
+    if record.status == OK:
+        problem = find_record_problem(record)
+        return f"invalid record: {problem}" if problem else ""
+    kind = "out of memory" if record.status == OUT_OF_MEMORY else "failed"
+    first_line = record.reason.splitlines()[0] if record.reason else "no reason was recorded"
+    return f"{kind}: {first_line}"
+
+
+def _explain_absence(last_state: Optional[Event], is_submitted: bool) -> str:
+    if last_state is not None:
+        detail = f" ({last_state.detail})" if last_state.detail else ""
+        return f"no record: {last_state.state}{detail}"
+    if is_submitted:
+        return "no record yet: pending, running, or its end was not seen (dlperf-slurm status)"
+    return "not submitted"

@@ -1,0 +1,228 @@
+"""What the login side and the worker share: case.json in, record.json out.
+
+Loads on Python 3.7 with nothing but the standard library, because the worker runs inside each
+framework's own Python.
+"""
+
+import dataclasses
+import json
+import math
+import os
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Dict, Mapping, Tuple, Type, TypeVar, Union, cast
+
+SCHEMA_VERSION = 1
+
+CASE_FILE = "case.json"
+RECORD_FILE = "record.json"
+STEP_SECONDS_FILE = "step_seconds.npy"
+WARMUP_STEP_SECONDS_FILE = "warmup_step_seconds.npy"
+FAILURES_DIR = "failures"
+
+OK = "ok"
+FAILED = "failed"
+OUT_OF_MEMORY = "oom"
+STATUSES = (OK, FAILED, OUT_OF_MEMORY)
+
+ModelParameter = Union[int, float, bool, str, Tuple[int, ...]]
+
+
+class ContractError(ValueError):
+    """A case or record file that cannot be trusted; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One array task's work: a point of the matrix, with its repeat and attempt."""
+
+    run_id: str
+    case_id: str
+    repeat: int
+    attempt: int
+    framework: str
+    model: str
+    model_parameters: Dict[str, ModelParameter]
+    nodes: int
+    devices_per_node: int
+    device: str
+    cpus_per_rank: int
+    batch_size_per_device: int
+    precision: str
+    compiler: str
+    memory_format: str
+    distribution: str
+    clip_global_norm: bool
+    warmup_steps: int
+    measured_steps: int
+    seed: int
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.devices_per_node
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.batch_size_per_device * self.world_size
+
+
+@dataclasses.dataclass(frozen=True)
+class RankResult:
+    """What one rank measured."""
+
+    rank: int
+    local_rank: int
+    host: str
+    device_name: str
+    window_seconds: float
+    peak_memory_bytes: int
+    final_loss: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """How one rank failed; rank -1 is the job itself (launcher, time limit, killed process)."""
+
+    rank: int
+    host: str
+    error: str
+    message: str
+    traceback: str
+    is_out_of_memory: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Clock:
+    """Where step times come from, and what taking one boundary costs."""
+
+    name: str
+    boundary_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """The raw outcome of one array task; statistics are computed later, from these."""
+
+    status: str
+    reason: str
+    case: Case
+    started_at: str
+    ended_at: str
+    parameter_count: int
+    clock: Clock
+    ranks: Tuple[RankResult, ...]
+    failures: Tuple[Failure, ...]
+    versions: Dict[str, str]
+    platform: Dict[str, str]
+    job: Dict[str, str]
+
+    @property
+    def window_seconds(self) -> float:
+        """Wall time of the measured steps on the slowest rank."""
+        return max(rank.window_seconds for rank in self.ranks)
+
+    @property
+    def samples_per_s(self) -> float:
+        """Global throughput: global_batch_size * measured_steps / the slowest rank's window."""
+        return self.case.global_batch_size * self.case.measured_steps / self.window_seconds
+
+
+def format_now() -> str:
+    """The time in UTC, to the second, as it stands in every file of a run."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_time(text: str) -> datetime:
+    """What `format_now` wrote."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+
+
+def find_record_problem(record: Record) -> str:
+    """Why an "ok" record is not to be trusted; empty when it is sound."""
+    case = record.case
+    if record.status not in STATUSES:
+        return f"status {record.status!r} is none of {', '.join(STATUSES)}"
+    if record.status != OK:
+        return ""
+    found = sorted(rank.rank for rank in record.ranks)
+    if found != list(range(case.world_size)):
+        missing = sorted(set(range(case.world_size)) - set(found))
+        return f"ranks {missing} of {case.world_size} are missing from the record"
+    hosts = {rank.host for rank in record.ranks}
+    if len(hosts) != case.nodes:
+        return f"ran on {len(hosts)} hosts, the topology asks for {case.nodes}"
+    for rank in record.ranks:
+        if not (math.isfinite(rank.window_seconds) and rank.window_seconds > 0):
+            return f"rank {rank.rank} has a window of {rank.window_seconds} seconds"
+        if not math.isfinite(rank.final_loss):
+            return f"rank {rank.rank} ended with a loss of {rank.final_loss}"
+    return ""
+
+
+def write_json(path: Path, value: Union[Case, Record, Failure]) -> None:
+    """Write `value` so that a reader sees the whole file or none of it."""
+    data = {"schema_version": SCHEMA_VERSION}
+    data.update(dataclasses.asdict(value))
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(data, file, indent=1, sort_keys=True)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(str(partial), str(path))
+
+
+T = TypeVar("T", Case, Record, Failure)
+D = TypeVar("D")
+
+
+def read_json(path: Path, kind: Type[T]) -> T:
+    """Read a file that `write_json` wrote.
+
+    Raises ContractError, which names the file and the key, when it is not whole or of another
+    schema version; FileNotFoundError when it is not there.
+    """
+    text = path.read_text(encoding="utf-8")
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise ContractError(f"{path}: not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise ContractError(f"{path}: not a JSON object")
+    version = data.pop("schema_version", None)
+    if version != SCHEMA_VERSION:
+        raise ContractError(
+            f"{path}: schema_version is {version}, this code reads {SCHEMA_VERSION}"
+        )
+    return build_dataclass(kind, data, str(path))
+
+
+def build_dataclass(kind: Type[D], data: Mapping[str, Any], where: str) -> D:
+    """A dataclass of this project from decoded JSON; ContractError for a wrong key or type."""
+    fields = {field.name: field.type for field in dataclasses.fields(cast(Any, kind))}
+    if not isinstance(data, dict):
+        raise ContractError(f"{where}: expected an object for {kind.__name__}")
+    for name in fields:
+        if name not in data:
+            raise ContractError(f"{where}: {name} is missing")
+    for name in data:
+        if name not in fields:
+            raise ContractError(f"{where}: {name} is not a key of {kind.__name__}")
+    return kind(**{name: _convert(fields[name], data[name], f"{where}: {name}") for name in fields})
+
+
+def _convert(expected: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(expected):
+        return build_dataclass(cast(Any, expected), value, where)
+    if expected is float and type(value) is int:
+        return float(value)
+    if expected in (int, float, bool, str):
+        if type(value) is not expected:
+            raise ContractError(f"{where} is {value!r}, not of type {expected.__name__}")
+        return value
+    if expected == Dict[str, ModelParameter]:
+        return {key: tuple(v) if isinstance(v, list) else v for key, v in value.items()}
+    if expected == Dict[str, str]:
+        return {str(key): str(v) for key, v in value.items()}
+    item = expected.__args__[0]
+    return tuple(_convert(item, v, f"{where}[{i}]") for i, v in enumerate(value))

@@ -1,0 +1,56 @@
+"""What can go wrong for a user, one class per kind of action that the user must take."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+
+class DlperfError(Exception):
+    """Something the user must act on; `main` prints it without a traceback."""
+
+    exit_code = 1
+
+
+class InputError(DlperfError):
+    """A file, key or argument to correct; nothing was written."""
+
+    exit_code = 2
+
+
+class SchedulerError(DlperfError):
+    """The scheduler refused or did not answer; what was submitted stays in the journal."""
+
+    exit_code = 3
+
+
+class EnvironmentMissingError(DlperfError):
+    """A framework's environment to create or to name in the site file."""
+
+    exit_code = 4
+
+
+class CasesFailedError(DlperfError):
+    """The run came to its end, and some of its cases failed or are missing."""
+
+    exit_code = 5
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake in a user's file: where it is, and what is allowed there."""
+
+    file: str
+    line: Optional[int]
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.key}: {self.message}" if self.key else f"{where}: {self.message}"
+
+
+def raise_problems(problems: Sequence[Problem]) -> None:
+    """Raise one InputError that lists all problems, in the order of the file."""
+    if problems:
+        ordered = sorted(problems, key=lambda problem: (problem.file, problem.line or 0))
+        raise InputError("\n".join(dict.fromkeys(map(str, ordered))))

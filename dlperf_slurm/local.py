@@ -1,0 +1,147 @@
+"""python -m dlperf_slurm.local: an array job on this machine, one array task after the other.
+
+Started by submit as a process of its own, so that it outlives the terminal. It needs nothing but
+the standard library and the run directory.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Optional
+
+from dlperf_slurm.run import MARKERS_DIR, SCRIPTS_DIR
+from dlperf_slurm.slurm import clean_environment
+
+TERMINATION_GRACE_SECONDS = 20.0
+
+
+def main(arguments: list[str]) -> int:
+    """RUN_DIR GROUP_ID ARRAY_SIZE; ends when the last array task has ended."""
+    run_dir, group_id, array_size = Path(arguments[0]), arguments[1], int(arguments[2])
+    job_id = make_job_id(os.getpid())
+    if job_id is None or not claim_group(run_dir, group_id, job_id):
+        return 1
+    signal.signal(signal.SIGTERM, _raise_cancelled)
+    for array_task_id in range(array_size):
+        # one at a time on this machine, whichever run it belongs to: two would share the cores
+        with hold_machine():
+            run_array_task(run_dir, group_id, array_task_id, job_id)
+    return 0
+
+
+def run_array_task(run_dir: Path, group_id: str, array_task_id: int, job_id: str) -> None:
+    """Run the group's script for one array task, within the time limit that it asks for."""
+    script = run_dir / SCRIPTS_DIR / f"{group_id}.sbatch"
+    log = run_dir / SCRIPTS_DIR / f"{group_id}_{array_task_id}.log"
+    environment = {**clean_environment(os.environ), "DLPERF_SLURM_JOB_ID": job_id}
+    limit = re.search(r"^#SBATCH --time=(\d+)$", script.read_text(encoding="utf-8"), re.M)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            ["bash", str(script), str(array_task_id)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            start_new_session=True,
+        )
+    reason = "TIMEOUT"
+    try:
+        process.wait(timeout=int(limit[1]) * 60 if limit else None)
+        return
+    except subprocess.TimeoutExpired:
+        pass
+    except KeyboardInterrupt:
+        reason = "CANCELLED"
+    marker = run_dir / MARKERS_DIR / f"{group_id}.{array_task_id}.killed"
+    marker.write_text(reason, encoding="ascii")
+    _end_process_group(process)
+    if reason == "CANCELLED":
+        raise SystemExit(1)
+
+
+def _end_process_group(process: "subprocess.Popen[bytes]") -> None:
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal_number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=TERMINATION_GRACE_SECONDS)
+            return
+
+
+def _raise_cancelled(signal_number: int, frame: Optional[FrameType]) -> None:
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def hold_machine() -> Iterator[None]:
+    """Wait until no other array task of this user runs on this machine."""
+    path = Path(tempfile.gettempdir()) / f"dlperf-slurm-{os.getuid()}.lock"
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def find_claim(run_dir: Path, group_id: str) -> Path:
+    """The file that names the one process that runs a group here."""
+    return run_dir / SCRIPTS_DIR / f"{group_id}.local"
+
+
+def claim_group(run_dir: Path, group_id: str, job_id: str) -> bool:
+    """Become the one process that runs this group; False if there has been another."""
+    claim = find_claim(run_dir, group_id)
+    partial = claim.with_name(f".{claim.name}.{os.getpid()}")
+    partial.write_text(job_id, encoding="ascii")
+    try:
+        os.link(partial, claim)
+    except FileExistsError:
+        return False
+    finally:
+        partial.unlink()
+    return True
+
+
+def read_claim(run_dir: Path, group_id: str) -> Optional[str]:
+    """Job id of the process that runs or ran a group on this machine, if there has been one."""
+    try:
+        return find_claim(run_dir, group_id).read_text(encoding="ascii")
+    except FileNotFoundError:
+        return None
+
+
+def make_job_id(pid: int) -> Optional[str]:
+    """ "local-PID-STARTTIME": the start time tells a process from a later one with its number."""
+    start_time = _read_start_time(pid)
+    return None if start_time is None else f"local-{pid}-{start_time}"
+
+
+def is_alive(job_id: str) -> bool:
+    """Whether the process of a local job id still runs."""
+    return make_job_id(int(job_id.split("-")[1])) == job_id
+
+
+def terminate(job_id: str) -> None:
+    """Ask the process of a local job id to end its array task and itself."""
+    if is_alive(job_id):
+        os.kill(int(job_id.split("-")[1]), signal.SIGTERM)
+
+
+def _read_start_time(pid: int) -> Optional[str]:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # the second field is the program's name in parentheses, and may hold anything
+    state, *rest = stat.rpartition(")")[2].split()
+    return None if state == "Z" else rest[18]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

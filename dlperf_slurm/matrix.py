@@ -1,0 +1,287 @@
+"""matrix.toml -> a validated Matrix, or every mistake of the file in one answer."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Optional, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+
+from dlperf_slurm.config import (
+    OneOrMore,
+    Reporter,
+    Table,
+    TomlFile,
+    TomlTable,
+    check_known,
+    read_toml,
+    suggest,
+    validate,
+)
+from dlperf_slurm.errors import raise_problems
+from dlperf_slurm.topology import parse_topology
+from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
+from dlperf_slurm.worker.models import list_models, load_model
+
+Item = TypeVar("Item")
+
+
+def _list_choices(attribute: str) -> list[str]:
+    """What the adapters together offer for an axis, in the order they declare it."""
+    offers = (getattr(load_adapter(framework), attribute) for framework in list_frameworks())
+    return list(dict.fromkeys(choice for offer in offers for choice in offer))
+
+
+def _one_of(what: str, list_known: Callable[[], Sequence[str]]) -> AfterValidator:
+    def check(value: str) -> str:
+        return check_known(value, list_known(), what)
+
+    return AfterValidator(check)
+
+
+def _check_topology(text: str) -> str:
+    parse_topology(text)
+    return text
+
+
+def _check_values(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not values:
+        raise ValueError("is empty; name at least one value")
+    repeated = [value for index, value in enumerate(values) if value in values[:index]]
+    if repeated:
+        raise ValueError(f"{repeated[0]!r} is listed twice, which would make duplicate cases")
+    return values
+
+
+PositiveInt = Annotated[int, Field(ge=1)]
+Framework = Annotated[str, _one_of("a framework", list_frameworks)]
+Model = Annotated[str, _one_of("a model", list_models)]
+TopologyName = Annotated[str, AfterValidator(_check_topology)]
+Precision = Annotated[str, _one_of("a precision", lambda: _list_choices("PRECISIONS"))]
+Compiler = Annotated[str, _one_of("a compiler", lambda: _list_choices("COMPILERS"))]
+MemoryFormat = Annotated[str, _one_of("a memory format", lambda: _list_choices("MEMORY_FORMATS"))]
+Distribution = Annotated[str, _one_of("a distribution", lambda: _list_choices("DISTRIBUTIONS"))]
+Values = Annotated[OneOrMore[Item], AfterValidator(_check_values)]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A number to compare with: 256, or ">=256" with one of the operators < <= > >= !=."""
+
+    operator: str
+    number: int
+
+    def holds(self, value: int) -> bool:
+        return {
+            "=": value == self.number,
+            "!=": value != self.number,
+            "<": value < self.number,
+            "<=": value <= self.number,
+            ">": value > self.number,
+            ">=": value >= self.number,
+        }[self.operator]
+
+
+def _parse_bound(value: Any) -> Bound:
+    if type(value) is int:
+        return Bound("=", value)
+    match = re.fullmatch(r"(<=|>=|!=|<|>)\s*(\d+)", value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{value!r} is neither a number nor a comparison such as '>=256'")
+    return Bound(match[1], int(match[2]))
+
+
+BoundOrNumber = Annotated[Bound, BeforeValidator(_parse_bound)]
+
+
+class Condition(Table):
+    """Cases that have, on each axis named here, one of the values; ">=256" for numbers."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    framework: Values[Framework] = ()
+    topology: Values[TopologyName] = ()
+    precision: Values[Precision] = ()
+    compiler: Values[Compiler] = ()
+    memory_format: Values[MemoryFormat] = ()
+    distribution: Values[Distribution] = ()
+    clip_global_norm: Values[bool] = ()
+    batch_size_per_device: Values[BoundOrNumber] = ()
+    nodes: Values[BoundOrNumber] = ()
+    devices_per_node: Values[BoundOrNumber] = ()
+    world_size: Values[BoundOrNumber] = ()
+
+
+class Selection(Table):
+    """Values for some of the axes; an axis that is not named is an empty tuple."""
+
+    framework: Values[Framework] = ()
+    topology: Values[TopologyName] = ()
+    batch_size_per_device: Values[PositiveInt] = ()
+    precision: Values[Precision] = ()
+    compiler: Values[Compiler] = ()
+    memory_format: Values[MemoryFormat] = ()
+    distribution: Values[Distribution] = ()
+    clip_global_norm: Values[bool] = ()
+
+    def named_axes(self) -> tuple[str, ...]:
+        return tuple(axis for axis in AXES if getattr(self, axis))
+
+
+AXES = tuple(Selection.model_fields)
+
+
+class Axes(Selection):
+    """Everything that is varied; the cases are the product of the lists."""
+
+    framework: Values[Framework]
+    topology: Values[TopologyName]
+    batch_size_per_device: Values[PositiveInt]
+    precision: Values[Precision] = ("fp32",)
+    compiler: Values[Compiler] = ("none",)
+    memory_format: Values[MemoryFormat] = ("default",)
+    distribution: Values[Distribution] = ("native",)
+    clip_global_norm: Values[bool] = (False,)
+
+
+class Protocol(Table):
+    """How a case is measured; the defaults are those of DLPerf.
+
+    `shuffle_seed` orders the array tasks; `seed` makes weights and synthetic data.
+    """
+
+    repeats: PositiveInt = 7
+    warmup_steps: Annotated[int, Field(ge=0)] = 20
+    measured_steps: PositiveInt = 100
+    shuffle_seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0)] = 1
+
+
+class ProtocolOverride(Table):
+    """The parts of the protocol that some cases have otherwise."""
+
+    repeats: Optional[PositiveInt] = None
+    warmup_steps: Optional[Annotated[int, Field(ge=0)]] = None
+    measured_steps: Optional[PositiveInt] = None
+
+
+class ModelTable(Table):
+    """The model by name, and its sizes where they differ from the published ones."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Model
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return self.__pydantic_extra__ or {}
+
+
+class Override(Selection):
+    """Other values for the cases that `when` describes."""
+
+    when: Condition
+    model: dict[str, Any] = {}
+    protocol: ProtocolOverride = ProtocolOverride()
+
+
+class Exclusion(Table):
+    """Cases that are left out, and why; the reason is printed in their place in the tables."""
+
+    when: Condition
+    reason: str = "excluded by the matrix"
+
+
+class Note(Table):
+    """A footnote for the table cells of the cases that `when` describes."""
+
+    when: Condition
+    text: Annotated[str, Field(min_length=1)]
+
+
+class Matrix(Table):
+    """A whole matrix file."""
+
+    title: str = ""
+    model: ModelTable
+    axes: Axes
+    protocol: Protocol = Protocol()
+    include: OneOrMore[Selection] = ()
+    exclude: OneOrMore[Exclusion] = ()
+    override: OneOrMore[Override] = ()
+    note: OneOrMore[Note] = ()
+    slurm: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class MatrixFile:
+    """A matrix with the file it came from; its name is the file's, without `.toml`."""
+
+    name: str
+    toml: TomlFile
+    matrix: Matrix
+
+
+def read_matrix(path: Path) -> MatrixFile:
+    """Read and check a matrix file; InputError with all of its mistakes."""
+    toml = read_toml(path)
+    reporter = Reporter(toml)
+    matrix = validate(Matrix, toml.data, reporter)
+    _check_models(toml.data, reporter)
+    if matrix is not None:
+        _check_overrides(matrix, reporter)
+    raise_problems(reporter.problems)
+    assert matrix is not None, "no matrix without a problem"
+    return MatrixFile(path.stem, toml, matrix)
+
+
+def _check_models(data: TomlTable, reporter: Reporter) -> None:
+    # on the raw tables: a mistake elsewhere in the file must not hide one here
+    model = data.get("model")
+    if not isinstance(model, dict) or model.get("name") not in list_models():
+        return
+    name = model["name"]
+    base = {key: value for key, value in model.items() if key != "name"}
+    problems = find_parameter_problems(name, base)
+    for key, message in problems:
+        reporter.add(("model", key), message)
+    overrides = data.get("override")
+    for index, override in enumerate(overrides if isinstance(overrides, list) else ()):
+        changes = override.get("model") if isinstance(override, dict) else None
+        if isinstance(changes, dict) and not problems:
+            for key, message in find_parameter_problems(name, {**base, **changes}):
+                reporter.add(("override", index, "model", key), message)
+
+
+def find_parameter_problems(model: str, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What is wrong with a model's parameters, as (parameter, message)."""
+    definition = load_model(model).Definition
+    known = [field.name for field in dataclasses.fields(definition)]
+    problems = [
+        (key, f"unknown parameter of {model}; known: {', '.join(known)}{suggest(key, known)}")
+        for key in parameters
+        if key not in known
+    ]
+    sizes = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in parameters.items()
+        if key in known
+    }
+    # a definition names the field first: "heads is 7; allowed: a divisor of hidden_size"
+    problems += [(text.split(" ", 1)[0], text) for text in definition(**sizes).find_problems()]
+    return problems
+
+
+def _check_overrides(matrix: Matrix, reporter: Reporter) -> None:
+    overridden = {axis for override in matrix.override for axis in override.named_axes()}
+    for index, override in enumerate(matrix.override):
+        if not override.named_axes():
+            continue
+        for axis in sorted(overridden & override.when.model_fields_set):
+            reporter.add(
+                ("override", index, "when", axis),
+                f"{axis} is itself set by an override, so that it cannot decide about another "
+                "axis; use include and exclude for such cases",
+            )

@@ -1,0 +1,153 @@
+"""Cases x site -> array jobs: what can run here, grouped by resource shape, in shuffled order."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from dlperf_slurm.cases import Expansion, LeftOut, MatrixCase
+from dlperf_slurm.contract import Case
+from dlperf_slurm.site import Site
+from dlperf_slurm.topology import Topology
+from dlperf_slurm.worker.frameworks import load_adapter
+
+# Slurm's default MaxArraySize is 1001: the largest index is 1000, from 0
+DEFAULT_MAX_ARRAY_SIZE = 1001
+
+
+@dataclass(frozen=True)
+class ArrayTask:
+    """One element of an array job: a case with its repeat and attempt."""
+
+    case: MatrixCase
+    repeat: int
+    attempt: int
+
+    @property
+    def attempt_dir(self) -> str:
+        """Relative to the run directory."""
+        return f"cases/{self.case.case_id}/r{self.repeat}/a{self.attempt}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """One array job: array tasks that ask for the same resources."""
+
+    group_id: str
+    topology: Topology
+    time_limit_minutes: int
+    array_tasks: tuple[ArrayTask, ...]
+
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        return tuple(sorted({task.case.framework for task in self.array_tasks}))
+
+    @property
+    def node_hours(self) -> float:
+        """What the array job costs at most: every array task at its time limit."""
+        return len(self.array_tasks) * self.topology.nodes * self.time_limit_minutes / 60
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that will be submitted, and what will not, with the reason."""
+
+    cases: tuple[MatrixCase, ...]
+    groups: tuple[Group, ...]
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def array_task_count(self) -> int:
+        return sum(len(group.array_tasks) for group in self.groups)
+
+    @property
+    def node_hours(self) -> float:
+        return sum(group.node_hours for group in self.groups)
+
+
+def make_plan(expansion: Expansion, site: Site, max_array_size: int) -> Plan:
+    """Group what the site and the adapters can run into as few array jobs as possible."""
+    left_out = list(expansion.excluded)
+    cases: list[MatrixCase] = []
+    for case in expansion.cases:
+        reason = find_obstacle(case, site)
+        if reason is None:
+            cases.append(case)
+        else:
+            left_out.append(LeftOut(case, reason))
+    tasks = [
+        ArrayTask(case, repeat, 1)
+        for case in cases
+        for repeat in range(1, case.protocol.repeats + 1)
+    ]
+    groups = group_array_tasks(tasks, site, max_array_size)
+    return Plan(tuple(cases), groups, tuple(left_out))
+
+
+def find_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
+    """Why the site or the framework cannot run a case, with what would work; None if they can."""
+    topology = case.topology
+    if site.max_nodes is not None and topology.nodes > site.max_nodes:
+        return f"{topology} needs {topology.nodes} nodes, the site has {site.max_nodes}"
+    most = site.max_devices_per_node
+    if most is not None and topology.devices_per_node > most:
+        return f"{topology} needs {topology.devices_per_node} devices per node, the site has {most}"
+    return load_adapter(case.framework).find_unsupported(make_case(case, site, "", 1, 1))
+
+
+def group_array_tasks(
+    tasks: Sequence[ArrayTask], site: Site, max_array_size: int
+) -> tuple[Group, ...]:
+    """Array tasks with the same shape go together, cut at the cluster's MaxArraySize.
+
+    Frameworks share an array, so that their array tasks alternate on the nodes and a drift of the
+    machine does not look like a difference between them.
+    """
+    groups: list[Group] = []
+    for topology in sorted({task.case.topology for task in tasks}):
+        same = [task for task in tasks if task.case.topology == topology]
+        same.sort(key=_shuffle_key)
+        for start in range(0, len(same), max_array_size):
+            number = start // max_array_size + 1
+            suffix = f"-{number}" if len(same) > max_array_size else ""
+            groups.append(
+                Group(
+                    group_id=f"{topology}{suffix}",
+                    topology=topology,
+                    time_limit_minutes=site.find_time_limit_minutes(topology),
+                    array_tasks=tuple(same[start : start + max_array_size]),
+                )
+            )
+    return tuple(groups)
+
+
+def _shuffle_key(task: ArrayTask) -> str:
+    """A random but fixed order: a hash does not depend on the Python version, a shuffle may."""
+    text = f"{task.case.protocol.shuffle_seed}/{task.case.case_id}/{task.repeat}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def make_case(case: MatrixCase, site: Site, run_id: str, repeat: int, attempt: int) -> Case:
+    """What the worker reads of a case."""
+    return Case(
+        run_id=run_id,
+        case_id=case.case_id,
+        repeat=repeat,
+        attempt=attempt,
+        framework=case.framework,
+        model=case.model,
+        model_parameters=dict(case.model_parameters),
+        nodes=case.topology.nodes,
+        devices_per_node=case.topology.devices_per_node,
+        device=site.device,
+        cpus_per_rank=site.cpus_per_rank,
+        batch_size_per_device=case.batch_size_per_device,
+        precision=case.precision,
+        compiler=case.compiler,
+        memory_format=case.memory_format,
+        distribution=case.distribution,
+        clip_global_norm=case.clip_global_norm,
+        warmup_steps=case.protocol.warmup_steps,
+        measured_steps=case.protocol.measured_steps,
+        seed=case.protocol.seed,
+    )

@@ -1,0 +1,207 @@
+"""Plan x site -> the text of every script, through Jinja2; pure: same input, same bytes."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+import jinja2
+
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.launchers import Ranks, make_command
+from dlperf_slurm.plan import Group
+from dlperf_slurm.resources import find_resource_dir
+from dlperf_slurm.run import make_job_name
+from dlperf_slurm.site import Site
+
+BASE_TEMPLATE = "base.sbatch.j2"
+PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
+_PLAIN_DIRECTIVE = frozenset(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.,:;/@%=&|[]()*!<>~{}^?"
+)
+
+
+@dataclass(frozen=True)
+class FrameworkScript:
+    """What the script needs to start the ranks of one framework."""
+
+    name: str
+    template: str
+    setup: Sequence[str]
+    modules: Sequence[str]
+    bin_dir: Optional[str]
+    env: Sequence[tuple[str, str]]
+    launch_command: Sequence[str]
+    conclude_command: Sequence[str]
+
+
+@dataclass(frozen=True)
+class JobScript:
+    """All values of one sbatch script."""
+
+    job_name: str
+    group_id: str
+    run_dir: str
+    last_array_task_id: int
+    array_throttle: Optional[int]
+    nodes: int
+    devices_per_node: int
+    cpus_per_rank: int
+    gpu_directive: Optional[str]
+    memory_mib_per_node: Optional[int]
+    exclusive: bool
+    time_limit_minutes: int
+    who_and_where: Sequence[tuple[str, str]]
+    log_pattern: str
+    directives: Sequence[str]
+    env: Sequence[tuple[str, str]]
+    frameworks: Sequence[FrameworkScript]
+
+
+def quote_directive(value: object) -> str:
+    """A value for the right of `--option=` on an #SBATCH line (sbatch(1)).
+
+    sbatch splits such a line as a shell would, but eats backslashes and stops at line breaks:
+    both are refused, as is a value with both kinds of quotes. Raises InputError.
+    """
+    text = str(value)
+    if not text.isprintable() or "\\" in text:
+        raise InputError(
+            f"{text!r}: line breaks, control characters and backslashes cannot stand on an "
+            "#SBATCH line"
+        )
+    if text and _PLAIN_DIRECTIVE.issuperset(text):
+        return text
+    for quote in ('"', "'"):
+        if quote not in text:
+            return f"{quote}{text}{quote}"
+    raise InputError(f"{text!r}: both kinds of quotes cannot stand in one #SBATCH value")
+
+
+def quote_option(line: str) -> str:
+    """A whole `--option` or `--option=value` for an #SBATCH line."""
+    name, equals, value = line.partition("=")
+    if not all(character.isalnum() or character == "-" for character in name):
+        raise InputError(f"{line!r}: {name!r} is not an option of sbatch")
+    return f"{name}={quote_directive(value)}" if equals else name
+
+
+def escape_pattern(path: str) -> str:
+    """A path inside `--output`, where sbatch replaces %A, %a and others."""
+    return path.replace("%", "%%")
+
+
+def make_environment(template_dirs: Sequence[Path]) -> jinja2.Environment:
+    """The Jinja2 environment; a template in an earlier folder hides its namesakes."""
+    # a shell script is no HTML: escaping is the filters' work
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([str(folder) for folder in template_dirs]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters["directive"] = quote_directive
+    environment.filters["option"] = quote_option
+    environment.filters["sh"] = lambda value: shlex.quote(str(value))
+    environment.filters["sh_words"] = shlex.join
+    return environment
+
+
+def render_scripts(
+    groups: Sequence[Group], site: Site, run_id: str, run_dir: Path
+) -> dict[str, str]:
+    """Every file under scripts/ as relative path -> text: a script and a task list per group.
+
+    Raises InputError when a value cannot stand where the template puts it, or a template of the
+    site's own is missing or wrong.
+    """
+    template_dirs = [find_resource_dir("templates")]
+    name = BASE_TEMPLATE
+    if site.template is not None:
+        path = Path(site.template)
+        template_dirs.insert(0, path.parent)
+        name = path.name
+    environment = make_environment(template_dirs)
+    files: dict[str, str] = {}
+    for group in groups:
+        job = make_job_script(group, site, run_id, run_dir, environment)
+        try:
+            text = environment.get_template(name).render(job=job)
+        except jinja2.TemplateError as error:
+            raise InputError(f"{name}: {type(error).__name__}: {error}") from error
+        files[f"scripts/{group.group_id}.sbatch"] = text
+        files[f"scripts/{group.group_id}.tasks"] = "".join(
+            f"{task.case.framework}\t{task.attempt_dir}\n" for task in group.array_tasks
+        )
+    return files
+
+
+def make_job_script(
+    group: Group, site: Site, run_id: str, run_dir: Path, environment: jinja2.Environment
+) -> JobScript:
+    """The values of one group's script."""
+    asked_for = {
+        "partition": site.partition,
+        "account": site.account,
+        "qos": site.qos,
+        "constraint": site.constraint,
+        "reservation": site.reservation,
+    }
+    return JobScript(
+        job_name=make_job_name(run_id, group.group_id),
+        group_id=group.group_id,
+        run_dir=str(run_dir),
+        last_array_task_id=len(group.array_tasks) - 1,
+        array_throttle=site.array_throttle,
+        nodes=group.topology.nodes,
+        devices_per_node=group.topology.devices_per_node,
+        cpus_per_rank=site.cpus_per_rank,
+        gpu_directive=_make_gpu_directive(site, group.topology.devices_per_node),
+        memory_mib_per_node=site.memory_mib_per_node,
+        exclusive=site.exclusive,
+        time_limit_minutes=group.time_limit_minutes,
+        who_and_where=[(name, value) for name, value in asked_for.items() if value is not None],
+        log_pattern=escape_pattern(f"{run_dir}/scripts") + "/%A_%a.log",
+        directives=site.directives,
+        env=_sorted_items(site.env),
+        frameworks=[
+            _make_framework_script(name, group, site, environment) for name in group.frameworks
+        ],
+    )
+
+
+def _make_gpu_directive(site: Site, devices_per_node: int) -> Optional[str]:
+    if site.gpu_request == "none":
+        return None
+    kind = f"{site.gpu_type}:" if site.gpu_type else ""
+    if site.gpu_request == "gres":
+        return f"--gres=gpu:{kind}{devices_per_node}"
+    return f"--gpus-per-node={kind}{devices_per_node}"
+
+
+def _make_framework_script(
+    name: str, group: Group, site: Site, environment: jinja2.Environment
+) -> FrameworkScript:
+    chosen = site.find_environment(name)
+    own_template = f"frameworks/{name}.sh.j2"
+    ranks = Ranks(group.topology, site.cpus_per_rank, site.launcher.mpi, site.launcher.flags)
+    worker = [chosen.python, "-m", "dlperf_slurm.worker"]
+    return FrameworkScript(
+        name=name,
+        template=own_template
+        if own_template in environment.list_templates()
+        else PLAIN_FRAMEWORK_TEMPLATE,
+        setup=chosen.setup,
+        modules=chosen.modules,
+        bin_dir=f"{chosen.venv}/bin" if chosen.venv else None,
+        env=_sorted_items(chosen.env),
+        launch_command=make_command(site.launcher.name, ranks, [*worker, "run"]),
+        conclude_command=[*worker, "conclude"],
+    )
+
+
+def _sorted_items(values: Mapping[str, str]) -> list[tuple[str, str]]:
+    return sorted(values.items())

@@ -1,0 +1,88 @@
+"""States of array tasks -> a live display on a terminal, plain lines elsewhere."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from dlperf_slurm.reports.terminal import print_table
+from dlperf_slurm.run import Run
+from dlperf_slurm.track import COMPLETED, TaskState, count_states
+
+
+def show_progress(run: Run, updates: Iterable[Sequence[TaskState]], console: Console) -> None:
+    """Follow `updates` to their end; each failure is named once, when it is seen."""
+    if console.is_terminal:
+        _show_bar(updates, console)
+    else:
+        _print_changes(updates, console)
+
+
+def _show_bar(updates: Iterable[Sequence[TaskState]], console: Console) -> None:
+    named: set[str] = set()
+    columns = (
+        TextColumn("array tasks"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("", total=None)
+        for states in updates:
+            done = sum(state.is_final for state in states)
+            progress.update(
+                bar, total=len(states), completed=done, description=describe_counts(states)
+            )
+            _name_failures(states, named, progress.console)
+
+
+def _print_changes(updates: Iterable[Sequence[TaskState]], console: Console) -> None:
+    named: set[str] = set()
+    last = ""
+    for states in updates:
+        done = sum(state.is_final for state in states)
+        line = f"{done}/{len(states)} done: {describe_counts(states)}"
+        if line != last:
+            console.print(Text(line))
+            last = line
+        _name_failures(states, named, console)
+
+
+def _name_failures(states: Sequence[TaskState], named: set[str], console: Console) -> None:
+    for state in states:
+        if state.is_final and state.state != COMPLETED and state.task.marker not in named:
+            named.add(state.task.marker)
+            console.print(Text(f"  {_describe(state)}", style="red"))
+
+
+def _describe(state: TaskState) -> str:
+    detail = f" ({state.detail})" if state.detail else ""
+    return f"{state.task.case_id} repeat {state.task.repeat}: {state.state}{detail}"
+
+
+def describe_counts(states: Sequence[TaskState]) -> str:
+    """Such as "7 COMPLETED, 1 RUNNING, 4 PENDING"."""
+    counts = count_states(states)
+    order = (COMPLETED, "RUNNING", "PENDING")
+    names = [name for name in order if name in counts]
+    names += sorted(set(counts) - set(order))
+    return ", ".join(f"{counts[name]} {name}" for name in names)
+
+
+def print_states(run: Run, states: Sequence[TaskState], console: Console) -> None:
+    """One row per group, then what is not going well, each with its reason."""
+    console.print(Text(f"{run.run_id}: {describe_counts(states)}", style="bold"))
+    rows = []
+    for group_id in run.list_group_ids():
+        group = [state for state in states if state.task.group_id == group_id]
+        rows.append([group_id, group[0].array_job_id or "-", describe_counts(group)])
+    print_table(["group", "array job", "states"], rows, console, figures=False)
+    for state in states:
+        has_problem = state.is_final and state.state != COMPLETED
+        if has_problem or (state.detail and state.state not in (COMPLETED, "STAGED", "PENDING")):
+            console.print(Text(_describe(state), style="red" if has_problem else "yellow"))
+    reasons = sorted({s.detail for s in states if s.state == "PENDING" and s.detail})
+    if reasons:
+        console.print(Text(f"pending because of: {', '.join(reasons)}"))

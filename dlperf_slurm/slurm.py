@@ -1,0 +1,93 @@
+"""The Slurm client commands -> their output: clean environment, time limit, one home."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Optional
+
+from dlperf_slurm.errors import SchedulerError
+
+COMMAND_TIMEOUT_SECONDS = 60.0
+
+# Left over when the tool itself runs inside a job, each of these changes what sbatch and srun do
+# (inherited SLURM_NTASKS=1 starts one rank instead of two). SLURM_CONF must stay.
+_LEAKING_PREFIXES = (
+    "SLURM_",
+    "SLURMD_",
+    "SRUN_",
+    "SBATCH_",
+    "PMI_",
+    "PMI2_",
+    "PMIX_",
+    "OMPI_",
+    "PRTE_",
+)
+_LEAKING_NAMES = frozenset(
+    ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES",
+     "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
+)  # fmt: skip
+_KEPT_NAMES = frozenset(("SLURM_CONF", "SLURM_TESTBED"))
+
+
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what a surrounding job or virtual environment left in it."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in _KEPT_NAMES or not (name.startswith(_LEAKING_PREFIXES) or name in _LEAKING_NAMES)
+    }
+
+
+def is_slurm_here() -> bool:
+    return shutil.which("sbatch") is not None
+
+
+def run_client(
+    command: Sequence[str],
+    timeout_seconds: float = COMMAND_TIMEOUT_SECONDS,
+    keep_open: Sequence[int] = (),
+) -> str:
+    """Standard output of a Slurm client command; SchedulerError when it fails or hangs.
+
+    The command inherits the descriptors in `keep_open`.
+    """
+    environment = clean_environment(os.environ)
+    # a pending array's id is cut at 64 bytes otherwise
+    environment["SLURM_BITSTR_LEN"] = "0"
+    environment["SLURM_TIME_FORMAT"] = "standard"
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_seconds,
+            pass_fds=keep_open,
+        )
+    except FileNotFoundError:
+        raise SchedulerError(f"{command[0]} is not on PATH: is this a login node?") from None
+    except subprocess.TimeoutExpired:
+        raise SchedulerError(f"{command[0]} did not answer in {timeout_seconds:.0f} s") from None
+    if done.returncode:
+        message = done.stderr.strip() or f"exit code {done.returncode}"
+        raise SchedulerError(f"{command[0]} failed: {message}")
+    return done.stdout
+
+
+def read_cluster_config() -> dict[str, str]:
+    """`scontrol show config` as key -> value, such as ClusterName and MaxArraySize."""
+    pairs = re.findall(r"^(\w+)\s*=\s*(.*?)\s*$", run_client(["scontrol", "show", "config"]), re.M)
+    return dict(pairs)
+
+
+def find_cluster_name() -> Optional[str]:
+    """This cluster's own name, or None where no Slurm answers."""
+    if not is_slurm_here():
+        return None
+    try:
+        return read_cluster_config().get("ClusterName")
+    except SchedulerError:
+        return None

@@ -1,0 +1,160 @@
+"""A plan -> a run directory: scripts, case files, a frozen worker, the manifest and a journal."""
+
+import getpass
+import secrets
+import shutil
+import socket
+import subprocess
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+import tomli_w
+
+from dlperf_slurm import __version__
+from dlperf_slurm.cases import MatrixCase
+from dlperf_slurm.contract import CASE_FILE, format_now, write_json
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.journal import STAGED, Event, append_event
+from dlperf_slurm.matrix import MatrixFile
+from dlperf_slurm.plan import Group, Plan, make_case
+from dlperf_slurm.render import render_scripts
+from dlperf_slurm.run import (
+    CODE_DIR,
+    MANIFEST_FILE,
+    MARKERS_DIR,
+    MATRIX_FILE,
+    SITE_FILE,
+    Manifest,
+    PlannedCase,
+    Run,
+    format_manifest,
+)
+from dlperf_slurm.site import LoadedSite
+
+# what the worker needs of the package; it imports nothing else
+FROZEN_CODE = ("__init__.py", "contract.py", "worker")
+
+
+def stage_run(
+    results_dir: Path, file: MatrixFile, loaded: LoadedSite, plan: Plan, command: Sequence[str]
+) -> Run:
+    """Write a run directory that only waits for its submission.
+
+    It is made beside its place and renamed, so that it is there whole or not at all.
+    """
+    run_id = make_run_id(file.name, loaded.name)
+    run_dir = results_dir.absolute() / run_id
+    scripts = render_scripts(plan.groups, loaded.site, run_id, run_dir)
+    manifest = make_manifest(run_id, file, loaded, plan, command)
+    partial = results_dir.absolute() / f".{run_id}.partial"
+    try:
+        partial.mkdir(parents=True)
+    except OSError as error:
+        raise InputError(f"{results_dir}: cannot be written: {error}") from error
+    (partial / MARKERS_DIR).mkdir()
+    (partial / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
+    (partial / MATRIX_FILE).write_text(file.toml.text, encoding="utf-8")
+    site = loaded.site.model_dump(mode="json", exclude_none=True)
+    (partial / SITE_FILE).write_text(tomli_w.dumps(site), encoding="utf-8")
+    _freeze_code(partial / CODE_DIR)
+    _write_groups(partial, run_id, plan.groups, scripts, loaded)
+    partial.rename(run_dir)
+    return Run(run_dir, manifest)
+
+
+def _write_groups(
+    run_dir: Path,
+    run_id: str,
+    groups: Sequence[Group],
+    scripts: dict[str, str],
+    loaded: LoadedSite,
+) -> None:
+    for relative, text in scripts.items():
+        path = run_dir / relative
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    for group in groups:
+        for task in group.array_tasks:
+            attempt_dir = run_dir / task.attempt_dir
+            attempt_dir.mkdir(parents=True)
+            case = make_case(task.case, loaded.site, run_id, task.repeat, task.attempt)
+            write_json(attempt_dir / CASE_FILE, case)
+        size = f"{len(group.array_tasks)} array tasks"
+        append_event(run_dir, Event(STAGED, format_now(), group_id=group.group_id, detail=size))
+
+
+def make_run_id(matrix_name: str, site_name: str) -> str:
+    """Sorts by time, says what it is, and is not made twice."""
+    moment = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+    return f"{moment}-{matrix_name}-{site_name}-{secrets.token_hex(2)}"
+
+
+def make_manifest(
+    run_id: str, file: MatrixFile, loaded: LoadedSite, plan: Plan, command: Sequence[str]
+) -> Manifest:
+    """What the run is, for whoever reads it later."""
+    tracking = loaded.site.tracking
+    return Manifest(
+        run_id=run_id,
+        title=file.matrix.title or file.name,
+        matrix_name=file.name,
+        site_name=loaded.name,
+        scheduler=loaded.site.scheduler,
+        created_at=format_now(),
+        created_by=getpass.getuser(),
+        created_on=socket.gethostname(),
+        command=tuple(command),
+        tool_version=__version__,
+        tool_git=find_git_state(),
+        poll_seconds=tracking.poll_seconds,
+        slowest_poll_seconds=tracking.slowest_poll_seconds,
+        lost_after_seconds=tracking.lost_after_seconds,
+        cases=(
+            *(_describe_case(case, "") for case in plan.cases),
+            *(_describe_case(left_out.case, left_out.reason) for left_out in plan.left_out),
+        ),
+    )
+
+
+def _describe_case(case: MatrixCase, reason: str) -> PlannedCase:
+    return PlannedCase(
+        case_id=case.case_id,
+        framework=case.framework,
+        model=case.model,
+        topology=str(case.topology),
+        batch_size_per_device=case.batch_size_per_device,
+        precision=case.precision,
+        compiler=case.compiler,
+        memory_format=case.memory_format,
+        distribution=case.distribution,
+        clip_global_norm=case.clip_global_norm,
+        repeats=case.protocol.repeats,
+        notes=case.notes,
+        reason=reason,
+    )
+
+
+def find_git_state() -> str:
+    """Commit of the checkout that this code runs from, "-dirty" if changed, or "" outside one."""
+    checkout = Path(__file__).parents[1]
+    if not (checkout / ".git").exists():
+        return ""
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _freeze_code(code_dir: Path) -> None:
+    source = Path(__file__).parent
+    target = code_dir / "dlperf_slurm"
+    target.mkdir(parents=True)
+    for name in FROZEN_CODE:
+        if (source / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source / name, target / name, ignore=ignored)
+        else:
+            shutil.copy(source / name, target / name)

@@ -1,0 +1,51 @@
+"""Samples -> median and its non-parametric confidence interval."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Bounds of an interval for a median, in the unit of the samples."""
+
+    low: float
+    high: float
+
+
+def find_median(samples: Sequence[float]) -> float:
+    """The median: what a rate or a time is reported as, never the mean of rates."""
+    return statistics.median(samples)
+
+
+def find_median_interval(
+    samples: Sequence[float], confidence: float = CONFIDENCE
+) -> Optional[Interval]:
+    """The narrowest symmetric pair of order statistics that covers the median.
+
+    No distribution is assumed: the number of samples below the median is binomial(n, 1/2)
+    (Hoefler & Belli, SC'15, section 3.1.3). None when even the extremes do not reach the
+    confidence.
+    """
+    count = len(samples)
+    ordered = sorted(samples)
+    outside = 0.0
+    found: Optional[Interval] = None
+    for rank in range(count // 2):
+        outside += 2 * math.comb(count, rank) / 2**count
+        if 1 - outside < confidence:
+            break
+        found = Interval(ordered[rank], ordered[count - 1 - rank])
+    return found
+
+
+def count_needed_samples(confidence: float = CONFIDENCE) -> int:
+    """The smallest number of samples for which `find_median_interval` finds one: 6 for 95 %."""
+    count = 1
+    while 1 - 2 / 2**count < confidence:
+        count += 1
+    return count

@@ -1,0 +1,229 @@
+"""Outcomes -> tables: medians, intervals, speedup and weak-scaling efficiency, footnotes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from dlperf_slurm.collect import CaseOutcomes
+from dlperf_slurm.run import Manifest
+from dlperf_slurm.statistics import (
+    Interval,
+    count_needed_samples,
+    find_median,
+    find_median_interval,
+)
+from dlperf_slurm.topology import Topology, parse_topology
+from dlperf_slurm.worker.models import load_model
+
+# axes that tell columns of a table apart, with the value that goes without saying
+_VARIANT_AXES = {
+    "compiler": "none",
+    "memory_format": "default",
+    "distribution": "native",
+    "clip_global_norm": False,
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One case in a table: figures, or the problem that stands in their place."""
+
+    case_id: str
+    samples_per_s: tuple[float, ...]
+    planned_repeats: int
+    median: Optional[float]
+    interval: Optional[Interval]
+    speedup: Optional[float]
+    efficiency: Optional[float]
+    problem: str
+    footnotes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A framework, with what sets it apart from the table's other columns."""
+
+    label: str
+    baseline: Optional[Topology]
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Topologies x frameworks at one model, precision and batch size per device.
+
+    `columns[i].cells[j]` belongs to `topologies[j]`.
+    """
+
+    model: str
+    precision: str
+    batch_size_per_device: int
+    constants: tuple[str, ...]
+    unit: str
+    topologies: tuple[Topology, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def title(self) -> str:
+        parts = [self.precision, f"batch size {self.batch_size_per_device} per device"]
+        return f"{self.model}: " + ", ".join([*parts, *self.constants])
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All tables of a run; `footnotes[n - 1]` is footnote n."""
+
+    manifest: Manifest
+    tables: tuple[Table, ...]
+    footnotes: tuple[str, ...]
+    ok_repeats: int
+    planned_repeats: int
+
+    @property
+    def is_complete(self) -> bool:
+        return self.ok_repeats == self.planned_repeats
+
+
+@dataclass
+class _Footnotes:
+    texts: list[str] = field(default_factory=list)
+
+    def number(self, text: str) -> int:
+        if text not in self.texts:
+            self.texts.append(text)
+        return self.texts.index(text) + 1
+
+
+def summarize(manifest: Manifest, cases: Sequence[CaseOutcomes]) -> Summary:
+    """Make the tables of a run, in the order of its matrix."""
+    footnotes = _Footnotes()
+    keys = dict.fromkeys(
+        (c.case.model, c.case.precision, c.case.batch_size_per_device) for c in cases
+    )
+    tables = tuple(
+        _make_table(
+            [
+                c
+                for c in cases
+                if (c.case.model, c.case.precision, c.case.batch_size_per_device) == key
+            ],
+            footnotes,
+        )
+        for key in keys
+    )
+    return Summary(
+        manifest=manifest,
+        tables=tables,
+        footnotes=tuple(footnotes.texts),
+        ok_repeats=sum(len(c.records) for c in cases),
+        planned_repeats=sum(c.case.repeats for c in cases if not c.case.reason),
+    )
+
+
+def _make_table(cases: Sequence[CaseOutcomes], footnotes: _Footnotes) -> Table:
+    first = cases[0].case
+    varying = [axis for axis in _VARIANT_AXES if len({getattr(c.case, axis) for c in cases}) > 1]
+    topologies = sorted({parse_topology(c.case.topology) for c in cases})
+    labels = dict.fromkeys(_label(c, varying) for c in cases)
+    columns = tuple(
+        _make_column(
+            label, [c for c in cases if _label(c, varying) == label], topologies, footnotes
+        )
+        for label in labels
+    )
+    return Table(
+        model=first.model,
+        precision=first.precision,
+        batch_size_per_device=first.batch_size_per_device,
+        constants=tuple(_describe_variants(cases[0], set(_VARIANT_AXES) - set(varying))),
+        unit=f"{load_model(first.model).SAMPLE_UNIT}/s",
+        topologies=tuple(topologies),
+        columns=columns,
+    )
+
+
+def _label(outcomes: CaseOutcomes, varying: Sequence[str]) -> str:
+    return " ".join([outcomes.case.framework, *_describe_variants(outcomes, set(varying))])
+
+
+def _describe_variants(outcomes: CaseOutcomes, axes: set[str]) -> list[str]:
+    texts = []
+    for axis, default in _VARIANT_AXES.items():
+        value = getattr(outcomes.case, axis)
+        if axis in axes and value != default:
+            texts.append("clip" if axis == "clip_global_norm" else str(value))
+    return texts
+
+
+def _make_column(
+    label: str,
+    cases: Sequence[CaseOutcomes],
+    topologies: Sequence[Topology],
+    footnotes: _Footnotes,
+) -> Column:
+    by_topology = {parse_topology(c.case.topology): c for c in cases}
+    measured = [t for t in topologies if t in by_topology and by_topology[t].records]
+    baseline = min(measured, key=lambda t: (t.world_size, t), default=None)
+    base_median = None if baseline is None else find_median(_list_samples(by_topology[baseline]))
+    cells = [
+        _make_cell(by_topology.get(t), t, baseline, base_median, footnotes) for t in topologies
+    ]
+    return Column(label, baseline, tuple(cells))
+
+
+def _list_samples(outcomes: CaseOutcomes) -> list[float]:
+    return [record.samples_per_s for record in outcomes.records]
+
+
+def _make_cell(
+    outcomes: Optional[CaseOutcomes],
+    topology: Topology,
+    baseline: Optional[Topology],
+    base_median: Optional[float],
+    footnotes: _Footnotes,
+) -> Cell:
+    if outcomes is None:
+        return Cell("", (), 0, None, None, None, None, "not in the matrix", ())
+    case = outcomes.case
+    numbers = [footnotes.number(note) for note in case.notes]
+    if case.reason:
+        numbers.append(footnotes.number(case.reason))
+        return Cell(case.case_id, (), 0, None, None, None, None, "not run", tuple(numbers))
+    numbers += [
+        footnotes.number(f"{case.case_id} repeat {outcome.repeat}: {outcome.problem}")
+        for outcome in outcomes.outcomes
+        if outcome.problem
+    ]
+    samples = _list_samples(outcomes)
+    if not samples or baseline is None or base_median is None:
+        problem = _name_problem(outcomes)
+        return Cell(case.case_id, (), case.repeats, None, None, None, None, problem, tuple(numbers))
+    if len(samples) < count_needed_samples():
+        numbers.append(
+            footnotes.number(
+                f"in braces the smallest and the largest value: {len(samples)} repeats are too few "
+                f"for a 95 % interval, which takes {count_needed_samples()}"
+            )
+        )
+    median = find_median(samples)
+    speedup = median / base_median
+    return Cell(
+        case_id=case.case_id,
+        samples_per_s=tuple(samples),
+        planned_repeats=case.repeats,
+        median=median,
+        interval=find_median_interval(samples),
+        speedup=speedup,
+        efficiency=speedup * baseline.world_size / topology.world_size,
+        problem="",
+        footnotes=tuple(numbers),
+    )
+
+
+def _name_problem(outcomes: CaseOutcomes) -> str:
+    """One or two words for a cell; the footnotes have the whole story of each repeat."""
+    problems = [outcome.problem for outcome in outcomes.outcomes]
+    for sign, word in (("out of memory", "OOM"), ("failed", "failed"), ("invalid", "invalid")):
+        if any(problem.startswith(sign) for problem in problems):
+            return word
+    return "missing"

@@ -1,0 +1,31 @@
+"""Topologies: "2n8g" <-> 2 nodes with 8 devices each."""
+
+import re
+from dataclasses import dataclass
+
+_PATTERN = re.compile(r"([1-9][0-9]{0,5})n([1-9][0-9]{0,2})g")
+
+
+@dataclass(frozen=True, order=True)
+class Topology:
+    """`nodes` nodes with `devices_per_node` devices on each; one rank per device."""
+
+    nodes: int
+    devices_per_node: int
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.devices_per_node
+
+    def __str__(self) -> str:
+        return f"{self.nodes}n{self.devices_per_node}g"
+
+
+def parse_topology(text: str) -> Topology:
+    """Read "2n8g"; ValueError says what is allowed."""
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"{text!r} is not a topology; write NODESnDEVICESg with both at least 1, as in '2n8g'"
+        )
+    return Topology(int(match[1]), int(match[2]))

@@ -1,0 +1,159 @@
+"""python -m dlperf_slurm.worker run|conclude: one array task, from its case to its record."""
+
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, List, Optional
+
+from dlperf_slurm.contract import (
+    CASE_FILE,
+    FAILURES_DIR,
+    OK,
+    RECORD_FILE,
+    STEP_SECONDS_FILE,
+    WARMUP_STEP_SECONDS_FILE,
+    Case,
+    Clock,
+    Failure,
+    RankResult,
+    Record,
+    find_record_problem,
+    format_now,
+    read_json,
+    write_json,
+)
+from dlperf_slurm.worker.comm import World, join_world
+from dlperf_slurm.worker.conclude import conclude_attempt
+from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.measure import measure_steps
+from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.provenance import describe_job, describe_platform, describe_versions
+
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.frameworks import Adapter
+
+
+class WrongWorkError(RuntimeError):
+    """What ran is not what the case describes, so that its figure must not be used."""
+
+
+def main(arguments: List[str]) -> int:
+    """`run DIR` on every rank, or `conclude DIR EXIT_CODE` once after them; the exit code."""
+    command, attempt_dir = arguments[0], Path(arguments[1])
+    if command == "conclude":
+        conclude_attempt(attempt_dir, int(arguments[2]))
+        return 0
+    return run_attempt(attempt_dir)
+
+
+def run_attempt(attempt_dir: Path) -> int:
+    """Measure the case of this directory as one rank of many; 0 when its record is written."""
+    world: Optional[World] = None
+    adapter: Optional["Adapter"] = None
+    try:
+        case = read_json(attempt_dir / CASE_FILE, Case)
+        world = join_world()
+        adapter = load_adapter(case.framework)
+        measure_case(case, adapter, world, attempt_dir)
+    except Exception as error:
+        rank = world.rank if world is not None else guess_rank()
+        traceback.print_exc()
+        is_out_of_memory = isinstance(error, MemoryError) or (
+            adapter is not None and adapter.is_out_of_memory(error)
+        )
+        write_failure(attempt_dir, rank, error, is_out_of_memory)
+        if world is not None:
+            world.end_after_failure()
+        return 1
+    return 0
+
+
+def measure_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path) -> None:
+    """Build, warm up, measure and gather; rank 0 writes step times first and the record last."""
+    import numpy
+
+    placement = world.place(case)
+    started_at = format_now()
+    session = adapter.start(case, placement)
+    expected = load_model(case.model).Definition(**case.model_parameters).parameter_count
+    if session.parameter_count != expected:
+        raise WrongWorkError(
+            f"{case.framework} built {session.parameter_count} parameters, "
+            f"the model's definition has {expected}"
+        )
+    measurement = measure_steps(session, world.barrier, case.warmup_steps, case.measured_steps)
+    result = RankResult(
+        rank=placement.rank,
+        local_rank=placement.local_rank,
+        host=placement.host,
+        device_name=session.device_name,
+        window_seconds=measurement.window_seconds,
+        peak_memory_bytes=session.read_peak_memory_bytes(),
+        final_loss=session.read_loss(),
+    )
+    results = world.gather(result)
+    step_seconds = world.gather(measurement.step_seconds)
+    warmup_step_seconds = world.gather(measurement.warmup_step_seconds)
+    if world.rank == 0:
+        record = Record(
+            status=OK,
+            reason="",
+            case=case,
+            started_at=started_at,
+            ended_at=format_now(),
+            parameter_count=session.parameter_count,
+            clock=Clock(measurement.clock, measurement.boundary_seconds),
+            ranks=tuple(results),
+            failures=(),
+            versions={**describe_versions(), **session.versions},
+            platform=describe_platform(),
+            job=describe_job(),
+        )
+        problem = find_record_problem(record)
+        if problem:
+            raise WrongWorkError(problem)
+        write_array(attempt_dir / STEP_SECONDS_FILE, numpy.array(step_seconds))
+        write_array(attempt_dir / WARMUP_STEP_SECONDS_FILE, numpy.array(warmup_step_seconds))
+        write_json(attempt_dir / RECORD_FILE, record)
+    session.close()
+
+
+def write_array(path: Path, array: "numpy.ndarray") -> None:  # type: ignore  # noqa: F821
+    """Write a [ranks, steps] array in seconds, whole or not at all."""
+    import numpy
+
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("wb") as file:
+        numpy.save(file, array)
+    os.replace(str(partial), str(path))
+
+
+def write_failure(
+    attempt_dir: Path, rank: int, error: BaseException, is_out_of_memory: bool
+) -> None:
+    """Say how this rank failed in a file of its own: MPI cannot be trusted to carry it now."""
+    folder = attempt_dir / FAILURES_DIR
+    folder.mkdir(exist_ok=True)
+    failure = Failure(
+        rank=rank,
+        host=socket.gethostname(),
+        error=type(error).__name__,
+        message=str(error),
+        traceback=traceback.format_exc(),
+        is_out_of_memory=is_out_of_memory,
+    )
+    write_json(folder / f"rank-{rank}.json", failure)
+
+
+def guess_rank() -> int:
+    """The rank by the launcher's variables, for a process that could not start MPI."""
+    for name in ("PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,113 @@
+"""MPI ranks: who is where, the rendezvous of the framework, gathering, and ending together."""
+
+import os
+import random
+import socket
+import time
+from typing import Any, List
+
+from dlperf_slurm.contract import Case
+from dlperf_slurm.worker.frameworks import Placement
+
+FAILURE_GRACE_SECONDS = 5.0
+LOWEST_PORT = 20000
+
+
+class PlacementError(RuntimeError):
+    """The launcher did not start the ranks as the topology asks for."""
+
+
+class World:
+    """The MPI ranks of one array task."""
+
+    def __init__(self, communicator: Any) -> None:
+        self._communicator = communicator
+        # failing ranks meet here, while the others may be in any collective of the first one
+        self._failure_communicator = communicator.Dup()
+        self.rank = communicator.Get_rank()
+        self.size = communicator.Get_size()
+
+    def barrier(self) -> None:
+        self._communicator.Barrier()
+
+    def gather(self, value: Any) -> List[Any]:
+        """Values of all ranks by rank on rank 0, an empty list elsewhere."""
+        return self._communicator.gather(value, root=0) or []
+
+    def place(self, case: Case) -> Placement:
+        """Check that the ranks stand as the topology says, and agree on a rendezvous.
+
+        Raises PlacementError on all ranks alike.
+        """
+        hosts = self._communicator.allgather(socket.gethostname())
+        check_placement(case, hosts)
+        host = hosts[self.rank]
+        # one node needs no name service to find itself
+        address = hosts[0] if case.nodes > 1 else "127.0.0.1"
+        port = self._communicator.bcast(find_free_port() if self.rank == 0 else None, root=0)
+        return Placement(
+            rank=self.rank,
+            local_rank=hosts[: self.rank].count(host),
+            world_size=self.size,
+            host=host,
+            master_address=address,
+            master_port=port,
+        )
+
+    def end_after_failure(self) -> None:
+        """End all ranks within a bounded time, though the healthy ones may wait for this one.
+
+        Ranks that failed too get FAILURE_GRACE_SECONDS to write down why. If all failed there is
+        nobody to end; else the launcher kills what is left (MPI_Abort).
+        """
+        request = self._failure_communicator.Ibarrier()
+        deadline = time.monotonic() + FAILURE_GRACE_SECONDS
+        while time.monotonic() < deadline:
+            if request.Test():
+                return
+            time.sleep(0.05)
+        self._communicator.Abort(1)
+
+
+def join_world() -> World:
+    """Initialize MPI and become one of its ranks."""
+    from mpi4py import MPI
+
+    return World(MPI.COMM_WORLD)
+
+
+def check_placement(case: Case, hosts: List[str]) -> None:
+    """Compare the host names of all ranks with the topology; raises PlacementError."""
+    if len(hosts) != case.world_size:
+        raise PlacementError(
+            f"MPI has {len(hosts)} rank(s), the topology asks for {case.world_size}. If each "
+            "process is alone, its MPI does not speak with the launcher: see `srun --mpi=list` "
+            'and set launcher.mpi in the site file, or launcher.name = "mpirun"'
+        )
+    counts = {host: hosts.count(host) for host in hosts}
+    if len(counts) != case.nodes or set(counts.values()) != {case.devices_per_node}:
+        found = ", ".join(f"{host}: {count}" for host, count in counts.items())
+        raise PlacementError(
+            f"the topology asks for {case.nodes} node(s) with {case.devices_per_node} rank(s) "
+            f"each, and the launcher started {found}"
+        )
+
+
+def find_free_port() -> int:
+    """A port that nobody listens on, below those that the kernel gives to outgoing connections."""
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+            lowest_ephemeral = int(file.read().split()[0])
+    except (OSError, ValueError):
+        lowest_ephemeral = 32768
+    highest = max(lowest_ephemeral, LOWEST_PORT + 1000)
+    # jobs that share a node must not try the same ports in the same order
+    ports = random.Random(os.urandom(16)).sample(range(LOWEST_PORT, highest), 100)
+    for port in ports:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
+    raise OSError("no free port for the rendezvous among 100 tried")

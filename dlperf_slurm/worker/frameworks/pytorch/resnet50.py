@@ -1,0 +1,109 @@
+"""ResNet-50 v1.5 in PyTorch, from the framework-neutral definition."""
+
+import math
+from typing import Dict
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dlperf_slurm.worker.frameworks.pytorch.parameters import group_by_decay
+from dlperf_slurm.worker.models.resnet50 import Definition
+
+INPUTS = ("images",)
+
+
+class Convolution(nn.Module):
+    """A convolution without bias and its batch normalization."""
+
+    def __init__(
+        self, definition: Definition, in_channels: int, out_channels: int, size: int, stride: int
+    ) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(
+            in_channels, out_channels, size, stride, padding=size // 2, bias=False
+        )
+        self.normalization = nn.BatchNorm2d(
+            out_channels,
+            eps=definition.BATCH_NORM_EPSILON,
+            momentum=definition.BATCH_NORM_MOMENTUM,
+        )
+        nn.init.normal_(self.convolution.weight, std=math.sqrt(2 / (size**2 * out_channels)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.normalization(self.convolution(x))
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 with the stride, 1x1; beside them the identity or a projection."""
+
+    def __init__(
+        self, definition: Definition, in_channels: int, inner: int, stride: int, is_first: bool
+    ) -> None:
+        super().__init__()
+        outer = inner * definition.EXPANSION
+        self.reduce = Convolution(definition, in_channels, inner, 1, 1)
+        self.spatial = Convolution(definition, inner, inner, 3, stride)
+        self.expand = Convolution(definition, inner, outer, 1, 1)
+        self.shortcut = (
+            Convolution(definition, in_channels, outer, 1, stride) if is_first else nn.Identity()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.reduce(x), inplace=True)
+        y = F.relu(self.spatial(y), inplace=True)
+        y = self.expand(y)
+        return F.relu(y + self.shortcut(x), inplace=True)
+
+
+class ResNet50(nn.Module):
+    """images [batch, 3, height, width] -> logits [batch, classes]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        width = definition.width
+        self.stem = Convolution(definition, definition.IMAGE_CHANNELS, width, 7, 2)
+        self.blocks = nn.Sequential()
+        channels = width
+        for stage, blocks in enumerate(definition.stage_blocks):
+            inner = width * 2**stage
+            for block in range(blocks):
+                is_first = block == 0
+                stride = 2 if is_first and stage > 0 else 1
+                self.blocks.append(Bottleneck(definition, channels, inner, stride, is_first))
+                channels = inner * definition.EXPANSION
+        self.classifier = nn.Linear(channels, definition.classes)
+        nn.init.normal_(self.classifier.weight, std=definition.CLASSIFIER_STANDARD_DEVIATION)
+        nn.init.zeros_(self.classifier.bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = F.relu(self.stem(images), inplace=True)
+        x = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)
+        x = self.blocks(x)
+        return self.classifier(x.mean(dim=(2, 3)))
+
+
+def build_model(definition: Definition) -> nn.Module:
+    return ResNet50(definition)
+
+
+def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
+    """Mean cross-entropy of logits [batch, classes] against labels [batch]."""
+    return F.cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)
+
+
+def make_optimizer(
+    definition: Definition, model: nn.Module, global_batch_size: int
+) -> torch.optim.Optimizer:
+    # fused: under GradScaler the others read the overflow flag back to the host in every step.
+    optimizer = torch.optim.SGD(
+        group_by_decay(model, definition.WEIGHT_DECAY),
+        lr=definition.learning_rate(global_batch_size),
+        momentum=definition.MOMENTUM,
+        fused=True,
+    )
+    # Left alone, fused SGD allocates the momentum uninitialized in the first step, and keeps it so
+    # when GradScaler skips that step for an overflow, as it does (seen in torch 2.13).
+    for parameter in model.parameters():
+        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer

@@ -1,0 +1,172 @@
+"""A case on this rank -> a model, its optimizer and its batch on the device, ready to step."""
+
+import os
+from importlib import import_module
+from typing import Any, Dict
+
+import torch
+from torch import distributed, nn
+
+from dlperf_slurm.contract import Case
+from dlperf_slurm.worker import host
+from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.data import make_batch
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.pytorch.clocks import CudaEventClock
+from dlperf_slurm.worker.frameworks.pytorch.parameters import count_parameters
+from dlperf_slurm.worker.models import load_model
+
+AUTOCAST_TYPES = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
+
+
+class TorchSession:
+    """The adapter's Session."""
+
+    def __init__(self, case: Case, placement: Placement, device: torch.device) -> None:
+        builder = import_module(f"dlperf_slurm.worker.frameworks.pytorch.{case.model}")
+        definition: Any = load_model(case.model).Definition(**case.model_parameters)
+        torch.manual_seed(case.seed)
+        model = builder.build_model(definition).to(device)
+        # The same weights on all ranks, but dropout of their own.
+        torch.manual_seed(case.seed + 1 + placement.rank)
+        batch = {
+            name: torch.from_numpy(values).to(device)
+            for name, values in make_batch(
+                definition, case.batch_size_per_device, case.seed, placement.rank
+            ).items()
+        }
+        if case.memory_format == "channels_last":
+            model = model.to(memory_format=torch.channels_last)
+            batch["images"] = batch["images"].to(memory_format=torch.channels_last)
+
+        self.parameter_count = count_parameters(model)
+        self.device_name = read_device_name(device)
+        self.versions = read_versions(device)
+        self._device = device
+        self._parameters = list(model.parameters())
+        self._optimizer = builder.make_optimizer(definition, model, case.global_batch_size)
+        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
+        self._scaler = torch.amp.GradScaler(device.type, enabled=case.precision == "amp-fp16")
+        self._autocast = torch.autocast(
+            device.type,
+            AUTOCAST_TYPES.get(case.precision),
+            enabled=case.precision in AUTOCAST_TYPES,
+        )
+        self._definition = definition
+        self._inputs = [batch[name] for name in builder.INPUTS]
+        self._batch = batch
+        self._model = model if placement.world_size == 1 else distribute(model, device)
+        self._compute_loss = builder.compute_loss
+        if case.compiler == "torch.compile":
+            self._model = torch.compile(self._model, dynamic=False)
+            self._compute_loss = torch.compile(self._compute_loss, dynamic=False)
+        self._loss = torch.full((), float("nan"))
+
+    def step(self) -> None:
+        self._optimizer.zero_grad(set_to_none=True)
+        with self._autocast:
+            logits = self._model(*self._inputs)
+            loss = self._compute_loss(self._definition, logits, self._batch)
+        self._scaler.scale(loss).backward()
+        if self._clip_global_norm is not None:
+            self._scaler.unscale_(self._optimizer)
+            nn.utils.clip_grad_norm_(self._parameters, self._clip_global_norm)
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        self._loss = loss.detach()
+
+    def synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def make_clock(self, boundaries: int) -> Any:
+        if self._device.type == "cuda":
+            return CudaEventClock(boundaries)
+        return HostClock(boundaries)
+
+    def reset_peak_memory(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+        else:
+            host.reset_peak_resident()
+
+    def read_peak_memory_bytes(self) -> int:
+        """Of torch's allocator on a GPU; of the whole process on the CPU."""
+        if self._device.type == "cuda":
+            return int(torch.cuda.max_memory_allocated(self._device))
+        return host.read_peak_resident_bytes()
+
+    def read_loss(self) -> float:
+        return float(self._loss.item())
+
+    def close(self) -> None:
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+def start_session(case: Case, placement: Placement) -> TorchSession:
+    torch.set_num_threads(case.cpus_per_rank)
+    device = choose_device(case, placement)
+    allow_tf32(case.precision == "tf32")
+    torch.backends.cudnn.benchmark = True
+    if case.device == "cpu" and case.nodes == 1:
+        # Gloo looks for the interface of this host's name, which need not resolve to one
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if placement.world_size > 1:
+        join_process_group(device, placement)
+    return TorchSession(case, placement, device)
+
+
+def choose_device(case: Case, placement: Placement) -> torch.device:
+    if case.device == "cpu":
+        return torch.device("cpu")
+    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
+    index = 0 if torch.cuda.device_count() == 1 else placement.local_rank
+    device = torch.device("cuda", index)
+    torch.cuda.set_device(device)
+    return device
+
+
+def allow_tf32(is_allowed: bool) -> None:
+    """Matrix products and convolutions; torch's own default allows it in convolutions only."""
+    torch.backends.cuda.matmul.allow_tf32 = is_allowed
+    torch.backends.cudnn.allow_tf32 = is_allowed
+
+
+def join_process_group(device: torch.device, placement: Placement) -> None:
+    distributed.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        init_method=f"tcp://{placement.master_address}:{placement.master_port}",
+        rank=placement.rank,
+        world_size=placement.world_size,
+        device_id=device if device.type == "cuda" else None,
+    )
+
+
+def distribute(model: nn.Module, device: torch.device) -> nn.Module:
+    return nn.parallel.DistributedDataParallel(
+        model,
+        device_ids=[device.index] if device.type == "cuda" else None,
+        gradient_as_bucket_view=True,
+        # Running statistics stay per rank, as in the other frameworks: training does not read
+        # them, and to send them would be one more collective in each step. (torch 2.13 warns that
+        # the argument has a new name, which older ones lack.)
+        broadcast_buffers=False,
+    )
+
+
+def read_device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return host.read_cpu_name()
+
+
+def read_versions(device: torch.device) -> Dict[str, str]:
+    versions = {"torch": str(torch.__version__)}
+    if device.type == "cuda":
+        versions["cuda"] = str(torch.version.cuda)
+        if torch.backends.cudnn.is_available():
+            versions["cudnn"] = str(torch.backends.cudnn.version())
+        if distributed.is_nccl_available():
+            versions["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
+    return versions

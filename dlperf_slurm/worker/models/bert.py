@@ -1,0 +1,96 @@
+"""BERT-base pre-training: masked words and next sentence, Devlin et al. 2018."""
+
+from dataclasses import dataclass
+from typing import ClassVar, List
+
+from dlperf_slurm.worker.models import find_size_problems, find_type_problems
+
+SAMPLE_UNIT = "sequences"
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Sizes of the network and its fixed hyper-parameters.
+
+    Weights start as N(0, 0.02^2), biases as zero, normalizations as the identity. The MLM decoder
+    is the word embedding, with a bias of its own. The loss is the mean cross-entropy of the masked
+    words plus that of the next-sentence labels. GELU is the exact one, with erf.
+    """
+
+    sequence_length: int = 128
+    layers: int = 12
+    hidden_size: int = 768
+    heads: int = 12
+    intermediate_size: int = 3072
+    vocabulary_size: int = 30522
+    max_positions: int = 512
+    type_vocabulary_size: int = 2
+    predictions_per_sequence: int = 20
+    dropout: float = 0.1
+
+    MASK_ID: ClassVar[int] = 103
+    WEIGHT_STANDARD_DEVIATION: ClassVar[float] = 0.02
+    LAYER_NORM_EPSILON: ClassVar[float] = 1e-12
+    LEARNING_RATE: ClassVar[float] = 1e-4
+    BETA1: ClassVar[float] = 0.9
+    BETA2: ClassVar[float] = 0.999
+    ADAM_EPSILON: ClassVar[float] = 1e-6
+    WEIGHT_DECAY: ClassVar[float] = 0.01
+    CLIP_GLOBAL_NORM: ClassVar[float] = 1.0
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.heads
+
+    @property
+    def parameter_count(self) -> int:
+        """110,106,428 at full size."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        layer_norm = 2 * hidden
+        square = (hidden + 1) * hidden
+        rows = self.vocabulary_size + self.max_positions + self.type_vocabulary_size
+        embeddings = rows * hidden + layer_norm
+        attention = 4 * square + layer_norm
+        feed_forward = (hidden + 1) * inner + (inner + 1) * hidden + layer_norm
+        mlm_head = square + layer_norm + self.vocabulary_size
+        nsp_head = square + (hidden + 1) * 2
+        return embeddings + self.layers * (attention + feed_forward) + mlm_head + nsp_head
+
+    @property
+    def flops_per_sample(self) -> int:
+        """Of one sequence's forward pass, a multiply-add counted as 2; training is 3 times that.
+
+        Matrix products only: embedding look-ups cost nothing, the decoder sees the gathered
+        positions. 2.3e10 at full size.
+        """
+        hidden, length = self.hidden_size, self.sequence_length
+        projections = length * (4 * hidden**2 + 2 * hidden * self.intermediate_size)
+        attention = 2 * length**2 * hidden
+        mlm_head = self.predictions_per_sequence * hidden * (hidden + self.vocabulary_size)
+        nsp_head = hidden * (hidden + 2)
+        return 2 * (self.layers * (projections + attention) + mlm_head + nsp_head)
+
+    def find_problems(self) -> List[str]:
+        problems = find_type_problems(self)
+        if problems:
+            return problems
+        problems = find_size_problems(self, {"vocabulary_size": self.MASK_ID + 1})
+        if problems:
+            return problems
+        if self.hidden_size % self.heads:
+            problems.append(
+                f"hidden_size is {self.hidden_size}; allowed: a multiple of heads ({self.heads})"
+            )
+        if self.sequence_length > self.max_positions:
+            problems.append(
+                f"sequence_length is {self.sequence_length}; allowed: at most max_positions "
+                f"({self.max_positions})"
+            )
+        if self.predictions_per_sequence >= self.sequence_length:
+            problems.append(
+                f"predictions_per_sequence is {self.predictions_per_sequence}; allowed: less than "
+                f"sequence_length ({self.sequence_length})"
+            )
+        if not 0 <= self.dropout < 1:
+            problems.append(f"dropout is {self.dropout}; allowed: 0 <= value < 1")
+        return problems

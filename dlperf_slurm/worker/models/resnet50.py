@@ -1,0 +1,113 @@
+"""ResNet-50 v1.5: image classification, He et al. 2015 with the stride in the 3x3 convolution."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Iterator, List, NamedTuple, Tuple
+
+from dlperf_slurm.worker.models import find_size_problems, find_type_problems
+
+SAMPLE_UNIT = "images"
+
+
+class Convolution(NamedTuple):
+    """A square convolution without bias, followed by a batch normalization."""
+
+    in_channels: int
+    out_channels: int
+    kernel_size: int
+    output_size: int
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Sizes of the network and its fixed hyper-parameters (NVIDIA DeepLearningExamples, v1.5).
+
+    Convolutions start as N(0, 2 / (kernel_size^2 * out_channels)), the classifier as N(0, 0.01^2)
+    with zero bias, normalizations as the identity.
+    """
+
+    image_size: int = 224
+    stage_blocks: Tuple[int, ...] = (3, 4, 6, 3)
+    width: int = 64
+    classes: int = 1000
+    label_smoothing: float = 0.0
+
+    IMAGE_CHANNELS: ClassVar[int] = 3
+    EXPANSION: ClassVar[int] = 4
+    CLASSIFIER_STANDARD_DEVIATION: ClassVar[float] = 0.01
+    BATCH_NORM_EPSILON: ClassVar[float] = 1e-5
+    # The weight of the new batch in the running statistics: 1 - 0.1 where a framework asks for
+    # the weight of the old ones.
+    BATCH_NORM_MOMENTUM: ClassVar[float] = 0.1
+    MOMENTUM: ClassVar[float] = 0.875
+    WEIGHT_DECAY: ClassVar[float] = 3.0517578125e-05
+    CLIP_GLOBAL_NORM: ClassVar[float] = 1.0
+
+    def learning_rate(self, global_batch_size: int) -> float:
+        """0.256 per 256 images, and not above 0.256.
+
+        The recipe reaches higher rates over five epochs of warm-up. We have 120 steps on one
+        batch; started at such a rate the loss does not stay finite. A step costs the same.
+        """
+        return 0.256 * min(global_batch_size, 256) / 256
+
+    def list_convolutions(self) -> Iterator[Convolution]:
+        """Every convolution of the network, with the side of its output in pixels."""
+        size = _halve(self.image_size)
+        yield Convolution(self.IMAGE_CHANNELS, self.width, 7, size)
+        size = _halve(size)
+        channels = self.width
+        for stage, blocks in enumerate(self.stage_blocks):
+            inner = self.width * 2**stage
+            outer = inner * self.EXPANSION
+            for block in range(blocks):
+                in_size = size
+                if block == 0 and stage > 0:
+                    size = _halve(size)
+                yield Convolution(channels, inner, 1, in_size)
+                yield Convolution(inner, inner, 3, size)
+                yield Convolution(inner, outer, 1, size)
+                if block == 0:
+                    yield Convolution(channels, outer, 1, size)
+                channels = outer
+
+    @property
+    def feature_channels(self) -> int:
+        """Channels that the classifier sees."""
+        return int(self.width * 2 ** (len(self.stage_blocks) - 1) * self.EXPANSION)
+
+    @property
+    def parameter_count(self) -> int:
+        """25,557,032 at full size; running statistics are not parameters."""
+        convolutions = sum(
+            c.in_channels * c.out_channels * c.kernel_size**2 + 2 * c.out_channels
+            for c in self.list_convolutions()
+        )
+        return convolutions + (self.feature_channels + 1) * self.classes
+
+    @property
+    def flops_per_sample(self) -> int:
+        """Of one image's forward pass, a multiply-add counted as 2; training costs 3 times that.
+
+        Convolutions and the classifier only: 8.18e9 at full size.
+        """
+        convolutions = sum(
+            c.in_channels * c.out_channels * c.kernel_size**2 * c.output_size**2
+            for c in self.list_convolutions()
+        )
+        return 2 * (convolutions + self.feature_channels * self.classes)
+
+    def find_problems(self) -> List[str]:
+        problems = find_type_problems(self)
+        if problems:
+            return problems
+        problems = find_size_problems(self, {"image_size": 32})
+        if len(self.stage_blocks) != 4:
+            problems.append(f"stage_blocks is {list(self.stage_blocks)}; allowed: four integers")
+        if not 0 <= self.label_smoothing < 1:
+            problems.append(f"label_smoothing is {self.label_smoothing}; allowed: 0 <= value < 1")
+        return problems
+
+
+def _halve(size: int) -> int:
+    """Side after a stride of 2 under the paddings used here."""
+    return (size + 1) // 2

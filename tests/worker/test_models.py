@@ -1,0 +1,137 @@
+"""The models' definitions: published parameter counts, costs, and what they refuse."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dlperf_slurm.worker import models
+from dlperf_slurm.worker.models import bert, resnet50
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_package_lists_its_models():
+    assert models.list_models() == ["bert", "resnet50"]
+
+
+def test_model_is_loaded_by_its_name_in_toml():
+    assert models.load_model("bert") is bert
+    assert models.load_model("resnet50") is resnet50
+
+
+def test_unknown_model_is_a_module_not_found():
+    with pytest.raises(ModuleNotFoundError):
+        models.load_model("resnet51")
+
+
+@pytest.mark.parametrize(("model", "unit"), [(bert, "sequences"), (resnet50, "images")])
+def test_sample_unit_is_the_models_own(model, unit):
+    assert unit == model.SAMPLE_UNIT
+
+
+@pytest.mark.parametrize(("model", "count"), [(bert, 110_106_428), (resnet50, 25_557_032)])
+def test_full_size_has_the_published_parameter_count(model, count):
+    assert model.Definition().parameter_count == count
+
+
+def test_padded_vocabulary_gives_the_published_parameter_count():
+    assert bert.Definition(vocabulary_size=30528).parameter_count == 110_111_042
+
+
+def test_resnet50_forward_pass_costs_the_published_4_09_giga_multiply_adds():
+    assert resnet50.Definition().flops_per_sample / 2 == pytest.approx(4.09e9, rel=0.001)
+
+
+def test_bert_layers_cost_about_two_flops_per_weight_and_token():
+    one, two = (bert.Definition(layers=layers) for layers in (1, 2))
+    weights = 4 * 768**2 + 2 * 768 * 3072
+    scores = 2 * 128 * 128 * 768
+    assert two.flops_per_sample - one.flops_per_sample == 2 * (128 * weights + scores)
+
+
+def test_learning_rate_is_linear_in_the_batch_up_to_256_images():
+    definition = resnet50.Definition()
+    assert definition.learning_rate(64) == pytest.approx(0.064)
+    assert definition.learning_rate(256) == definition.learning_rate(8192) == 0.256
+
+
+@pytest.mark.parametrize("model", [bert, resnet50])
+def test_full_size_has_no_problems(model):
+    assert model.Definition().find_problems() == []
+
+
+@pytest.mark.parametrize(
+    ("definition", "problem"),
+    [
+        (resnet50.Definition(image_size=31), "image_size is 31; allowed: 32 or more"),
+        (resnet50.Definition(width=0), "width is 0; allowed: 1 or more"),
+        (resnet50.Definition(stage_blocks=()), "stage_blocks is []; allowed: four integers"),
+        (
+            resnet50.Definition(stage_blocks=(1, 1, 0, 1)),
+            "stage_blocks is (1, 1, 0, 1); allowed: 1 or more",
+        ),
+        (
+            resnet50.Definition(label_smoothing=1.0),
+            "label_smoothing is 1.0; allowed: 0 <= value < 1",
+        ),
+        (
+            resnet50.Definition(label_smoothing=float("nan")),
+            "label_smoothing is nan; allowed: 0 <= value < 1",
+        ),
+        (bert.Definition(layers=-1), "layers is -1; allowed: 1 or more"),
+        (
+            bert.Definition(hidden_size=770),
+            "hidden_size is 770; allowed: a multiple of heads (12)",
+        ),
+        (
+            bert.Definition(vocabulary_size=103),
+            "vocabulary_size is 103; allowed: 104 or more",
+        ),
+        (
+            bert.Definition(sequence_length=513),
+            "sequence_length is 513; allowed: at most max_positions (512)",
+        ),
+        (
+            bert.Definition(sequence_length=20),
+            "predictions_per_sequence is 20; allowed: less than sequence_length (20)",
+        ),
+        (bert.Definition(dropout=-0.1), "dropout is -0.1; allowed: 0 <= value < 1"),
+    ],
+)
+def test_impossible_size_is_named_with_what_is_allowed(definition, problem):
+    assert definition.find_problems() == [problem]
+
+
+@pytest.mark.parametrize(
+    ("model", "field", "value", "allowed"),
+    [
+        (resnet50, "image_size", "224", "an integer"),
+        (resnet50, "image_size", 224.0, "an integer"),
+        (resnet50, "width", True, "an integer"),
+        (resnet50, "stage_blocks", 3, "a list of integers"),
+        (resnet50, "stage_blocks", (3, 4, 6, "3"), "a list of integers"),
+        (bert, "dropout", "0.1", "a number"),
+        (bert, "dropout", True, "a number"),
+    ],
+)
+def test_wrong_type_is_named_with_what_is_allowed(model, field, value, allowed):
+    definition = replace(model.Definition(), **{field: value})
+    assert definition.find_problems() == [f"{field} is {value!r}; allowed: {allowed}"]
+
+
+def test_all_problems_come_at_once():
+    assert len(bert.Definition(heads=7, sequence_length=600, dropout=2).find_problems()) == 3
+
+
+def test_worker_modules_load_without_site_packages():
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "from dlperf_slurm.worker import data, models\n"
+        "from dlperf_slurm.worker.frameworks import load_adapter\n"
+        "load_adapter('pytorch')\n"
+        "print([models.load_model(name).__name__ for name in models.list_models()])\n"
+    )
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True)
