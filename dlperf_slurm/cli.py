@@ -231,7 +231,10 @@ def run_status(options: argparse.Namespace) -> None:
     from dlperf_slurm.track import Tracker
 
     run = find_run(options.run, options.results)
-    print_states(run, Tracker(run).refresh(ask_scheduler=True), _make_console())
+    tracker = Tracker(run)
+    print_states(run, tracker.refresh(ask_scheduler=True), _make_console())
+    if tracker.scheduler_error:
+        raise SchedulerError(f"{tracker.scheduler_error}\nWhat is shown comes from files alone.")
 
 
 def run_wait(options: argparse.Namespace) -> None:
@@ -320,10 +323,10 @@ def _list_missing_environments(loaded: "LoadedSite", plan: "Plan") -> list[str]:
 
 def _follow(run: "Run") -> None:
     from dlperf_slurm.reports.progress import show_progress
-    from dlperf_slurm.track import Tracker, follow_run
+    from dlperf_slurm.track import Tracker
 
     tracker = Tracker(run)
-    show_progress(run, follow_run(tracker), _make_console())
+    show_progress(tracker, _make_console())
     calls = ", ".join(f"{count} {name}" for name, count in tracker.watcher.calls.items())
     if calls:
         print(f"{len(tracker.array_job_ids)} sbatch; while waiting: {calls}")

@@ -20,6 +20,7 @@ from dlperf_slurm.contract import (
     parse_time,
     read_json,
 )
+from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.journal import (
     CANCELLED,
     STATE,
@@ -105,6 +106,7 @@ class Tracker:
         }
         self.final = self._read_final_states()
         self.watcher = make_watcher(run, list(self.array_job_ids))
+        self.scheduler_error = ""
         self.jobs = self._make_jobs()
 
     def _read_final_states(self) -> dict[str, TaskState]:
@@ -134,10 +136,15 @@ class Tracker:
     def refresh(self, ask_scheduler: bool) -> list[TaskState]:
         """States of all array tasks, in the order of the plan.
 
-        Raises SchedulerError when the scheduler was to be asked and did not answer.
+        A scheduler that does not answer leaves what the files say; `scheduler_error` says so
+        until it answers again.
         """
         if self.jobs and (ask_scheduler or isinstance(self.watcher, ProcessWatcher)):
-            self.watcher.update()
+            try:
+                self.watcher.update()
+                self.scheduler_error = ""
+            except SchedulerError as error:
+                self.scheduler_error = str(error)
         present = {path.name for path in (self.run.path / MARKERS_DIR).iterdir()}
         states = [self._find_state(task, present) for task in self.tasks]
         fresh = [s for s in states if s.is_final and s.task.marker not in self.final]
@@ -219,7 +226,7 @@ class Tracker:
 def follow_run(tracker: Tracker) -> Iterator[list[TaskState]]:
     """Yield the states until all are final: files every second, the scheduler ever more seldom.
 
-    A scheduler that does not answer is asked again at the next poll.
+    A scheduler that does not answer is asked again when the next poll is due.
     """
     manifest = tracker.run.manifest
     interval = min(TICK_SECONDS * 5, manifest.poll_seconds)

@@ -1,6 +1,6 @@
 """States of array tasks -> a live display on a terminal, plain lines elsewhere."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -8,18 +8,18 @@ from rich.text import Text
 
 from dlperf_slurm.reports.terminal import print_table
 from dlperf_slurm.run import Run
-from dlperf_slurm.track import COMPLETED, TaskState, count_states
+from dlperf_slurm.track import COMPLETED, TaskState, Tracker, count_states, follow_run
 
 
-def show_progress(run: Run, updates: Iterable[Sequence[TaskState]], console: Console) -> None:
-    """Follow `updates` to their end; each failure is named once, when it is seen."""
+def show_progress(tracker: Tracker, console: Console) -> None:
+    """Follow a run to its end; each failure is named once, when it is seen."""
     if console.is_terminal:
-        _show_bar(updates, console)
+        _show_bar(tracker, console)
     else:
-        _print_changes(updates, console)
+        _print_changes(tracker, console)
 
 
-def _show_bar(updates: Iterable[Sequence[TaskState]], console: Console) -> None:
+def _show_bar(tracker: Tracker, console: Console) -> None:
     named: set[str] = set()
     columns = (
         TextColumn("array tasks"),
@@ -30,20 +30,23 @@ def _show_bar(updates: Iterable[Sequence[TaskState]], console: Console) -> None:
     )
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=None)
-        for states in updates:
+        for states in follow_run(tracker):
             done = sum(state.is_final for state in states)
-            progress.update(
-                bar, total=len(states), completed=done, description=describe_counts(states)
-            )
+            text = describe_counts(states)
+            if tracker.scheduler_error:
+                text += " (scheduler does not answer)"
+            progress.update(bar, total=len(states), completed=done, description=text)
             _name_failures(states, named, progress.console)
 
 
-def _print_changes(updates: Iterable[Sequence[TaskState]], console: Console) -> None:
+def _print_changes(tracker: Tracker, console: Console) -> None:
     named: set[str] = set()
     last = ""
-    for states in updates:
+    for states in follow_run(tracker):
         done = sum(state.is_final for state in states)
         line = f"{done}/{len(states)} done: {describe_counts(states)}"
+        if tracker.scheduler_error:
+            line += f" (scheduler: {tracker.scheduler_error})"
         if line != last:
             console.print(Text(line))
             last = line

