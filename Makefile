@@ -35,7 +35,7 @@ test-pythons: .venv/installed-dev
 
 benchmark: .venv/installed-dev
 	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/render.py
+	$(BIN)/python benchmarks/submit.py
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

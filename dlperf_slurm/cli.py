@@ -92,6 +92,9 @@ def make_parser() -> argparse.ArgumentParser:
     command = commands.add_parser("submit", help="submit a matrix, or go on with a run")
     command.add_argument("matrix", nargs="?", type=Path)
     command.add_argument("--resume", metavar="RUN", help="go on with the submission of a run")
+    command.add_argument(
+        "--retry", action="store_true", help="with --resume: try again what failed or was lost"
+    )
     command.add_argument("--wait", action="store_true", help="follow it to the end, then report")
     _add_site_options(command)
     _add_results_option(command)
@@ -206,13 +209,20 @@ def run_render(options: argparse.Namespace) -> None:
 
 
 def run_submit(options: argparse.Namespace) -> None:
+    from dlperf_slurm.retry import stage_retry
     from dlperf_slurm.run import find_run
     from dlperf_slurm.submit import submit_run
 
     if (options.matrix is None) == (options.resume is None):
         raise InputError("submit: name either a MATRIX or --resume RUN")
+    if options.retry and options.resume is None:
+        raise InputError("submit: --retry goes with --resume RUN")
     if options.resume is not None:
+        if options.site or options.set:
+            raise InputError("submit: a run keeps its site; --site and --set go with a MATRIX")
         run = find_run(options.resume, options.results)
+        if options.retry:
+            print(f"{stage_retry(run)} array tasks to try again", flush=True)
     else:
         run = _stage(options, must_reach_cluster=True)
     print(f"Run directory: {run.path}", flush=True)

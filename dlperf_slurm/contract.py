@@ -159,16 +159,20 @@ def find_record_problem(record: Record) -> str:
     return ""
 
 
-def write_json(path: Path, value: Union[Case, Record, Failure]) -> None:
-    """Write `value` so that a reader sees the whole file or none of it."""
+def write_json(path: Path, value: Union[Case, Record, Failure], is_synced: bool = True) -> None:
+    """Write `value` so that a reader sees the whole file or none of it.
+
+    Not synced, it may be lost when the machine dies in the next seconds.
+    """
     data = {"schema_version": SCHEMA_VERSION}
     data.update(dataclasses.asdict(value))
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     with partial.open("w", encoding="utf-8") as file:
         json.dump(data, file, indent=1, sort_keys=True)
         file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
+        if is_synced:
+            file.flush()
+            os.fsync(file.fileno())
     os.replace(str(partial), str(path))
 
 
@@ -182,9 +186,8 @@ def read_json(path: Path, kind: Type[T]) -> T:
     Raises ContractError, which names the file and the key, when it is not whole or of another
     schema version; FileNotFoundError when it is not there.
     """
-    text = path.read_text(encoding="utf-8")
     try:
-        data = json.loads(text)
+        data = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ContractError(f"{path}: not JSON: {error}") from error
     if not isinstance(data, dict):
@@ -220,6 +223,9 @@ def _convert(expected: Any, value: Any, where: str) -> Any:
         if type(value) is not expected:
             raise ContractError(f"{where} is {value!r}, not of type {expected.__name__}")
         return value
+    container = "dict" if expected in (Dict[str, ModelParameter], Dict[str, str]) else "list"
+    if type(value).__name__ != container:
+        raise ContractError(f"{where} is {value!r}, not of type {container}")
     if expected == Dict[str, ModelParameter]:
         return {key: tuple(v) if isinstance(v, list) else v for key, v in value.items()}
     if expected == Dict[str, str]:

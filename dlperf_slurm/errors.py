@@ -1,8 +1,7 @@
 """What can go wrong for a user, one class per kind of action that the user must take."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Optional
+from typing import NamedTuple, Optional
 
 
 class DlperfError(Exception):
@@ -35,8 +34,8 @@ class CasesFailedError(DlperfError):
     exit_code = 5
 
 
-@dataclass(frozen=True)
-class Problem:
+# no dataclass: every command loads this module, and `dataclasses` takes a third of --help
+class Problem(NamedTuple):
     """One mistake in a user's file: where it is, and what is allowed there."""
 
     file: str

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Optional, TypeVar
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from dlperf_slurm.config import (
+    Layer,
     OneOrMore,
     Reporter,
     Table,
@@ -21,6 +22,7 @@ from dlperf_slurm.config import (
     validate,
 )
 from dlperf_slurm.errors import raise_problems
+from dlperf_slurm.site import find_layer_problems
 from dlperf_slurm.topology import parse_topology
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 from dlperf_slurm.worker.models import list_models, load_model
@@ -230,6 +232,8 @@ def read_matrix(path: Path) -> MatrixFile:
     reporter = Reporter(toml)
     matrix = validate(Matrix, toml.data, reporter)
     _check_models(toml.data, reporter)
+    if isinstance(toml.data.get("slurm"), dict):
+        reporter.problems += find_layer_problems(Layer(toml, ("slurm",)))
     if matrix is not None:
         _check_overrides(matrix, reporter)
     raise_problems(reporter.problems)

@@ -96,7 +96,7 @@ def find_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
 
 
 def group_array_tasks(
-    tasks: Sequence[ArrayTask], site: Site, max_array_size: int
+    tasks: Sequence[ArrayTask], site: Site, max_array_size: int, suffix: str = ""
 ) -> tuple[Group, ...]:
     """Array tasks with the same shape go together, cut at the cluster's MaxArraySize.
 
@@ -109,10 +109,10 @@ def group_array_tasks(
         same.sort(key=_shuffle_key)
         for start in range(0, len(same), max_array_size):
             number = start // max_array_size + 1
-            suffix = f"-{number}" if len(same) > max_array_size else ""
+            chunk = f"-{number}" if len(same) > max_array_size else ""
             groups.append(
                 Group(
-                    group_id=f"{topology}{suffix}",
+                    group_id=f"{topology}{suffix}{chunk}",
                     topology=topology,
                     time_limit_minutes=site.find_time_limit_minutes(topology),
                     array_tasks=tuple(same[start : start + max_array_size]),

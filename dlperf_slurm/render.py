@@ -127,8 +127,8 @@ def render_scripts(
     environment = make_environment(template_dirs)
     files: dict[str, str] = {}
     for group in groups:
-        job = make_job_script(group, site, run_id, run_dir, environment)
         try:
+            job = make_job_script(group, site, run_id, run_dir, environment)
             text = environment.get_template(name).render(job=job)
         except jinja2.TemplateError as error:
             raise InputError(f"{name}: {type(error).__name__}: {error}") from error
@@ -186,14 +186,12 @@ def _make_framework_script(
     name: str, group: Group, site: Site, environment: jinja2.Environment
 ) -> FrameworkScript:
     chosen = site.find_environment(name)
-    own_template = f"frameworks/{name}.sh.j2"
+    templates = [f"frameworks/{name}.sh.j2", PLAIN_FRAMEWORK_TEMPLATE]
     ranks = Ranks(group.topology, site.cpus_per_rank, site.launcher.mpi, site.launcher.flags)
     worker = [chosen.python, "-m", "dlperf_slurm.worker"]
     return FrameworkScript(
         name=name,
-        template=own_template
-        if own_template in environment.list_templates()
-        else PLAIN_FRAMEWORK_TEMPLATE,
+        template=str(environment.select_template(templates).name),
         setup=chosen.setup,
         modules=chosen.modules,
         bin_dir=f"{chosen.venv}/bin" if chosen.venv else None,

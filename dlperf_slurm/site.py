@@ -192,7 +192,7 @@ def load_site(
         layers.append(Layer(matrix, ("slurm",)))
     layers.extend(Layer(parse_assignment(text)) for text in assignments)
 
-    raise_problems(_find_problems(layers))
+    raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
     merged, sources = merge_layers(layers)
     reporter = Reporter(TomlFile(str(path), "", merged))
     site = validate(Site, merged, reporter)
@@ -201,13 +201,11 @@ def load_site(
     return LoadedSite(path.stem, site, sources)
 
 
-def _find_problems(layers: Sequence[Layer]) -> list[Problem]:
-    problems: list[Problem] = []
-    for layer in layers:
-        reporter = Reporter(layer.toml, layer.prefix)
-        validate(Site, layer.data, reporter)
-        problems.extend(reporter.problems)
-    return problems
+def find_layer_problems(layer: Layer) -> list[Problem]:
+    """The mistakes of one layer of a site's settings."""
+    reporter = Reporter(layer.toml, layer.prefix)
+    validate(Site, layer.data, reporter)
+    return reporter.problems
 
 
 def list_effective_values(loaded: LoadedSite) -> list[tuple[str, Any, str]]:

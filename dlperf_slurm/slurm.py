@@ -64,6 +64,7 @@ def run_client(
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=timeout_seconds,
             pass_fds=keep_open,
         )

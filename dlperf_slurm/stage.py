@@ -1,6 +1,7 @@
 """A plan -> a run directory: scripts, case files, a frozen worker, the manifest and a journal."""
 
 import getpass
+import re
 import secrets
 import shutil
 import socket
@@ -30,7 +31,7 @@ from dlperf_slurm.run import (
     Run,
     format_manifest,
 )
-from dlperf_slurm.site import LoadedSite
+from dlperf_slurm.site import LoadedSite, Site
 
 # what the worker needs of the package; it imports nothing else
 FROZEN_CODE = ("__init__.py", "contract.py", "worker")
@@ -45,7 +46,6 @@ def stage_run(
     """
     run_id = make_run_id(file.name, loaded.name)
     run_dir = results_dir.absolute() / run_id
-    scripts = render_scripts(plan.groups, loaded.site, run_id, run_dir)
     manifest = make_manifest(run_id, file, loaded, plan, command)
     partial = results_dir.absolute() / f".{run_id}.partial"
     try:
@@ -58,36 +58,45 @@ def stage_run(
     site = loaded.site.model_dump(mode="json", exclude_none=True)
     (partial / SITE_FILE).write_text(tomli_w.dumps(site), encoding="utf-8")
     _freeze_code(partial / CODE_DIR)
-    _write_groups(partial, run_id, plan.groups, scripts, loaded)
+    try:
+        stage_groups(partial, run_dir, run_id, plan.groups, loaded.site)
+    except InputError:
+        shutil.rmtree(partial)
+        raise
     partial.rename(run_dir)
     return Run(run_dir, manifest)
 
 
-def _write_groups(
-    run_dir: Path,
-    run_id: str,
-    groups: Sequence[Group],
-    scripts: dict[str, str],
-    loaded: LoadedSite,
+def stage_groups(
+    folder: Path, run_dir: Path, run_id: str, groups: Sequence[Group], site: Site
 ) -> None:
-    for relative, text in scripts.items():
-        path = run_dir / relative
+    """Write scripts and case files below `folder`, which is or becomes `run_dir`.
+
+    A group belongs to the run from its line in the journal on, which is written last.
+    """
+    for relative, text in render_scripts(groups, site, run_id, run_dir).items():
+        path = folder / relative
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
     for group in groups:
         for task in group.array_tasks:
-            attempt_dir = run_dir / task.attempt_dir
-            attempt_dir.mkdir(parents=True)
-            case = make_case(task.case, loaded.site, run_id, task.repeat, task.attempt)
-            write_json(attempt_dir / CASE_FILE, case)
+            attempt_dir = folder / task.attempt_dir
+            attempt_dir.mkdir(parents=True, exist_ok=True)
+            case = make_case(task.case, site, run_id, task.repeat, task.attempt)
+            # thousands of files; a worker that finds one cut short says so in its record
+            write_json(attempt_dir / CASE_FILE, case, is_synced=False)
         size = f"{len(group.array_tasks)} array tasks"
-        append_event(run_dir, Event(STAGED, format_now(), group_id=group.group_id, detail=size))
+        append_event(folder, Event(STAGED, format_now(), group_id=group.group_id, detail=size))
 
 
 def make_run_id(matrix_name: str, site_name: str) -> str:
-    """Sorts by time, says what it is, and is not made twice."""
+    """Sorts by time, says what it is, and is not made twice.
+
+    It is the array jobs' name: `squeue --name` would take one with a comma for two.
+    """
     moment = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
-    return f"{moment}-{matrix_name}-{site_name}-{secrets.token_hex(2)}"
+    what = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{matrix_name}-{site_name}")
+    return f"{moment}-{what}-{secrets.token_hex(2)}"
 
 
 def make_manifest(

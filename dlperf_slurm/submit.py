@@ -23,7 +23,7 @@ from dlperf_slurm.journal import (
     hold_submit_lock,
     read_journal,
 )
-from dlperf_slurm.run import Run, make_job_name, read_marker
+from dlperf_slurm.run import Run, read_marker
 from dlperf_slurm.watch import LocalArrayTaskJob, QueueWatcher, SlurmArrayTaskJob, make_watcher
 
 LOCAL_START_SECONDS = 20.0
@@ -158,9 +158,9 @@ def find_submitted(run: Run, group_id: str) -> Optional[str]:
         marker = read_marker(run.path, task, "started")
         if marker is not None:
             return marker.job_id
-    watcher = make_watcher(run, [])
+    watcher = make_watcher(run, [group_id])
     assert isinstance(watcher, QueueWatcher), "a run is either local or Slurm's"
-    return watcher.find_array_job_id(make_job_name(run.run_id, group_id))
+    return watcher.find_array_job_id()
 
 
 def _submit_group(run: Run, group_id: str, lock: int) -> str:

@@ -189,11 +189,7 @@ def _make_cell(
     if case.reason:
         numbers.append(footnotes.number(case.reason))
         return Cell(case.case_id, (), 0, None, None, None, None, "not run", tuple(numbers))
-    numbers += [
-        footnotes.number(f"{case.case_id} repeat {outcome.repeat}: {outcome.problem}")
-        for outcome in outcomes.outcomes
-        if outcome.problem
-    ]
+    numbers += [footnotes.number(text) for text in _describe_problems(outcomes)]
     samples = _list_samples(outcomes)
     if not samples or baseline is None or base_median is None:
         problem = _name_problem(outcomes)
@@ -218,6 +214,18 @@ def _make_cell(
         problem="",
         footnotes=tuple(numbers),
     )
+
+
+def _describe_problems(outcomes: CaseOutcomes) -> list[str]:
+    """One text per distinct problem of a case, with the repeats that had it."""
+    repeats: dict[str, list[str]] = {}
+    for outcome in outcomes.outcomes:
+        if outcome.problem:
+            repeats.setdefault(outcome.problem, []).append(str(outcome.repeat))
+    return [
+        f"{outcomes.case.case_id} repeat {', '.join(numbers)}: {problem}"
+        for problem, numbers in repeats.items()
+    ]
 
 
 def _name_problem(outcomes: CaseOutcomes) -> str:

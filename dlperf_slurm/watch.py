@@ -77,8 +77,8 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         except SchedulerError:
             return {}
 
-    def find_array_job_id(self, job_name: str) -> Optional[str]:
-        """The id of the array job with this name, from the queue, else from accounting."""
+    def find_array_job_id(self) -> Optional[str]:
+        """The id of the oldest array job with one of the names: of the queue, else accounting."""
         for read in (self._read_queue, self._read_accounting):
             ids = {job_id.partition("_")[0] for job_id in read() if job_id}
             if ids:

@@ -19,9 +19,7 @@ def serialize(summary: Summary) -> str:
         blocks += [f"## {table.title}", _make_table(table), describe_baselines(table.columns) + "."]
     if summary.footnotes:
         blocks.append(
-            "\n".join(
-                f"[{n}]: {text}  " for n, text in enumerate(summary.footnotes, start=1)
-            ).replace("]: ", "] ")
+            "\n".join(f"[{n}] {text}  " for n, text in enumerate(summary.footnotes, start=1))
         )
     return "\n\n".join(blocks) + "\n"
 

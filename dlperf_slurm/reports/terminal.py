@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -87,7 +87,9 @@ def print_table(
         pad_edge=False,
     )
     for index, head in enumerate(header):
-        table.add_column(Text(head), justify="right" if figures and index else "left")
+        # folded where it does not fit: rich would cut it and print an ellipsis
+        justify: JustifyMethod = "right" if figures and index else "left"
+        table.add_column(Text(head), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(Text(text) for text in row))
     console.print(table)
