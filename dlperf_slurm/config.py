@@ -272,7 +272,9 @@ def parse_assignment(text: str) -> TomlFile:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise InputError(f"--set {text}: write KEY=VALUE, as in --set launcher.name=mpirun")
-    for line in (f"{key} = {value}", f"{key} = {_quote_toml(value)}"):
+    # a value of several lines would bring in further keys
+    literals = [_quote_toml(value)] if "\n" in value else [value, _quote_toml(value)]
+    for line in (f"{key} = {literal}" for literal in literals):
         try:
             return TomlFile(f"--set {text}", "", tomllib.loads(line))
         except tomllib.TOMLDecodeError:

@@ -56,6 +56,11 @@ class Plan:
     groups: tuple[Group, ...]
     left_out: tuple[LeftOut, ...]
 
+    def find_node_hours(self, case: MatrixCase) -> float:
+        """What the repeats of one case cost at most."""
+        minutes = next(g.time_limit_minutes for g in self.groups if g.topology == case.topology)
+        return case.protocol.repeats * case.topology.nodes * minutes / 60
+
     @property
     def array_task_count(self) -> int:
         return sum(len(group.array_tasks) for group in self.groups)

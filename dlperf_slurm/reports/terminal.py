@@ -46,17 +46,18 @@ def print_plan(plan: Plan, console: Console) -> None:
     )
     console.print()
     print_table(
-        ["case", "repeats", "warm-up + measured steps"],
+        ["case", "repeats", "steps", "node-hours"],
         [
             [
                 case.case_id,
                 str(case.protocol.repeats),
                 f"{case.protocol.warmup_steps} + {case.protocol.measured_steps}",
+                f"{plan.find_node_hours(case):.1f}",
             ]
             for case in plan.cases
         ],
         console,
-        title="cases",
+        title="cases, with warm-up + measured steps",
     )
     if plan.left_out:
         console.print()
