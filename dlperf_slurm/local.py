@@ -42,7 +42,7 @@ def run_array_task(run_dir: Path, group_id: str, array_task_id: int, job_id: str
     script = run_dir / SCRIPTS_DIR / f"{group_id}.sbatch"
     log = run_dir / SCRIPTS_DIR / f"{group_id}_{array_task_id}.log"
     environment = {**clean_environment(os.environ), "DLPERF_SLURM_JOB_ID": job_id}
-    limit = re.search(r"^#SBATCH --time=(\d+)$", script.read_text(encoding="utf-8"), re.M)
+    limit_seconds = find_time_limit_seconds(script.read_text(encoding="utf-8"))
     with log.open("ab") as output:
         process = subprocess.Popen(
             ["bash", str(script), str(array_task_id)],
@@ -54,7 +54,7 @@ def run_array_task(run_dir: Path, group_id: str, array_task_id: int, job_id: str
         )
     reason = "TIMEOUT"
     try:
-        process.wait(timeout=int(limit[1]) * 60 if limit else None)
+        process.wait(timeout=limit_seconds)
         return
     except subprocess.TimeoutExpired:
         pass
@@ -65,6 +65,15 @@ def run_array_task(run_dir: Path, group_id: str, array_task_id: int, job_id: str
     _end_process_group(process)
     if reason == "CANCELLED":
         raise SystemExit(1)
+
+
+def find_time_limit_seconds(script: str) -> Optional[int]:
+    """What the script asks for as MINUTES, MINUTES:SECONDS or HOURS:MINUTES:SECONDS (sbatch(1))."""
+    limit = re.search(r"^#SBATCH --time=(?:(\d+):(?=\d+:))?(\d+)(?::(\d+))?$", script, re.M)
+    if limit is None:
+        return None
+    hours, minutes, seconds = (int(part or 0) for part in limit.groups())
+    return (hours * 60 + minutes) * 60 + seconds
 
 
 def _end_process_group(process: "subprocess.Popen[bytes]") -> None:

@@ -80,8 +80,9 @@ def run_client(
 
 def read_cluster_config() -> dict[str, str]:
     """`scontrol show config` as key -> value, such as ClusterName and MaxArraySize."""
-    pairs = re.findall(r"^(\w+)\s*=\s*(.*?)\s*$", run_client(["scontrol", "show", "config"]), re.M)
-    return dict(pairs)
+    output = run_client(["scontrol", "show", "config"])
+    # a value may be empty: nothing here may match a line break
+    return dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", output, re.M))
 
 
 def find_cluster_name() -> Optional[str]:

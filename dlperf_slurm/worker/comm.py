@@ -43,15 +43,17 @@ class World:
         check_placement(case, hosts)
         host = hosts[self.rank]
         # one node needs no name service to find itself
-        address = hosts[0] if case.nodes > 1 else "127.0.0.1"
-        port = self._communicator.bcast(find_free_port() if self.rank == 0 else None, root=0)
+        address = host if case.nodes > 1 else "127.0.0.1"
+        addresses = self._communicator.allgather(f"{address}:{find_free_port(self.rank, self.size)}")
+        master_address, _, master_port = addresses[0].rpartition(":")
         return Placement(
             rank=self.rank,
             local_rank=hosts[: self.rank].count(host),
             world_size=self.size,
             host=host,
-            master_address=address,
-            master_port=port,
+            master_address=master_address,
+            master_port=int(master_port),
+            rank_addresses=tuple(addresses),
         )
 
     def end_after_failure(self) -> None:
@@ -93,8 +95,11 @@ def check_placement(case: Case, hosts: List[str]) -> None:
         )
 
 
-def find_free_port() -> int:
-    """A port that nobody listens on, below those that the kernel gives to outgoing connections."""
+def find_free_port(offset: int = 0, stride: int = 1) -> int:
+    """A port that nobody listens on, below those that the kernel gives to outgoing connections.
+
+    Processes with different offsets below the same stride never choose the same one.
+    """
     try:
         with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
             lowest_ephemeral = int(file.read().split()[0])
@@ -102,12 +107,12 @@ def find_free_port() -> int:
         lowest_ephemeral = 32768
     highest = max(lowest_ephemeral, LOWEST_PORT + 1000)
     # jobs that share a node must not try the same ports in the same order
-    ports = random.Random(os.urandom(16)).sample(range(LOWEST_PORT, highest), 100)
-    for port in ports:
+    ports = range(LOWEST_PORT + offset, highest, stride)
+    for port in random.Random(os.urandom(16)).sample(ports, min(100, len(ports))):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             try:
                 probe.bind(("", port))
             except OSError:
                 continue
             return port
-    raise OSError("no free port for the rendezvous among 100 tried")
+    raise OSError("no free port for the rendezvous among those tried")

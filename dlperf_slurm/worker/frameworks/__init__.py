@@ -7,7 +7,7 @@ it supports without the framework being there.
 import pkgutil
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, cast
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, cast
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -68,7 +68,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a rank stands, and where rank 0 waits for the framework's own rendezvous."""
+    """Where a rank stands, and where the ranks wait for the framework's own rendezvous.
+
+    Rank 0 has `master_address` and `master_port`; frameworks whose ranks all listen take
+    `rank_addresses`, "host:port" by rank, of which the first is rank 0's.
+    """
 
     rank: int
     local_rank: int
@@ -76,6 +80,7 @@ class Placement:
     host: str
     master_address: str
     master_port: int
+    rank_addresses: Tuple[str, ...] = ()
 
 
 def list_frameworks() -> List[str]:
