@@ -114,7 +114,11 @@ class Run:
 
     def read_tasks(self, group_id: str) -> list[RunTask]:
         """The array tasks of one group, by array_task_id."""
-        lines = self.find_tasks_file(group_id).read_text(encoding="utf-8").splitlines()
+        path = self.find_tasks_file(group_id)
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            raise InputError(f"{path}: is missing; was the whole run directory copied?") from None
         return [RunTask(group_id, index, line.split("\t")[1]) for index, line in enumerate(lines)]
 
     def read_all_tasks(self) -> list[RunTask]:
@@ -145,7 +149,7 @@ def open_run(path: Path) -> Run:
         version = data.pop("schema_version", None)
     except FileNotFoundError:
         raise InputError(f"{path}: not a run directory: it has no {MANIFEST_FILE}") from None
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise InputError(f"{file}: not a manifest: {error}") from error
     if version != MANIFEST_VERSION:
         raise InputError(f"{file}: schema_version {version}, this tool reads {MANIFEST_VERSION}")
@@ -193,5 +197,5 @@ def read_marker(run_dir: Path, task: RunTask, kind: str) -> Optional[Marker]:
         text = (run_dir / MARKERS_DIR / f"{task.marker}.{kind}").read_text(encoding="utf-8")
         data = json.loads(text)
         return Marker(data["job_id"], data["time"], data["nodes"], data["exit_code"])
-    except (FileNotFoundError, ValueError, KeyError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None

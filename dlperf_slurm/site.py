@@ -56,6 +56,11 @@ def _check_env_name(name: str) -> str:
     return name
 
 
+def _make_absolute(path: str) -> str:
+    # jobs do not run in the directory that they are submitted from
+    return str(Path(path).expanduser().absolute())
+
+
 PositiveInt = Annotated[int, Field(ge=1)]
 
 
@@ -70,7 +75,7 @@ class LauncherOptions(Table):
 class Environment(Table):
     """Where a framework's Python is on this site: modules first, then a virtual environment."""
 
-    venv: Optional[str] = None
+    venv: Optional[Annotated[str, AfterValidator(_make_absolute)]] = None
     python: str = "python"
     modules: OneOrMore[str] = ()
     setup: OneOrMore[str] = ()

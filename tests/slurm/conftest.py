@@ -1,0 +1,73 @@
+"""A Slurm cluster of emulated nodes for the whole session, in a folder of its own."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from support.slurm_runs import CHECKOUT, Cluster
+
+from dlperf_slurm.environments import find_managed_environment
+
+PROGRAM = CHECKOUT / "tests" / "cluster" / "cluster"
+UP_SECONDS = 600
+LEAKING_PREFIXES = ("SLURM_", "SBATCH_", "SPIN_", "OMPI_", "PRTE_", "PMI_", "PMIX_")
+
+
+def find_obstacle() -> str:
+    """Why no cluster can be brought up here, and what to do about it; empty if it can."""
+    again = "then call again: make test-slurm"
+    if os.geteuid() != 0:
+        return (
+            "the cluster's nodes are network namespaces, which need root: call again as root, or "
+            "in a container with CAP_SYS_ADMIN and CAP_NET_ADMIN: sudo make test-slurm"
+        )
+    if shutil.which("slurmctld") is None and shutil.which("apt-get") is None:
+        return (
+            "the cluster is made of Debian's packages: use Debian 12, or install slurmctld, "
+            f"slurmd, slurmdbd, munge and MariaDB, {again}"
+        )
+    if not (find_managed_environment("pytorch") / "bin" / "python").exists():
+        return (
+            f"the ranks need the environment {find_managed_environment('pytorch')}: "
+            f"dlperf-slurm env create pytorch, {again}"
+        )
+    return ""
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """The cluster's client commands and environment are this process's, as on a login node."""
+    obstacle = find_obstacle()
+    if obstacle:
+        pytest.skip(obstacle)
+    # not below tmp_path: the name of a socket in it has 107 characters at most
+    testbed = tempfile.mkdtemp(prefix="dlperf-slurm-", dir="/tmp")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(LEAKING_PREFIXES)]:
+            patch.delenv(name)
+        patch.setenv("SLURM_TESTBED", testbed)
+        patch.setenv("XDG_CONFIG_HOME", str(Path(testbed) / "no-settings"))
+        try:
+            up = run_cluster("up")
+            if up.returncode:
+                pytest.fail(f"`cluster up` failed:\n{up.stderr}", pytrace=False)
+            for name, value in read_exports(run_cluster("env").stdout).items():
+                patch.setenv(name, value)
+            yield Cluster(PROGRAM)
+        finally:
+            run_cluster("down", "--purge")
+
+
+def run_cluster(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [str(PROGRAM), *arguments], capture_output=True, text=True, timeout=UP_SECONDS
+    )
+
+
+def read_exports(text: str) -> dict[str, str]:
+    words = [word for line in text.splitlines() for word in shlex.split(line)]
+    return dict(word.split("=", 1) for word in words if "=" in word)

@@ -1,0 +1,85 @@
+"""`submit` killed (-9) around its first sbatch and resumed: no case is lost, none runs twice."""
+
+import os
+from collections import Counter
+
+import pytest
+from support.slurm_runs import (
+    count_array_tasks_in_accounting,
+    count_starts_of_rank_0,
+    stage_spin,
+    submit,
+    wait,
+    write_wrapper,
+)
+from support.tool import await_that, find_states
+
+from dlperf_slurm.journal import SUBMITTED, SUBMITTING, read_journal
+
+pytestmark = pytest.mark.slurm
+
+GROUPS = ("1n1g", "1n2g")
+REPEATS = 2
+TASKS = len(GROUPS) * REPEATS
+
+# What a stand-in for sbatch does; its parent is `submit`.
+MOMENTS = {
+    "before sbatch reached the controller": "kill -9 $PPID",
+    "before sbatch's answer was read": '"$real" "$@"; kill -9 $PPID',
+    # sbatch outlives its parent, and the job is not there yet when resuming begins
+    "while sbatch waits for the controller": 'kill -9 $PPID; sleep 2; exec "$real" "$@"',
+}
+
+
+@pytest.fixture
+def run(cluster, tmp_path):
+    return stage_spin(tmp_path / "results", GROUPS, REPEATS, ["directives=[]"])
+
+
+def submit_with(run, tmp_path, sbatch):
+    write_wrapper(tmp_path / "bin", "sbatch", sbatch)
+    return submit(run, PATH=f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+
+def count_events(run):
+    return Counter((event.event, event.group_id) for event in read_journal(run.path))
+
+
+def resume(run):
+    """As often as another process, a surviving sbatch, holds the run."""
+    done = submit(run)
+    assert done.returncode == 0 or "another process is submitting" in done.stderr, done.stderr
+    return done.returncode == 0
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_submit_killed_and_resumed_runs_each_case_once(run, tmp_path, moment):
+    killed = submit_with(run, tmp_path, MOMENTS[moment])
+    assert killed.returncode == -9
+    events = count_events(run)
+    assert events[SUBMITTING, "1n1g"] == 1
+    assert events[SUBMITTED, "1n1g"] == 0
+
+    await_that(lambda: resume(run), "the submission is resumed")
+    assert wait(run).returncode == 0
+    assert count_starts_of_rank_0(run) == [1] * TASKS
+    await_that(lambda: count_array_tasks_in_accounting(run) >= TASKS, "accounting knows them")
+    assert count_array_tasks_in_accounting(run) == TASKS
+    assert [count_events(run)[SUBMITTED, group] for group in GROUPS] == [1, 1]
+
+
+def test_array_submitted_twice_behind_our_back_runs_each_case_once(run, tmp_path):
+    done = submit_with(run, tmp_path, '"$real" "$@" > /dev/null; exec "$real" "$@"')
+    assert done.returncode == 0, done.stderr
+    assert wait(run).returncode == 0
+    assert count_starts_of_rank_0(run) == [1] * TASKS
+    assert set(find_states(run).values()) == {"COMPLETED"}
+
+
+def test_answer_that_was_lost_does_not_submit_again(run, tmp_path):
+    lost = 'echo "sbatch: error: Socket timed out on send/recv operation" >&2; exit 1'
+    done = submit_with(run, tmp_path, f'"$real" "$@" > /dev/null; {lost}')
+    assert done.returncode == 0, done.stderr
+    assert wait(run).returncode == 0
+    await_that(lambda: count_array_tasks_in_accounting(run) >= TASKS, "accounting knows them")
+    assert count_array_tasks_in_accounting(run) == TASKS

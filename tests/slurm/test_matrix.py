@@ -1,0 +1,141 @@
+"""A real matrix on a real Slurm: PyTorch over MPI across nodes, from submit to the tables."""
+
+import json
+import os
+import re
+from collections import Counter
+
+import pytest
+from support.slurm_runs import (
+    CHECKOUT,
+    SITE,
+    SMALL_RESNET,
+    count_array_tasks_in_accounting,
+    write_matrix,
+    write_wrapper,
+)
+from support.tool import run_tool
+
+from dlperf_slurm.contract import RECORD_FILE, Record, read_json
+from dlperf_slurm.journal import TRACKED, read_journal
+from dlperf_slurm.run import find_run
+
+pytestmark = [pytest.mark.slurm, pytest.mark.pytorch]
+
+TOPOLOGIES = ("1n1g", "1n2g", "2n2g")
+REPEATS = 3
+POLL_SECONDS = 2
+CLIENTS = ("sbatch", "squeue", "sacct", "scontrol", "scancel")
+
+
+@pytest.fixture(scope="module")
+def submitted(cluster, tmp_path_factory):
+    """The whole of `submit --wait` with every call of a client command logged."""
+    folder = tmp_path_factory.mktemp("matrix")
+    for name in CLIENTS:
+        log = f'echo "{name} $(date +%s.%N)" >> {folder}/calls'
+        write_wrapper(folder / "bin", name, f'{log}\nexec $real "$@"')
+    matrix = write_matrix(folder, TOPOLOGIES, REPEATS, SMALL_RESNET)
+    polls = [f"tracking.poll_seconds={POLL_SECONDS}", "tracking.slowest_poll_seconds=4"]
+    done = run_tool(
+        ["submit", str(matrix), "--site", str(SITE), "--results", str(folder / "results"), "--wait"]
+        + [option for text in polls for option in ("--set", text)],
+        CHECKOUT,
+        {"PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done, find_run(None, folder / "results"), read_calls(folder / "calls")
+
+
+def read_calls(path):
+    """(client, seconds) of each call."""
+    lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    return [(name, float(seconds)) for name, seconds in lines]
+
+
+def read_records(run):
+    return [
+        read_json(run.path / task.attempt_dir / RECORD_FILE, Record)
+        for task in run.read_all_tasks()
+    ]
+
+
+def test_tables_have_the_medians_of_all_repeats(submitted):
+    _, run, _ = submitted
+    again = run_tool(["report", str(run.path)], CHECKOUT)
+    assert again.returncode == 0
+    table = (run.path / "report" / "report.md").read_text(encoding="utf-8")
+    for topology in TOPOLOGIES:
+        assert re.search(rf"^\| *{topology} .*\d", table, re.M), table
+
+
+def test_medians_are_those_of_the_records(submitted):
+    _, run, _ = submitted
+    text = (run.path / "report" / "report.json").read_text(encoding="utf-8")
+    for topology in TOPOLOGIES:
+        rates = sorted(r.samples_per_s for r in read_records(run) if shape(r) == topology)
+        assert len(rates) == REPEATS
+        assert rates[1] in list(find_numbers(json.loads(text)))
+
+
+def find_numbers(value):
+    if isinstance(value, float):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from find_numbers(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from find_numbers(item)
+
+
+def shape(record):
+    return f"{record.case.nodes}n{record.case.devices_per_node}g"
+
+
+def test_ranks_stand_on_the_nodes_that_the_topology_asks_for(submitted):
+    _, run, _ = submitted
+    for record in read_records(run):
+        hosts = Counter(rank.host for rank in record.ranks)
+        assert len(hosts) == record.case.nodes
+        assert set(hosts.values()) == {record.case.devices_per_node}
+
+
+def test_ranks_computed_with_torch_over_mpi(submitted):
+    _, run, _ = submitted
+    for record in read_records(run):
+        assert record.versions["torch"]
+        assert "MPI" in record.versions["mpi"]
+
+
+def test_one_sbatch_for_each_group(submitted):
+    _, run, calls = submitted
+    assert [name for name, _ in calls].count("sbatch") == len(run.list_group_ids()) == 3
+    assert count_array_tasks_in_accounting(run) == len(TOPOLOGIES) * REPEATS
+
+
+def test_one_squeue_a_poll_at_most(submitted):
+    _, _, calls = submitted
+    times = [seconds for name, seconds in calls if name == "squeue"]
+    gaps = [later - earlier for earlier, later in zip(times, times[1:])]
+    assert len(times) >= 3
+    assert min(gaps) >= 0.9 * POLL_SECONDS
+
+
+def test_journal_counts_the_calls_that_were_made(submitted):
+    done, run, calls = submitted
+    made = Counter(name for name, _ in calls)
+    (tracked,) = (event for event in read_journal(run.path) if event.event == TRACKED)
+    assert json.loads(tracked.detail) == {"squeue": made["squeue"], "sacct": made["sacct"]}
+    assert f"3 sbatch; while waiting: {made['squeue']} squeue" in done.stdout
+
+
+def test_array_tasks_did_not_share_the_machine(submitted):
+    _, run, _ = submitted
+    spans = sorted((record.started_at, record.ended_at) for record in read_records(run))
+    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:]))
+
+
+def test_records_name_their_job(submitted):
+    _, run, _ = submitted
+    assert all(record.job["SLURM_ARRAY_JOB_ID"].isdigit() for record in read_records(run))

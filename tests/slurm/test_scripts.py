@@ -1,0 +1,90 @@
+"""Rendered scripts in front of the real sbatch: it accepts them, and reads what we wrote."""
+
+import subprocess
+
+import pytest
+from support.slurm_runs import CHECKOUT, SITE, ask, stage_spin, submit, write_matrix
+from support.tool import find_states, stage
+
+from dlperf_slurm.contract import RECORD_FILE, Record, read_json
+from dlperf_slurm.journal import SUBMITTED, read_journal
+
+pytestmark = pytest.mark.slurm
+
+TOPOLOGIES = ("1n1g", "1n8g", "2n8g", "4n8g")
+SITES = {
+    "testcluster": [str(SITE)],
+    "slurm": ["slurm"],
+    "slurm-cpu": ["slurm-cpu"],
+    "mpirun": [str(SITE), "launcher.name=mpirun"],
+    "gres": ["slurm", "gpu_request=gres"],
+    "exclusive": ["slurm", "exclusive=true", "memory_mib_per_node=0", "array_throttle=2"],
+    "who and where": [str(SITE), "partition=low", "qos=low", "account=root"],
+}
+# quotes, blanks and signs that shells, sbatch's line parser and its file names each read otherwise
+HOSTILE_COMMENT = "a b  $(c) 'd' %j %% # ; & | * ~ é"
+HOSTILE_FOLDER = "it's 50%j of $(x) # é"
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_sbatch_accepts_each_script(cluster, tmp_path, site):
+    name, *settings = SITES[site]
+    options = [option for text in settings for option in ("--set", text)]
+    matrix = write_matrix(tmp_path, TOPOLOGIES)
+    run = stage([str(matrix), "--site", name, "--results", str(tmp_path), *options], CHECKOUT)
+    assert run.list_group_ids() == list(TOPOLOGIES)
+    for group_id in TOPOLOGIES:
+        command = ["sbatch", "--test-only", str(run.find_script(group_id))]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, f"{group_id}: {done.stderr}"
+
+
+@pytest.mark.parametrize("matrix", ["bert", "resnet50"])
+def test_sbatch_accepts_the_whole_protocol(cluster, tmp_path, matrix):
+    path = CHECKOUT / "matrices" / f"{matrix}.toml"
+    run = stage([str(path), "--site", "slurm", "--results", str(tmp_path)], CHECKOUT)
+    for group_id in run.list_group_ids():
+        command = ["sbatch", "--test-only", str(run.find_script(group_id))]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, f"{group_id}: {done.stderr}"
+
+
+def test_hostile_value_of_a_directive_arrives_as_it_is(cluster, tmp_path):
+    settings = [f'directives=["--hold", "--comment={HOSTILE_COMMENT}"]']
+    run = stage_spin(tmp_path / "results", settings=settings)
+    submit(run)
+    (event,) = (event for event in read_journal(run.path) if event.event == SUBMITTED)
+    shown = ask("scontrol", "show", "job", event.array_job_id)
+    ask("scancel", event.array_job_id)
+    assert f"Comment={HOSTILE_COMMENT}\n" in shown.replace(" \n", "\n")
+
+
+def test_hostile_run_directory_works_from_end_to_end(cluster, tmp_path):
+    run = stage_spin(tmp_path / HOSTILE_FOLDER, ["1n2g"])
+    done = submit(run, "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert find_states(run) == {"1n2g.0": "COMPLETED"}
+    assert list((run.path / "scripts").glob("*_0.log"))
+
+
+def test_hostile_matrix_name_works_from_end_to_end(cluster, tmp_path):
+    run = stage_spin(tmp_path / "results", matrix_name="a b, c'd %j.toml")
+    done = submit(run, "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert find_states(run) == {"1n1g.0": "COMPLETED"}
+
+
+def test_mpirun_starts_the_ranks_across_nodes(cluster, tmp_path):
+    as_root = [
+        f"env.{mpi}_ALLOW_RUN_AS_ROOT{suffix}='1'"
+        for mpi in ("OMPI", "PRTE")
+        for suffix in ("", "_CONFIRM")
+    ]
+    run = stage_spin(tmp_path / "results", ["2n2g"], settings=["launcher.name=mpirun", *as_root])
+    done = submit(run, "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (task,) = run.read_all_tasks()
+    record = read_json(run.path / task.attempt_dir / RECORD_FILE, Record)
+    hosts = [rank.host for rank in record.ranks]
+    assert len(hosts) == 4
+    assert sorted(hosts.count(host) for host in set(hosts)) == [2, 2]

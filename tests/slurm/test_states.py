@@ -1,0 +1,219 @@
+"""How array tasks end on a real Slurm other than well, and what the tool says of it."""
+
+import pytest
+from support.slurm_runs import (
+    ask,
+    count_starts_of_rank_0,
+    stage_spin,
+    submit,
+    wait,
+)
+from support.tool import (
+    await_that,
+    find_details,
+    find_states,
+    has_marker,
+    run_tool,
+    start_tool,
+)
+
+from dlperf_slurm.contract import OUT_OF_MEMORY, RECORD_FILE, Record, read_json
+from dlperf_slurm.journal import REFUSED, SUBMITTED, read_journal
+
+pytestmark = pytest.mark.slurm
+
+CASES_FAILED = 5
+SCHEDULER_ERROR = 3
+CANCELLED_PAIR = {"1n1g.0": "CANCELLED", "1n1g.1": "CANCELLED"}
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """No rank starts before this file is there."""
+    return tmp_path / "gate"
+
+
+def find_array_job(run, group_id="1n1g"):
+    (event,) = (
+        event
+        for event in read_journal(run.path)
+        if event.event == SUBMITTED and event.group_id == group_id
+    )
+    return event.array_job_id
+
+
+def await_start(run, marker="1n1g.0"):
+    await_that(lambda: has_marker(run, marker, "started"), f"{marker} starts")
+
+
+def await_ranks(run, *starts):
+    await_that(lambda: count_starts_of_rank_0(run) == list(starts), f"starts of ranks: {starts}")
+
+
+def test_cancel_ends_what_is_pending(cluster, tmp_path):
+    run = stage_spin(tmp_path / "results", repeats=2, settings=['directives=["--hold"]'])
+    submit(run)
+    assert run_tool(["cancel", str(run.path)], tmp_path).returncode == 0
+    assert wait(run).returncode == CASES_FAILED
+    assert find_states(run) == CANCELLED_PAIR
+
+
+def test_cancel_ends_what_runs_and_what_is_pending(cluster, tmp_path, gate):
+    run = stage_spin(tmp_path / "results", repeats=2)
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_ranks(run, 1, 0)
+    done = run_tool(["cancel", str(run.path)], tmp_path)
+    assert "2 array tasks" in done.stdout
+    assert wait(run).returncode == CASES_FAILED
+    assert find_states(run) == CANCELLED_PAIR
+
+
+def test_pending_tasks_that_someone_cancels_are_not_completed(cluster, tmp_path, gate):
+    run = stage_spin(tmp_path / "results", repeats=3)
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_start(run)
+    ask("scancel", f"{find_array_job(run)}_[1-2]")
+    gate.touch()
+    assert wait(run).returncode == CASES_FAILED
+    assert find_states(run) == {
+        "1n1g.0": "COMPLETED",
+        "1n1g.1": "CANCELLED",
+        "1n1g.2": "CANCELLED",
+    }
+
+
+def test_running_task_that_someone_cancels_is_cancelled(cluster, tmp_path, gate):
+    run = stage_spin(tmp_path / "results")
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_ranks(run, 1)
+    ask("scancel", find_array_job(run))
+    assert wait(run).returncode == CASES_FAILED
+    assert find_states(run) == {"1n1g.0": "CANCELLED"}
+
+
+def test_task_beyond_its_time_limit_is_timed_out(cluster, tmp_path, gate):
+    run = stage_spin(tmp_path / "results")
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_ranks(run, 1)
+    # minutes are the unit of --time; an administrator may end a job sooner
+    ask("scontrol", "update", f"jobid={find_array_job(run)}", "endtime=now+2")
+    assert wait(run).returncode == CASES_FAILED
+    assert find_states(run) == {"1n1g.0": "TIMEOUT"}
+
+
+def test_rank_that_is_killed_fails_its_task_with_a_reason(cluster, tmp_path):
+    run = stage_spin(tmp_path / "results", ["1n2g"])
+    submit(run, SPIN_FAULT="kill")
+    assert wait(run).returncode == CASES_FAILED
+    assert find_states(run) == {"1n2g.0": "FAILED"}
+    assert "killed" in find_details(run)["1n2g.0"]
+
+
+def test_rank_that_crashes_fails_its_task_with_its_error(cluster, tmp_path):
+    run = stage_spin(tmp_path / "results", ["2n1g"])
+    submit(run, SPIN_FAULT="crash")
+    assert wait(run).returncode == CASES_FAILED
+    assert find_states(run) == {"2n1g.0": "FAILED"}
+    detail = find_details(run)["2n1g.0"]
+    assert detail.startswith("rank 1 on n")
+    assert detail.endswith("SpinError: told to crash")
+
+
+def test_memory_beyond_the_job_limit_is_out_of_memory(cluster, tmp_path):
+    if not cluster.has_memory_limits:
+        pytest.skip("needs a cgroup v1 memory hierarchy: see tests/cluster/README.md")
+    run = stage_spin(tmp_path / "results", ["1n2g"], settings=["memory_mib_per_node=400"])
+    submit(run, SPIN_FAULT="hog")
+    assert wait(run).returncode == CASES_FAILED
+    (task,) = run.read_all_tasks()
+    record = read_json(run.path / task.attempt_dir / RECORD_FILE, Record)
+    assert record.status == OUT_OF_MEMORY
+    assert find_states(run) == {"1n2g.0": "OUT_OF_MEMORY"}
+
+
+def test_refusal_of_sbatch_is_passed_on_and_nothing_is_lost(cluster, tmp_path):
+    run = stage_spin(tmp_path / "results", ["1n1g", "1n2g"], settings=["directives=[]"])
+    script = run.find_script("1n2g")
+    sound = script.read_text(encoding="utf-8")
+    broken = sound.replace("#SBATCH --nodes", "#SBATCH --partition=nosuch\n#SBATCH --nodes")
+    script.write_text(broken, encoding="utf-8")
+
+    refused = submit(run)
+    assert refused.returncode == SCHEDULER_ERROR
+    assert "invalid partition specified: nosuch" in refused.stderr
+    assert f"submit --resume {run.path}" in refused.stderr
+    (event,) = (event for event in read_journal(run.path) if event.event == REFUSED)
+    assert event.group_id == "1n2g"
+    assert "invalid partition" in event.detail
+
+    script.write_text(sound, encoding="utf-8")
+    assert submit(run, "--wait").returncode == 0
+    assert count_starts_of_rank_0(run) == [1, 1]
+
+
+def test_job_around_the_tool_does_not_leak_into_its_jobs(cluster, tmp_path):
+    run = stage_spin(tmp_path / "results", ["2n2g"])
+    done = submit(
+        run,
+        "--wait",
+        SLURM_NTASKS="1",
+        SLURM_NNODES="1",
+        SLURM_NTASKS_PER_NODE="1",
+        SLURM_CPUS_PER_TASK="3",
+        SLURM_JOB_ID="1",
+        SLURM_MEM_PER_NODE="10",
+        SBATCH_PARTITION="nosuch",
+        PMI_RANK="0",
+        PMIX_RANK="0",
+        OMPI_COMM_WORLD_SIZE="1",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (task,) = run.read_all_tasks()
+    record = read_json(run.path / task.attempt_dir / RECORD_FILE, Record)
+    assert [rank.rank for rank in record.ranks] == [0, 1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def crashed(cluster, tmp_path_factory):
+    """Node n2 dies under two runs, one whose job may be requeued and one whose may not.
+
+    Slurm lets a requeued job wait for two minutes; an administrator sends it off sooner.
+    """
+    folder = tmp_path_factory.mktemp("crash")
+    directives = {
+        "requeued": '["--nodelist=n2"]',
+        "final": '["--nodelist=n2", "--no-requeue"]',
+    }
+    runs = {
+        name: stage_spin(folder / name, settings=[f"directives={lines}"])
+        for name, lines in directives.items()
+    }
+    for run in runs.values():
+        submit(run, SPIN_WAIT_FOR=str(folder / "gate"))
+    for run in runs.values():
+        await_ranks(run, 1)
+    followers = [start_tool(["wait", str(run.path)], folder) for run in runs.values()]
+    cluster.call("crash", "n2")
+    (folder / "gate").touch()
+    job = find_array_job(runs["requeued"])
+    await_that(lambda: ask("squeue", "-h", "-o%T", f"-j{job}") == "PENDING\n", "it is requeued")
+    cluster.call("start", "n2")
+    ask("scontrol", "update", f"jobid={job}", "starttime=now+3")
+    exit_codes = {}
+    for name, follower in zip(runs, followers):
+        follower.communicate(timeout=120)
+        exit_codes[name] = follower.returncode
+    return runs, exit_codes
+
+
+def test_task_of_a_node_that_died_is_a_node_failure(crashed):
+    runs, exit_codes = crashed
+    assert find_states(runs["final"]) == {"1n1g.0": "NODE_FAIL"}
+    assert exit_codes["final"] == CASES_FAILED
+
+
+def test_requeued_task_of_a_node_that_died_runs_to_its_end(crashed):
+    runs, exit_codes = crashed
+    assert find_states(runs["requeued"]) == {"1n1g.0": "COMPLETED"}
+    assert exit_codes["requeued"] == 0
+    assert count_starts_of_rank_0(runs["requeued"]) == [2]

@@ -1,0 +1,115 @@
+"""An attempt directory whose case the real worker runs, under the real mpirun of this Python."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from dlperf_slurm.contract import CASE_FILE, RECORD_FILE, Case, Record, read_json, write_json
+
+MPIRUN = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
+LAUNCH_SECONDS = 60
+
+CASE = Case(
+    run_id="run",
+    case_id="spin-bert-1n2g-bs4-fp32",
+    repeat=1,
+    attempt=1,
+    framework="spin",
+    model="bert",
+    model_parameters={"layers": 1},
+    nodes=1,
+    devices_per_node=2,
+    device="cpu",
+    cpus_per_rank=1,
+    batch_size_per_device=4,
+    precision="fp32",
+    compiler="none",
+    memory_format="default",
+    distribution="native",
+    clip_global_norm=False,
+    warmup_steps=3,
+    measured_steps=10,
+    seed=1,
+)
+
+
+class Attempt:
+    """A directory with a case, and what came of running it."""
+
+    def __init__(self, path, code_dir, **changes):
+        self.path = path
+        self.code_dir = code_dir
+        self.case = replace(CASE, **changes)
+        self.exit_code = None
+        self.seconds = 0.0
+        self.stderr = ""
+        path.mkdir(parents=True)
+        write_json(path / CASE_FILE, self.case)
+
+    def launch(self, **spin):
+        """Run the case on all ranks of one mpirun, with SPIN_* variables; returns itself."""
+        mpirun = [MPIRUN, "-np", str(self.case.world_size), "--map-by", ":OVERSUBSCRIBE"]
+        return self._launch([*mpirun, "--bind-to", "none"], spin)
+
+    def launch_alone(self, **spin):
+        """Run the case as one process that no launcher started."""
+        return self._launch([], spin)
+
+    def conclude(self):
+        """What the job script does when the launcher has ended; returns the record."""
+        done = self._run([], ["conclude", str(self.path), str(self.exit_code)], {})
+        assert done.returncode == 0, done.stderr
+        return self.read_record()
+
+    def read_record(self):
+        return read_json(self.path / RECORD_FILE, Record)
+
+    def read_failure(self, rank):
+        return json.loads((self.path / "failures" / f"rank-{rank}.json").read_text())
+
+    def list_pids(self):
+        return [int(path.read_text()) for path in sorted(self.path.glob("pid-*"))]
+
+    def _launch(self, launcher, spin):
+        started = time.monotonic()
+        done = self._run(launcher, ["run", str(self.path)], spin)
+        self.seconds = time.monotonic() - started
+        self.exit_code = done.returncode
+        self.stderr = done.stderr
+        return self
+
+    def _run(self, launcher, arguments, spin):
+        env = make_environment(self.code_dir)
+        env.update({"SPIN_" + name.upper(): str(value) for name, value in spin.items()})
+        command = [*launcher, sys.executable, "-m", "dlperf_slurm.worker", *arguments]
+        return subprocess.run(
+            command,
+            cwd=str(self.path),
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=LAUNCH_SECONDS,
+        )
+
+
+def make_environment(code_dir):
+    """As the job script sets it; root may start ranks, and a waiting rank gives its core away."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SPIN_")}
+    env["PYTHONPATH"] = str(code_dir)
+    for name in ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM"):
+        env["OMPI_" + name] = env["PRTE_" + name] = "1"
+    env["OMPI_MCA_mpi_yield_when_idle"] = "1"
+    return env
+
+
+def is_running(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"

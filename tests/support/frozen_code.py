@@ -1,0 +1,27 @@
+"""A frozen copy of the worker, as in a run's code/, with the spin framework in it."""
+
+import shutil
+from pathlib import Path
+
+import dlperf_slurm
+
+PACKAGE = Path(dlperf_slurm.__file__).parent
+SPIN = Path(__file__).with_name("spin.py")
+
+
+def freeze_worker(code_dir):
+    """Copy what the worker needs, and nothing else of the package."""
+    target = code_dir / "dlperf_slurm"
+    target.mkdir(parents=True)
+    for name in ("__init__.py", "contract.py"):
+        shutil.copy(str(PACKAGE / name), str(target / name))
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(str(PACKAGE / "worker"), str(target / "worker"), ignore=ignored)
+
+
+def put_spin_as(framework, code_dir):
+    """Make `framework` the spin framework in a frozen copy; a real adapter of that name goes."""
+    frameworks = code_dir / "dlperf_slurm" / "worker" / "frameworks"
+    if (frameworks / framework).is_dir():
+        shutil.rmtree(str(frameworks / framework))
+    shutil.copy(str(SPIN), str(frameworks / (framework + ".py")))

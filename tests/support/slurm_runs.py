@@ -1,0 +1,118 @@
+"""Runs on the real Slurm of tests/cluster, with the spin framework where torch is not the point."""
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlperf_slurm.run import Run
+from support.frozen_code import put_spin_as
+from support.tool import run_tool, stage
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SITE = CHECKOUT / "tests" / "cluster" / "testcluster.toml"
+# the shortest polls that a site can ask for, so that tests see a state soon
+QUICK_POLLS = ("tracking.poll_seconds=1", "tracking.slowest_poll_seconds=1")
+MATRIX = """\
+[model]
+name = "resnet50"
+{sizes}
+
+[axes]
+framework = "pytorch"
+topology = [{topologies}]
+batch_size_per_device = 2
+
+[protocol]
+repeats = {repeats}
+warmup_steps = 2
+measured_steps = 5
+"""
+SMALL_RESNET = "image_size = 32\nwidth = 8\nstage_blocks = [1, 1, 1, 1]\nclasses = 10"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that is up; this process's environment makes it the client commands' one."""
+
+    program: Path
+
+    def call(self, *arguments: str) -> str:
+        """Run a command of tests/cluster/cluster, such as `crash n2`."""
+        done = subprocess.run([str(self.program), *arguments], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    @property
+    def has_memory_limits(self) -> bool:
+        return "memory limits yes" in self.call("status")
+
+
+def write_matrix(
+    folder: Path,
+    topologies: Sequence[str] = ("1n1g",),
+    repeats: int = 1,
+    sizes: str = "",
+    name: str = "matrix.toml",
+) -> Path:
+    quoted = ", ".join(f'"{topology}"' for topology in topologies)
+    path = folder / name
+    text = MATRIX.format(topologies=quoted, repeats=repeats, sizes=sizes)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def stage_spin(
+    results: Path,
+    topologies: Sequence[str] = ("1n1g",),
+    repeats: int = 1,
+    settings: Sequence[str] = (),
+    matrix_name: str = "matrix.toml",
+) -> Run:
+    """A run directory that waits to be submitted, and whose ranks spin."""
+    results.mkdir(parents=True, exist_ok=True)
+    matrix = write_matrix(results, topologies, repeats, name=matrix_name)
+    options = [option for text in (*QUICK_POLLS, *settings) for option in ("--set", text)]
+    run = stage(
+        [str(matrix), "--site", str(SITE), "--results", str(results), *options], cwd=CHECKOUT
+    )
+    put_spin_as("pytorch", run.path / "code")
+    return run
+
+
+def submit(run: Run, *options: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    """`submit --resume`, from the checkout: whose code the ranks must not take for the run's."""
+    return run_tool(["submit", "--resume", str(run.path), *options], CHECKOUT, env)
+
+
+def wait(run: Run) -> "subprocess.CompletedProcess[str]":
+    return run_tool(["wait", str(run.path)], CHECKOUT)
+
+
+def ask(*command: str) -> str:
+    """Standard output of a client command of Slurm."""
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def count_array_tasks_in_accounting(run: Run) -> int:
+    """How many array tasks Slurm has ever known under the names of the run's groups."""
+    names = ",".join(f"{run.run_id}.{group_id}" for group_id in run.list_group_ids())
+    command = ["sacct", "--noheader", "--allocations", "--parsable2", "--format=JobID"]
+    return len(ask(*command, "--starttime=now-1hours", f"--name={names}").split())
+
+
+def count_starts_of_rank_0(run: Run) -> list[int]:
+    """How often each array task of the run has started, in their order."""
+    files = [run.path / task.attempt_dir / "starts" for task in run.read_all_tasks()]
+    return [f.read_text().split("\n").count("rank 0") if f.exists() else 0 for f in files]
+
+
+def write_wrapper(bin_dir: Path, name: str, script: str) -> None:
+    """A program of Slurm's name before the real one on PATH; $real is the real one."""
+    real = shutil.which(name)
+    assert real is not None, f"{name} is not on PATH"
+    bin_dir.mkdir(exist_ok=True)
+    path = bin_dir / name
+    path.write_text(f"#!/bin/bash\nreal={real}\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)

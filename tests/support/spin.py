@@ -1,0 +1,130 @@
+"""A framework for tests: its steps take a known time, and it fails as SPIN_* variables say.
+
+support.frozen_code puts this file among the adapters of a frozen worker, never into the package.
+
+SPIN_STEP_SECONDS    time of a step (0.002)
+SPIN_WARMUP_STEPS    so many steps at the beginning take SPIN_WARMUP_SECONDS instead (0)
+SPIN_SLOW_RANK       this rank takes twice as long in each step
+SPIN_WAIT_FOR        a file: no rank starts before it is there
+SPIN_FAULT           what goes wrong: one of FAULTS
+SPIN_FAULT_RANK      on which rank, or "all" (1)
+SPIN_FAULT_STEP      in which step, from 1; 0: in start() (5)
+
+From the step of a fault on the other ranks wait without MPI, and for ever: as in a collective of
+their framework whose peer is gone.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.models import load_model
+
+PRECISIONS = ("fp32", "amp-bf16")
+COMPILERS = ("none",)
+MEMORY_FORMATS = ("default",)
+DISTRIBUTIONS = ("native",)
+
+FAULTS = ("crash", "memory", "hog", "kill", "segfault", "leave", "nan", "count")
+DEADLY_FAULTS = ("crash", "memory", "hog", "kill", "segfault", "leave")
+HOG_BLOCK_BYTES = 32 * 2**20
+HOG_BLOCKS = 64
+
+
+class SpinError(Exception):
+    """What the fault "crash" raises."""
+
+
+def find_unsupported(case):
+    return None
+
+
+def is_out_of_memory(error):
+    return isinstance(error, MemoryError)
+
+
+def start(case, placement):
+    """A session whose fault, if any, may already come now."""
+    Path(f"pid-{placement.rank}").write_text(str(os.getpid()))
+    with Path("starts").open("a") as file:
+        file.write(f"rank {placement.rank}\n")
+    await_file(os.environ.get("SPIN_WAIT_FOR", ""))
+    session = SpinSession(case, placement.rank)
+    session.come_to(0)
+    return session
+
+
+class SpinSession:
+    """Sleeps instead of computing."""
+
+    device_name = "spin"
+    versions = {"spin": "1"}
+
+    def __init__(self, case, rank):
+        self.rank = rank
+        self.steps = 0
+        self.fault = os.environ.get("SPIN_FAULT", "")
+        self.fault_step = int(os.environ.get("SPIN_FAULT_STEP", "5"))
+        where = os.environ.get("SPIN_FAULT_RANK", "1")
+        self.has_fault = self.fault != "" and where in ("all", str(rank))
+        self.warmup_steps = int(os.environ.get("SPIN_WARMUP_STEPS", "0"))
+        self.warmup_seconds = float(os.environ.get("SPIN_WARMUP_SECONDS", "0"))
+        slowness = 2 if os.environ.get("SPIN_SLOW_RANK") == str(rank) else 1
+        self.step_seconds = float(os.environ.get("SPIN_STEP_SECONDS", "0.002")) * slowness
+        count = load_model(case.model).Definition(**case.model_parameters).parameter_count
+        self.parameter_count = count + 1 if self.has_fault and self.fault == "count" else count
+
+    def come_to(self, step):
+        """Fail if it is time to; wait for ever for a rank that has failed."""
+        if self.fault not in DEADLY_FAULTS or step < self.fault_step:
+            return
+        if self.has_fault:
+            commit_fault(self.fault)
+        while True:
+            time.sleep(60)
+
+    def step(self):
+        self.steps += 1
+        self.come_to(self.steps)
+        is_warmup = self.steps <= self.warmup_steps
+        time.sleep(self.warmup_seconds if is_warmup else self.step_seconds)
+
+    def synchronize(self):
+        pass
+
+    def make_clock(self, boundaries):
+        return HostClock(boundaries)
+
+    def reset_peak_memory(self):
+        pass
+
+    def read_peak_memory_bytes(self):
+        return 0
+
+    def read_loss(self):
+        return float("nan") if self.has_fault and self.fault == "nan" else 1.0
+
+    def close(self):
+        pass
+
+
+def await_file(path):
+    while path and not Path(path).exists():
+        time.sleep(0.05)
+
+
+def commit_fault(fault):
+    """End this rank in the way that the fault names."""
+    if fault == "crash":
+        raise SpinError("told to crash")
+    if fault == "memory":
+        raise MemoryError("told to have no memory")
+    if fault == "hog":
+        blocks = [bytearray(os.urandom(1) * HOG_BLOCK_BYTES) for _ in range(HOG_BLOCKS)]
+        raise SpinError(f"{len(blocks)} blocks of memory, and still alive")
+    if fault == "leave":
+        os._exit(0)
+    os.kill(os.getpid(), {"kill": signal.SIGKILL, "segfault": signal.SIGSEGV}[fault])
+    time.sleep(60)

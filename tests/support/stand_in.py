@@ -1,0 +1,105 @@
+"""A stand-in for a framework's environment: no MPI, no framework, real scripts around it.
+
+As a program, `stand_in.py -m dlperf_slurm.worker run|conclude DIR ...` does what the worker would,
+in one process; `DIR/behaviour` chooses another end than a good record. DIR/log says when it ran.
+"""
+
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+
+from dlperf_slurm.contract import (
+    CASE_FILE,
+    OK,
+    RECORD_FILE,
+    Case,
+    Clock,
+    RankResult,
+    Record,
+    format_now,
+    read_json,
+    write_json,
+)
+from dlperf_slurm.worker.conclude import conclude_attempt
+
+# leaves out the launcher's options: the stand-in is one process, whatever the topology
+MPIRUN = """\
+#!/bin/bash
+while [ "$1" != python ]; do shift; done
+exec "$@"
+"""
+BEHAVIOURS = ("crash", "hang", "nap")
+
+
+def make_venv(folder: Path) -> Path:
+    """A folder that passes for a virtual environment; its python is the stand-in."""
+    bin_dir = folder / "bin"
+    bin_dir.mkdir(parents=True)
+    python = f'#!/bin/bash\nexec {shlex.join([sys.executable, __file__])} "$@"\n'
+    for name, text in (("python", python), ("mpirun", MPIRUN)):
+        (bin_dir / name).write_text(text, encoding="utf-8")
+        (bin_dir / name).chmod(0o755)
+    return folder
+
+
+def choose_behaviour(attempt_dir: Path, behaviour: str) -> None:
+    assert behaviour in BEHAVIOURS
+    (attempt_dir / "behaviour").write_text(behaviour, encoding="utf-8")
+
+
+def count_starts(attempt_dir: Path) -> int:
+    return read_log(attempt_dir).count("start")
+
+
+def read_log(attempt_dir: Path) -> str:
+    path = attempt_dir / "log"
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def run(attempt_dir: Path) -> int:
+    write_log(attempt_dir, "start")
+    path = attempt_dir / "behaviour"
+    behaviour = path.read_text(encoding="utf-8") if path.exists() else ""
+    if behaviour == "crash":
+        return 1
+    if behaviour == "hang":
+        (attempt_dir / "pid").write_text(str(os.getpid()), encoding="ascii")
+        time.sleep(600)
+    if behaviour == "nap":
+        time.sleep(0.2)
+    write_json(attempt_dir / RECORD_FILE, make_record(read_json(attempt_dir / CASE_FILE, Case)))
+    write_log(attempt_dir, "end")
+    return 0
+
+
+def write_log(attempt_dir: Path, what: str) -> None:
+    with (attempt_dir / "log").open("a", encoding="utf-8") as file:
+        file.write(f"{what} {time.monotonic()}\n")
+
+
+def make_record(case: Case) -> Record:
+    """What a good run would leave."""
+    ranks = tuple(
+        RankResult(
+            rank=rank,
+            local_rank=rank % case.devices_per_node,
+            host=f"n{rank // case.devices_per_node + 1}",
+            device_name="stand-in",
+            window_seconds=1.0,
+            peak_memory_bytes=0,
+            final_loss=1.0,
+        )
+        for rank in range(case.world_size)
+    )
+    now = format_now()
+    return Record(OK, "", case, now, now, 1, Clock("host", 1e-6), ranks, (), {}, {}, {})
+
+
+if __name__ == "__main__":
+    command, folder, *rest = sys.argv[3:]
+    if command == "conclude":
+        conclude_attempt(Path(folder), int(rest[0]))
+    else:
+        sys.exit(run(Path(folder)))

@@ -1,0 +1,83 @@
+"""The tool as a user calls it, in a process of its own, and what its run directories say."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Optional
+
+import dlperf_slurm
+from dlperf_slurm.run import Run, open_run
+from dlperf_slurm.track import Tracker
+
+COMMAND_SECONDS = 300.0
+DEADLINE_SECONDS = 60.0
+POLL_SECONDS = 0.05
+
+
+def start_tool(
+    arguments: Sequence[str], cwd: Path, env: Optional[Mapping[str, str]] = None
+) -> "subprocess.Popen[str]":
+    """`python -m dlperf_slurm ARGUMENTS`, with `env` on top of this environment."""
+    whole_env = {**os.environ, **(env or {})}
+    paths = [str(Path(dlperf_slurm.__file__).parents[1]), whole_env.get("PYTHONPATH", "")]
+    whole_env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    return subprocess.Popen(
+        [sys.executable, "-m", "dlperf_slurm", *arguments],
+        cwd=cwd,
+        env=whole_env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_tool(
+    arguments: Sequence[str], cwd: Path, env: Optional[Mapping[str, str]] = None
+) -> "subprocess.CompletedProcess[str]":
+    """The same to its end."""
+    process = start_tool(arguments, cwd, env)
+    try:
+        stdout, stderr = process.communicate(timeout=COMMAND_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+
+def stage(arguments: Sequence[str], cwd: Path) -> Run:
+    """`render ARGUMENTS`: a run directory that waits for `submit --resume`."""
+    done = run_tool(["render", *arguments], cwd)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return open_run(Path(done.stdout.partition("submit --resume ")[2].strip()))
+
+
+def find_states(run: Run) -> dict[str, str]:
+    """State of each array task by its marker, asked of the scheduler here and now."""
+    states = Tracker(run).refresh(ask_scheduler=True)
+    return {state.task.marker: state.state for state in states}
+
+
+def find_details(run: Run) -> dict[str, str]:
+    states = Tracker(run).refresh(ask_scheduler=True)
+    return {state.task.marker: state.detail for state in states}
+
+
+def await_that(
+    is_so: Callable[[], object],
+    what: str,
+    seconds: float = DEADLINE_SECONDS,
+    poll_seconds: float = POLL_SECONDS,
+) -> None:
+    """Poll until `is_so()`; fails with `what` did not come about."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        time.sleep(poll_seconds)
+
+
+def has_marker(run: Run, marker: str, kind: str) -> bool:
+    return (run.path / "markers" / f"{marker}.{kind}").exists()

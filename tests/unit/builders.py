@@ -1,0 +1,247 @@
+"""Values for the tests, with defaults that are sound and small; each call changes what it names."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional, Union
+
+from dlperf_slurm.cases import MatrixCase
+from dlperf_slurm.collect import CaseOutcomes, Outcome
+from dlperf_slurm.contract import (
+    FAILED,
+    OK,
+    RECORD_FILE,
+    Case,
+    Clock,
+    Failure,
+    RankResult,
+    Record,
+    write_json,
+)
+from dlperf_slurm.matrix import Protocol
+from dlperf_slurm.plan import ArrayTask, Group, group_array_tasks
+from dlperf_slurm.run import Manifest, PlannedCase, Run, RunTask
+from dlperf_slurm.site import Site
+from dlperf_slurm.topology import parse_topology
+
+SMALL_MATRIX = """\
+title = "Small"
+[model]
+name = "resnet50"
+[axes]
+framework = "pytorch"
+topology = ["1n1g", "1n2g", "2n2g"]
+batch_size_per_device = 8
+[protocol]
+repeats = 2
+warmup_steps = 3
+measured_steps = 10
+"""
+
+
+def write_matrix(text: str = SMALL_MATRIX, path: Union[str, Path] = "matrix.toml") -> Path:
+    """Write a matrix; in the working directory its path is relative, as a user would give it."""
+    Path(path).write_text(text, encoding="utf-8")
+    return Path(path)
+
+
+def write_program(folder: Path, name: str, script: str) -> Path:
+    """A fake program: a /bin/sh script that PATH finds by its name."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def make_site(**values: Any) -> Site:
+    return Site.model_validate({"scheduler": "slurm", "device": "cpu", **values})
+
+
+def make_matrix_case(topology: str = "1n1g", **changes: Any) -> MatrixCase:
+    case = MatrixCase(
+        model="resnet50",
+        model_parameters={},
+        framework="pytorch",
+        topology=parse_topology(topology),
+        batch_size_per_device=8,
+        precision="fp32",
+        compiler="none",
+        memory_format="default",
+        distribution="native",
+        clip_global_norm=False,
+        protocol=Protocol(),
+        notes=(),
+    )
+    return dataclasses.replace(case, **changes)
+
+
+def make_group(site: Site, topology: str = "1n1g", repeats: int = 7) -> Group:
+    """One array job of one case with its repeats."""
+    case = make_matrix_case(topology)
+    tasks = [ArrayTask(case, repeat, 1) for repeat in range(1, repeats + 1)]
+    (group,) = group_array_tasks(tasks, site, max_array_size=1001)
+    return group
+
+
+def make_case(**changes: Any) -> Case:
+    """1n2g, 8 samples per device, 10 measured steps: 160 samples in the window."""
+    case = Case(
+        run_id="run",
+        case_id="pytorch-resnet50-1n2g-bs8-fp32",
+        repeat=1,
+        attempt=1,
+        framework="pytorch",
+        model="resnet50",
+        model_parameters={},
+        nodes=1,
+        devices_per_node=2,
+        device="cpu",
+        cpus_per_rank=1,
+        batch_size_per_device=8,
+        precision="fp32",
+        compiler="none",
+        memory_format="default",
+        distribution="native",
+        clip_global_norm=False,
+        warmup_steps=3,
+        measured_steps=10,
+        seed=1,
+    )
+    return dataclasses.replace(case, **changes)
+
+
+def make_rank(rank: int = 0, **changes: Any) -> RankResult:
+    result = RankResult(
+        rank=rank,
+        local_rank=rank,
+        host="node1",
+        device_name="cpu",
+        window_seconds=2.0,
+        peak_memory_bytes=1 << 20,
+        final_loss=6.9,
+    )
+    return dataclasses.replace(result, **changes)
+
+
+def make_ranks(case: Case, window_seconds: float = 2.0) -> tuple[RankResult, ...]:
+    """One sound result for each rank of the case's topology."""
+    return tuple(
+        make_rank(
+            rank,
+            local_rank=rank % case.devices_per_node,
+            host=f"node{rank // case.devices_per_node + 1}",
+            window_seconds=window_seconds,
+        )
+        for rank in range(case.world_size)
+    )
+
+
+def make_record(case: Optional[Case] = None, window_seconds: float = 2.0, **changes: Any) -> Record:
+    case = case or make_case()
+    record = Record(
+        status=OK,
+        reason="",
+        case=case,
+        started_at="2024-05-01T12:00:00Z",
+        ended_at="2024-05-01T12:01:00Z",
+        parameter_count=25_557_032,
+        clock=Clock("host", 1e-7),
+        ranks=make_ranks(case, window_seconds),
+        failures=(),
+        versions={"torch": "2.13.0"},
+        platform={"python": "3.11"},
+        job={},
+    )
+    return dataclasses.replace(record, **changes)
+
+
+def make_failed_record(
+    case: Optional[Case] = None,
+    status: str = FAILED,
+    reason: str = "rank 1 on node1: ValueError: x",
+) -> Record:
+    failure = Failure(1, "node1", "ValueError", "x", "Traceback", False)
+    return make_record(case, status=status, reason=reason, ranks=(), failures=(failure,))
+
+
+def read_case(run: Run, task: RunTask) -> Case:
+    """What the worker would read of an array task."""
+    data = json.loads((run.path / task.attempt_dir / "case.json").read_text(encoding="utf-8"))
+    del data["schema_version"]
+    return Case(**data)
+
+
+def find_task(run: Run, topology: str, repeat: int = 1) -> RunTask:
+    (task,) = (t for t in run.read_tasks(topology) if t.repeat == repeat)
+    return task
+
+
+def write_record(run: Run, task: RunTask, record: Record) -> Path:
+    path = run.path / task.attempt_dir / RECORD_FILE
+    write_json(path, record)
+    return path
+
+
+def make_planned_case(topology: str = "1n1g", **changes: Any) -> PlannedCase:
+    case = PlannedCase(
+        case_id=f"pytorch-resnet50-{topology}-bs8-fp32",
+        framework="pytorch",
+        model="resnet50",
+        topology=topology,
+        batch_size_per_device=8,
+        precision="fp32",
+        compiler="none",
+        memory_format="default",
+        distribution="native",
+        clip_global_norm=False,
+        repeats=3,
+        notes=(),
+        reason="",
+    )
+    return dataclasses.replace(case, **changes)
+
+
+def make_manifest(**changes: Any) -> Manifest:
+    manifest = Manifest(
+        run_id="20240501-120000-small-tiny-abcd",
+        title="Small",
+        matrix_name="small",
+        site_name="tiny",
+        scheduler="slurm",
+        created_at="2024-05-01T12:00:00Z",
+        created_by="alice",
+        created_on="login1",
+        command=("dlperf-slurm", "submit", "small.toml"),
+        tool_version="0.1.0",
+        tool_git="abc1234",
+        poll_seconds=30.0,
+        slowest_poll_seconds=180.0,
+        lost_after_seconds=300.0,
+        cases=(),
+    )
+    return dataclasses.replace(manifest, **changes)
+
+
+def make_outcomes(
+    planned: PlannedCase, samples_per_s: Sequence[float] = (), problems: Sequence[str] = ()
+) -> CaseOutcomes:
+    """A case whose first repeats measured these throughputs, and whose last had these problems."""
+    topology = parse_topology(planned.topology)
+    case = make_case(
+        case_id=planned.case_id,
+        nodes=topology.nodes,
+        devices_per_node=topology.devices_per_node,
+        batch_size_per_device=planned.batch_size_per_device,
+    )
+    samples = case.global_batch_size * case.measured_steps
+    outcomes = [
+        Outcome(planned.case_id, repeat, make_record(case, samples / rate), "")
+        for repeat, rate in enumerate(samples_per_s, start=1)
+    ]
+    first = len(outcomes) + 1
+    outcomes += [
+        Outcome(planned.case_id, repeat, None, problem)
+        for repeat, problem in enumerate(problems, start=first)
+    ]
+    return CaseOutcomes(planned, tuple(outcomes))

@@ -1,0 +1,54 @@
+"""Every unit test has an empty folder as its working directory and a user without settings."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from builders import SMALL_MATRIX, make_site, write_matrix
+
+from dlperf_slurm.cases import expand_matrix
+from dlperf_slurm.matrix import read_matrix
+from dlperf_slurm.plan import make_plan
+from dlperf_slurm.run import Run, open_run
+from dlperf_slurm.site import LoadedSite
+from dlperf_slurm.stage import stage_run
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """The folder a test runs in; its user's own settings would be below `home/.config`."""
+    for name in os.environ:
+        if name.startswith(("SLURM_", "SBATCH_", "DLPERF_", "OMPI_")):
+            monkeypatch.delenv(name)
+    for name in ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
+    monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", str(tmp_path / ".environments"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def bin_dir(tmp_path, monkeypatch) -> Path:
+    """An empty folder that is all of PATH: no Slurm is here but the fake programs put into it."""
+    folder = tmp_path / ".bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory) -> Path:
+    """A real run directory that nobody changes: 1n1g, 1n2g and 2n2g, two repeats each."""
+    folder = tmp_path_factory.mktemp("small")
+    file = read_matrix(write_matrix(SMALL_MATRIX, folder / "matrix.toml"))
+    site = make_site()
+    plan = make_plan(expand_matrix(file), site, max_array_size=1001)
+    return stage_run(folder, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"]).path
+
+
+@pytest.fixture
+def staged_run(small_run, home) -> Run:
+    """A test's own copy of the small run."""
+    return open_run(shutil.copytree(small_run, home / "results" / small_run.name))

@@ -1,0 +1,181 @@
+"""The local site's array jobs: real scripts in real processes, with a stand-in for the ranks."""
+
+import contextlib
+import functools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+import pytest
+from support import local_runs, stand_in
+from support.local_runs import list_attempt_dirs
+from support.tool import await_that, find_states, has_marker, run_tool
+
+from dlperf_slurm import local
+from dlperf_slurm.journal import SUBMITTED, hold_submit_lock, read_journal
+from dlperf_slurm.run import Run
+
+
+@pytest.fixture
+def stage_local(home, monkeypatch):
+    """Stages runs with a machine lock of their own; what hangs in them is ended."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(local_runs.make_temp_dir(home)))
+    yield functools.partial(local_runs.stage_local, home)
+    for path in home.glob("results/*/cases/*/*/*/pid"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(path.read_text()), signal.SIGKILL)
+
+
+def submit(run: Run, *options: str) -> "subprocess.CompletedProcess[str]":
+    return run_tool(["submit", "--resume", str(run.path), *options], run.path.parent)
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        ("#SBATCH --time=30", 1800),
+        ("#SBATCH --time=1:30", 90),
+        ("#SBATCH --time=2:00:01", 7201),
+        ("#SBATCH --mem=30", None),
+        ("echo '#SBATCH --time=30'", None),
+    ],
+)
+def test_time_limit_is_read_as_slurm_reads_it(line, seconds):
+    assert local.find_time_limit_seconds(f"#!/bin/bash\n{line}\n") == seconds
+
+
+def count_all_starts(run: Run):
+    return [stand_in.count_starts(path) for path in list_attempt_dirs(run)]
+
+
+def find_runner(run: Run, group_id: str = "1n1g") -> int:
+    job_id = local.read_claim(run.path, group_id)
+    assert job_id is not None
+    return int(job_id.split("-")[1])
+
+
+def set_time_limit(run: Run, limit: str) -> None:
+    script = run.find_script("1n1g")
+    text = script.read_text(encoding="utf-8")
+    assert "#SBATCH --time=30\n" in text
+    script.write_text(text.replace("--time=30\n", f"--time={limit}\n"), encoding="utf-8")
+
+
+def test_submit_and_wait_ends_in_tables_of_every_case(stage_local):
+    run = stage_local(topologies=["1n1g", "1n2g"])
+    done = submit(run, "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(find_states(run).values()) == {"COMPLETED"}
+    assert (run.path / "report" / "report.md").exists()
+
+
+def test_array_tasks_of_all_groups_run_one_after_the_other(stage_local):
+    run = stage_local(topologies=["1n1g", "1n2g"])
+    for path in list_attempt_dirs(run):
+        stand_in.choose_behaviour(path, "nap")
+    submit(run, "--wait")
+    spans = []
+    for path in list_attempt_dirs(run):
+        start, end = (line.split()[1] for line in stand_in.read_log(path).splitlines())
+        spans.append((float(start), float(end)))
+    spans.sort()
+    assert len(spans) == 4
+    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:]))
+
+
+def test_crash_of_a_task_does_not_keep_the_next_from_running(stage_local):
+    run = stage_local()
+    stand_in.choose_behaviour(list_attempt_dirs(run)[0], "crash")
+    done = submit(run, "--wait")
+    assert done.returncode == 5
+    assert find_states(run) == {"1n1g.0": "FAILED", "1n1g.1": "COMPLETED"}
+
+
+def test_time_limit_ends_a_task_and_the_next_goes_on(stage_local):
+    run = stage_local()
+    set_time_limit(run, "0:03")
+    stand_in.choose_behaviour(list_attempt_dirs(run)[0], "hang")
+    submit(run, "--wait")
+    assert find_states(run) == {"1n1g.0": "TIMEOUT", "1n1g.1": "COMPLETED"}
+
+
+def test_cancel_ends_what_runs_and_what_waits(stage_local):
+    run = stage_local(repeats=3)
+    stand_in.choose_behaviour(list_attempt_dirs(run)[0], "hang")
+    submit(run)
+    await_that(lambda: sum(count_all_starts(run)), "the first array task runs")
+    runner = find_runner(run)
+    done = run_tool(["cancel", str(run.path)], run.path.parent)
+    assert done.returncode == 0, done.stderr
+    await_that(lambda: not is_running(runner), "the runner ends")
+    assert set(find_states(run).values()) == {"CANCELLED"}
+    assert count_all_starts(run) == [1, 0, 0]
+
+
+def test_cancel_while_another_run_has_the_machine(stage_local):
+    run = stage_local()
+    with local.hold_machine():
+        submit(run)
+        runner = find_runner(run)
+        run_tool(["cancel", str(run.path)], run.path.parent)
+        await_that(lambda: not is_running(runner), "the runner ends")
+    assert set(find_states(run).values()) == {"CANCELLED"}
+    assert count_all_starts(run) == [0, 0]
+
+
+def test_wait_after_cancel_ends_with_the_exit_code_of_missing_cases(stage_local):
+    run = stage_local()
+    stand_in.choose_behaviour(list_attempt_dirs(run)[0], "hang")
+    submit(run)
+    await_that(lambda: sum(count_all_starts(run)), "the first array task runs")
+    run_tool(["cancel", str(run.path)], run.path.parent)
+    assert run_tool(["wait", str(run.path)], run.path.parent).returncode == 5
+
+
+def test_runner_that_was_killed_leaves_its_tasks_lost(stage_local):
+    run = stage_local(repeats=3)
+    stand_in.choose_behaviour(list_attempt_dirs(run)[1], "hang")
+    submit(run)
+    await_that(lambda: count_all_starts(run)[1], "the second array task runs")
+    await_that(lambda: has_marker(run, "1n1g.0", "ended"), "the first array task ended")
+    runner = find_runner(run)
+    os.kill(runner, signal.SIGKILL)
+    await_that(lambda: not is_running(runner), "the runner is gone")
+    states = find_states(run)
+    assert states == {"1n1g.0": "COMPLETED", "1n1g.1": "LOST", "1n1g.2": "LOST"}
+
+
+def test_second_runner_of_a_group_runs_nothing(stage_local):
+    run = stage_local()
+    submit(run, "--wait")
+    second = subprocess.run(
+        [sys.executable, "-m", "dlperf_slurm.local", str(run.path), "1n1g", "2"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert second.returncode == 1
+    assert count_all_starts(run) == [1, 1]
+
+
+def test_resume_of_a_whole_submission_starts_nothing(stage_local):
+    run = stage_local()
+    submit(run, "--wait")
+    assert submit(run).returncode == 0
+    submitted = [event for event in read_journal(run.path) if event.event == SUBMITTED]
+    assert len(submitted) == 1
+    assert count_all_starts(run) == [1, 1]
+
+
+def test_submission_by_two_at_once_is_refused(stage_local):
+    run = stage_local()
+    with hold_submit_lock(run.path):
+        done = submit(run)
+    assert done.returncode == 3
+    assert "another process is submitting this run" in done.stderr
+    assert count_all_starts(run) == [0, 0]
+
+
+def is_running(pid: int) -> bool:
+    return local.make_job_id(pid) is not None

@@ -1,0 +1,272 @@
+"""Matrix files: what is accepted, and that every mistake is reported at once with its place."""
+
+from pathlib import Path
+
+import pytest
+from builders import SMALL_MATRIX, write_matrix
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.matrix import find_parameter_problems, read_matrix
+from dlperf_slurm.resources import find_resource_dir
+
+SOUND = """\
+[model]
+name = "resnet50"
+[axes]
+framework = "pytorch"
+topology = "1n1g"
+batch_size_per_device = 8
+"""
+
+MANY_MISTAKES = """\
+title = 3
+
+[model]
+name = "resnet5"
+
+[axes]
+framework = "pytroch"
+topology = ["0n8g", "2n8g"]
+precison = "fp32"
+batch_size_per_device = []
+compiler = ["none", "torch.compile", "none"]
+
+[protocol]
+repeats = 0
+measured_steps = "100"
+
+[[override]]
+when = { precision = "amp-fp15" }
+batch_size_per_device = 256
+
+[[exclude]]
+reason = "no condition"
+
+[slurm]
+partion = "gpu"
+"""
+
+
+def read_mistakes(text: str) -> list[str]:
+    """The lines of the one answer to a matrix."""
+    with pytest.raises(InputError) as caught:
+        read_matrix(write_matrix(text))
+    return str(caught.value).splitlines()
+
+
+def replace_line(key: str, line: str) -> str:
+    """The sound matrix with another line for a key."""
+    return "\n".join(line if old.startswith(key) else old for old in SOUND.splitlines())
+
+
+def test_all_mistakes_of_a_file_come_in_one_answer():
+    assert [line.split(": ")[:2] for line in read_mistakes(MANY_MISTAKES)] == [
+        ["matrix.toml:1", "title"],
+        ["matrix.toml:4", "model.name"],
+        ["matrix.toml:7", "axes.framework"],
+        ["matrix.toml:8", "axes.topology[0]"],
+        ["matrix.toml:9", "axes.precison"],
+        ["matrix.toml:10", "axes.batch_size_per_device"],
+        ["matrix.toml:11", "axes.compiler"],
+        ["matrix.toml:14", "protocol.repeats"],
+        ["matrix.toml:15", "protocol.measured_steps"],
+        ["matrix.toml:18", "override[0].when.precision"],
+        ["matrix.toml:21", "exclude[0].when"],
+        ["matrix.toml:25", "slurm.partion"],
+    ]
+
+
+@pytest.mark.parametrize("command", [["plan"], ["render"], ["submit"], ["submit", "--wait"]])
+def test_malformed_matrix_exits_with_2_and_writes_nothing(command):
+    write_matrix(MANY_MISTAKES)
+    before = sorted(Path().iterdir())
+    assert (main([*command, "matrix.toml", "--site", "local"]), sorted(Path().iterdir())) == (
+        2,
+        before,
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        (
+            'framework = "pytroch"',
+            "matrix.toml:4: axes.framework: 'pytroch' is not a framework; known: pytorch. "
+            "Did you mean 'pytorch'?",
+        ),
+        (
+            'topology = ["1n1g", "8g"]',
+            "matrix.toml:5: axes.topology[1]: '8g' is not a topology; write NODESnDEVICESg with "
+            "both at least 1, as in '2n8g'",
+        ),
+        ("topology = []", "matrix.toml:5: axes.topology: is empty; name at least one value"),
+        (
+            'topology = ["1n1g", "1n1g"]',
+            "matrix.toml:5: axes.topology: '1n1g' is listed twice, which would make duplicate "
+            "cases",
+        ),
+        (
+            "batch_size_per_device = 0",
+            "matrix.toml:6: axes.batch_size_per_device: 0: input should be greater than or equal "
+            "to 1",
+        ),
+        (
+            'batch_size_per_device = ["8"]',
+            "matrix.toml:6: axes.batch_size_per_device[0]: '8': input should be a valid integer",
+        ),
+        (
+            "batch_size_per_device = 8\nprecision = 'amp-fp61'",
+            "matrix.toml:7: axes.precision: 'amp-fp61' is not a precision; known: fp32, tf32, "
+            "amp-bf16, amp-fp16. Did you mean 'amp-fp16'?",
+        ),
+        (
+            "batch_size_per_device = 8\nbatchsize = 8",
+            "matrix.toml:7: axes.batchsize: unknown key; known: batch_size_per_device, "
+            "clip_global_norm, compiler, distribution, framework, memory_format, precision, "
+            "topology. Did you mean 'batch_size_per_device'?",
+        ),
+        (
+            "batch_size_per_device = 8\nclip_global_norm = 'yes'",
+            "matrix.toml:7: axes.clip_global_norm: 'yes': input should be a valid boolean",
+        ),
+    ],
+)
+def test_mistake_in_an_axis_says_where_what_and_what_is_allowed(line, answer):
+    assert read_mistakes(replace_line(line.split(" ")[0], line)) == [answer]
+
+
+def test_axis_that_is_missing_is_required():
+    assert read_mistakes(replace_line("topology", "")) == [
+        "matrix.toml:3: axes.topology: is required, and missing"
+    ]
+
+
+def test_table_that_is_missing_is_required():
+    assert read_mistakes(SOUND.replace("[model]\n", "[modle]\n")) == [
+        "matrix.toml: model: is required, and missing",
+        "matrix.toml:1: modle: unknown key; known: axes, exclude, include, model, note, override, "
+        "protocol, slurm, title. Did you mean 'model'?",
+    ]
+
+
+def test_empty_file_names_the_tables_it_needs():
+    assert read_mistakes("") == [
+        "matrix.toml: model: is required, and missing",
+        "matrix.toml: axes: is required, and missing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "answer"),
+    [
+        (
+            "[[override]]\nbatch_size_per_device = 4",
+            "matrix.toml:7: override[0].when: is required, and missing",
+        ),
+        (
+            "[[override]]\nwhen = { batch_size_per_device = '~4' }\nmodel = { width = 8 }",
+            "matrix.toml:8: override[0].when.batch_size_per_device: '~4' is neither a number nor "
+            "a comparison such as '>=256'",
+        ),
+        (
+            "[[override]]\nwhen = { nods = 2 }",
+            "matrix.toml:8: override[0].when.nods: unknown key; known: batch_size_per_device, "
+            "clip_global_norm, compiler, devices_per_node, distribution, framework, "
+            "memory_format, nodes, precision, topology, world_size. Did you mean 'nodes'?",
+        ),
+        (
+            "[[override]]\nwhen = { nodes = 2 }\nprotocol = { shuffle_seed = 3 }",
+            "matrix.toml:9: override[0].protocol.shuffle_seed: unknown key; known: "
+            "measured_steps, repeats, warmup_steps",
+        ),
+        (
+            "[[exclude]]\nwhen = { nodes = [] }",
+            "matrix.toml:8: exclude[0].when.nodes: is empty; name at least one value",
+        ),
+        (
+            "[[note]]\nwhen = { nodes = 1 }\ntext = ''",
+            "matrix.toml:9: note[0].text: '': string should have at least 1 character",
+        ),
+        (
+            "[[include]]\ntopology = '2n0g'",
+            "matrix.toml:8: include[0].topology: '2n0g' is not a topology; write NODESnDEVICESg "
+            "with both at least 1, as in '2n8g'",
+        ),
+    ],
+)
+def test_mistake_in_a_rule_says_where_what_and_what_is_allowed(table, answer):
+    assert read_mistakes(f"{SOUND}{table}\n") == [answer]
+
+
+def test_condition_on_an_axis_that_an_override_sets_is_refused():
+    text = (
+        f"{SOUND}[[override]]\nwhen = {{ precision = 'fp32' }}\nbatch_size_per_device = 16\n"
+        "[[override]]\nwhen = { batch_size_per_device = 16 }\ncompiler = 'torch.compile'\n"
+    )
+    (answer,) = read_mistakes(text)
+    assert answer.startswith(
+        "matrix.toml:11: override[1].when.batch_size_per_device: batch_size_per_device is itself "
+        "set by an override"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        (
+            "imagesize = 64",
+            "matrix.toml:3: model.imagesize: unknown parameter of resnet50; known: image_size, "
+            "stage_blocks, width, classes, label_smoothing. Did you mean 'image_size'?",
+        ),
+        (
+            "image_size = '64'",
+            "matrix.toml:3: model.image_size: image_size is '64'; allowed: an integer",
+        ),
+        (
+            "image_size = 16",
+            "matrix.toml:3: model.image_size: image_size is 16; allowed: 32 or more",
+        ),
+        (
+            "stage_blocks = [1, 1]",
+            "matrix.toml:3: model.stage_blocks: stage_blocks is [1, 1]; allowed: four integers",
+        ),
+    ],
+)
+def test_mistake_in_a_model_parameter_says_what_is_allowed(line, answer):
+    text = SOUND.replace('name = "resnet50"', f'name = "resnet50"\n{line}')
+    assert read_mistakes(text) == [answer]
+
+
+def test_override_of_a_model_is_checked_together_with_the_base():
+    text = SOUND.replace('"resnet50"', '"bert"\nhidden_size = 96\nheads = 4')
+    text += "[[override]]\nwhen = { nodes = 1 }\nmodel = { heads = 7 }\n"
+    assert read_mistakes(text) == [
+        "matrix.toml:11: override[0].model.hidden_size: hidden_size is 96; allowed: a multiple of "
+        "heads (7)"
+    ]
+
+
+def test_mistake_elsewhere_does_not_hide_one_in_the_model():
+    text = replace_line("topology", "topology = '0n0g'").replace("[axes]", "width = 0\n[axes]")
+    assert [line.split(": ")[1] for line in read_mistakes(text)] == ["model.width", "axes.topology"]
+
+
+def test_list_of_a_model_parameter_is_accepted():
+    assert find_parameter_problems("resnet50", {"stage_blocks": [1, 1, 1, 1]}) == []
+
+
+def test_defaults_of_the_protocol_are_those_of_dlperf():
+    protocol = read_matrix(write_matrix(SOUND)).matrix.protocol
+    assert (protocol.repeats, protocol.warmup_steps, protocol.measured_steps) == (7, 20, 100)
+
+
+def test_matrix_is_named_after_its_file():
+    assert read_matrix(write_matrix(SMALL_MATRIX, "r50 small.toml")).name == "r50 small"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(find_resource_dir("matrices").glob("*.toml")), ids=lambda path: path.name
+)
+def test_shipped_matrix_is_sound(path):
+    assert read_matrix(path).matrix.title
