@@ -1,13 +1,17 @@
-# make demo   a real benchmark on this machine, from nothing, in a few minutes
-# make test   everything that is tested, with a real Slurm cluster of emulated nodes
+# make demo              a real benchmark on this machine, from nothing, in a few minutes
+# make test              the tool and PyTorch, with a real Slurm cluster of emulated nodes
+# make test-frameworks   creates every other framework's environment (gigabytes) and tests each
 #
 # PYTHON chooses the interpreter of the tool (3.9 or newer); all that is made lies in .venv.
 
 PYTHON ?= python3
 BIN := .venv/bin
-PYTORCH := .venv/environments/pytorch/bin/python
+ENVIRONMENTS := .venv/environments
+PYTORCH := $(ENVIRONMENTS)/pytorch/bin/python
+OTHERS := jax mxnet paddle tensorflow2
 
-.PHONY: demo test lint test-unit test-worker test-slurm test-pythons benchmark clean
+.PHONY: demo test lint test-unit test-worker test-slurm test-pythons test-frameworks benchmark clean
+.PHONY: $(OTHERS:%=test-%) test-parity
 
 demo: .venv/installed
 	$(BIN)/python -m dlperf_slurm env create pytorch
@@ -33,6 +37,14 @@ test-slurm: .venv/installed-dev $(PYTORCH)
 test-pythons: .venv/installed-dev
 	$(BIN)/python tests/run_on_pythons.py
 
+test-frameworks: $(OTHERS:%=test-%) test-parity
+
+$(OTHERS:%=test-%): test-%: $(ENVIRONMENTS)/%/bin/python
+	$< -m pytest -q tests/worker/test_$*.py
+
+test-parity: $(PYTORCH) $(OTHERS:%=$(ENVIRONMENTS)/%/bin/python)
+	$(BIN)/python -m dlperf_slurm verify pytorch $(OTHERS)
+
 benchmark: .venv/installed-dev
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/submit.py
@@ -55,7 +67,7 @@ clean:
 	touch $@
 
 # the environment of the pins, and pytest beside them
-$(PYTORCH): .venv/installed dlperf_slurm/environments/pytorch.txt
-	$(BIN)/python -m dlperf_slurm env create pytorch
+$(ENVIRONMENTS)/%/bin/python: .venv/installed dlperf_slurm/environments/%.txt
+	$(BIN)/python -m dlperf_slurm env create $*
 	$@ -m pip install --quiet --disable-pip-version-check pytest
 	touch $@

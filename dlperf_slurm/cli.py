@@ -63,10 +63,15 @@ def make_parser() -> argparse.ArgumentParser:
     command = commands.add_parser("env", help="environments of the frameworks")
     actions = command.add_subparsers(metavar="ACTION", required=True)
     action = actions.add_parser("create", help="create or update environments from pins")
-    action.add_argument("frameworks", nargs="+", metavar="FRAMEWORK")
+    action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK")
+    action.add_argument("--all", action="store_true", help="of every framework")
+    action.add_argument("--horovod", action="store_true", help="with Horovod, where it exists")
     action.set_defaults(handler=run_env_create)
     action = actions.add_parser("list", help="which environments there are, and where")
     action.set_defaults(handler=run_env_list)
+    action = actions.add_parser("check", help="what works in them, and what is missing")
+    action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="default: all")
+    action.set_defaults(handler=run_env_check)
 
     command = commands.add_parser("config", help="the settings in force")
     actions = command.add_subparsers(metavar="ACTION", required=True)
@@ -99,6 +104,16 @@ def make_parser() -> argparse.ArgumentParser:
     _add_site_options(command)
     _add_results_option(command)
     command.set_defaults(handler=run_submit)
+
+    command = commands.add_parser("verify", help="prove that frameworks do the same work")
+    command.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="default: all")
+    command.add_argument("--model", action="append", default=[], help="default: all")
+    command.add_argument("--site", default="local", help="site file or its name; default: local")
+    command.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set one site value"
+    )
+    _add_results_option(command)
+    command.set_defaults(handler=run_verify)
 
     for name, handler, text in (
         ("status", run_status, "where the array tasks of a run stand"),
@@ -139,28 +154,59 @@ def run_init(options: argparse.Namespace) -> None:
 
 
 def run_env_create(options: argparse.Namespace) -> None:
-    from dlperf_slurm.environments import create_environment, read_pins
+    from dlperf_slurm.environments.create import create_environment
+    from dlperf_slurm.environments.pins import list_pins, read_pins
 
-    for framework in options.frameworks:
-        read_pins(framework)
-    for framework in options.frameworks:
-        create_environment(framework, lambda line: print(line, flush=True))
+    if options.all == bool(options.frameworks):
+        raise InputError(f"env create: name either frameworks ({', '.join(list_pins())}) or --all")
+    chosen = [read_pins(name) for name in (list_pins() if options.all else options.frameworks)]
+    without = [pins.framework for pins in chosen if not pins.can_have_horovod]
+    if options.horovod and without and not options.all:
+        raise InputError(f"env create: Horovod does not exist for {', '.join(without)}")
+    missing = []
+    for pins in chosen:
+        with_horovod = options.horovod and pins.can_have_horovod
+        try:
+            create_environment(pins.framework, lambda line: print(line, flush=True), with_horovod)
+        except EnvironmentMissingError as error:
+            print(f"{PROGRAM}: error: {error}", file=sys.stderr, flush=True)
+            missing.append(pins.framework)
+    if missing:
+        raise EnvironmentMissingError(
+            f"{len(missing)} of {len(chosen)} environments could not be made: {', '.join(missing)}"
+        )
 
 
 def run_env_list(options: argparse.Namespace) -> None:
-    from dlperf_slurm.environments import (
-        find_managed_environment,
-        is_current,
-        list_pins,
-        read_pins,
-    )
+    from dlperf_slurm.environments.check import list_environments
+    from dlperf_slurm.reports.terminal import print_table
 
-    for framework in list_pins():
-        path = find_managed_environment(framework)
-        if is_current(path, read_pins(framework)):
-            print(f"{framework}: {path}")
-        else:
-            print(f"{framework}: not there; create it with {PROGRAM} env create {framework}")
+    rows = list_environments()
+    header = ["framework", "environment", "Python", "Horovod", "MB", "path"]
+    print_table(header, rows, _make_console(), figures=False)
+    for framework, state, *_ in rows:
+        if state != "current":
+            print(f"{framework} is {state}: {PROGRAM} env create {framework}")
+
+
+def run_env_check(options: argparse.Namespace) -> None:
+    from dlperf_slurm.environments.check import check_environment
+    from dlperf_slurm.environments.pins import list_pins, read_pins
+    from dlperf_slurm.reports.terminal import print_table
+
+    names = [read_pins(name).framework for name in options.frameworks or list_pins()]
+    checks = []
+    for name in names:
+        print(f"checking {name}", file=sys.stderr, flush=True)
+        checks.append(check_environment(name))
+    header = ["framework", "Python", "environment", "import", "MPI", "Horovod"]
+    print_table(header, [check.row for check in checks], _make_console(), figures=False)
+    for check in checks:
+        for problem in check.problems:
+            print(f"{check.framework}: {problem}")
+    broken = [check.framework for check in checks if check.is_broken(bool(options.frameworks))]
+    if broken:
+        raise EnvironmentMissingError(f"not in order: {', '.join(broken)}")
 
 
 def run_config_show(options: argparse.Namespace) -> None:
@@ -235,6 +281,51 @@ def run_submit(options: argparse.Namespace) -> None:
     print(f"At the end: {PROGRAM} report {run.path}")
 
 
+def run_verify(options: argparse.Namespace) -> None:
+    from dlperf_slurm.agreement import (
+        DATA_PARALLEL_HEADER,
+        PARITY_HEADER,
+        make_data_parallel_rows,
+        make_parity_rows,
+    )
+    from dlperf_slurm.config import check_known
+    from dlperf_slurm.reports.terminal import print_table
+    from dlperf_slurm.site import load_site
+    from dlperf_slurm.stage import make_run_id
+    from dlperf_slurm.verify import SIZES, verify_frameworks
+    from dlperf_slurm.worker.frameworks import list_frameworks
+    from dlperf_slurm.workplace import make_workplace
+
+    try:
+        for framework in options.frameworks:
+            check_known(framework, list_frameworks(), "a framework")
+        for model in options.model:
+            check_known(model, list(SIZES), "a model")
+    except ValueError as error:
+        raise InputError(f"verify: {error}") from error
+    loaded = load_site(options.site, None, options.set)
+    workplace = make_workplace(
+        loaded.site,
+        options.results / make_run_id("verify", loaded.name),
+        lambda line: print(line, flush=True),
+    )
+    parity, data_parallel = verify_frameworks(
+        options.frameworks or list_frameworks(), options.model or list(SIZES), workplace
+    )
+    console = _make_console()
+    rows = make_parity_rows(parity)
+    print_table(PARITY_HEADER, rows, console, "one rank, fp32: values, relative differences")
+    rows = make_data_parallel_rows(data_parallel)
+    print_table(DATA_PARALLEL_HEADER, rows, console, "two ranks, fp32: relative differences")
+    print(f"Files: {workplace.folder}", flush=True)
+    compared = [line for line in (*parity, *data_parallel) if not line.is_left_out]
+    unlike = [line for line in compared if not line.is_same]
+    if unlike:
+        raise CasesFailedError(f"{len(unlike)} of {len(compared)} comparisons failed, see above")
+    if options.frameworks and not compared:
+        raise EnvironmentMissingError("\n".join(line.problem for line in parity))
+
+
 def run_status(options: argparse.Namespace) -> None:
     from dlperf_slurm.reports.progress import print_states
     from dlperf_slurm.run import find_run
@@ -295,11 +386,14 @@ def _find_max_array_size(loaded: "LoadedSite", must_reach_cluster: bool) -> int:
     if loaded.site.scheduler == "local":
         return DEFAULT_MAX_ARRAY_SIZE
     try:
-        return int(slurm.read_cluster_config()["MaxArraySize"])
+        text = slurm.read_cluster_config().get("MaxArraySize", "not shown")
     except SchedulerError:
         if must_reach_cluster:
             raise
         return DEFAULT_MAX_ARRAY_SIZE
+    if not text.isdigit() or int(text) == 0:
+        raise SchedulerError(f"this cluster takes no array jobs: its MaxArraySize is {text}")
+    return int(text)
 
 
 def _stage(options: argparse.Namespace, must_reach_cluster: bool) -> "Run":
@@ -356,7 +450,8 @@ def _report(run: "Run") -> None:
     for name in FILE_FORMATS:
         report_format = load_format(name)
         text = report_format.serialize(summary)
-        (folder / report_format.FILE_NAME).write_text(text, encoding="utf-8", newline="")
+        # as bytes: CSV has line ends of its own, and write_text(newline=) is Python 3.10
+        (folder / report_format.FILE_NAME).write_bytes(text.encode())
     print_summary(summary, _make_console())
     print(f"\nReport: {folder}", flush=True)
     if not summary.is_complete:

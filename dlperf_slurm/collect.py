@@ -56,8 +56,9 @@ def collect_outcomes(run: Run) -> list[CaseOutcomes]:
             case,
             tuple(
                 _choose_outcome(run.path, attempts[case.case_id, repeat], states, submitted)
-                for repeat in range(1, case.repeats + 1)
                 if (case.case_id, repeat) in attempts
+                else Outcome(case.case_id, repeat, None, "the journal knows no array task of it")
+                for repeat in range(1, 1 if case.reason else case.repeats + 1)
             ),
         )
         for case in run.manifest.cases

@@ -18,6 +18,7 @@ CASE_FILE = "case.json"
 RECORD_FILE = "record.json"
 STEP_SECONDS_FILE = "step_seconds.npy"
 WARMUP_STEP_SECONDS_FILE = "warmup_step_seconds.npy"
+PARITY_FILE = "parity.json"
 FAILURES_DIR = "failures"
 
 OK = "ok"
@@ -127,6 +128,40 @@ class Record:
         return self.case.global_batch_size * self.case.measured_steps / self.window_seconds
 
 
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """How far arrays are from those expected, for the parameter where it is most.
+
+    The norm of the difference relative to that of what was expected.
+    """
+
+    relative: float
+    parameter: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Parity:
+    """What a case computes, whatever its speed: to be the same in every framework.
+
+    Losses are means over the ranks, in training mode but where it says evaluation; "trained" is
+    after three steps. `updates` compares what these steps did with the model's update rule on the
+    framework's own gradients, `ranks` the weights of all ranks with each other. `gradients` holds
+    one comparison with a reference, or none.
+    """
+
+    case: Case
+    parameter_count: int
+    initial_loss: float
+    initial_evaluation_loss: float
+    gradient_norm: float
+    trained_loss: float
+    trained_evaluation_loss: float
+    updates: Difference
+    ranks: Difference
+    gradients: Tuple[Difference, ...]
+    versions: Dict[str, str]
+
+
 def format_now() -> str:
     """The time in UTC, to the second, as it stands in every file of a run."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -147,7 +182,9 @@ def find_record_problem(record: Record) -> str:
     found = sorted(rank.rank for rank in record.ranks)
     if found != list(range(case.world_size)):
         missing = sorted(set(range(case.world_size)) - set(found))
-        return f"ranks {missing} of {case.world_size} are missing from the record"
+        if missing:
+            return f"ranks {missing} of {case.world_size} are missing from the record"
+        return f"has ranks {found}, the topology asks for {case.world_size}"
     hosts = {rank.host for rank in record.ranks}
     if len(hosts) != case.nodes:
         return f"ran on {len(hosts)} hosts, the topology asks for {case.nodes}"
@@ -159,7 +196,9 @@ def find_record_problem(record: Record) -> str:
     return ""
 
 
-def write_json(path: Path, value: Union[Case, Record, Failure], is_synced: bool = True) -> None:
+def write_json(
+    path: Path, value: Union[Case, Record, Failure, Parity], is_synced: bool = True
+) -> None:
     """Write `value` so that a reader sees the whole file or none of it.
 
     Not synced, it may be lost when the machine dies in the next seconds.
@@ -176,7 +215,7 @@ def write_json(path: Path, value: Union[Case, Record, Failure], is_synced: bool 
     os.replace(str(partial), str(path))
 
 
-T = TypeVar("T", Case, Record, Failure)
+T = TypeVar("T", Case, Record, Failure, Parity)
 D = TypeVar("D")
 
 

@@ -62,7 +62,7 @@ def run_array_task(run_dir: Path, group_id: str, array_task_id: int, job_id: str
         reason = "CANCELLED"
     marker = run_dir / MARKERS_DIR / f"{group_id}.{array_task_id}.killed"
     marker.write_text(reason, encoding="ascii")
-    _end_process_group(process)
+    end_process_group(process)
     if reason == "CANCELLED":
         raise SystemExit(1)
 
@@ -76,7 +76,8 @@ def find_time_limit_seconds(script: str) -> Optional[int]:
     return (hours * 60 + minutes) * 60 + seconds
 
 
-def _end_process_group(process: "subprocess.Popen[bytes]") -> None:
+def end_process_group(process: "subprocess.Popen[bytes]") -> None:
+    """Ask the processes of a session of their own to end, then make them."""
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal_number)

@@ -14,8 +14,10 @@ from dlperf_slurm.plan import Group
 from dlperf_slurm.resources import find_resource_dir
 from dlperf_slurm.run import make_job_name
 from dlperf_slurm.site import Site
+from dlperf_slurm.topology import Topology
 
 BASE_TEMPLATE = "base.sbatch.j2"
+VERIFY_TEMPLATE = "verify.sh.j2"
 PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
 _PLAIN_DIRECTIVE = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.,:;/@%=&|[]()*!<>~{}^?"
@@ -118,13 +120,8 @@ def render_scripts(
     Raises InputError when a value cannot stand where the template puts it, or a template of the
     site's own is missing or wrong.
     """
-    template_dirs = [find_resource_dir("templates")]
-    name = BASE_TEMPLATE
-    if site.template is not None:
-        path = Path(site.template)
-        template_dirs.insert(0, path.parent)
-        name = path.name
-    environment = make_environment(template_dirs)
+    environment = make_environment(list_template_dirs(site))
+    name = BASE_TEMPLATE if site.template is None else Path(site.template).name
     files: dict[str, str] = {}
     for group in groups:
         try:
@@ -137,6 +134,28 @@ def render_scripts(
             f"{task.case.framework}\t{task.attempt_dir}\n" for task in group.array_tasks
         )
     return files
+
+
+def list_template_dirs(site: Site) -> list[Path]:
+    """The folder of the site's own template, if it has one, then the package's."""
+    own = [] if site.template is None else [Path(site.template).parent]
+    return [*own, find_resource_dir("templates")]
+
+
+def render_verification(
+    framework: str, topology: Topology, site: Site, options: Sequence[str], code: Path, folder: Path
+) -> str:
+    """A script that starts `worker verify` with these options as array tasks start `worker run`."""
+    environment = make_environment(list_template_dirs(site))
+    command = ["verify", *options]
+    script = _make_framework_script(framework, topology, site, environment, command)
+    return environment.get_template(VERIFY_TEMPLATE).render(
+        framework=script,
+        cpus_per_rank=site.cpus_per_rank,
+        env=_sorted_items(site.env),
+        code_dir=str(code),
+        attempt_dir=str(folder),
+    )
 
 
 def make_job_script(
@@ -168,7 +187,8 @@ def make_job_script(
         directives=site.directives,
         env=_sorted_items(site.env),
         frameworks=[
-            _make_framework_script(name, group, site, environment) for name in group.frameworks
+            _make_framework_script(name, group.topology, site, environment, ["run"])
+            for name in group.frameworks
         ],
     )
 
@@ -183,11 +203,15 @@ def _make_gpu_directive(site: Site, devices_per_node: int) -> Optional[str]:
 
 
 def _make_framework_script(
-    name: str, group: Group, site: Site, environment: jinja2.Environment
+    name: str,
+    topology: Topology,
+    site: Site,
+    environment: jinja2.Environment,
+    worker_command: Sequence[str],
 ) -> FrameworkScript:
     chosen = site.find_environment(name)
     templates = [f"frameworks/{name}.sh.j2", PLAIN_FRAMEWORK_TEMPLATE]
-    ranks = Ranks(group.topology, site.cpus_per_rank, site.launcher.mpi, site.launcher.flags)
+    ranks = Ranks(topology, site.cpus_per_rank, site.launcher.mpi, site.launcher.flags)
     worker = [chosen.python, "-m", "dlperf_slurm.worker"]
     return FrameworkScript(
         name=name,
@@ -196,7 +220,7 @@ def _make_framework_script(
         modules=chosen.modules,
         bin_dir=f"{chosen.venv}/bin" if chosen.venv else None,
         env=_sorted_items(chosen.env),
-        launch_command=make_command(site.launcher.name, ranks, [*worker, "run"]),
+        launch_command=make_command(site.launcher.name, ranks, [*worker, *worker_command]),
         conclude_command=[*worker, "conclude"],
     )
 

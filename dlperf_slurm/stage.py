@@ -57,7 +57,7 @@ def stage_run(
     (partial / MATRIX_FILE).write_text(file.toml.text, encoding="utf-8")
     site = loaded.site.model_dump(mode="json", exclude_none=True)
     (partial / SITE_FILE).write_text(tomli_w.dumps(site), encoding="utf-8")
-    _freeze_code(partial / CODE_DIR)
+    freeze_code(partial / CODE_DIR)
     try:
         stage_groups(partial, run_dir, run_id, plan.groups, loaded.site)
     except InputError:
@@ -157,7 +157,8 @@ def find_git_state() -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def _freeze_code(code_dir: Path) -> None:
+def freeze_code(code_dir: Path) -> None:
+    """Copy the worker, which then runs without the login side's packages around it."""
     source = Path(__file__).parent
     target = code_dir / "dlperf_slurm"
     target.mkdir(parents=True)

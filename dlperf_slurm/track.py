@@ -69,6 +69,8 @@ FINAL_STATES = frozenset(
 TICK_SECONDS = 1.0
 POLL_GROWTH = 1.5
 _SIGTERM_EXIT_CODES = (130, 137, 143)
+# in these the queue says that an array task which was ended comes back (squeue(1))
+_REQUEUED_STATES = frozenset((PENDING, "REQUEUED", "REQUEUE_HOLD"))
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class Tracker:
         self.final = self._read_final_states()
         self.watcher = make_watcher(run, list(self.array_job_ids))
         self.scheduler_error = ""
+        self.unmarked_since: dict[str, float] = {}
         self.jobs = self._make_jobs()
 
     def _read_final_states(self) -> dict[str, TaskState]:
@@ -173,8 +176,7 @@ class Tracker:
         if asked == UNKNOWN:
             return self._judge_unknown(found, f"{task.marker}.started" in present)
         if asked == COMPLETED:
-            # ended, and its marker has not come through the file system yet
-            return self._judge_unknown(replace(found, state=RUNNING), True)
+            return self._judge_unmarked(found)
         if f"{task.marker}.started" in present and asked == PENDING:
             return replace(found, state=RUNNING, detail="")
         return found
@@ -195,18 +197,30 @@ class Tracker:
         if record.status == OUT_OF_MEMORY:
             return replace(found, state=OOM, detail=detail)
         if marker is not None and marker.exit_code in _SIGTERM_EXIT_CODES and not record.ranks:
-            if found.state in FINAL_STATES - {COMPLETED}:
+            if found.state in FINAL_STATES - {COMPLETED, FAILED}:
                 return replace(found, detail=found.detail or detail)
             if found.array_job_id in self.cancelled_ids:
                 return replace(found, state="CANCELLED", detail="by `cancel`")
+            if isinstance(self.watcher, QueueWatcher) and found.state in _REQUEUED_STATES:
+                return found
             if (
                 isinstance(self.watcher, QueueWatcher)
+                and found.state != FAILED
                 and _age_seconds(marker.time) < self.run.manifest.lost_after_seconds
                 and all(failure.rank < 0 for failure in record.failures)
             ):
                 # it may be requeued, or the scheduler has not told yet what it did
                 return replace(found, state="COMPLETING")
         return replace(found, state=FAILED, detail=detail)
+
+    def _judge_unmarked(self, found: TaskState) -> TaskState:
+        """Slurm says COMPLETED; the marker may be on its way through the file system."""
+        now = time.monotonic()
+        since = self.unmarked_since.setdefault(found.task.marker, now)
+        if now - since < self.run.manifest.lost_after_seconds:
+            return replace(found, state="COMPLETING", detail="")
+        detail = "its script ended and wrote no marker: see its log below scripts/"
+        return replace(found, state=LOST, detail=detail)
 
     def _judge_unknown(self, found: TaskState, has_started: bool) -> TaskState:
         if found.array_job_id in self.cancelled_ids:
@@ -217,7 +231,7 @@ class Tracker:
             since = marker.time if marker else since
         if isinstance(self.watcher, ProcessWatcher):
             return replace(found, state=LOST, detail="the process that ran it is gone")
-        if found.state != UNKNOWN or _age_seconds(since) < self.run.manifest.lost_after_seconds:
+        if _age_seconds(since) < self.run.manifest.lost_after_seconds:
             return found
         detail = "neither queue, accounting nor files know how it ended"
         return replace(found, state=LOST, detail=detail)

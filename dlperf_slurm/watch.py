@@ -1,5 +1,6 @@
 """Array jobs -> the states of their array tasks, one call a poll: submitit watchers and jobs."""
 
+import re
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -20,6 +21,10 @@ Result = TypeVar("Result")
 
 # sacct looks back this far before a run was made: clocks of head and login node may differ
 _CLOCK_SLACK = timedelta(hours=1)
+
+# sacct(1): states in which a job has not ended. Of a job that the queue has forgotten they are
+# merely old news; an array task that is cancelled while it is pending has no other ones.
+_UNENDED_STATES = frozenset(("PENDING", "REQUEUED", "RESIZING", "RUNNING", "SUSPENDED"))
 
 
 class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
@@ -55,7 +60,8 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
             accounted = self._read_accounting()
             for job_id in missing:
                 unknown = {"JobID": job_id, "State": UNKNOWN, "NodeList": "", "Reason": ""}
-                self._info_dict[job_id] = accounted.get(job_id, unknown)
+                info = accounted.get(job_id, unknown)
+                self._info_dict[job_id] = unknown if info["State"] in _UNENDED_STATES else info
 
     def mark_finished(self, job_id: str) -> None:
         """A file told how it ended: nothing needs to be asked about it any more."""
@@ -87,17 +93,34 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
 
 
 def read_table(output: str) -> dict[str, dict[str, str]]:
-    """ "id|state|nodes|reason" lines by id; "CANCELLED by 1000" is CANCELLED."""
-    rows = (line.split("|", 3) for line in output.splitlines() if line.count("|") >= 3)
-    return {
-        row[0].strip(): {
-            "JobID": row[0].strip(),
-            "State": (row[1].split() or [UNKNOWN])[0].rstrip("+"),
-            "NodeList": row[2].strip(),
-            "Reason": row[3].strip(),
-        }
-        for row in rows
-    }
+    """ "id|state|nodes|reason" lines by id; "CANCELLED by 1000" is CANCELLED.
+
+    A line for several array tasks, "7_[0-2,5]", is one for each.
+    """
+    table: dict[str, dict[str, str]] = {}
+    for line in output.splitlines():
+        if line.count("|") < 3:
+            continue
+        job_ids, state, nodes, reason = (field.strip() for field in line.split("|", 3))
+        for job_id in _list_array_tasks(job_ids):
+            table[job_id] = {
+                "JobID": job_id,
+                "State": (state.split() or [UNKNOWN])[0].rstrip("+"),
+                "NodeList": nodes,
+                "Reason": reason,
+            }
+    return table
+
+
+def _list_array_tasks(job_ids: str) -> list[str]:
+    match = re.fullmatch(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]", job_ids)
+    if match is None:
+        return [job_ids]
+    array_task_ids: list[int] = []
+    for part in match[2].split(","):
+        first, _, last = part.partition("-")
+        array_task_ids.extend(range(int(first), int(last or first) + 1))
+    return [f"{match[1]}_{array_task_id}" for array_task_id in array_task_ids]
 
 
 class ProcessWatcher(core.InfoWatcher):

@@ -1,11 +1,12 @@
-"""python -m dlperf_slurm.worker run|conclude: one array task, from its case to its record."""
+"""python -m dlperf_slurm.worker run|conclude|verify: one case, from its file to its record."""
 
 import os
 import socket
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Union
 
 from dlperf_slurm.contract import (
     CASE_FILE,
@@ -24,39 +25,54 @@ from dlperf_slurm.contract import (
     read_json,
     write_json,
 )
-from dlperf_slurm.worker.comm import World, join_world
+from dlperf_slurm.worker.comm import Alone, World, join_world
 from dlperf_slurm.worker.conclude import conclude_attempt
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.measure import measure_steps
-from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.parity import (
+    WrongWorkError,
+    check_parameter_count,
+    parse_arguments,
+    verify_case,
+)
 from dlperf_slurm.worker.provenance import describe_job, describe_platform, describe_versions
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.frameworks import Adapter
 
 
-class WrongWorkError(RuntimeError):
-    """What ran is not what the case describes, so that its figure must not be used."""
-
-
 def main(arguments: List[str]) -> int:
-    """`run DIR` on every rank, or `conclude DIR EXIT_CODE` once after them; the exit code."""
-    command, attempt_dir = arguments[0], Path(arguments[1])
+    """`run DIR` or `verify DIR` on every rank, or `conclude DIR EXIT_CODE` once after `run`.
+
+    Returns the exit code.
+    """
+    command = arguments[0]
     if command == "conclude":
-        conclude_attempt(attempt_dir, int(arguments[2]))
+        conclude_attempt(Path(arguments[1]), int(arguments[2]))
         return 0
-    return run_attempt(attempt_dir)
+    if command == "verify":
+        options = parse_arguments(arguments[1:])
+        return run_attempt(
+            options.directory,
+            partial(verify_case, references=options.reference),
+            lambda case: Alone(options.data_rank) if case.world_size == 1 else join_world(),
+        )
+    return run_attempt(Path(arguments[1]), measure_case, lambda case: join_world())
 
 
-def run_attempt(attempt_dir: Path) -> int:
-    """Measure the case of this directory as one rank of many; 0 when its record is written."""
-    world: Optional[World] = None
+def run_attempt(
+    attempt_dir: Path,
+    work: Callable[[Case, "Adapter", Any, Path], None],
+    join: Callable[[Case], Union[World, Alone]],
+) -> int:
+    """Work on the case of this directory as one rank of many; 0 when all is written."""
+    world: Union[World, Alone, None] = None
     adapter: Optional["Adapter"] = None
     try:
         case = read_json(attempt_dir / CASE_FILE, Case)
-        world = join_world()
+        world = join(case)
         adapter = load_adapter(case.framework)
-        measure_case(case, adapter, world, attempt_dir)
+        work(case, adapter, world, attempt_dir)
     except Exception as error:
         rank = world.rank if world is not None else guess_rank()
         traceback.print_exc()
@@ -77,12 +93,7 @@ def measure_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path
     placement = world.place(case)
     started_at = format_now()
     session = adapter.start(case, placement)
-    expected = load_model(case.model).Definition(**case.model_parameters).parameter_count
-    if session.parameter_count != expected:
-        raise WrongWorkError(
-            f"{case.framework} built {session.parameter_count} parameters, "
-            f"the model's definition has {expected}"
-        )
+    check_parameter_count(case, session)
     measurement = measure_steps(session, world.barrier, case.warmup_steps, case.measured_steps)
     result = RankResult(
         rank=placement.rank,

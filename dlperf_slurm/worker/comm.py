@@ -44,7 +44,9 @@ class World:
         host = hosts[self.rank]
         # one node needs no name service to find itself
         address = host if case.nodes > 1 else "127.0.0.1"
-        addresses = self._communicator.allgather(f"{address}:{find_free_port(self.rank, self.size)}")
+        addresses = self._communicator.allgather(
+            f"{address}:{find_free_port(self.rank, self.size)}"
+        )
         master_address, _, master_port = addresses[0].rpartition(":")
         return Placement(
             rank=self.rank,
@@ -69,6 +71,36 @@ class World:
                 return
             time.sleep(0.05)
         self._communicator.Abort(1)
+
+
+class Alone:
+    """In a World's place for a single process without MPI, with the data of any rank."""
+
+    def __init__(self, data_rank: int) -> None:
+        self.rank = 0
+        self.size = 1
+        self._data_rank = data_rank
+
+    def gather(self, value: Any) -> List[Any]:
+        return [value]
+
+    def place(self, case: Case) -> Placement:
+        """The placement of `data_rank`, but in a world of one."""
+        if case.world_size != 1:
+            raise PlacementError(f"one process cannot be all {case.world_size} ranks")
+        port = find_free_port()
+        return Placement(
+            rank=self._data_rank,
+            local_rank=0,
+            world_size=1,
+            host=socket.gethostname(),
+            master_address="127.0.0.1",
+            master_port=port,
+            rank_addresses=(f"127.0.0.1:{port}",) * (self._data_rank + 1),
+        )
+
+    def end_after_failure(self) -> None:
+        """There is nobody else to end."""
 
 
 def join_world() -> World:

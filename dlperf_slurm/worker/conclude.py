@@ -1,5 +1,6 @@
 """What a failed attempt left behind -> its record: the ranks' own failures, else the log's end."""
 
+import re
 from pathlib import Path
 from typing import List, Tuple
 
@@ -24,6 +25,9 @@ LOG_TAIL_LINES = 30
 
 # how slurmstepd and the kernel say that the memory limit of a job's cgroup was reached
 _OOM_SIGNS = ("oom-kill", "oom_kill", "Out Of Memory", "OUT_OF_MEMORY", "Out of memory")
+
+# "n1: task 1: Killed", "task 0 launch failed: Unspecified error"
+_SRUN_ERROR = re.compile(r"^srun: error: (.*\btasks? .+)$", re.M)
 
 
 def conclude_attempt(attempt_dir: Path, exit_code: int) -> None:
@@ -79,13 +83,16 @@ def _describe_silent_end(attempt_dir: Path, exit_code: int) -> Failure:
     if is_out_of_memory:
         message = "a process was killed at the job's memory limit"
     elif exit_code == 143:
-        message = "terminated (SIGTERM): time limit, cancellation or preemption"
+        message = "terminated (SIGTERM): time limit, cancellation, preemption or a dead rank"
     elif exit_code == 137:
         message = "killed (SIGKILL), perhaps for the machine's lack of memory"
     elif exit_code == 0:
         message = "the ranks ended without a record and without an error"
     else:
         message = f"the launcher ended with exit code {exit_code} and no rank said why; see err"
+    found = [line for line in _SRUN_ERROR.findall(tail) if "Terminated" not in line]
+    if found:
+        message = f"{message}; srun: {found[0]}"
     return Failure(-1, "", "", message, tail, is_out_of_memory)
 
 

@@ -18,16 +18,21 @@ _JOB_VARIABLES = (
 )
 
 
+def describe_python() -> Dict[str, str]:
+    """Versions of Python and NumPy."""
+    import numpy
+
+    return {"python": platform.python_version(), "numpy": numpy.__version__}
+
+
 def describe_versions() -> Dict[str, str]:
     """Versions of what every worker has: Python, NumPy, mpi4py and the MPI library."""
     import mpi4py
-    import numpy
     from mpi4py import MPI
 
     library = MPI.Get_library_version().strip("\0 \n").splitlines()[0]
     return {
-        "python": platform.python_version(),
-        "numpy": numpy.__version__,
+        **describe_python(),
         "mpi4py": mpi4py.__version__,
         "mpi": library.split(", package")[0],
     }

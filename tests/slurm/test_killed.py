@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 from support.slurm_runs import (
+    ask,
     count_array_tasks_in_accounting,
     count_starts_of_rank_0,
     stage_spin,
@@ -22,12 +23,13 @@ GROUPS = ("1n1g", "1n2g")
 REPEATS = 2
 TASKS = len(GROUPS) * REPEATS
 
-# What a stand-in for sbatch does; its parent is `submit`.
+# What a stand-in for sbatch does; its parent is `submit`. The array job is held, so that no file
+# of a started task helps who resumes to find it.
 MOMENTS = {
     "before sbatch reached the controller": "kill -9 $PPID",
-    "before sbatch's answer was read": '"$real" "$@"; kill -9 $PPID',
+    "before sbatch's answer was read": '"$real" --hold "$@"; kill -9 $PPID',
     # sbatch outlives its parent, and the job is not there yet when resuming begins
-    "while sbatch waits for the controller": 'kill -9 $PPID; sleep 2; exec "$real" "$@"',
+    "while sbatch waits for the controller": 'kill -9 $PPID; sleep 2; exec "$real" --hold "$@"',
 }
 
 
@@ -52,6 +54,15 @@ def resume(run):
     return done.returncode == 0
 
 
+def release_held(run):
+    names = ",".join(f"{run.run_id}.{group}" for group in GROUPS)
+    held = ask("squeue", "--noheader", f"--name={names}", "--states=PENDING", "--format=%F %r")
+    for line in held.splitlines():
+        job_id, reason = line.split(maxsplit=1)
+        if reason == "JobHeldUser":
+            ask("scontrol", "release", job_id)
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_submit_killed_and_resumed_runs_each_case_once(run, tmp_path, moment):
     killed = submit_with(run, tmp_path, MOMENTS[moment])
@@ -61,6 +72,7 @@ def test_submit_killed_and_resumed_runs_each_case_once(run, tmp_path, moment):
     assert events[SUBMITTED, "1n1g"] == 0
 
     await_that(lambda: resume(run), "the submission is resumed")
+    release_held(run)
     assert wait(run).returncode == 0
     assert count_starts_of_rank_0(run) == [1] * TASKS
     await_that(lambda: count_array_tasks_in_accounting(run) >= TASKS, "accounting knows them")

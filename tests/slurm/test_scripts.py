@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 from support.slurm_runs import CHECKOUT, SITE, ask, stage_spin, submit, write_matrix
-from support.tool import find_states, stage
+from support.tool import find_states, run_tool, stage
 
 from dlperf_slurm.contract import RECORD_FILE, Record, read_json
 from dlperf_slurm.journal import SUBMITTED, read_journal
@@ -67,11 +67,13 @@ def test_hostile_run_directory_works_from_end_to_end(cluster, tmp_path):
     assert list((run.path / "scripts").glob("*_0.log"))
 
 
-def test_hostile_matrix_name_works_from_end_to_end(cluster, tmp_path):
-    run = stage_spin(tmp_path / "results", matrix_name="a b, c'd %j.toml")
-    done = submit(run, "--wait")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert find_states(run) == {"1n1g.0": "COMPLETED"}
+def test_run_of_a_hostile_matrix_name_is_found_in_the_queue(cluster, tmp_path):
+    settings = ['directives=["--hold"]']
+    run = stage_spin(tmp_path, settings=settings, matrix_name="a b, c'd %j.toml")
+    submit(run)
+    states = find_states(run)
+    run_tool(["cancel", str(run.path)], tmp_path)
+    assert states == {"1n1g.0": "PENDING"}
 
 
 def test_mpirun_starts_the_ranks_across_nodes(cluster, tmp_path):

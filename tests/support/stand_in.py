@@ -30,7 +30,7 @@ MPIRUN = """\
 while [ "$1" != python ]; do shift; done
 exec "$@"
 """
-BEHAVIOURS = ("crash", "hang", "nap")
+BEHAVIOURS = ("crash", "killed", "hang", "nap")
 
 
 def make_venv(folder: Path) -> Path:
@@ -64,6 +64,8 @@ def run(attempt_dir: Path) -> int:
     behaviour = path.read_text(encoding="utf-8") if path.exists() else ""
     if behaviour == "crash":
         return 1
+    if behaviour == "killed":
+        return 137
     if behaviour == "hang":
         (attempt_dir / "pid").write_text(str(os.getpid()), encoding="ascii")
         time.sleep(600)

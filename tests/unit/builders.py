@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional, Union
 
+import dlperf_slurm
 from dlperf_slurm.cases import MatrixCase
 from dlperf_slurm.collect import CaseOutcomes, Outcome
 from dlperf_slurm.contract import (
@@ -24,6 +25,9 @@ from dlperf_slurm.plan import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.run import Manifest, PlannedCase, Run, RunTask
 from dlperf_slurm.site import Site
 from dlperf_slurm.topology import parse_topology
+
+# for PYTHONPATH of processes that start elsewhere
+IMPORT_DIR = str(Path(dlperf_slurm.__file__).parents[1])
 
 SMALL_MATRIX = """\
 title = "Small"

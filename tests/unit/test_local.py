@@ -24,6 +24,8 @@ def stage_local(home, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("TMPDIR", str(local_runs.make_temp_dir(home)))
     yield functools.partial(local_runs.stage_local, home)
+    for path in home.glob("results/*/scripts/*.local"):
+        local.terminate(path.read_text())
     for path in home.glob("results/*/cases/*/*/*/pid"):
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(path.read_text()), signal.SIGKILL)
@@ -92,6 +94,16 @@ def test_crash_of_a_task_does_not_keep_the_next_from_running(stage_local):
     done = submit(run, "--wait")
     assert done.returncode == 5
     assert find_states(run) == {"1n1g.0": "FAILED", "1n1g.1": "COMPLETED"}
+
+
+def test_killed_rank_fails_its_task_while_the_next_still_runs(stage_local):
+    run = stage_local()
+    first, second = list_attempt_dirs(run)
+    stand_in.choose_behaviour(first, "killed")
+    stand_in.choose_behaviour(second, "hang")
+    submit(run)
+    await_that(lambda: stand_in.count_starts(second), "the second array task runs")
+    assert find_states(run) == {"1n1g.0": "FAILED", "1n1g.1": "RUNNING"}
 
 
 def test_time_limit_ends_a_task_and_the_next_goes_on(stage_local):

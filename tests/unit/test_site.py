@@ -10,6 +10,7 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.resources import find_resource_dir
 from dlperf_slurm.site import choose_site_file, list_effective_values, load_site
 from dlperf_slurm.topology import parse_topology
+from dlperf_slurm.worker.frameworks import list_frameworks
 
 
 def write_site(text: str, path: str = "site.toml") -> str:
@@ -119,8 +120,8 @@ def test_mistakes_of_all_layers_come_in_one_answer():
         ),
         (
             "[environments.pytroch]\nvenv = '/x'",
-            "site.toml:1: environments.pytroch: 'pytroch' is not a framework; known: pytorch. "
-            "Did you mean 'pytorch'?",
+            "site.toml:1: environments.pytroch: 'pytroch' is not a framework; known: "
+            f"{', '.join(list_frameworks())}. Did you mean 'pytorch'?",
         ),
         (
             "[env]\n'A-B' = 'x'",

@@ -65,8 +65,13 @@ def test_efficiency_counts_the_devices_of_the_baseline():
     assert (column.cells[2].speedup, column.cells[2].efficiency) == pytest.approx((1.875, 0.9375))
 
 
-def test_baseline_has_the_fewest_devices_and_then_the_fewest_nodes():
-    column = make_column({"1n8g": [8.0], "4n1g": [4.0], "2n2g": [4.0], "1n4g": [4.0]})
+def test_baseline_has_the_fewest_devices_whatever_its_nodes():
+    column = make_column({"1n8g": [8.0], "2n1g": [2.0]})
+    assert column.baseline == parse_topology("2n1g")
+
+
+def test_baseline_among_as_many_devices_has_the_fewest_nodes():
+    column = make_column({"4n1g": [4.0], "1n4g": [4.0], "2n2g": [4.0]})
     assert column.baseline == parse_topology("1n4g")
 
 

@@ -30,12 +30,20 @@ def test_another_seed_or_rank_gives_another_batch(definition, seed, rank):
 
 @pytest.mark.parametrize(
     ("definition", "digest"),
-    [(SMALL_RESNET50, "3dd93818ef530928"), (SMALL_BERT, "81cbe5b701a157ee")],
+    [(SMALL_RESNET50, "156f0e5168eb8433"), (SMALL_BERT, "f7c828becfa4f06f")],
 )
 def test_batch_has_the_same_bits_under_every_numpy(definition, digest):
     batch = make_batch(definition, 3, 7, 1)
     content = b"".join(batch[name].tobytes() for name in sorted(batch))
     assert hashlib.sha256(content).hexdigest()[:16] == digest
+
+
+@pytest.mark.parametrize("definition", [SMALL_RESNET50, SMALL_BERT])
+def test_joined_batch_of_three_ranks_is_one_ranks_batch_three_times_as_large(definition):
+    joined = make_batch(definition, 6, 7, 0)
+    parts = [make_batch(definition, 2, 7, rank) for rank in range(3)]
+    for name, values in joined.items():
+        assert numpy.array_equal(values, numpy.concatenate([part[name] for part in parts]))
 
 
 def test_images_are_standard_normal_float32_nchw():

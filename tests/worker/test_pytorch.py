@@ -9,10 +9,13 @@ from dataclasses import replace
 import pytest
 
 from dlperf_slurm.contract import Case
+from dlperf_slurm.worker import host
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement, load_adapter
 from dlperf_slurm.worker.models import bert, load_model, resnet50
+from dlperf_slurm.worker.weights import make_weights
 
+numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
 torch = pytest.importorskip(
     "torch",
     reason="needs PyTorch: pip install torch --index-url https://download.pytorch.org/whl/cpu",
@@ -22,8 +25,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from dlperf_slurm.worker.frameworks.pytorch import bert as bert_builder  # noqa: E402
-from dlperf_slurm.worker.frameworks.pytorch import host, session  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch import resnet50 as resnet50_builder  # noqa: E402
+from dlperf_slurm.worker.frameworks.pytorch import session  # noqa: E402
+from dlperf_slurm.worker.frameworks.pytorch.parameters import load_weights  # noqa: E402
 
 pytestmark = pytest.mark.pytorch
 ADAPTER = load_adapter("pytorch")
@@ -81,6 +85,12 @@ def make_case(model, **changes):
     return replace(CASE, model=model, model_parameters=SMALL[model], **changes)
 
 
+def build_with_weights(definition, model):
+    built = BUILDERS[model].build_model(definition)
+    load_weights(built, make_weights(definition, CASE.seed).items())
+    return built
+
+
 def take_losses(case, steps, placement=ALONE):
     running = ADAPTER.start(case, placement)
     losses = []
@@ -115,6 +125,123 @@ def test_torch_model_has_exactly_the_definitions_parameters(model, parameters):
     definition = load_model(model).Definition(**parameters)
     built = BUILDERS[model].build_model(definition)
     assert session.count_parameters(built) == definition.parameter_count
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_state_dict_has_the_definitions_names_and_shapes_in_its_order(model):
+    definition = load_model(model).Definition(**SMALL[model])
+    built = BUILDERS[model].build_model(definition)
+    found = [(name, tuple(values.shape)) for name, values in built.named_parameters()]
+    assert found == [(p.name, p.shape) for p in definition.list_parameters()]
+    statistics = {name: values for name, values in built.named_buffers() if values.ndim}
+    assert list(statistics) == [p.name for p in definition.list_running_statistics()]
+    for parameter in definition.list_running_statistics():
+        assert statistics[parameter.name].tolist() == [parameter.mean] * parameter.size
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_session_starts_with_the_neutral_weights_of_its_seed(model):
+    weights = ADAPTER.start(make_case(model), ALONE).read_weights()
+    expected = make_weights(load_model(model).Definition(**SMALL[model]), CASE.seed)
+    assert list(weights) == list(expected)
+    for name, values in expected.items():
+        assert weights[name].dtype == values.dtype
+        assert (weights[name] == values).all()
+
+
+def test_weights_for_a_parameter_that_is_not_there_are_refused():
+    built = bert_builder.build_model(bert.Definition(**SMALL["bert"]))
+    with pytest.raises(KeyError, match="unknown"):
+        load_weights(built, {"unknown": numpy.zeros(1)}.items())
+
+
+def test_parameter_without_weights_is_named():
+    definition = bert.Definition(**SMALL["bert"])
+    weights = make_weights(definition, 0)
+    del weights["pooler.bias"]
+    with pytest.raises(ValueError, match=r"pooler\.bias"):
+        load_weights(bert_builder.build_model(definition), weights.items())
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("precision", ["fp32", "amp-fp16"])
+def test_gradients_are_those_of_the_step_before_scale_and_clip(model, precision):
+    case = make_case(model, precision=precision)
+    stepped, proving = ADAPTER.start(case, ALONE), ADAPTER.start(case, ALONE)
+    for running in (stepped, proving):
+        running._scaler = torch.amp.GradScaler("cpu", 16.0, enabled=precision == "amp-fp16")
+    proving._clip_global_norm = 1.0
+    stepped.step()
+    gradients = proving.compute_gradients()
+    norm = sum(float((values.astype("float64") ** 2).sum()) for values in gradients.values()) ** 0.5
+    assert norm == pytest.approx(measure_gradient_norm(stepped), rel=1e-6)
+    for name, parameter in stepped._model.named_parameters():
+        expected = parameter.grad.numpy()
+        numpy.testing.assert_allclose(gradients[name], expected, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_computing_gradients_changes_neither_weights_nor_the_next_step(model):
+    plain, proving = (ADAPTER.start(make_case(model), ALONE) for _ in range(2))
+    before = proving.read_weights()
+    proving.compute_gradients()
+    for name, values in proving.read_weights().items():
+        assert (values == before[name]).all()
+    for running in (plain, proving):
+        running.step()
+    after = plain.read_weights()
+    for name, values in proving.read_weights().items():
+        assert (values == after[name]).all()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_arrays_of_a_session_are_copies(model):
+    running = ADAPTER.start(make_case(model), ALONE)
+    for read in (running.read_weights, running.compute_gradients):
+        first = read()
+        kept = {name: values.copy() for name, values in first.items()}
+        running.step()
+        assert all((first[name] == kept[name]).all() for name in kept)
+
+
+def test_channels_last_arrays_have_the_canonical_layout():
+    running = ADAPTER.start(make_case("resnet50", memory_format="channels_last"), ALONE)
+    name = "blocks.0.spatial.convolution.weight"
+    for arrays in (running.read_weights(), running.compute_gradients()):
+        assert arrays[name].shape == (8, 8, 3, 3)
+        assert arrays[name].flags["C_CONTIGUOUS"]
+
+
+def test_evaluation_uses_the_running_statistics_and_leaves_them():
+    running = ADAPTER.start(make_case("resnet50"), ALONE)
+    before = {name: value.clone() for name, value in running._model.named_buffers()}
+    first = running.evaluate_loss()
+    for name, value in running._model.named_buffers():
+        assert torch.equal(value, before[name])
+    running.step()
+    assert running.read_loss() != pytest.approx(first, rel=1e-3)
+    assert running._model.training
+
+
+def test_evaluation_has_no_dropout():
+    case = replace(CASE, model_parameters={**SMALL["bert"], "dropout": 0.5})
+    running = ADAPTER.start(case, ALONE)
+    assert running.evaluate_loss() == running.evaluate_loss()
+    without = ADAPTER.start(CASE, ALONE)
+    assert running.evaluate_loss() == without.evaluate_loss()
+
+
+def test_ranks_have_the_same_weights_and_dropout_of_their_own():
+    case = replace(CASE, model_parameters={**SMALL["bert"], "dropout": 0.5})
+    one, other = (ADAPTER.start(case, replace(ALONE, rank=rank)) for rank in range(2))
+    for name, values in one.read_weights().items():
+        assert (values == other.read_weights()[name]).all()
+    other._batch, other._inputs = one._batch, one._inputs
+    torch.manual_seed(CASE.seed + 1)
+    one.step()
+    torch.manual_seed(CASE.seed + 2)
+    other.step()
+    assert one.read_loss() != other.read_loss()
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -467,8 +594,7 @@ def test_two_ranks_hold_the_same_weights_after_three_steps(two_ranks, model):
 def test_averaged_gradient_of_two_ranks_is_that_of_the_joined_batch(two_ranks):
     """BERT only: ResNet's batch normalization sees each rank's batch, not the joined one."""
     definition = bert.Definition(**SMALL["bert"])
-    torch.manual_seed(CASE.seed)
-    built = bert_builder.build_model(definition)
+    built = build_with_weights(definition, "bert")
     halves = [to_tensors(make_batch(definition, 4, CASE.seed, rank)) for rank in range(2)]
     joined = {name: torch.cat([half[name] for half in halves]) for name in halves[0]}
     logits = built(*(joined[name] for name in bert_builder.INPUTS))
@@ -480,8 +606,7 @@ def test_averaged_gradient_of_two_ranks_is_that_of_the_joined_batch(two_ranks):
 
 def test_averaged_gradient_of_two_ranks_is_the_mean_of_their_own(two_ranks):
     definition = resnet50.Definition(**SMALL["resnet50"])
-    torch.manual_seed(CASE.seed)
-    built = resnet50_builder.build_model(definition)
+    built = build_with_weights(definition, "resnet50")
     for rank in range(2):
         batch = to_tensors(make_batch(definition, 4, CASE.seed, rank))
         (resnet50_builder.compute_loss(definition, built(batch["images"]), batch) / 2).backward()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, cast
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from numpy.typing import NDArray
+
     from dlperf_slurm.contract import Case
 
     class StepClock(Protocol):
@@ -26,7 +28,13 @@ if TYPE_CHECKING:
             """Times between consecutive boundaries; called after the last device sync."""
 
     class Session(Protocol):
-        """A model on a device, ready to step; everything is built before it is returned."""
+        """A model on a device, ready to step; everything is built before it is returned.
+
+        Weights are those of `worker.weights` for the case's seed, the batch that of `worker.data`
+        for its seed and the rank, both in full precision. The three methods before `close` are
+        for proofs, never called beside a measurement; their arrays are float32 in host memory, by
+        the names and in the layouts of the definition's parameters, the same on all ranks.
+        """
 
         parameter_count: int
         device_name: str
@@ -46,7 +54,27 @@ if TYPE_CHECKING:
         def read_peak_memory_bytes(self) -> int: ...
 
         def read_loss(self) -> float:
-            """The last step's loss on this rank, read back from the device."""
+            """The last step's loss on this rank, read back from the device.
+
+            It is that of the step's forward pass, before its update.
+            """
+
+        def evaluate_loss(self) -> float:
+            """The loss of this rank's batch at the current weights, in evaluation mode.
+
+            Batch normalization uses its running statistics, there is no dropout, and nothing
+            changes.
+            """
+
+        def compute_gradients(self) -> "Dict[str, NDArray[Any]]":
+            """Gradients as `step` computes them, averaged over the ranks, neither clipped nor used.
+
+            Weight decay and loss scale are not in them. Weights and optimizer stay as they are;
+            running statistics move as in a step. To be called on all ranks alike.
+            """
+
+        def read_weights(self) -> "Dict[str, NDArray[Any]]":
+            """The current weights, the master copy where there is one."""
 
         def close(self) -> None:
             """Leave the process group; called on success only."""

@@ -6,7 +6,7 @@ A framework builds a model from its module's `Definition`. Both load without sit
 import dataclasses
 import pkgutil
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, List, Mapping, cast
+from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, NamedTuple, Tuple, cast
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -14,9 +14,15 @@ if TYPE_CHECKING:
     class Definition(Protocol):
         """A frozen dataclass: its fields are the model's parameters, their defaults full size."""
 
+        def list_parameters(self) -> Iterator["Parameter"]:
+            """What is trained, in the order of the network, a tied weight once."""
+
+        def list_running_statistics(self) -> Iterator["Parameter"]:
+            """What training moves without gradients, and evaluation reads."""
+
         @property
         def parameter_count(self) -> int:
-            """Trainable scalars, a tied weight counted once."""
+            """Scalars in `list_parameters`."""
 
         @property
         def flops_per_sample(self) -> int:
@@ -32,6 +38,40 @@ if TYPE_CHECKING:
     class Model(Protocol):
         SAMPLE_UNIT: str
         Definition: Any
+
+
+class Parameter(NamedTuple):
+    """An array of a model by its canonical name; it starts as N(mean, standard_deviation^2).
+
+    Layouts are PyTorch's: convolution [out, in, height, width], linear [out, in], embedding [row,
+    hidden], and names are those of its state dict. Weight decay is for more than one dimension.
+    """
+
+    name: str
+    shape: Tuple[int, ...]
+    mean: float
+    standard_deviation: float = 0.0
+
+    @property
+    def size(self) -> int:
+        size = 1
+        for length in self.shape:
+            size *= length
+        return size
+
+
+def list_linear(
+    name: str, in_size: int, out_size: int, standard_deviation: float
+) -> Iterator[Parameter]:
+    """Weight and bias of a linear layer."""
+    yield Parameter(f"{name}.weight", (out_size, in_size), 0.0, standard_deviation)
+    yield Parameter(f"{name}.bias", (out_size,), 0.0)
+
+
+def list_normalization(name: str, size: int) -> Iterator[Parameter]:
+    """Weight and bias of a batch or layer normalization, which starts as the identity."""
+    yield Parameter(f"{name}.weight", (size,), 1.0)
+    yield Parameter(f"{name}.bias", (size,), 0.0)
 
 
 def list_models() -> List[str]:

@@ -1,9 +1,15 @@
 """BERT-base pre-training: masked words and next sentence, Devlin et al. 2018."""
 
 from dataclasses import dataclass
-from typing import ClassVar, List
+from typing import ClassVar, Iterator, List
 
-from dlperf_slurm.worker.models import find_size_problems, find_type_problems
+from dlperf_slurm.worker.models import (
+    Parameter,
+    find_size_problems,
+    find_type_problems,
+    list_linear,
+    list_normalization,
+)
 
 SAMPLE_UNIT = "sequences"
 
@@ -12,9 +18,9 @@ SAMPLE_UNIT = "sequences"
 class Definition:
     """Sizes of the network and its fixed hyper-parameters.
 
-    Weights start as N(0, 0.02^2), biases as zero, normalizations as the identity. The MLM decoder
-    is the word embedding, with a bias of its own. The loss is the mean cross-entropy of the masked
-    words plus that of the next-sentence labels. GELU is the exact one, with erf.
+    The MLM decoder is the word embedding, with a bias of its own. The loss is the mean
+    cross-entropy of the masked words plus that of the next-sentence labels. GELU is the exact one,
+    with erf.
     """
 
     sequence_length: int = 128
@@ -42,19 +48,37 @@ class Definition:
     def head_size(self) -> int:
         return self.hidden_size // self.heads
 
+    def list_parameters(self) -> Iterator[Parameter]:
+        hidden, inner = self.hidden_size, self.intermediate_size
+        deviation = self.WEIGHT_STANDARD_DEVIATION
+        for name, rows in (
+            ("word", self.vocabulary_size),
+            ("position", self.max_positions),
+            ("token_type", self.type_vocabulary_size),
+        ):
+            yield Parameter(f"embeddings.{name}.weight", (rows, hidden), 0.0, deviation)
+        yield from list_normalization("embeddings.normalization", hidden)
+        for index in range(self.layers):
+            layer = f"layers.{index}"
+            for name in ("query", "key", "value", "output"):
+                yield from list_linear(f"{layer}.attention.{name}", hidden, hidden, deviation)
+            yield from list_normalization(f"{layer}.attention_normalization", hidden)
+            yield from list_linear(f"{layer}.intermediate", hidden, inner, deviation)
+            yield from list_linear(f"{layer}.output", inner, hidden, deviation)
+            yield from list_normalization(f"{layer}.output_normalization", hidden)
+        yield from list_linear("masked_words.transform", hidden, hidden, deviation)
+        yield from list_normalization("masked_words.normalization", hidden)
+        yield Parameter("masked_words.decoder.bias", (self.vocabulary_size,), 0.0)
+        yield from list_linear("pooler", hidden, hidden, deviation)
+        yield from list_linear("next_sentence", hidden, 2, deviation)
+
+    def list_running_statistics(self) -> Iterator[Parameter]:
+        return iter(())
+
     @property
     def parameter_count(self) -> int:
         """110,106,428 at full size."""
-        hidden, inner = self.hidden_size, self.intermediate_size
-        layer_norm = 2 * hidden
-        square = (hidden + 1) * hidden
-        rows = self.vocabulary_size + self.max_positions + self.type_vocabulary_size
-        embeddings = rows * hidden + layer_norm
-        attention = 4 * square + layer_norm
-        feed_forward = (hidden + 1) * inner + (inner + 1) * hidden + layer_norm
-        mlm_head = square + layer_norm + self.vocabulary_size
-        nsp_head = square + (hidden + 1) * 2
-        return embeddings + self.layers * (attention + feed_forward) + mlm_head + nsp_head
+        return sum(parameter.size for parameter in self.list_parameters())
 
     @property
     def flops_per_sample(self) -> int:

@@ -1,9 +1,16 @@
 """ResNet-50 v1.5: image classification, He et al. 2015 with the stride in the 3x3 convolution."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Iterator, List, NamedTuple, Tuple
 
-from dlperf_slurm.worker.models import find_size_problems, find_type_problems
+from dlperf_slurm.worker.models import (
+    Parameter,
+    find_size_problems,
+    find_type_problems,
+    list_linear,
+    list_normalization,
+)
 
 SAMPLE_UNIT = "images"
 
@@ -11,6 +18,7 @@ SAMPLE_UNIT = "images"
 class Convolution(NamedTuple):
     """A square convolution without bias, followed by a batch normalization."""
 
+    name: str
     in_channels: int
     out_channels: int
     kernel_size: int
@@ -19,11 +27,7 @@ class Convolution(NamedTuple):
 
 @dataclass(frozen=True)
 class Definition:
-    """Sizes of the network and its fixed hyper-parameters (NVIDIA DeepLearningExamples, v1.5).
-
-    Convolutions start as N(0, 2 / (kernel_size^2 * out_channels)), the classifier as N(0, 0.01^2)
-    with zero bias, normalizations as the identity.
-    """
+    """Sizes of the network and its fixed hyper-parameters (NVIDIA DeepLearningExamples, v1.5)."""
 
     image_size: int = 224
     stage_blocks: Tuple[int, ...] = (3, 4, 6, 3)
@@ -36,7 +40,8 @@ class Definition:
     CLASSIFIER_STANDARD_DEVIATION: ClassVar[float] = 0.01
     BATCH_NORM_EPSILON: ClassVar[float] = 1e-5
     # The weight of the new batch in the running statistics: 1 - 0.1 where a framework asks for
-    # the weight of the old ones.
+    # the weight of the old ones. Whether the new variance is over the count or one less is
+    # the framework's: training does not read it.
     BATCH_NORM_MOMENTUM: ClassVar[float] = 0.1
     MOMENTUM: ClassVar[float] = 0.875
     WEIGHT_DECAY: ClassVar[float] = 3.0517578125e-05
@@ -53,9 +58,10 @@ class Definition:
     def list_convolutions(self) -> Iterator[Convolution]:
         """Every convolution of the network, with the side of its output in pixels."""
         size = _halve(self.image_size)
-        yield Convolution(self.IMAGE_CHANNELS, self.width, 7, size)
+        yield Convolution("stem", self.IMAGE_CHANNELS, self.width, 7, size)
         size = _halve(size)
         channels = self.width
+        index = 0
         for stage, blocks in enumerate(self.stage_blocks):
             inner = self.width * 2**stage
             outer = inner * self.EXPANSION
@@ -63,26 +69,40 @@ class Definition:
                 in_size = size
                 if block == 0 and stage > 0:
                     size = _halve(size)
-                yield Convolution(channels, inner, 1, in_size)
-                yield Convolution(inner, inner, 3, size)
-                yield Convolution(inner, outer, 1, size)
+                yield Convolution(f"blocks.{index}.reduce", channels, inner, 1, in_size)
+                yield Convolution(f"blocks.{index}.spatial", inner, inner, 3, size)
+                yield Convolution(f"blocks.{index}.expand", inner, outer, 1, size)
                 if block == 0:
-                    yield Convolution(channels, outer, 1, size)
+                    yield Convolution(f"blocks.{index}.shortcut", channels, outer, 1, size)
                 channels = outer
+                index += 1
 
     @property
     def feature_channels(self) -> int:
         """Channels that the classifier sees."""
         return int(self.width * 2 ** (len(self.stage_blocks) - 1) * self.EXPANSION)
 
+    def list_parameters(self) -> Iterator[Parameter]:
+        """Convolutions start as N(0, 2 / (kernel_size^2 * out_channels))."""
+        for c in self.list_convolutions():
+            shape = (c.out_channels, c.in_channels, c.kernel_size, c.kernel_size)
+            deviation = math.sqrt(2 / (c.kernel_size**2 * c.out_channels))
+            yield Parameter(f"{c.name}.convolution.weight", shape, 0.0, deviation)
+            yield from list_normalization(f"{c.name}.normalization", c.out_channels)
+        yield from list_linear(
+            "classifier", self.feature_channels, self.classes, self.CLASSIFIER_STANDARD_DEVIATION
+        )
+
+    def list_running_statistics(self) -> Iterator[Parameter]:
+        """Mean and variance of each batch normalization."""
+        for c in self.list_convolutions():
+            yield Parameter(f"{c.name}.normalization.running_mean", (c.out_channels,), 0.0)
+            yield Parameter(f"{c.name}.normalization.running_var", (c.out_channels,), 1.0)
+
     @property
     def parameter_count(self) -> int:
         """25,557,032 at full size; running statistics are not parameters."""
-        convolutions = sum(
-            c.in_channels * c.out_channels * c.kernel_size**2 + 2 * c.out_channels
-            for c in self.list_convolutions()
-        )
-        return convolutions + (self.feature_channels + 1) * self.classes
+        return sum(parameter.size for parameter in self.list_parameters())
 
     @property
     def flops_per_sample(self) -> int:

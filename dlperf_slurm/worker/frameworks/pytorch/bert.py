@@ -120,13 +120,7 @@ class Bert(nn.Module):
 
 
 def build_model(definition: Definition) -> nn.Module:
-    def initialize(module: nn.Module) -> None:
-        if isinstance(module, (nn.Linear, nn.Embedding)):
-            nn.init.normal_(module.weight, std=definition.WEIGHT_STANDARD_DEVIATION)
-        if isinstance(module, nn.Linear):
-            nn.init.zeros_(module.bias)
-
-    return Bert(definition).apply(initialize)
+    return Bert(definition)
 
 
 def compute_loss(

@@ -1,8 +1,24 @@
-"""A model's parameters: how many there are, and which of them decay."""
+"""A model's parameters: setting them, how many there are, and which of them decay."""
 
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterable, List, Tuple
 
+import torch
 from torch import nn
+
+
+def load_weights(model: nn.Module, weights: Iterable[Tuple[str, Any]]) -> None:
+    """Copy NumPy arrays into the parameters; their names are those of the state dict."""
+    parameters = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, values in weights:
+            parameters.pop(name).copy_(torch.from_numpy(values))
+    if parameters:
+        raise ValueError(f"no weights for {', '.join(parameters)}")
+
+
+def to_numpy(tensor: torch.Tensor) -> Any:
+    """A float32 copy in host memory, in the tensor's logical layout."""
+    return tensor.detach().to("cpu", torch.float32, copy=True).contiguous().numpy()
 
 
 def count_parameters(model: nn.Module) -> int:

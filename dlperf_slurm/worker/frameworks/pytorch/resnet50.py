@@ -1,6 +1,5 @@
 """ResNet-50 v1.5 in PyTorch, from the framework-neutral definition."""
 
-import math
 from typing import Dict
 
 import torch
@@ -28,7 +27,6 @@ class Convolution(nn.Module):
             eps=definition.BATCH_NORM_EPSILON,
             momentum=definition.BATCH_NORM_MOMENTUM,
         )
-        nn.init.normal_(self.convolution.weight, std=math.sqrt(2 / (size**2 * out_channels)))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.normalization(self.convolution(x))
@@ -73,8 +71,6 @@ class ResNet50(nn.Module):
                 self.blocks.append(Bottleneck(definition, channels, inner, stride, is_first))
                 channels = inner * definition.EXPANSION
         self.classifier = nn.Linear(channels, definition.classes)
-        nn.init.normal_(self.classifier.weight, std=definition.CLASSIFIER_STANDARD_DEVIATION)
-        nn.init.zeros_(self.classifier.bias)
 
     def forward(self, images: Tensor) -> Tensor:
         x = F.relu(self.stem(images), inplace=True)

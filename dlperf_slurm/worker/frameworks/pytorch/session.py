@@ -13,8 +13,13 @@ from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.pytorch.clocks import CudaEventClock
-from dlperf_slurm.worker.frameworks.pytorch.parameters import count_parameters
+from dlperf_slurm.worker.frameworks.pytorch.parameters import (
+    count_parameters,
+    load_weights,
+    to_numpy,
+)
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.weights import generate_weights
 
 AUTOCAST_TYPES = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
 
@@ -25,8 +30,8 @@ class TorchSession:
     def __init__(self, case: Case, placement: Placement, device: torch.device) -> None:
         builder = import_module(f"dlperf_slurm.worker.frameworks.pytorch.{case.model}")
         definition: Any = load_model(case.model).Definition(**case.model_parameters)
-        torch.manual_seed(case.seed)
         model = builder.build_model(definition).to(device)
+        load_weights(model, generate_weights(definition, case.seed))
         # The same weights on all ranks, but dropout of their own.
         torch.manual_seed(case.seed + 1 + placement.rank)
         batch = {
@@ -43,6 +48,7 @@ class TorchSession:
         self.device_name = read_device_name(device)
         self.versions = read_versions(device)
         self._device = device
+        self._plain_model = model
         self._parameters = list(model.parameters())
         self._optimizer = builder.make_optimizer(definition, model, case.global_batch_size)
         self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
@@ -56,6 +62,7 @@ class TorchSession:
         self._inputs = [batch[name] for name in builder.INPUTS]
         self._batch = batch
         self._model = model if placement.world_size == 1 else distribute(model, device)
+        self._builder = builder
         self._compute_loss = builder.compute_loss
         if case.compiler == "torch.compile":
             self._model = torch.compile(self._model, dynamic=False)
@@ -63,16 +70,20 @@ class TorchSession:
         self._loss = torch.full((), float("nan"))
 
     def step(self) -> None:
-        self._optimizer.zero_grad(set_to_none=True)
-        with self._autocast:
-            logits = self._model(*self._inputs)
-            loss = self._compute_loss(self._definition, logits, self._batch)
-        self._scaler.scale(loss).backward()
+        self._backpropagate()
         if self._clip_global_norm is not None:
             self._scaler.unscale_(self._optimizer)
             nn.utils.clip_grad_norm_(self._parameters, self._clip_global_norm)
         self._scaler.step(self._optimizer)
         self._scaler.update()
+
+    def _backpropagate(self) -> None:
+        """Set the loss and the gradients, which are averaged over the ranks and scaled."""
+        self._optimizer.zero_grad(set_to_none=True)
+        with self._autocast:
+            logits = self._model(*self._inputs)
+            loss = self._compute_loss(self._definition, logits, self._batch)
+        self._scaler.scale(loss).backward()
         self._loss = loss.detach()
 
     def synchronize(self) -> None:
@@ -98,6 +109,28 @@ class TorchSession:
 
     def read_loss(self) -> float:
         return float(self._loss.item())
+
+    def evaluate_loss(self) -> float:
+        # neither distributed, which has nothing to average, nor compiled, which would begin anew
+        self._plain_model.eval()
+        with torch.no_grad(), self._autocast:
+            logits = self._plain_model(*self._inputs)
+            loss = self._builder.compute_loss(self._definition, logits, self._batch)
+        self._plain_model.train()
+        return float(loss.item())
+
+    def compute_gradients(self) -> Dict[str, Any]:
+        self._backpropagate()
+        scale = self._scaler.get_scale()
+        return {
+            name: to_numpy(parameter.grad) / scale
+            for name, parameter in self._plain_model.named_parameters()
+        }
+
+    def read_weights(self) -> Dict[str, Any]:
+        return {
+            name: to_numpy(parameter) for name, parameter in self._plain_model.named_parameters()
+        }
 
     def close(self) -> None:
         if distributed.is_initialized():

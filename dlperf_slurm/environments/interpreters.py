@@ -1,0 +1,65 @@
+"""Python versions -> an interpreter of one of them that can make virtual environments."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python on this machine; `version` is "3.11"."""
+
+    path: str
+    version: str
+
+
+def find_interpreter(versions: Sequence[str]) -> Optional[Interpreter]:
+    """This Python if its version is among them, else the first version found on PATH or in pyenv.
+
+    None when there is none; `describe_missing` then says what to install.
+    """
+    own = Interpreter(sys.executable, "{}.{}".format(*sys.version_info))
+    if own.version in versions and _can_make_environments(own.path):
+        return own
+    for version in versions:
+        for path in _list_candidates(version):
+            if _can_make_environments(path):
+                return Interpreter(path, version)
+    return None
+
+
+def describe_missing(versions: Sequence[str]) -> str:
+    """Why `find_interpreter` found none, and what to do about it."""
+    wanted = " or ".join(versions)
+    for version in versions:
+        for path in _list_candidates(version):
+            if _runs(path, "import sys"):
+                return (
+                    f"needs Python {wanted}; {path} cannot make virtual environments (on Debian: "
+                    f"apt-get install python{version}-venv)"
+                )
+    return (
+        f"needs Python {wanted}, and none is on PATH or in pyenv; install one (for instance "
+        f"`pyenv install {versions[0]}`) or load its module, and call this again"
+    )
+
+
+def _list_candidates(version: str) -> Iterator[str]:
+    pyenv = Path(os.environ.get("PYENV_ROOT") or "~/.pyenv").expanduser()
+    on_path = [Path(folder) / f"python{version}" for folder in os.get_exec_path()]
+    in_pyenv = sorted((pyenv / "versions").glob(f"{version}.*/bin/python"), reverse=True)
+    return (str(path) for path in (*on_path, *in_pyenv) if os.access(path, os.X_OK))
+
+
+def _can_make_environments(python: str) -> bool:
+    # Debian's python3.X has no ensurepip until python3.X-venv is installed
+    return _runs(python, "import ensurepip, venv")
+
+
+def _runs(python: str, program: str) -> bool:
+    # a pyenv shim is on PATH for versions that are not switched on, and fails when called
+    return subprocess.run([python, "-c", program], capture_output=True).returncode == 0

@@ -1,0 +1,56 @@
+"""JAX: jit by XLA, data parallel by shard_map over NCCL or Gloo, mixed precision by casts.
+
+Written for jax 0.8 and newer.
+"""
+
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    from dlperf_slurm.contract import Case
+    from dlperf_slurm.worker.frameworks import Placement, Session
+
+MODELS = ("bert", "resnet50")
+DEVICES = ("cpu", "cuda")
+PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
+COMPILERS = ("xla",)
+MEMORY_FORMATS = ("default", "channels_last")
+DISTRIBUTIONS = ("native",)
+
+# What a plain RuntimeError says: XLA's status code for allocators of all devices, C++.
+OUT_OF_MEMORY_MESSAGES = ("RESOURCE_EXHAUSTED", "Out of memory", "std::bad_alloc")
+
+
+def find_unsupported(case: "Case") -> Optional[str]:
+    """Why JAX cannot run the case, with what it can run instead; None when it can."""
+    if case.compiler == "none":
+        return "jax compiles whatever it trains; use compiler 'xla'"
+    for what, value, known in (
+        ("model", case.model, MODELS),
+        ("device", case.device, DEVICES),
+        ("precision", case.precision, PRECISIONS),
+        ("compiler", case.compiler, COMPILERS),
+        ("memory_format", case.memory_format, MEMORY_FORMATS),
+        ("distribution", case.distribution, DISTRIBUTIONS),
+    ):
+        if value not in known:
+            return f"jax has no {what} {value!r}; it has: {', '.join(known)}"
+    if case.precision == "tf32" and case.device != "cuda":
+        return "jax: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"
+    if case.memory_format == "channels_last" and case.model != "resnet50":
+        return f"jax: memory_format 'channels_last' needs images; use 'default' for {case.model!r}"
+    return None
+
+
+def start(case: "Case", placement: "Placement") -> "Session":
+    """Join the process group, if there is more than one rank, and build all that a step needs."""
+    from dlperf_slurm.worker.frameworks.jax.session import start_session
+
+    return start_session(case, placement)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the device's or the host's memory was too small."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES)
+    )

@@ -1,0 +1,152 @@
+"""BERT pre-training in JAX, from the framework-neutral definition."""
+
+from typing import Dict, Tuple
+
+import jax
+from jax import Array
+from jax import numpy as jnp
+
+from dlperf_slurm.worker.frameworks.jax.layers import (
+    Dropout,
+    Embedding,
+    LayerNorm,
+    Linear,
+    Scope,
+    cross_entropy,
+)
+from dlperf_slurm.worker.frameworks.jax.optimizers import AdamW
+from dlperf_slurm.worker.models.bert import Definition
+
+INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
+
+
+class Embeddings:
+    """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""
+
+    def __init__(self, definition: Definition, name: str) -> None:
+        self.word = Embedding(f"{name}.word")
+        self.position = Embedding(f"{name}.position")
+        self.token_type = Embedding(f"{name}.token_type")
+        self.normalization = LayerNorm(f"{name}.normalization", definition.LAYER_NORM_EPSILON)
+        self.dropout = Dropout(definition.dropout)
+
+    def __call__(self, scope: Scope, input_ids: Array, token_type_ids: Array) -> Array:
+        positions = self.position(scope, slice(input_ids.shape[1]))
+        x = self.word(scope, input_ids) + self.token_type(scope, token_type_ids) + positions
+        return self.dropout(scope, self.normalization(scope, x))
+
+
+class Attention:
+    """Self-attention over hidden [batch, length, hidden_size]; mask is true where to attend.
+
+    Written out, since jax.nn.dot_product_attention has no dropout.
+    """
+
+    def __init__(self, definition: Definition, name: str) -> None:
+        self.head_shape = (definition.heads, definition.head_size)
+        self.query = Linear(f"{name}.query")
+        self.key = Linear(f"{name}.key")
+        self.value = Linear(f"{name}.value")
+        self.output = Linear(f"{name}.output")
+        self.dropout = Dropout(definition.dropout)
+
+    def __call__(self, scope: Scope, x: Array, mask: Array) -> Array:
+        query, key, value = (
+            projection(scope, x).reshape(*x.shape[:2], *self.head_shape)
+            for projection in (self.query, self.key, self.value)
+        )
+        scores = jnp.einsum("bqhd,bkhd->bhqk", query, key).astype(jnp.float32)
+        scores = jnp.where(mask, scores / self.head_shape[1] ** 0.5, -jnp.inf)
+        weights = self.dropout(scope, jax.nn.softmax(scores)).astype(value.dtype)
+        y = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
+        return self.output(scope, y.reshape(x.shape))
+
+
+class Layer:
+    """Attention and feed-forward, each followed by dropout, the residual and normalization."""
+
+    def __init__(self, definition: Definition, name: str) -> None:
+        epsilon = definition.LAYER_NORM_EPSILON
+        self.attention = Attention(definition, f"{name}.attention")
+        self.attention_normalization = LayerNorm(f"{name}.attention_normalization", epsilon)
+        self.intermediate = Linear(f"{name}.intermediate")
+        self.output = Linear(f"{name}.output")
+        self.output_normalization = LayerNorm(f"{name}.output_normalization", epsilon)
+        self.dropout = Dropout(definition.dropout)
+
+    def __call__(self, scope: Scope, x: Array, mask: Array) -> Array:
+        y = self.dropout(scope, self.attention(scope, x, mask))
+        x = self.attention_normalization(scope, x + y)
+        y = self.output(scope, gelu(self.intermediate(scope, x)))
+        return self.output_normalization(scope, x + self.dropout(scope, y))
+
+
+class MaskedWordHead:
+    """hidden [batch, length, hidden_size] -> logits [batch, predictions, vocabulary_size]."""
+
+    def __init__(self, definition: Definition, name: str, word_embedding: Embedding) -> None:
+        self.transform = Linear(f"{name}.transform")
+        self.normalization = LayerNorm(f"{name}.normalization", definition.LAYER_NORM_EPSILON)
+        self.decoder = Linear(f"{name}.decoder", weight=word_embedding.weight)
+
+    def __call__(self, scope: Scope, x: Array, masked_positions: Array) -> Array:
+        gathered = jnp.take_along_axis(x, masked_positions[..., None], 1)
+        y = self.normalization(scope, gelu(self.transform(scope, gathered)))
+        return self.decoder(scope, y)
+
+
+class Bert:
+    """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
+
+    All inputs are as `worker.data` makes them, but int32.
+    """
+
+    def __init__(self, definition: Definition) -> None:
+        self.embeddings = Embeddings(definition, "embeddings")
+        self.layers = [Layer(definition, f"layers.{i}") for i in range(definition.layers)]
+        self.masked_words = MaskedWordHead(definition, "masked_words", self.embeddings.word)
+        self.pooler = Linear("pooler")
+        self.next_sentence = Linear("next_sentence")
+
+    def __call__(
+        self,
+        scope: Scope,
+        input_ids: Array,
+        token_type_ids: Array,
+        attention_mask: Array,
+        masked_positions: Array,
+    ) -> Tuple[Array, Array]:
+        mask = attention_mask.astype(bool)[:, None, None, :]
+        x = self.embeddings(scope, input_ids, token_type_ids)
+        for layer in self.layers:
+            x = layer(scope, x, mask)
+        pooled = jnp.tanh(self.pooler(scope, x[:, 0]))
+        return self.masked_words(scope, x, masked_positions), self.next_sentence(scope, pooled)
+
+
+def gelu(x: Array) -> Array:
+    """The exact one: JAX's own default is the approximation by tanh."""
+    return jax.nn.gelu(x, approximate=False)
+
+
+def build_model(definition: Definition) -> Bert:
+    return Bert(definition)
+
+
+def compute_loss(
+    definition: Definition, logits: Tuple[Array, Array], batch: Dict[str, Array]
+) -> Array:
+    """Mean cross-entropy of the masked words plus that of the next sentence."""
+    words, next_sentence = logits
+    return cross_entropy(words, batch["masked_ids"]) + cross_entropy(
+        next_sentence, batch["next_sentence_labels"]
+    )
+
+
+def make_optimizer(definition: Definition, global_batch_size: int) -> AdamW:
+    return AdamW(
+        learning_rate=definition.LEARNING_RATE,
+        betas=(definition.BETA1, definition.BETA2),
+        epsilon=definition.ADAM_EPSILON,
+        weight_decay=definition.WEIGHT_DECAY,
+    )

@@ -1,0 +1,166 @@
+"""Named layers without arrays: a scope of weights and running statistics -> activations."""
+
+from dataclasses import dataclass, field
+from typing import Dict, Mapping, Tuple
+
+import jax
+from jax import Array, lax
+from jax import numpy as jnp
+
+# of images, kernels and images again; OIHW is the definition's layout
+LAYOUTS = {"default": ("NCHW", "OIHW", "NCHW"), "channels_last": ("NHWC", "HWIO", "NHWC")}
+
+
+@dataclass
+class Scope:
+    """What the layers of one forward pass read by name, and the running statistics they set."""
+
+    weights: Mapping[str, Array]
+    statistics: Mapping[str, Array]
+    key: Array
+    is_training: bool
+    compute_type: jnp.dtype
+    layout: Tuple[str, str, str]
+    new_statistics: Dict[str, Array] = field(default_factory=dict)
+    keys_taken: int = 0
+
+    @property
+    def channel_axis(self) -> int:
+        return self.layout[0].index("C")
+
+    @property
+    def image_axes(self) -> Tuple[int, int]:
+        return self.layout[0].index("H"), self.layout[0].index("W")
+
+    def take_key(self) -> Array:
+        """A random key that no other layer has."""
+        self.keys_taken += 1
+        return jax.random.fold_in(self.key, self.keys_taken)
+
+    def cast(self, name: str) -> Array:
+        """A weight as products and convolutions read it."""
+        return self.weights[name].astype(self.compute_type)
+
+
+class Linear:
+    """x [..., in] -> [..., out]."""
+
+    def __init__(self, name: str, weight: str = "") -> None:
+        self.weight = weight or f"{name}.weight"
+        self.bias = f"{name}.bias"
+
+    def __call__(self, scope: Scope, x: Array) -> Array:
+        weight = scope.cast(self.weight)
+        y = lax.dot_general(x.astype(weight.dtype), weight, (((x.ndim - 1,), (1,)), ((), ())))
+        return y + scope.cast(self.bias)
+
+
+class Embedding:
+    """ids -> rows of the weight."""
+
+    def __init__(self, name: str) -> None:
+        self.weight = f"{name}.weight"
+
+    def __call__(self, scope: Scope, ids: Array) -> Array:
+        return scope.weights[self.weight][ids]
+
+
+class Dropout:
+    """Zero a part `rate` of the values in training, and scale up the others."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+
+    def __call__(self, scope: Scope, x: Array) -> Array:
+        if not scope.is_training or self.rate == 0.0:
+            return x
+        is_kept = jax.random.bernoulli(scope.take_key(), 1 - self.rate, x.shape)
+        return jnp.where(is_kept, x / (1 - self.rate), 0)
+
+
+class LayerNorm:
+    """Over the last axis, in float32 whatever comes in."""
+
+    def __init__(self, name: str, epsilon: float) -> None:
+        self.weight, self.bias = f"{name}.weight", f"{name}.bias"
+        self.epsilon = epsilon
+
+    def __call__(self, scope: Scope, x: Array) -> Array:
+        x = x.astype(jnp.float32)
+        x = x - x.mean(-1, keepdims=True)
+        variance = jnp.square(x).mean(-1, keepdims=True)
+        x = x * lax.rsqrt(variance + self.epsilon)
+        return x * scope.weights[self.weight] + scope.weights[self.bias]
+
+
+class Conv2d:
+    """A convolution of images without bias."""
+
+    def __init__(self, name: str, stride: int, padding: int) -> None:
+        self.weight = f"{name}.weight"
+        self.strides = (stride, stride)
+        # not "SAME", which with a stride of 2 pads the far side only
+        self.padding = ((padding, padding), (padding, padding))
+
+    def __call__(self, scope: Scope, x: Array) -> Array:
+        weight = scope.cast(self.weight)
+        return lax.conv_general_dilated(
+            x.astype(weight.dtype),
+            weight,
+            self.strides,
+            self.padding,
+            dimension_numbers=scope.layout,
+        )
+
+
+class BatchNorm2d:
+    """Per channel over this rank's batch; statistics in float32 whatever comes in."""
+
+    def __init__(self, name: str, epsilon: float, momentum: float) -> None:
+        self.weight, self.bias = f"{name}.weight", f"{name}.bias"
+        self.running_mean, self.running_var = f"{name}.running_mean", f"{name}.running_var"
+        self.epsilon, self.momentum = epsilon, momentum
+
+    def __call__(self, scope: Scope, x: Array) -> Array:
+        values = x.astype(jnp.float32)
+        if scope.is_training:
+            mean, variance = self.measure(scope, values)
+        else:
+            mean, variance = scope.statistics[self.running_mean], scope.statistics[self.running_var]
+        scale = scope.weights[self.weight] * lax.rsqrt(variance + self.epsilon)
+        axes = [axis for axis in range(x.ndim) if axis != scope.channel_axis]
+        mean, scale, bias = (
+            jnp.expand_dims(each, axes) for each in (mean, scale, scope.weights[self.bias])
+        )
+        return ((values - mean) * scale + bias).astype(x.dtype)
+
+    def measure(self, scope: Scope, x: Array) -> Tuple[Array, Array]:
+        """Mean and biased variance of the batch, of which the running statistics take a part."""
+        axes = [axis for axis in range(x.ndim) if axis != scope.channel_axis]
+        mean, variance = x.mean(axes), x.var(axes)
+        count = x.size // x.shape[scope.channel_axis]
+        for name, new in (
+            (self.running_mean, mean),
+            # the running variance is the unbiased one
+            (self.running_var, variance * (count / (count - 1))),
+        ):
+            old = scope.statistics[name]
+            scope.new_statistics[name] = old + self.momentum * (new - old)
+        return mean, variance
+
+
+def max_pool(scope: Scope, x: Array, size: int, stride: int, padding: int) -> Array:
+    """Maxima of size x size windows."""
+    window, strides, pads = [1] * x.ndim, [1] * x.ndim, [(0, 0)] * x.ndim
+    for axis in scope.image_axes:
+        window[axis], strides[axis], pads[axis] = size, stride, (padding, padding)
+    return lax.reduce_window(x, -jnp.inf, lax.max, window, strides, pads)
+
+
+def cross_entropy(logits: Array, labels: Array, label_smoothing: float = 0.0) -> Array:
+    """Mean over all labels, in float32; smoothing spreads its part evenly over all classes."""
+    log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32))
+    likelihood = jnp.take_along_axis(log_probabilities, labels[..., None], -1).mean()
+    if label_smoothing == 0.0:
+        return -likelihood
+    return -(1 - label_smoothing) * likelihood - label_smoothing * log_probabilities.mean()

@@ -1,0 +1,91 @@
+"""ResNet-50 v1.5 in JAX, from the framework-neutral definition."""
+
+from typing import Dict
+
+import jax
+from jax import Array
+
+from dlperf_slurm.worker.frameworks.jax.layers import (
+    BatchNorm2d,
+    Conv2d,
+    Linear,
+    Scope,
+    cross_entropy,
+    max_pool,
+)
+from dlperf_slurm.worker.frameworks.jax.optimizers import Momentum
+from dlperf_slurm.worker.models.resnet50 import Definition
+
+INPUTS = ("images",)
+
+
+class Convolution:
+    """A convolution without bias and its batch normalization."""
+
+    def __init__(self, definition: Definition, name: str, size: int, stride: int) -> None:
+        self.convolution = Conv2d(f"{name}.convolution", stride, padding=size // 2)
+        self.normalization = BatchNorm2d(
+            f"{name}.normalization",
+            epsilon=definition.BATCH_NORM_EPSILON,
+            momentum=definition.BATCH_NORM_MOMENTUM,
+        )
+
+    def __call__(self, scope: Scope, x: Array) -> Array:
+        return self.normalization(scope, self.convolution(scope, x))
+
+
+class Bottleneck:
+    """1x1, 3x3 with the stride, 1x1; beside them the identity or a projection."""
+
+    def __init__(self, definition: Definition, name: str, stride: int, is_first: bool) -> None:
+        self.reduce = Convolution(definition, f"{name}.reduce", 1, 1)
+        self.spatial = Convolution(definition, f"{name}.spatial", 3, stride)
+        self.expand = Convolution(definition, f"{name}.expand", 1, 1)
+        self.shortcut = (
+            Convolution(definition, f"{name}.shortcut", 1, stride) if is_first else None
+        )
+
+    def __call__(self, scope: Scope, x: Array) -> Array:
+        y = jax.nn.relu(self.reduce(scope, x))
+        y = jax.nn.relu(self.spatial(scope, y))
+        y = self.expand(scope, y)
+        return jax.nn.relu(y + (x if self.shortcut is None else self.shortcut(scope, x)))
+
+
+class ResNet50:
+    """images [batch, 3, height, width] or channels last -> logits [batch, classes]."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.stem = Convolution(definition, "stem", 7, 2)
+        self.blocks = []
+        for stage, blocks in enumerate(definition.stage_blocks):
+            for block in range(blocks):
+                is_first = block == 0
+                stride = 2 if is_first and stage > 0 else 1
+                name = f"blocks.{len(self.blocks)}"
+                self.blocks.append(Bottleneck(definition, name, stride, is_first))
+        self.classifier = Linear("classifier")
+
+    def __call__(self, scope: Scope, images: Array) -> Array:
+        x = jax.nn.relu(self.stem(scope, images))
+        x = max_pool(scope, x, size=3, stride=2, padding=1)
+        for block in self.blocks:
+            x = block(scope, x)
+        return self.classifier(scope, x.mean(scope.image_axes))
+
+
+def build_model(definition: Definition) -> ResNet50:
+    return ResNet50(definition)
+
+
+def compute_loss(definition: Definition, logits: Array, batch: Dict[str, Array]) -> Array:
+    """Mean cross-entropy of logits [batch, classes] against labels [batch]."""
+    return cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)
+
+
+def make_optimizer(definition: Definition, global_batch_size: int) -> Momentum:
+    return Momentum(
+        learning_rate=definition.learning_rate(global_batch_size),
+        momentum=definition.MOMENTUM,
+        weight_decay=definition.WEIGHT_DECAY,
+    )

@@ -1,0 +1,187 @@
+"""A case on this rank -> a model, its optimizer and its batch on the device, ready to step."""
+
+import os
+from functools import partial
+from importlib import import_module
+from typing import Any, Dict
+
+import jax
+import jaxlib
+import numpy
+from jax import Array
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from dlperf_slurm.contract import Case
+from dlperf_slurm.worker import host
+from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.data import make_batch
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS
+from dlperf_slurm.worker.frameworks.jax.scaling import make_loss_scale
+from dlperf_slurm.worker.frameworks.jax.training import RANKS, State, Training
+from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.weights import generate_weights
+
+# the device's own generator: JAX's default, threefry, is made for other ends and slower
+DROPOUT_GENERATOR = "rbg"
+# XLA's default on GPUs is TF32
+MATMUL_PRECISIONS = {"fp32": "highest", "tf32": "tensorfloat32"}
+
+
+class JaxSession:
+    """The adapter's Session; a step returns when it is done, since JAX has no device events."""
+
+    def __init__(self, case: Case, placement: Placement, mesh: Mesh) -> None:
+        builder = import_module(f"dlperf_slurm.worker.frameworks.jax.{case.model}")
+        definition: Any = load_model(case.model).Definition(**case.model_parameters)
+        self._training = Training(case, definition, builder, mesh)
+        self._kernel_layout = LAYOUTS[case.memory_format][1]
+        replicated, per_rank = NamedSharding(mesh, P()), NamedSharding(mesh, P(RANKS))
+
+        def place(values: Any, sharding: NamedSharding) -> Array:
+            return jax.make_array_from_process_local_data(sharding, values)
+
+        weights = {
+            name: place(transpose(values, "OIHW", self._kernel_layout), replicated)
+            for name, values in generate_weights(definition, case.seed)
+        }
+        self.parameter_count = sum(values.size for values in weights.values())
+        statistics = {
+            statistic.name: place(
+                numpy.full((1, *statistic.shape), statistic.mean, numpy.float32), per_rank
+            )
+            for statistic in definition.list_running_statistics()
+        }
+        # The same weights on all ranks, but dropout of their own.
+        key = jax.random.key(case.seed + 1 + placement.rank, impl=DROPOUT_GENERATOR)
+        key = jax.random.key_data(key)
+        self._state = State(
+            weights,
+            statistics,
+            jax.jit(self._training.initialize_optimizer, out_shardings=replicated)(weights),
+            make_loss_scale() if case.precision == "amp-fp16" else None,
+            jax.jit(partial(jax.random.wrap_key_data, impl=DROPOUT_GENERATOR))(
+                place(numpy.asarray(key)[None], per_rank)
+            ),
+        )
+        batch = make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
+        if "images" in batch:
+            batch["images"] = transpose(batch["images"], "NCHW", LAYOUTS[case.memory_format][0])
+        self._batch = {name: place(values, per_rank) for name, values in batch.items()}
+
+        self._device = mesh.local_devices[0]
+        self.device_name = read_device_name(self._device)
+        self.versions = read_versions(self._device)
+        self._step = self._training.step.lower(self._state, self._batch).compile()
+        self._losses = numpy.full(1, numpy.nan)
+
+    def step(self) -> None:
+        self._state, self._losses = self._step(self._state, self._batch)
+        self.synchronize()
+
+    def synchronize(self) -> None:
+        jax.block_until_ready((self._state, self._losses))
+
+    def make_clock(self, boundaries: int) -> HostClock:
+        return HostClock(boundaries)
+
+    def reset_peak_memory(self) -> None:
+        """On a GPU there is no reset: the peak is that since the start of the process."""
+        if self._device.platform == "cpu":
+            host.reset_peak_resident()
+
+    def read_peak_memory_bytes(self) -> int:
+        """Of XLA's allocator on a GPU; of the whole process on the CPU."""
+        if self._device.platform == "cpu":
+            return host.read_peak_resident_bytes()
+        return int(self._device.memory_stats()["peak_bytes_in_use"])
+
+    def read_loss(self) -> float:
+        return read_own(self._losses)
+
+    def evaluate_loss(self) -> float:
+        return read_own(self._training.evaluate(self._state, self._batch))
+
+    def compute_gradients(self) -> Dict[str, Any]:
+        self._losses, statistics, gradients = self._training.backpropagate(
+            self._state, self._batch
+        )
+        self._state = self._state._replace(statistics=statistics)
+        return self._to_numpy(gradients)
+
+    def read_weights(self) -> Dict[str, Any]:
+        return self._to_numpy(self._state.weights)
+
+    def _to_numpy(self, arrays: Dict[str, Array]) -> Dict[str, Any]:
+        # copied: the device's memory is donated to the next step
+        return {
+            name: numpy.array(transpose(numpy.asarray(values), self._kernel_layout, "OIHW"))
+            for name, values in arrays.items()
+        }
+
+    def close(self) -> None:
+        if jax.distributed.is_initialized():
+            jax.distributed.shutdown()
+
+
+def start_session(case: Case, placement: Placement) -> JaxSession:
+    # XLA's CPU client sizes its thread pool by it when the first device is asked for.
+    os.environ["PJRT_NPROC"] = str(case.cpus_per_rank)
+    jax.config.update("jax_platforms", case.device)
+    jax.config.update("jax_default_matmul_precision", MATMUL_PRECISIONS.get(case.precision))
+    if case.device == "cuda":
+        jax.config.update("jax_cuda_visible_devices", str(choose_gpu(placement)))
+    if placement.world_size > 1:
+        join_process_group(placement)
+    # one device of each rank, in the order of ranks
+    devices = {device.process_index: device for device in reversed(jax.devices())}
+    mesh = Mesh([devices[rank] for rank in range(placement.world_size)], (RANKS,))
+    return JaxSession(case, placement, mesh)
+
+
+def choose_gpu(placement: Placement) -> int:
+    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and "," not in visible:
+        return 0
+    return placement.local_rank
+
+
+def join_process_group(placement: Placement) -> None:
+    """Collectives are NCCL's on GPUs and Gloo's on CPUs."""
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(
+        f"{placement.master_address}:{placement.master_port}",
+        num_processes=placement.world_size,
+        process_id=placement.rank,
+        # else it looks for Slurm and Open MPI, and takes its devices from them
+        cluster_detection_method="deactivate",
+    )
+
+
+def transpose(values: Any, layout: str, new_layout: str) -> Any:
+    """A view of images or kernels in another layout; other arrays as they are."""
+    if values.ndim != len(layout) or layout == new_layout:
+        return values
+    return values.transpose([layout.index(axis) for axis in new_layout])
+
+
+def read_own(values: Any) -> float:
+    """This rank's value of an array with one value per rank."""
+    return float(values.addressable_data(0)[0])
+
+
+def read_device_name(device: jax.Device) -> str:
+    if device.platform == "cpu":
+        return host.read_cpu_name()
+    return str(device.device_kind)
+
+
+def read_versions(device: jax.Device) -> Dict[str, str]:
+    """`xla` is what the client says of itself: on GPUs, with its CUDA."""
+    return {
+        "jax": jax.__version__,
+        "jaxlib": jaxlib.__version__,
+        "xla": " ".join(device.client.platform_version.split()),
+    }

@@ -1,0 +1,66 @@
+"""MXNet: Gluon, eager or hybridized, data parallel by KVStore's parameter servers or Horovod.
+
+Written for MXNet 1.9.1, the last release; on GPUs it was not tried.
+"""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    from dlperf_slurm.contract import Case
+    from dlperf_slurm.worker.frameworks import Placement, Session
+
+MODELS = ("bert", "resnet50")
+DEVICES = ("cpu", "cuda")
+PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
+COMPILERS = ("none", "hybridize")
+MEMORY_FORMATS = ("default",)
+DISTRIBUTIONS = ("native", "horovod")
+
+# What an MXNetError says: the CPU's and the GPU's allocators, cuBLAS, C++.
+OUT_OF_MEMORY_MESSAGES = (
+    "Failed to allocate CPU Memory",
+    "cudaMalloc retry failed",
+    "out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "std::bad_alloc",
+)
+
+
+def find_unsupported(case: "Case") -> Optional[str]:
+    """Why MXNet cannot run the case, with what it can run instead; None when it can."""
+    for what, value, known in (
+        ("model", case.model, MODELS),
+        ("device", case.device, DEVICES),
+        ("precision", case.precision, PRECISIONS),
+        ("compiler", case.compiler, COMPILERS),
+        ("memory_format", case.memory_format, MEMORY_FORMATS),
+        ("distribution", case.distribution, DISTRIBUTIONS),
+    ):
+        if value not in known:
+            return f"mxnet has no {what} {value!r}; it has: {', '.join(known)}"
+    return None
+
+
+def start(case: "Case", placement: "Placement") -> "Session":
+    """Join the ranks, if there is more than one, and build all that a step needs."""
+    # MXNet reads these when it is loaded: threads within an operator, operators at once.
+    os.environ["OMP_NUM_THREADS"] = str(case.cpus_per_rank)
+    os.environ["MXNET_CPU_WORKER_NTHREADS"] = "1"
+    from dlperf_slurm.worker.frameworks.mxnet.session import start_session
+
+    return start_session(case, placement)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the device's or the host's memory was too small."""
+    if isinstance(error, MemoryError):
+        return True
+    # Not imported here: `error` may be that MXNet itself does not import.
+    mxnet = sys.modules.get("mxnet")
+    return (
+        mxnet is not None
+        and isinstance(error, mxnet.MXNetError)
+        and any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES)
+    )

@@ -1,0 +1,181 @@
+"""BERT pre-training in MXNet, from the framework-neutral definition."""
+
+from typing import Any, Dict, List, Tuple
+
+import mxnet as mx
+from mxnet.gluon import HybridBlock, Parameter, nn
+
+from dlperf_slurm.worker.frameworks.mxnet.losses import compute_cross_entropy
+from dlperf_slurm.worker.frameworks.mxnet.optimizers import AdamW
+from dlperf_slurm.worker.frameworks.mxnet.parameters import choose_decay
+from dlperf_slurm.worker.models.bert import Definition
+
+INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
+
+# Added to the scores of what must not be attended to; float16 has it, and exp makes it 0.
+MASKED_OUT_SCORE = -1e4
+
+
+class Embeddings(HybridBlock):
+    """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.word = nn.Embedding(definition.vocabulary_size, hidden)
+        self.position = nn.Embedding(definition.max_positions, hidden)
+        self.token_type = nn.Embedding(definition.type_vocabulary_size, hidden)
+        self.normalization = make_normalization(definition)
+        self.dropout = nn.Dropout(definition.dropout)
+
+    def hybrid_forward(self, F: Any, input_ids: Any, token_type_ids: Any) -> Any:
+        positions = self.position(F.contrib.arange_like(input_ids, axis=1))
+        x = self.word(input_ids) + self.token_type(token_type_ids)
+        x = F.broadcast_add(x, F.expand_dims(positions, axis=0))
+        return self.dropout(self.normalization(x))
+
+
+class Attention(HybridBlock):
+    """Self-attention over hidden [batch, length, hidden_size]; mask is added to the scores."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self._heads = definition.heads
+        self._scale = definition.head_size**-0.5
+        self.query = make_linear(hidden, hidden)
+        self.key = make_linear(hidden, hidden)
+        self.value = make_linear(hidden, hidden)
+        self.output = make_linear(hidden, hidden)
+        self.dropout = nn.Dropout(definition.dropout)
+
+    def hybrid_forward(self, F: Any, x: Any, mask: Any) -> Any:
+        # [batch * heads, length, head_size]; in a shape, 0 is "as it is" and -4 splits an axis
+        query, key, value = (
+            projection(x)
+            .reshape(shape=(0, 0, self._heads, -1))
+            .transpose((0, 2, 1, 3))
+            .reshape(shape=(-1, 0, 0), reverse=True)
+            for projection in (self.query, self.key, self.value)
+        )
+        scores = F.batch_dot(query * self._scale, key, transpose_b=True)
+        scores = F.broadcast_add(scores.reshape(shape=(-4, -1, self._heads, 0, 0)), mask)
+        weights = self.dropout(F.softmax(scores))
+        y = F.batch_dot(weights.reshape(shape=(-1, 0, 0), reverse=True), value)
+        y = y.reshape(shape=(-4, -1, self._heads, 0, 0)).transpose((0, 2, 1, 3))
+        return self.output(y.reshape(shape=(0, 0, -1)))
+
+
+class Layer(HybridBlock):
+    """Attention and feed-forward, each followed by dropout, the residual and normalization."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, inner = definition.hidden_size, definition.intermediate_size
+        self.attention = Attention(definition)
+        self.attention_normalization = make_normalization(definition)
+        self.intermediate = make_linear(hidden, inner)
+        self.output = make_linear(inner, hidden)
+        self.output_normalization = make_normalization(definition)
+        self.dropout = nn.Dropout(definition.dropout)
+
+    def hybrid_forward(self, F: Any, x: Any, mask: Any) -> Any:
+        x = self.attention_normalization(x + self.dropout(self.attention(x, mask)))
+        y = self.output(compute_gelu(F, self.intermediate(x)))
+        return self.output_normalization(x + self.dropout(y))
+
+
+class MaskedWordHead(HybridBlock):
+    """hidden [batch, length, hidden_size] -> logits [batch, predictions, vocabulary_size]."""
+
+    def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.transform = make_linear(hidden, hidden)
+        self.normalization = make_normalization(definition)
+        self.decoder = make_linear(
+            hidden, definition.vocabulary_size, params=word_embedding.collect_params()
+        )
+
+    def hybrid_forward(self, F: Any, x: Any, masked_positions: Any) -> Any:
+        samples = F.expand_dims(F.contrib.arange_like(masked_positions, axis=0), axis=1)
+        samples = F.broadcast_like(samples, masked_positions)
+        gathered = F.gather_nd(x, F.stack(samples, masked_positions))
+        return self.decoder(self.normalization(compute_gelu(F, self.transform(gathered))))
+
+
+class Bert(HybridBlock):
+    """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
+
+    All inputs are int64 as `worker.data` makes them.
+    """
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.embeddings = Embeddings(definition)
+        self.layers = nn.HybridSequential()
+        for _ in range(definition.layers):
+            self.layers.add(Layer(definition))
+        self.masked_words = MaskedWordHead(definition, self.embeddings.word)
+        self.pooler = make_linear(hidden, hidden)
+        self.next_sentence = make_linear(hidden, 2)
+
+    def hybrid_forward(
+        self,
+        F: Any,
+        input_ids: Any,
+        token_type_ids: Any,
+        attention_mask: Any,
+        masked_positions: Any,
+    ) -> Tuple[Any, Any]:
+        mask = (1 - attention_mask.astype("float32")) * MASKED_OUT_SCORE
+        mask = mask.reshape(shape=(0, 1, 1, -1))
+        x = self.embeddings(input_ids, token_type_ids)
+        for layer in self.layers:
+            x = layer(x, mask)
+        first = F.slice_axis(x, axis=1, begin=0, end=1).reshape(shape=(0, -1))
+        pooled = F.tanh(self.pooler(first))
+        return self.masked_words(x, masked_positions), self.next_sentence(pooled)
+
+
+def make_linear(in_size: int, out_size: int, **options: Any) -> nn.Dense:
+    return nn.Dense(out_size, in_units=in_size, flatten=False, **options)
+
+
+def make_normalization(definition: Definition) -> nn.LayerNorm:
+    return nn.LayerNorm(epsilon=definition.LAYER_NORM_EPSILON, in_channels=definition.hidden_size)
+
+
+def compute_gelu(F: Any, x: Any) -> Any:
+    """The exact one, with erf, as which MXNet has it among its leaky ReLUs."""
+    return F.LeakyReLU(x, act_type="gelu")
+
+
+def build_model(definition: Definition) -> HybridBlock:
+    return Bert(definition)
+
+
+def compute_loss(
+    definition: Definition,
+    logits: Tuple[mx.nd.NDArray, mx.nd.NDArray],
+    batch: Dict[str, mx.nd.NDArray],
+) -> mx.nd.NDArray:
+    """Mean cross-entropy of the masked words plus that of the next sentence."""
+    words, next_sentence = logits
+    return compute_cross_entropy(words, batch["masked_ids"]) + compute_cross_entropy(
+        next_sentence, batch["next_sentence_labels"]
+    )
+
+
+def make_optimizer(
+    definition: Definition, parameters: List[Parameter], global_batch_size: int
+) -> mx.optimizer.Optimizer:
+    choose_decay(parameters)
+    return AdamW(
+        learning_rate=definition.LEARNING_RATE,
+        beta1=definition.BETA1,
+        beta2=definition.BETA2,
+        epsilon=definition.ADAM_EPSILON,
+        wd=definition.WEIGHT_DECAY,
+    )

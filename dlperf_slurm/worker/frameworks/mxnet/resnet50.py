@@ -1,0 +1,104 @@
+"""ResNet-50 v1.5 in MXNet, from the framework-neutral definition."""
+
+from typing import Any, Dict, List
+
+import mxnet as mx
+from mxnet.gluon import HybridBlock, Parameter, nn
+from mxnet.gluon.contrib.nn import Identity
+
+from dlperf_slurm.worker.frameworks.mxnet.losses import compute_cross_entropy
+from dlperf_slurm.worker.frameworks.mxnet.parameters import choose_decay
+from dlperf_slurm.worker.models.resnet50 import Definition
+
+INPUTS = ("images",)
+
+
+class Convolution(HybridBlock):
+    """A convolution without bias and its batch normalization."""
+
+    def __init__(
+        self, definition: Definition, in_channels: int, out_channels: int, size: int, stride: int
+    ) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2D(
+            out_channels, size, stride, padding=size // 2, use_bias=False, in_channels=in_channels
+        )
+        self.normalization = nn.BatchNorm(
+            epsilon=definition.BATCH_NORM_EPSILON,
+            # the weight of the old statistics here, of the new ones in the definition
+            momentum=1 - definition.BATCH_NORM_MOMENTUM,
+            in_channels=out_channels,
+        )
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return self.normalization(self.convolution(x))
+
+
+class Bottleneck(HybridBlock):
+    """1x1, 3x3 with the stride, 1x1; beside them the identity or a projection."""
+
+    def __init__(
+        self, definition: Definition, in_channels: int, inner: int, stride: int, is_first: bool
+    ) -> None:
+        super().__init__()
+        outer = inner * definition.EXPANSION
+        self.reduce = Convolution(definition, in_channels, inner, 1, 1)
+        self.spatial = Convolution(definition, inner, inner, 3, stride)
+        self.expand = Convolution(definition, inner, outer, 1, 1)
+        self.shortcut = (
+            Convolution(definition, in_channels, outer, 1, stride) if is_first else Identity()
+        )
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        y = F.relu(self.reduce(x))
+        y = F.relu(self.spatial(y))
+        y = self.expand(y)
+        return F.relu(y + self.shortcut(x))
+
+
+class ResNet50(HybridBlock):
+    """images [batch, 3, height, width] -> logits [batch, classes]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        width = definition.width
+        self.stem = Convolution(definition, definition.IMAGE_CHANNELS, width, 7, 2)
+        self.blocks = nn.HybridSequential()
+        channels = width
+        for stage, blocks in enumerate(definition.stage_blocks):
+            inner = width * 2**stage
+            for block in range(blocks):
+                is_first = block == 0
+                stride = 2 if is_first and stage > 0 else 1
+                self.blocks.add(Bottleneck(definition, channels, inner, stride, is_first))
+                channels = inner * definition.EXPANSION
+        self.classifier = nn.Dense(definition.classes, in_units=channels)
+
+    def hybrid_forward(self, F: Any, images: Any) -> Any:
+        x = F.relu(self.stem(images))
+        x = F.Pooling(x, kernel=(3, 3), stride=(2, 2), pad=(1, 1), pool_type="max")
+        x = self.blocks(x)
+        return self.classifier(F.mean(x, axis=(2, 3)))
+
+
+def build_model(definition: Definition) -> HybridBlock:
+    return ResNet50(definition)
+
+
+def compute_loss(
+    definition: Definition, logits: mx.nd.NDArray, batch: Dict[str, mx.nd.NDArray]
+) -> mx.nd.NDArray:
+    """Mean cross-entropy of logits [batch, classes] against labels [batch]."""
+    return compute_cross_entropy(logits, batch["labels"], definition.label_smoothing)
+
+
+def make_optimizer(
+    definition: Definition, parameters: List[Parameter], global_batch_size: int
+) -> mx.optimizer.Optimizer:
+    choose_decay(parameters)
+    # The learning rate is within the momentum here; while it stays the same, so do the updates.
+    return mx.optimizer.SGD(
+        learning_rate=definition.learning_rate(global_batch_size),
+        momentum=definition.MOMENTUM,
+        wd=definition.WEIGHT_DECAY,
+    )

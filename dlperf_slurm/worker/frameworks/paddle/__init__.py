@@ -1,0 +1,76 @@
+"""PaddlePaddle: dynamic graph or to_static, DataParallel over NCCL or Gloo, AMP by auto_cast.
+
+Written for Paddle 3.3.
+"""
+
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    from dlperf_slurm.contract import Case
+    from dlperf_slurm.worker.frameworks import Placement, Session
+
+MODELS = ("bert", "resnet50")
+DEVICES = ("cpu", "cuda")
+PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
+COMPILERS = ("none", "to_static", "cinn")
+MEMORY_FORMATS = ("default", "channels_last")
+DISTRIBUTIONS = ("native",)
+
+# What an OSError or RuntimeError says: from CUDA, NCCL, cuBLAS, cuDNN, an operator in a graph, C++.
+# The allocators of both devices raise MemoryError.
+OUT_OF_MEMORY_MESSAGES = (
+    "out of memory",
+    "Out of memory",
+    "ResourceExhausted",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "std::bad_alloc",
+)
+
+
+def find_unsupported(case: "Case") -> Optional[str]:
+    """Why Paddle cannot run the case, with what it can run instead; None when it can."""
+    for what, value, known in (
+        ("model", case.model, MODELS),
+        ("device", case.device, DEVICES),
+        ("precision", case.precision, PRECISIONS),
+        ("compiler", case.compiler, COMPILERS),
+        ("memory_format", case.memory_format, MEMORY_FORMATS),
+        ("distribution", case.distribution, DISTRIBUTIONS),
+    ):
+        if value not in known:
+            return f"paddle has no {what} {value!r}; it has: {', '.join(known)}"
+    if case.device != "cuda" and case.precision == "tf32":
+        return "paddle: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32'"
+    if case.device != "cuda" and case.precision != "fp32":
+        # auto_cast says that it has no effect there; inside to_static it has, and the step crashes
+        return (
+            f"paddle: precision {case.precision!r} needs device 'cuda': Paddle has no such matrix "
+            "product or convolution on the CPU; use 'fp32'"
+        )
+    if case.device != "cuda" and case.compiler == "cinn":
+        # to_static would take the plain executor without a word
+        return (
+            "paddle: compiler 'cinn' needs device 'cuda': Paddle for CPUs is built without CINN; "
+            "use 'to_static'"
+        )
+    if case.memory_format == "channels_last" and case.model != "resnet50":
+        return (
+            f"paddle: memory_format 'channels_last' needs images; use 'default' for {case.model!r}"
+        )
+    return None
+
+
+def start(case: "Case", placement: "Placement") -> "Session":
+    """Join the process group, if there is more than one rank, and build all that a step needs."""
+    from dlperf_slurm.worker.frameworks.paddle.session import start_session
+
+    return start_session(case, placement)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the device's or the host's memory was too small."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, (OSError, RuntimeError))
+        and any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES)
+    )

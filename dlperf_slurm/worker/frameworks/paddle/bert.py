@@ -1,0 +1,176 @@
+"""BERT pre-training in Paddle, from the framework-neutral definition."""
+
+from typing import Dict, Optional, Tuple
+
+import paddle
+from paddle import Tensor, nn
+from paddle.nn import functional as F
+
+from dlperf_slurm.worker.frameworks.paddle.parameters import find_decaying
+from dlperf_slurm.worker.models.bert import Definition
+
+INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
+
+
+class Embeddings(nn.Layer):
+    """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.word = nn.Embedding(definition.vocabulary_size, hidden)
+        self.position = nn.Embedding(definition.max_positions, hidden)
+        self.token_type = nn.Embedding(definition.type_vocabulary_size, hidden)
+        self.normalization = nn.LayerNorm(hidden, epsilon=definition.LAYER_NORM_EPSILON)
+        self.dropout = nn.Dropout(definition.dropout)
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor) -> Tensor:
+        positions = self.position.weight[: input_ids.shape[1]]
+        x = self.word(input_ids) + self.token_type(token_type_ids) + positions
+        return self.dropout(self.normalization(x))
+
+
+class Attention(nn.Layer):
+    """Self-attention over hidden [batch, length, hidden_size]; the mask is added to the scores."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.head_shape = (definition.heads, definition.head_size)
+        self.query = nn.Linear(hidden, hidden)
+        self.key = nn.Linear(hidden, hidden)
+        self.value = nn.Linear(hidden, hidden)
+        self.output = nn.Linear(hidden, hidden)
+        self.dropout = definition.dropout
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        # Paddle's attention takes [batch, length, heads, head_size], and a mask of the same type.
+        query, key, value = (
+            projection(x).unflatten(-1, self.head_shape)
+            for projection in (self.query, self.key, self.value)
+        )
+        y = F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=mask.astype(query.dtype),
+            dropout_p=self.dropout,
+            training=self.training,
+        )
+        return self.output(y.flatten(-2))
+
+
+class Layer(nn.Layer):
+    """Attention and feed-forward, each followed by dropout, the residual and normalization."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, inner = definition.hidden_size, definition.intermediate_size
+        self.attention = Attention(definition)
+        self.attention_normalization = nn.LayerNorm(hidden, epsilon=definition.LAYER_NORM_EPSILON)
+        self.intermediate = nn.Linear(hidden, inner)
+        self.output = nn.Linear(inner, hidden)
+        self.output_normalization = nn.LayerNorm(hidden, epsilon=definition.LAYER_NORM_EPSILON)
+        self.dropout = nn.Dropout(definition.dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = self.attention_normalization(x + self.dropout(self.attention(x, mask)))
+        y = self.output(F.gelu(self.intermediate(x)))
+        return self.output_normalization(x + self.dropout(y))
+
+
+class Decoder(nn.Layer):
+    """The word embedding as a linear layer, with a bias of its own.
+
+    nn.Linear would want the transposed embedding, which is another tensor.
+    """
+
+    def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
+        super().__init__()
+        self.weight = word_embedding.weight
+        self.bias = self.create_parameter([definition.vocabulary_size], is_bias=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return paddle.matmul(x, self.weight, transpose_y=True) + self.bias
+
+
+class MaskedWordHead(nn.Layer):
+    """hidden [batch, length, hidden_size] -> logits [batch, predictions, vocabulary_size]."""
+
+    def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.transform = nn.Linear(hidden, hidden)
+        self.normalization = nn.LayerNorm(hidden, epsilon=definition.LAYER_NORM_EPSILON)
+        self.decoder = Decoder(definition, word_embedding)
+
+    def forward(self, x: Tensor, masked_positions: Tensor) -> Tensor:
+        index = masked_positions.unsqueeze(-1).expand((-1, -1, x.shape[-1]))
+        gathered = x.take_along_axis(index, 1)
+        return self.decoder(self.normalization(F.gelu(self.transform(gathered))))
+
+
+class Bert(nn.Layer):
+    """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
+
+    All inputs are int64 as `worker.data` makes them.
+    """
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.embeddings = Embeddings(definition)
+        self.layers = nn.LayerList([Layer(definition) for _ in range(definition.layers)])
+        self.masked_words = MaskedWordHead(definition, self.embeddings.word)
+        self.pooler = nn.Linear(hidden, hidden)
+        self.next_sentence = nn.Linear(hidden, 2)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor,
+        attention_mask: Tensor,
+        masked_positions: Tensor,
+    ) -> Tuple[Tensor, Tensor]:
+        mask = attention_mask.astype("float32").log().unsqueeze([1, 2])
+        x = self.embeddings(input_ids, token_type_ids)
+        for layer in self.layers:
+            x = layer(x, mask)
+        pooled = F.tanh(self.pooler(x[:, 0]))
+        return self.masked_words(x, masked_positions), self.next_sentence(pooled)
+
+
+def build_model(definition: Definition, data_format: str) -> nn.Layer:
+    """`data_format` is of images, which there are none of."""
+    return Bert(definition)
+
+
+def compute_loss(
+    definition: Definition, logits: Tuple[Tensor, Tensor], batch: Dict[str, Tensor]
+) -> Tensor:
+    """Mean cross-entropy of the masked words plus that of the next sentence."""
+    words, next_sentence = logits
+    return F.cross_entropy(words.flatten(0, 1), batch["masked_ids"].flatten()) + F.cross_entropy(
+        next_sentence, batch["next_sentence_labels"]
+    )
+
+
+def make_optimizer(
+    definition: Definition,
+    model: nn.Layer,
+    global_batch_size: int,
+    clip: Optional[nn.ClipGradByGlobalNorm],
+) -> paddle.optimizer.Optimizer:
+    """AdamW as the others have it: bias correction, epsilon added to the corrected root."""
+    # Not by parameter groups: Paddle would clip each to a norm of its own.
+    decaying = find_decaying(model)
+    return paddle.optimizer.AdamW(
+        definition.LEARNING_RATE,
+        definition.BETA1,
+        definition.BETA2,
+        definition.ADAM_EPSILON,
+        parameters=model.parameters(),
+        weight_decay=definition.WEIGHT_DECAY,
+        apply_decay_param_fun=decaying.__contains__,
+        grad_clip=clip,
+    )

@@ -1,0 +1,165 @@
+"""ResNet-50 v1.5 in Paddle, from the framework-neutral definition."""
+
+import math
+from typing import Dict, Optional
+
+import paddle
+from paddle import Tensor, nn
+from paddle.nn import functional as F
+
+from dlperf_slurm.worker.models.resnet50 import Definition
+
+INPUTS = ("images",)
+
+
+class BatchNorm(nn.BatchNorm2D):
+    """Paddle's, with the running variance of the others.
+
+    cuDNN moves it by the unbiased variance of the batch, over count - 1; Paddle's own kernel for
+    the CPU by the biased one, over count, which is corrected here.
+    """
+
+    def __init__(self, definition: Definition, channels: int, data_format: str) -> None:
+        super().__init__(
+            channels,
+            # Paddle asks for the weight of the old statistics.
+            momentum=1 - definition.BATCH_NORM_MOMENTUM,
+            epsilon=definition.BATCH_NORM_EPSILON,
+            data_format=data_format,
+        )
+        self._is_biased = paddle.get_device() == "cpu"
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not (self.training and self._is_biased):
+            return super().forward(x)
+        count = math.prod(x.shape) // self._variance.shape[0]
+        correction = count / (count - 1)
+        biased = self._variance / correction
+        y = F.batch_norm(
+            x,
+            self._mean,
+            biased,
+            self.weight,
+            self.bias,
+            training=True,
+            momentum=self._momentum,
+            epsilon=self._epsilon,
+            data_format=self._data_format,
+        )
+        paddle.assign(biased * correction, self._variance)
+        return y
+
+
+class Convolution(nn.Layer):
+    """A convolution without bias and its batch normalization."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        in_channels: int,
+        out_channels: int,
+        size: int,
+        stride: int,
+        data_format: str,
+    ) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2D(
+            in_channels,
+            out_channels,
+            size,
+            stride,
+            padding=size // 2,
+            bias_attr=False,
+            data_format=data_format,
+        )
+        self.normalization = BatchNorm(definition, out_channels, data_format)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.normalization(self.convolution(x))
+
+
+class Bottleneck(nn.Layer):
+    """1x1, 3x3 with the stride, 1x1; beside them the identity or a projection."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        in_channels: int,
+        inner: int,
+        stride: int,
+        is_first: bool,
+        data_format: str,
+    ) -> None:
+        super().__init__()
+        outer = inner * definition.EXPANSION
+        self.reduce = Convolution(definition, in_channels, inner, 1, 1, data_format)
+        self.spatial = Convolution(definition, inner, inner, 3, stride, data_format)
+        self.expand = Convolution(definition, inner, outer, 1, 1, data_format)
+        self.shortcut = (
+            Convolution(definition, in_channels, outer, 1, stride, data_format)
+            if is_first
+            else nn.Identity()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.reduce(x))
+        y = F.relu(self.spatial(y))
+        y = self.expand(y)
+        return F.relu(y + self.shortcut(x))
+
+
+class ResNet50(nn.Layer):
+    """images [batch, 3, height, width] or [batch, height, width, 3] -> logits [batch, classes]."""
+
+    def __init__(self, definition: Definition, data_format: str) -> None:
+        super().__init__()
+        width = definition.width
+        self.stem = Convolution(definition, definition.IMAGE_CHANNELS, width, 7, 2, data_format)
+        blocks = []
+        channels = width
+        for stage, block_count in enumerate(definition.stage_blocks):
+            inner = width * 2**stage
+            for block in range(block_count):
+                is_first = block == 0
+                stride = 2 if is_first and stage > 0 else 1
+                blocks.append(
+                    Bottleneck(definition, channels, inner, stride, is_first, data_format)
+                )
+                channels = inner * definition.EXPANSION
+        self.blocks = nn.Sequential(*blocks)
+        self.classifier = nn.Linear(channels, definition.classes)
+        self._data_format = data_format
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = F.relu(self.stem(images))
+        x = F.max_pool2d(x, kernel_size=3, stride=2, padding=1, data_format=self._data_format)
+        x = self.blocks(x)
+        return self.classifier(x.mean((2, 3) if self._data_format == "NCHW" else (1, 2)))
+
+
+def build_model(definition: Definition, data_format: str) -> nn.Layer:
+    return ResNet50(definition, data_format)
+
+
+def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
+    """Mean cross-entropy of logits [batch, classes] against labels [batch]."""
+    return F.cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)
+
+
+def make_optimizer(
+    definition: Definition,
+    model: nn.Layer,
+    global_batch_size: int,
+    clip: Optional[nn.ClipGradByGlobalNorm],
+) -> paddle.optimizer.Optimizer:
+    """Momentum whose weight decay is added to the clipped gradient."""
+    # Not by parameter groups: Paddle would clip each to a norm of its own.
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            parameter.regularizer = paddle.regularizer.L2Decay(definition.WEIGHT_DECAY)
+    return paddle.optimizer.Momentum(
+        definition.learning_rate(global_batch_size),
+        definition.MOMENTUM,
+        parameters=model.parameters(),
+        grad_clip=clip,
+    )

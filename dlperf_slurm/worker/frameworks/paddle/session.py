@@ -1,0 +1,212 @@
+"""A case on this rank -> a model, its optimizer and its batch on the device, ready to step."""
+
+import os
+from importlib import import_module
+from typing import Any, Dict
+
+import paddle
+from paddle import distributed, nn
+from paddle.base import core
+
+from dlperf_slurm.contract import Case
+from dlperf_slurm.worker import host
+from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.data import make_batch
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.paddle.clocks import CudaEventClock
+from dlperf_slurm.worker.frameworks.paddle.parameters import (
+    count_parameters,
+    list_trained,
+    load_weights,
+    read_arrays,
+)
+from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.weights import generate_weights
+
+AUTOCAST_TYPES = {"amp-bf16": "bfloat16", "amp-fp16": "float16"}
+DATA_FORMATS = {"default": "NCHW", "channels_last": "NHWC"}
+
+
+class PaddleSession:
+    """The adapter's Session."""
+
+    def __init__(self, case: Case, placement: Placement) -> None:
+        builder = import_module(f"dlperf_slurm.worker.frameworks.paddle.{case.model}")
+        definition: Any = load_model(case.model).Definition(**case.model_parameters)
+        model = builder.build_model(definition, DATA_FORMATS[case.memory_format])
+        load_weights(model, generate_weights(definition, case.seed))
+        # The same weights on all ranks, but dropout of their own.
+        paddle.seed(case.seed + 1 + placement.rank)
+        batch = {
+            name: paddle.to_tensor(values)
+            for name, values in make_batch(
+                definition, case.batch_size_per_device, case.seed, placement.rank
+            ).items()
+        }
+        if case.memory_format == "channels_last":
+            batch["images"] = batch["images"].transpose((0, 2, 3, 1)).contiguous()
+
+        self.parameter_count = count_parameters(model)
+        self.device_name = read_device_name(case)
+        self.versions = read_versions(case)
+        self._is_cuda = case.device == "cuda"
+        self._plain_model = model
+        self._parameters = list_trained(model)
+        # Paddle scales by largest / max(norm, largest); torch adds 1e-6 to the norm.
+        clip = nn.ClipGradByGlobalNorm(definition.CLIP_GLOBAL_NORM)
+        self._optimizer = builder.make_optimizer(
+            definition, model, case.global_batch_size, clip if case.clip_global_norm else None
+        )
+        # Paddle reads the overflow flag back in every step.
+        self._scaler = paddle.amp.GradScaler(enable=case.precision == "amp-fp16")
+        self._precision = case.precision
+        self._definition = definition
+        self._inputs = [batch[name] for name in builder.INPUTS]
+        self._batch = batch
+        self._compute_loss = builder.compute_loss
+        if case.compiler != "none":
+            model, self._compute_loss = (
+                compile_graph(part, case.compiler) for part in (model, builder.compute_loss)
+            )
+        self._model = model if placement.world_size == 1 else paddle.DataParallel(model)
+        self._loss = paddle.full((), float("nan"))
+
+    def step(self) -> None:
+        """Returns when it is done, on the CPU; the optimizer clips what the scaler unscaled."""
+        self._backpropagate()
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+
+    def _backpropagate(self) -> None:
+        """Set the loss and the gradients, which are averaged over the ranks and scaled."""
+        self._optimizer.clear_grad(set_to_zero=False)
+        with self._autocast():
+            logits = self._model(*self._inputs)
+            loss = self._compute_loss(self._definition, logits, self._batch)
+        self._scaler.scale(loss).backward()
+        self._loss = loss.detach()
+
+    def _autocast(self) -> Any:
+        # of one use each
+        dtype = AUTOCAST_TYPES.get(self._precision)
+        return paddle.amp.auto_cast(dtype is not None, level="O1", dtype=dtype or "float16")
+
+    def synchronize(self) -> None:
+        if self._is_cuda:
+            paddle.device.synchronize()
+
+    def make_clock(self, boundaries: int) -> Any:
+        if self._is_cuda:
+            return CudaEventClock(boundaries)
+        return HostClock(boundaries)
+
+    def reset_peak_memory(self) -> None:
+        if self._is_cuda:
+            paddle.device.cuda.reset_max_memory_allocated()
+        else:
+            host.reset_peak_resident()
+
+    def read_peak_memory_bytes(self) -> int:
+        """Of Paddle's tensors on a GPU; of the whole process on the CPU."""
+        if self._is_cuda:
+            return int(paddle.device.cuda.max_memory_allocated())
+        return host.read_peak_resident_bytes()
+
+    def read_loss(self) -> float:
+        return float(self._loss)
+
+    def evaluate_loss(self) -> float:
+        # neither distributed, which has nothing to average, nor compiled, which would begin anew
+        self._plain_model.eval()
+        paddle.jit.enable_to_static(False)
+        with paddle.no_grad(), self._autocast():
+            logits = self._plain_model(*self._inputs)
+            loss = self._compute_loss(self._definition, logits, self._batch)
+        paddle.jit.enable_to_static(True)
+        self._plain_model.train()
+        return float(loss)
+
+    def compute_gradients(self) -> Dict[str, Any]:
+        self._backpropagate()
+        scale = float(self._scaler.state_dict().get("scale", 1.0))
+        gradients = {name: parameter.grad for name, parameter in self._parameters.items()}
+        arrays = read_arrays(self._plain_model, gradients)
+        return {name: values / scale for name, values in arrays.items()}
+
+    def read_weights(self) -> Dict[str, Any]:
+        return read_arrays(self._plain_model, self._parameters)
+
+    def close(self) -> None:
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+def start_session(case: Case, placement: Placement) -> PaddleSession:
+    core.set_num_threads(case.cpus_per_rank)
+    # A static graph's operators one after the other in this thread: others would not have its
+    # number of threads.
+    paddle.set_flags({"FLAGS_enable_pir_in_executor_trace_run": True})
+    choose_device(case, placement)
+    if case.device == "cuda":
+        allow_tf32(case.precision == "tf32")
+        paddle.set_flags({"FLAGS_cudnn_exhaustive_search": True})
+    elif case.nodes == 1:
+        # Gloo looks for the interface of this host's name, which need not resolve to one
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if placement.world_size > 1:
+        join_process_group(case, placement)
+    return PaddleSession(case, placement)
+
+
+def choose_device(case: Case, placement: Placement) -> None:
+    if case.device == "cpu":
+        paddle.set_device("cpu")
+        return
+    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
+    index = 0 if paddle.device.cuda.device_count() == 1 else placement.local_rank
+    paddle.set_device(f"gpu:{index}")
+    os.environ["FLAGS_selected_gpus"] = str(index)
+
+
+def allow_tf32(is_allowed: bool) -> None:
+    """Matrix products and convolutions; Paddle's own default allows it in both."""
+    core.set_cublas_switch(is_allowed)
+    core.set_cudnn_switch(is_allowed)
+
+
+def compile_graph(part: Any, compiler: str) -> Any:
+    """A layer (which is changed) or a function as one static graph, without or with CINN."""
+    if compiler == "cinn" and not paddle.is_compiled_with_cinn():
+        raise RuntimeError("this build of Paddle has no CINN; use compiler 'to_static'")
+    # The default of `backend` is CINN.
+    backend = "CINN" if compiler == "cinn" else None
+    return paddle.jit.to_static(part, full_graph=True, backend=backend)
+
+
+def join_process_group(case: Case, placement: Placement) -> None:
+    os.environ.update(
+        PADDLE_TRAINER_ID=str(placement.rank),
+        PADDLE_TRAINERS_NUM=str(placement.world_size),
+        PADDLE_TRAINER_ENDPOINTS=",".join(placement.rank_addresses),
+        PADDLE_CURRENT_ENDPOINT=placement.rank_addresses[placement.rank],
+        # These two go before the endpoints, and a site may have set them.
+        MASTER_ADDR=placement.master_address,
+        MASTER_PORT=str(placement.master_port),
+        PADDLE_DISTRI_BACKEND="nccl" if case.device == "cuda" else "gloo",
+    )
+    distributed.init_parallel_env()
+
+
+def read_device_name(case: Case) -> str:
+    if case.device == "cuda":
+        return str(paddle.device.cuda.get_device_name())
+    return host.read_cpu_name()
+
+
+def read_versions(case: Case) -> Dict[str, str]:
+    versions = {"paddle": str(paddle.__version__), "paddle_commit": str(paddle.version.commit)}
+    if case.device == "cuda":
+        versions["cuda"] = str(paddle.version.cuda())
+        versions["cudnn"] = str(paddle.version.cudnn())
+        versions["nccl"] = str(paddle.version.nccl())
+    return versions

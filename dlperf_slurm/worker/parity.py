@@ -1,0 +1,192 @@
+"""A case on its ranks -> losses, gradients and updates, which all frameworks must agree on."""
+
+import argparse
+import math
+import os
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Union
+
+from dlperf_slurm.contract import PARITY_FILE, Case, Difference, Parity, write_json
+from dlperf_slurm.worker.comm import Alone, World
+from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.optimizers import make_optimizer, measure_norm
+from dlperf_slurm.worker.provenance import describe_python, describe_versions
+from dlperf_slurm.worker.weights import generate_weights
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dlperf_slurm.worker.frameworks import Adapter, Session
+
+    Arrays = Dict[str, NDArray[Any]]
+
+GRADIENTS_FILE = "gradients.npz"
+STEPS = 3
+
+# Some gradients are zero but for rounding (a bias that softmax does not see), so that their own
+# norm is no measure: below this part of the whole norm, a parameter is measured by that part.
+NORM_FLOOR = 1e-3
+HALF_ULP = 2.0**-24
+
+
+class WrongWorkError(RuntimeError):
+    """What ran is not what the case describes, so that its figure must not be used."""
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """The words after `verify`."""
+    parser = argparse.ArgumentParser(prog="python -m dlperf_slurm.worker verify")
+    parser.add_argument(
+        "--data-rank", type=int, default=0, help="a lone rank's batch is this one's"
+    )
+    parser.add_argument(
+        "--reference",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a verified directory to compare arrays with; of several, with their mean",
+    )
+    parser.add_argument("directory", type=Path, metavar="DIR", help="with case.json")
+    return parser.parse_args(arguments)
+
+
+def verify_case(
+    case: Case,
+    adapter: "Adapter",
+    world: Union[World, Alone],
+    directory: Path,
+    references: Sequence[Path],
+) -> None:
+    """Compute what there is to agree on; rank 0 writes the arrays first and parity.json last.
+
+    Raises WrongWorkError when the model does not have the definition's parameters and weights.
+    """
+    definition = load_model(case.model).Definition(**case.model_parameters)
+    session = adapter.start(case, world.place(case))
+    check_parameter_count(case, session)
+    initial_weights = session.read_weights()
+    check_weights(initial_weights, dict(generate_weights(definition, case.seed)))
+    losses = {"initial_evaluation_loss": session.evaluate_loss()}
+    initial_gradients: "Arrays" = {}
+    expected = {name: values.astype("float64") for name, values in initial_weights.items()}
+    optimizer = make_optimizer(definition, case.global_batch_size, case.clip_global_norm)
+    for step in range(STEPS):
+        gradients = session.compute_gradients()
+        check_shapes(gradients, initial_weights, "gradients")
+        optimizer.update(expected, gradients)
+        session.step()
+        if step == 0:
+            initial_gradients = gradients
+            losses["initial_loss"] = session.read_loss()
+    weights = session.read_weights()
+    losses["trained_evaluation_loss"] = session.evaluate_loss()
+    # a step's loss is that before its update
+    session.step()
+    losses["trained_loss"] = session.read_loss()
+
+    gathered_losses: List[Dict[str, float]] = world.gather(losses)
+    gathered_weights: List["Arrays"] = world.gather(weights)
+    if world.rank == 0:
+        write_arrays(directory / GRADIENTS_FILE, initial_gradients)
+        means = [read_mean(references)] if references else []
+        versions = describe_python() if world.size == 1 else describe_versions()
+        parity = Parity(
+            case=case,
+            parameter_count=session.parameter_count,
+            gradient_norm=measure_norm(initial_gradients.values()),
+            updates=find_update_difference(initial_weights, weights, expected),
+            ranks=max(
+                (find_difference(others, weights) for others in gathered_weights),
+                key=lambda difference: difference.relative,
+            ),
+            gradients=tuple(find_difference(initial_gradients, mean) for mean in means),
+            versions={**versions, **session.versions},
+            **{name: sum(rank[name] for rank in gathered_losses) / world.size for name in losses},
+        )
+        write_json(directory / PARITY_FILE, parity)
+    session.close()
+
+
+def check_parameter_count(case: Case, session: "Session") -> None:
+    expected = load_model(case.model).Definition(**case.model_parameters).parameter_count
+    if session.parameter_count != expected:
+        raise WrongWorkError(
+            f"{case.framework} built {session.parameter_count} parameters, "
+            f"the model's definition has {expected}"
+        )
+
+
+def check_weights(weights: "Arrays", expected: "Arrays") -> None:
+    """Whether the model starts with exactly the weights of the case's seed."""
+    check_shapes(weights, expected, "weights")
+    for name, values in expected.items():
+        if (weights[name] != values).any():
+            raise WrongWorkError(f"{name} does not start with the weights of the case's seed")
+
+
+def check_shapes(arrays: "Arrays", expected: "Arrays", what: str) -> None:
+    """Whether names, shapes and types are those expected; WrongWorkError names the first other."""
+    unlike = sorted(set(arrays) ^ set(expected))
+    if unlike:
+        raise WrongWorkError(f"{what}: {unlike[0]} is either missing or unknown")
+    for name, values in expected.items():
+        found = (arrays[name].shape, str(arrays[name].dtype))
+        if found != (values.shape, "float32"):
+            raise WrongWorkError(f"{what}: {name} is {found}, not {values.shape} in float32")
+
+
+def find_update_difference(initial: "Arrays", final: "Arrays", expected: "Arrays") -> Difference:
+    """`find_difference` of what the steps added to the weights, less what rounding explains."""
+    rounding = {name: STEPS * HALF_ULP * measure_norm([values]) for name, values in initial.items()}
+    return find_difference(
+        {name: final[name].astype("float64") - initial[name] for name in initial},
+        {name: expected[name] - initial[name] for name in initial},
+        rounding,
+    )
+
+
+def find_difference(
+    arrays: "Arrays", expected: "Arrays", rounding: Mapping[str, float] = MappingProxyType({})
+) -> Difference:
+    """The parameter whose norm of the difference is largest, relative to its expected norm."""
+    floor = NORM_FLOOR * measure_norm(expected.values())
+    largest = Difference(0.0, "")
+    for name, values in expected.items():
+        distance = measure_norm([arrays[name].astype("float64") - values])
+        # not max(0, ...), which would hide a NaN
+        if distance <= rounding.get(name, 0.0):
+            continue
+        relative = (distance - rounding.get(name, 0.0)) / max(measure_norm([values]), floor)
+        if not math.isfinite(relative):
+            return Difference(math.inf, name)
+        if relative > largest.relative:
+            largest = Difference(relative, name)
+    return largest
+
+
+def read_mean(directories: Sequence[Path]) -> "Arrays":
+    """The mean of each gradient over several directories, in float64."""
+    total: "Dict[str, Any]" = {}
+    for directory in directories:
+        for name, values in read_arrays(directory / GRADIENTS_FILE).items():
+            total[name] = total.get(name, 0.0) + values.astype("float64") / len(directories)
+    return total
+
+
+def read_arrays(path: Path) -> "Arrays":
+    import numpy
+
+    with numpy.load(str(path)) as file:
+        return {name: file[name] for name in file.files}
+
+
+def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
+    """Write an .npz file, whole or not at all."""
+    import numpy
+
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("wb") as file:
+        numpy.savez(file, **arrays)
+    os.replace(str(partial), str(path))

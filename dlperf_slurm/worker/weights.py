@@ -1,0 +1,43 @@
+"""A model's definition -> its initial weights, the same in every framework."""
+
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Tuple
+
+from dlperf_slurm.worker.models import Parameter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dlperf_slurm.worker.models import Definition
+
+    Weights = Dict[str, NDArray[Any]]
+
+# normals come as float64: in pieces, they need no second copy of a large parameter
+PIECE_SIZE = 2**18
+
+
+def make_weights(definition: "Definition", seed: int) -> "Weights":
+    """float32 arrays by canonical name, in the order of `definition.list_parameters()`.
+
+    seed is in 0 ... 2**32 - 1. The same arguments give the same bits in every framework's
+    environment, and a parameter's do not depend on what other parameters there are.
+    """
+    return dict(generate_weights(definition, seed))
+
+
+def generate_weights(definition: "Definition", seed: int) -> Iterator[Tuple[str, "NDArray[Any]"]]:
+    """What `make_weights` gives, one at a time: a loader that copies need not hold all of them."""
+    for parameter in definition.list_parameters():
+        yield parameter.name, _make_weight(parameter, seed)
+
+
+def _make_weight(parameter: Parameter, seed: int) -> "NDArray[Any]":
+    import numpy
+
+    values: "NDArray[Any]" = numpy.full(parameter.size, parameter.mean, numpy.float32)
+    if parameter.standard_deviation:
+        # RandomState's streams are frozen (NEP 19); Generator's may change between NumPy versions.
+        random = numpy.random.RandomState([seed, *parameter.name.encode("ascii")])
+        for start in range(0, parameter.size, PIECE_SIZE):
+            piece = values[start : start + PIECE_SIZE]
+            piece += parameter.standard_deviation * random.standard_normal(piece.size)
+    return values.reshape(parameter.shape)

@@ -1,0 +1,29 @@
+#!/bin/bash
+# Computes what all frameworks must agree on; leaves parity.json beside case.json.
+set -u
+attempt_dir=/shared/results/verify/case
+export PYTHONPATH=/shared/results/verify/code PYTHONNOUSERSITE=1 PYTHONUNBUFFERED=1
+unset PYTHONHOME
+export OMP_NUM_THREADS=1
+export OMPI_ALLOW_RUN_AS_ROOT=1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_mpi_yield_when_idle=1
+export PRTE_ALLOW_RUN_AS_ROOT=1
+export PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+activate_pytorch() {
+  # what sites and `module` run here is not written for `set -u`
+  set +u
+  export PATH=/shared/environments/pytorch/bin:$PATH
+  # a rank whose peer is gone leaves its NCCL collective with an error instead of waiting for ever
+  export TORCH_NCCL_ASYNC_ERROR_HANDLING=1
+}
+launch_pytorch() {
+  exec mpirun -np 2 --map-by ppr:2:node:OVERSUBSCRIBE --bind-to none python -m dlperf_slurm.worker verify --data-rank=0 '--reference=/shared/results/a b' "$attempt_dir"
+}
+conclude_pytorch() {
+  exec python -m dlperf_slurm.worker conclude "$attempt_dir" "$1"
+}
+
+activate_pytorch
+cd "$attempt_dir" && launch_pytorch

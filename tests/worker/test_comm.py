@@ -1,0 +1,57 @@
+"""Ranks against the topology, and the port of the framework's rendezvous; no MPI needed."""
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.attempts import CASE
+
+from dlperf_slurm.worker.comm import PlacementError, check_placement, find_free_port
+
+TWO_BY_TWO = replace(CASE, nodes=2, devices_per_node=2)
+
+
+@pytest.mark.parametrize("hosts", [["a", "a", "b", "b"], ["a", "b", "a", "b"]])
+def test_ranks_that_stand_as_the_topology_says_are_accepted(hosts):
+    check_placement(TWO_BY_TWO, hosts)
+
+
+def test_process_that_is_alone_is_told_about_mpi():
+    with pytest.raises(PlacementError, match=r"MPI has 1 rank\(s\), the topology asks for 4.*mpi"):
+        check_placement(TWO_BY_TWO, ["a"])
+
+
+def test_too_many_ranks_are_refused():
+    with pytest.raises(PlacementError, match=r"MPI has 5 rank\(s\)"):
+        check_placement(TWO_BY_TWO, ["a", "a", "b", "b", "b"])
+
+
+@pytest.mark.parametrize(
+    ("hosts", "found"),
+    [
+        (["a", "a", "a", "a"], "a: 4"),
+        (["a", "a", "a", "b"], "a: 3, b: 1"),
+        (["a", "b", "c", "d"], "a: 1, b: 1, c: 1, d: 1"),
+    ],
+)
+def test_ranks_on_the_wrong_nodes_are_refused_with_where_they_are(hosts, found):
+    with pytest.raises(PlacementError) as caught:
+        check_placement(TWO_BY_TWO, hosts)
+    assert str(caught.value).endswith("the launcher started " + found)
+
+
+def test_free_port_can_be_listened_on():
+    with socket.socket() as server:
+        server.bind(("", find_free_port()))
+        server.listen(1)
+
+
+def test_free_port_is_none_that_the_kernel_hands_out():
+    text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
+    lowest = int(text.split()[0])
+    assert 20000 <= find_free_port() < max(lowest, 21000)
+
+
+def test_jobs_that_ask_at_the_same_time_get_different_ports():
+    assert len({find_free_port() for _ in range(20)}) > 10

@@ -1,0 +1,89 @@
+"""Initial weights: the same bits everywhere, by the definition's names, shapes and deviations."""
+
+import hashlib
+
+import pytest
+
+from dlperf_slurm.worker.models import Parameter, bert, resnet50
+from dlperf_slurm.worker.weights import PIECE_SIZE, generate_weights, make_weights
+
+numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
+
+SMALL_RESNET50 = resnet50.Definition(image_size=32, width=8, classes=10)
+SMALL_BERT = bert.Definition(
+    layers=1, hidden_size=32, heads=4, intermediate_size=64, vocabulary_size=200
+)
+
+
+class OneParameter:
+    def __init__(self, shape):
+        self.shape = shape
+
+    def list_parameters(self):
+        yield Parameter("weight", self.shape, 2.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("definition", "digest"),
+    [(SMALL_RESNET50, "710acc9006ea4c1c"), (SMALL_BERT, "1fa43d397119fb54")],
+)
+def test_weights_have_the_same_bits_under_every_numpy(definition, digest):
+    content = b"".join(values.tobytes() for values in make_weights(definition, 7).values())
+    assert hashlib.sha256(content).hexdigest()[:16] == digest
+
+
+@pytest.mark.parametrize("definition", [SMALL_RESNET50, SMALL_BERT])
+def test_weights_are_the_definitions_parameters_in_its_order(definition):
+    weights = make_weights(definition, 0)
+    parameters = list(definition.list_parameters())
+    assert list(weights) == [parameter.name for parameter in parameters]
+    assert [values.shape for values in weights.values()] == [p.shape for p in parameters]
+    assert {str(values.dtype) for values in weights.values()} == {"float32"}
+    assert sum(values.size for values in weights.values()) == definition.parameter_count
+
+
+@pytest.mark.parametrize("definition", [SMALL_RESNET50, SMALL_BERT])
+def test_each_weight_has_its_mean_and_standard_deviation(definition):
+    weights = make_weights(definition, 0)
+    for parameter in definition.list_parameters():
+        values = weights[parameter.name]
+        # five standard errors
+        slack = 5 * parameter.standard_deviation / parameter.size**0.5
+        assert values.mean() == pytest.approx(parameter.mean, abs=slack)
+        assert values.std() == pytest.approx(parameter.standard_deviation, abs=slack)
+
+
+def test_normalizations_start_as_the_identity_and_biases_as_zero():
+    weights = make_weights(SMALL_BERT, 0)
+    assert set(weights["embeddings.normalization.weight"]) == {1.0}
+    assert set(weights["masked_words.decoder.bias"]) == {0.0}
+
+
+def test_convolution_deviates_by_its_fan_out():
+    spread = {p.name: p.standard_deviation for p in resnet50.Definition().list_parameters()}
+    assert spread["stem.convolution.weight"] == pytest.approx((2 / (7 * 7 * 64)) ** 0.5)
+    assert spread["blocks.0.shortcut.convolution.weight"] == pytest.approx((2 / 256) ** 0.5)
+
+
+def test_a_weight_does_not_depend_on_the_other_parameters():
+    one, two = (make_weights(bert.Definition(layers=n, hidden_size=48), 7) for n in (1, 2))
+    for name, values in one.items():
+        assert numpy.array_equal(values, two[name])
+
+
+def test_another_seed_gives_other_weights():
+    one, other = (make_weights(SMALL_BERT, seed)["pooler.weight"] for seed in (7, 8))
+    assert not numpy.array_equal(one, other)
+
+
+def test_parameters_of_one_shape_have_different_weights():
+    weights = make_weights(SMALL_BERT, 7)
+    one, other = (weights[f"layers.0.attention.{name}.weight"] for name in ("query", "key"))
+    assert not numpy.array_equal(one, other)
+
+
+def test_weight_made_in_pieces_is_that_of_one_stream():
+    (_, values), *_ = generate_weights(OneParameter((PIECE_SIZE * 2 + 3,)), 7)
+    random = numpy.random.RandomState([7, *b"weight"])
+    expected = 2.0 + 0.5 * random.standard_normal(values.size)
+    assert numpy.array_equal(values, expected.astype(numpy.float32))
