@@ -11,6 +11,7 @@ PYTORCH := $(ENVIRONMENTS)/pytorch/bin/python
 OTHERS := jax mxnet paddle tensorflow2
 
 .PHONY: demo test lint test-unit test-worker test-slurm test-pythons test-frameworks benchmark clean
+.SECONDARY:
 .PHONY: $(OTHERS:%=test-%) test-parity
 
 demo: .venv/installed
@@ -28,10 +29,10 @@ lint: .venv/installed-dev
 test-unit: .venv/installed-dev
 	$(BIN)/python -m pytest -q tests/unit
 
-test-worker: $(PYTORCH)
+test-worker: $(ENVIRONMENTS)/pytorch/with-pytest
 	$(PYTORCH) -m pytest -q tests/worker
 
-test-slurm: .venv/installed-dev $(PYTORCH)
+test-slurm: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
 	$(BIN)/python -m pytest -q tests/slurm
 
 test-pythons: .venv/installed-dev
@@ -39,10 +40,10 @@ test-pythons: .venv/installed-dev
 
 test-frameworks: $(OTHERS:%=test-%) test-parity
 
-$(OTHERS:%=test-%): test-%: $(ENVIRONMENTS)/%/bin/python
-	$< -m pytest -q tests/worker/test_$*.py
+$(OTHERS:%=test-%): test-%: $(ENVIRONMENTS)/%/with-pytest
+	$(ENVIRONMENTS)/$*/bin/python -m pytest -q tests/worker/test_$*.py
 
-test-parity: $(PYTORCH) $(OTHERS:%=$(ENVIRONMENTS)/%/bin/python)
+test-parity: $(ENVIRONMENTS)/pytorch/with-pytest $(OTHERS:%=$(ENVIRONMENTS)/%/with-pytest)
 	$(BIN)/python -m dlperf_slurm verify pytorch $(OTHERS)
 
 benchmark: .venv/installed-dev
@@ -58,7 +59,7 @@ clean:
 	       "name another one with make PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 
-.venv/installed: .venv/bin/python setup.cfg pyproject.toml
+.venv/installed: setup.cfg pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
@@ -67,7 +68,7 @@ clean:
 	touch $@
 
 # the environment of the pins, and pytest beside them
-$(ENVIRONMENTS)/%/bin/python: .venv/installed dlperf_slurm/environments/%.txt
+$(ENVIRONMENTS)/%/with-pytest: .venv/installed dlperf_slurm/environments/%.txt
 	$(BIN)/python -m dlperf_slurm env create $*
-	$@ -m pip install --quiet --disable-pip-version-check pytest
+	$(ENVIRONMENTS)/$*/bin/python -m pip install --quiet --disable-pip-version-check pytest
 	touch $@

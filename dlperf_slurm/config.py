@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, GetJsonSchemaHandler, ValidationError
+from pydantic_core import CoreSchema
 
 from dlperf_slurm.errors import InputError, Problem
 
@@ -35,8 +36,18 @@ def _as_tuple(value: Any) -> Any:
     return value if isinstance(value, (tuple, dict)) else (value,)
 
 
+class _AllowsOne:
+    """Tells the JSON Schema what `_as_tuple` allows."""
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        schema = handler(core_schema)
+        return {"anyOf": [schema["items"], schema]}
+
+
 # a TOML list, or one value that stands for a list of one
-OneOrMore = Annotated[tuple[Item, ...], BeforeValidator(_as_tuple)]
+OneOrMore = Annotated[tuple[Item, ...], BeforeValidator(_as_tuple), _AllowsOne()]
 
 
 @dataclass(frozen=True)

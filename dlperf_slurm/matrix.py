@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from dlperf_slurm.config import (
     Layer,
@@ -95,7 +95,9 @@ def _parse_bound(value: Any) -> Bound:
     return Bound(match[1], int(match[2]))
 
 
-BoundOrNumber = Annotated[Bound, BeforeValidator(_parse_bound)]
+BoundOrNumber = Annotated[
+    Bound, BeforeValidator(_parse_bound), WithJsonSchema({"type": ["integer", "string"]})
+]
 
 
 class Condition(Table):

@@ -197,8 +197,8 @@ def _make_cell(
     if len(samples) < count_needed_samples():
         numbers.append(
             footnotes.number(
-                f"in braces the smallest and the largest value: {len(samples)} repeats are too few "
-                f"for a 95 % interval, which takes {count_needed_samples()}"
+                f"a 95 % interval takes {count_needed_samples()} repeats; in braces the smallest "
+                "and the largest value"
             )
         )
     median = find_median(samples)

@@ -189,8 +189,12 @@ class Tracker:
             return replace(found, state=killed.read_text(), detail="")
         try:
             record = read_json(self.run.path / found.task.attempt_dir / RECORD_FILE, Record)
-        except (FileNotFoundError, ContractError) as error:
+        except ContractError as error:
             return replace(found, state=FAILED, detail=f"no valid record: {error}")
+        except FileNotFoundError:
+            code = "?" if marker is None else marker.exit_code
+            detail = f"no record, exit code {code}: see err in {found.task.attempt_dir}"
+            return replace(found, state=FAILED, detail=detail)
         if record.status == OK:
             return replace(found, state=COMPLETED, detail="")
         detail = record.reason.splitlines()[0] if record.reason else ""

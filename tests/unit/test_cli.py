@@ -210,6 +210,18 @@ def test_config_schema_is_json(capsys, file, key):
     assert key in json.loads(out)["properties"]
 
 
+def test_config_schema_allows_one_value_in_place_of_a_list(capsys):
+    _, out, _ = run_main(["config", "schema", "matrix"], capsys)
+    framework = json.loads(out)["$defs"]["Axes"]["properties"]["framework"]
+    assert [choice["type"] for choice in framework["anyOf"]] == ["string", "array"]
+
+
+def test_config_schema_allows_a_comparison_in_a_condition(capsys):
+    _, out, _ = run_main(["config", "schema", "matrix"], capsys)
+    nodes = json.loads(out)["$defs"]["Condition"]["properties"]["nodes"]
+    assert nodes["anyOf"][0] == {"type": ["integer", "string"]}
+
+
 def test_env_list_has_a_row_for_each_framework(capsys):
     _, out, _ = run_main(["env", "list"], capsys)
     rows = [line.split() for line in out.splitlines()]

@@ -132,8 +132,7 @@ def test_markdown_is_a_whole_document():
         "speedup and weak-scaling efficiency against 1n1g.\n"
         "\n"
         f"[1] pytorch-resnet50-1n2g-bs8-fp32 repeat 2: {OOM}  \n"
-        "[2] in braces the smallest and the largest value: 1 repeats are too few for a 95 % "
-        "interval, which takes 6  \n"
+        "[2] a 95 % interval takes 6 repeats; in braces the smallest and the largest value  \n"
     )
 
 

@@ -99,8 +99,7 @@ def test_five_repeats_have_no_interval():
 def test_too_few_repeats_for_an_interval_are_footnoted():
     summary = summarize_cases(make_outcomes(make_planned_case(repeats=3), [100.0] * 3))
     assert summary.footnotes == (
-        "in braces the smallest and the largest value: 3 repeats are too few for a 95 % interval, "
-        "which takes 6",
+        "a 95 % interval takes 6 repeats; in braces the smallest and the largest value",
     )
 
 

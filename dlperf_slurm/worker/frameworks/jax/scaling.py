@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax
+import numpy
 from jax import Array
 from jax import numpy as jnp
 
@@ -26,7 +27,8 @@ class LossScale(NamedTuple):
 
 
 def make_loss_scale() -> LossScale:
-    return LossScale(jnp.float32(INITIAL_SCALE), jnp.int32(0))
+    """In host memory."""
+    return LossScale(numpy.float32(INITIAL_SCALE), numpy.int32(0))
 
 
 def are_finite(gradients: Any) -> Array:

@@ -9,6 +9,7 @@ import jax
 import jaxlib
 import numpy
 from jax import Array
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -53,6 +54,7 @@ class JaxSession:
             )
             for statistic in definition.list_running_statistics()
         }
+        loss_scale = make_loss_scale() if case.precision == "amp-fp16" else None
         # The same weights on all ranks, but dropout of their own.
         key = jax.random.key(case.seed + 1 + placement.rank, impl=DROPOUT_GENERATOR)
         key = jax.random.key_data(key)
@@ -60,7 +62,7 @@ class JaxSession:
             weights,
             statistics,
             jax.jit(self._training.initialize_optimizer, out_shardings=replicated)(weights),
-            make_loss_scale() if case.precision == "amp-fp16" else None,
+            jax.tree.map(lambda values: place(values, replicated), loss_scale),
             jax.jit(partial(jax.random.wrap_key_data, impl=DROPOUT_GENERATOR))(
                 place(numpy.asarray(key)[None], per_rank)
             ),
@@ -74,7 +76,7 @@ class JaxSession:
         self.device_name = read_device_name(self._device)
         self.versions = read_versions(self._device)
         self._step = self._training.step.lower(self._state, self._batch).compile()
-        self._losses = numpy.full(1, numpy.nan)
+        self._losses = place(numpy.full(1, numpy.nan, numpy.float32), per_rank)
 
     def step(self) -> None:
         self._state, self._losses = self._step(self._state, self._batch)
@@ -158,6 +160,9 @@ def join_process_group(placement: Placement) -> None:
         # else it looks for Slurm and Open MPI, and takes its devices from them
         cluster_detection_method="deactivate",
     )
+    # Gloo's ranks meet at the first collective, and give up after 30 seconds (jaxlib 0.10): before
+    # the model is compiled, which may take them unlike times. Later ones wait for longer.
+    multihost_utils.sync_global_devices("connect")
 
 
 def transpose(values: Any, layout: str, new_layout: str) -> Any:

@@ -24,6 +24,8 @@ from dlperf_slurm.worker.frameworks.mxnet.parameters import (
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.weights import generate_weights
 
+# oneDNN's casts, which AMP places in a hybridized model, do not know int64
+INPUT_TYPES = {"float32": "float32", "int64": "int32"}
 AMP_TYPES = {"amp-bf16": "bfloat16", "amp-fp16": "float16"}
 
 
@@ -40,7 +42,7 @@ class MXNetSession:
         # The same weights on all ranks, but dropout of their own.
         mx.random.seed(case.seed + 1 + placement.rank)
         self._batch = {
-            name: mx.nd.array(values, ctx=device, dtype=values.dtype)
+            name: mx.nd.array(values, ctx=device, dtype=INPUT_TYPES[values.dtype.name])
             for name, values in make_batch(
                 definition, case.batch_size_per_device, case.seed, placement.rank
             ).items()

@@ -40,9 +40,7 @@ def read_arrays(model: nn.Layer, tensors: Dict[str, paddle.Tensor]) -> Dict[str,
 def find_transposed(model: nn.Layer) -> Set[str]:
     """Names of the weights of linear layers, which are [in, out] in Paddle."""
     return {
-        f"{name}.weight"
-        for name, layer in model.named_sublayers()
-        if isinstance(layer, nn.Linear)
+        f"{name}.weight" for name, layer in model.named_sublayers() if isinstance(layer, nn.Linear)
     }
 
 

@@ -128,7 +128,7 @@ class PaddleSession:
 
     def compute_gradients(self) -> Dict[str, Any]:
         self._backpropagate()
-        scale = float(self._scaler.state_dict().get("scale", 1.0))
+        scale = self._scaler.state_dict().get("scale", 1.0)
         gradients = {name: parameter.grad for name, parameter in self._parameters.items()}
         arrays = read_arrays(self._plain_model, gradients)
         return {name: values / scale for name, values in arrays.items()}
@@ -153,6 +153,8 @@ def start_session(case: Case, placement: Placement) -> PaddleSession:
     elif case.nodes == 1:
         # Gloo looks for the interface of this host's name, which need not resolve to one
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if case.precision == "amp-fp16":
+        check_overflow_message()
     if placement.world_size > 1:
         join_process_group(case, placement)
     return PaddleSession(case, placement)
@@ -172,6 +174,17 @@ def allow_tf32(is_allowed: bool) -> None:
     """Matrix products and convolutions; Paddle's own default allows it in both."""
     core.set_cublas_switch(is_allowed)
     core.set_cudnn_switch(is_allowed)
+
+
+def check_overflow_message() -> None:
+    """GradScaler (3.3) prints float(its scale), an array of one, whenever it finds an overflow."""
+    try:
+        float(paddle.ones([1]))
+    except TypeError as error:
+        raise RuntimeError(
+            "Paddle's GradScaler fails at its first overflow beside NumPy 2.4 or newer: install "
+            "numpy<2.4, or use precision 'amp-bf16'"
+        ) from error
 
 
 def compile_graph(part: Any, compiler: str) -> Any:
