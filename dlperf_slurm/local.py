@@ -12,15 +12,18 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Optional
 
 from dlperf_slurm.run import MARKERS_DIR, SCRIPTS_DIR
 from dlperf_slurm.slurm import clean_environment
 
 TERMINATION_GRACE_SECONDS = 20.0
+# each look wakes a core that is being measured
+LOOK_SECONDS = 0.25
 
 
 def main(arguments: list[str]) -> int:
@@ -29,16 +32,25 @@ def main(arguments: list[str]) -> int:
     job_id = make_job_id(os.getpid())
     if job_id is None or not claim_group(run_dir, group_id, job_id):
         return 1
-    signal.signal(signal.SIGTERM, _raise_cancelled)
+    # an event and no exception: one could strike between a script's start and the wait for it
+    cancelled = threading.Event()
+    signal.signal(signal.SIGTERM, lambda signal_number, frame: cancelled.set())
     for array_task_id in range(array_size):
         # one at a time on this machine, whichever run it belongs to: two would share the cores
-        with hold_machine():
-            run_array_task(run_dir, group_id, array_task_id, job_id)
+        with hold_machine(cancelled):
+            if cancelled.is_set():
+                return 1
+            run_array_task(run_dir, group_id, array_task_id, job_id, cancelled)
     return 0
 
 
-def run_array_task(run_dir: Path, group_id: str, array_task_id: int, job_id: str) -> None:
-    """Run the group's script for one array task, within the time limit that it asks for."""
+def run_array_task(
+    run_dir: Path, group_id: str, array_task_id: int, job_id: str, cancelled: threading.Event
+) -> None:
+    """Run the group's script for one array task until it ends, its time is up or it is cancelled.
+
+    What ended it before its time stands in its `killed` marker.
+    """
     script = run_dir / SCRIPTS_DIR / f"{group_id}.sbatch"
     log = run_dir / SCRIPTS_DIR / f"{group_id}_{array_task_id}.log"
     environment = {**clean_environment(os.environ), "DLPERF_SLURM_JOB_ID": job_id}
@@ -52,19 +64,16 @@ def run_array_task(run_dir: Path, group_id: str, array_task_id: int, job_id: str
             env=environment,
             start_new_session=True,
         )
-    reason = "TIMEOUT"
-    try:
-        process.wait(timeout=limit_seconds)
-        return
-    except subprocess.TimeoutExpired:
-        pass
-    except KeyboardInterrupt:
-        reason = "CANCELLED"
-    marker = run_dir / MARKERS_DIR / f"{group_id}.{array_task_id}.killed"
-    marker.write_text(reason, encoding="ascii")
-    end_process_group(process)
-    if reason == "CANCELLED":
-        raise SystemExit(1)
+    deadline = None if limit_seconds is None else time.monotonic() + limit_seconds
+    while process.poll() is None:
+        is_late = deadline is not None and time.monotonic() > deadline
+        if is_late or cancelled.is_set():
+            reason = "CANCELLED" if cancelled.is_set() else "TIMEOUT"
+            marker = run_dir / MARKERS_DIR / f"{group_id}.{array_task_id}.killed"
+            marker.write_text(reason, encoding="ascii")
+            end_process_group(process)
+            return
+        cancelled.wait(LOOK_SECONDS)
 
 
 def find_time_limit_seconds(script: str) -> Optional[int]:
@@ -86,16 +95,19 @@ def end_process_group(process: "subprocess.Popen[bytes]") -> None:
             return
 
 
-def _raise_cancelled(signal_number: int, frame: Optional[FrameType]) -> None:
-    raise KeyboardInterrupt
-
-
 @contextlib.contextmanager
-def hold_machine() -> Iterator[None]:
-    """Wait until no other array task of this user runs on this machine."""
+def hold_machine(cancelled: Optional[threading.Event] = None) -> Iterator[None]:
+    """Wait until nothing of this user is measured on this machine, or this is cancelled."""
+    cancelled = cancelled or threading.Event()
     path = Path(tempfile.gettempdir()) / f"dlperf-slurm-{os.getuid()}.lock"
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        while not cancelled.is_set():
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                cancelled.wait(LOOK_SECONDS)
+            else:
+                break
         yield
 
 

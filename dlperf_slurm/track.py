@@ -269,8 +269,9 @@ def cancel_run(tracker: Tracker) -> int:
 
     Raises SchedulerError when the scheduler refuses.
     """
-    waiting = [state for state in tracker.refresh(ask_scheduler=False) if not state.is_final]
-    array_job_ids = sorted({state.array_job_id for state in waiting if state.array_job_id})
+    states = tracker.refresh(ask_scheduler=False)
+    waiting = [state for state in states if state.array_job_id and not state.is_final]
+    array_job_ids = sorted({state.array_job_id for state in waiting})
     append_event(tracker.run.path, Event(CANCELLED, format_now(), detail=" ".join(array_job_ids)))
     if tracker.run.manifest.scheduler == "local":
         for array_job_id in array_job_ids:

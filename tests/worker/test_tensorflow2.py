@@ -115,7 +115,7 @@ def test_weights_come_back_as_they_were_loaded(sessions, model):
     ("model", "name"),
     [
         ("bert", "embeddings.word.weight"),
-        ("bert", "layers.0.attention.query.weight"),
+        ("bert", "layers.0.attention.value.weight"),
         ("bert", "layers.1.output_normalization.weight"),
         ("resnet50", "stem.convolution.weight"),
         ("resnet50", "blocks.2.spatial.convolution.weight"),
@@ -128,12 +128,14 @@ def test_loss_changes_along_a_gradient_by_its_norm(sessions, model, name):
     gradient = running.compute_gradients()[name].transpose(axes)
     norm = numpy.linalg.norm(gradient)
     start = variable.numpy()
+    # far enough for float32, near enough for the curvature
+    distance = 2e-3 / norm
     losses = []
-    for distance in (0.01, -0.01):
-        variable.assign(start + distance * gradient / norm)
+    for length in (distance, -distance):
+        variable.assign(start + length * gradient / norm)
         losses.append(float(running._compute_loss(running._batch, training=True)))
     variable.assign(start)
-    assert (losses[0] - losses[1]) / 0.02 == pytest.approx(norm, rel=0.02)
+    assert (losses[0] - losses[1]) / (2 * distance) == pytest.approx(norm, rel=0.02)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -164,9 +166,17 @@ def norm_of(arrays):
     return math.sqrt(sum(float(numpy.square(numpy.asarray(a)).sum()) for a in arrays))
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
-@pytest.mark.parametrize("precision", ["fp32", "amp-bf16", "amp-fp16"])
+@pytest.mark.parametrize(
+    ("model", "compiler", "precision"),
+    [
+        (model, compiler, precision)
+        for model in MODELS
+        for compiler in ADAPTER.COMPILERS
+        for precision in ("fp32", "amp-bf16", "amp-fp16")
+        # seconds of compiling; bfloat16 goes XLA's way of float16
+        if (model, compiler, precision) != ("resnet50", "xla", "amp-bf16")
+    ],
+)
 def test_loss_falls_over_20_steps_on_one_batch(model, compiler, precision):
     losses = take_losses(make_case(model, compiler=compiler, precision=precision), 20)
     assert all(map(math.isfinite, losses))
@@ -204,13 +214,15 @@ def test_scale_doubles_after_enough_finite_steps():
 def test_same_seed_gives_the_same_losses_and_another_rank_other_dropout():
     case = make_case("bert")
     case = replace(case, model_parameters={**SMALL["bert"], "dropout": 0.5})
-    running = ADAPTER.start(case, ALONE)
-    assert take_losses(case, 2) == take_losses(case, 2)
+    first = ADAPTER.start(case, ALONE)
+    first.step()
+    second = ADAPTER.start(case, ALONE)
+    second.step()
+    assert first.read_loss() == second.read_loss()
     other = ADAPTER.start(case, replace(ALONE, rank=1))
-    other._batch = running._batch
-    running.step()
+    other._batch = first._batch
     other.step()
-    assert running.read_loss() != other.read_loss()
+    assert other.read_loss() != first.read_loss()
 
 
 @pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
@@ -288,9 +300,7 @@ def test_step_has_its_loss_when_it_returns_and_takes_the_threads_asked_for(sessi
 
 
 @pytest.mark.skipif(MPIRUN is None, reason="needs mpirun beside this Python or on the system")
-@pytest.mark.parametrize(
-    ("model", "distribution"), [("bert", "native"), ("bert", "horovod"), ("resnet50", "native")]
-)
+@pytest.mark.parametrize(("model", "distribution"), [("bert", "horovod"), ("resnet50", "native")])
 def test_two_ranks_average_their_gradients(model, distribution, tmp_path):
     """Of the joined batch; of ResNet, whose normalization sees one rank's batch, the mean."""
     if distribution == "horovod":

@@ -167,7 +167,7 @@ def choose_device(case: Case, placement: Placement) -> None:
     # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
     index = 0 if paddle.device.cuda.device_count() == 1 else placement.local_rank
     paddle.set_device(f"gpu:{index}")
-    os.environ["FLAGS_selected_gpus"] = str(index)
+    os.environ.update(FLAGS_selected_gpus=str(index))
 
 
 def allow_tf32(is_allowed: bool) -> None:

