@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support import attempts
 
 from dlperf_slurm.contract import CASE_FILE, Case, write_json
 from dlperf_slurm.worker.data import make_batch
@@ -14,7 +15,6 @@ from dlperf_slurm.worker.frameworks import Placement, load_adapter
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.optimizers import make_optimizer, measure_norm
 from dlperf_slurm.worker.weights import make_weights
-from support import attempts
 
 jax = pytest.importorskip("jax", reason="needs JAX: dlperf-slurm env create jax")
 numpy = pytest.importorskip("numpy")

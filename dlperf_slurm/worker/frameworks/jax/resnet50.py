@@ -1,6 +1,6 @@
 """ResNet-50 v1.5 in JAX, from the framework-neutral definition."""
 
-from typing import Dict
+from typing import Dict, List
 
 import jax
 from jax import Array
@@ -57,7 +57,7 @@ class ResNet50:
 
     def __init__(self, definition: Definition) -> None:
         self.stem = Convolution(definition, "stem", 7, 2)
-        self.blocks = []
+        self.blocks: List[Bottleneck] = []
         for stage, blocks in enumerate(definition.stage_blocks):
             for block in range(blocks):
                 is_first = block == 0

@@ -1,4 +1,4 @@
-"""A model, its loss and its optimizer -> compiled functions over a mesh with one device per rank."""
+"""A model, its loss and its optimizer -> compiled functions over a mesh of one device a rank."""
 
 from typing import Any, NamedTuple, Optional, Tuple
 

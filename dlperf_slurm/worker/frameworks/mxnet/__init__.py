@@ -21,7 +21,7 @@ DISTRIBUTIONS = ("native", "horovod")
 # What an MXNetError says: the CPU's and the GPU's allocators, cuBLAS, C++.
 OUT_OF_MEMORY_MESSAGES = (
     "Failed to allocate CPU Memory",
-    "cudaMalloc retry failed",
+    "Memory allocation failed",
     "out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "std::bad_alloc",
@@ -29,7 +29,11 @@ OUT_OF_MEMORY_MESSAGES = (
 
 
 def find_unsupported(case: "Case") -> Optional[str]:
-    """Why MXNet cannot run the case, with what it can run instead; None when it can."""
+    """Why MXNet cannot run the case, with what it can run instead; None when it can.
+
+    MXNet has no float16 matrix products on the CPU and bfloat16 from oneDNN only, so not on GPUs;
+    channels-last convolutions it has on GPUs only, where this was not tried.
+    """
     for what, value, known in (
         ("model", case.model, MODELS),
         ("device", case.device, DEVICES),
@@ -40,6 +44,18 @@ def find_unsupported(case: "Case") -> Optional[str]:
     ):
         if value not in known:
             return f"mxnet has no {what} {value!r}; it has: {', '.join(known)}"
+    if case.device == "cpu" and case.precision in ("tf32", "amp-fp16"):
+        return (
+            f"mxnet: precision {case.precision!r} needs device 'cuda'; "
+            "on the CPU use 'fp32' or 'amp-bf16'"
+        )
+    if case.device == "cuda" and case.precision == "amp-bf16":
+        return "mxnet: precision 'amp-bf16' needs device 'cpu'; on GPUs use 'amp-fp16'"
+    if case.precision == "tf32" and case.model == "bert":
+        return (
+            "mxnet has precision 'tf32' in convolutions only, not in matrix products; "
+            "use 'fp32' or 'amp-fp16' for 'bert'"
+        )
     return None
 
 

@@ -1,7 +1,7 @@
 """A case on this rank -> a model, its optimizer and its batch on the device, ready to step."""
 
 from importlib import import_module
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -92,7 +92,7 @@ class TensorFlowSession:
     def _update_weights(self, gradients: List[tf.Tensor]) -> None:
         self._loss_scale.apply(gradients, self._clip_and_apply)
 
-    def _clip_and_apply(self, gradients: List[tf.Tensor]) -> None:
+    def _clip_and_apply(self, gradients: Sequence[tf.Tensor]) -> None:
         if self._clip_global_norm is not None:
             # exactly to the norm; PyTorch adds 1e-6 to what it divides by
             gradients, _ = tf.clip_by_global_norm(gradients, self._clip_global_norm)
