@@ -78,9 +78,7 @@ def test_worker(version: Optional[tuple[int, int]]) -> int:
     return subprocess.run(command, cwd=CHECKOUT).returncode
 
 
-def make_venv(
-    half: str, version: Optional[tuple[int, int]], packages: list[str]
-) -> Optional[str]:
+def make_venv(half: str, version: Optional[tuple[int, int]], packages: list[str]) -> Optional[str]:
     """A virtual environment that is kept for the next time; None without its interpreter."""
     wanted = version or LOGIN_OLDEST
     name = f"{wanted[0]}.{wanted[1]}"

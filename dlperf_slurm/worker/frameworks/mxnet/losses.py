@@ -11,10 +11,10 @@ def compute_cross_entropy(
     Gluon's own does not smooth the labels. It takes log_softmax, which oneDNN computes on the CPU
     to 2e-6 only; the operator softmax_cross_entropy cuts losses above 18.
     """
+    # as in PyTorch, from bfloat16 or float16 on
+    logits = logits.astype("float32", copy=False)
     # any constant would do, this one does not overflow
-    logits = mx.nd.broadcast_sub(
-        logits, mx.nd.BlockGrad(mx.nd.max(logits, axis=-1, keepdims=True))
-    )
+    logits = mx.nd.broadcast_sub(logits, mx.nd.BlockGrad(mx.nd.max(logits, axis=-1, keepdims=True)))
     normalizer = mx.nd.log(mx.nd.sum(mx.nd.exp(logits), axis=-1))
     loss = mx.nd.mean(normalizer - (1 - smoothing) * mx.nd.pick(logits, labels))
     if not smoothing:

@@ -141,6 +141,7 @@ def start_session(case: Case, placement: Placement) -> MXNetSession:
     # cuBLAS and cuDNN, whatever MXNet asks for
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if case.precision == "tf32" else "0"
     if case.precision in AMP_TYPES:
+        # puts casts into MXNet's operators, for the whole process
         amp.init(AMP_TYPES[case.precision])
     return MXNetSession(case, placement, device)
 

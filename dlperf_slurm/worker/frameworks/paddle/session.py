@@ -143,14 +143,15 @@ class PaddleSession:
 
 def start_session(case: Case, placement: Placement) -> PaddleSession:
     core.set_num_threads(case.cpus_per_rank)
-    # A static graph's operators one after the other in this thread: others would not have its
-    # number of threads.
-    paddle.set_flags({"FLAGS_enable_pir_in_executor_trace_run": True})
     choose_device(case, placement)
     if case.device == "cuda":
         allow_tf32(case.precision == "tf32")
         paddle.set_flags({"FLAGS_cudnn_exhaustive_search": True})
-    elif case.nodes == 1:
+    else:
+        # A static graph's operators one after the other in this thread: others would not have its
+        # number of threads.
+        paddle.set_flags({"FLAGS_enable_pir_in_executor_trace_run": True})
+    if case.device == "cpu" and case.nodes == 1:
         # Gloo looks for the interface of this host's name, which need not resolve to one
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     if case.precision == "amp-fp16":

@@ -46,6 +46,7 @@ class TensorFlowSession:
         self.device_name = read_device_name(case.device)
         self.versions = read_versions(case)
         self._device = case.device
+        self._worker_device = distribution.strategy.extended.worker_devices[0]
         self._model = model
         self._variables = [variable for variable, _ in self._parameters.values()]
         # The strategy's variables hold one per local device; there is one, and it is updated.
@@ -112,7 +113,9 @@ class TensorFlowSession:
             self.synchronize()
 
     def synchronize(self) -> None:
-        tf.test.experimental.sync_devices()
+        # tf.test.experimental.sync_devices asks the other ranks' devices too, and fails there.
+        with tf.device(self._worker_device):
+            tf.raw_ops.SyncDevice()
 
     def make_clock(self, boundaries: int) -> Any:
         return HostClock(boundaries)
