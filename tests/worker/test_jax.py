@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import attempts
 
-from dlperf_slurm.contract import CASE_FILE, Case, write_json
+from dlperf_slurm.contract import CASE_FILE, write_json
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement, load_adapter
 from dlperf_slurm.worker.models import load_model
@@ -32,7 +32,7 @@ SMALL = {
     "resnet50": {"image_size": 32, "stage_blocks": (1, 1, 1, 1), "width": 8, "classes": 10},
     "bert": {
         "sequence_length": 16,
-        "layers": 2,
+        "layers": 1,
         "hidden_size": 32,
         "heads": 4,
         "intermediate_size": 64,
@@ -43,39 +43,69 @@ SMALL = {
     },
 }
 MODELS = sorted(SMALL)
+# of some parameters deep and shallow: of others, float32 does not resolve the slope
+LARGE_GRADIENTS = {
+    "bert": ("embeddings.word.weight", "layers.0.attention.value.weight", "pooler.weight"),
+    "resnet50": ("blocks.0.spatial.convolution.weight", "classifier.weight"),
+}
 ALONE = Placement(
     rank=0, local_rank=0, world_size=1, host="here", master_address="127.0.0.1", master_port=0
 )
-CASE = Case(
-    run_id="run",
-    case_id="case",
-    repeat=1,
-    attempt=1,
+CASE = replace(
+    attempts.CASE,
     framework="jax",
-    model="bert",
     model_parameters=SMALL["bert"],
-    nodes=1,
     devices_per_node=1,
-    device="cpu",
-    cpus_per_rank=1,
-    batch_size_per_device=4,
-    precision="fp32",
     compiler="xla",
-    memory_format="default",
-    distribution="native",
-    clip_global_norm=False,
-    warmup_steps=1,
-    measured_steps=2,
     seed=7,
 )
+COUNT_THREADS = """
+from pathlib import Path
+from types import SimpleNamespace
+from dlperf_slurm.worker.frameworks.jax import session
+case = SimpleNamespace(device="cpu", cpus_per_rank=3, precision="fp32")
+session.configure_devices(case, None)
+session.jax.devices()
+print(sum("XLAEigen" in path.read_text() for path in Path("/proc/self/task").glob("*/comm")))
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compile_once(tmp_path_factory):
+    """Tests that compile the same step, also those in other processes, share it."""
+    with pytest.MonkeyPatch.context() as patch:
+        # most of a test is LLVM's work; what is computed stays the same
+        patch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
+        for name, value in (
+            ("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled"))),
+            ("jax_persistent_cache_min_compile_time_secs", 0),
+            ("jax_persistent_cache_min_entry_size_bytes", -1),
+        ):
+            patch.setenv(name.upper(), str(value))
+            jax.config.update(name, value)
+        yield
+        jax.config.update("jax_compilation_cache_dir", None)
+
+
+def run_python(*arguments, launcher=()):
+    """This Python in a new process; returns what it wrote."""
+    done = subprocess.run(
+        [*launcher, sys.executable, *arguments],
+        env=attempts.make_environment(Path(__file__).parents[2]),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def make_case(model, **changes):
     return replace(CASE, model=model, model_parameters=SMALL[model], **changes)
 
 
-def make_definition(model, is_full_size=False):
-    return load_model(model).Definition(**({} if is_full_size else SMALL[model]))
+def make_definition(model):
+    return load_model(model).Definition(**SMALL[model])
 
 
 def take_losses(running, steps):
@@ -89,45 +119,36 @@ def take_losses(running, steps):
 class Reads(dict):
     """Weights that remember which of them were read."""
 
-    def __init__(self, weights):
-        super().__init__(weights)
-        self.names = set()
-
     def __getitem__(self, name):
-        self.names.add(name)
+        self.names = {*getattr(self, "names", ()), name}
         return super().__getitem__(name)
 
 
 def trace_model(definition, builder, compute_type=jnp.float32):
-    """What a forward pass of one sample reads and returns, in shapes only."""
-    shapes = {p.name: jnp.zeros(p.shape) for p in definition.list_running_statistics()}
+    """A forward pass of one sample in shapes only: its scope and its logits."""
     batch = make_batch(definition, 1, 0, 0)
-    seen = []
+    scopes = []
 
     def forward(weights, statistics):
-        reads = Reads(weights)
-        key = jax.random.key(0)
-        layout = layers.LAYOUTS["default"]
-        scope = layers.Scope(reads, statistics, key, True, compute_type, layout)
-        logits = builder.build_model(definition)(scope, *(batch[n] for n in builder.INPUTS))
-        seen.append((reads.names, set(scope.new_statistics)))
-        return logits
+        key, layout = jax.random.key(0), layers.LAYOUTS["default"]
+        scopes.append(layers.Scope(Reads(weights), statistics, key, True, compute_type, layout))
+        return builder.build_model(definition)(scopes[0], *(batch[n] for n in builder.INPUTS))
 
-    weights = {
-        p.name: jax.ShapeDtypeStruct(p.shape, jnp.float32) for p in definition.list_parameters()
-    }
-    logits = jax.eval_shape(forward, weights, shapes)
-    return seen[0], jax.tree.leaves(logits)
+    arrays = [
+        {parameter.name: jax.ShapeDtypeStruct(parameter.shape, jnp.float32) for parameter in listed}
+        for listed in (definition.list_parameters(), definition.list_running_statistics())
+    ]
+    logits = jax.eval_shape(forward, *arrays)
+    return scopes[0], jax.tree.leaves(logits)
 
 
 @pytest.mark.parametrize(("model", "count"), [("bert", 110_106_428), ("resnet50", 25_557_032)])
 def test_full_size_model_reads_exactly_the_definitions_parameters(model, count):
-    definition = make_definition(model, is_full_size=True)
-    (weights, statistics), _ = trace_model(definition, BUILDERS[model])
-    parameters = {parameter.name: parameter.size for parameter in definition.list_parameters()}
-    assert weights == set(parameters)
-    assert statistics == {parameter.name for parameter in definition.list_running_statistics()}
-    assert sum(parameters[name] for name in weights) == count
+    definition = load_model(model).Definition()
+    scope, _ = trace_model(definition, BUILDERS[model])
+    assert scope.weights.names == {each.name for each in definition.list_parameters()}
+    assert set(scope.new_statistics) == {s.name for s in definition.list_running_statistics()}
+    assert sum(weight.size for weight in scope.weights.values()) == count
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -145,37 +166,30 @@ def test_weights_come_back_by_canonical_name_and_layout(model, memory_format):
     running = ADAPTER.start(make_case(model, memory_format=memory_format), ALONE)
     expected = make_weights(make_definition(model), CASE.seed)
     found = running.read_weights()
-    assert list(found) == list(expected)
+    assert found.keys() == expected.keys()
     assert all(numpy.array_equal(found[name], expected[name]) for name in expected)
     assert running.parameter_count == sum(values.size for values in expected.values())
 
 
-@pytest.mark.parametrize(
-    ("model", "names"),
-    [
-        ("bert", ["embeddings.word.weight", "layers.0.attention.query.weight", "pooler.bias"]),
-        ("resnet50", ["blocks.0.spatial.convolution.weight", "classifier.weight"]),
-    ],
-)
-def test_gradient_is_the_slope_of_the_loss(model, names):
+@pytest.mark.parametrize("model", MODELS)
+def test_gradient_is_the_slope_of_the_loss(model):
     running = ADAPTER.start(make_case(model), ALONE)
     gradients = running.compute_gradients()
     weights = running._state.weights
-    for name in names:
+    for name in LARGE_GRADIENTS[model]:
         norm = measure_norm([gradients[name]])
         # far enough to be seen in float32, near enough to be straight
-        distance = 0.02 / norm
+        distance = 0.002 / norm
         losses = []
         for sign in (1, -1):
             moved = weights[name] + sign * distance * gradients[name] / norm
             running._state = running._state._replace(weights={**weights, name: moved})
             running.compute_gradients()
             losses.append(running.read_loss())
-        assert (losses[0] - losses[1]) / (2 * distance) == pytest.approx(norm, rel=0.02)
+        assert (losses[0] - losses[1]) / (2 * distance) == pytest.approx(norm, rel=0.01)
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("is_clipped", [False, True])
+@pytest.mark.parametrize(("model", "is_clipped"), [("bert", True), ("resnet50", False)])
 def test_two_steps_change_the_weights_as_numpy_would(model, is_clipped):
     running = ADAPTER.start(make_case(model, clip_global_norm=is_clipped), ALONE)
     start = running.read_weights()
@@ -219,19 +233,14 @@ def test_loss_falls_over_20_steps_on_one_batch(model, changes):
 
 def test_step_whose_scaled_gradients_overflow_is_skipped_and_halves_the_scale(monkeypatch):
     monkeypatch.setattr(scaling, "INITIAL_SCALE", 2.0**60)
-    running = ADAPTER.start(make_case("bert", precision="amp-fp16"), ALONE)
+    case = make_case("bert", precision="amp-fp16", clip_global_norm=True)
+    running = ADAPTER.start(case, ALONE)
     losses = take_losses(running, 2)
     assert losses[0] == losses[1]
     assert running._state.loss_scale.scale == 2.0**58
     assert running._state.optimizer["step"] == 0
     for name, values in make_weights(make_definition("bert"), CASE.seed).items():
         assert numpy.array_equal(running._state.weights[name], values)
-
-
-def test_loss_scale_grows_after_2000_finite_steps():
-    almost = scaling.LossScale(jnp.float32(8), jnp.int32(1999))
-    assert almost.update(True) == (16, 0)
-    assert almost.update(False) == (4, 0)
 
 
 def test_dropout_differs_by_rank_and_step_and_weights_do_not():
@@ -257,14 +266,7 @@ def verify_two_ranks(case, folder):
     """Gradients of two ranks of the real worker under mpirun."""
     write_json(folder / CASE_FILE, replace(case, devices_per_node=2))
     ranks = [attempts.MPIRUN, "-np", "2", "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
-    done = subprocess.run(
-        [*ranks, sys.executable, "-m", "dlperf_slurm.worker", "verify", str(folder)],
-        env=attempts.make_environment(Path(__file__).parents[2]),
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
+    run_python("-m", "dlperf_slurm.worker", "verify", str(folder), launcher=ranks)
     with numpy.load(folder / "gradients.npz") as file:
         return dict(file)
 
@@ -325,9 +327,7 @@ def test_wrong_shape_is_not_out_of_memory():
 
 
 def test_xla_computes_with_as_many_threads_as_the_rank_has_cpus():
-    ADAPTER.start(CASE, ALONE)
-    names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
-    assert sum("XLAEigen" in name for name in names) == CASE.cpus_per_rank
+    assert run_python("-c", COUNT_THREADS).stdout.split() == ["3"]
 
 
 def test_only_a_rank_that_sees_several_gpus_chooses_by_its_local_rank(monkeypatch):

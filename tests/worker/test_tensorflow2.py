@@ -70,21 +70,13 @@ CASE = Case(
     seed=7,
 )
 MPIRUN = shutil.which("mpirun", path=str(Path(sys.executable).parent) + os.pathsep + os.defpath)
-# Some gradients are zero but for rounding.
-ABSOLUTE = 1e-6
+
+
+DROPOUT = {"model_parameters": {**SMALL["bert"], "dropout": 0.5}}
 
 
 def make_case(model, **changes):
-    return replace(CASE, model=model, model_parameters=SMALL[model], **changes)
-
-
-def take_losses(case, steps, placement=ALONE):
-    running = ADAPTER.start(case, placement)
-    losses = []
-    for _ in range(steps):
-        running.step()
-        losses.append(running.read_loss())
-    return losses
+    return replace(CASE, **{"model": model, "model_parameters": SMALL[model], **changes})
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -173,12 +165,16 @@ def norm_of(arrays):
         for model in MODELS
         for compiler in ADAPTER.COMPILERS
         for precision in ("fp32", "amp-bf16", "amp-fp16")
-        # seconds of compiling; bfloat16 goes XLA's way of float16
-        if (model, compiler, precision) != ("resnet50", "xla", "amp-bf16")
+        # which XLA compiles for a quarter of a minute on two cores, and BERT has both
+        if (model, compiler) != ("resnet50", "xla") or precision == "fp32"
     ],
 )
 def test_loss_falls_over_20_steps_on_one_batch(model, compiler, precision):
-    losses = take_losses(make_case(model, compiler=compiler, precision=precision), 20)
+    running = ADAPTER.start(make_case(model, compiler=compiler, precision=precision), ALONE)
+    losses = []
+    for _ in range(20):
+        running.step()
+        losses.append(running.read_loss())
     assert all(map(math.isfinite, losses))
     assert losses[-1] < losses[0] - 0.1
 
@@ -211,9 +207,15 @@ def test_scale_doubles_after_enough_finite_steps():
     assert float(running._loss_scale.value) == 2.0**5
 
 
-def test_same_seed_gives_the_same_losses_and_another_rank_other_dropout():
-    case = make_case("bert")
-    case = replace(case, model_parameters={**SMALL["bert"], "dropout": 0.5})
+@pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
+def test_dropout_differs_from_step_to_step(compiler):
+    running = ADAPTER.start(make_case("bert", compiler=compiler, **DROPOUT), ALONE)
+    first, second = (running.compute_gradients()["pooler.weight"] for _ in range(2))
+    assert (first != second).any()
+
+
+def test_dropout_is_that_of_the_seed_and_the_rank():
+    case = make_case("bert", **DROPOUT)
     first = ADAPTER.start(case, ALONE)
     first.step()
     second = ADAPTER.start(case, ALONE)
@@ -223,16 +225,6 @@ def test_same_seed_gives_the_same_losses_and_another_rank_other_dropout():
     other._batch = first._batch
     other.step()
     assert other.read_loss() != first.read_loss()
-
-
-@pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
-def test_dropout_differs_from_step_to_step(compiler):
-    case = make_case("bert", compiler=compiler)
-    running = ADAPTER.start(
-        replace(case, model_parameters={**SMALL["bert"], "dropout": 0.5}), ALONE
-    )
-    first, second = (running.compute_gradients()["pooler.weight"] for _ in range(2))
-    assert (first != second).any()
 
 
 def test_evaluation_changes_nothing_and_reads_the_running_statistics():
@@ -265,20 +257,12 @@ def test_attention_does_not_read_masked_out_tokens(sessions):
     [
         ({"model": "gpt"}, "tensorflow2 has no model 'gpt'; it has: bert, resnet50"),
         ({"compiler": "jit"}, "tensorflow2 has no compiler 'jit'; it has: none, xla"),
-        (
-            {"memory_format": "channels_last"},
-            "tensorflow2 has no memory_format 'channels_last' beside 'default', which is "
-            "channels-last already: use that",
-        ),
-        (
-            {"precision": "tf32"},
-            "tensorflow2: precision 'tf32' needs device 'cuda'; on the CPU use "
-            "'fp32' or 'amp-bf16'",
-        ),
+        ({"memory_format": "channels_last"}, "'default', which is channels-last already: use that"),
+        ({"precision": "tf32"}, "needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"),
     ],
 )
 def test_unsupported_case_is_refused_with_what_works(changes, reason):
-    assert ADAPTER.find_unsupported(replace(CASE, **changes)) == reason
+    assert ADAPTER.find_unsupported(replace(CASE, **changes)).endswith(reason)
 
 
 def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
@@ -293,8 +277,8 @@ def test_wrong_shape_is_not_out_of_memory():
     assert not ADAPTER.is_out_of_memory(caught.value)
 
 
-def test_step_has_its_loss_when_it_returns_and_takes_the_threads_asked_for(sessions):
-    assert sessions["bert"].make_clock(2).name == "host"
+def test_session_says_what_ran_on_the_threads_asked_for(sessions):
+    assert sessions["bert"].device_name
     assert sessions["bert"].versions == {"tensorflow": tf.__version__}
     assert tf.config.threading.get_intra_op_parallelism_threads() == CASE.cpus_per_rank
 
@@ -336,4 +320,5 @@ def test_two_ranks_average_their_gradients(model, distribution, tmp_path):
         expected = {name: (own[0][name] + own[1][name]) / 2 for name in own[0]}
     found = numpy.load(tmp_path / "gradients.npz")
     for name, values in expected.items():
-        numpy.testing.assert_allclose(found[name], values, rtol=1e-3, atol=ABSOLUTE, err_msg=name)
+        # some gradients are zero but for rounding
+        numpy.testing.assert_allclose(found[name], values, rtol=1e-3, atol=1e-6, err_msg=name)

@@ -142,7 +142,7 @@ class BatchNorm2d:
         for name, new in (
             (self.running_mean, mean),
             # the running variance is the unbiased one
-            (self.running_var, variance * (count / (count - 1))),
+            (self.running_var, variance * (count / max(count - 1, 1))),
         ):
             old = scope.statistics[name]
             scope.new_statistics[name] = old + self.momentum * (new - old)

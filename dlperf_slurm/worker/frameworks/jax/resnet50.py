@@ -41,9 +41,7 @@ class Bottleneck:
         self.reduce = Convolution(definition, f"{name}.reduce", 1, 1)
         self.spatial = Convolution(definition, f"{name}.spatial", 3, stride)
         self.expand = Convolution(definition, f"{name}.expand", 1, 1)
-        self.shortcut = (
-            Convolution(definition, f"{name}.shortcut", 1, stride) if is_first else None
-        )
+        self.shortcut = Convolution(definition, f"{name}.shortcut", 1, stride) if is_first else None
 
     def __call__(self, scope: Scope, x: Array) -> Array:
         y = jax.nn.relu(self.reduce(scope, x))

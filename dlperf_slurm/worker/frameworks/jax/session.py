@@ -36,47 +36,21 @@ class JaxSession:
     def __init__(self, case: Case, placement: Placement, mesh: Mesh) -> None:
         builder = import_module(f"dlperf_slurm.worker.frameworks.jax.{case.model}")
         definition: Any = load_model(case.model).Definition(**case.model_parameters)
-        self._training = Training(case, definition, builder, mesh)
-        self._kernel_layout = LAYOUTS[case.memory_format][1]
-        replicated, per_rank = NamedSharding(mesh, P()), NamedSharding(mesh, P(RANKS))
-
-        def place(values: Any, sharding: NamedSharding) -> Array:
-            return jax.make_array_from_process_local_data(sharding, values)
-
-        weights = {
-            name: place(transpose(values, "OIHW", self._kernel_layout), replicated)
-            for name, values in generate_weights(definition, case.seed)
-        }
-        self.parameter_count = sum(values.size for values in weights.values())
-        statistics = {
-            statistic.name: place(
-                numpy.full((1, *statistic.shape), statistic.mean, numpy.float32), per_rank
-            )
-            for statistic in definition.list_running_statistics()
-        }
-        loss_scale = make_loss_scale() if case.precision == "amp-fp16" else None
-        # The same weights on all ranks, but dropout of their own.
-        key = jax.random.key(case.seed + 1 + placement.rank, impl=DROPOUT_GENERATOR)
-        key = jax.random.key_data(key)
-        self._state = State(
-            weights,
-            statistics,
-            jax.jit(self._training.initialize_optimizer, out_shardings=replicated)(weights),
-            jax.tree.map(lambda values: place(values, replicated), loss_scale),
-            jax.jit(partial(jax.random.wrap_key_data, impl=DROPOUT_GENERATOR))(
-                place(numpy.asarray(key)[None], per_rank)
-            ),
-        )
+        image_layout, self._kernel_layout, _ = LAYOUTS[case.memory_format]
+        per_rank = NamedSharding(mesh, P(RANKS))
         batch = make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
         if "images" in batch:
-            batch["images"] = transpose(batch["images"], "NCHW", LAYOUTS[case.memory_format][0])
-        self._batch = {name: place(values, per_rank) for name, values in batch.items()}
+            batch["images"] = transpose(batch["images"], "NCHW", image_layout)
 
         self._device = mesh.local_devices[0]
         self.device_name = read_device_name(self._device)
         self.versions = read_versions(self._device)
-        self._step = self._training.step.lower(self._state, self._batch).compile()
+        self._training = Training(case, definition, builder, mesh)
+        self._state = make_state(case, placement, definition, self._training, mesh)
+        self.parameter_count = sum(values.size for values in self._state.weights.values())
+        self._batch = {name: place(values, per_rank) for name, values in batch.items()}
         self._losses = place(numpy.full(1, numpy.nan, numpy.float32), per_rank)
+        self._step = self._training.step.lower(self._state, self._batch).compile()
 
     def step(self) -> None:
         self._state, self._losses = self._step(self._state, self._batch)
@@ -106,9 +80,7 @@ class JaxSession:
         return read_own(self._training.evaluate(self._state, self._batch))
 
     def compute_gradients(self) -> Dict[str, Any]:
-        self._losses, statistics, gradients = self._training.backpropagate(
-            self._state, self._batch
-        )
+        self._losses, statistics, gradients = self._training.backpropagate(self._state, self._batch)
         self._state = self._state._replace(statistics=statistics)
         return self._to_numpy(gradients)
 
@@ -128,18 +100,23 @@ class JaxSession:
 
 
 def start_session(case: Case, placement: Placement) -> JaxSession:
-    # XLA's CPU client sizes its thread pool by it when the first device is asked for.
-    os.environ["PJRT_NPROC"] = str(case.cpus_per_rank)
-    jax.config.update("jax_platforms", case.device)
-    jax.config.update("jax_default_matmul_precision", MATMUL_PRECISIONS.get(case.precision))
-    if case.device == "cuda":
-        jax.config.update("jax_cuda_visible_devices", str(choose_gpu(placement)))
+    configure_devices(case, placement)
     if placement.world_size > 1:
         join_process_group(placement)
     # one device of each rank, in the order of ranks
     devices = {device.process_index: device for device in reversed(jax.devices())}
     mesh = Mesh([devices[rank] for rank in range(placement.world_size)], (RANKS,))
     return JaxSession(case, placement, mesh)
+
+
+def configure_devices(case: Case, placement: Placement) -> None:
+    """What JAX reads when it is first asked for a device, and keeps."""
+    # the size of XLA's thread pool on the CPU, which has no public setting (seen in jaxlib 0.10)
+    os.environ["PJRT_NPROC"] = str(case.cpus_per_rank)
+    jax.config.update("jax_platforms", case.device)
+    if case.device == "cuda":
+        jax.config.update("jax_cuda_visible_devices", str(choose_gpu(placement)))
+    jax.config.update("jax_default_matmul_precision", MATMUL_PRECISIONS.get(case.precision))
 
 
 def choose_gpu(placement: Placement) -> int:
@@ -163,6 +140,40 @@ def join_process_group(placement: Placement) -> None:
     # Gloo's ranks meet at the first collective, and give up after 30 seconds (jaxlib 0.10): before
     # the model is compiled, which may take them unlike times. Later ones wait for longer.
     multihost_utils.sync_global_devices("connect")
+
+
+def make_state(
+    case: Case, placement: Placement, definition: Any, training: Training, mesh: Mesh
+) -> State:
+    """What the first step starts from, on the devices."""
+    replicated, per_rank = NamedSharding(mesh, P()), NamedSharding(mesh, P(RANKS))
+    kernel_layout = LAYOUTS[case.memory_format][1]
+    weights = {
+        name: place(transpose(values, "OIHW", kernel_layout), replicated)
+        for name, values in generate_weights(definition, case.seed)
+    }
+    statistics = {
+        statistic.name: place(
+            numpy.full((1, *statistic.shape), statistic.mean, numpy.float32), per_rank
+        )
+        for statistic in definition.list_running_statistics()
+    }
+    loss_scale = make_loss_scale() if case.precision == "amp-fp16" else None
+    # The same weights on all ranks, but dropout of their own.
+    key = jax.random.key(case.seed + 1 + placement.rank, impl=DROPOUT_GENERATOR)
+    keys = place(numpy.asarray(jax.random.key_data(key))[None], per_rank)
+    return State(
+        weights=weights,
+        statistics=statistics,
+        optimizer=jax.jit(training.initialize_optimizer, out_shardings=replicated)(weights),
+        loss_scale=jax.tree.map(lambda values: place(values, replicated), loss_scale),
+        keys=jax.jit(partial(jax.random.wrap_key_data, impl=DROPOUT_GENERATOR))(keys),
+    )
+
+
+def place(values: Any, sharding: NamedSharding) -> Array:
+    """This process's part of an array over all ranks; 64-bit integers become 32-bit ones."""
+    return jax.make_array_from_process_local_data(sharding, values)
 
 
 def transpose(values: Any, layout: str, new_layout: str) -> Any:

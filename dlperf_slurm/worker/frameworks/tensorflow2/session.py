@@ -45,16 +45,14 @@ class TensorFlowSession:
         self.parameter_count = count_parameters(model)
         self.device_name = read_device_name(case.device)
         self.versions = read_versions(case)
-        self._device = case.device
-        self._worker_device = distribution.strategy.extended.worker_devices[0]
+        self._is_gpu = case.device == "cuda"
         self._model = model
         self._variables = [variable for variable, _ in self._parameters.values()]
         # The strategy's variables hold one per local device; there is one, and it is updated.
-        self._optimizer = builder.make_optimizer(
-            definition,
-            [distribution.strategy.experimental_local_results(v)[0] for v in self._variables],
-            case.global_batch_size,
-        )
+        own = [distribution.strategy.experimental_local_results(v)[0] for v in self._variables]
+        self._optimizer = builder.make_optimizer(definition, own, case.global_batch_size)
+        # with job and task, since a cluster has a first GPU in each
+        self._device = own[0].device
         self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
         self._loss_scale = LossScale() if case.precision == "amp-fp16" else NoLossScale()
         self._definition = definition
@@ -109,27 +107,27 @@ class TensorFlowSession:
     def step(self) -> None:
         self._loss = self._step(self._batch)
         # On the CPU a function returns when it is done; TensorFlow has no events for GPUs.
-        if self._device == "cuda":
+        if self._is_gpu:
             self.synchronize()
 
     def synchronize(self) -> None:
         # tf.test.experimental.sync_devices asks the other ranks' devices too, and fails there.
-        with tf.device(self._worker_device):
+        with tf.device(self._device):
             tf.raw_ops.SyncDevice()
 
     def make_clock(self, boundaries: int) -> Any:
         return HostClock(boundaries)
 
     def reset_peak_memory(self) -> None:
-        if self._device == "cuda":
-            tf.config.experimental.reset_memory_stats("GPU:0")
+        if self._is_gpu:
+            tf.config.experimental.reset_memory_stats(self._device)
         else:
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
         """Of TensorFlow's allocator on a GPU; of the whole process on the CPU."""
-        if self._device == "cuda":
-            return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+        if self._is_gpu:
+            return int(tf.config.experimental.get_memory_info(self._device)["peak"])
         return host.read_peak_resident_bytes()
 
     def read_loss(self) -> float:
