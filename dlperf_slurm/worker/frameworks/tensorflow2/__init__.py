@@ -1,6 +1,6 @@
 """TensorFlow 2: graph mode or XLA, MultiWorkerMirroredStrategy over NCCL or gRPC, or Horovod.
 
-Written for TensorFlow 2.16 and newer; Keras is not used. Images are NHWC, TensorFlow's own layout.
+Written for TensorFlow 2.21; Keras is not used. Images are NHWC, TensorFlow's own layout.
 """
 
 import sys
