@@ -87,7 +87,12 @@ def verify_parity(framework: str, model: str, is_clipped: bool, workplace: Workp
     case = make_case(framework, model, workplace.site, is_clipped=is_clipped)
     line = Agreement(framework, model, "clip" if is_clipped else "no clip", REFERENCE)
     try:
-        reference = replace(case, framework=REFERENCE, distribution=NATIVE)
+        reference = replace(
+            case,
+            framework=REFERENCE,
+            distribution=NATIVE,
+            compiler=load_adapter(REFERENCE).COMPILERS[0],
+        )
         expected_dir = run_case(reference, workplace)
         found_dir = run_case(case, workplace, "-compared", references=[expected_dir])
         found, expected = read_parity(found_dir), read_parity(expected_dir)
@@ -119,7 +124,12 @@ def verify_data_parallel(
             expected_dir = references[0]
         else:
             references = [run_case(alone, workplace, f"-rank{r}", data_rank=r) for r in range(2)]
-            same_pair = replace(pair, framework=REFERENCE, distribution=NATIVE)
+            same_pair = replace(
+                pair,
+                framework=REFERENCE,
+                distribution=NATIVE,
+                compiler=load_adapter(REFERENCE).COMPILERS[0],
+            )
             expected_dir = run_case(same_pair, workplace)
         found_dir = run_case(pair, workplace, "-compared", references=references)
         found, expected = read_parity(found_dir), read_parity(expected_dir)
@@ -146,7 +156,8 @@ def make_case(framework: str, model: str, site: Site, is_clipped: bool = False) 
         cpus_per_rank=site.cpus_per_rank,
         batch_size_per_device=BATCH_SIZES[model],
         precision="fp32",
-        compiler="none",
+        # the first is each framework's plainest: JAX has none without a compiler
+        compiler=load_adapter(framework).COMPILERS[0],
         memory_format="default",
         distribution=load_adapter(framework).DISTRIBUTIONS[0],
         clip_global_norm=is_clipped,

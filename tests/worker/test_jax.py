@@ -21,7 +21,7 @@ numpy = pytest.importorskip("numpy")
 
 from jax import numpy as jnp  # noqa: E402
 
-from dlperf_slurm.worker.frameworks.jax import bert, layers, resnet50, scaling, session  # noqa: E402
+from dlperf_slurm.worker.frameworks.jax import bert, devices, layers, resnet50, scaling  # noqa: E402
 from dlperf_slurm.worker.frameworks.jax.optimizers import clip_gradients  # noqa: E402
 
 ADAPTER = load_adapter("jax")
@@ -51,10 +51,10 @@ CASE = replace(attempts.CASE, framework="jax", devices_per_node=1, compiler="xla
 COUNT_THREADS = """
 from pathlib import Path
 from types import SimpleNamespace
-from dlperf_slurm.worker.frameworks.jax import session
+from dlperf_slurm.worker.frameworks.jax import devices
 case = SimpleNamespace(device="cpu", cpus_per_rank=3, precision="fp32")
-session.configure_devices(case, None)
-session.jax.devices()
+devices.configure_devices(case, None)
+devices.jax.devices()
 print(sum("XLAEigen" in path.read_text() for path in Path("/proc/self/task").glob("*/comm")))
 """
 
@@ -157,8 +157,7 @@ def test_weights_come_back_by_canonical_name_and_layout(model, changes):
 @pytest.mark.parametrize("model", MODELS)
 def test_gradient_is_the_slope_of_the_loss(model):
     running = ADAPTER.start(make_case(model), ALONE)
-    gradients = running.compute_gradients()
-    weights = running._state.weights
+    gradients, weights = running.compute_gradients(), running._state.weights
     for name in LARGE_GRADIENTS[model]:
         norm = measure_norm([gradients[name]])
         # far enough to be seen in float32, near enough to be straight
@@ -183,10 +182,9 @@ def test_two_steps_change_the_weights_as_numpy_would(model, is_clipped):
         assert measure_norm(gradients.values()) > 1.2
         optimizer.update(expected, gradients)
         running.step()
-    found = running.read_weights()
-    for name, values in expected.items():
-        numpy.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-7)
-        assert not numpy.array_equal(found[name], start[name])
+    for name, values in running.read_weights().items():
+        numpy.testing.assert_allclose(values, expected[name], rtol=1e-5, atol=1e-7)
+        assert not numpy.array_equal(values, start[name])
 
 
 def test_clip_scales_all_gradients_to_the_norm_and_leaves_small_ones():
@@ -234,8 +232,7 @@ def test_dropout_differs_by_rank_and_step_and_weights_do_not():
     assert not numpy.array_equal(*keys)
     assert numpy.array_equal(*(r.read_weights()["pooler.weight"] for r in (first, second)))
     second._batch = first._batch
-    losses = [losses for r in (first, second) for losses in take_losses(r, 2)]
-    assert len(set(losses)) == 4
+    assert len({*take_losses(first, 2), *take_losses(second, 2)}) == 4
 
 
 def test_channels_last_gives_the_same_losses():
@@ -299,4 +296,4 @@ def test_xla_computes_with_as_many_threads_as_the_rank_has_cpus():
 def test_only_a_rank_that_sees_several_gpus_chooses_by_its_local_rank(monkeypatch):
     for visible, expected in (("3", 0), ("0,1,2,3", 2)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert session.choose_gpu(replace(ALONE, local_rank=2)) == expected
+        assert devices.choose_gpu(replace(ALONE, local_rank=2)) == expected

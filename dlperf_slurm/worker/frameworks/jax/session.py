@@ -1,15 +1,12 @@
 """A case on this rank -> a model, its optimizer and its batch on the device, ready to step."""
 
-import os
 from functools import partial
 from importlib import import_module
 from typing import Any, Dict
 
 import jax
-import jaxlib
 import numpy
 from jax import Array
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -18,16 +15,22 @@ from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.jax.devices import (
+    RANKS,
+    configure_devices,
+    join_process_group,
+    make_mesh,
+    read_device_name,
+    read_versions,
+)
 from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS
 from dlperf_slurm.worker.frameworks.jax.scaling import make_loss_scale
-from dlperf_slurm.worker.frameworks.jax.training import RANKS, State, Training
+from dlperf_slurm.worker.frameworks.jax.training import State, Training
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.weights import generate_weights
 
 # the device's own generator: JAX's default, threefry, is made for other ends and slower
 DROPOUT_GENERATOR = "rbg"
-# XLA's default on GPUs is TF32
-MATMUL_PRECISIONS = {"fp32": "highest", "tf32": "tensorfloat32"}
 
 
 class JaxSession:
@@ -103,43 +106,7 @@ def start_session(case: Case, placement: Placement) -> JaxSession:
     configure_devices(case, placement)
     if placement.world_size > 1:
         join_process_group(placement)
-    # one device of each rank, in the order of ranks
-    devices = {device.process_index: device for device in reversed(jax.devices())}
-    mesh = Mesh([devices[rank] for rank in range(placement.world_size)], (RANKS,))
-    return JaxSession(case, placement, mesh)
-
-
-def configure_devices(case: Case, placement: Placement) -> None:
-    """What JAX reads when it is first asked for a device, and keeps."""
-    # the size of XLA's thread pool on the CPU, which has no public setting (seen in jaxlib 0.10)
-    os.environ["PJRT_NPROC"] = str(case.cpus_per_rank)
-    jax.config.update("jax_platforms", case.device)
-    if case.device == "cuda":
-        jax.config.update("jax_cuda_visible_devices", str(choose_gpu(placement)))
-    jax.config.update("jax_default_matmul_precision", MATMUL_PRECISIONS.get(case.precision))
-
-
-def choose_gpu(placement: Placement) -> int:
-    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None and "," not in visible:
-        return 0
-    return placement.local_rank
-
-
-def join_process_group(placement: Placement) -> None:
-    """Collectives are NCCL's on GPUs and Gloo's on CPUs."""
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(
-        f"{placement.master_address}:{placement.master_port}",
-        num_processes=placement.world_size,
-        process_id=placement.rank,
-        # else it looks for Slurm and Open MPI, and takes its devices from them
-        cluster_detection_method="deactivate",
-    )
-    # Gloo's ranks meet at the first collective, and give up after 30 seconds (jaxlib 0.10): before
-    # the model is compiled, which may take them unlike times. Later ones wait for longer.
-    multihost_utils.sync_global_devices("connect")
+    return JaxSession(case, placement, make_mesh(placement))
 
 
 def make_state(
@@ -186,18 +153,3 @@ def transpose(values: Any, layout: str, new_layout: str) -> Any:
 def read_own(values: Any) -> float:
     """This rank's value of an array with one value per rank."""
     return float(values.addressable_data(0)[0])
-
-
-def read_device_name(device: jax.Device) -> str:
-    if device.platform == "cpu":
-        return host.read_cpu_name()
-    return str(device.device_kind)
-
-
-def read_versions(device: jax.Device) -> Dict[str, str]:
-    """`xla` is what the client says of itself: on GPUs, with its CUDA."""
-    return {
-        "jax": jax.__version__,
-        "jaxlib": jaxlib.__version__,
-        "xla": " ".join(device.client.platform_version.split()),
-    }

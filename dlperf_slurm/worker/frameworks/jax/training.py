@@ -10,11 +10,11 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from dlperf_slurm.contract import Case
+from dlperf_slurm.worker.frameworks.jax.devices import RANKS
 from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS, Scope
 from dlperf_slurm.worker.frameworks.jax.optimizers import Arrays, clip_gradients
 from dlperf_slurm.worker.frameworks.jax.scaling import LossScale, are_finite, select
 
-RANKS = "ranks"
 COMPUTE_TYPES = {"amp-bf16": jnp.bfloat16, "amp-fp16": jnp.float16}
 
 
