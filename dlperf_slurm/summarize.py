@@ -23,10 +23,17 @@ _VARIANT_AXES = {
     "clip_global_norm": False,
 }
 
+# The backward pass has a product for the input's gradient and one for the weight's.
+TRAINING_FLOPS_FACTOR = 3
+
 
 @dataclass(frozen=True)
 class Cell:
-    """One case in a table: figures, or the problem that stands in their place."""
+    """One case in a table: figures, or the problem that stands in their place.
+
+    `tflops_per_device` is the work that the model's definition asks for (10^12 floating-point
+    operations, `flops_per_sample` of forward and backward pass) over the time that it took.
+    """
 
     case_id: str
     samples_per_s: tuple[float, ...]
@@ -35,6 +42,7 @@ class Cell:
     interval: Optional[Interval]
     speedup: Optional[float]
     efficiency: Optional[float]
+    tflops_per_device: Optional[float]
     problem: str
     footnotes: tuple[int, ...]
 
@@ -183,17 +191,16 @@ def _make_cell(
     footnotes: _Footnotes,
 ) -> Cell:
     if outcomes is None:
-        return Cell("", (), 0, None, None, None, None, "not in the matrix", ())
+        return _make_empty_cell("", 0, "not in the matrix", ())
     case = outcomes.case
     numbers = [footnotes.number(note) for note in case.notes]
     if case.reason:
         numbers.append(footnotes.number(case.reason))
-        return Cell(case.case_id, (), 0, None, None, None, None, "not run", tuple(numbers))
+        return _make_empty_cell(case.case_id, 0, "not run", numbers)
     numbers += [footnotes.number(text) for text in _describe_problems(outcomes)]
     samples = _list_samples(outcomes)
     if not samples or baseline is None or base_median is None:
-        problem = _name_problem(outcomes)
-        return Cell(case.case_id, (), case.repeats, None, None, None, None, problem, tuple(numbers))
+        return _make_empty_cell(case.case_id, case.repeats, _name_problem(outcomes), numbers)
     if len(samples) < count_needed_samples():
         numbers.append(
             footnotes.number(
@@ -211,9 +218,34 @@ def _make_cell(
         interval=find_median_interval(samples),
         speedup=speedup,
         efficiency=speedup * baseline.world_size / topology.world_size,
+        tflops_per_device=median * _count_training_flops(outcomes) / topology.world_size / 1e12,
         problem="",
         footnotes=tuple(numbers),
     )
+
+
+def _make_empty_cell(
+    case_id: str, planned_repeats: int, problem: str, footnotes: Sequence[int]
+) -> Cell:
+    return Cell(
+        case_id=case_id,
+        samples_per_s=(),
+        planned_repeats=planned_repeats,
+        median=None,
+        interval=None,
+        speedup=None,
+        efficiency=None,
+        tflops_per_device=None,
+        problem=problem,
+        footnotes=tuple(footnotes),
+    )
+
+
+def _count_training_flops(outcomes: CaseOutcomes) -> int:
+    """Of one sample, forward and backward; all records of a case are of the same model."""
+    case = outcomes.records[0].case
+    definition = load_model(case.model).Definition(**case.model_parameters)
+    return TRAINING_FLOPS_FACTOR * int(definition.flops_per_sample)
 
 
 def _describe_problems(outcomes: CaseOutcomes) -> list[str]:

@@ -45,7 +45,7 @@ def run_env_list(options: argparse.Namespace) -> None:
 
     rows = list_environments()
     header = ["framework", "environment", "Python", "Horovod", "MB", "path"]
-    print_table(header, rows, make_console(), figures=False)
+    print_table(header, rows, make_console(), text_columns=None)
     for framework, state, *_ in rows:
         if state != "current":
             print(f"{framework} is {state}: {PROGRAM} env create {framework}")
@@ -62,7 +62,7 @@ def run_env_check(options: argparse.Namespace) -> None:
         print(f"checking {name}", file=sys.stderr, flush=True)
         checks.append(check_environment(name))
     header = ["framework", "Python", "environment", "import", "MPI", "Horovod"]
-    print_table(header, [check.row for check in checks], make_console(), figures=False)
+    print_table(header, [check.row for check in checks], make_console(), text_columns=None)
     for check in checks:
         for problem in check.problems:
             print(f"{check.framework}: {problem}")
@@ -83,7 +83,11 @@ def run_config_show(options: argparse.Namespace) -> None:
         for key, value, source in list_effective_values(loaded)
     ]
     print_table(
-        ["key", "value", "layer"], rows, make_console(), title=f"site {loaded.name}", figures=False
+        ["key", "value", "layer"],
+        rows,
+        make_console(),
+        title=f"site {loaded.name}",
+        text_columns=None,
     )
 
 

@@ -25,6 +25,7 @@ FIELDS = (
     "baseline",
     "speedup",
     "weak_scaling_efficiency",
+    "tflops_per_device",
     "problem",
     "footnotes",
 )
@@ -58,6 +59,7 @@ def serialize(summary: Summary) -> str:
                         column.baseline,
                         cell.speedup,
                         cell.efficiency,
+                        cell.tflops_per_device,
                         cell.problem,
                         "; ".join(summary.footnotes[n - 1] for n in cell.footnotes),
                     ]

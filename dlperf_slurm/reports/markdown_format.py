@@ -25,7 +25,9 @@ def serialize(summary: Summary) -> str:
 
 
 def _make_table(table: Table) -> str:
-    rows = [make_header(table), ["---"] + ["---:"] * (3 * len(table.columns)), *make_rows(table)]
+    header = make_header(table)
+    alignment = ["---"] * 2 + ["---:"] * (len(header) - 2)
+    rows = [header, alignment, *make_rows(table)]
     return "\n".join("| " + " | ".join(map(_escape, row)) + " |" for row in rows)
 
 

@@ -81,7 +81,7 @@ def print_states(run: Run, states: Sequence[TaskState], console: Console) -> Non
     for group_id in run.list_group_ids():
         group = [state for state in states if state.task.group_id == group_id]
         rows.append([group_id, group[0].array_job_id or "-", describe_counts(group)])
-    print_table(["group", "array job", "states"], rows, console, figures=False)
+    print_table(["group", "array job", "states"], rows, console, text_columns=None)
     for state in states:
         has_problem = state.is_final and state.state != COMPLETED
         if has_problem or (state.detail and state.state not in (COMPLETED, "STAGED", "PENDING")):

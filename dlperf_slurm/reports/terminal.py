@@ -1,6 +1,7 @@
 """Summary, plan and states -> tables on a terminal, through rich; plain text when piped."""
 
 from collections.abc import Sequence
+from typing import Optional
 
 from rich import box
 from rich.console import Console, JustifyMethod
@@ -18,7 +19,7 @@ def print_summary(summary: Summary, console: Console) -> None:
     console.print(Text(describe_run(summary)))
     for table in summary.tables:
         console.print()
-        print_table(make_header(table), make_rows(table), console, title=table.title)
+        print_table(make_header(table), make_rows(table), console, table.title, text_columns=2)
         console.print(Text(describe_baselines(table.columns), style="dim"))
     if summary.footnotes:
         console.print()
@@ -78,9 +79,9 @@ def print_table(
     rows: Sequence[Sequence[str]],
     console: Console,
     title: str = "",
-    figures: bool = True,
+    text_columns: Optional[int] = 1,
 ) -> None:
-    """A table; with `figures`, all columns but the first stand flush right."""
+    """A table whose first columns are text; the others, if any, are figures and flush right."""
     table = RichTable(
         title=Text(title, style="bold") if title else None,
         title_justify="left",
@@ -89,7 +90,8 @@ def print_table(
     )
     for index, head in enumerate(header):
         # folded where it does not fit: rich would cut it and print an ellipsis
-        justify: JustifyMethod = "right" if figures and index else "left"
+        is_text = text_columns is None or index < text_columns
+        justify: JustifyMethod = "left" if is_text else "right"
         table.add_column(Text(head), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(Text(text) for text in row))

@@ -1,4 +1,4 @@
-"""Table cells -> short texts, the same in every format that people read."""
+"""Tables -> rows of short texts, the same in every format that people read."""
 
 from collections.abc import Sequence
 
@@ -6,28 +6,24 @@ from dlperf_slurm.summarize import Cell, Column, Summary, Table
 
 
 def make_header(table: Table) -> list[str]:
-    """Column heads: the topology, then three for each framework."""
-    heads = ["topology"]
-    for column in table.columns:
-        heads += [f"{column.label} {table.unit}", "speedup", "efficiency"]
-    return heads
+    return ["framework", "topology", table.unit, "speedup", "efficiency", "TFLOP/s per device"]
 
 
 def make_rows(table: Table) -> list[list[str]]:
-    """One row per topology, as texts; never an empty cell."""
+    """One row per case of the matrix, as texts; never an empty cell."""
     return [
-        [str(topology)]
-        + [text for column in table.columns for text in format_cell(column.cells[i])]
-        for i, topology in enumerate(table.topologies)
+        [column.label, str(topology), *format_cell(cell)]
+        for column in table.columns
+        for topology, cell in zip(table.topologies, column.cells)
+        if cell.case_id
     ]
 
 
 def format_cell(cell: Cell) -> list[str]:
-    """Throughput with its interval or range, speedup, efficiency; or the problem three times."""
+    """Throughput with its interval or range, then what follows from it; or the problem."""
     marks = "".join(f"[{number}]" for number in cell.footnotes)
-    if cell.median is None or cell.speedup is None or cell.efficiency is None:
-        word = f"{cell.problem} {marks}".strip()
-        return [word, cell.problem, cell.problem]
+    if cell.median is None:
+        return [f"{cell.problem} {marks}".strip(), *[cell.problem] * 3]
     if cell.interval is not None:
         spread = f" ({cell.interval.low:.2f} to {cell.interval.high:.2f})"
     elif len(cell.samples_per_s) > 1:
@@ -36,8 +32,12 @@ def format_cell(cell: Cell) -> list[str]:
         spread = ""
     count = len(cell.samples_per_s)
     missing = f" n={count} of {cell.planned_repeats}" if count < cell.planned_repeats else ""
-    throughput = f"{cell.median:.2f}{spread}{missing} {marks}".rstrip()
-    return [throughput, f"{cell.speedup:.2f}", f"{cell.efficiency * 100:.1f} %"]
+    return [
+        f"{cell.median:.2f}{spread}{missing} {marks}".rstrip(),
+        f"{cell.speedup:.2f}",
+        f"{cell.efficiency:.1%}".replace("%", " %"),
+        f"{cell.tflops_per_device:.3g}",
+    ]
 
 
 def describe_baselines(columns: Sequence[Column]) -> str:
@@ -64,5 +64,6 @@ def describe_run(summary: Summary) -> str:
 
 METHOD = (
     "Throughput: median over independent repeats of global batch size x measured steps / window "
-    "of the slowest rank; in parentheses its 95 % interval."
+    "of the slowest rank; in parentheses its 95 % interval. TFLOP/s: matrix products and "
+    "convolutions of the model's definition, forward and backward, over the same time."
 )

@@ -47,29 +47,32 @@ def read_json(summary: Summary):
 
 
 def make_small_summary(samples) -> Summary:
-    planned = make_planned_case(repeats=len(samples))
+    return make_small_summary_of(make_planned_case(repeats=len(samples)), samples)
+
+
+def make_small_summary_of(planned, samples) -> Summary:
     return summarize(make_manifest(), [make_outcomes(planned, samples)])
 
 
 def test_cell_has_the_median_with_its_interval():
     summary = make_small_summary([103.0, 101.0, 107.0, 102.0, 106.0, 104.0, 105.0])
     assert make_rows(summary.tables[0]) == [
-        ["1n1g", "104.00 (101.00 to 107.00)", "1.00", "100.0 %"]
+        ["pytorch", "1n1g", "104.00 (101.00 to 107.00)", "1.00", "100.0 %", "2.55"]
     ]
 
 
 def test_cell_of_few_repeats_has_the_range_in_braces():
     summary = make_small_summary([103.0, 101.0, 107.0])
-    assert make_rows(summary.tables[0])[0][1] == "103.00 {101.00 to 107.00} [1]"
+    assert make_rows(summary.tables[0])[0][2] == "103.00 {101.00 to 107.00} [1]"
 
 
 def test_cell_of_one_repeat_has_no_range():
-    assert make_rows(make_small_summary([103.0]).tables[0])[0][1] == "103.00 [1]"
+    assert make_rows(make_small_summary([103.0]).tables[0])[0][2] == "103.00 [1]"
 
 
 def test_cell_of_a_partly_measured_case_says_how_many():
     # 770 is the median of 760 and 780; 770 / 100 = 7.7; 7.7 / 8 = 96.25 %
-    assert make_rows(make_summary().tables[0])[1][1:4] == [
+    assert make_rows(make_summary().tables[0])[1][2:5] == [
         "770.00 {760.00 to 780.00} n=2 of 3 [1][2]", "7.70", "96.2 %",
     ]  # fmt: skip
 
@@ -82,15 +85,28 @@ def test_cell_of_a_partly_measured_case_says_how_many():
     ],
 )
 def test_cell_without_a_figure_has_a_word_in_its_place(row, cells):
-    assert make_rows(make_summary().tables[0])[row][1:4] == cells
+    assert make_rows(make_summary().tables[0])[row][2:5] == cells
 
 
-def test_header_names_framework_variant_and_unit():
-    assert make_header(make_summary().tables[0]) == [
-        "topology",
-        *("pytorch images/s", "speedup", "efficiency"),
-        *("pytorch torch.compile images/s", "speedup", "efficiency"),
+def test_header_names_the_unit():
+    assert make_header(make_summary().tables[0])[2] == "images/s"
+
+
+def test_rows_name_framework_variant_and_topology_of_the_matrix_cases():
+    assert [row[:2] for row in make_rows(make_summary().tables[0])] == [
+        ["pytorch", "1n1g"],
+        ["pytorch", "1n8g"],
+        ["pytorch", "2n8g"],
+        ["pytorch", "4n8g"],
+        ["pytorch torch.compile", "1n1g"],
     ]
+
+
+def test_achieved_work_is_that_of_the_definition_on_each_device():
+    planned = make_planned_case("1n2g", repeats=1)
+    cell = make_small_summary_of(planned, [150.0]).tables[0].columns[0].cells[0]
+    # 8.18e9 FLOPs forward, three times that with the backward pass, on two devices
+    assert cell.tflops_per_device == pytest.approx(150 * 3 * 8.18e9 / 2 / 1e12, rel=1e-3)
 
 
 def test_no_cell_is_blank_or_not_a_number():
@@ -120,14 +136,15 @@ def test_markdown_is_a_whole_document():
         "abc1234, 7 of 8 repeats measured\n"
         "\n"
         "Throughput: median over independent repeats of global batch size x measured steps / "
-        "window of the slowest rank; in parentheses its 95 % interval.\n"
+        "window of the slowest rank; in parentheses its 95 % interval. TFLOP/s: matrix products "
+        "and convolutions of the model's definition, forward and backward, over the same time.\n"
         "\n"
         "## resnet50: fp32, batch size 8 per device\n"
         "\n"
-        "| topology | pytorch images/s | speedup | efficiency |\n"
-        "| --- | ---: | ---: | ---: |\n"
-        "| 1n1g | 100.00 (100.00 to 100.00) | 1.00 | 100.0 % |\n"
-        "| 1n2g | 150.00 n=1 of 2 [1][2] | 1.50 | 75.0 % |\n"
+        "| framework | topology | images/s | speedup | efficiency | TFLOP/s per device |\n"
+        "| --- | --- | ---: | ---: | ---: | ---: |\n"
+        "| pytorch | 1n1g | 100.00 (100.00 to 100.00) | 1.00 | 100.0 % | 2.45 |\n"
+        "| pytorch | 1n2g | 150.00 n=1 of 2 [1][2] | 1.50 | 75.0 % | 1.84 |\n"
         "\n"
         "speedup and weak-scaling efficiency against 1n1g.\n"
         "\n"
@@ -138,13 +155,13 @@ def test_markdown_is_a_whole_document():
 
 def test_markdown_rows_have_a_cell_for_each_column():
     lines = load_format("markdown").serialize(make_summary()).splitlines()
-    assert {line.count("|") for line in lines if line.startswith("|")} == {8}
+    assert {line.count("|") for line in lines if line.startswith("|")} == {7}
 
 
 def test_markdown_escapes_a_pipe_in_a_cell():
     planned = make_planned_case(framework="a|b", repeats=1)
     summary = summarize(make_manifest(), [make_outcomes(planned, [100.0])])
-    assert "| topology | a\\|b images/s |" in load_format("markdown").serialize(summary)
+    assert "| a\\|b | 1n1g | 100.00" in load_format("markdown").serialize(summary)
 
 
 def test_csv_has_a_line_for_each_case_of_the_tables():
@@ -238,5 +255,5 @@ def test_text_of_the_user_is_not_taken_for_markup(text):
 
 def test_long_word_in_a_table_is_folded():
     console = Console(file=io.StringIO(), width=40)
-    print_table(["key", "value"], [["k", "x" * 100]], console, figures=False)
+    print_table(["key", "value"], [["k", "x" * 100]], console, text_columns=None)
     assert console.file.getvalue().count("x") == 100
