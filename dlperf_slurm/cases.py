@@ -1,7 +1,7 @@
 """A matrix -> its cases, in the order of the axes, and what it leaves out with the reason."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,17 +74,18 @@ Point = Mapping[str, Any]
 
 
 def expand_matrix(file: MatrixFile) -> Expansion:
-    """The product of the axes with overrides, plus includes, less excludes.
+    """The product of models and axes with overrides, plus includes, less excludes.
 
     Raises InputError when cases are duplicates of each other, or none is left.
     """
     matrix = file.matrix
     reporter = Reporter(file.toml)
     points: dict[tuple[Any, ...], Point] = {}
-    for point in _expand(matrix, matrix.axes):
+    models = tuple(model.name for model in matrix.model)
+    for point in _expand(matrix, models, matrix.axes):
         points[tuple(point.values())] = point
     for index, selection in enumerate(matrix.include):
-        for point in _expand(matrix, selection):
+        for point in _expand(matrix, selection.model or models, selection):
             key = tuple(point.values())
             if key in points:
                 case_id = _make_case(matrix, point).case_id
@@ -122,8 +123,8 @@ def is_match(condition: Condition, point: Point) -> bool:
     )
 
 
-def _expand(matrix: Matrix, selection: Selection) -> Iterator[Point]:
-    """Points of the axes narrowed to a selection.
+def _expand(matrix: Matrix, models: Sequence[str], selection: Selection) -> Iterator[Point]:
+    """Points of some models and of the axes narrowed to a selection.
 
     Axes that overrides set are decided last, from all the others; what the selection itself
     names stays as it says.
@@ -132,8 +133,8 @@ def _expand(matrix: Matrix, selection: Selection) -> Iterator[Point]:
     axes = {axis: getattr(selection if axis in pinned else matrix.axes, axis) for axis in AXES}
     overridden = {axis for override in matrix.override for axis in override.named_axes()}
     free = [axis for axis in AXES if axis not in overridden - pinned]
-    for values in itertools.product(*(axes[axis] for axis in free)):
-        point = dict(zip(free, values))
+    for values in itertools.product(models, *(axes[axis] for axis in free)):
+        point = dict(zip(("model", *free), values))
         choices = {axis: axes[axis] for axis in AXES if axis not in point}
         for override in matrix.override:
             if override.named_axes() and is_match(override.when, point):
@@ -141,11 +142,12 @@ def _expand(matrix: Matrix, selection: Selection) -> Iterator[Point]:
                 choices.update({axis: v for axis, v in changes.items() if axis in choices})
         for chosen in itertools.product(*choices.values()):
             whole = {**point, **dict(zip(choices, chosen))}
-            yield {axis: whole[axis] for axis in AXES}
+            yield {axis: whole[axis] for axis in ("model", *AXES)}
 
 
 def _make_case(matrix: Matrix, point: Point) -> MatrixCase:
-    parameters = dict(matrix.model.parameters)
+    (model,) = (model for model in matrix.model if model.name == point["model"])
+    parameters = dict(model.parameters)
     protocol = matrix.protocol
     for override in matrix.override:
         if is_match(override.when, point):
@@ -153,7 +155,6 @@ def _make_case(matrix: Matrix, point: Point) -> MatrixCase:
             changes = override.protocol.model_dump(exclude_unset=True)
             protocol = protocol.model_copy(update=changes)
     return MatrixCase(
-        model=matrix.model.name,
         model_parameters={
             key: tuple(value) if isinstance(value, list) else value
             for key, value in parameters.items()

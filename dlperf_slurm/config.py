@@ -36,8 +36,12 @@ def _as_tuple(value: Any) -> Any:
     return value if isinstance(value, (tuple, dict)) else (value,)
 
 
+def _as_tables(value: Any) -> Any:
+    return (value,) if isinstance(value, dict) else _as_tuple(value)
+
+
 class _AllowsOne:
-    """Tells the JSON Schema what `_as_tuple` allows."""
+    """Tells the JSON Schema that one item may stand for a list of one."""
 
     def __get_pydantic_json_schema__(
         self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -48,6 +52,8 @@ class _AllowsOne:
 
 # a TOML list, or one value that stands for a list of one
 OneOrMore = Annotated[tuple[Item, ...], BeforeValidator(_as_tuple), _AllowsOne()]
+# [[name]] tables, or one [name]
+OneOrMoreTables = Annotated[tuple[Item, ...], BeforeValidator(_as_tables), _AllowsOne()]
 
 
 @dataclass(frozen=True)
@@ -132,27 +138,36 @@ class Reporter:
         """Note a mistake at `path`, which may be deeper than what stands in the file."""
         if self._lines is None:
             self._lines = locate_keys(self.toml.text)
-        full = self.prefix + path
+        full = drop_indices(self.prefix + path, self.toml.data)
         line = next(
             (self._lines[full[:n]] for n in range(len(full), 0, -1) if full[:n] in self._lines),
             None,
         )
-        self.problems.append(
-            Problem(self.toml.label, line, format_key(full, self.toml.data), message)
-        )
+        self.problems.append(Problem(self.toml.label, line, format_key(full), message))
 
 
-def format_key(path: KeyPath, data: Any) -> str:
-    """("axes", "framework", 1) -> "axes.framework[1]"; no index where the file has one value."""
+def drop_indices(path: KeyPath, data: Any) -> KeyPath:
+    """The path as the file has it: no index where it has one value instead of a list."""
+    parts: list[Union[str, int]] = []
+    for part in path:
+        if isinstance(part, str):
+            data = data.get(part) if isinstance(data, dict) else None
+        elif isinstance(data, list):
+            data = data[part] if part < len(data) else None
+        else:
+            continue
+        parts.append(part)
+    return tuple(parts)
+
+
+def format_key(path: KeyPath) -> str:
+    """("axes", "framework", 1) -> "axes.framework[1]"."""
     text = ""
     for part in path:
         if isinstance(part, int):
-            if isinstance(data, list):
-                text += f"[{part}]"
-                data = data[part] if part < len(data) else None
+            text += f"[{part}]"
         else:
             text += f".{part}" if text else part
-            data = data.get(part) if isinstance(data, dict) else None
     return text
 
 
@@ -173,7 +188,7 @@ def validate(kind: type[Model], data: TomlTable, reporter: Reporter) -> Optional
     for mistake in sorted(
         mistakes, key=lambda m: [str(p).zfill(9) for p in m["loc"]], reverse=True
     ):
-        _prune(sound, _clean(mistake["loc"]))
+        _prune(sound, drop_indices(_clean(mistake["loc"]), data))
     try:
         return kind.model_validate(sound)
     except ValidationError:
@@ -252,7 +267,7 @@ class Layer:
 
     @property
     def name(self) -> str:
-        return self.toml.label + (f" [{format_key(self.prefix, {})}]" if self.prefix else "")
+        return self.toml.label + (f" [{format_key(self.prefix)}]" if self.prefix else "")
 
 
 def merge_layers(layers: Sequence[Layer]) -> tuple[TomlTable, dict[KeyPath, str]]:

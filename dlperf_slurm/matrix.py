@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJso
 from dlperf_slurm.config import (
     Layer,
     OneOrMore,
+    OneOrMoreTables,
     Reporter,
     Table,
     TomlFile,
@@ -105,6 +106,7 @@ class Condition(Table):
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
+    model: Values[Model] = ()
     framework: Values[Framework] = ()
     topology: Values[TopologyName] = ()
     precision: Values[Precision] = ()
@@ -172,7 +174,7 @@ class ProtocolOverride(Table):
 
 
 class ModelTable(Table):
-    """The model by name, and its sizes where they differ from the published ones."""
+    """A model by name, and its sizes where they differ from the published ones."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -181,6 +183,17 @@ class ModelTable(Table):
     @property
     def parameters(self) -> Mapping[str, Any]:
         return self.__pydantic_extra__ or {}
+
+
+def _check_models_differ(models: tuple[ModelTable, ...]) -> tuple[ModelTable, ...]:
+    _check_values(tuple(model.name for model in models))
+    return models
+
+
+class Inclusion(Selection):
+    """Cases beside the product: of all models and values of the axes that are not named."""
+
+    model: Values[Model] = ()
 
 
 class Override(Selection):
@@ -209,10 +222,10 @@ class Matrix(Table):
     """A whole matrix file."""
 
     title: str = ""
-    model: ModelTable
+    model: Annotated[OneOrMoreTables[ModelTable], AfterValidator(_check_models_differ)]
     axes: Axes
     protocol: Protocol = Protocol()
-    include: OneOrMore[Selection] = ()
+    include: OneOrMore[Inclusion] = ()
     exclude: OneOrMore[Exclusion] = ()
     override: OneOrMore[Override] = ()
     note: OneOrMore[Note] = ()
@@ -245,18 +258,26 @@ def read_matrix(path: Path) -> MatrixFile:
 
 def _check_models(data: TomlTable, reporter: Reporter) -> None:
     # on the raw tables: a mistake elsewhere in the file must not hide one here
-    model = data.get("model")
-    if not isinstance(model, dict) or model.get("name") not in list_models():
-        return
-    name = model["name"]
-    base = {key: value for key, value in model.items() if key != "name"}
-    problems = find_parameter_problems(name, base)
-    for key, message in problems:
-        reporter.add(("model", key), message)
-    overrides = data.get("override")
+    tables = data.get("model")
+    is_list = isinstance(tables, list)
+    for index, model in enumerate(tables if isinstance(tables, list) else [tables]):
+        if not isinstance(model, dict) or model.get("name") not in list_models():
+            continue
+        name = model["name"]
+        base = {key: value for key, value in model.items() if key != "name"}
+        problems = find_parameter_problems(name, base)
+        for key, message in problems:
+            reporter.add(("model", index, key) if is_list else ("model", key), message)
+        if not problems:
+            _check_model_overrides(name, base, data.get("override"), reporter)
+
+
+def _check_model_overrides(name: str, base: TomlTable, overrides: Any, reporter: Reporter) -> None:
     for index, override in enumerate(overrides if isinstance(overrides, list) else ()):
         changes = override.get("model") if isinstance(override, dict) else None
-        if isinstance(changes, dict) and not problems:
+        when = override.get("when") if isinstance(override, dict) else None
+        named = when.get("model", name) if isinstance(when, dict) else name
+        if isinstance(changes, dict) and name in (named if isinstance(named, list) else [named]):
             for key, message in find_parameter_problems(name, {**base, **changes}):
                 reporter.add(("override", index, "model", key), message)
 

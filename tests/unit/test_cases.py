@@ -183,6 +183,53 @@ def test_case_id_names_what_differs_from_the_defaults():
     assert case.case_id == "pytorch-resnet50-1n1g-bs8-fp32-torch.compile-channels_last-clip"
 
 
+TWO_MODELS = """\
+[[model]]
+name = "resnet50"
+image_size = 64
+[[model]]
+name = "bert"
+layers = 2
+[axes]
+framework = ["pytorch", "jax"]
+topology = "1n1g"
+batch_size_per_device = 8
+"""
+
+
+def test_several_models_have_the_same_axes_and_their_own_parameters():
+    found = [
+        (case.model, dict(case.model_parameters), case.framework)
+        for case in expand("", TWO_MODELS).cases
+    ]
+    assert found == [
+        ("resnet50", {"image_size": 64}, "pytorch"),
+        ("resnet50", {"image_size": 64}, "jax"),
+        ("bert", {"layers": 2}, "pytorch"),
+        ("bert", {"layers": 2}, "jax"),
+    ]
+
+
+def test_rules_may_be_for_one_of_several_models():
+    rules = """\
+[[override]]
+when = { model = "bert", framework = "jax" }
+batch_size_per_device = 4
+[[exclude]]
+when = { model = "resnet50", framework = "jax" }
+[[include]]
+model = "bert"
+framework = "pytorch"
+topology = "2n1g"
+"""
+    assert [case.case_id for case in expand(rules, TWO_MODELS).cases] == [
+        "pytorch-resnet50-1n1g-bs8-fp32",
+        "pytorch-bert-1n1g-bs8-fp32",
+        "jax-bert-1n1g-bs4-fp32",
+        "pytorch-bert-2n1g-bs8-fp32",
+    ]
+
+
 def expand_shipped(name: str) -> Expansion:
     return expand_matrix(read_matrix(find_resource_dir("matrices") / f"{name}.toml"))
 

@@ -11,6 +11,7 @@ from dlperf_slurm.config import (
     Table,
     TomlFile,
     check_known,
+    drop_indices,
     format_key,
     locate_keys,
     merge_layers,
@@ -114,12 +115,20 @@ def test_text_in_a_string_is_no_key():
 
 
 def test_key_of_a_list_has_an_index():
-    data = {"axes": {"framework": ["a", "b"]}}
-    assert format_key(("axes", "framework", 1), data) == "axes.framework[1]"
+    assert format_key(("axes", "framework", 1)) == "axes.framework[1]"
 
 
-def test_key_of_a_single_value_in_place_of_a_list_has_no_index():
-    assert format_key(("axes", "framework", 0), {"axes": {"framework": "a"}}) == "axes.framework"
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (("axes", "framework", 0), ("axes", "framework")),
+        (("model", 0, "name"), ("model", "name")),
+        (("note", 1, "text"), ("note", 1, "text")),
+    ],
+)
+def test_key_of_a_single_value_in_place_of_a_list_has_no_index(path, expected):
+    data = {"axes": {"framework": "a"}, "model": {"name": "x"}, "note": [{}, {"text": "y"}]}
+    assert drop_indices(path, data) == expected
 
 
 def test_nearest_name_is_suggested():

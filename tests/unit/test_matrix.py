@@ -179,7 +179,7 @@ def test_empty_file_names_the_tables_it_needs():
             "[[override]]\nwhen = { nods = 2 }",
             "matrix.toml:8: override[0].when.nods: unknown key; known: batch_size_per_device, "
             "clip_global_norm, compiler, devices_per_node, distribution, framework, "
-            "memory_format, nodes, precision, topology, world_size. Did you mean 'nodes'?",
+            "memory_format, model, nodes, precision, topology, world_size. Did you mean 'nodes'?",
         ),
         (
             "[[override]]\nwhen = { nodes = 2 }\nprotocol = { shuffle_seed = 3 }",
@@ -276,3 +276,38 @@ def test_matrix_is_named_after_its_file():
 )
 def test_shipped_matrix_is_sound(path):
     assert read_matrix(path).matrix.title
+
+
+TWO_MODELS = """\
+[[model]]
+name = "resnet50"
+image_size = 64
+[[model]]
+name = "bert"
+layers = 2
+[axes]
+framework = "pytorch"
+topology = "1n1g"
+batch_size_per_device = 8
+"""
+
+
+def test_model_that_is_named_twice_is_refused():
+    assert read_mistakes(TWO_MODELS.replace('"bert"\nlayers = 2', '"resnet50"')) == [
+        "matrix.toml:1: model: 'resnet50' is listed twice, which would make duplicate cases"
+    ]
+
+
+def test_mistake_in_one_of_several_models_names_its_table():
+    (mistake,) = read_mistakes(TWO_MODELS.replace("layers", "layrs"))
+    assert mistake.startswith("matrix.toml:6: model[1].layrs: unknown parameter of bert; known: ")
+
+
+def test_override_of_a_parameter_is_checked_for_the_models_that_it_is_for():
+    change = "[[override]]\nmodel = { dropout = 0.0 }\nwhen = { model = 'MODEL' }\n"
+    assert (
+        len(read_matrix(write_matrix(TWO_MODELS + change.replace("MODEL", "bert"))).matrix.override)
+        == 1
+    )
+    (mistake,) = read_mistakes(TWO_MODELS + change.replace("MODEL", "resnet50"))
+    assert mistake.startswith("matrix.toml:12: override[0].model.dropout: unknown parameter of re")
