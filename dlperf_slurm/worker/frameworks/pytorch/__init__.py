@@ -1,10 +1,12 @@
-"""PyTorch: eager or torch.compile, DistributedDataParallel over NCCL or Gloo, AMP by autocast.
+"""PyTorch: eager or torch.compile, AMP by autocast, data parallel by DDP or Horovod.
 
 Written for torch 2.5 and newer.
 """
 
 import sys
 from typing import TYPE_CHECKING, Optional
+
+from dlperf_slurm.worker.frameworks import find_unknown_value
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract import Case
@@ -15,7 +17,7 @@ DEVICES = ("cpu", "cuda")
 PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 COMPILERS = ("none", "torch.compile")
 MEMORY_FORMATS = ("default", "channels_last")
-DISTRIBUTIONS = ("native",)
+DISTRIBUTIONS = ("native", "horovod")
 
 # What a plain RuntimeError says: from the CUDA driver or NCCL, torch's CPU allocator, cuBLAS, C++.
 OUT_OF_MEMORY_MESSAGES = (
@@ -29,16 +31,9 @@ OUT_OF_MEMORY_MESSAGES = (
 
 def find_unsupported(case: "Case") -> Optional[str]:
     """Why PyTorch cannot run the case, with what it can run instead; None when it can."""
-    for what, value, known in (
-        ("model", case.model, MODELS),
-        ("device", case.device, DEVICES),
-        ("precision", case.precision, PRECISIONS),
-        ("compiler", case.compiler, COMPILERS),
-        ("memory_format", case.memory_format, MEMORY_FORMATS),
-        ("distribution", case.distribution, DISTRIBUTIONS),
-    ):
-        if value not in known:
-            return f"pytorch has no {what} {value!r}; it has: {', '.join(known)}"
+    unknown = find_unknown_value(case)
+    if unknown:
+        return unknown
     if case.precision == "tf32" and case.device != "cuda":
         return "pytorch: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"
     if case.memory_format == "channels_last" and case.model != "resnet50":
@@ -49,7 +44,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
 
 
 def start(case: "Case", placement: "Placement") -> "Session":
-    """Join the process group, if there is more than one rank, and build all that a step needs."""
+    """Join the ranks, if there is more than one, and build all that a step needs."""
     from dlperf_slurm.worker.frameworks.pytorch.session import start_session
 
     return start_session(case, placement)

@@ -13,6 +13,11 @@ from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.pytorch.clocks import CudaEventClock
+from dlperf_slurm.worker.frameworks.pytorch.distribution import (
+    distribute,
+    join_ranks,
+    leave_ranks,
+)
 from dlperf_slurm.worker.frameworks.pytorch.parameters import (
     count_parameters,
     load_weights,
@@ -46,7 +51,8 @@ class TorchSession:
 
         self.parameter_count = count_parameters(model)
         self.device_name = read_device_name(device)
-        self.versions = read_versions(device)
+        self.versions = read_versions(case, device)
+        self._case = case
         self._device = device
         self._plain_model = model
         self._parameters = list(model.parameters())
@@ -61,7 +67,7 @@ class TorchSession:
         self._definition = definition
         self._inputs = [batch[name] for name in builder.INPUTS]
         self._batch = batch
-        self._model = model if placement.world_size == 1 else distribute(model, device)
+        self._model, self._wait = distribute(case, placement, model, device)
         self._builder = builder
         self._compute_loss = builder.compute_loss
         if case.compiler == "torch.compile":
@@ -84,6 +90,7 @@ class TorchSession:
             logits = self._model(*self._inputs)
             loss = self._compute_loss(self._definition, logits, self._batch)
         self._scaler.scale(loss).backward()
+        self._wait()
         self._loss = loss.detach()
 
     def synchronize(self) -> None:
@@ -133,8 +140,7 @@ class TorchSession:
         }
 
     def close(self) -> None:
-        if distributed.is_initialized():
-            distributed.destroy_process_group()
+        leave_ranks(self._case)
 
 
 def start_session(case: Case, placement: Placement) -> TorchSession:
@@ -145,8 +151,7 @@ def start_session(case: Case, placement: Placement) -> TorchSession:
     if case.device == "cpu" and case.nodes == 1:
         # Gloo looks for the interface of this host's name, which need not resolve to one
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    if placement.world_size > 1:
-        join_process_group(device, placement)
+    join_ranks(case, placement, device)
     return TorchSession(case, placement, device)
 
 
@@ -166,36 +171,18 @@ def allow_tf32(is_allowed: bool) -> None:
     torch.backends.cudnn.allow_tf32 = is_allowed
 
 
-def join_process_group(device: torch.device, placement: Placement) -> None:
-    distributed.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
-        init_method=f"tcp://{placement.master_address}:{placement.master_port}",
-        rank=placement.rank,
-        world_size=placement.world_size,
-        device_id=device if device.type == "cuda" else None,
-    )
-
-
-def distribute(model: nn.Module, device: torch.device) -> nn.Module:
-    return nn.parallel.DistributedDataParallel(
-        model,
-        device_ids=[device.index] if device.type == "cuda" else None,
-        gradient_as_bucket_view=True,
-        # Running statistics stay per rank, as in the other frameworks: training does not read
-        # them, and to send them would be one more collective in each step. (torch 2.13 warns that
-        # the argument has a new name, which older ones lack.)
-        broadcast_buffers=False,
-    )
-
-
 def read_device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     return host.read_cpu_name()
 
 
-def read_versions(device: torch.device) -> Dict[str, str]:
+def read_versions(case: Case, device: torch.device) -> Dict[str, str]:
     versions = {"torch": str(torch.__version__)}
+    if case.distribution == "horovod":
+        import horovod
+
+        versions["horovod"] = str(horovod.__version__)
     if device.type == "cuda":
         versions["cuda"] = str(torch.version.cuda)
         if torch.backends.cudnn.is_available():
