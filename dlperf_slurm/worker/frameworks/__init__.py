@@ -80,6 +80,8 @@ if TYPE_CHECKING:
             """Leave the process group; called on success only."""
 
     class Adapter(Protocol):
+        MODELS: Any
+        DEVICES: Any
         PRECISIONS: Any
         COMPILERS: Any
         MEMORY_FORMATS: Any
@@ -109,6 +111,26 @@ class Placement:
     master_address: str
     master_port: int
     rank_addresses: Tuple[str, ...] = ()
+
+
+AXES_OF_ADAPTERS = (
+    ("model", "MODELS"),
+    ("device", "DEVICES"),
+    ("precision", "PRECISIONS"),
+    ("compiler", "COMPILERS"),
+    ("memory_format", "MEMORY_FORMATS"),
+    ("distribution", "DISTRIBUTIONS"),
+)
+
+
+def find_unknown_value(case: "Case") -> Optional[str]:
+    """The first value of a case that its framework's adapter does not list, with those it does."""
+    adapter = load_adapter(case.framework)
+    for axis, constant in AXES_OF_ADAPTERS:
+        value, known = getattr(case, axis), getattr(adapter, constant)
+        if value not in known:
+            return f"{case.framework} has no {axis} {value!r}; it has: {', '.join(known)}"
+    return None
 
 
 def list_frameworks() -> List[str]:

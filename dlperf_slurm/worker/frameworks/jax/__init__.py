@@ -5,6 +5,8 @@ Written for jax 0.10.
 
 from typing import TYPE_CHECKING, Optional
 
+from dlperf_slurm.worker.frameworks import find_unknown_value
+
 if TYPE_CHECKING:
     from dlperf_slurm.contract import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
@@ -24,16 +26,9 @@ def find_unsupported(case: "Case") -> Optional[str]:
     """Why JAX cannot run the case, with what it can run instead; None when it can."""
     if case.compiler == "none":
         return "jax compiles whatever it trains; use compiler 'xla'"
-    for what, value, known in (
-        ("model", case.model, MODELS),
-        ("device", case.device, DEVICES),
-        ("precision", case.precision, PRECISIONS),
-        ("compiler", case.compiler, COMPILERS),
-        ("memory_format", case.memory_format, MEMORY_FORMATS),
-        ("distribution", case.distribution, DISTRIBUTIONS),
-    ):
-        if value not in known:
-            return f"jax has no {what} {value!r}; it has: {', '.join(known)}"
+    unknown = find_unknown_value(case)
+    if unknown:
+        return unknown
     if case.precision == "tf32" and case.device != "cuda":
         return "jax: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"
     if case.memory_format == "channels_last" and case.model != "resnet50":

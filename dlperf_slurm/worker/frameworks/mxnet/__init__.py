@@ -7,6 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Optional
 
+from dlperf_slurm.worker.frameworks import find_unknown_value
+
 if TYPE_CHECKING:
     from dlperf_slurm.contract import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
@@ -34,16 +36,9 @@ def find_unsupported(case: "Case") -> Optional[str]:
     MXNet has no float16 matrix products on the CPU and bfloat16 from oneDNN only, so not on GPUs;
     channels-last convolutions it has on GPUs only, where this was not tried.
     """
-    for what, value, known in (
-        ("model", case.model, MODELS),
-        ("device", case.device, DEVICES),
-        ("precision", case.precision, PRECISIONS),
-        ("compiler", case.compiler, COMPILERS),
-        ("memory_format", case.memory_format, MEMORY_FORMATS),
-        ("distribution", case.distribution, DISTRIBUTIONS),
-    ):
-        if value not in known:
-            return f"mxnet has no {what} {value!r}; it has: {', '.join(known)}"
+    unknown = find_unknown_value(case)
+    if unknown:
+        return unknown
     if case.device == "cpu" and case.precision in ("tf32", "amp-fp16"):
         return (
             f"mxnet: precision {case.precision!r} needs device 'cuda'; "

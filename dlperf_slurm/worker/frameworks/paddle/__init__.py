@@ -5,6 +5,8 @@ Written for Paddle 3.3.
 
 from typing import TYPE_CHECKING, Optional
 
+from dlperf_slurm.worker.frameworks import find_unknown_value
+
 if TYPE_CHECKING:
     from dlperf_slurm.contract import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
@@ -30,16 +32,9 @@ OUT_OF_MEMORY_MESSAGES = (
 
 def find_unsupported(case: "Case") -> Optional[str]:
     """Why Paddle cannot run the case, with what it can run instead; None when it can."""
-    for what, value, known in (
-        ("model", case.model, MODELS),
-        ("device", case.device, DEVICES),
-        ("precision", case.precision, PRECISIONS),
-        ("compiler", case.compiler, COMPILERS),
-        ("memory_format", case.memory_format, MEMORY_FORMATS),
-        ("distribution", case.distribution, DISTRIBUTIONS),
-    ):
-        if value not in known:
-            return f"paddle has no {what} {value!r}; it has: {', '.join(known)}"
+    unknown = find_unknown_value(case)
+    if unknown:
+        return unknown
     if case.device != "cuda" and case.precision == "tf32":
         return "paddle: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32'"
     if case.device != "cuda" and case.precision != "fp32":

@@ -6,6 +6,8 @@ Written for TensorFlow 2.21; Keras is not used. Images are NHWC, TensorFlow's ow
 import sys
 from typing import TYPE_CHECKING, Optional
 
+from dlperf_slurm.worker.frameworks import find_unknown_value
+
 if TYPE_CHECKING:
     from dlperf_slurm.contract import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
@@ -34,16 +36,9 @@ def find_unsupported(case: "Case") -> Optional[str]:
             "tensorflow2 has no memory_format 'channels_last' beside 'default', which is "
             "channels-last already: use that"
         )
-    for what, value, known in (
-        ("model", case.model, MODELS),
-        ("device", case.device, DEVICES),
-        ("precision", case.precision, PRECISIONS),
-        ("compiler", case.compiler, COMPILERS),
-        ("memory_format", case.memory_format, MEMORY_FORMATS),
-        ("distribution", case.distribution, DISTRIBUTIONS),
-    ):
-        if value not in known:
-            return f"tensorflow2 has no {what} {value!r}; it has: {', '.join(known)}"
+    unknown = find_unknown_value(case)
+    if unknown:
+        return unknown
     if case.precision == "tf32" and case.device != "cuda":
         return (
             "tensorflow2: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"
