@@ -278,11 +278,24 @@ def test_all_lines_of_the_reference_framework_are_the_same(write_python, workpla
         ("bert", "no clip"),
         ("bert", "clip"),
     ]
-    assert [(line.model, line.reference) for line in data_parallel] == [
+    native = [line for line in data_parallel if line.variant == "native"]
+    assert [(line.model, line.reference) for line in native] == [
         ("resnet50", "mean of the ranks' own"),
         ("bert", "joined batch"),
     ]
-    assert all(line.is_same for line in (*parity, *data_parallel))
+    assert all(line.is_same for line in (*parity, *native))
+
+
+def test_horovod_that_is_not_there_is_left_out_with_the_command(
+    write_python, workplace, parity_file
+):
+    write_python(f"cp {parity_file} parity.json")
+    _, data_parallel = verify_frameworks(["pytorch"], ["bert"], workplace)
+    assert [(line.variant, line.is_left_out) for line in data_parallel] == [
+        ("native", False),
+        ("horovod", True),
+    ]
+    assert "`dlperf-slurm env create pytorch --horovod`" in data_parallel[1].verdict
 
 
 def test_what_an_adapter_cannot_do_is_left_out_with_its_reason(
@@ -292,16 +305,16 @@ def test_what_an_adapter_cannot_do_is_left_out_with_its_reason(
     reason = "pytorch cannot"
     monkeypatch.setattr(load_adapter("pytorch"), "find_unsupported", lambda case: reason)
     parity, data_parallel = verify_frameworks(["pytorch"], ["bert"], workplace)
-    assert {(line.is_left_out, line.verdict) for line in (*parity, *data_parallel)} == {
-        (True, reason)
-    }
+    native = [line for line in data_parallel if line.variant == "native"]
+    assert {(line.is_left_out, line.verdict) for line in (*parity, *native)} == {(True, reason)}
 
 
 def test_case_that_fails_is_a_line_with_its_reason(write_python, workplace):
     write_python("exit 7")
     parity, data_parallel = verify_frameworks(["pytorch"], ["bert"], workplace)
     assert len(parity) == 2
-    assert all("exit code 7" in line.verdict for line in (*parity, *data_parallel))
+    native = [line for line in data_parallel if line.variant == "native"]
+    assert all("exit code 7" in line.verdict for line in (*parity, *native))
 
 
 def test_without_the_reference_nothing_can_be_proven(workplace):
