@@ -1,0 +1,76 @@
+"""MegEngine: eager or traced, data parallel by its own NCCL collectives or by MPI.
+
+Written for MegEngine 1.13; on GPUs it was not tried. Its wheel is of CUDA 10.1, with code for
+GPUs up to Turing (sm_75) and PTX for newer ones.
+"""
+
+from typing import TYPE_CHECKING, Optional
+
+from dlperf_slurm.worker.frameworks import find_unknown_value
+
+if TYPE_CHECKING:
+    from dlperf_slurm.contract import Case
+    from dlperf_slurm.worker.frameworks import Placement, Session
+
+MODELS = ("bert", "resnet50")
+DEVICES = ("cpu", "cuda")
+PRECISIONS = ("fp32", "amp-fp16")
+COMPILERS = ("none", "trace")
+MEMORY_FORMATS = ("default",)
+DISTRIBUTIONS = ("native", "mpi")
+
+# What a RuntimeError says: the CPU's and the GPU's allocators, cuBLAS, C++.
+OUT_OF_MEMORY_MESSAGES = (
+    "failed to malloc",
+    "failed to alloc",
+    "out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "std::bad_alloc",
+)
+
+
+def find_unsupported(case: "Case") -> Optional[str]:
+    """Why MegEngine cannot run the case, with what it can run instead; None when it can.
+
+    Its matrix products and convolutions know no bfloat16, and its CUDA is older than TF32.
+    """
+    unknown = find_unknown_value(case)
+    if unknown:
+        return unknown
+    if case.distribution == "native" and case.device == "cpu" and case.world_size > 1:
+        return "megengine: distribution 'native' has no collectives on the CPU; use 'mpi'"
+    if case.distribution == "mpi" and case.device == "cuda":
+        return (
+            "megengine: distribution 'mpi' would take the gradients through host memory; "
+            "on GPUs use 'native'"
+        )
+    if case.precision == "amp-fp16" and case.device == "cpu" and case.model == "resnet50":
+        return (
+            "megengine: precision 'amp-fp16' needs device 'cuda' for 'resnet50': max pooling in "
+            "float16 gives NaN on the CPU; use 'fp32'"
+        )
+    if case.precision == "amp-fp16" and case.compiler == "trace":
+        return (
+            "megengine: a trace would keep the loss scale of its first step; "
+            "use compiler 'none' with precision 'amp-fp16'"
+        )
+    return None
+
+
+def start(case: "Case", placement: "Placement") -> "Session":
+    """Join the process group, if there is more than one rank, and build all that a step needs."""
+    from dlperf_slurm.worker.frameworks.megengine.session import start_session
+
+    return start_session(case, placement)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the device's or the host's memory was too small."""
+    if isinstance(error, MemoryError):
+        return True
+    # MegEngine reports at the next synchronization that there was an error, with its cause
+    return any(
+        isinstance(one, RuntimeError)
+        and any(message in str(one) for message in OUT_OF_MEMORY_MESSAGES)
+        for one in (error, error.__cause__)
+    )

@@ -1,0 +1,101 @@
+"""ResNet-50 v1.5 in MegEngine, from the framework-neutral definition."""
+
+from typing import Dict
+
+from megengine import Parameter, Tensor
+from megengine import functional as F
+from megengine import module as nn
+from megengine import optimizer as optim
+
+from dlperf_slurm.worker.frameworks.megengine.parameters import group_by_decay
+from dlperf_slurm.worker.models.resnet50 import Definition
+
+INPUTS = ("images",)
+
+
+class Convolution(nn.Module):
+    """A convolution without bias and its batch normalization."""
+
+    def __init__(
+        self, definition: Definition, in_channels: int, out_channels: int, size: int, stride: int
+    ) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(
+            in_channels, out_channels, size, stride, padding=size // 2, bias=False
+        )
+        self.normalization = nn.BatchNorm2d(
+            out_channels,
+            eps=definition.BATCH_NORM_EPSILON,
+            # the weight of the old statistics here, of the new ones in the definition
+            momentum=1 - definition.BATCH_NORM_MOMENTUM,
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.normalization(self.convolution(x))
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 with the stride, 1x1; beside them the identity or a projection."""
+
+    def __init__(
+        self, definition: Definition, in_channels: int, inner: int, stride: int, is_first: bool
+    ) -> None:
+        super().__init__()
+        outer = inner * definition.EXPANSION
+        self.reduce = Convolution(definition, in_channels, inner, 1, 1)
+        self.spatial = Convolution(definition, inner, inner, 3, stride)
+        self.expand = Convolution(definition, inner, outer, 1, 1)
+        self.shortcut = (
+            Convolution(definition, in_channels, outer, 1, stride) if is_first else nn.Identity()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.reduce(x))
+        y = F.relu(self.spatial(y))
+        y = self.expand(y)
+        return F.relu(y + self.shortcut(x))
+
+
+class ResNet50(nn.Module):
+    """images [batch, 3, height, width] -> logits [batch, classes]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        width = definition.width
+        self.stem = Convolution(definition, definition.IMAGE_CHANNELS, width, 7, 2)
+        blocks = []
+        channels = width
+        for stage, block_count in enumerate(definition.stage_blocks):
+            inner = width * 2**stage
+            for block in range(block_count):
+                is_first = block == 0
+                stride = 2 if is_first and stage > 0 else 1
+                blocks.append(Bottleneck(definition, channels, inner, stride, is_first))
+                channels = inner * definition.EXPANSION
+        self.blocks = nn.Sequential(*blocks)
+        self.classifier = nn.Linear(channels, definition.classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = F.relu(self.stem(images))
+        x = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)
+        x = self.blocks(x)
+        return self.classifier(F.mean(x, axis=(2, 3)))
+
+
+def build_model(definition: Definition) -> nn.Module:
+    return ResNet50(definition)
+
+
+def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
+    """Mean cross-entropy of logits [batch, classes] against labels [batch]."""
+    return F.nn.cross_entropy(logits, batch["labels"], label_smooth=definition.label_smoothing)
+
+
+def make_optimizer(
+    definition: Definition, parameters: Dict[str, Parameter], global_batch_size: int
+) -> optim.Optimizer:
+    return optim.SGD(
+        group_by_decay(parameters, definition.list_parameters(), definition.WEIGHT_DECAY),
+        lr=definition.learning_rate(global_batch_size),
+        momentum=definition.MOMENTUM,
+    )

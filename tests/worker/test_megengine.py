@@ -1,0 +1,243 @@
+"""What is particular to the MegEngine adapter, with the real MegEngine."""
+
+import resource
+import time
+from dataclasses import replace
+
+import pytest
+from support import sessions
+
+from dlperf_slurm.worker.data import make_batch
+from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.models.resnet50 import Definition
+from dlperf_slurm.worker.optimizers import measure_norm
+from dlperf_slurm.worker.parity import find_difference
+
+mge = pytest.importorskip("megengine", reason="needs MegEngine: dlperf-slurm env create megengine")
+numpy = pytest.importorskip("numpy", reason="comes with MegEngine")
+
+from megengine import functional as F  # noqa: E402
+
+from dlperf_slurm.worker.frameworks.megengine import bert, resnet50, session  # noqa: E402
+
+ADAPTER = load_adapter("megengine")
+CASE = sessions.make_case("megengine", "bert")
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("bert", "embeddings.word.weight"),
+        ("bert", "layers.0.attention.value.weight"),
+        ("bert", "masked_words.decoder.bias"),
+        ("resnet50", "stem.convolution.weight"),
+        ("resnet50", "blocks.2.spatial.normalization.weight"),
+    ],
+)
+def test_gradient_is_the_slope_of_the_loss(model, name):
+    running = sessions.start(sessions.make_case("megengine", model))
+    norm = measure_norm([running.compute_gradients()[name]])
+    parameter = running._parameters[name]
+    start, gradient = parameter.numpy().copy(), parameter.grad.numpy().copy()
+    change = 2e-3 / norm
+    losses = []
+    for side in (change, -change):
+        parameter[...] = mge.Tensor(start + side * gradient / norm)
+        running.compute_gradients()
+        losses.append(running.read_loss())
+    assert (losses[0] - losses[1]) / (2 * change) == pytest.approx(norm, rel=2e-2)
+
+
+@pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
+def test_running_statistics_take_a_tenth_of_the_batchs_unbiased_ones(compiler):
+    running = sessions.start(sessions.make_case("megengine", "resnet50", compiler=compiler))
+    stem = running._model.stem
+    images = running._batch["images"]
+    y = stem.convolution(images).numpy().transpose(0, 2, 3, 1).reshape(-1, 8)
+    running.step()
+    statistics = stem.normalization
+    mean, variance = 0.1 * y.mean(axis=0), 0.9 + 0.1 * y.var(axis=0, ddof=1)
+    numpy.testing.assert_allclose(statistics.running_mean.numpy().ravel(), mean, rtol=1e-4)
+    numpy.testing.assert_allclose(statistics.running_var.numpy().ravel(), variance, rtol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_is_that_of_numpy_also_for_large_logits(smoothing):
+    random = numpy.random.RandomState(0)
+    logits = 100 * random.standard_normal((16, 5)).astype("float32")
+    labels = random.randint(0, 5, 16)
+    target = numpy.full((16, 5), smoothing / 5) + (1 - smoothing) * numpy.eye(5)[labels]
+    logarithms = logits - numpy.logaddexp.reduce(logits.astype("float64"), axis=1, keepdims=True)
+    found = resnet50.compute_loss(
+        Definition(label_smoothing=smoothing),
+        mge.Tensor(logits),
+        {"labels": mge.Tensor(labels)},
+    )
+    assert float(found.numpy()) == pytest.approx(-(target * logarithms).sum(1).mean(), rel=1e-6)
+
+
+def test_attention_does_not_read_masked_out_tokens():
+    definition = sessions.make_definition(CASE)
+    built = bert.build_model(definition)
+    batch = make_batch(definition, 2, 0, 0)
+    batch["attention_mask"][:, -1] = 0
+    outputs = []
+    for token in (1, 2):
+        batch["input_ids"][:, -1] = token
+        outputs.append(built(*(mge.Tensor(batch[name]) for name in bert.INPUTS))[1].numpy())
+    numpy.testing.assert_array_equal(outputs[0], outputs[1])
+
+
+def test_trace_is_compiled_before_the_first_step():
+    running = sessions.start(replace(CASE, compiler="trace"))
+    assert running._differentiate._trace.compiled()
+    assert running._update._trace.compiled()
+
+
+@pytest.mark.parametrize("model", ADAPTER.MODELS)
+def test_compiling_a_trace_leaves_weights_statistics_and_optimizer_as_they_were(model):
+    eager, traced = (
+        sessions.start(sessions.make_case("megengine", model, compiler=compiler))
+        for compiler in ADAPTER.COMPILERS
+    )
+    assert find_difference(traced.read_weights(), eager.read_weights()).relative == 0.0
+    assert traced.evaluate_loss() == eager.evaluate_loss()
+    for _ in range(2):
+        eager.step()
+        traced.step()
+    # momentum or moments left over would be half of the second update, rounding is not
+    assert find_difference(traced.read_weights(), eager.read_weights()).relative < 1e-4
+
+
+@pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
+def test_dropout_differs_from_step_to_step(compiler):
+    parameters = {**sessions.SMALL["bert"], "dropout": 0.5}
+    running = sessions.start(replace(CASE, model_parameters=parameters, compiler=compiler))
+    losses = set()
+    for _ in range(3):
+        running.compute_gradients()
+        losses.add(running.read_loss())
+    assert len(losses) == 3
+
+
+def test_amp_computes_in_float16_and_the_loss_in_float32(monkeypatch):
+    types = []
+    compute_loss = bert.compute_loss
+
+    def note_types(definition, logits, batch):
+        loss = compute_loss(definition, logits, batch)
+        types.extend([*(part.dtype for part in logits), loss.dtype])
+        return loss
+
+    monkeypatch.setattr(bert, "compute_loss", note_types)
+    sessions.start(replace(CASE, precision="amp-fp16")).step()
+    assert types == [numpy.float16, numpy.float16, numpy.float32]
+
+
+def test_overflow_skips_the_step_and_halves_the_scale():
+    running = sessions.start(replace(CASE, precision="amp-fp16", clip_global_norm=True))
+    running._scaler.scale_factor = 2.0**40
+    before = running.read_weights()
+    running.step()
+    assert find_difference(running.read_weights(), before).relative == 0.0
+    assert running._scaler.scale_factor == 2.0**39
+
+
+def test_max_pooling_in_float16_still_gives_nan_on_the_cpu():
+    """Why 'amp-fp16' is refused for ResNet there."""
+    sessions.start(CASE)
+    pooled = F.max_pool2d(F.ones((1, 1, 8, 8), dtype="float16"), 3, 2, 1)
+    assert not numpy.isfinite(pooled.numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {"precision": "amp-bf16"},
+            "megengine has no precision 'amp-bf16'; it has: fp32, amp-fp16",
+        ),
+        (
+            {"devices_per_node": 2},
+            "megengine: distribution 'native' has no collectives on the CPU; use 'mpi'",
+        ),
+        (
+            {"device": "cuda", "distribution": "mpi"},
+            "megengine: distribution 'mpi' would take the gradients through host memory; "
+            "on GPUs use 'native'",
+        ),
+        (
+            {"model": "resnet50", "precision": "amp-fp16"},
+            "megengine: precision 'amp-fp16' needs device 'cuda' for 'resnet50': max pooling in "
+            "float16 gives NaN on the CPU; use 'fp32'",
+        ),
+        (
+            {"precision": "amp-fp16", "compiler": "trace"},
+            "megengine: a trace would keep the loss scale of its first step; "
+            "use compiler 'none' with precision 'amp-fp16'",
+        ),
+    ],
+)
+def test_unsupported_case_is_refused_with_what_works(changes, reason):
+    assert ADAPTER.find_unsupported(replace(CASE, **changes)) == reason
+
+
+def test_gpus_of_one_node_train_together_by_the_native_distribution():
+    case = replace(CASE, device="cuda", devices_per_node=8)
+    assert ADAPTER.find_unsupported(case) is None
+
+
+def exhaust_memory():
+    running = sessions.start(CASE)
+    resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30,) * 2)
+    too_large = F.ones((2**16, 2**15))
+    with pytest.raises(RuntimeError) as caught:
+        running.synchronize()
+    del too_large
+    return type(caught.value).__name__, ADAPTER.is_out_of_memory(caught.value)
+
+
+def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
+    assert sessions.run_elsewhere(exhaust_memory) == ("AsyncError", True)
+
+
+def multiply_wrong_shapes():
+    with pytest.raises(RuntimeError) as caught:
+        F.matmul(F.ones((2, 3)), F.ones((4, 5))).numpy()
+    return ADAPTER.is_out_of_memory(caught.value)
+
+
+def test_wrong_shape_is_not_out_of_memory():
+    assert sessions.run_elsewhere(multiply_wrong_shapes) is False
+
+
+def measure_busy_cpus():
+    running = sessions.start(sessions.make_case("megengine", "resnet50", batch_size_per_device=16))
+    running.step()
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(5):
+        running.step()
+    return (time.process_time() - cpu) / (time.perf_counter() - wall)
+
+
+def test_rank_with_one_cpu_does_not_use_two():
+    assert sessions.run_elsewhere(measure_busy_cpus) < 1.5
+
+
+def test_only_a_rank_that_sees_several_gpus_chooses_by_its_local_rank(monkeypatch):
+    second = replace(sessions.ALONE, local_rank=1)
+    chosen = []
+    for count in (1, 4):
+        monkeypatch.setattr(mge, "get_device_count", lambda device_type, count=count: count)
+        chosen.append(session.choose_gpu(second))
+    assert chosen == [0, 1]
+
+
+def test_gpu_case_without_a_gpu_says_that_there_is_none():
+    with pytest.raises(RuntimeError, match="MegEngine sees no GPU"):
+        sessions.start(replace(CASE, device="cuda"))
+
+
+def test_session_says_which_megengine_ran():
+    running = sessions.start(CASE)
+    assert running.versions["megengine"] == mge.__version__
