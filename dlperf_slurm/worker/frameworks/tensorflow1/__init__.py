@@ -1,0 +1,87 @@
+"""TensorFlow 1: a static graph in one tf.Session, collective operations over gRPC, or Horovod.
+
+Written for TensorFlow 1.15, the last release; Keras is not used. Images are NHWC, TensorFlow's own
+layout. On GPUs it was not tried.
+"""
+
+import os
+import sys
+import warnings
+from typing import TYPE_CHECKING, Optional
+
+from dlperf_slurm.worker.frameworks import find_unknown_value
+
+if TYPE_CHECKING:
+    from dlperf_slurm.contract import Case
+    from dlperf_slurm.worker.frameworks import Placement, Session
+
+MODELS = ("bert", "resnet50")
+DEVICES = ("cpu", "cuda")
+PRECISIONS = ("fp32", "amp-fp16")
+COMPILERS = ("none", "xla")
+MEMORY_FORMATS = ("default",)
+DISTRIBUTIONS = ("native", "horovod")
+
+# What errors of other types than ResourceExhaustedError say: XLA, the CUDA driver or NCCL, C++.
+OUT_OF_MEMORY_MESSAGES = (
+    "RESOURCE_EXHAUSTED",
+    "Resource exhausted",
+    "out of memory",
+    "OUT_OF_MEMORY",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "std::bad_alloc",
+)
+
+# Left to itself, auto-clustering leaves the CPU out, and compiles a cluster in a later step only.
+XLA_FLAGS = "--tf_xla_cpu_global_jit --tf_xla_enable_lazy_compilation=false"
+
+
+def find_unsupported(case: "Case") -> Optional[str]:
+    """Why TensorFlow 1 cannot run the case, with what it can run instead; None when it can.
+
+    It has neither convolutions nor softmax in bfloat16, but for TPUs; TF32 is newer than CUDA 10.
+    """
+    if case.memory_format == "channels_last":
+        return (
+            "tensorflow1 has no memory_format 'channels_last' beside 'default', which is "
+            "channels-last already: use that"
+        )
+    unknown = find_unknown_value(case)
+    if unknown:
+        return unknown
+    if case.compiler == "xla" and case.device == "cpu" and case.model == "resnet50":
+        return (
+            "tensorflow1: compiler 'xla' takes minutes to compile 'resnet50' for the CPU; "
+            "use 'none', or device 'cuda'"
+        )
+    return None
+
+
+def start(case: "Case", placement: "Placement") -> "Session":
+    """Join the ranks, if there is more than one, and build all that a step needs."""
+    # TensorFlow reads these when it is loaded, or first asked to compile. What a user's own flags
+    # would compile is not what the case says.
+    os.environ["TF_XLA_FLAGS"] = XLA_FLAGS
+    # errors only: it warns of what it deprecates, of CPU instructions, and of big copies
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with warnings.catch_warnings():
+        # its own use of NumPy
+        warnings.simplefilter("ignore", FutureWarning)
+        from dlperf_slurm.worker.frameworks.tensorflow1.session import start_session
+
+    return start_session(case, placement)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the device's or the host's memory was too small."""
+    if isinstance(error, MemoryError):
+        return True
+    # Not imported here: `error` may be that TensorFlow itself does not import.
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None or not hasattr(tensorflow, "errors"):
+        return False
+    if isinstance(error, tensorflow.errors.ResourceExhaustedError):
+        return True
+    return isinstance(error, (tensorflow.errors.OpError, RuntimeError)) and any(
+        message in str(error) for message in OUT_OF_MEMORY_MESSAGES
+    )

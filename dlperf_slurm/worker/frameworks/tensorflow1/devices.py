@@ -1,0 +1,60 @@
+"""A case's device and threads -> TensorFlow's configuration, and what it says of the device."""
+
+from typing import Dict
+
+import tensorflow as tf
+from tensorflow.python.client import device_lib
+
+from dlperf_slurm.contract import Case
+from dlperf_slurm.worker import host
+from dlperf_slurm.worker.frameworks import Placement
+
+
+def make_config(case: Case, placement: Placement) -> tf.compat.v1.ConfigProto:
+    """Of the server and the session; a process keeps the threads of its first one."""
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=case.cpus_per_rank, inter_op_parallelism_threads=1
+    )
+    if case.compiler == "xla":
+        options = config.graph_options.optimizer_options
+        options.global_jit_level = tf.compat.v1.OptimizerOptions.ON_1
+    if case.device == "cpu":
+        config.device_count["GPU"] = 0
+    else:
+        config.gpu_options.visible_device_list = str(choose_gpu(placement))
+        # leaves room for NCCL's buffers
+        config.gpu_options.allow_growth = True
+        # what has no kernel for GPUs, as the all-reduce of a Horovod that was built without NCCL
+        config.allow_soft_placement = True
+    return config
+
+
+def choose_gpu(placement: Placement) -> int:
+    """One GPU at most; TensorFlow would reserve memory on all of them."""
+    count = len(tf.config.experimental.list_physical_devices("GPU"))
+    if count == 0:
+        raise RuntimeError("TensorFlow sees no GPU")
+    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
+    return 0 if count == 1 else placement.local_rank
+
+
+def read_device_name(device: str, config: tf.compat.v1.ConfigProto) -> str:
+    if device == "cpu":
+        return host.read_cpu_name()
+    gpus = [d for d in device_lib.list_local_devices(config) if d.device_type == "GPU"]
+    # "device: 0, name: Tesla V100-SXM2-16GB, pci bus id: 0000:00:1e.0, compute capability: 7.0"
+    fields = dict(field.split(": ", 1) for field in gpus[0].physical_device_desc.split(", "))
+    return fields["name"]
+
+
+def read_versions(case: Case) -> Dict[str, str]:
+    """TensorFlow 1 does not tell with which CUDA and cuDNN it was built."""
+    versions = {
+        "tensorflow": str(tf.version.VERSION),
+        "tensorflow_git": str(tf.version.GIT_VERSION),
+    }
+    if case.distribution == "horovod":
+        import horovod
+
+        versions["horovod"] = str(horovod.__version__)
+    return versions

@@ -1,0 +1,61 @@
+"""Loss scaling for float16: keeps small gradients from vanishing, and skips steps that overflow."""
+
+from typing import Callable, List, Sequence
+
+import tensorflow as tf
+
+from dlperf_slurm.worker.frameworks.tensorflow1.layers import make_variable
+
+Update = Callable[[Sequence[tf.Tensor]], tf.Operation]
+
+
+class LossScale:
+    """The dynamic scale of tf.train.experimental: halved on overflow, doubled after a while."""
+
+    INITIAL = 2.0**15
+    GROWTH_STEPS = 2000
+
+    def __init__(self) -> None:
+        self.value = make_variable([], self.INITIAL, trainable=False)
+        self._finite_steps = make_variable([], dtype=tf.int64, trainable=False)
+
+    def scale(self, loss: tf.Tensor) -> tf.Tensor:
+        return loss * self.value
+
+    def unscale(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        return [gradient / self.value for gradient in gradients]
+
+    def apply(self, gradients: Sequence[tf.Tensor], update: Update) -> tf.Operation:
+        """Update with unscaled gradients, unless one is not finite; the device decides."""
+        gradients = self.unscale(gradients)
+        is_finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
+
+        def accept() -> tf.Operation:
+            steps = self._finite_steps + 1
+            is_due = tf.equal(steps, self.GROWTH_STEPS)
+            return tf.group(
+                update(gradients),
+                self.value.assign(self.value * tf.where(is_due, 2.0, 1.0)),
+                self._finite_steps.assign(tf.where(is_due, tf.zeros_like(steps), steps)),
+            )
+
+        def skip() -> tf.Operation:
+            return tf.group(
+                self.value.assign(tf.maximum(self.value / 2, 1.0)),
+                self._finite_steps.assign(tf.zeros_like(self._finite_steps)),
+            )
+
+        return tf.group(tf.cond(is_finite, accept, skip))
+
+
+class NoLossScale:
+    """In LossScale's place where gradients do not underflow."""
+
+    def scale(self, loss: tf.Tensor) -> tf.Tensor:
+        return loss
+
+    def unscale(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        return list(gradients)
+
+    def apply(self, gradients: Sequence[tf.Tensor], update: Update) -> tf.Operation:
+        return update(gradients)

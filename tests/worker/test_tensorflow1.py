@@ -1,0 +1,283 @@
+"""What the TensorFlow 1 adapter alone does, with the real TensorFlow: see test_adapter.py too."""
+
+import math
+import multiprocessing
+import resource
+import socket
+import time
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from support import sessions
+
+from dlperf_slurm.worker.comm import find_free_port
+from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.parity import find_difference
+
+INSTALL = "needs TensorFlow 1: dlperf-slurm env create tensorflow1"
+tf = pytest.importorskip("tensorflow", reason=INSTALL)
+if not tf.__version__.startswith("1."):
+    pytest.skip(INSTALL, allow_module_level=True)
+numpy = pytest.importorskip("numpy")
+
+from dlperf_slurm.worker.frameworks.tensorflow1 import distribution, layers  # noqa: E402
+from dlperf_slurm.worker.frameworks.tensorflow1.scaling import LossScale  # noqa: E402
+
+ADAPTER = load_adapter("tensorflow1")
+CASE = sessions.make_case("tensorflow1", "bert")
+
+
+@pytest.fixture
+def run():
+    """Initializes what the test built in a graph of its own, then fetches."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+
+        def initialize_and_run(*fetches):
+            session.run(tf.compat.v1.global_variables_initializer())
+            return session.run(fetches)
+
+        yield initialize_and_run
+
+
+def read_step_graph(session):
+    """Nodes of a step after TensorFlow's own optimizers, which differ from those of the graph."""
+    options = tf.compat.v1.RunOptions(output_partition_graphs=True)
+    found = tf.compat.v1.RunMetadata()
+    session._session.run(session._program.step, options=options, run_metadata=found)
+    return [node for graph in found.partition_graphs for node in graph.node]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {"memory_format": "channels_last"},
+            "tensorflow1 has no memory_format 'channels_last' beside 'default', which is "
+            "channels-last already: use that",
+        ),
+        (
+            {"precision": "amp-bf16"},
+            "tensorflow1 has no precision 'amp-bf16'; it has: fp32, amp-fp16",
+        ),
+        (
+            {"precision": "tf32", "device": "cuda"},
+            "tensorflow1 has no precision 'tf32'; it has: fp32, amp-fp16",
+        ),
+        (
+            {"compiler": "xla", "model": "resnet50"},
+            "tensorflow1: compiler 'xla' takes minutes to compile 'resnet50' for the CPU; "
+            "use 'none', or device 'cuda'",
+        ),
+    ],
+)
+def test_unsupported_case_is_refused_with_what_works(changes, reason):
+    assert ADAPTER.find_unsupported(replace(CASE, **changes)) == reason
+
+
+def test_resnet_may_be_compiled_for_gpus():
+    case = replace(CASE, model="resnet50", compiler="xla", device="cuda")
+    assert ADAPTER.find_unsupported(case) is None
+
+
+@pytest.mark.parametrize("size", [8, 9])
+def test_convolution_with_a_stride_pads_both_sides_alike(run, size):
+    convolution = layers.Conv2d(1, 1, 3, 2)
+    x = numpy.arange(size * size, dtype=numpy.float32).reshape(1, size, size, 1)
+    padded = numpy.pad(x[0, :, :, 0], 1, "constant")
+    half = (size + 1) // 2
+    expected = [
+        [padded[2 * row : 2 * row + 3, 2 * column : 2 * column + 3].sum() for column in range(half)]
+        for row in range(half)
+    ]
+    ones = tf.compat.v1.assign(convolution.weight, tf.ones([3, 3, 1, 1]))
+    with tf.control_dependencies([ones]):
+        y = convolution(tf.constant(x))
+    numpy.testing.assert_allclose(run(y)[0][0, :, :, 0], expected)
+
+
+def test_batch_norm_has_the_epsilon_asked_for_and_moves_its_statistics(run):
+    x = numpy.random.RandomState(3).standard_normal((4, 2, 2, 3)).astype("float32") * 1e-2
+    normalization = layers.BatchNorm2d(3, epsilon=1e-5, momentum=0.1)
+    y = normalization(tf.constant(x), training=True)
+    moves = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    found, mean, variance = run(y, *moves)
+    rows = x.reshape(-1, 3).astype("float64")
+    expected = (x - rows.mean(0)) / numpy.sqrt(rows.var(0) + 1e-5)
+    # 1.001e-5, which tf.nn makes of it, would be off by 5e-5
+    numpy.testing.assert_allclose(found, expected, atol=1e-5)
+    numpy.testing.assert_allclose(mean, 0.1 * rows.mean(0), rtol=1e-4)
+    numpy.testing.assert_allclose(variance, 0.9 + 0.1 * rows.var(0, ddof=1), rtol=1e-6)
+
+
+def test_gelu_is_the_exact_one(run):
+    x = numpy.linspace(-4, 4, 41, dtype="float32")
+    expected = [value / 2 * (1 + math.erf(value / math.sqrt(2))) for value in x.tolist()]
+    numpy.testing.assert_allclose(run(layers.gelu(tf.constant(x)))[0], expected, atol=1e-6)
+
+
+def test_gathered_rows_have_a_dense_gradient_that_adds_up_repeats(run):
+    weight = layers.make_variable([4, 2])
+    rows = layers.gather_rows(weight, tf.constant([[1, 3], [1, 1]], tf.int64))
+    (gradient,) = tf.gradients(tf.reduce_sum(rows), [weight])
+    assert isinstance(gradient, tf.Tensor)
+    numpy.testing.assert_array_equal(run(gradient)[0], [[0, 0], [3, 3], [0, 0], [1, 1]])
+
+
+@pytest.mark.parametrize("model", ["bert", "resnet50"])
+def test_amp_computes_products_and_convolutions_in_float16(model):
+    case = sessions.make_case("tensorflow1", model, precision="amp-fp16")
+    nodes = read_step_graph(sessions.start(case))
+    heavy = [node for node in nodes if node.op.startswith(("Conv2D", "MatMul", "BatchMatMul"))]
+    assert len(heavy) > 20
+    assert {tf.as_dtype(node.attr["T"].type) for node in heavy} == {tf.float16}
+
+
+def test_overflow_skips_the_step_and_halves_the_scale():
+    session = sessions.start(replace(CASE, precision="amp-fp16"))
+    before = session.read_weights()
+    scale = session._program.loss_scale.value
+    session._session.run(scale.initializer, {scale.initializer.inputs[1]: 2.0**40})
+    session.step()
+    assert session._session.run(scale) == 2.0**39
+    assert find_difference(session.read_weights(), before).relative == 0.0
+
+
+def test_scale_doubles_after_enough_finite_steps(monkeypatch):
+    monkeypatch.setattr(LossScale, "GROWTH_STEPS", 2)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        scale = LossScale()
+        step = scale.apply([tf.constant(1.0)], lambda gradients: tf.group(*gradients))
+        session.run(tf.compat.v1.global_variables_initializer())
+        values = []
+        for _ in range(4):
+            session.run(step)
+            values.append(session.run(scale.value) / LossScale.INITIAL)
+    assert values == [1.0, 2.0, 2.0, 4.0]
+
+
+def test_step_neither_drops_nor_repeats_a_convolution():
+    case = sessions.make_case("tensorflow1", "resnet50")
+    nodes = read_step_graph(sessions.start(case))
+    operations = Counter(node.op for node in nodes)
+    convolutions = len(list(sessions.make_definition(case).list_convolutions()))
+    forward = operations["Conv2D"] + operations["_FusedConv2D"]
+    assert forward == convolutions
+    assert operations["Conv2DBackpropFilter"] == convolutions
+    # nobody asks for the images' gradient
+    assert operations["Conv2DBackpropInput"] == convolutions - 1
+
+
+@pytest.mark.parametrize("model", ["bert", "resnet50"])
+def test_neither_batch_nor_weights_are_constants_of_the_step(model):
+    nodes = read_step_graph(sessions.start(sessions.make_case("tensorflow1", model)))
+    constants = [node.attr["value"].tensor for node in nodes if node.op == "Const"]
+    largest = max(tf.TensorShape(tensor.tensor_shape).num_elements() for tensor in constants)
+    assert largest < 64
+
+
+def test_nothing_can_be_added_to_the_graph_of_a_session():
+    session = sessions.start(CASE)
+    with session._session.graph.as_default(), pytest.raises(RuntimeError, match="finalized"):
+        tf.constant(1.0)
+
+
+def test_xla_compiles_most_of_a_step_in_the_first_one(monkeypatch):
+    # what would keep the CPU out is not the case's
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_cpu_global_jit=false")
+    seconds, operations = sessions.run_elsewhere(take_compiled_steps, replace(CASE, compiler="xla"))
+    assert operations["_XlaRun"] > 0
+    # the attention's, which are in every layer
+    assert operations["BatchMatMulV2"] == 0
+    assert max(seconds[1:]) < seconds[0] / 4
+
+
+def take_compiled_steps(case):
+    session = sessions.start(case)
+    seconds = []
+    for _ in range(4):
+        started = time.perf_counter()
+        session.step()
+        seconds.append(time.perf_counter() - started)
+    return seconds, Counter(node.op for node in read_step_graph(session))
+
+
+def test_a_rank_with_one_cpu_keeps_to_it():
+    parameters = {**sessions.SMALL["bert"], "hidden_size": 512, "intermediate_size": 2048}
+    case = replace(CASE, model_parameters=parameters, batch_size_per_device=8)
+    assert sessions.run_elsewhere(measure_busy_cpus, case) < 1.2
+
+
+def measure_busy_cpus(case):
+    """CPU seconds of all threads for each second of a few steps."""
+    session = sessions.start(case)
+    session.step()
+    before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    for _ in range(5):
+        session.step()
+    after, ended = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    cpu_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return cpu_seconds / (ended - started)
+
+
+def test_ranks_wait_for_a_late_one_and_average_in_several_packs():
+    ports = [find_free_port(rank, 2) for rank in range(2)]
+    placements = [
+        replace(
+            sessions.ALONE,
+            rank=rank,
+            local_rank=rank,
+            world_size=2,
+            rank_addresses=tuple(f"127.0.0.1:{port}" for port in ports),
+        )
+        for rank in range(2)
+    ]
+    case = replace(CASE, devices_per_node=2)
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        arguments = [(case, placement) for placement in placements]
+        found = pool.starmap_async(compute_gradients_in_packs, arguments, 1).get(120)
+    own = [sessions.start(CASE, rank).compute_gradients() for rank in range(2)]
+    mean = {name: (own[0][name] + own[1][name]) / 2 for name in own[0]}
+    for gradients in found:
+        assert find_difference(gradients, mean).relative < 1e-5
+
+
+def compute_gradients_in_packs(case, placement):
+    """Rank 0, which leads, comes when the other is there and waits."""
+    distribution.BYTES_PER_PACK = 2**12
+    host, _, port = placement.rank_addresses[1].rpartition(":")
+    while placement.rank == 0 and not is_listening(host, int(port)):
+        time.sleep(0.1)
+    return ADAPTER.start(case, placement).compute_gradients()
+
+
+def is_listening(host, port):
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0
+
+
+def test_packs_hold_neighbours_up_to_their_size(monkeypatch):
+    monkeypatch.setattr(distribution, "BYTES_PER_PACK", 40)
+    with tf.Graph().as_default():
+        gradients = [tf.zeros([size]) for size in (4, 6, 1, 100, 2)]
+    packs = list(distribution.pack_gradients(gradients))
+    assert packs == [gradients[:2], gradients[2:3], gradients[3:4], gradients[4:]]
+
+
+def test_allocation_beyond_the_hosts_memory_is_out_of_memory(run):
+    with pytest.raises(tf.errors.ResourceExhaustedError) as caught:
+        run(tf.random.uniform([2**44]))
+    assert ADAPTER.is_out_of_memory(caught.value)
+
+
+def test_wrong_value_is_not_out_of_memory(run):
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        run(tf.compat.v1.assert_equal(layers.make_variable([]), 1.0))
+    assert not ADAPTER.is_out_of_memory(caught.value)
+
+
+def test_session_says_which_build_ran():
+    assert sessions.start(CASE).versions == {
+        "tensorflow": tf.version.VERSION,
+        "tensorflow_git": tf.version.GIT_VERSION,
+    }
