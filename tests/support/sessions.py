@@ -1,0 +1,96 @@
+"""Small cases of one framework on the CPU, and sessions of its adapter in this Python."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from dlperf_slurm.contract import CASE_FILE, PARITY_FILE, Parity, read_json, write_json
+from dlperf_slurm.worker.frameworks import Placement, load_adapter
+from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.parity import GRADIENTS_FILE, read_arrays
+from support import attempts
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SMALL = {
+    "bert": {
+        "sequence_length": 16,
+        "layers": 2,
+        "hidden_size": 32,
+        "heads": 4,
+        "intermediate_size": 64,
+        "vocabulary_size": 200,
+        "max_positions": 32,
+        "predictions_per_sequence": 5,
+        "dropout": 0.0,
+    },
+    "resnet50": {"image_size": 64, "stage_blocks": (1, 1, 1, 1), "width": 8, "classes": 10},
+}
+ALONE = Placement(
+    rank=0, local_rank=0, world_size=1, host="here", master_address="127.0.0.1", master_port=0
+)
+
+
+def make_case(framework, model, **changes):
+    """A small case of one rank, without dropout, as plain as the framework has it."""
+    adapter = load_adapter(framework)
+    case = replace(
+        attempts.CASE,
+        framework=framework,
+        model=model,
+        model_parameters=SMALL[model],
+        devices_per_node=1,
+        compiler=adapter.COMPILERS[0],
+        distribution=adapter.DISTRIBUTIONS[0],
+        seed=7,
+    )
+    return replace(case, **changes)
+
+
+def make_definition(case):
+    return load_model(case.model).Definition(**case.model_parameters)
+
+
+def start(case, rank=0):
+    """A session in a world of one, with that rank's data."""
+    return load_adapter(case.framework).start(case, replace(ALONE, rank=rank))
+
+
+def take_losses(case, steps):
+    """The loss of each step, before its update."""
+    session = start(case)
+    losses = []
+    for _ in range(steps):
+        session.step()
+        losses.append(session.read_loss())
+    return losses
+
+
+def run_elsewhere(function, *arguments):
+    """In a process of its own: some switches are for the whole process, and for good."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, arguments)
+
+
+def verify_on_ranks(case, folder, timeout=300):
+    """What `worker verify` writes under mpirun: the parity file and the averaged gradients."""
+    write_json(folder / CASE_FILE, case)
+    mpirun = [attempts.MPIRUN, "-np", str(case.world_size), "--map-by", ":OVERSUBSCRIBE"]
+    done = subprocess.run(
+        [*mpirun, "--bind-to", "none", sys.executable, "-m", "dlperf_slurm.worker", "verify", "."],
+        cwd=str(folder),
+        env={**attempts.make_environment(CHECKOUT), "PATH": find_path()},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return read_json(folder / PARITY_FILE, Parity), read_arrays(folder / GRADIENTS_FILE)
+
+
+def find_path():
+    """As in a job script, where the framework's own programs come first."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

