@@ -1,0 +1,106 @@
+"""A full-size training step of ours over one written as plainly as its framework allows: a ratio.
+
+    python benchmarks/frameworks.py [FRAMEWORK ...]
+
+ResNet-50 v1.5, 224 x 224, batch size 2, fp32, on two threads, in the framework's environment from
+`env create`. benchmarks/plain/ has the plain scripts; ours runs as an array task of one rank would.
+Both alternate, so that a drift of the machine falls on both.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from dlperf_slurm.contract import CASE_FILE, RECORD_FILE, Case, Record, read_json, write_json
+from dlperf_slurm.environments import find_managed_environment
+from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+PLAIN = CHECKOUT / "benchmarks" / "plain"
+# As a user of the framework would write it: without the compiler where that is a choice.
+COMPILERS = {"jax": "xla"}
+PAIRS = 3
+WARMUP_STEPS = 3
+MEASURED_STEPS = 10
+THREADS = 2
+
+
+def main() -> None:
+    """One line per framework: the median ratio, and the median times that it is made of."""
+    for framework in sys.argv[1:] or list_frameworks():
+        python = find_managed_environment(framework) / "bin" / "python"
+        if not python.exists():
+            print(f"{framework}: no environment; dlperf-slurm env create {framework}")
+            continue
+        pairs = [
+            (time_ours(framework, python), time_plain(framework, python)) for _ in range(PAIRS)
+        ]
+        ratios = [ours / plain for ours, plain in pairs]
+        ours, plain = (1000 * statistics.median(times) for times in zip(*pairs))
+        print(
+            f"{framework:12} ours / plain: median {statistics.median(ratios):.2f}, "
+            f"{min(ratios):.2f} to {max(ratios):.2f} in {PAIRS} pairs; "
+            f"{ours:.0f} ms / {plain:.0f} ms a step",
+            flush=True,
+        )
+
+
+def time_ours(framework: str, python: Path) -> float:
+    """Mean seconds of a measured step, by the worker's own record."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_json(Path(folder, CASE_FILE), make_case(framework))
+        worker = [str(python), "-m", "dlperf_slurm.worker"]
+        run([*worker, "run", folder])
+        run([*worker, "conclude", folder, "0"])
+        record = read_json(Path(folder, RECORD_FILE), Record)
+    return record.window_seconds / MEASURED_STEPS
+
+
+def time_plain(framework: str, python: Path) -> float:
+    """Mean seconds of a step after the warm-up."""
+    script = PLAIN / f"resnet50_{framework}.py"
+    output = run([str(python), str(script), str(WARMUP_STEPS + MEASURED_STEPS)])
+    return statistics.mean(json.loads(output.splitlines()[-1])[WARMUP_STEPS:])
+
+
+def run(command: list[str]) -> str:
+    """Standard output of a command in which both sides have the same threads."""
+    env = {**os.environ, "PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": str(THREADS)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
+    return done.stdout
+
+
+def make_case(framework: str) -> Case:
+    adapter = load_adapter(framework)
+    return Case(
+        run_id="benchmark",
+        case_id=framework,
+        repeat=1,
+        attempt=1,
+        framework=framework,
+        model="resnet50",
+        model_parameters={},
+        nodes=1,
+        devices_per_node=1,
+        device="cpu",
+        cpus_per_rank=THREADS,
+        batch_size_per_device=2,
+        precision="fp32",
+        compiler=COMPILERS.get(framework, "none"),
+        memory_format="default",
+        distribution=adapter.DISTRIBUTIONS[0],
+        clip_global_norm=False,
+        warmup_steps=WARMUP_STEPS,
+        measured_steps=MEASURED_STEPS,
+        seed=1,
+    )
+
+
+if __name__ == "__main__":
+    main()
