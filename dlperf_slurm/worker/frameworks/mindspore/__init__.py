@@ -1,0 +1,79 @@
+"""MindSpore: graph or PyNative mode, its own collectives or NCCL, AMP by its level "auto".
+
+Written for MindSpore 2.10; on GPUs it was not tried.
+"""
+
+import os
+from typing import TYPE_CHECKING, Optional
+
+from dlperf_slurm.worker.frameworks import find_unknown_value
+
+if TYPE_CHECKING:
+    from dlperf_slurm.contract import Case
+    from dlperf_slurm.worker.frameworks import Placement, Session
+
+MODELS = ("bert", "resnet50")
+DEVICES = ("cpu", "cuda")
+PRECISIONS = ("fp32", "tf32", "amp-fp16")
+# PyNative mode needs milliseconds of the CPU for each operator, for which it is not the first.
+COMPILERS = ("graph", "none")
+MEMORY_FORMATS = ("default",)
+DISTRIBUTIONS = ("native",)
+
+# What a RuntimeError says: the pools of the CPU (seen), of graphs and GPUs, cuBLAS, cuDNN, C++.
+OUT_OF_MEMORY_MESSAGES = (
+    "Allocate memory failed",
+    "Memory not enough",
+    "memory isn't enough",
+    "Out of memory",
+    "out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "std::bad_alloc",
+)
+
+
+def find_unsupported(case: "Case") -> Optional[str]:
+    """Why MindSpore cannot run the case, with what it can run instead; None when it can."""
+    unknown = find_unknown_value(case)
+    if unknown:
+        return unknown
+    if case.device != "cuda" and case.precision == "tf32":
+        return "mindspore: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32'"
+    return None
+
+
+def start(case: "Case", placement: "Placement") -> "Session":
+    """Join the ranks, if there is more than one, and build all that a step needs."""
+    if case.device == "cpu":
+        keep_to_cpus(case.cpus_per_rank, placement.local_rank)
+    # These are read when MindSpore is loaded, or first computes.
+    os.environ["OMP_NUM_THREADS"] = str(case.cpus_per_rank)
+    # errors only; the level of information is 1
+    os.environ.setdefault("GLOG_v", "3")
+    if case.model == "resnet50":
+        # With AVX-512, oneDNN 3.10 falls back to its reference for 3x3 convolutions in MindSpore's
+        # layouts, 50 times as slow; with AVX2 it has them as matrix products.
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
+    from dlperf_slurm.worker.frameworks.mindspore.session import start_session
+
+    return start_session(case, placement)
+
+
+def keep_to_cpus(count: int, local_rank: int) -> None:
+    """Bind this process, as a launcher does that has a CPU of its own for each thread.
+
+    A graph on the CPU runs in three threads at once, whatever number MindSpore is told.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) > count:
+        first = local_rank * count
+        os.sched_setaffinity(0, {allowed[i % len(allowed)] for i in range(first, first + count)})
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the device's or the host's memory was too small."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES)
+    )

@@ -1,0 +1,171 @@
+"""BERT pre-training in MindSpore, from the framework-neutral definition."""
+
+from typing import Dict, List, Tuple
+
+import mindspore as ms
+from mindspore import Parameter, Tensor, nn, ops
+
+from dlperf_slurm.worker.frameworks.mindspore.optimizers import AdamW
+from dlperf_slurm.worker.models.bert import Definition
+
+INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
+
+# Added to the scores of what must not be attended to; float16 has it, and exp makes it 0.
+MASKED_OUT_SCORE = -1e4
+
+
+class Embeddings(nn.Cell):
+    """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.word = nn.Embedding(definition.vocabulary_size, hidden)
+        self.position = nn.Embedding(definition.max_positions, hidden)
+        self.token_type = nn.Embedding(definition.type_vocabulary_size, hidden)
+        self.normalization = make_normalization(definition)
+        self.dropout = nn.Dropout(p=definition.dropout)
+
+    def construct(self, input_ids: Tensor, token_type_ids: Tensor) -> Tensor:
+        positions = self.position.embedding_table[: input_ids.shape[1]]
+        x = self.word(input_ids) + self.token_type(token_type_ids) + positions
+        return self.dropout(self.normalization(x))
+
+
+class Attention(nn.Cell):
+    """Self-attention over hidden [batch, length, hidden_size]; mask is added to the scores."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.head_shape = (definition.heads, definition.head_size)
+        self.scale = definition.head_size**-0.5
+        self.query = nn.Dense(hidden, hidden)
+        self.key = nn.Dense(hidden, hidden)
+        self.value = nn.Dense(hidden, hidden)
+        self.output = nn.Dense(hidden, hidden)
+        self.dropout = nn.Dropout(p=definition.dropout)
+
+    def construct(self, x: Tensor, mask: Tensor) -> Tensor:
+        # MindSpore's own attention in one operator is for Ascend only.
+        query = self.split_heads(self.query(x))
+        key = self.split_heads(self.key(x))
+        value = self.split_heads(self.value(x))
+        scores = ops.matmul(query * self.scale, key.swapaxes(2, 3)) + mask
+        y = ops.matmul(self.dropout(ops.softmax(scores)), value)
+        return self.output(y.swapaxes(1, 2).reshape(x.shape))
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """[batch, length, hidden_size] -> [batch, heads, length, head_size]."""
+        return x.reshape(x.shape[:2] + self.head_shape).swapaxes(1, 2)
+
+
+class Layer(nn.Cell):
+    """Attention and feed-forward, each followed by dropout, the residual and normalization."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, inner = definition.hidden_size, definition.intermediate_size
+        self.attention = Attention(definition)
+        self.attention_normalization = make_normalization(definition)
+        self.intermediate = nn.Dense(hidden, inner)
+        self.output = nn.Dense(inner, hidden)
+        self.output_normalization = make_normalization(definition)
+        self.dropout = nn.Dropout(p=definition.dropout)
+
+    def construct(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = self.attention_normalization(x + self.dropout(self.attention(x, mask)))
+        y = self.output(ops.gelu(self.intermediate(x), approximate="none"))
+        return self.output_normalization(x + self.dropout(y))
+
+
+class Decoder(nn.Cell):
+    """The word embedding as a linear layer, with a bias of its own."""
+
+    def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
+        super().__init__()
+        self.weight = word_embedding.embedding_table
+        self.bias = Parameter(ops.zeros(definition.vocabulary_size, ms.float32))
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.matmul(x, self.weight.T) + self.bias
+
+
+class MaskedWordHead(nn.Cell):
+    """hidden [batch, length, hidden_size] -> logits [batch, predictions, vocabulary_size]."""
+
+    def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.transform = nn.Dense(hidden, hidden)
+        self.normalization = make_normalization(definition)
+        self.decoder = Decoder(definition, word_embedding)
+
+    def construct(self, x: Tensor, masked_positions: Tensor) -> Tensor:
+        index = masked_positions.expand_dims(-1).broadcast_to((-1, -1, x.shape[-1]))
+        gathered = ops.gather_elements(x, 1, index)
+        transformed = ops.gelu(self.transform(gathered), approximate="none")
+        return self.decoder(self.normalization(transformed))
+
+
+class Bert(nn.Cell):
+    """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
+
+    All inputs are int64 as `worker.data` makes them.
+    """
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.embeddings = Embeddings(definition)
+        self.layers = nn.CellList([Layer(definition) for _ in range(definition.layers)])
+        self.masked_words = MaskedWordHead(definition, self.embeddings.word)
+        self.pooler = nn.Dense(hidden, hidden)
+        self.next_sentence = nn.Dense(hidden, 2)
+
+    def construct(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor,
+        attention_mask: Tensor,
+        masked_positions: Tensor,
+    ) -> Tuple[Tensor, Tensor]:
+        mask = (1 - attention_mask.astype(ms.float32)) * MASKED_OUT_SCORE
+        mask = mask.expand_dims(1).expand_dims(1)
+        x = self.embeddings(input_ids, token_type_ids)
+        for layer in self.layers:
+            x = layer(x, mask)
+        pooled = ops.tanh(self.pooler(x[:, 0]))
+        return self.masked_words(x, masked_positions), self.next_sentence(pooled)
+
+
+def make_normalization(definition: Definition) -> nn.LayerNorm:
+    return nn.LayerNorm([definition.hidden_size], epsilon=definition.LAYER_NORM_EPSILON)
+
+
+def build_model(definition: Definition) -> nn.Cell:
+    return Bert(definition)
+
+
+def compute_loss(
+    definition: Definition, logits: Tuple[Tensor, Tensor], batch: Dict[str, Tensor]
+) -> Tensor:
+    """Mean cross-entropy of the masked words plus that of the next sentence."""
+    words, next_sentence = logits
+    words = words.reshape((-1, words.shape[-1]))
+    return ops.cross_entropy(words, batch["masked_ids"].reshape(-1)) + ops.cross_entropy(
+        next_sentence, batch["next_sentence_labels"]
+    )
+
+
+def make_optimizer(
+    definition: Definition, parameters: List[Parameter], global_batch_size: int
+) -> nn.Cell:
+    return AdamW(
+        parameters,
+        definition.LEARNING_RATE,
+        definition.BETA1,
+        definition.BETA2,
+        definition.ADAM_EPSILON,
+        definition.WEIGHT_DECAY,
+    )

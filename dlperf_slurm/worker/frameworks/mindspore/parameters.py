@@ -1,0 +1,51 @@
+"""A model's parameters: their canonical names, setting and reading them, and which decay."""
+
+from typing import Any, Dict, Iterable, List, Sequence, Tuple
+
+import numpy
+from mindspore import Parameter, Tensor, nn
+
+# as MindSpore calls them in its normalizations and embeddings
+CANONICAL_NAMES = {"gamma": "weight", "beta": "bias", "embedding_table": "weight"}
+
+
+def find_parameters(model: nn.Cell) -> Dict[str, Parameter]:
+    """What is trained, by canonical name; a tied weight once, by its first name."""
+    found = {}
+    for path, parameter in model.parameters_and_names():
+        module, _, name = path.rpartition(".")
+        if parameter.requires_grad:
+            found[f"{module}.{CANONICAL_NAMES.get(name, name)}"] = parameter
+    return found
+
+
+def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, Any]]) -> None:
+    """Copy NumPy arrays into the parameters; MindSpore's layouts are the definition's."""
+    missing = dict(parameters)
+    for name, values in weights:
+        missing.pop(name).set_data(Tensor(values))
+    if missing:
+        raise ValueError(f"no weights for {', '.join(missing)}")
+
+
+def to_numpy(tensor: Tensor) -> Any:
+    """A float32 copy in host memory."""
+    return numpy.array(tensor.asnumpy(), numpy.float32)
+
+
+def count_parameters(parameters: Dict[str, Parameter]) -> int:
+    """Trainable scalars."""
+    return sum(parameter.size for parameter in parameters.values())
+
+
+def group_by_decay(parameters: Sequence[Parameter], weight_decay: float) -> List[Dict[str, Any]]:
+    """Optimizer groups: matrices and kernels decay, biases and normalizations do not.
+
+    The latter are the parameters with one dimension.
+    """
+    return [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+        # without it, the gradients would have to come by groups
+        {"order_params": list(parameters)},
+    ]

@@ -1,0 +1,103 @@
+"""ResNet-50 v1.5 in MindSpore, from the framework-neutral definition."""
+
+from typing import Dict, List
+
+from mindspore import Parameter, Tensor, nn, ops
+
+from dlperf_slurm.worker.frameworks.mindspore.parameters import group_by_decay
+from dlperf_slurm.worker.models.resnet50 import Definition
+
+INPUTS = ("images",)
+
+
+class Convolution(nn.Cell):
+    """A convolution without bias and its batch normalization."""
+
+    def __init__(
+        self, definition: Definition, in_channels: int, out_channels: int, size: int, stride: int
+    ) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(
+            in_channels,
+            out_channels,
+            size,
+            stride,
+            pad_mode="pad",
+            padding=size // 2,
+            has_bias=False,
+        )
+        self.normalization = nn.BatchNorm2d(
+            out_channels,
+            eps=definition.BATCH_NORM_EPSILON,
+            # the weight of the old statistics here, of the new ones in the definition
+            momentum=1 - definition.BATCH_NORM_MOMENTUM,
+        )
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.normalization(self.convolution(x))
+
+
+class Bottleneck(nn.Cell):
+    """1x1, 3x3 with the stride, 1x1; beside them the identity or a projection."""
+
+    def __init__(
+        self, definition: Definition, in_channels: int, inner: int, stride: int, is_first: bool
+    ) -> None:
+        super().__init__()
+        outer = inner * definition.EXPANSION
+        self.reduce = Convolution(definition, in_channels, inner, 1, 1)
+        self.spatial = Convolution(definition, inner, inner, 3, stride)
+        self.expand = Convolution(definition, inner, outer, 1, 1)
+        self.shortcut = (
+            Convolution(definition, in_channels, outer, 1, stride) if is_first else nn.Identity()
+        )
+
+    def construct(self, x: Tensor) -> Tensor:
+        y = ops.relu(self.reduce(x))
+        y = ops.relu(self.spatial(y))
+        y = self.expand(y)
+        return ops.relu(y + self.shortcut(x))
+
+
+class ResNet50(nn.Cell):
+    """images [batch, 3, height, width] -> logits [batch, classes]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        width = definition.width
+        self.stem = Convolution(definition, definition.IMAGE_CHANNELS, width, 7, 2)
+        self.pool = nn.MaxPool2d(3, 2, pad_mode="pad", padding=1)
+        self.blocks = nn.SequentialCell()
+        channels = width
+        for stage, blocks in enumerate(definition.stage_blocks):
+            inner = width * 2**stage
+            for block in range(blocks):
+                is_first = block == 0
+                stride = 2 if is_first and stage > 0 else 1
+                self.blocks.append(Bottleneck(definition, channels, inner, stride, is_first))
+                channels = inner * definition.EXPANSION
+        self.classifier = nn.Dense(channels, definition.classes)
+
+    def construct(self, images: Tensor) -> Tensor:
+        x = self.pool(ops.relu(self.stem(images)))
+        x = self.blocks(x)
+        return self.classifier(x.mean((2, 3)))
+
+
+def build_model(definition: Definition) -> nn.Cell:
+    return ResNet50(definition)
+
+
+def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
+    """Mean cross-entropy of logits [batch, classes] against labels [batch]."""
+    return ops.cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)
+
+
+def make_optimizer(
+    definition: Definition, parameters: List[Parameter], global_batch_size: int
+) -> nn.Optimizer:
+    return nn.Momentum(
+        group_by_decay(parameters, definition.WEIGHT_DECAY),
+        definition.learning_rate(global_batch_size),
+        definition.MOMENTUM,
+    )

@@ -1,0 +1,134 @@
+"""A case on this rank -> a model, its optimizer and its batch on the device, ready to step."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Dict
+
+import mindspore as ms
+from mindspore import Tensor
+from mindspore.graph.api import _pynative_executor
+
+from dlperf_slurm.contract import Case
+from dlperf_slurm.worker import host
+from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.data import make_batch
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.mindspore.clocks import CudaEventClock
+from dlperf_slurm.worker.frameworks.mindspore.distribution import join_ranks
+from dlperf_slurm.worker.frameworks.mindspore.parameters import (
+    count_parameters,
+    find_parameters,
+    load_weights,
+    to_numpy,
+)
+from dlperf_slurm.worker.frameworks.mindspore.training import Training
+from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.weights import generate_weights
+
+
+class MindSporeSession:
+    """The adapter's Session."""
+
+    def __init__(self, case: Case, placement: Placement) -> None:
+        builder = import_module(f"dlperf_slurm.worker.frameworks.mindspore.{case.model}")
+        definition: Any = load_model(case.model).Definition(**case.model_parameters)
+        model = builder.build_model(definition)
+        self._parameters = find_parameters(model)
+        load_weights(self._parameters, generate_weights(definition, case.seed))
+        # The same weights on all ranks, but dropout of their own.
+        ms.set_seed(case.seed + 1 + placement.rank)
+        self._batch = {
+            name: Tensor(values)
+            for name, values in make_batch(
+                definition, case.batch_size_per_device, case.seed, placement.rank
+            ).items()
+        }
+
+        self.parameter_count = count_parameters(self._parameters)
+        self.device_name = read_device_name(case)
+        self.versions = read_versions()
+        self._is_cuda = case.device == "cuda"
+        self._model = model.set_train()
+        self._training = Training(case, definition, builder, model, list(self._parameters.values()))
+        self._loss = Tensor(float("nan"), ms.float32)
+
+    def step(self) -> None:
+        """Returns when it is done, on the CPU."""
+        self._loss = self._training.step(self._batch)
+        if not self._is_cuda:
+            self.synchronize()
+
+    def synchronize(self) -> None:
+        if self._is_cuda:
+            ms.runtime.synchronize()
+        else:
+            # the former is for GPUs only
+            _pynative_executor.sync()
+
+    def make_clock(self, boundaries: int) -> Any:
+        if self._is_cuda:
+            return CudaEventClock(boundaries)
+        return HostClock(boundaries)
+
+    def reset_peak_memory(self) -> None:
+        if self._is_cuda:
+            ms.runtime.reset_max_memory_allocated()
+        else:
+            host.reset_peak_resident()
+
+    def read_peak_memory_bytes(self) -> int:
+        """Of MindSpore's tensors on a GPU; of the whole process on the CPU."""
+        if self._is_cuda:
+            return int(ms.runtime.max_memory_allocated())
+        return host.read_peak_resident_bytes()
+
+    def read_loss(self) -> float:
+        return float(self._loss.asnumpy())
+
+    def evaluate_loss(self) -> float:
+        self._model.set_train(False)
+        loss = self._training.compute_loss(self._batch)
+        self._model.set_train()
+        return float(loss.asnumpy())
+
+    def compute_gradients(self) -> Dict[str, Any]:
+        self._loss, gradients = self._training.backpropagate(self._batch)
+        return dict(zip(self._parameters, map(to_numpy, gradients)))
+
+    def read_weights(self) -> Dict[str, Any]:
+        return {name: to_numpy(parameter) for name, parameter in self._parameters.items()}
+
+    def close(self) -> None:
+        """MindSpore has nothing to leave by: its group ends with the processes."""
+
+
+def start_session(case: Case, placement: Placement) -> MindSporeSession:
+    choose_device(case, placement)
+    ms.set_context(runtime_num_threads=case.cpus_per_rank)
+    if placement.world_size > 1:
+        join_ranks(placement)
+    return MindSporeSession(case, placement)
+
+
+def choose_device(case: Case, placement: Placement) -> None:
+    if case.device == "cpu":
+        ms.set_device("CPU")
+        return
+    gpu = ms.device_context.gpu
+    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
+    ms.set_device("GPU", 0 if gpu.device_count() == 1 else placement.local_rank)
+    # MindSpore's own default allows it in convolutions only.
+    gpu.op_precision.conv_allow_tf32(case.precision == "tf32")
+    gpu.op_precision.matmul_allow_tf32(case.precision == "tf32")
+
+
+def read_device_name(case: Case) -> str:
+    if case.device == "cuda":
+        return str(ms.hal.get_device_name(ms.get_context("device_id")))
+    return host.read_cpu_name()
+
+
+def read_versions() -> Dict[str, str]:
+    """MindSpore does not tell which CUDA, cuDNN and NCCL it found."""
+    build = Path(ms.__file__).with_name(".commit_id").read_text(encoding="utf-8")
+    return {"mindspore": str(ms.__version__), "mindspore_build": build.split("'")[1]}

