@@ -1,0 +1,95 @@
+"""OneFlow: eager with DistributedDataParallel, or nn.Graph with global tensors.
+
+Written for OneFlow 0.9.0, the last release; on GPUs it was not tried.
+"""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Optional
+
+from dlperf_slurm.worker.models.bert import Definition as BertDefinition
+
+if TYPE_CHECKING:
+    from dlperf_slurm.contract import Case
+    from dlperf_slurm.worker.frameworks import Placement, Session
+
+MODELS = ("bert", "resnet50")
+DEVICES = ("cpu", "cuda")
+PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
+COMPILERS = ("none", "graph")
+MEMORY_FORMATS = ("default",)
+DISTRIBUTIONS = ("native",)
+
+# What a RuntimeError or OneFlow's own exception says: its allocators, the CUDA driver or NCCL,
+# cuBLAS, C++. On the CPU its thread ends the process (SIGABRT) before Python hears of it.
+OUT_OF_MEMORY_MESSAGES = (
+    "out of memory",
+    "Out of memory",
+    "allocate failed",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "std::bad_alloc",
+)
+
+
+def find_unsupported(case: "Case") -> Optional[str]:
+    """Why OneFlow cannot run the case, with what it can run instead; None when it can."""
+    unknown = find_unknown_value(case)
+    if unknown:
+        return unknown
+    if case.precision != "fp32" and case.device == "cpu":
+        return f"oneflow: precision {case.precision!r} needs device 'cuda'; on the CPU use 'fp32'"
+    if case.precision == "amp-fp16" and case.compiler != "graph":
+        return (
+            "oneflow: precision 'amp-fp16' needs compiler 'graph', which alone has loss scaling; "
+            "with 'none' use 'amp-bf16'"
+        )
+    if case.clip_global_norm and case.compiler == "graph":
+        return (
+            "oneflow: compiler 'graph' clips each group of parameters by a norm of its own; "
+            "with clip_global_norm use 'none'"
+        )
+    dropout = case.model_parameters.get("dropout", BertDefinition.dropout)
+    if case.model == "bert" and dropout and case.compiler == "graph" and case.world_size > 1:
+        return (
+            "oneflow: compiler 'graph' draws the same dropout on all ranks; with several ranks "
+            "use 'none', or dropout 0"
+        )
+    return None
+
+
+def start(case: "Case", placement: "Placement") -> "Session":
+    """Join the ranks, if there is more than one, and build all that a step needs."""
+    # OneFlow reads all of these when it is loaded, and joins the ranks then.
+    os.environ.update(
+        MASTER_ADDR=placement.master_address,
+        MASTER_PORT=str(placement.master_port),
+        WORLD_SIZE=str(placement.world_size),
+        # a lone rank may have the data of another one
+        RANK=str(placement.rank if placement.world_size > 1 else 0),
+        LOCAL_RANK=str(placement.local_rank),
+        # On the CPU, the thread that hands out an eager model's operations does them as well: it
+        # would else keep a second core busy with waiting. A graph has threads of its own.
+        ONEFLOW_VM_COMPUTE_ON_WORKER_THREAD=str(
+            int(case.device == "cuda" or case.compiler == "graph")
+        ),
+        # oneDNN's softmax is off by 3e-6, OneFlow's own by 1e-7
+        ONEFLOW_ENABLE_ONEDNN_OPTS="0",
+        # cuBLAS and cuDNN, whatever OneFlow asks for
+        NVIDIA_TF32_OVERRIDE="1" if case.precision == "tf32" else "0",
+    )
+    from dlperf_slurm.worker.frameworks.oneflow.session import start_session
+
+    return start_session(case, placement)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the device's or the host's memory was too small."""
+    if isinstance(error, MemoryError):
+        return True
+    # Not imported here: `error` may be that OneFlow itself does not import.
+    flow = sys.modules.get("oneflow")
+    return (
+        flow is not None
+        and isinstance(error, (RuntimeError, flow._oneflow_internal.exception.Exception))
+        and any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES)
+    )

@@ -1,0 +1,153 @@
+"""BERT pre-training in OneFlow, from the framework-neutral definition."""
+
+from typing import Dict, Tuple
+
+import numpy
+import oneflow as flow
+from oneflow import Tensor, nn
+from oneflow.nn import functional as F
+
+from dlperf_slurm.worker.frameworks.oneflow.parameters import group_by_decay
+from dlperf_slurm.worker.models.bert import Definition
+
+INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
+
+# The score of what must not be attended to; float16 has it, and exp makes it 0.
+MASKED_OUT_SCORE = -1e4
+
+
+class Embeddings(nn.Module):
+    """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.word = nn.Embedding(definition.vocabulary_size, hidden)
+        self.position = nn.Embedding(definition.max_positions, hidden)
+        self.token_type = nn.Embedding(definition.type_vocabulary_size, hidden)
+        self.normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
+        self.dropout = nn.Dropout(definition.dropout)
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor) -> Tensor:
+        positions = self.position.weight[: input_ids.shape[1]]
+        x = self.word(input_ids) + self.token_type(token_type_ids) + positions
+        return self.dropout(self.normalization(x))
+
+
+class Attention(nn.Module):
+    """Self-attention over hidden [batch, length, hidden_size]; mask is true where to attend."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.head_shape = (definition.heads, definition.head_size)
+        self.scale = definition.head_size**-0.5
+        self.query = nn.Linear(hidden, hidden)
+        self.key = nn.Linear(hidden, hidden)
+        self.value = nn.Linear(hidden, hidden)
+        self.output = nn.Linear(hidden, hidden)
+        self.dropout = nn.Dropout(definition.dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        query, key, value = (
+            projection(x).reshape(*x.shape[:2], *self.head_shape).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
+        )
+        scores = flow.matmul(query * self.scale, key.transpose(-2, -1))
+        scores = scores.masked_fill(flow.logical_not(mask), MASKED_OUT_SCORE)
+        y = flow.matmul(self.dropout(flow.softmax(scores, dim=-1)), value)
+        return self.output(y.transpose(1, 2).flatten(-2))
+
+
+class Layer(nn.Module):
+    """Attention and feed-forward, each followed by dropout, the residual and normalization."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, inner = definition.hidden_size, definition.intermediate_size
+        self.attention = Attention(definition)
+        self.attention_normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
+        self.intermediate = nn.Linear(hidden, inner)
+        self.output = nn.Linear(inner, hidden)
+        self.output_normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
+        self.dropout = nn.Dropout(definition.dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = self.attention_normalization(x + self.dropout(self.attention(x, mask)))
+        y = self.output(F.gelu(self.intermediate(x)))
+        return self.output_normalization(x + self.dropout(y))
+
+
+class MaskedWordHead(nn.Module):
+    """hidden [batch, length, hidden_size] -> logits [batch, predictions, vocabulary_size]."""
+
+    def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.transform = nn.Linear(hidden, hidden)
+        self.normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
+        self.decoder = nn.Linear(hidden, definition.vocabulary_size)
+        self.decoder.weight = word_embedding.weight
+
+    def forward(self, x: Tensor, masked_positions: Tensor) -> Tensor:
+        index = masked_positions.unsqueeze(-1).expand(-1, -1, x.shape[-1])
+        gathered = x.gather(1, index)
+        return self.decoder(self.normalization(F.gelu(self.transform(gathered))))
+
+
+class Bert(nn.Module):
+    """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
+
+    All inputs are int64 as `worker.data` makes them.
+    """
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.embeddings = Embeddings(definition)
+        self.layers = nn.ModuleList([Layer(definition) for _ in range(definition.layers)])
+        self.masked_words = MaskedWordHead(definition, self.embeddings.word)
+        self.pooler = nn.Linear(hidden, hidden)
+        self.next_sentence = nn.Linear(hidden, 2)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor,
+        attention_mask: Tensor,
+        masked_positions: Tensor,
+    ) -> Tuple[Tensor, Tensor]:
+        mask = attention_mask.bool().unsqueeze(1).unsqueeze(1)
+        x = self.embeddings(input_ids, token_type_ids)
+        for layer in self.layers:
+            x = layer(x, mask)
+        pooled = flow.tanh(self.pooler(x[:, 0]))
+        return self.masked_words(x, masked_positions), self.next_sentence(pooled)
+
+
+def build_model(definition: Definition, device: flow.device) -> nn.Module:
+    return Bert(definition).to(device)
+
+
+def compute_loss(
+    definition: Definition, logits: Tuple[Tensor, Tensor], batch: Dict[str, Tensor]
+) -> Tensor:
+    """Mean cross-entropy of the masked words plus that of the next sentence."""
+    words, next_sentence = logits
+    return F.cross_entropy(words.flatten(0, 1), batch["masked_ids"].flatten()) + F.cross_entropy(
+        next_sentence, batch["next_sentence_labels"]
+    )
+
+
+def make_optimizer(
+    definition: Definition, model: nn.Module, global_batch_size: int
+) -> flow.optim.Optimizer:
+    # OneFlow moves the moments with float32 betas, and corrects their bias with those given: were
+    # they not the same, updates would be 7e-6 off.
+    betas = numpy.array((definition.BETA1, definition.BETA2), numpy.float32)
+    return flow.optim.AdamW(
+        group_by_decay(model, definition.WEIGHT_DECAY),
+        lr=definition.LEARNING_RATE,
+        betas=tuple(betas.tolist()),
+        eps=definition.ADAM_EPSILON,
+    )

@@ -1,0 +1,35 @@
+"""A model, its loss and its optimizer -> a static graph that does a whole step."""
+
+from typing import Any, Callable, Dict
+
+import oneflow as flow
+from oneflow import nn
+
+AMP_TYPES = {"amp-bf16": flow.bfloat16, "amp-fp16": flow.float16}
+
+Batch = Dict[str, flow.Tensor]
+
+
+class TrainingGraph(nn.Graph):
+    """Called with the batch, returns the loss before the update; the first call compiles it."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        compute_loss: Callable[[Any, Batch], flow.Tensor],
+        optimizer: flow.optim.Optimizer,
+        precision: str,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self._compute_loss = compute_loss
+        self.add_optimizer(optimizer)
+        if precision in AMP_TYPES:
+            self.config.enable_amp(True, dtype=AMP_TYPES[precision])
+        if precision == "amp-fp16":
+            self.set_grad_scaler(flow.amp.GradScaler())
+
+    def build(self, batch: Batch) -> flow.Tensor:
+        loss = self._compute_loss(self.model, batch)
+        loss.backward()
+        return loss

@@ -1,0 +1,137 @@
+"""ResNet-50 v1.5 in OneFlow, from the framework-neutral definition."""
+
+from typing import Dict
+
+import oneflow as flow
+from oneflow import Tensor, nn
+from oneflow.nn import functional as F
+
+from dlperf_slurm.worker.frameworks.oneflow.parameters import group_by_decay
+from dlperf_slurm.worker.models.resnet50 import Definition
+
+INPUTS = ("images",)
+
+
+class BatchNorm(nn.BatchNorm2d):
+    """OneFlow's, in float64 on the CPU, where its kernel adds up one value after the other.
+
+    In float32 that moves activations ten times as far as other frameworks' sums do, and where a
+    ReLU therefore changes its mind, single gradients by percents.
+    """
+
+    def __init__(self, definition: Definition, channels: int) -> None:
+        super().__init__(
+            channels, eps=definition.BATCH_NORM_EPSILON, momentum=definition.BATCH_NORM_MOMENTUM
+        )
+        self.is_wide = False
+
+    def widen(self) -> None:
+        """Compute in float64 from now on; weight and bias remain float32."""
+        for name in ("running_mean", "running_var"):
+            setattr(self, name, getattr(self, name).double())
+        self.is_wide = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        arrays = x, self.weight, self.bias
+        values, weight, bias = (a.double() for a in arrays) if self.is_wide else arrays
+        y = flow._C.normalization(
+            values,
+            self.running_mean,
+            self.running_var,
+            weight,
+            bias,
+            axis=1,
+            epsilon=self.eps,
+            momentum=self.momentum,
+            is_training=self.training,
+        )
+        return y.float() if self.is_wide else y
+
+
+class Convolution(nn.Module):
+    """A convolution without bias and its batch normalization."""
+
+    def __init__(
+        self, definition: Definition, in_channels: int, out_channels: int, size: int, stride: int
+    ) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(
+            in_channels, out_channels, size, stride, padding=size // 2, bias=False
+        )
+        self.normalization = BatchNorm(definition, out_channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.normalization(self.convolution(x))
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 with the stride, 1x1; beside them the identity or a projection."""
+
+    def __init__(
+        self, definition: Definition, in_channels: int, inner: int, stride: int, is_first: bool
+    ) -> None:
+        super().__init__()
+        outer = inner * definition.EXPANSION
+        self.reduce = Convolution(definition, in_channels, inner, 1, 1)
+        self.spatial = Convolution(definition, inner, inner, 3, stride)
+        self.expand = Convolution(definition, inner, outer, 1, 1)
+        self.shortcut = (
+            Convolution(definition, in_channels, outer, 1, stride) if is_first else nn.Identity()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.reduce(x), inplace=True)
+        y = F.relu(self.spatial(y), inplace=True)
+        y = self.expand(y)
+        return F.relu(y + self.shortcut(x), inplace=True)
+
+
+class ResNet50(nn.Module):
+    """images [batch, 3, height, width] -> logits [batch, classes]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        width = definition.width
+        self.stem = Convolution(definition, definition.IMAGE_CHANNELS, width, 7, 2)
+        blocks = []
+        channels = width
+        for stage, block_count in enumerate(definition.stage_blocks):
+            inner = width * 2**stage
+            for block in range(block_count):
+                is_first = block == 0
+                stride = 2 if is_first and stage > 0 else 1
+                blocks.append(Bottleneck(definition, channels, inner, stride, is_first))
+                channels = inner * definition.EXPANSION
+        self.blocks = nn.Sequential(*blocks)
+        self.classifier = nn.Linear(channels, definition.classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = F.relu(self.stem(images), inplace=True)
+        x = F.max_pool2d(x, kernel_size=3, stride=2, padding=1)
+        x = self.blocks(x)
+        return self.classifier(x.mean(dim=(2, 3)))
+
+
+def build_model(definition: Definition, device: flow.device) -> nn.Module:
+    model = ResNet50(definition)
+    if device.type == "cpu":
+        for module in model.modules():
+            if isinstance(module, BatchNorm):
+                module.widen()
+    return model.to(device)
+
+
+def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
+    """Mean cross-entropy of logits [batch, classes] against labels [batch]."""
+    return F.cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)
+
+
+def make_optimizer(
+    definition: Definition, model: nn.Module, global_batch_size: int
+) -> flow.optim.Optimizer:
+    # OneFlow keeps the momentum times the learning rate, which is the same at a constant rate.
+    return flow.optim.SGD(
+        group_by_decay(model, definition.WEIGHT_DECAY),
+        lr=definition.learning_rate(global_batch_size),
+        momentum=definition.MOMENTUM,
+    )
