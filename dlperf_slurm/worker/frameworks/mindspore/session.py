@@ -32,11 +32,11 @@ class MindSporeSession:
     def __init__(self, case: Case, placement: Placement) -> None:
         builder = import_module(f"dlperf_slurm.worker.frameworks.mindspore.{case.model}")
         definition: Any = load_model(case.model).Definition(**case.model_parameters)
+        # The same weights on all ranks, but dropout of their own, which is seeded as it is built.
+        ms.set_seed(case.seed + 1 + placement.rank)
         model = builder.build_model(definition)
         self._parameters = find_parameters(model)
         load_weights(self._parameters, generate_weights(definition, case.seed))
-        # The same weights on all ranks, but dropout of their own.
-        ms.set_seed(case.seed + 1 + placement.rank)
         self._batch = {
             name: Tensor(values)
             for name, values in make_batch(

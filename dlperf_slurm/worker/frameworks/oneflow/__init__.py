@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Optional
 
+from dlperf_slurm.worker.frameworks import find_unknown_value
 from dlperf_slurm.worker.models.bert import Definition as BertDefinition
 
 if TYPE_CHECKING:
