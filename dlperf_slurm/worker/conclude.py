@@ -19,6 +19,7 @@ from dlperf_slurm.contract import (
     read_json,
     write_json,
 )
+from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.provenance import describe_job, describe_platform
 
 LOG_TAIL_LINES = 30
@@ -41,7 +42,7 @@ def conclude_attempt(attempt_dir: Path, exit_code: int) -> None:
     except (FileNotFoundError, ContractError):
         pass
     case = read_json(attempt_dir / CASE_FILE, Case)
-    failures = read_failures(attempt_dir) or (_describe_silent_end(attempt_dir, exit_code),)
+    failures = read_failures(attempt_dir) or (_describe_silent_end(attempt_dir, case, exit_code),)
     write_json(attempt_dir / RECORD_FILE, make_failed_record(case, failures))
 
 
@@ -77,11 +78,16 @@ def make_failed_record(case: Case, failures: Tuple[Failure, ...]) -> Record:
     )
 
 
-def _describe_silent_end(attempt_dir: Path, exit_code: int) -> Failure:
+def _describe_silent_end(attempt_dir: Path, case: Case, exit_code: int) -> Failure:
     tail = _read_tail(attempt_dir / "err")
-    is_out_of_memory = any(sign in tail for sign in _OOM_SIGNS)
-    if is_out_of_memory:
+    is_killed = any(sign in tail for sign in _OOM_SIGNS)
+    # some frameworks abort the process where they cannot allocate, before Python hears of it
+    own_signs = load_adapter(case.framework).OUT_OF_MEMORY_MESSAGES
+    is_out_of_memory = is_killed or any(sign in tail for sign in own_signs)
+    if is_killed:
         message = "a process was killed at the job's memory limit"
+    elif is_out_of_memory:
+        message = f"{case.framework} ended a process that it had no memory for; see err"
     elif exit_code == 143:
         message = "terminated (SIGTERM): time limit, cancellation, preemption or a dead rank"
     elif exit_code == 137:

@@ -26,6 +26,7 @@ PRECISIONS = ("fp32", "amp-bf16")
 COMPILERS = ("none",)
 MEMORY_FORMATS = ("default",)
 DISTRIBUTIONS = ("native",)
+OUT_OF_MEMORY_MESSAGES = ("spin: out of room",)
 
 FAULTS = ("crash", "memory", "hog", "kill", "segfault", "leave", "nan", "count")
 DEADLY_FAULTS = ("crash", "memory", "hog", "kill", "segfault", "leave")

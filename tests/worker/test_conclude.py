@@ -5,7 +5,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-from support.attempts import CASE, make_environment
+from support import attempts
+from support.attempts import make_environment
 from support.frozen_code import PACKAGE
 
 from dlperf_slurm.contract import (
@@ -23,6 +24,8 @@ from dlperf_slurm.contract import (
     write_json,
 )
 from dlperf_slurm.worker.conclude import LOG_TAIL_LINES, conclude_attempt
+
+CASE = replace(attempts.CASE, framework="oneflow")
 
 
 @pytest.fixture
@@ -158,3 +161,11 @@ def test_record_on_a_full_disk_does_not_replace_the_one_before(attempt_dir):
     )
     assert "File too large" in done.stderr
     assert (attempt_dir / CASE_FILE).read_bytes() == before
+
+
+def test_framework_that_aborted_for_lack_of_memory_ran_out_of_it(attempt_dir):
+    log = "F20261121 cpu_allocator.cpp:40] allocate failed. 1099511627776\n*** Aborted ***\n"
+    (attempt_dir / "err").write_text(log)
+    record = conclude(attempt_dir, 134)
+    assert record.status == OUT_OF_MEMORY
+    assert record.reason == "oneflow ended a process that it had no memory for; see err"

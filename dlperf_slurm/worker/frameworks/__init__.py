@@ -86,6 +86,7 @@ if TYPE_CHECKING:
         COMPILERS: Any
         MEMORY_FORMATS: Any
         DISTRIBUTIONS: Any
+        OUT_OF_MEMORY_MESSAGES: Any
 
         def find_unsupported(self, case: "Case") -> Optional[str]:
             """Why this framework cannot run the case, or None. Standard library only."""
