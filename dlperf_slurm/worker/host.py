@@ -1,5 +1,6 @@
-"""What Linux tells about this process: the CPU's name, the peak of its resident memory."""
+"""What Linux tells about this process, and its CPUs: their name, the peak of resident memory."""
 
+import os
 import platform
 import resource
 from contextlib import suppress
@@ -18,6 +19,17 @@ def read_cpu_name() -> str:
         if key.strip() == "model name":
             return value.strip()
     return platform.machine()
+
+
+def keep_to_cpus(count: int, local_rank: int) -> None:
+    """Bind this process, as a launcher does that has CPUs for each rank; left alone if it did.
+
+    For frameworks that use more threads than they are told; to be called before these start.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) > count:
+        first = local_rank * count
+        os.sched_setaffinity(0, {allowed[i % len(allowed)] for i in range(first, first + count)})
 
 
 def reset_peak_resident() -> None:

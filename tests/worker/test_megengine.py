@@ -143,11 +143,13 @@ def test_overflow_skips_the_step_and_halves_the_scale():
     assert running._scaler.scale_factor == 2.0**39
 
 
-def test_max_pooling_in_float16_still_gives_nan_on_the_cpu():
-    """Why 'amp-fp16' is refused for ResNet there."""
+def test_max_pooling_in_float16_is_still_wrong_on_the_cpu():
+    """Why 'amp-fp16' is refused for ResNet there: it leaves its result as the memory was."""
     sessions.start(CASE)
-    pooled = F.max_pool2d(F.ones((1, 1, 8, 8), dtype="float16"), 3, 2, 1)
-    assert not numpy.isfinite(pooled.numpy()).all()
+    images = F.arange(64, dtype="float32").reshape(1, 1, 8, 8) + 1
+    expected = F.max_pool2d(images, 3, 2, 1).numpy()
+    found = F.max_pool2d(images.astype("float16"), 3, 2, 1).numpy()
+    assert not numpy.array_equal(found, expected)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,7 @@ def test_max_pooling_in_float16_still_gives_nan_on_the_cpu():
         (
             {"model": "resnet50", "precision": "amp-fp16"},
             "megengine: precision 'amp-fp16' needs device 'cuda' for 'resnet50': max pooling in "
-            "float16 gives NaN on the CPU; use 'fp32'",
+            "float16 is wrong on the CPU; use 'fp32'",
         ),
         (
             {"precision": "amp-fp16", "compiler": "trace"},
@@ -221,7 +223,7 @@ def measure_busy_cpus():
 
 
 def test_rank_with_one_cpu_does_not_use_two():
-    assert sessions.run_elsewhere(measure_busy_cpus) < 1.5
+    assert sessions.run_elsewhere(measure_busy_cpus) < 1.1
 
 
 def test_only_a_rank_that_sees_several_gpus_chooses_by_its_local_rank(monkeypatch):

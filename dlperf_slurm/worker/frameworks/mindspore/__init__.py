@@ -6,6 +6,7 @@ Written for MindSpore 2.10; on GPUs it was not tried.
 import os
 from typing import TYPE_CHECKING, Optional
 
+from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import find_unknown_value
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def find_unsupported(case: "Case") -> Optional[str]:
 def start(case: "Case", placement: "Placement") -> "Session":
     """Join the ranks, if there is more than one, and build all that a step needs."""
     if case.device == "cpu":
-        keep_to_cpus(case.cpus_per_rank, placement.local_rank)
+        # A graph runs in three threads at once, whatever number MindSpore is told.
+        host.keep_to_cpus(case.cpus_per_rank, placement.local_rank)
     # These are read when MindSpore is loaded, or first computes.
     os.environ["OMP_NUM_THREADS"] = str(case.cpus_per_rank)
     # errors only; the level of information is 1
@@ -58,17 +60,6 @@ def start(case: "Case", placement: "Placement") -> "Session":
     from dlperf_slurm.worker.frameworks.mindspore.session import start_session
 
     return start_session(case, placement)
-
-
-def keep_to_cpus(count: int, local_rank: int) -> None:
-    """Bind this process, as a launcher does that has a CPU of its own for each thread.
-
-    A graph on the CPU runs in three threads at once, whatever number MindSpore is told.
-    """
-    allowed = sorted(os.sched_getaffinity(0))
-    if len(allowed) > count:
-        first = local_rank * count
-        os.sched_setaffinity(0, {allowed[i % len(allowed)] for i in range(first, first + count)})
 
 
 def is_out_of_memory(error: BaseException) -> bool:
