@@ -63,7 +63,7 @@ def print_plan(plan: Plan, console: Console) -> None:
     if plan.left_out:
         console.print()
         rows = [[left_out.case.case_id, left_out.reason] for left_out in plan.left_out]
-        print_table(["case", "why"], rows, console, title="left out")
+        print_table(["case", "why"], rows, console, title="left out", text_columns=None)
     console.print()
     console.print(
         Text(
