@@ -2,15 +2,13 @@
 
 import os
 import resource
-import socket
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import attempts, sessions
+from support import attempts, ports, sessions
 
 from dlperf_slurm.worker.comm import find_free_port
 from dlperf_slurm.worker.frameworks import load_adapter
@@ -143,17 +141,7 @@ def test_scheduler_ends_when_its_rank_is_killed():
         "MS_WORKER_NUM": "2",
     }
     rank = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, **variables})
-    wait_until_listening(port, True)
+    ports.wait_until_listening(port, True)
     rank.kill()
     rank.wait()
-    wait_until_listening(port, False)
-
-
-def wait_until_listening(port, is_expected):
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if (probe.connect_ex(("127.0.0.1", port)) == 0) == is_expected:
-                return
-        time.sleep(0.05)
-    pytest.fail(f"port {port} stayed as it was")
+    ports.wait_until_listening(port, False)

@@ -2,13 +2,11 @@
 
 import os
 import resource
-import socket
 import subprocess
 import sys
-import time
 
 import pytest
-from support import sessions
+from support import ports, sessions
 
 from dlperf_slurm.worker.comm import find_free_port
 from dlperf_slurm.worker.frameworks import load_adapter
@@ -121,17 +119,7 @@ def test_server_ends_when_its_rank_is_killed():
     root = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(port)}
     sizes = {"DMLC_ROLE": "scheduler", "DMLC_NUM_WORKER": "1", "DMLC_NUM_SERVER": "1"}
     rank = subprocess.Popen([sys.executable, "-c", script], env={**ENV, **root, **sizes})
-    wait_until_listening(port, True)
+    ports.wait_until_listening(port, True)
     rank.kill()
     rank.wait()
-    wait_until_listening(port, False)
-
-
-def wait_until_listening(port, is_expected):
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if (probe.connect_ex(("127.0.0.1", port)) == 0) == is_expected:
-                return
-        time.sleep(0.05)
-    pytest.fail(f"port {port} stayed as it was")
+    ports.wait_until_listening(port, False)
