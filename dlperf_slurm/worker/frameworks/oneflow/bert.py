@@ -16,6 +16,17 @@ INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
 MASKED_OUT_SCORE = -1e4
 
 
+class Dropout(nn.Module):
+    """By OneFlow's default generator: nn.Dropout has one of its own, of the same seed anywhere."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(x, p=self.rate, training=self.training)
+
+
 class Embeddings(nn.Module):
     """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""
 
@@ -26,7 +37,7 @@ class Embeddings(nn.Module):
         self.position = nn.Embedding(definition.max_positions, hidden)
         self.token_type = nn.Embedding(definition.type_vocabulary_size, hidden)
         self.normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
-        self.dropout = nn.Dropout(definition.dropout)
+        self.dropout = Dropout(definition.dropout)
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor) -> Tensor:
         positions = self.position.weight[: input_ids.shape[1]]
@@ -46,7 +57,7 @@ class Attention(nn.Module):
         self.key = nn.Linear(hidden, hidden)
         self.value = nn.Linear(hidden, hidden)
         self.output = nn.Linear(hidden, hidden)
-        self.dropout = nn.Dropout(definition.dropout)
+        self.dropout = Dropout(definition.dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         query, key, value = (
@@ -70,7 +81,7 @@ class Layer(nn.Module):
         self.intermediate = nn.Linear(hidden, inner)
         self.output = nn.Linear(inner, hidden)
         self.output_normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
-        self.dropout = nn.Dropout(definition.dropout)
+        self.dropout = Dropout(definition.dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         x = self.attention_normalization(x + self.dropout(self.attention(x, mask)))
