@@ -1,6 +1,5 @@
 """matrix.toml -> a validated Matrix, or every mistake of the file in one answer."""
 
-import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,17 +15,16 @@ from dlperf_slurm.config import (
     Reporter,
     Table,
     TomlFile,
-    TomlTable,
     check_known,
     read_toml,
-    suggest,
     validate,
 )
 from dlperf_slurm.errors import raise_problems
+from dlperf_slurm.model_tables import check_models
 from dlperf_slurm.site import find_layer_problems
 from dlperf_slurm.topology import parse_topology
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
-from dlperf_slurm.worker.models import list_models, load_model
+from dlperf_slurm.worker.models import list_models
 
 Item = TypeVar("Item")
 
@@ -246,7 +244,7 @@ def read_matrix(path: Path) -> MatrixFile:
     toml = read_toml(path)
     reporter = Reporter(toml)
     matrix = validate(Matrix, toml.data, reporter)
-    _check_models(toml.data, reporter)
+    check_models(toml.data, reporter)
     if isinstance(toml.data.get("slurm"), dict):
         reporter.problems += find_layer_problems(Layer(toml, ("slurm",)))
     if matrix is not None:
@@ -254,51 +252,6 @@ def read_matrix(path: Path) -> MatrixFile:
     raise_problems(reporter.problems)
     assert matrix is not None, "no matrix without a problem"
     return MatrixFile(path.stem, toml, matrix)
-
-
-def _check_models(data: TomlTable, reporter: Reporter) -> None:
-    # on the raw tables: a mistake elsewhere in the file must not hide one here
-    tables = data.get("model")
-    is_list = isinstance(tables, list)
-    for index, model in enumerate(tables if isinstance(tables, list) else [tables]):
-        if not isinstance(model, dict) or model.get("name") not in list_models():
-            continue
-        name = model["name"]
-        base = {key: value for key, value in model.items() if key != "name"}
-        problems = find_parameter_problems(name, base)
-        for key, message in problems:
-            reporter.add(("model", index, key) if is_list else ("model", key), message)
-        if not problems:
-            _check_model_overrides(name, base, data.get("override"), reporter)
-
-
-def _check_model_overrides(name: str, base: TomlTable, overrides: Any, reporter: Reporter) -> None:
-    for index, override in enumerate(overrides if isinstance(overrides, list) else ()):
-        changes = override.get("model") if isinstance(override, dict) else None
-        when = override.get("when") if isinstance(override, dict) else None
-        named = when.get("model", name) if isinstance(when, dict) else name
-        if isinstance(changes, dict) and name in (named if isinstance(named, list) else [named]):
-            for key, message in find_parameter_problems(name, {**base, **changes}):
-                reporter.add(("override", index, "model", key), message)
-
-
-def find_parameter_problems(model: str, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What is wrong with a model's parameters, as (parameter, message)."""
-    definition = load_model(model).Definition
-    known = [field.name for field in dataclasses.fields(definition)]
-    problems = [
-        (key, f"unknown parameter of {model}; known: {', '.join(known)}{suggest(key, known)}")
-        for key in parameters
-        if key not in known
-    ]
-    sizes = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in parameters.items()
-        if key in known
-    }
-    # a definition names the field first: "heads is 7; allowed: a divisor of hidden_size"
-    problems += [(text.split(" ", 1)[0], text) for text in definition(**sizes).find_problems()]
-    return problems
 
 
 def _check_overrides(matrix: Matrix, reporter: Reporter) -> None:

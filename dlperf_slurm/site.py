@@ -10,7 +10,6 @@ from pydantic import AfterValidator, Field
 
 from dlperf_slurm import slurm
 from dlperf_slurm.config import (
-    KeyPath,
     Layer,
     OneOrMore,
     Reporter,
@@ -26,6 +25,7 @@ from dlperf_slurm.config import (
 from dlperf_slurm.environments import find_managed_environment
 from dlperf_slurm.errors import InputError, Problem, raise_problems
 from dlperf_slurm.resources import find_resource_dir
+from dlperf_slurm.toml_keys import KeyPath
 from dlperf_slurm.topology import Topology, parse_topology
 from dlperf_slurm.worker.frameworks import list_frameworks
 

@@ -11,9 +11,6 @@ from dlperf_slurm.config import (
     Table,
     TomlFile,
     check_known,
-    drop_indices,
-    format_key,
-    locate_keys,
     merge_layers,
     parse_assignment,
     read_toml,
@@ -22,6 +19,7 @@ from dlperf_slurm.config import (
     validate,
 )
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.toml_keys import drop_indices, format_key, locate_keys
 
 
 def make_toml(text: str, label: str = "file.toml") -> TomlFile:

@@ -7,7 +7,8 @@ from builders import SMALL_MATRIX, write_matrix
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.matrix import find_parameter_problems, read_matrix
+from dlperf_slurm.matrix import read_matrix
+from dlperf_slurm.model_tables import find_parameter_problems
 from dlperf_slurm.resources import find_resource_dir
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 
