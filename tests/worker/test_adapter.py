@@ -4,6 +4,7 @@
 """
 
 import math
+import os
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -51,6 +52,14 @@ def framework(request):
 @pytest.fixture(scope="session")
 def adapter(framework):
     return load_adapter(framework)
+
+
+@pytest.fixture(autouse=True)
+def every_cpu():
+    """What the next test starts has all CPUs again, though a session may keep to some of them."""
+    allowed = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, allowed)
 
 
 def list_variants(framework):
@@ -220,13 +229,13 @@ def test_two_ranks_average_their_gradients(framework, adapter, model, distributi
     alone = sessions.make_case(framework, model)
     pair = replace(alone, devices_per_node=2, distribution=distribution)
     skip_unsupported(adapter, pair)
+    parity, gradients = sessions.verify_on_ranks(pair, tmp_path)
     if model == "bert":
         joined = replace(alone, batch_size_per_device=pair.global_batch_size)
         own = [sessions.start(joined).compute_gradients()]
     else:
         own = [sessions.start(alone, rank).compute_gradients() for rank in range(2)]
     mean = {name: sum(gradients[name] for gradients in own) / len(own) for name in own[0]}
-    parity, gradients = sessions.verify_on_ranks(pair, tmp_path)
     assert find_difference(gradients, mean).relative < 1e-4
     assert parity.updates.relative < 1e-5
     assert parity.ranks.relative < 1e-6
