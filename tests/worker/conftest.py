@@ -1,5 +1,7 @@
 """Which framework's adapter test_adapter.py is about: each lives in a Python of its own."""
 
+import os
+
 from dlperf_slurm.worker.frameworks import list_frameworks
 
 
@@ -9,3 +11,11 @@ def pytest_addoption(parser):
         choices=list_frameworks(),
         help="test this framework's adapter, which must be installed in this Python",
     )
+
+
+def pytest_configure(config):
+    if config.getoption("--framework") == "jax":
+        # most of its tests is XLA, which compiles the same steps in many processes
+        cache_dir = config.cache.mkdir("jax")
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir))
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
