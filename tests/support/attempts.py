@@ -12,7 +12,7 @@ from pathlib import Path
 from dlperf_slurm.contract import CASE_FILE, RECORD_FILE, Case, Record, read_json, write_json
 
 MPIRUN = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
-LAUNCH_SECONDS = 60
+LAUNCH_SECONDS = 180
 
 CASE = Case(
     run_id="run",
