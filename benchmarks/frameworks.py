@@ -24,8 +24,8 @@ PLAIN = CHECKOUT / "benchmarks" / "plain"
 # As a user of the framework would write it: without the compiler where that is a choice.
 COMPILERS = {"jax": "xla"}
 PAIRS = 3
-WARMUP_STEPS = 3
-MEASURED_STEPS = 10
+WARMUP_STEPS = 2
+MEASURED_STEPS = 6
 THREADS = 2
 
 

@@ -4,7 +4,7 @@ import os
 import random
 import socket
 import time
-from typing import Any, List
+from typing import Any, Dict, List
 
 from dlperf_slurm.contract import Case
 from dlperf_slurm.worker.frameworks import Placement
@@ -42,8 +42,8 @@ class World:
         hosts = self._communicator.allgather(socket.gethostname())
         check_placement(case, hosts)
         host = hosts[self.rank]
-        # one node needs no name service to find itself
-        address = host if case.nodes > 1 else "127.0.0.1"
+        views = self._communicator.allgather({name: look_up(name) for name in set(hosts)})
+        address = choose_address(host, hosts, views)
         addresses = self._communicator.allgather(
             f"{address}:{find_free_port(self.rank, self.size)}"
         )
@@ -125,6 +125,24 @@ def check_placement(case: Case, hosts: List[str]) -> None:
             f"the topology asks for {case.nodes} node(s) with {case.devices_per_node} rank(s) "
             f"each, and the launcher started {found}"
         )
+
+
+def choose_address(host: str, hosts: List[str], views: List[Dict[str, str]]) -> str:
+    """The address of a host as another one sees it; 127.0.0.1 when there is no other.
+
+    A host may know its own name as 127.0.1.1. `views` has what each rank looked up, `hosts` where
+    it is.
+    """
+    others = [view[host] for view, viewer in zip(views, hosts) if viewer != host]
+    return others[0] if others else "127.0.0.1"
+
+
+def look_up(host: str) -> str:
+    """The IPv4 address of a host, as some frameworks take no names; the name if none is known."""
+    try:
+        return socket.gethostbyname(host)
+    except OSError:
+        return host
 
 
 def find_free_port(offset: int = 0, stride: int = 1) -> int:

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 from support.attempts import CASE
 
-from dlperf_slurm.worker.comm import PlacementError, check_placement, find_free_port
+from dlperf_slurm.worker.comm import (
+    PlacementError,
+    check_placement,
+    choose_address,
+    find_free_port,
+    look_up,
+)
 
 TWO_BY_TWO = replace(CASE, nodes=2, devices_per_node=2)
 
@@ -55,3 +61,17 @@ def test_free_port_is_none_that_the_kernel_hands_out():
 
 def test_jobs_that_ask_at_the_same_time_get_different_ports():
     assert len({find_free_port() for _ in range(20)}) > 10
+
+
+def test_address_is_the_one_that_another_host_sees():
+    views = [{"a": "127.0.1.1", "b": "10.0.0.2"}, {"a": "10.0.0.1", "b": "127.0.1.1"}]
+    hosts = ["a", "b"]
+    assert [choose_address(host, hosts, views) for host in hosts] == ["10.0.0.1", "10.0.0.2"]
+
+
+def test_one_host_needs_no_name_service_to_find_itself():
+    assert choose_address("a", ["a", "a"], [{"a": "10.0.0.1"}] * 2) == "127.0.0.1"
+
+
+def test_name_that_nothing_knows_stays_a_name():
+    assert look_up("nowhere.invalid") == "nowhere.invalid"

@@ -102,7 +102,8 @@ class Placement:
     """Where a rank stands, and where the ranks wait for the framework's own rendezvous.
 
     Rank 0 has `master_address` and `master_port`; frameworks whose ranks all listen take
-    `rank_addresses`, "host:port" by rank, of which the first is rank 0's.
+    `rank_addresses`, "address:port" by rank, of which the first is rank 0's. Addresses are IPv4, as
+    the other nodes see them.
     """
 
     rank: int
