@@ -23,6 +23,8 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 PLAIN = CHECKOUT / "benchmarks" / "plain"
 # As a user of the framework would write it: without the compiler where that is a choice.
 COMPILERS = {"jax": "xla"}
+# whose plain script has its images in this order
+MEMORY_FORMATS = {"jax": "channels_last"}
 PAIRS = 3
 WARMUP_STEPS = 2
 MEASURED_STEPS = 6
@@ -93,7 +95,7 @@ def make_case(framework: str) -> Case:
         batch_size_per_device=2,
         precision="fp32",
         compiler=COMPILERS.get(framework, "none"),
-        memory_format="default",
+        memory_format=MEMORY_FORMATS.get(framework, "default"),
         distribution=adapter.DISTRIBUTIONS[0],
         clip_global_norm=False,
         warmup_steps=WARMUP_STEPS,

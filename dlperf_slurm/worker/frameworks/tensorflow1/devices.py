@@ -13,7 +13,9 @@ from dlperf_slurm.worker.frameworks import Placement
 def make_config(case: Case, placement: Placement) -> tf.compat.v1.ConfigProto:
     """Of the server and the session; a process keeps the threads of its first one."""
     config = tf.compat.v1.ConfigProto(
-        intra_op_parallelism_threads=case.cpus_per_rank, inter_op_parallelism_threads=1
+        intra_op_parallelism_threads=case.cpus_per_rank,
+        # as its default is: what one operation leaves idle another one takes
+        inter_op_parallelism_threads=case.cpus_per_rank,
     )
     if case.compiler == "xla":
         options = config.graph_options.optimizer_options
