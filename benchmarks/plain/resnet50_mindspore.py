@@ -43,9 +43,8 @@ differentiate = ms.value_and_grad(
 seconds = []
 for _ in range(int(sys.argv[1])):
     start = time.perf_counter()
-    loss, gradients = differentiate()
+    _, gradients = differentiate()
     optimizer(gradients)
-    loss.asnumpy()
-    ms.runtime.synchronize()
+    optimizer.parameters[-1].asnumpy()
     seconds.append(time.perf_counter() - start)
 print(json.dumps(seconds))
