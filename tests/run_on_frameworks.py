@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from dlperf_slurm.environments import find_managed_environment, programs
-from dlperf_slurm.environments.horovod import RECIPES
+from dlperf_slurm.environments.horovod import BUILD_PROGRAMS, RECIPES
 from dlperf_slurm.environments.interpreters import describe_missing, find_interpreter
 from dlperf_slurm.environments.pins import read_pins
 
@@ -35,7 +35,6 @@ FRAMEWORKS = (
     "tensorflow2",
     REFERENCE,
 )
-HOROVOD_PROGRAMS = ["cmake", "make", "g++"]
 
 
 def main() -> int:
@@ -48,7 +47,6 @@ def main() -> int:
     if arguments.present:
         return test_present(frameworks)
     possible = [framework for framework in frameworks if is_possible(framework)]
-    failed = []
     with ThreadPoolExecutor(max_workers=1) as pool:
         makings = {framework: pool.submit(make_environment, framework) for framework in possible}
         failed = [name for name, making in makings.items() if not test_made(name, making)]
@@ -70,10 +68,15 @@ def test_present(frameworks: "list[str] | tuple[str, ...]") -> int:
 
 def is_possible(framework: str) -> bool:
     """Whether this machine has what the environment is made with; says what it lacks."""
-    pythons = read_pins(framework).pythons
-    if find_interpreter(pythons):
+    pins = read_pins(framework)
+    missing = programs.list_missing(["gcc"]) if pins.built else []
+    if find_interpreter(pins.pythons) is None:
+        lack = describe_missing(pins.pythons)
+    elif missing:
+        lack = f"{', '.join(pins.built)} cannot be built: {programs.describe_missing(missing)}"
+    else:
         return True
-    print(f"NOT RUN: {framework}: {describe_missing(pythons)}", flush=True)
+    print(f"NOT RUN: {framework}: {lack}", flush=True)
     return False
 
 
@@ -82,7 +85,7 @@ def make_environment(framework: str) -> str:
     command = [*TOOL, "env", "create", framework]
     note = ""
     if framework in RECIPES:
-        missing = programs.list_missing(HOROVOD_PROGRAMS)
+        missing = programs.list_missing(BUILD_PROGRAMS)
         if missing:
             note = f"NOT RUN: {framework} with Horovod: {programs.describe_missing(missing)}\n"
         else:

@@ -15,6 +15,7 @@ from dlperf_slurm.errors import EnvironmentMissingError
 VERSION = "0.28.1"
 STAMP_FILE = "horovod.stamp"
 COMPILER = Path(__file__).with_name("horovod_cxx.sh")
+BUILD_PROGRAMS = ("cmake", "make", "g++")
 BINDINGS = ("PYTORCH", "TENSORFLOW", "MXNET")
 
 
@@ -65,7 +66,7 @@ def make_key(installation: Installation, pins: Pins, recipe: Recipe) -> str:
 
 
 def _build(installation: Installation, recipe: Recipe, key: str) -> Path:
-    missing = list_missing(["cmake", "make", "g++"])
+    missing = list_missing(BUILD_PROGRAMS)
     if missing:
         raise EnvironmentMissingError(
             f"{installation.framework}: Horovod has no wheels, and cannot be built here: "
