@@ -13,6 +13,11 @@ from dlperf_slurm.worker.models.resnet50 import Definition
 INPUTS = ("images",)
 
 
+def rectify(F: Any, x: Any) -> Any:
+    """ReLU by oneDNN: `F.relu` would have it reorder between its own layout and the default one."""
+    return F.Activation(x, act_type="relu")
+
+
 class Convolution(HybridBlock):
     """A convolution without bias and its batch normalization."""
 
@@ -50,10 +55,10 @@ class Bottleneck(HybridBlock):
         )
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        y = F.relu(self.reduce(x))
-        y = F.relu(self.spatial(y))
+        y = rectify(F, self.reduce(x))
+        y = rectify(F, self.spatial(y))
         y = self.expand(y)
-        return F.relu(y + self.shortcut(x))
+        return rectify(F, y + self.shortcut(x))
 
 
 class ResNet50(HybridBlock):
@@ -75,7 +80,7 @@ class ResNet50(HybridBlock):
         self.classifier = nn.Dense(definition.classes, in_units=channels)
 
     def hybrid_forward(self, F: Any, images: Any) -> Any:
-        x = F.relu(self.stem(images))
+        x = rectify(F, self.stem(images))
         x = F.Pooling(x, kernel=(3, 3), stride=(2, 2), pad=(1, 1), pool_type="max")
         x = self.blocks(x)
         return self.classifier(F.mean(x, axis=(2, 3)))
