@@ -3,18 +3,22 @@
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
+from dlperf_slurm.axes import AXES, Bound, Condition, Selection
+from dlperf_slurm.batch_size import BatchSearch, BatchSize
 from dlperf_slurm.config import Reporter
-from dlperf_slurm.contract import ModelParameter
+from dlperf_slurm.contract import TRAIN, WORKER, ModelParameter
 from dlperf_slurm.errors import raise_problems
-from dlperf_slurm.matrix import AXES, Bound, Condition, Matrix, MatrixFile, Protocol, Selection
+from dlperf_slurm.matrix import Matrix, MatrixFile, Protocol, Source
 from dlperf_slurm.topology import Topology, parse_topology
 
 _DEFAULTS = {
     "compiler": "none",
     "memory_format": "default",
     "distribution": "native",
+    "mode": TRAIN,
+    "source": WORKER,
 }
 
 
@@ -26,7 +30,7 @@ class MatrixCase:
     model_parameters: Mapping[str, ModelParameter]
     framework: str
     topology: Topology
-    batch_size_per_device: int
+    batch_size_per_device: BatchSize
     precision: str
     compiler: str
     memory_format: str
@@ -34,6 +38,25 @@ class MatrixCase:
     clip_global_norm: bool
     protocol: Protocol
     notes: tuple[str, ...]
+    mode: str = TRAIN
+    source: str = WORKER
+    script: Optional[Source] = None
+
+    @property
+    def batch_search(self) -> Optional[BatchSearch]:
+        """How the job finds the batch size, when the matrix does not name it."""
+        size = self.batch_size_per_device
+        return size if isinstance(size, BatchSearch) else None
+
+    @property
+    def batch_size(self) -> Optional[int]:
+        """The batch size per device, when the matrix names it."""
+        size = self.batch_size_per_device
+        return size if isinstance(size, int) else None
+
+    @property
+    def is_search(self) -> bool:
+        return self.batch_search is not None
 
     @property
     def case_id(self) -> str:
@@ -42,7 +65,7 @@ class MatrixCase:
             self.framework,
             self.model,
             str(self.topology),
-            f"bs{self.batch_size_per_device}",
+            f"bs{self.batch_search.name if self.batch_search else self.batch_size}",
             self.precision,
         ]
         parts += [
@@ -115,12 +138,15 @@ def is_match(condition: Condition, point: Point) -> bool:
         values["devices_per_node"] = topology.devices_per_node
         values["world_size"] = topology.world_size
     return all(
-        any(
-            allowed.holds(values[axis]) if isinstance(allowed, Bound) else allowed == values[axis]
-            for allowed in getattr(condition, axis)
-        )
+        any(_is_allowed(values[axis], allowed) for allowed in getattr(condition, axis))
         for axis in condition.model_fields_set
     )
+
+
+def _is_allowed(value: Any, allowed: Any) -> bool:
+    if isinstance(allowed, Bound):
+        return isinstance(value, int) and allowed.holds(value)
+    return bool(value == allowed)
 
 
 def _expand(matrix: Matrix, models: Sequence[str], selection: Selection) -> Iterator[Point]:
@@ -160,6 +186,7 @@ def _make_case(matrix: Matrix, point: Point) -> MatrixCase:
             for key, value in parameters.items()
         },
         protocol=protocol,
+        script=matrix.sources.get(point["source"]),
         notes=tuple(note.text for note in matrix.note if is_match(note.when, point)),
         **{**point, "topology": parse_topology(point["topology"])},
     )

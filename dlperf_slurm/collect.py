@@ -9,6 +9,8 @@ from dlperf_slurm.contract import (
     OK,
     OUT_OF_MEMORY,
     RECORD_FILE,
+    STEP_SECONDS_FILE,
+    VAL,
     ContractError,
     Record,
     find_record_problem,
@@ -17,15 +19,22 @@ from dlperf_slurm.contract import (
 from dlperf_slurm.journal import STATE, SUBMITTED, Event, read_journal
 from dlperf_slurm.run import PlannedCase, Run, RunTask
 
+# between the sum of a rank's batches and its window: the clock's marks, and the last wait
+WINDOW_TOLERANCE = 0.02
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """One repeat of a case: its record, or one line that says why there is none to use."""
+    """One repeat of a case: its record, or one line that says why there is none to use.
+
+    `batch_seconds` is the latency of each inference batch, rank after rank; empty in training.
+    """
 
     case_id: str
     repeat: int
     record: Optional[Record]
     problem: str
+    batch_seconds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,17 +89,43 @@ def read_outcome(
     run_dir: Path, task: RunTask, last_state: Optional[Event], is_submitted: bool
 ) -> Outcome:
     """The outcome of one attempt."""
-    problem = ""
+    attempt_dir = run_dir / task.attempt_dir
+    batch_seconds: tuple[float, ...] = ()
     record: Optional[Record] = None
     try:
-        record = read_json(run_dir / task.attempt_dir / RECORD_FILE, Record)
+        record = read_json(attempt_dir / RECORD_FILE, Record)
+        problem = _find_problem(record, task)
+        if not problem and record.case.mode == VAL:
+            batch_seconds = read_batch_seconds(attempt_dir / STEP_SECONDS_FILE, record)
     except FileNotFoundError:
         problem = _explain_absence(last_state, is_submitted)
     except (ContractError, OSError) as error:
         problem = f"broken record: {error}"
-    else:
-        problem = _find_problem(record, task)
-    return Outcome(task.case_id, task.repeat, None if problem else record, problem)
+    return Outcome(task.case_id, task.repeat, None if problem else record, problem, batch_seconds)
+
+
+def read_batch_seconds(path: Path, record: Record) -> tuple[float, ...]:
+    """The times of the measured batches, rank after rank.
+
+    Raises ContractError when they are not there, or do not add up to the ranks' windows: then
+    throughput times mean latency would not be the batch size.
+    """
+    import numpy
+
+    try:
+        seconds = numpy.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ContractError(f"{path}: {error}") from error
+    shape = (len(record.ranks), record.case.measured_steps)
+    if seconds.shape != shape:
+        raise ContractError(f"{path}: has the shape {seconds.shape}, not [ranks, steps] {shape}")
+    for rank, total in zip(record.ranks, seconds.sum(axis=1)):
+        if not abs(total - rank.window_seconds) <= WINDOW_TOLERANCE * rank.window_seconds:
+            raise ContractError(
+                f"{path}: the batches of rank {rank.rank} took {total:.6f} s together, its "
+                f"window {rank.window_seconds:.6f} s"
+            )
+    return tuple(seconds.ravel().tolist())
 
 
 def _find_problem(record: Record, task: RunTask) -> str:

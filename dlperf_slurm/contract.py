@@ -26,6 +26,16 @@ FAILED = "failed"
 OUT_OF_MEMORY = "oom"
 STATUSES = (OK, FAILED, OUT_OF_MEMORY)
 
+TRAIN = "train"
+VAL = "val"
+MODES = (TRAIN, VAL)
+
+# what a matrix calls our own worker among the sources of figures
+WORKER = "worker"
+
+# `RankResult.rank` of a log that tells the whole job's figures only, and of a failure of the job
+WHOLE_JOB = -1
+
 ModelParameter = Union[int, float, bool, str, Tuple[int, ...]]
 
 
@@ -35,7 +45,17 @@ class ContractError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One array task's work: a point of the matrix, with its repeat and attempt."""
+    """One array task's work: a point of the matrix, with its repeat and attempt.
+
+    `mode` "train" is steps of the optimizer, "val" forward passes in evaluation mode. `source` is
+    the format of somebody else's log that the figures are from, empty for our own worker, and
+    `source_rule` the name of its publisher's rule, empty for the one by which such figures were
+    published.
+    A case whose batch size is still to be found has `batch_ladder`, the sizes to try from the
+    largest down, or `is_largest_batch`, to search for the largest one in steps of
+    `batch_granularity`; `batch_size_per_device` is then 0. `memory_limit_bytes` per rank is what
+    the search may use where the device itself sets no limit; 0 is none.
+    """
 
     run_id: str
     case_id: str
@@ -57,6 +77,13 @@ class Case:
     warmup_steps: int
     measured_steps: int
     seed: int
+    mode: str = TRAIN
+    source: str = ""
+    source_rule: str = ""
+    batch_ladder: Tuple[int, ...] = ()
+    is_largest_batch: bool = False
+    batch_granularity: int = 1
+    memory_limit_bytes: int = 0
 
     @property
     def world_size(self) -> int:
@@ -69,7 +96,7 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class RankResult:
-    """What one rank measured."""
+    """What one rank measured; rank -1 is the job as a whole, of a log that tells no ranks apart."""
 
     rank: int
     local_rank: int
@@ -101,8 +128,21 @@ class Clock:
 
 
 @dataclasses.dataclass(frozen=True)
+class BatchTrial:
+    """A batch size that was tried in processes of its own, before the one that was measured."""
+
+    batch_size_per_device: int
+    is_out_of_memory: bool
+    peak_memory_bytes: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Record:
-    """The raw outcome of one array task; statistics are computed later, from these."""
+    """The raw outcome of one array task; statistics are computed later, from these.
+
+    Of somebody else's log it also has the figure by its publisher's own rule.
+    """
 
     status: str
     reason: str
@@ -116,6 +156,9 @@ class Record:
     versions: Dict[str, str]
     platform: Dict[str, str]
     job: Dict[str, str]
+    batch_trials: Tuple[BatchTrial, ...] = ()
+    publisher_rule: str = ""
+    publisher_samples_per_s: float = 0.0
 
     @property
     def window_seconds(self) -> float:
@@ -180,6 +223,8 @@ def find_record_problem(record: Record) -> str:
     if record.status != OK:
         return ""
     found = sorted(rank.rank for rank in record.ranks)
+    if case.source and found == [WHOLE_JOB]:
+        return _find_rank_problem(record)
     if found != list(range(case.world_size)):
         missing = sorted(set(range(case.world_size)) - set(found))
         if missing:
@@ -188,6 +233,10 @@ def find_record_problem(record: Record) -> str:
     hosts = {rank.host for rank in record.ranks}
     if len(hosts) != case.nodes:
         return f"ran on {len(hosts)} hosts, the topology asks for {case.nodes}"
+    return _find_rank_problem(record)
+
+
+def _find_rank_problem(record: Record) -> str:
     for rank in record.ranks:
         if not (math.isfinite(rank.window_seconds) and rank.window_seconds > 0):
             return f"rank {rank.rank} has a window of {rank.window_seconds} seconds"
@@ -240,17 +289,22 @@ def read_json(path: Path, kind: Type[T]) -> T:
 
 
 def build_dataclass(kind: Type[D], data: Mapping[str, Any], where: str) -> D:
-    """A dataclass of this project from decoded JSON; ContractError for a wrong key or type."""
-    fields = {field.name: field.type for field in dataclasses.fields(cast(Any, kind))}
+    """A dataclass of this project from decoded JSON; ContractError for a wrong key or type.
+
+    Keys with a default may be missing: files of earlier versions do not have them.
+    """
+    fields = {field.name: field for field in dataclasses.fields(cast(Any, kind))}
     if not isinstance(data, dict):
         raise ContractError(f"{where}: expected an object for {kind.__name__}")
-    for name in fields:
-        if name not in data:
+    for name, field in fields.items():
+        if name not in data and field.default is dataclasses.MISSING:
             raise ContractError(f"{where}: {name} is missing")
     for name in data:
         if name not in fields:
             raise ContractError(f"{where}: {name} is not a key of {kind.__name__}")
-    return kind(**{name: _convert(fields[name], data[name], f"{where}: {name}") for name in fields})
+    return kind(
+        **{name: _convert(fields[name].type, data[name], f"{where}: {name}") for name in data}
+    )
 
 
 def _convert(expected: Any, value: Any, where: str) -> Any:

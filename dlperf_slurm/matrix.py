@@ -1,13 +1,23 @@
 """matrix.toml -> a validated Matrix, or every mistake of the file in one answer."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Optional, TypeVar
+from typing import Annotated, Any, Literal, Optional
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, ConfigDict, Field
 
+from dlperf_slurm.axes import (
+    Axes,
+    Condition,
+    Model,
+    PositiveInt,
+    Selection,
+    Values,
+    check_values,
+    one_of,
+)
 from dlperf_slurm.config import (
     Layer,
     OneOrMore,
@@ -19,141 +29,19 @@ from dlperf_slurm.config import (
     read_toml,
     validate,
 )
+from dlperf_slurm.contract import WORKER
 from dlperf_slurm.errors import raise_problems
+from dlperf_slurm.logs import list_formats, load_format
 from dlperf_slurm.model_tables import check_models
 from dlperf_slurm.site import find_layer_problems
-from dlperf_slurm.topology import parse_topology
-from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
-from dlperf_slurm.worker.models import list_models
-
-Item = TypeVar("Item")
-
-
-def _list_choices(attribute: str) -> list[str]:
-    """What the adapters together offer for an axis, in the order they declare it."""
-    offers = (getattr(load_adapter(framework), attribute) for framework in list_frameworks())
-    return list(dict.fromkeys(choice for offer in offers for choice in offer))
-
-
-def _one_of(what: str, list_known: Callable[[], Sequence[str]]) -> AfterValidator:
-    def check(value: str) -> str:
-        return check_known(value, list_known(), what)
-
-    return AfterValidator(check)
-
-
-def _check_topology(text: str) -> str:
-    parse_topology(text)
-    return text
-
-
-def _check_values(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not values:
-        raise ValueError("is empty; name at least one value")
-    repeated = [value for index, value in enumerate(values) if value in values[:index]]
-    if repeated:
-        raise ValueError(f"{repeated[0]!r} is listed twice, which would make duplicate cases")
-    return values
-
-
-PositiveInt = Annotated[int, Field(ge=1)]
-Framework = Annotated[str, _one_of("a framework", list_frameworks)]
-Model = Annotated[str, _one_of("a model", list_models)]
-TopologyName = Annotated[str, AfterValidator(_check_topology)]
-Precision = Annotated[str, _one_of("a precision", lambda: _list_choices("PRECISIONS"))]
-Compiler = Annotated[str, _one_of("a compiler", lambda: _list_choices("COMPILERS"))]
-MemoryFormat = Annotated[str, _one_of("a memory format", lambda: _list_choices("MEMORY_FORMATS"))]
-Distribution = Annotated[str, _one_of("a distribution", lambda: _list_choices("DISTRIBUTIONS"))]
-Values = Annotated[OneOrMore[Item], AfterValidator(_check_values)]
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A number to compare with: 256, or ">=256" with one of the operators < <= > >= !=."""
-
-    operator: str
-    number: int
-
-    def holds(self, value: int) -> bool:
-        return {
-            "=": value == self.number,
-            "!=": value != self.number,
-            "<": value < self.number,
-            "<=": value <= self.number,
-            ">": value > self.number,
-            ">=": value >= self.number,
-        }[self.operator]
-
-
-def _parse_bound(value: Any) -> Bound:
-    if type(value) is int:
-        return Bound("=", value)
-    match = re.fullmatch(r"(<=|>=|!=|<|>)\s*(\d+)", value) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError(f"{value!r} is neither a number nor a comparison such as '>=256'")
-    return Bound(match[1], int(match[2]))
-
-
-BoundOrNumber = Annotated[
-    Bound, BeforeValidator(_parse_bound), WithJsonSchema({"type": ["integer", "string"]})
-]
-
-
-class Condition(Table):
-    """Cases that have, on each axis named here, one of the values; ">=256" for numbers."""
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
-    model: Values[Model] = ()
-    framework: Values[Framework] = ()
-    topology: Values[TopologyName] = ()
-    precision: Values[Precision] = ()
-    compiler: Values[Compiler] = ()
-    memory_format: Values[MemoryFormat] = ()
-    distribution: Values[Distribution] = ()
-    clip_global_norm: Values[bool] = ()
-    batch_size_per_device: Values[BoundOrNumber] = ()
-    nodes: Values[BoundOrNumber] = ()
-    devices_per_node: Values[BoundOrNumber] = ()
-    world_size: Values[BoundOrNumber] = ()
-
-
-class Selection(Table):
-    """Values for some of the axes; an axis that is not named is an empty tuple."""
-
-    framework: Values[Framework] = ()
-    topology: Values[TopologyName] = ()
-    batch_size_per_device: Values[PositiveInt] = ()
-    precision: Values[Precision] = ()
-    compiler: Values[Compiler] = ()
-    memory_format: Values[MemoryFormat] = ()
-    distribution: Values[Distribution] = ()
-    clip_global_norm: Values[bool] = ()
-
-    def named_axes(self) -> tuple[str, ...]:
-        return tuple(axis for axis in AXES if getattr(self, axis))
-
-
-AXES = tuple(Selection.model_fields)
-
-
-class Axes(Selection):
-    """Everything that is varied; the cases are the product of the lists."""
-
-    framework: Values[Framework]
-    topology: Values[TopologyName]
-    batch_size_per_device: Values[PositiveInt]
-    precision: Values[Precision] = ("fp32",)
-    compiler: Values[Compiler] = ("none",)
-    memory_format: Values[MemoryFormat] = ("default",)
-    distribution: Values[Distribution] = ("native",)
-    clip_global_norm: Values[bool] = (False,)
 
 
 class Protocol(Table):
     """How a case is measured; the defaults are those of DLPerf.
 
-    `shuffle_seed` orders the array tasks; `seed` makes weights and synthetic data.
+    `shuffle_seed` orders the array tasks; `seed` makes weights and synthetic data. A search for the
+    largest batch size goes in steps of `batch_granularity`; a rank that needed more memory than
+    `memory_limit_mib_per_device` counts as out of memory.
     """
 
     repeats: PositiveInt = 7
@@ -161,6 +49,8 @@ class Protocol(Table):
     measured_steps: PositiveInt = 100
     shuffle_seed: Annotated[int, Field(ge=0)] = 0
     seed: Annotated[int, Field(ge=0)] = 1
+    batch_granularity: PositiveInt = 8
+    memory_limit_mib_per_device: Optional[PositiveInt] = None
 
 
 class ProtocolOverride(Table):
@@ -184,8 +74,24 @@ class ModelTable(Table):
 
 
 def _check_models_differ(models: tuple[ModelTable, ...]) -> tuple[ModelTable, ...]:
-    _check_values(tuple(model.name for model in models))
+    check_values(tuple(model.name for model in models))
     return models
+
+
+class Source(Table):
+    """Somebody else's script that runs a case, and how its log is read.
+
+    `command` is lines of bash, a Jinja2 template over the case (docs/how-it-works.md lists its
+    values), run in the framework's environment: `start` "once", on the first node, for a script
+    that starts its ranks itself, or by the launcher on all "ranks". `format` is that of the log
+    that it prints, `rule` the name of the publisher's rule for its figure.
+    """
+
+    command: Annotated[str, Field(min_length=1)]
+    format: Annotated[str, one_of("a log format", list_formats)]
+    rule: str = ""
+    start: Literal["once", "ranks"] = "once"
+    env: dict[str, str] = {}
 
 
 class Inclusion(Selection):
@@ -227,6 +133,7 @@ class Matrix(Table):
     exclude: OneOrMore[Exclusion] = ()
     override: OneOrMore[Override] = ()
     note: OneOrMore[Note] = ()
+    sources: dict[str, Source] = {}
     slurm: dict[str, Any] = {}
 
 
@@ -249,6 +156,7 @@ def read_matrix(path: Path) -> MatrixFile:
         reporter.problems += find_layer_problems(Layer(toml, ("slurm",)))
     if matrix is not None:
         _check_overrides(matrix, reporter)
+        _check_sources(matrix, reporter)
     raise_problems(reporter.problems)
     assert matrix is not None, "no matrix without a problem"
     return MatrixFile(path.stem, toml, matrix)
@@ -264,4 +172,37 @@ def _check_overrides(matrix: Matrix, reporter: Reporter) -> None:
                 ("override", index, "when", axis),
                 f"{axis} is itself set by an override, so that it cannot decide about another "
                 "axis; use include and exclude for such cases",
+            )
+
+
+def _check_sources(matrix: Matrix, reporter: Reporter) -> None:
+    """Names of sources in the axes and rules, which only the whole file can tell from mistakes."""
+    known = [WORKER, *matrix.sources]
+    for name in matrix.sources:
+        if name == WORKER:
+            reporter.add(("sources", name), f"{name!r} is this tool's own; choose another name")
+        elif not re.fullmatch(r"[A-Za-z0-9_.+-]+", name):
+            reporter.add(
+                ("sources", name),
+                f"{name!r} becomes part of file names: letters, digits and _ . + - are allowed",
+            )
+    places: list[tuple[tuple[Any, ...], Sequence[str]]] = [(("axes",), matrix.axes.source)]
+    for key in ("include", "override"):
+        selections: Sequence[Selection] = getattr(matrix, key)
+        places += [((key, index), table.source) for index, table in enumerate(selections)]
+    for key in ("exclude", "override", "note"):
+        rules = getattr(matrix, key)
+        places += [((key, i, "when"), rule.when.source) for i, rule in enumerate(rules)]
+    for path, names in places:
+        for name in names:
+            try:
+                check_known(name, known, "a source")
+            except ValueError as error:
+                reporter.add((*path, "source"), str(error))
+    for name, source in matrix.sources.items():
+        rules = [rule.name for rule in load_format(source.format).RULES]
+        if source.rule and source.rule not in rules:
+            reporter.add(
+                ("sources", name, "rule"),
+                f"{source.rule!r} is not a rule of {source.format}; known: {'; '.join(rules)}",
             )

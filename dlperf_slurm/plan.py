@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from dlperf_slurm.cases import Expansion, LeftOut, MatrixCase
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract import VAL, WORKER, Case
 from dlperf_slurm.site import Site
 from dlperf_slurm.topology import Topology
 from dlperf_slurm.worker.frameworks import load_adapter
@@ -97,7 +97,23 @@ def find_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
     most = site.max_devices_per_node
     if most is not None and topology.devices_per_node > most:
         return f"{topology} needs {topology.devices_per_node} devices per node, the site has {most}"
+    if case.script is not None:
+        return _find_script_obstacle(case)
+    if case.mode == VAL and case.clip_global_norm:
+        return "clip_global_norm is for gradients, which mode 'val' has not; use mode 'train'"
     return load_adapter(case.framework).find_unsupported(make_case(case, site, "", 1, 1))
+
+
+def _find_script_obstacle(case: MatrixCase) -> Optional[str]:
+    """Of somebody else's script, which alone knows what its framework can do."""
+    if case.mode == VAL:
+        return f"source {case.source!r} is a training script; use mode 'train'"
+    if case.is_search:
+        return (
+            f"source {case.source!r} takes its batch size as a number; "
+            f"'{case.batch_size_per_device}' is for source '{WORKER}'"
+        )
+    return None
 
 
 def group_array_tasks(
@@ -134,6 +150,8 @@ def _shuffle_key(task: ArrayTask) -> str:
 
 def make_case(case: MatrixCase, site: Site, run_id: str, repeat: int, attempt: int) -> Case:
     """What the worker reads of a case."""
+    search = case.batch_search
+    limit_mib = case.protocol.memory_limit_mib_per_device
     return Case(
         run_id=run_id,
         case_id=case.case_id,
@@ -146,7 +164,7 @@ def make_case(case: MatrixCase, site: Site, run_id: str, repeat: int, attempt: i
         devices_per_node=case.topology.devices_per_node,
         device=site.device,
         cpus_per_rank=site.cpus_per_rank,
-        batch_size_per_device=case.batch_size_per_device,
+        batch_size_per_device=case.batch_size or 0,
         precision=case.precision,
         compiler=case.compiler,
         memory_format=case.memory_format,
@@ -155,4 +173,11 @@ def make_case(case: MatrixCase, site: Site, run_id: str, repeat: int, attempt: i
         warmup_steps=case.protocol.warmup_steps,
         measured_steps=case.protocol.measured_steps,
         seed=case.protocol.seed,
+        mode=case.mode,
+        source=case.script.format if case.script else "",
+        source_rule=case.script.rule if case.script else "",
+        batch_ladder=search.ladder if search else (),
+        is_largest_batch=search is not None and not search.ladder,
+        batch_granularity=case.protocol.batch_granularity,
+        memory_limit_bytes=limit_mib * 2**20 if limit_mib else 0,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Optional
 
-from dlperf_slurm.contract import ContractError, build_dataclass
+from dlperf_slurm.contract import TRAIN, WORKER, ContractError, build_dataclass
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.journal import STAGED, read_journal
 
@@ -23,7 +23,11 @@ REPORT_DIR = "report"
 
 @dataclass(frozen=True)
 class PlannedCase:
-    """A case of the matrix with the axes that the tables show; `reason` if it is left out."""
+    """A case of the matrix with the axes that the tables show; `reason` if it is left out.
+
+    `batch_search` is how the job finds the batch size, which is then 0 here: "max" or a ladder.
+    `source` is whose script it was: our worker's, or the name of another's.
+    """
 
     case_id: str
     framework: str
@@ -38,6 +42,14 @@ class PlannedCase:
     repeats: int
     notes: tuple[str, ...]
     reason: str
+    mode: str = TRAIN
+    batch_search: str = ""
+    source: str = WORKER
+
+    @property
+    def batch_size_text(self) -> str:
+        """As the matrix has it."""
+        return self.batch_search or str(self.batch_size_per_device)
 
 
 @dataclass(frozen=True)

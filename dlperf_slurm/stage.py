@@ -34,7 +34,7 @@ from dlperf_slurm.run import (
 from dlperf_slurm.site import LoadedSite, Site
 
 # what the worker needs of the package; it imports nothing else
-FROZEN_CODE = ("__init__.py", "contract.py", "worker")
+FROZEN_CODE = ("__init__.py", "contract.py", "logs", "worker")
 
 
 def stage_run(
@@ -132,7 +132,7 @@ def _describe_case(case: MatrixCase, reason: str) -> PlannedCase:
         framework=case.framework,
         model=case.model,
         topology=str(case.topology),
-        batch_size_per_device=case.batch_size_per_device,
+        batch_size_per_device=case.batch_size or 0,
         precision=case.precision,
         compiler=case.compiler,
         memory_format=case.memory_format,
@@ -141,6 +141,9 @@ def _describe_case(case: MatrixCase, reason: str) -> PlannedCase:
         repeats=case.protocol.repeats,
         notes=case.notes,
         reason=reason,
+        mode=case.mode,
+        batch_search=str(case.batch_search or ""),
+        source=case.source,
     )
 
 

@@ -17,6 +17,41 @@ class Interval:
     high: float
 
 
+# of a batch's latency, in percent; the last one is the slowest batch
+LATENCY_PERCENTILES = (50, 90, 95, 99, 100)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds of a batch: the mean, and a value for each of LATENCY_PERCENTILES."""
+
+    mean: float
+    percentiles: tuple[float, ...]
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        return (self.mean, *self.percentiles)
+
+
+def find_latency(batch_seconds: Sequence[float]) -> Latency:
+    """Of one repeat's batches; between two batches a percentile is interpolated linearly.
+
+    That is `numpy.percentile`'s default, as NVIDIA's benchmark has it.
+    """
+    import numpy
+
+    values = numpy.percentile(numpy.asarray(batch_seconds), LATENCY_PERCENTILES)
+    return Latency(statistics.fmean(batch_seconds), tuple(values.tolist()))
+
+
+def find_median_latency(repeats: Sequence[Latency]) -> Latency:
+    """Each value's median over the repeats."""
+    mean, *percentiles = (
+        find_median(values) for values in zip(*(repeat.values for repeat in repeats))
+    )
+    return Latency(mean, tuple(percentiles))
+
+
 def find_median(samples: Sequence[float]) -> float:
     """The median: what a rate or a time is reported as, never the mean of rates."""
     return statistics.median(samples)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm import __version__
-from dlperf_slurm.cli import preparation, runs
+from dlperf_slurm.cli import imports, preparation, runs
 from dlperf_slurm.cli.output import PROGRAM
 from dlperf_slurm.errors import DlperfError
 
@@ -101,6 +101,23 @@ def make_parser() -> argparse.ArgumentParser:
     )
     _add_results_option(command)
     command.set_defaults(handler=preparation.run_verify)
+
+    command = commands.add_parser("import", help="make records of other scripts' logs")
+    command.add_argument("logs", nargs="+", type=Path, metavar="LOG", help="file or directory")
+    command.add_argument("--format", help="the logs' format; default: found in each log")
+    command.add_argument("--rule", help="the publisher's rule by its name; default: the format's")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="say what logs do not: devices, nodes, batch_size_per_device, precision, ...",
+    )
+    command.add_argument("--name", default="logs", help="name of the run (logs)")
+    command.add_argument("--dry-run", action="store_true", help="write nothing")
+    command.add_argument("--json", action="store_true", help="print one JSON list of the logs")
+    _add_results_option(command)
+    command.set_defaults(handler=imports.run_import)
 
     for name, handler, text in (
         ("status", runs.run_status, "where the array tasks of a run stand"),

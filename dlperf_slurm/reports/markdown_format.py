@@ -1,13 +1,7 @@
 """Summary -> Markdown."""
 
-from dlperf_slurm.reports.text import (
-    METHOD,
-    describe_baselines,
-    describe_run,
-    make_header,
-    make_rows,
-)
-from dlperf_slurm.summarize import Summary, Table
+from dlperf_slurm.reports.text import METHOD, Grid, describe_run, make_grids
+from dlperf_slurm.summarize import Summary
 
 FILE_NAME = "report.md"
 
@@ -15,8 +9,8 @@ FILE_NAME = "report.md"
 def serialize(summary: Summary) -> str:
     """A document that GitHub and pandoc lay out; pipes in texts are escaped."""
     blocks = [f"# {summary.manifest.title}", describe_run(summary), METHOD]
-    for table in summary.tables:
-        blocks += [f"## {table.title}", _make_table(table), describe_baselines(table.columns) + "."]
+    for grid in make_grids(summary):
+        blocks += [f"## {grid.title}", _make_table(grid), f"{grid.caption}."]
     if summary.footnotes:
         blocks.append(
             "\n".join(f"[{n}] {text}  " for n, text in enumerate(summary.footnotes, start=1))
@@ -24,10 +18,10 @@ def serialize(summary: Summary) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _make_table(table: Table) -> str:
-    header = make_header(table)
-    alignment = ["---"] * 2 + ["---:"] * (len(header) - 2)
-    rows = [header, alignment, *make_rows(table)]
+def _make_table(grid: Grid) -> str:
+    figures = len(grid.header) - grid.text_columns
+    alignment = ["---"] * grid.text_columns + ["---:"] * figures
+    rows = [grid.header, alignment, *grid.rows]
     return "\n".join("| " + " | ".join(map(_escape, row)) + " |" for row in rows)
 
 

@@ -9,18 +9,21 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dlperf_slurm.plan import Plan
-from dlperf_slurm.reports.text import describe_baselines, describe_run, make_header, make_rows
+from dlperf_slurm.reports.text import describe_run, make_grids
 from dlperf_slurm.summarize import Summary
+
+# from here on there is room for a speedup beside each latency
+WIDE_COLUMNS = 160
 
 
 def print_summary(summary: Summary, console: Console) -> None:
     """All tables of a run with their footnotes."""
     console.print(Text(summary.manifest.title, style="bold"))
     console.print(Text(describe_run(summary)))
-    for table in summary.tables:
+    for grid in make_grids(summary, is_wide=console.width >= WIDE_COLUMNS):
         console.print()
-        print_table(make_header(table), make_rows(table), console, table.title, text_columns=2)
-        console.print(Text(describe_baselines(table.columns), style="dim"))
+        print_table(grid.header, grid.rows, console, grid.title, grid.text_columns)
+        console.print(Text(grid.caption, style="dim"))
     if summary.footnotes:
         console.print()
     for number, text in enumerate(summary.footnotes, start=1):

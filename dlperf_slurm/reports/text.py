@@ -1,29 +1,81 @@
-"""Tables -> rows of short texts, the same in every format that people read."""
+"""Tables -> grids of short texts, the same in every format that people read."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Optional, Union
 
-from dlperf_slurm.summarize import Cell, Column, Summary, Table
+from dlperf_slurm.statistics import LATENCY_PERCENTILES
+from dlperf_slurm.summarize import Summary
+from dlperf_slurm.tables.latency import LatencyRow, LatencyTable
+from dlperf_slurm.tables.precision import Figure, PrecisionTable
+from dlperf_slurm.tables.throughput import Cell, Column, ThroughputTable
+
+METHOD = (
+    "Throughput: median over independent repeats of global batch size x measured steps / window "
+    "of the slowest rank; in parentheses its 95 % interval. TFLOP/s: matrix products and "
+    "convolutions of the model's definition, forward and backward, over the same time."
+)
 
 
-def make_header(table: Table) -> list[str]:
-    return ["framework", "topology", table.unit, "speedup", "efficiency", "TFLOP/s per device"]
+@dataclass(frozen=True)
+class Grid:
+    """A table in texts, never an empty one; the first `text_columns` are words, not figures."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    text_columns: int
+    caption: str
 
 
-def make_rows(table: Table) -> list[list[str]]:
-    """One row per case of the matrix, as texts; never an empty cell."""
-    return [
-        [column.label, str(topology), *format_cell(cell)]
-        for column in table.columns
-        for topology, cell in zip(table.topologies, column.cells)
-        if cell.case_id
-    ]
+def make_grids(summary: Summary, is_wide: bool = True) -> Iterator[Grid]:
+    """All tables of a run; one that is not wide leaves the latencies' speedups out."""
+    for throughput in summary.throughput_tables:
+        yield make_throughput_grid(throughput)
+    for precision in summary.precision_tables:
+        yield make_precision_grid(precision)
+    for latency in summary.latency_tables:
+        yield make_latency_grid(latency, is_wide)
+
+
+def make_throughput_grid(table: ThroughputTable) -> Grid:
+    """One row per case of the matrix."""
+    texts = ["framework", *(["compiler"] if table.has_compilers else []), "topology"]
+    figures = [table.unit, "speedup", "efficiency", "TFLOP/s per device"]
+    return Grid(
+        title=table.title,
+        header=(*texts, *(["batch size"] if table.is_searched else []), *figures),
+        rows=tuple(
+            (
+                column.label,
+                *([column.compiler] if table.has_compilers else []),
+                str(topology),
+                *([_format_batch_sizes(cell.batch_sizes)] if table.is_searched else []),
+                *format_cell(cell),
+            )
+            for column in table.columns
+            for topology, cell in zip(table.topologies, column.cells)
+            if cell.case_id
+        ),
+        text_columns=len(texts),
+        caption=describe_baselines(table.columns),
+    )
 
 
 def format_cell(cell: Cell) -> list[str]:
     """Throughput with its interval or range, then what follows from it; or the problem."""
-    marks = "".join(f"[{number}]" for number in cell.footnotes)
     if cell.median is None:
-        return [f"{cell.problem} {marks}".strip(), *[cell.problem] * 3]
+        return [f"{cell.problem} {_mark(cell.footnotes)}".strip(), *[cell.problem] * 3]
+    work = "unknown" if cell.tflops_per_device is None else f"{cell.tflops_per_device:.3g}"
+    return [
+        _format_throughput(cell),
+        f"{cell.speedup:.2f}",
+        f"{cell.efficiency:.1%}".replace("%", " %"),
+        work,
+    ]
+
+
+def _format_throughput(cell: Union[Cell, LatencyRow]) -> str:
     if cell.interval is not None:
         spread = f" ({cell.interval.low:.2f} to {cell.interval.high:.2f})"
     elif len(cell.samples_per_s) > 1:
@@ -32,12 +84,96 @@ def format_cell(cell: Cell) -> list[str]:
         spread = ""
     count = len(cell.samples_per_s)
     missing = f" n={count} of {cell.planned_repeats}" if count < cell.planned_repeats else ""
-    return [
-        f"{cell.median:.2f}{spread}{missing} {marks}".rstrip(),
-        f"{cell.speedup:.2f}",
-        f"{cell.efficiency:.1%}".replace("%", " %"),
-        f"{cell.tflops_per_device:.3g}",
+    return f"{cell.median:.2f}{spread}{missing} {_mark(cell.footnotes)}".rstrip()
+
+
+def make_precision_grid(table: PrecisionTable) -> Grid:
+    """NVIDIA's columns: throughputs, their speedups, their weak scaling; one row per topology."""
+    reduced = [c for c in table.columns if c.precision != table.reference_precision]
+    compared = reduced if table.reference_precision else []
+    header = [
+        "topology",
+        *(f"{table.unit} {c.precision} bs {c.batch_size}" for c in table.columns),
+        *(f"speedup {c.precision} / {table.reference_precision}" for c in compared),
+        *(f"weak scaling {c.precision}" for c in table.columns),
     ]
+    rows = [
+        (
+            str(topology),
+            *(_join_figures(c.cells[row], "median") for c in table.columns),
+            *(_join_figures(c.cells[row], "speedup") for c in compared),
+            *(_join_figures(c.cells[row], "weak_scaling") for c in table.columns),
+        )
+        for row, topology in enumerate(table.topologies)
+    ]
+    values = f"in a cell: {' / '.join(table.compilers)}; " if len(table.compilers) > 1 else ""
+    return Grid(
+        title=table.title,
+        header=tuple(header),
+        rows=tuple(rows),
+        text_columns=1,
+        caption=f"{values}medians; weak scaling against the smallest topology measured",
+    )
+
+
+def _join_figures(figures: Sequence[Figure], name: str) -> str:
+    """One value per compiler, with the case's marks behind the throughput."""
+    texts = []
+    for figure in figures:
+        value: Optional[float] = getattr(figure, name)
+        if value is None:
+            texts.append(figure.problem or "no reference")
+        else:
+            texts.append(f"{value:.2f}")
+    marks = _mark(dict.fromkeys(n for f in figures for n in f.footnotes))
+    return " / ".join(texts) + (f" {marks}" if marks and name == "median" else "")
+
+
+def make_latency_grid(table: LatencyTable, is_wide: bool = True) -> Grid:
+    """NVIDIA's columns: throughput and latencies in ms, each with its speedup if there is one."""
+    is_compared = len({row.precision for row in table.rows}) > 1 and bool(table.reference_precision)
+    names = ["avg ms", *(f"{percent} % ms" for percent in LATENCY_PERCENTILES)]
+    header = ["precision", "batch size", table.unit, *(["speedup"] if is_compared else [])]
+    for name in names:
+        header += [name, *(["speedup"] if is_compared and is_wide else [])]
+    reference = f"speedup over {table.reference_precision}; " if is_compared else ""
+    return Grid(
+        title=table.title,
+        header=tuple(header),
+        rows=tuple(tuple(_format_latency_row(row, is_compared, is_wide)) for row in table.rows),
+        text_columns=1,
+        caption=f"{reference}latency of one batch, all ranks' batches alike, medians over repeats",
+    )
+
+
+def _format_latency_row(row: LatencyRow, is_compared: bool, is_wide: bool) -> list[str]:
+    size = _format_batch_sizes(row.batch_sizes) if row.batch_sizes else row.batch_size
+    width = len(LATENCY_PERCENTILES) + 1
+    if row.median is None or row.latency is None:
+        cells = 1 + width * (2 if is_compared and is_wide else 1) + is_compared
+        marked = f"{row.problem} {_mark(row.footnotes)}".rstrip()
+        return [row.precision, size, marked, *[row.problem] * (cells - 1)]
+    texts = [row.precision, size, _format_throughput(row)]
+    if is_compared:
+        texts.append(_format_ratio(row.speedup))
+    ratios = row.latency_speedup or (None,) * width
+    for seconds, ratio in zip(row.latency.values, ratios):
+        texts.append(f"{1000 * seconds:.2f}")
+        if is_compared and is_wide:
+            texts.append(_format_ratio(ratio))
+    return texts
+
+
+def _format_ratio(ratio: Optional[float]) -> str:
+    return "no reference" if ratio is None else f"{ratio:.2f}"
+
+
+def _format_batch_sizes(sizes: Sequence[int]) -> str:
+    return " and ".join(map(str, sizes)) or "none"
+
+
+def _mark(footnotes: Iterable[int]) -> str:
+    return "".join(f"[{number}]" for number in footnotes)
 
 
 def describe_baselines(columns: Sequence[Column]) -> str:
@@ -60,10 +196,3 @@ def describe_run(summary: Summary) -> str:
         f"dlperf_slurm {version}, {summary.ok_repeats} of {summary.planned_repeats} "
         "repeats measured"
     )
-
-
-METHOD = (
-    "Throughput: median over independent repeats of global batch size x measured steps / window "
-    "of the slowest rank; in parentheses its 95 % interval. TFLOP/s: matrix products and "
-    "convolutions of the model's definition, forward and backward, over the same time."
-)

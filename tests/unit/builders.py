@@ -228,19 +228,33 @@ def make_manifest(**changes: Any) -> Manifest:
 
 
 def make_outcomes(
-    planned: PlannedCase, samples_per_s: Sequence[float] = (), problems: Sequence[str] = ()
+    planned: PlannedCase,
+    samples_per_s: Sequence[float] = (),
+    problems: Sequence[str] = (),
+    batch_seconds: Sequence[float] = (),
+    **record_changes: Any,
 ) -> CaseOutcomes:
-    """A case whose first repeats measured these throughputs, and whose last had these problems."""
+    """A case whose first repeats measured these throughputs, and whose last had these problems.
+
+    All of the former had the same latencies.
+    """
     topology = parse_topology(planned.topology)
     case = make_case(
         case_id=planned.case_id,
         nodes=topology.nodes,
         devices_per_node=topology.devices_per_node,
-        batch_size_per_device=planned.batch_size_per_device,
+        batch_size_per_device=planned.batch_size_per_device or 8,
+        mode=planned.mode,
     )
     samples = case.global_batch_size * case.measured_steps
     outcomes = [
-        Outcome(planned.case_id, repeat, make_record(case, samples / rate), "")
+        Outcome(
+            planned.case_id,
+            repeat,
+            make_record(case, samples / rate, **record_changes),
+            "",
+            tuple(batch_seconds),
+        )
         for repeat, rate in enumerate(samples_per_s, start=1)
     ]
     first = len(outcomes) + 1

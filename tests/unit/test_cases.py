@@ -114,6 +114,36 @@ def test_condition_matches_where_all_that_it_names_holds(condition, count):
     assert sum(case.notes == ("matched",) for case in expansion.cases) == count
 
 
+SEARCHES = TWO_BY_TWO.replace("= 8", "= [8, 'max', '256->224 -> 196']")
+
+
+def test_batch_sizes_that_the_job_finds_are_cases_of_their_own():
+    names = {case.case_id.split("-", 3)[-1] for case in expand(axes=SEARCHES).cases}
+    assert {name for name in names if "fp32" in name} == {
+        "bs8-fp32", "bsmax-fp32", "bs256-224-196-fp32",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("condition", "sizes"),
+    [
+        ("'max'", {"max"}),
+        ("'256 -> 224 -> 196'", {"256 -> 224 -> 196"}),
+        ("'>=1'", {"8"}),
+        ("['max', 8]", {"8", "max"}),
+    ],
+)
+def test_condition_takes_batch_sizes_that_the_job_finds(condition, sizes):
+    rule = f"[[exclude]]\nwhen = {{ batch_size_per_device = {condition} }}\n"
+    excluded = expand(rule, SEARCHES).excluded
+    assert {str(left_out.case.batch_size_per_device) for left_out in excluded} == sizes
+
+
+def test_modes_are_cases_of_their_own():
+    cases = expand("mode = ['train', 'val']\n").cases
+    assert [case.case_id.endswith("-val") for case in cases] == 4 * [False, True]
+
+
 def test_excluded_cases_are_kept_apart_with_their_reason():
     expansion = expand("[[exclude]]\nwhen = { nodes = 2 }\nreason = 'too slow'\n")
     left_out = [(str(x.case.topology), x.case.precision, x.reason) for x in expansion.excluded]

@@ -1,9 +1,12 @@
 """Run directory -> outcomes: sound records are used, all others are named with the reason."""
 
+import dataclasses
 import json
 import math
+import re
 import shutil
 
+import numpy
 import pytest
 from builders import (
     find_task,
@@ -67,6 +70,44 @@ def test_window_of_a_case_is_that_of_the_slowest_rank(staged_run):
 def test_each_record_belongs_to_its_own_repeat(staged_run):
     write_sound(staged_run, repeat=2)
     assert [collect_one(staged_run, repeat=r).record is None for r in (1, 2)] == [True, False]
+
+
+def write_inference(run, step_seconds) -> None:
+    """A sound record of two ranks with 10 batches in 2 s, and these times of the batches."""
+    task = find_task(run, "1n2g")
+    case = dataclasses.replace(read_case(run, task), mode="val")
+    path = write_record(run, task, make_record(case))
+    if step_seconds is not None:
+        numpy.save(path.with_name("step_seconds.npy"), numpy.array(step_seconds))
+
+
+def test_latencies_of_inference_are_those_of_all_ranks(staged_run):
+    write_inference(staged_run, [[0.2] * 10, [0.1, 0.3] * 5])
+    outcome = collect_one(staged_run)
+    assert (outcome.problem, outcome.batch_seconds) == ("", (*[0.2] * 10, *[0.1, 0.3] * 5))
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "problem"),
+    [
+        (None, "No such file"),
+        ([[0.2] * 10], r"has the shape \(1, 10\), not \[ranks, steps\] \(2, 10\)"),
+        ([[0.2] * 10, [0.19] * 10], "the batches of rank 1 took 1.900000 s together, its window 2"),
+        ([[0.2] * 10, [math.nan] * 10], "the batches of rank 1 took nan s"),
+    ],
+)
+def test_latencies_that_cannot_be_those_of_the_window_are_named(staged_run, step_seconds, problem):
+    write_inference(staged_run, step_seconds)
+    outcome = collect_one(staged_run)
+    assert outcome.record is None
+    assert re.search(problem, outcome.problem)
+
+
+def test_latencies_cut_short_are_named(staged_run):
+    write_inference(staged_run, [[0.2] * 10] * 2)
+    path = staged_run.path / find_task(staged_run, "1n2g").attempt_dir / "step_seconds.npy"
+    path.write_bytes(path.read_bytes()[:-8])
+    assert str(path) in collect_one(staged_run).problem
 
 
 def test_run_that_was_not_submitted_says_so(staged_run):

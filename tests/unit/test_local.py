@@ -14,8 +14,11 @@ from support.local_runs import list_attempt_dirs
 from support.tool import await_that, find_states, has_marker, run_tool
 
 from dlperf_slurm import local
+from dlperf_slurm.contract import RECORD_FILE, Record, read_json
 from dlperf_slurm.journal import SUBMITTED, hold_submit_lock, read_journal
 from dlperf_slurm.run import Run
+
+LIMIT = "memory_limit_mib_per_device"
 
 
 @pytest.fixture
@@ -72,6 +75,23 @@ def test_submit_and_wait_ends_in_tables_of_every_case(stage_local):
     assert done.returncode == 0, done.stdout + done.stderr
     assert set(find_states(run).values()) == {"COMPLETED"}
     assert (run.path / "report" / "report.md").exists()
+
+
+@pytest.mark.parametrize(("batch_size", "found"), [('"max"', 48), ('"64 -> 40 -> 16"', 40)])
+def test_all_repeats_measure_the_batch_that_the_first_one_found(stage_local, batch_size, found):
+    run = stage_local(repeats=3, batch_size=batch_size, protocol=f"{LIMIT} = 50")
+    done = submit(run, "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = [read_json(path / RECORD_FILE, Record) for path in list_attempt_dirs(run)]
+    assert [record.case.batch_size_per_device for record in records] == [found] * 3
+    assert {record.batch_trials for record in records} == {records[0].batch_trials}
+    assert max(len(list(path.glob("trials/*"))) for path in list_attempt_dirs(run)[1:]) == 0
+
+
+def test_search_without_room_for_the_smallest_batch_is_out_of_memory(stage_local):
+    run = stage_local(batch_size='"max"', protocol=f"{LIMIT} = 7")
+    assert submit(run, "--wait").returncode == 5
+    assert find_states(run) == {"1n1g.0": "OUT_OF_MEMORY", "1n1g.1": "OUT_OF_MEMORY"}
 
 
 def test_array_tasks_of_all_groups_run_one_after_the_other(stage_local):

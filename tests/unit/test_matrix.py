@@ -115,12 +115,27 @@ def test_malformed_matrix_exits_with_2_and_writes_nothing(command):
         ),
         (
             "batch_size_per_device = 0",
-            "matrix.toml:6: axes.batch_size_per_device: 0: input should be greater than or equal "
-            "to 1",
+            "matrix.toml:6: axes.batch_size_per_device: 0 is no batch size; the smallest is 1",
         ),
         (
             'batch_size_per_device = ["8"]',
-            "matrix.toml:6: axes.batch_size_per_device[0]: '8': input should be a valid integer",
+            "matrix.toml:6: axes.batch_size_per_device[0]: '8' is neither a number nor 'max' nor "
+            "a ladder such as '256 -> 224 -> 196'",
+        ),
+        (
+            'batch_size_per_device = "196 -> 224"',
+            "matrix.toml:6: axes.batch_size_per_device: '196 -> 224' must descend, from the "
+            "largest batch size to try; least is 1",
+        ),
+        (
+            'batch_size_per_device = ["8->4", "8 -> 4"]',
+            "matrix.toml:6: axes.batch_size_per_device: '8 -> 4' is listed twice, which would "
+            "make duplicate cases",
+        ),
+        (
+            'batch_size_per_device = 8\nmode = "eval"',
+            "matrix.toml:7: axes.mode: 'eval' is not a mode; known: train, val. "
+            "Did you mean 'val'?",
         ),
         (
             "batch_size_per_device = 8\nprecision = 'amp-fp61'",
@@ -130,8 +145,8 @@ def test_malformed_matrix_exits_with_2_and_writes_nothing(command):
         (
             "batch_size_per_device = 8\nbatchsize = 8",
             "matrix.toml:7: axes.batchsize: unknown key; known: batch_size_per_device, "
-            "clip_global_norm, compiler, distribution, framework, memory_format, precision, "
-            "topology. Did you mean 'batch_size_per_device'?",
+            "clip_global_norm, compiler, distribution, framework, memory_format, mode, "
+            "precision, source, topology. Did you mean 'batch_size_per_device'?",
         ),
         (
             "batch_size_per_device = 8\nclip_global_norm = 'yes'",
@@ -153,7 +168,7 @@ def test_table_that_is_missing_is_required():
     assert read_mistakes(SOUND.replace("[model]\n", "[modle]\n")) == [
         "matrix.toml: model: is required, and missing",
         "matrix.toml:1: modle: unknown key; known: axes, exclude, include, model, note, override, "
-        "protocol, slurm, title. Did you mean 'model'?",
+        "protocol, slurm, sources, title. Did you mean 'model'?",
     ]
 
 
@@ -180,7 +195,8 @@ def test_empty_file_names_the_tables_it_needs():
             "[[override]]\nwhen = { nods = 2 }",
             "matrix.toml:8: override[0].when.nods: unknown key; known: batch_size_per_device, "
             "clip_global_norm, compiler, devices_per_node, distribution, framework, "
-            "memory_format, model, nodes, precision, topology, world_size. Did you mean 'nodes'?",
+            "memory_format, mode, model, nodes, precision, source, topology, world_size. Did "
+            "you mean 'nodes'?",
         ),
         (
             "[[override]]\nwhen = { nodes = 2 }\nprotocol = { shuffle_seed = 3 }",
@@ -312,3 +328,58 @@ def test_override_of_a_parameter_is_checked_for_the_models_that_it_is_for():
     )
     (mistake,) = read_mistakes(TWO_MODELS + change.replace("MODEL", "resnet50"))
     assert mistake.startswith("matrix.toml:12: override[0].model.dropout: unknown parameter of re")
+
+
+SOURCES = f"""{SOUND}source = ["worker", "official"]
+[sources.official]
+command = "python train.py -b {{{{ batch_size_per_device }}}}"
+format = "tf_cnn_benchmarks"
+"""
+
+
+def test_source_is_an_axis_with_a_table_of_its_own():
+    matrix = read_matrix(write_matrix(SOURCES)).matrix
+    assert matrix.axes.source == ("worker", "official")
+    assert matrix.sources["official"].start == "once"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "answer"),
+    [
+        (
+            '"official"]',
+            '"offical"]',
+            "axes.source: 'offical' is not a source; known: worker, official. Did you mean "
+            "'official'?",
+        ),
+        (
+            "tf_cnn_benchmarks",
+            "tf_cnn_benchmark",
+            "sources.official.format: 'tf_cnn_benchmark' is not a log format; known: ",
+        ),
+        (
+            "[sources.official]",
+            "[sources.official]\nrule = 'mode'",
+            "sources.official.rule: 'mode' is not a rule of tf_cnn_benchmarks; known: ",
+        ),
+        (
+            "[sources.official]",
+            "[[exclude]]\nwhen = { source = 'x' }\n[sources.official]",
+            "exclude[0].when.source: 'x' is not a source; known: worker, official",
+        ),
+        (
+            "[sources.official]",
+            "[sources.worker]\ncommand = 'x'\nformat = 'tf_cnn_benchmarks'\n[sources.official]",
+            "sources.worker: 'worker' is this tool's own; choose another name",
+        ),
+        (
+            "[sources.official]",
+            "[sources.'a b']\ncommand = 'x'\nformat = 'tf_cnn_benchmarks'\n[sources.official]",
+            "sources.a b: 'a b' becomes part of file names: letters, digits and _ . + - are",
+        ),
+    ],
+)
+def test_mistake_about_a_source_says_where_what_and_what_is_allowed(old, new, answer):
+    with pytest.raises(InputError) as caught:
+        read_matrix(write_matrix(SOURCES.replace(old, new)))
+    assert answer in str(caught.value)

@@ -11,14 +11,18 @@ from pathlib import Path, PurePosixPath
 import pytest
 from builders import make_group, make_matrix_case, make_site
 
+from dlperf_slurm.batch_size import BatchSearch
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.plan import ArrayTask, group_array_tasks
+from dlperf_slurm.plan import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.render import quote_directive, quote_option, render_scripts
 from dlperf_slurm.site import Site, load_site
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 SITES = ("local", "slurm", "example")
 TOPOLOGIES = ("1n1g", "1n8g", "2n8g", "4n8g")
+GOLDEN_NAMES = [f"{name}/{topology}.sbatch" for name in SITES for topology in TOPOLOGIES] + [
+    f"search/{name}.sbatch" for name in SITES
+]
 RUN_ID = "20240501-120000-resnet50-site-abcd"
 RUN_DIR = PurePosixPath("/shared/results") / RUN_ID
 
@@ -27,6 +31,23 @@ def render(site: Site, topology: str = "1n1g", run_dir=RUN_DIR) -> str:
     """The script of one array job."""
     files = render_scripts([make_group(site, topology)], site, RUN_ID, run_dir)
     return files[f"scripts/{topology}.sbatch"]
+
+
+def make_search_group(site: Site) -> Group:
+    """PyTorch searches for its largest batch; MXNet's batch is known."""
+    cases = [
+        make_matrix_case("1n2g", batch_size_per_device=BatchSearch(())),
+        make_matrix_case("1n2g", framework="mxnet"),
+    ]
+    (group,) = group_array_tasks([ArrayTask(case, 1, 1) for case in cases], site, 1001)
+    return group
+
+
+def assert_is_golden(text: str, golden: Path) -> None:
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        golden.parent.mkdir(parents=True, exist_ok=True)
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
 
 
 def write_template(text: str, name: str = "own/cluster.sbatch.j2") -> str:
@@ -45,24 +66,26 @@ def managed(monkeypatch):
 @pytest.mark.parametrize("name", SITES)
 def test_script_is_as_its_golden_file(name, topology, managed):
     script = render(load_site(name, None, []).site, topology)
-    golden = GOLDEN / name / f"{topology}.sbatch"
-    if os.environ.get("UPDATE_GOLDEN") == "1":
-        golden.parent.mkdir(parents=True, exist_ok=True)
-        golden.write_text(script, encoding="utf-8")
-    assert script == golden.read_text(encoding="utf-8")
+    assert_is_golden(script, GOLDEN / name / f"{topology}.sbatch")
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("name", SITES)
-def test_golden_script_is_bash(name, topology):
-    golden = GOLDEN / name / f"{topology}.sbatch"
+def test_script_with_a_search_is_as_its_golden_file(name, managed):
+    site = load_site(name, None, []).site
+    files = render_scripts([make_search_group(site)], site, RUN_ID, RUN_DIR)
+    assert_is_golden(files["scripts/1n2g.sbatch"], GOLDEN / "search" / f"{name}.sbatch")
+
+
+@pytest.mark.parametrize("golden", GOLDEN_NAMES)
+def test_golden_script_is_bash(golden):
+    golden = GOLDEN / golden
     done = subprocess.run(["bash", "-n", str(golden)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_golden_folder_holds_nothing_else():
     found = {str(path.relative_to(GOLDEN)) for path in GOLDEN.rglob("*.sbatch")}
-    assert found == {f"{name}/{topology}.sbatch" for name in SITES for topology in TOPOLOGIES}
+    assert found == set(GOLDEN_NAMES)
 
 
 def test_directives_end_before_the_first_command():
@@ -80,14 +103,29 @@ def test_same_input_gives_the_same_bytes():
     )
 
 
-def test_task_list_names_framework_and_folder_by_array_task_id():
-    site = make_site()
-    tasks = [ArrayTask(make_matrix_case(), repeat, 1) for repeat in (1, 2, 3)]
-    (group,) = group_array_tasks(tasks, site, 1001)
-    files = render_scripts([group], site, RUN_ID, Path("/run"))
-    assert files["scripts/1n1g.tasks"] == "".join(
-        f"pytorch\t{task.attempt_dir}\n" for task in group.array_tasks
+def test_task_list_names_framework_folder_and_starter_by_array_task_id():
+    group = make_search_group(make_site())
+    files = render_scripts([group], make_site(), RUN_ID, Path("/run"))
+    starters = {"pytorch": "search", "mxnet": "launch"}
+    assert files["scripts/1n2g.tasks"] == "".join(
+        f"{task.case.framework}\t{task.attempt_dir}\t{starters[task.case.framework]}\n"
+        for task in group.array_tasks
     )
+
+
+def test_own_template_of_a_framework_changes_how_a_search_starts_its_ranks():
+    name = write_template('{% extends "base.sbatch.j2" %}\n')
+    own = """\
+{% extends "frameworks/framework.sh.j2" %}
+{% block search %}
+  exec inside {{ framework.search_command | sh_words }} "$attempt_dir" -- ranks
+{% endblock %}
+"""
+    write_template(own, "own/frameworks/pytorch.sh.j2")
+    site = make_site(template=name)
+    files = render_scripts([make_search_group(site)], site, RUN_ID, Path("/run"))
+    line = '  exec inside python -m dlperf_slurm.worker search "$attempt_dir" -- ranks\n'
+    assert f"search_pytorch() {{\n{line}}}\n" in files["scripts/1n2g.sbatch"]
 
 
 @pytest.mark.parametrize(

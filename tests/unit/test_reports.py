@@ -10,7 +10,7 @@ from rich.console import Console
 
 from dlperf_slurm.reports import FILE_FORMATS, load_format
 from dlperf_slurm.reports.terminal import print_summary, print_table
-from dlperf_slurm.reports.text import make_header, make_rows
+from dlperf_slurm.reports.text import Grid, make_throughput_grid
 from dlperf_slurm.summarize import Summary, summarize
 
 OOM = "out of memory: rank 3 on node2: OutOfMemoryError: tried | 2 GiB"
@@ -54,63 +54,68 @@ def make_small_summary_of(planned, samples) -> Summary:
     return summarize(make_manifest(), [make_outcomes(planned, samples)])
 
 
+def make_grid(summary: Summary) -> Grid:
+    """Of the first table of throughputs."""
+    return make_throughput_grid(summary.throughput_tables[0])
+
+
 def test_cell_has_the_median_with_its_interval():
     summary = make_small_summary([103.0, 101.0, 107.0, 102.0, 106.0, 104.0, 105.0])
-    assert make_rows(summary.tables[0]) == [
-        ["pytorch", "1n1g", "104.00 (101.00 to 107.00)", "1.00", "100.0 %", "2.55"]
-    ]
+    assert make_grid(summary).rows == (
+        ("pytorch", "1n1g", "104.00 (101.00 to 107.00)", "1.00", "100.0 %", "2.55"),
+    )
 
 
 def test_cell_of_few_repeats_has_the_range_in_braces():
     summary = make_small_summary([103.0, 101.0, 107.0])
-    assert make_rows(summary.tables[0])[0][2] == "103.00 {101.00 to 107.00} [1]"
+    assert make_grid(summary).rows[0][2] == "103.00 {101.00 to 107.00} [1]"
 
 
 def test_cell_of_one_repeat_has_no_range():
-    assert make_rows(make_small_summary([103.0]).tables[0])[0][2] == "103.00 [1]"
+    assert make_grid(make_small_summary([103.0])).rows[0][2] == "103.00 [1]"
 
 
 def test_cell_of_a_partly_measured_case_says_how_many():
     # 770 is the median of 760 and 780; 770 / 100 = 7.7; 7.7 / 8 = 96.25 %
-    assert make_rows(make_summary().tables[0])[1][2:5] == [
+    assert make_grid(make_summary()).rows[1][3:6] == (
         "770.00 {760.00 to 780.00} n=2 of 3 [1][2]", "7.70", "96.2 %",
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("row", "cells"),
     [
-        (2, ["OOM [3]", "OOM", "OOM"]),
-        (3, ["not run [4]", "not run", "not run"]),
+        (2, ("OOM [3]", "OOM", "OOM")),
+        (3, ("not run [4]", "not run", "not run")),
     ],
 )
 def test_cell_without_a_figure_has_a_word_in_its_place(row, cells):
-    assert make_rows(make_summary().tables[0])[row][2:5] == cells
+    assert make_grid(make_summary()).rows[row][3:6] == cells
 
 
 def test_header_names_the_unit():
-    assert make_header(make_summary().tables[0])[2] == "images/s"
+    assert make_grid(make_summary()).header[3] == "images/s"
 
 
 def test_rows_name_framework_variant_and_topology_of_the_matrix_cases():
-    assert [row[:2] for row in make_rows(make_summary().tables[0])] == [
-        ["pytorch", "1n1g"],
-        ["pytorch", "1n8g"],
-        ["pytorch", "2n8g"],
-        ["pytorch", "4n8g"],
-        ["pytorch torch.compile", "1n1g"],
+    assert [row[:3] for row in make_grid(make_summary()).rows] == [
+        ("pytorch", "none", "1n1g"),
+        ("pytorch", "none", "1n8g"),
+        ("pytorch", "none", "2n8g"),
+        ("pytorch", "none", "4n8g"),
+        ("pytorch", "torch.compile", "1n1g"),
     ]
 
 
 def test_achieved_work_is_that_of_the_definition_on_each_device():
     planned = make_planned_case("1n2g", repeats=1)
-    cell = make_small_summary_of(planned, [150.0]).tables[0].columns[0].cells[0]
+    cell = make_small_summary_of(planned, [150.0]).throughput_tables[0].columns[0].cells[0]
     # 8.18e9 FLOPs forward, three times that with the backward pass, on two devices
     assert cell.tflops_per_device == pytest.approx(150 * 3 * 8.18e9 / 2 / 1e12, rel=1e-3)
 
 
 def test_no_cell_is_blank_or_not_a_number():
-    cells = [cell for row in make_rows(make_summary().tables[0]) for cell in row]
+    cells = [cell for row in make_grid(make_summary()).rows for cell in row]
     assert [
         cell for cell in cells if not cell.strip() or "nan" in cell.lower() or "None" in cell
     ] == []
@@ -118,7 +123,9 @@ def test_no_cell_is_blank_or_not_a_number():
 
 def test_every_mark_has_its_footnote():
     summary = make_summary()
-    marks = {n for c in summary.tables[0].columns for cell in c.cells for n in cell.footnotes}
+    marks = {
+        n for c in summary.throughput_tables[0].columns for cell in c.cells for n in cell.footnotes
+    }
     assert marks == set(range(1, len(summary.footnotes) + 1))
 
 
@@ -154,7 +161,7 @@ def test_markdown_is_a_whole_document():
 
 
 def test_markdown_rows_have_a_cell_for_each_column():
-    lines = load_format("markdown").serialize(make_summary()).splitlines()
+    lines = load_format("markdown").serialize(make_small_summary([1.0])).splitlines()
     assert {line.count("|") for line in lines if line.startswith("|")} == {7}
 
 
@@ -166,9 +173,9 @@ def test_markdown_escapes_a_pipe_in_a_cell():
 
 def test_csv_has_a_line_for_each_case_of_the_tables():
     lines = read_csv(make_summary())
-    assert [(line["framework"], line["topology"]) for line in lines] == [
-        (label, topology)
-        for label in ("pytorch", "pytorch torch.compile")
+    assert [(line["compiler"], line["topology"]) for line in lines] == [
+        (compiler, topology)
+        for compiler in ("none", "torch.compile")
         for topology in ("1n1g", "1n8g", "2n8g", "4n8g")
     ]
 
@@ -204,14 +211,19 @@ def test_json_has_no_figure_that_is_not_a_number():
 
 
 def test_json_has_the_figures_in_full():
-    cell = read_json(make_summary())["tables"][0]["columns"][0]["cells"][1]
+    cell = read_json(make_summary())["throughput_tables"][0]["columns"][0]["cells"][1]
     assert (cell["median"], cell["speedup"], cell["interval"]) == (
         pytest.approx(770.0), pytest.approx(7.7), None,
     )  # fmt: skip
 
 
 def test_json_has_topologies_as_text():
-    assert read_json(make_summary())["tables"][0]["topologies"] == ["1n1g", "1n8g", "2n8g", "4n8g"]
+    assert read_json(make_summary())["throughput_tables"][0]["topologies"] == [
+        "1n1g",
+        "1n8g",
+        "2n8g",
+        "4n8g",
+    ]
 
 
 def test_json_has_the_manifest():

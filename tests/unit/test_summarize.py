@@ -3,8 +3,11 @@
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
 
+from dlperf_slurm.contract import BatchTrial
+from dlperf_slurm.reports.text import make_throughput_grid
 from dlperf_slurm.statistics import Interval
-from dlperf_slurm.summarize import Summary, Table, summarize
+from dlperf_slurm.summarize import Summary, summarize
+from dlperf_slurm.tables.throughput import ThroughputTable
 from dlperf_slurm.topology import parse_topology
 
 PROBLEM = "failed: rank 1 on node1: ValueError: x"
@@ -14,8 +17,8 @@ def summarize_cases(*cases) -> Summary:
     return summarize(make_manifest(), cases)
 
 
-def make_table(*cases) -> Table:
-    (table,) = summarize_cases(*cases).tables
+def make_table(*cases) -> ThroughputTable:
+    (table,) = summarize_cases(*cases).throughput_tables
     return table
 
 
@@ -146,7 +149,7 @@ def test_left_out_case_is_not_run_for_a_reason():
     summary = summarize_cases(
         make_outcomes(make_planned_case("1n1g", repeats=6), [1.0] * 6), make_outcomes(planned)
     )
-    cell = summary.tables[0].columns[0].cells[1]
+    cell = summary.throughput_tables[0].columns[0].cells[1]
     assert (cell.problem, [summary.footnotes[n - 1] for n in cell.footnotes]) == (
         "not run", ["2n8g needs 2 nodes, the site has 1"],
     )  # fmt: skip
@@ -167,8 +170,52 @@ def test_note_of_several_cells_is_one_footnote():
         for topology in ("1n1g", "1n2g")
     ]
     summary = summarize_cases(*cases)
-    marks = [cell.footnotes for cell in summary.tables[0].columns[0].cells]
+    marks = [cell.footnotes for cell in summary.throughput_tables[0].columns[0].cells]
     assert (summary.footnotes, marks) == (("a note",), [(1,), (1,)])
+
+
+def test_sizes_of_a_ladder_that_were_too_large_are_footnoted():
+    trials = [
+        BatchTrial(16, True, 0, 1.0),
+        BatchTrial(12, True, 0, 1.0),
+        BatchTrial(8, False, 0, 1.0),
+    ]
+    planned = make_planned_case(batch_size_per_device=0, batch_search="16 -> 12 -> 8", repeats=6)
+    summary = summarize_cases(make_outcomes(planned, [1.0] * 6, batch_trials=tuple(trials)))
+    assert summary.footnotes == (
+        "pytorch resnet50 1n1g fp32: batch size 16: out of memory",
+        "pytorch resnet50 1n1g fp32: batch size 12: out of memory",
+    )
+    assert summary.throughput_tables[0].columns[0].cells[0].batch_sizes == (8,)
+
+
+def test_table_of_the_largest_batch_names_the_search_and_each_cell_its_size():
+    planned = make_planned_case(batch_size_per_device=0, batch_search="max", repeats=6)
+    table = make_table(make_outcomes(planned, [1.0] * 6))
+    grid = make_throughput_grid(table)
+    assert (table.title, grid.header[2], grid.rows[0][2]) == (
+        "resnet50: fp32, batch size max per device", "batch size", "8",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("published", "footnotes"),
+    [
+        (101.9, ()),
+        (0.0, ()),
+        (103.0, ("{} (mean of epochs) the median is 103.00, 3.0 % above ours",)),
+        (97.0, ("{} (mean of epochs) the median is 97.00, 3.0 % below ours",)),
+    ],
+)
+def test_figure_by_the_publishers_rule_is_footnoted_when_it_differs(published, footnotes):
+    case = make_outcomes(
+        make_planned_case(repeats=6),
+        [100.0] * 6,
+        publisher_rule="mean of epochs",
+        publisher_samples_per_s=published,
+    )
+    rule = "pytorch-resnet50-1n1g-bs8-fp32: by its publisher's rule"
+    assert summarize_cases(case).footnotes == tuple(text.format(rule) for text in footnotes)
 
 
 def test_footnotes_are_numbered_across_tables():
@@ -176,7 +223,8 @@ def test_footnotes_are_numbered_across_tables():
         make_outcomes(make_planned_case(repeats=6, notes=("a",)), [1.0] * 6),
         make_outcomes(make_planned_case(repeats=6, notes=("b",), precision="amp-bf16"), [1.0] * 6),
     )
-    assert [table.columns[0].cells[0].footnotes for table in summary.tables] == [(1,), (2,)]
+    tables = summary.throughput_tables
+    assert [table.columns[0].cells[0].footnotes for table in tables] == [(1,), (2,)]
 
 
 def test_model_precision_and_batch_size_each_have_their_table():
@@ -186,7 +234,7 @@ def test_model_precision_and_batch_size_each_have_their_table():
         make_outcomes(make_planned_case(batch_size_per_device=16), [1.0]),
         make_outcomes(make_planned_case(model="bert"), [1.0]),
     )
-    assert [table.title for table in summary.tables] == [
+    assert [table.title for table in summary.throughput_tables] == [
         "resnet50: fp32, batch size 8 per device",
         "resnet50: amp-bf16, batch size 8 per device",
         "resnet50: fp32, batch size 16 per device",
@@ -214,7 +262,8 @@ def test_axis_that_varies_tells_columns_apart():
         make_outcomes(make_planned_case(clip_global_norm=True), [1.0]),
         make_outcomes(make_planned_case(clip_global_norm=True, compiler="torch.compile"), [1.0]),
     )
-    assert [column.label for column in table.columns] == ["pytorch", "pytorch torch.compile"]
+    columns = [(column.label, column.compiler) for column in table.columns]
+    assert columns == [("pytorch", "none"), ("pytorch", "torch.compile")]
 
 
 def test_axis_that_does_not_vary_stands_in_the_title():

@@ -1,0 +1,112 @@
+"""The command import: logs of runs made elsewhere become records, and a run to report on."""
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Optional
+
+from dlperf_slurm.cli.output import PROGRAM, make_console
+from dlperf_slurm.errors import CasesFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dlperf_slurm.import_logs import ImportedRun
+
+# the two definitions differ: worth a look
+NOTED_DIFFERENCE = 0.02
+
+
+def run_import(options: argparse.Namespace) -> None:
+    from dlperf_slurm.contract import OK
+    from dlperf_slurm.import_logs import (
+        ImportOptions,
+        check_options,
+        import_log,
+        list_logs,
+        parse_settings,
+    )
+
+    chosen = ImportOptions(options.format or "", options.rule or "", parse_settings(options.set))
+    check_options(chosen)
+    runs = [run for path in list_logs(options.logs) for run in import_log(path, chosen)]
+    for run in runs:
+        for note in run.notes:
+            print(f"{PROGRAM}: warning: {run.log}: {note}", file=sys.stderr)
+    if options.json:
+        print(json.dumps([_describe(run) for run in runs], indent=1))
+    else:
+        _print_runs(runs)
+    if not options.dry_run:
+        _write_run(runs, options)
+    failed = sum(run.status != OK for run in runs)
+    if failed:
+        raise CasesFailedError(f"{failed} of {len(runs)} runs in the logs are not ok, see above")
+
+
+def _describe(run: "ImportedRun") -> dict[str, object]:
+    return {
+        "log": run.log,
+        "format": run.format_name,
+        "status": run.status,
+        "reason": run.reason,
+        "samples_per_s": run.samples_per_s,
+        "publisher_samples_per_s": run.publisher_samples_per_s,
+        "publisher_rule": run.publisher_rule,
+    }
+
+
+def _print_runs(runs: "Sequence[ImportedRun]") -> None:
+    from dlperf_slurm.reports.terminal import print_table
+
+    header = ["log", "format", "what", "status", "samples/s", "publisher's", "differs"]
+    rows = [_make_row(run) for run in runs]
+    print_table(header, rows, make_console(), text_columns=4)
+    for run in runs:
+        if run.reason:
+            print(f"{run.log}: {run.reason}")
+    rules = dict.fromkeys(
+        (run.format_name, run.publisher_rule) for run in runs if run.publisher_samples_per_s
+    )
+    for format_name, rule in rules:
+        print(f"publisher's rule of {format_name}: {rule}")
+
+
+def _make_row(run: "ImportedRun") -> list[str]:
+    identity = run.identity
+    batch_size = f"bs{identity.batch_size_per_device}" if identity.batch_size_per_device else ""
+    devices = f"{identity.devices} devices" if identity.devices else ""
+    words = [identity.framework, identity.model, devices, batch_size, identity.precision]
+    return [
+        run.log,
+        run.format_name,
+        " ".join(word for word in words if word),
+        run.status,
+        _format_figure(run.samples_per_s),
+        _format_figure(run.publisher_samples_per_s),
+        _describe_difference(run.samples_per_s, run.publisher_samples_per_s),
+    ]
+
+
+def _format_figure(value: Optional[float]) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _describe_difference(ours: Optional[float], publisher: Optional[float]) -> str:
+    if ours is None or publisher is None:
+        return ""
+    difference = publisher / ours - 1
+    return f"{difference:+.1%}" if abs(difference) > NOTED_DIFFERENCE else ""
+
+
+def _write_run(runs: "Sequence[ImportedRun]", options: argparse.Namespace) -> None:
+    from dlperf_slurm.import_run import find_missing, write_imported_run
+
+    run = write_imported_run(options.results, options.name, runs, sys.argv)
+    for left_out in runs:
+        if find_missing(left_out.identity):
+            print(f"{PROGRAM}: warning: {left_out.log}: has no case in the run", file=sys.stderr)
+    # beside the JSON on stdout nothing else may stand there
+    stream = sys.stderr if options.json else sys.stdout
+    print(f"Run directory: {run.path}", file=stream)
+    print(f"Report it: {PROGRAM} report {run.path}", file=stream, flush=True)

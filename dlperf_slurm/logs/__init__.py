@@ -1,0 +1,172 @@
+"""Logs of other people's benchmark scripts -> what they timed: one module per log format.
+
+A format's module is named as it is in `--format`. All of this loads on Python 3.7 with nothing but
+the standard library, because a job may read its own log in the framework's Python.
+"""
+
+import pkgutil
+import re
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    NamedTuple,
+    Optional,
+    Pattern,
+    Set,
+    Tuple,
+    cast,
+)
+
+from dlperf_slurm.logs.reading.failures import FailureScan
+from dlperf_slurm.logs.reading.lines import Line
+from dlperf_slurm.logs.reading.windows import Window
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Run(Protocol):
+        """Takes the lines of one run, in the order of the log, and keeps little of them."""
+
+        is_under_way: bool
+        """Whether something was timed: a line that START matches then begins the next run."""
+
+        def add(self, line: Line) -> None: ...
+
+        def finish(self) -> "Reading":
+            """What the lines so far amount to; a problem if the run did not come to its end."""
+
+    class Format(Protocol):
+        """A module of this package; patterns are matched at the beginning of a line's text."""
+
+        SIGNATURE: Pattern[str]
+        """Lines that no other format prints; one of them in a log makes it of this format."""
+
+        START: Optional[Pattern[str]]
+        """The line by which a run says that it begins; a log may hold several runs."""
+
+        RULES: Tuple["Rule", ...]
+        """How publishers made their figures of such logs; the first is the default."""
+
+        def start_run(self) -> Run: ...
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a run was; empty or 0 where its log does not say.
+
+    `framework` and `model` are names of this project's adapters and models. `batch_size_per_device`
+    is what a device takes at once: with gradient accumulation a step is one such micro-batch.
+    """
+
+    framework: str = ""
+    model: str = ""
+    nodes: int = 0
+    devices: int = 0
+    batch_size_per_device: int = 0
+    precision: str = ""
+    versions: Dict[str, str] = field(default_factory=dict)
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.batch_size_per_device * self.devices
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One run as its log tells it; with a `problem` its figures are not to be used.
+
+    `series` has the printed values that publishers' rules take, by name, in the log's order.
+    """
+
+    identity: Identity
+    windows: Tuple[Window, ...]
+    series: Dict[str, Tuple[float, ...]]
+    problem: str
+    is_out_of_memory: bool = False
+    notes: Tuple[str, ...] = ()
+
+
+def suits_all(identity: Identity) -> bool:
+    return True
+
+
+class Rule(NamedTuple):
+    """A publisher's way to make one figure; `compute` raises RuleError where it cannot.
+
+    `suits` tells the runs whose figures were published by it: the default is the first rule that
+    suits and gives a figure. A name says what is taken; positions in it are Python's, from 0.
+    """
+
+    name: str
+    compute: Callable[[Reading, Identity], float]
+    suits: Callable[[Identity], bool] = suits_all
+
+
+def list_formats() -> List[str]:
+    """Names of the formats, sorted."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+
+
+def load_format(name: str) -> "Format":
+    """The format's module; ModuleNotFoundError for a name not in `list_formats`."""
+    return cast("Format", import_module(f"{__name__}.{name}"))
+
+
+def find_formats(lines: Iterable[Line]) -> List[str]:
+    """All formats that claim the log, sorted; the whole log is read."""
+    signatures = {name: load_format(name).SIGNATURE for name in list_formats()}
+    # nearly all lines of a log are of no format: one match for each instead of one per format
+    any_signature = re.compile("|".join(f"(?:{each.pattern})" for each in signatures.values()))
+    claims: Set[str] = set()
+    for line in lines:
+        if any_signature.match(line.text):
+            claims |= {name for name, each in signatures.items() if each.match(line.text)}
+    return sorted(claims)
+
+
+def read_runs(log_format: "Format", lines: Iterable[Line]) -> List[Reading]:
+    """The runs of a log, in its order; without any timed step, one reading that says so."""
+    readings = []
+    run, failures = log_format.start_run(), FailureScan()
+    for line in lines:
+        has_begun = run.is_under_way or failures.message
+        if has_begun and log_format.START is not None and log_format.START.match(line.text):
+            readings.append(_finish(run, failures))
+            run, failures = log_format.start_run(), FailureScan()
+        run.add(line)
+        failures.add(line)
+    readings.append(_finish(run, failures))
+    return readings
+
+
+def _finish(run: "Run", failures: FailureScan) -> Reading:
+    reading = run.finish()
+    if not failures.message:
+        return reading
+    return Reading(
+        identity=reading.identity,
+        windows=(),
+        series=reading.series,
+        problem=failures.message,
+        is_out_of_memory=failures.is_out_of_memory,
+        notes=reading.notes,
+    )
+
+
+def compute_samples_per_s(windows: Iterable[Window], identity: Identity) -> float:
+    """Samples over time of the slowest rank, in samples/s of the whole job.
+
+    A log of times needs the global batch size, one of rates per device the devices.
+    """
+    return min(_compute_rate(window, identity) for window in windows)
+
+
+def _compute_rate(window: Window, identity: Identity) -> float:
+    if window.seconds > 0:
+        return window.steps * identity.global_batch_size / window.seconds
+    return window.samples_per_s * (identity.devices if window.is_per_device else 1)

@@ -1,0 +1,172 @@
+"""Logs of MindSpore's model zoo, ResNet and BERT (TimeMonitor's "epoch time: ... per step time:").
+
+After every epoch, or with `data_sink_steps` after so many steps, each rank prints, without a label
+of its own, what it took and what a step took: the quotient is the number of steps. Losses are in
+lines of their own, by which ranks are counted. Left out as warm-up are the intervals that begin in
+the first 20 steps.
+
+A run came to its end when each rank has all steps announced (`train_steps` among the arguments), or
+the last epoch in logs that print "epoch: [3/90]".
+"""
+
+import re
+from typing import Dict, List, Match, NamedTuple, Tuple
+
+from dlperf_slurm.logs import Identity, Reading, Rule
+from dlperf_slurm.logs.reading.figures import RuleError
+from dlperf_slurm.logs.reading.intervals import Interval, make_seconds_windows
+from dlperf_slurm.logs.reading.lines import Line
+from dlperf_slurm.logs.reading.numbers import NUMBER, parse_number
+from dlperf_slurm.logs.reading.parameters import parse_namespace, read_count
+from dlperf_slurm.logs.reading.patterns import COUNT, LOGGER_PREFIX, NAMESPACE
+from dlperf_slurm.logs.reading.rank_lines import Entry, RankLines, merge_unlabelled
+
+_TIME = re.compile(
+    LOGGER_PREFIX
+    + rf"(?:(?:Train )?epoch time: |epoch: \[({COUNT})/({COUNT})\] loss: \S+ epoch time: )"
+    rf"({NUMBER}) (ms|s), per step time: ({NUMBER}) ms"
+)
+_LOSS = re.compile(
+    rf"epoch: ({COUNT}),?( current epoch percent: \S+)? step: ({COUNT}), (?:loss is|outputs are) "
+)
+_ARGUMENTS = re.compile(LOGGER_PREFIX + r"(?:args_opt: )?" + NAMESPACE)
+_PRECISIONS = {"fp32": "fp32", "fp16": "amp-fp16"}
+
+SIGNATURE = _TIME
+START = _ARGUMENTS
+
+
+class _Timed(NamedTuple):
+    """A line of times; `epoch` is 0 where the line does not tell."""
+
+    line: Line
+    epoch: int
+    steps: int
+    seconds: float
+
+
+class _Run:
+    def __init__(self) -> None:
+        self._times: List[_Timed] = []
+        self._loss_lines: Dict[Tuple[int, int, int], int] = {}
+        self._step = 0
+        self._timed_steps: List[float] = []
+        self._parameters: Dict[str, str] = {}
+        self._epochs = 0
+        self._has_bert_outputs = False
+
+    @property
+    def is_under_way(self) -> bool:
+        return bool(self._times)
+
+    def add(self, line: Line) -> None:
+        time, loss = _TIME.match(line.text), _LOSS.match(line.text)
+        arguments = _ARGUMENTS.match(line.text)
+        if time is not None:
+            self._epochs = int(time.group(2) or 0)
+            self._add_time(line, time)
+        elif loss is not None:
+            self._add_loss(line.rank, int(loss.group(1)), int(loss.group(3)), bool(loss.group(2)))
+        elif arguments is not None:
+            self._parameters = parse_namespace(arguments.group(1))
+
+    def _add_time(self, line: Line, time: Match[str]) -> None:
+        seconds = parse_number(time.group(3)) / (1000 if time.group(4) == "ms" else 1)
+        step_seconds = parse_number(time.group(5)) / 1000
+        steps = round(seconds / step_seconds) if step_seconds > 0 else 0
+        self._times.append(_Timed(line, int(time.group(1) or 0), steps, seconds))
+        self._timed_steps.append(float(self._step))
+
+    def _add_loss(self, rank: int, epoch: int, step: int, is_whole_run_s: bool) -> None:
+        """Step counts those of the run in BERT's lines, else those of the epoch."""
+        self._has_bert_outputs = self._has_bert_outputs or is_whole_run_s
+        self._step = step if is_whole_run_s else step * epoch
+        where = (rank, epoch, step)
+        self._loss_lines[where] = self._loss_lines.get(where, 0) + 1
+
+    def finish(self) -> Reading:
+        lines = self._place_times()
+        by_rank = lines.list_by_rank()
+        windows = [
+            window
+            for rank, entries in by_rank.items()
+            for window in make_seconds_windows(rank, _list_intervals(entries))
+        ]
+        return Reading(
+            identity=self._make_identity(len(by_rank)),
+            windows=merge_unlabelled(windows),
+            series={
+                "steps": tuple(self._timed_steps),
+                "seconds": tuple(timed.seconds for timed in self._times),
+            },
+            problem=self._find_problem(lines, by_rank),
+        )
+
+    def _place_times(self) -> RankLines:
+        """Without labels as many lines follow each other as ranks printed the first loss."""
+        ranks = next((n for (rank, _, _), n in self._loss_lines.items() if rank < 0), 1)
+        placed = RankLines()
+        counts: Dict[int, int] = {}
+        for timed in self._times:
+            rank = timed.line.rank
+            index = counts.get(rank, 0)
+            counts[rank] = index + 1
+            position = timed.epoch or (index // ranks if rank < 0 else index)
+            placed.add(timed.line, (position,), (float(timed.steps), timed.seconds))
+        return placed
+
+    def _make_identity(self, ranks: int) -> Identity:
+        parameters = self._parameters
+        return Identity(
+            framework="mindspore",
+            model="bert" if self._has_bert_outputs else parameters.get("net", ""),
+            devices=ranks if ranks > 1 else 0,
+            batch_size_per_device=read_count(parameters, "batch_size"),
+            precision=_PRECISIONS.get(parameters.get("dtype", ""), ""),
+        )
+
+    def _find_problem(self, lines: RankLines, by_rank: Dict[int, List[Entry]]) -> str:
+        if not by_rank:
+            return "the log holds no timed step"
+        problem = lines.find_problem()
+        if problem:
+            return problem
+        done = sum(int(entry.values[0]) for entry in next(iter(by_rank.values())))
+        accumulation = read_count(self._parameters, "accumulation_steps") or 1
+        steps = read_count(self._parameters, "train_steps") * accumulation
+        # the script does not run last steps that do not fill a sink
+        sink = read_count(self._parameters, "data_sink_steps") * accumulation or 1
+        epochs_done = len(next(iter(by_rank.values())))
+        if not steps and not self._epochs:
+            return "the log does not tell how many steps there were to be (train_steps)"
+        if done < steps // sink * sink or epochs_done < self._epochs:
+            return f"the log ends after {done} steps, before the run does"
+        return ""
+
+
+def _list_intervals(entries: List[Entry]) -> List[Interval]:
+    return [(int(entry.values[0]), entry.values[1]) for entry in entries]
+
+
+def start_run() -> _Run:
+    return _Run()
+
+
+def _time_100_steps(reading: Reading, identity: Identity) -> float:
+    """Of all ranks' lines in the log's order, up to the first after step 120."""
+    seconds = 0.0
+    for step, taken in zip(reading.series["steps"], reading.series["seconds"]):
+        if step > 120:
+            break
+        seconds += taken if step > 20 else 0.0
+    if seconds <= 0 or max(reading.series["steps"], default=0.0) < 120:
+        raise RuleError("takes the times of steps 21 to 120, the log does not have them")
+    return round(identity.global_batch_size / (seconds / (100 * identity.devices)), 2)
+
+
+RULES = (
+    Rule(
+        "DLPerf: global batch size x 100 over the mean rank's time of steps 21 to 120",
+        _time_100_steps,
+    ),
+)

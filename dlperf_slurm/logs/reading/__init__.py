@@ -1,0 +1,1 @@
+"""What the formats share: lines without their launcher's labels, times, failures, names."""

@@ -1,0 +1,172 @@
+"""Outcomes of training -> what reduced precision and compilers bring, by topology, as NVIDIA's."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from dlperf_slurm.collect import CaseOutcomes
+from dlperf_slurm.statistics import find_median
+from dlperf_slurm.tables import (
+    VARIANT_AXES,
+    Footnotes,
+    choose_reference,
+    find_unit,
+    list_samples_per_s,
+    make_label,
+    name_problem,
+    number_footnotes,
+)
+from dlperf_slurm.topology import Topology, parse_topology
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One compiler's part of a cell: figures, or the problem in their place.
+
+    `speedup` is over the reference precision with the same compiler, `weak_scaling` over the
+    smallest topology that was measured.
+    """
+
+    case_id: str
+    median: Optional[float]
+    speedup: Optional[float]
+    weak_scaling: Optional[float]
+    problem: str
+    footnotes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PrecisionColumn:
+    """One precision with its batch size; `cells[row][i]` is of the table's `compilers[i]`."""
+
+    precision: str
+    batch_size: str
+    cells: tuple[tuple[Figure, ...], ...]
+
+
+@dataclass(frozen=True)
+class PrecisionTable:
+    """Topologies x precisions of one model and framework (with its variant but the compiler).
+
+    `reference_precision` is what speedups are relative to; empty when there is none.
+    """
+
+    model: str
+    label: str
+    unit: str
+    compilers: tuple[str, ...]
+    reference_precision: str
+    topologies: tuple[Topology, ...]
+    columns: tuple[PrecisionColumn, ...]
+
+    @property
+    def title(self) -> str:
+        what = [
+            *(["precisions"] if len(self.columns) > 1 else []),
+            *([" / ".join(self.compilers)] if len(self.compilers) > 1 else []),
+        ]
+        return f"{self.model}: {self.label}, {', '.join(what)}"
+
+
+def make_precision_tables(
+    cases: Sequence[CaseOutcomes], footnotes: Footnotes
+) -> tuple[PrecisionTable, ...]:
+    """One table for each model and framework that has more than one precision or compiler.
+
+    Where precisions share a batch size it has a table of its own; a precision with another one (as
+    NVIDIA's 96 in fp32 beside 192 in mixed precision) stands beside them when each has just one.
+    """
+    groups: dict[tuple[str, str], list[CaseOutcomes]] = {}
+    for outcomes in cases:
+        axes = [axis for axis in VARIANT_AXES if axis != "compiler"]
+        key = (outcomes.case.model, make_label(outcomes, axes))
+        groups.setdefault(key, []).append(outcomes)
+    return tuple(
+        _make_table(key, part, footnotes)
+        for key, group in groups.items()
+        for part in _split_by_batch_size(group)
+        if len({c.case.precision for c in part}) > 1 or len({c.case.compiler for c in part}) > 1
+    )
+
+
+def _split_by_batch_size(cases: Sequence[CaseOutcomes]) -> list[list[CaseOutcomes]]:
+    by_precision: dict[str, set[str]] = {}
+    for c in cases:
+        by_precision.setdefault(c.case.precision, set()).add(c.case.batch_size_text)
+    if all(len(sizes) == 1 for sizes in by_precision.values()):
+        return [list(cases)]
+    sizes = dict.fromkeys(c.case.batch_size_text for c in cases)
+    return [[c for c in cases if c.case.batch_size_text == size] for size in sizes]
+
+
+def _make_table(
+    key: tuple[str, str], cases: Sequence[CaseOutcomes], footnotes: Footnotes
+) -> PrecisionTable:
+    model, label = key
+    compilers = tuple(dict.fromkeys(c.case.compiler for c in cases))
+    topologies = tuple(sorted({parse_topology(c.case.topology) for c in cases}))
+    precisions = dict.fromkeys(c.case.precision for c in cases)
+    reference = choose_reference({c.case.precision for c in cases if c.records})
+    points = {
+        (c.case.precision, c.case.compiler, parse_topology(c.case.topology)): c for c in cases
+    }
+    return PrecisionTable(
+        model=model,
+        label=label,
+        unit=find_unit(model),
+        compilers=compilers,
+        reference_precision=reference,
+        topologies=topologies,
+        columns=tuple(
+            PrecisionColumn(
+                precision=precision,
+                batch_size=next(
+                    c for c in cases if c.case.precision == precision
+                ).case.batch_size_text,
+                cells=tuple(
+                    tuple(
+                        _make_figure(points, (precision, compiler, topology), reference, footnotes)
+                        for compiler in compilers
+                    )
+                    for topology in topologies
+                ),
+            )
+            for precision in precisions
+        ),
+    )
+
+
+_Point = tuple[str, str, Topology]
+
+
+def _make_figure(
+    points: Mapping[_Point, CaseOutcomes], point: _Point, reference: str, footnotes: Footnotes
+) -> Figure:
+    outcomes = points.get(point)
+    if outcomes is None:
+        return Figure("", None, None, None, "not in the matrix", ())
+    precision, compiler, topology = point
+    median = _find_median(outcomes)
+    smaller = [
+        other for (p, c, other), found in points.items()
+        if (p, c) == (precision, compiler) and found.records
+    ]  # fmt: skip
+    smallest = min(smaller, key=lambda t: (t.world_size, t), default=topology)
+    return Figure(
+        case_id=outcomes.case.case_id,
+        median=median,
+        speedup=_divide(median, points.get((reference, compiler, topology))),
+        weak_scaling=_divide(median, points.get((precision, compiler, smallest))),
+        problem="" if median is not None else name_problem(outcomes),
+        footnotes=number_footnotes(outcomes, footnotes),
+    )
+
+
+def _divide(median: Optional[float], base: Optional[CaseOutcomes]) -> Optional[float]:
+    base_median = None if base is None else _find_median(base)
+    return None if median is None or base_median is None else median / base_median
+
+
+def _find_median(outcomes: CaseOutcomes) -> Optional[float]:
+    samples = list_samples_per_s(outcomes)
+    return find_median(samples) if samples else None

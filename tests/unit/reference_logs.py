@@ -1,0 +1,47 @@
+"""Real logs and what their publishers printed, from shared/reference beside the checkout."""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlperf_slurm.import_logs import ImportedRun, ImportOptions, import_log
+
+FOLDER = Path(__file__).parents[3] / "shared" / "reference" / "logs"
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """A row of expected.csv; `log` may be a pattern of several repeats."""
+
+    log: str
+    rule: str
+    expected: float
+    tolerance: float
+
+
+def read_published_rows() -> list[PublishedRow]:
+    path = FOLDER / "expected.csv"
+    assert path.is_file(), f"{path} is missing: the tests of real logs need shared/reference"
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            PublishedRow(row["log"], row["rule"], float(row["expected"]), float(row["tol"]))
+            for row in csv.DictReader(file)
+        ]
+
+
+def list_reference_logs() -> list[Path]:
+    """One log of each kind: of five repeats the first."""
+    logs = sorted(path for path in FOLDER.rglob("*") if path.is_file() and path.suffix != ".csv")
+    return [path for path in logs if not path.stem.endswith(("_2", "_3", "_4", "_5"))]
+
+
+def import_bytes(folder: Path, like: Path, data: bytes) -> list[ImportedRun]:
+    """The runs of a log with other content, below the same folder and file name."""
+    path = folder / like.parent.name / like.name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    return import_log(path, ImportOptions())
+
+
+def list_figures(runs: list[ImportedRun]) -> list[tuple]:
+    return [(run.status, run.samples_per_s, run.publisher_samples_per_s) for run in runs]

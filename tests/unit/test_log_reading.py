@@ -1,0 +1,229 @@
+"""What formats share: failures, times, marks, windows, figures, parameters, names."""
+
+from pathlib import Path
+
+import pytest
+
+from dlperf_slurm.logs import Identity, compute_samples_per_s
+from dlperf_slurm.logs.reading.dll import parse_dll
+from dlperf_slurm.logs.reading.failures import FailureScan
+from dlperf_slurm.logs.reading.figures import (
+    RuleError,
+    average_harmonically,
+    round_significantly,
+    take_values,
+    time_steps,
+)
+from dlperf_slurm.logs.reading.lines import Line
+from dlperf_slurm.logs.reading.marks import Marks, make_time_windows
+from dlperf_slurm.logs.reading.names import read_name
+from dlperf_slurm.logs.reading.numbers import parse_number
+from dlperf_slurm.logs.reading.parameters import parse_namespace, read_count
+from dlperf_slurm.logs.reading.times import parse_time, subtract_times
+from dlperf_slurm.logs.reading.windows import Window, make_rate_window
+
+
+def scan(*texts):
+    failures = FailureScan()
+    for text in texts:
+        failures.add(Line(-1, text, False))
+    return failures
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "train.loss : nan None",
+        "loss: -inf, ips: 3",
+        "{'loss': nan}",
+        "Loss = NaN",
+        "mlm_loss : nan",
+    ],
+)
+def test_loss_that_is_not_finite_is_a_failure(text):
+    assert scan(text).message == f"the loss is not finite: {text}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "val.loss : None None",
+        "loss: 7.1, information: none",
+        "INFO: loss info follows",
+        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.0GiB",
+        "+ echo CUDA out of memory",
+        "nan_check : True",
+    ],
+)
+def test_harmless_lines_are_no_failures(text):
+    assert scan(text).message == ""
+
+
+def test_running_out_of_memory_outweighs_what_went_before():
+    failures = scan("Traceback (most recent call last)", "torch.cuda.OutOfMemoryError: x")
+
+    assert failures.is_out_of_memory
+    assert failures.message.startswith("ran out of memory: ")
+
+
+def test_ignored_exception_is_no_failure():
+    text = "Traceback (most recent call last):"
+    assert scan("Exception ignored in: <function x>", text).message == ""
+
+
+def test_long_lines_are_quoted_in_part():
+    message = scan("Segmentation fault " + "x" * 5000).message
+    assert len(message) < 220
+
+
+def test_quoted_line_is_fit_for_a_terminal():
+    message = scan("Segmentation fault \x07\x1b]0;title \u202e").message
+    assert message == "the log holds an error: Segmentation fault ??]0;title ?"
+
+
+def test_times_differ_by_what_passed():
+    assert parse_time("2023-07-31 09:01:00.500000") - parse_time("2023/07/31 09:00:59") == 1.5
+    assert parse_time("I0827 00:00:01.250000") - parse_time("I0826 23:59:59.000000") == 2.25
+    assert parse_time("2020-12-16 08:02:11,659") % 1 == pytest.approx(0.659)
+
+
+def test_new_year_lies_between_times_without_a_year():
+    before, after = parse_time("I1231 23:59:59.000000"), parse_time("I0101 00:00:02.000000")
+    assert subtract_times(after, before) == 3
+
+
+def fill_marks(*positions, rank=0, may_repeat=False):
+    marks = Marks(may_repeat)
+    for index, position in enumerate(positions):
+        marks.add(rank, position, 10.0 * index, 1.0)
+    return marks
+
+
+def test_line_that_is_there_twice_counts_once():
+    marks = fill_marks((1,), (2,))
+    marks.add(0, (2,), 10.0, 1.0)
+
+    assert len(marks.by_rank[0]) == 2
+    assert marks.problem == ""
+
+
+def test_training_that_goes_back_is_a_problem():
+    assert fill_marks((1,), (2,), (1,)).problem.startswith("training goes back from 2 to 1")
+    assert fill_marks((1,), (1,)).problem
+    assert not fill_marks((1,), (1,), may_repeat=True).problem
+
+
+def test_window_leaves_out_the_first_interval_of_every_epoch():
+    marks = fill_marks((0, 9), (0, 19), (1, 9), (1, 19))
+    (window,) = make_time_windows(0, marks.by_rank[0])
+
+    assert (window.steps, window.seconds, window.step_seconds) == (20, 20.0, ())
+
+
+def test_window_begins_with_the_last_mark_of_the_warm_up():
+    marks = fill_marks((1,), (2,), (3,), (4,))
+    (window,) = make_time_windows(0, marks.by_rank[0], warmup_marks=2)
+
+    assert (window.steps, window.step_seconds) == (2, (10.0, 10.0))
+
+
+def test_micro_batches_multiply_steps():
+    marks = fill_marks((1,), (2,), (2,), may_repeat=True)
+    (window,) = make_time_windows(0, marks.by_rank[0], micro_batches=4)
+
+    assert window.steps == 8
+
+
+def test_window_needs_times_that_go_forward():
+    marks = Marks()
+    for step, time in ((1, 10.0), (2, 20.0), (3, 15.0)):
+        marks.add(0, (step,), time, 1.0)
+    assert make_time_windows(0, marks.by_rank[0]) == ()
+    assert make_time_windows(0, marks.by_rank[0][:1]) == ()
+
+
+def test_rates_are_joined_by_their_times_not_averaged():
+    window = make_rate_window(0, [(10, 100.0), (10, 300.0)])
+    assert window.samples_per_s == pytest.approx(150.0)
+    assert make_rate_window(0, [(10, 0.0)]).samples_per_s == 0
+    assert make_rate_window(0, []).samples_per_s == 0
+
+
+def test_slowest_rank_decides_and_rates_per_device_are_multiplied():
+    identity = Identity(devices=4, batch_size_per_device=8)
+    windows = [Window(0, 10, seconds=2.0), Window(1, 10, seconds=4.0)]
+
+    assert compute_samples_per_s(windows, identity) == 80.0
+    assert compute_samples_per_s(
+        [Window(0, 10, samples_per_s=5.0, is_per_device=True)], identity
+    ) == pytest.approx(20.0)
+
+
+def test_rule_with_fewer_values_than_it_takes_has_no_figure():
+    with pytest.raises(RuleError, match="takes at least 6 values, the log has 4"):
+        take_values([1.0] * 4, 1, 6)
+    with pytest.raises(RuleError):
+        average_harmonically([1.0, 0.0])
+    with pytest.raises(RuleError):
+        time_steps([2.0, 1.0], 1, 2, 8)
+
+
+def test_rounding_to_significant_digits():
+    assert round_significantly(2957.7506, 5) == 2957.8
+    assert round_significantly(389.53779, 5) == 389.54
+
+
+@pytest.mark.parametrize(("text", "value"), [("1,234.5", 1234.5), ("3.2e+03", 3200.0), ("7.", 7.0)])
+def test_numbers_may_have_separators_and_exponents(text, value):
+    assert parse_number(text) == value
+
+
+def test_metric_is_found_by_its_whole_name():
+    line = Line(0, "DLL 2023-08-04 05:48:55.591805 - x val.ips : 9.0 ips : 3.5 images/s", False)
+    record = parse_dll(line)
+
+    assert record.find_metric("ips") == 3.5
+    assert record.find_metric("total_ips") is None
+
+
+@pytest.mark.parametrize(("end", "value"), [("", None), (" ", 389.4), (" ima", 389.4)])
+def test_value_at_the_very_end_of_a_log_may_be_cut_short(end, value):
+    text = f"DLL 2023-08-04 05:48:55.591805 - Summary: train.ips : 389.4{end}"
+    assert parse_dll(Line(0, text, True)).find_metric("train.ips") == value
+
+
+def test_day_that_no_calendar_has_is_no_record():
+    assert parse_dll(Line(0, "DLL 2023-13-41 05:48:55.5 - Summary: x : 1 ", False)) is None
+
+
+def test_namespace_values_are_without_quotes():
+    text = "a=1, b='x, y', c=[1, 2], d=None, e=20.0"
+    values = parse_namespace(text)
+
+    assert values == {"a": "1", "b": "x, y", "c": "[1, 2]", "d": "None", "e": "20.0"}
+    assert (read_count(values, "e"), read_count(values, "b"), read_count(values, "z")) == (20, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "identity"),
+    [
+        ("4n8g/rn50_b128_fp32_1.log", Identity("", "resnet50", 4, 32, 128, "fp32")),
+        ("x/tf_gpu8_amp_bs256.txt", Identity("", "", 0, 8, 256, "amp-fp16")),
+        (
+            "x/PaddleClas_ResNet50_bs256_fp32_DP_N1C8_log",
+            Identity("", "resnet50", 1, 8, 256, "fp32"),
+        ),
+        ("1n8g/bert_gpu4.log", Identity("", "bert", 0, 4, 0, "")),
+        ("x/gpu1_gpu8_bs96.txt", Identity("", "", 0, 0, 96, "")),
+        ("x/output.log", Identity()),
+        ("x/0n8g_gpu0_bs0.log", Identity()),
+    ],
+)
+def test_names_tell_what_people_put_into_them(path, identity):
+    assert read_name(Path(path)) == identity
+
+
+@pytest.mark.parametrize("word", ["nan_loss", "loss: ", "loss_", "nan "])
+def test_huge_line_is_searched_once(word):
+    # a pattern that tried every beginning with every end would take hours
+    assert scan(word * (1_000_000 // len(word))).message == ""

@@ -1,0 +1,115 @@
+"""Outcomes -> precision tables: NVIDIA's columns, and its published figures as the example."""
+
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case
+
+from dlperf_slurm.collect import CaseOutcomes
+from dlperf_slurm.reports.text import make_precision_grid
+from dlperf_slurm.summarize import summarize
+from dlperf_slurm.tables.precision import PrecisionTable
+
+# NVIDIA's ResNet-50 in MXNet on a DGX-1: mixed precision at 192, fp32 at 96
+DGX1 = {
+    ("amp-fp16", 192): {"1n1g": 1376.0, "1n2g": 2768.0, "1n4g": 5357.0, "1n8g": 10723.0},
+    ("fp32", 96): {"1n1g": 384.0, "1n2g": 763.0, "1n4g": 1513.0, "1n8g": 3005.0},
+}
+
+
+def make_training(
+    topology: str, precision: str, batch_size: int, rate: float, **changes: object
+) -> CaseOutcomes:
+    planned = make_planned_case(
+        topology,
+        case_id=f"{topology}-{precision}-{batch_size}",
+        precision=precision,
+        batch_size_per_device=batch_size,
+        repeats=6,
+        **changes,
+    )
+    return make_outcomes(planned, [rate] * 6 if rate else [], ["failed: x"] * (0 if rate else 6))
+
+
+def list_tables(*cases: CaseOutcomes) -> tuple[PrecisionTable, ...]:
+    return summarize(make_manifest(), cases).precision_tables
+
+
+def make_dgx1_table() -> PrecisionTable:
+    (table,) = list_tables(
+        *(
+            make_training(topology, precision, size, rate)
+            for (precision, size), rates in DGX1.items()
+            for topology, rate in rates.items()
+        )
+    )
+    return table
+
+
+def test_columns_are_those_of_nvidia():
+    assert make_precision_grid(make_dgx1_table()).header == (
+        "topology",
+        "images/s amp-fp16 bs 192",
+        "images/s fp32 bs 96",
+        "speedup amp-fp16 / fp32",
+        "weak scaling amp-fp16",
+        "weak scaling fp32",
+    )
+
+
+def test_published_throughputs_give_the_published_speedups():
+    assert make_precision_grid(make_dgx1_table()).rows == (
+        ("1n1g", "1376.00", "384.00", "3.58", "1.00", "1.00"),
+        ("1n2g", "2768.00", "763.00", "3.63", "2.01", "1.99"),
+        ("1n4g", "5357.00", "1513.00", "3.54", "3.89", "3.94"),
+        ("1n8g", "10723.00", "3005.00", "3.57", "7.79", "7.83"),
+    )
+
+
+def test_batch_sizes_that_precisions_share_have_tables_of_their_own():
+    tables = list_tables(
+        *(
+            make_training("1n1g", precision, size, rate)
+            for precision, size, rate in [
+                ("fp32", 8, 10.0), ("fp32", 16, 11.0), ("amp-bf16", 8, 20.0), ("amp-bf16", 16, 33.0)
+            ]
+        )
+    )  # fmt: skip
+    speedups = [table.columns[1].cells[0][0].speedup for table in tables]
+    assert speedups == [pytest.approx(2), pytest.approx(3)]
+
+
+def test_values_with_and_without_the_compiler_share_a_cell():
+    (table,) = list_tables(
+        make_training("1n1g", "fp32", 8, 10.0),
+        make_training("1n1g", "fp32", 8, 15.0, compiler="xla"),
+        make_training("1n1g", "amp-bf16", 8, 20.0),
+        make_training("1n1g", "amp-bf16", 8, 60.0, compiler="xla"),
+    )
+    grid = make_precision_grid(table)
+    assert grid.rows == (
+        ("1n1g", "10.00 / 15.00", "20.00 / 60.00", "2.00 / 4.00", "1.00 / 1.00", "1.00 / 1.00"),
+    )
+    assert "none / xla" in grid.caption
+
+
+def test_failed_part_of_a_cell_has_its_word():
+    (table,) = list_tables(
+        make_training("1n1g", "fp32", 8, 10.0), make_training("1n1g", "amp-bf16", 8, 0.0)
+    )
+    assert make_precision_grid(table).rows == (
+        ("1n1g", "10.00", "failed [1]", "failed", "1.00", "failed"),
+    )
+
+
+def test_speedup_without_a_reference_at_that_topology_says_so():
+    (table,) = list_tables(
+        make_training("1n1g", "fp32", 8, 10.0),
+        make_training("1n1g", "amp-bf16", 8, 20.0),
+        make_training("1n2g", "amp-bf16", 8, 40.0),
+    )
+    rows = make_precision_grid(table).rows
+    assert rows[1] == ("1n2g", "not in the matrix", "40.00", "no reference", "not in the matrix",
+                       "2.00")  # fmt: skip
+
+
+def test_one_precision_and_one_compiler_make_no_table():
+    assert list_tables(make_training("1n1g", "fp32", 8, 10.0)) == ()
