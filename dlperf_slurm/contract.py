@@ -19,6 +19,9 @@ RECORD_FILE = "record.json"
 STEP_SECONDS_FILE = "step_seconds.npy"
 WARMUP_STEP_SECONDS_FILE = "warmup_step_seconds.npy"
 PARITY_FILE = "parity.json"
+# of a case that runs somebody else's script
+SCRIPT_FILE = "script.sh"
+LOG_FILE = "log"
 FAILURES_DIR = "failures"
 
 OK = "ok"

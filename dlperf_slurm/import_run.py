@@ -11,6 +11,7 @@ from pathlib import Path
 from dlperf_slurm import __version__
 from dlperf_slurm.contract import (
     CASE_FILE,
+    LOG_FILE,
     OK,
     OUT_OF_MEMORY,
     RECORD_FILE,
@@ -25,9 +26,9 @@ from dlperf_slurm.contract import (
     write_json,
 )
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.import_logs import SETTINGS, ImportedRun
 from dlperf_slurm.journal import STAGED, STATE, Event, append_events
 from dlperf_slurm.logs import Identity
+from dlperf_slurm.logs.reading.runs import SETTINGS, ImportedRun
 from dlperf_slurm.run import (
     MANIFEST_FILE,
     MARKERS_DIR,
@@ -39,10 +40,8 @@ from dlperf_slurm.run import (
 )
 from dlperf_slurm.stage import find_git_state, make_run_id
 from dlperf_slurm.topology import Topology, parse_topology
-from dlperf_slurm.worker.models import list_models
 
 GROUP_ID = "import"
-LOG_FILE = "log"
 UNKNOWN_SOURCE = "unknown"
 
 
@@ -94,10 +93,8 @@ def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
 
 
 def find_missing(identity: Identity) -> list[str]:
-    """What a record needs and nothing tells; a model counts only if it is one of ours."""
+    """What a record needs and nothing tells."""
     missing = [name for name in SETTINGS if not getattr(identity, name)]
-    if identity.model and identity.model not in list_models():
-        missing.append("model")
     if identity.nodes and identity.devices and not _is_topology(identity):
         missing.append("devices")
     return missing

@@ -1,32 +1,40 @@
 """Plan x site -> the text of every script, through Jinja2; pure: same input, same bytes."""
 
+import dataclasses
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 import jinja2
 
+from dlperf_slurm.cases import MatrixCase
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.launchers import Ranks, make_command
-from dlperf_slurm.plan import Group
+from dlperf_slurm.matrix import Source
+from dlperf_slurm.plan import ArrayTask, Group
+from dlperf_slurm.quoting import escape_pattern, quote_directive, quote_option
 from dlperf_slurm.resources import find_resource_dir
 from dlperf_slurm.run import make_job_name
 from dlperf_slurm.site import Site
 from dlperf_slurm.topology import Topology
+from dlperf_slurm.worker.models import load_model
 
 BASE_TEMPLATE = "base.sbatch.j2"
 VERIFY_TEMPLATE = "verify.sh.j2"
 PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
-_PLAIN_DIRECTIVE = frozenset(
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.,:;/@%=&|[]()*!<>~{}^?"
-)
+# by `start` of a source
+SCRIPT_STARTERS = {"once": "script", "ranks": "script_ranks"}
 
 
 @dataclass(frozen=True)
 class FrameworkScript:
-    """What the script needs to start the ranks of one framework."""
+    """What the script needs to start the ranks of one framework.
+
+    `search_command` only where array tasks have to find their batch size, `script_commands` by
+    starter where they run somebody else's script.
+    """
 
     name: str
     template: str
@@ -35,6 +43,9 @@ class FrameworkScript:
     bin_dir: Optional[str]
     env: Sequence[tuple[str, str]]
     launch_command: Sequence[str]
+    search_command: Optional[Sequence[str]]
+    script_command: Sequence[str]
+    script_commands: Sequence[tuple[str, Sequence[str]]]
     conclude_command: Sequence[str]
 
 
@@ -59,39 +70,6 @@ class JobScript:
     directives: Sequence[str]
     env: Sequence[tuple[str, str]]
     frameworks: Sequence[FrameworkScript]
-
-
-def quote_directive(value: object) -> str:
-    """A value for the right of `--option=` on an #SBATCH line (sbatch(1)).
-
-    sbatch splits such a line as a shell would, but eats backslashes and stops at line breaks:
-    both are refused, as is a value with both kinds of quotes. Raises InputError.
-    """
-    text = str(value)
-    if not text.isprintable() or "\\" in text:
-        raise InputError(
-            f"{text!r}: line breaks, control characters and backslashes cannot stand on an "
-            "#SBATCH line"
-        )
-    if text and _PLAIN_DIRECTIVE.issuperset(text):
-        return text
-    for quote in ('"', "'"):
-        if quote not in text:
-            return f"{quote}{text}{quote}"
-    raise InputError(f"{text!r}: both kinds of quotes cannot stand in one #SBATCH value")
-
-
-def quote_option(line: str) -> str:
-    """A whole `--option` or `--option=value` for an #SBATCH line."""
-    name, equals, value = line.partition("=")
-    if not all(character.isalnum() or character == "-" for character in name):
-        raise InputError(f"{line!r}: {name!r} is not an option of sbatch")
-    return f"{name}={quote_directive(value)}" if equals else name
-
-
-def escape_pattern(path: str) -> str:
-    """A path inside `--output`, where sbatch replaces %A, %a and others."""
-    return path.replace("%", "%%")
 
 
 def make_environment(template_dirs: Sequence[Path]) -> jinja2.Environment:
@@ -131,9 +109,60 @@ def render_scripts(
             raise InputError(f"{name}: {type(error).__name__}: {error}") from error
         files[f"scripts/{group.group_id}.sbatch"] = text
         files[f"scripts/{group.group_id}.tasks"] = "".join(
-            f"{task.case.framework}\t{task.attempt_dir}\n" for task in group.array_tasks
+            f"{task.case.framework}\t{task.attempt_dir}\t{find_starter(task)}\n"
+            for task in group.array_tasks
         )
     return files
+
+
+def find_starter(task: ArrayTask) -> str:
+    """The function of its framework's template that starts an array task: STARTER_FRAMEWORK."""
+    if task.case.script is not None:
+        return SCRIPT_STARTERS[task.case.script.start]
+    return "search" if task.case.is_search else "launch"
+
+
+def render_source_script(case: MatrixCase, script: Source, repeat: int) -> str:
+    """What runs instead of our worker: the source's command over the values of a case.
+
+    Raises InputError, which names the key, when the command is no template, or asks for a value
+    that there is not.
+    """
+    values = list_script_values(case, repeat)
+    key = f"sources.{case.source}.command"
+    try:
+        command = make_environment([]).from_string(script.command).render(values)
+    except jinja2.UndefinedError as error:
+        raise InputError(f"{key}: {error}; known: {', '.join(values)}") from error
+    except jinja2.TemplateError as error:
+        raise InputError(f"{key}: {type(error).__name__}: {error}") from error
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in _sorted_items(script.env)]
+    return "\n".join(["#!/bin/bash", *exports, command.rstrip("\n"), ""])
+
+
+def list_script_values(case: MatrixCase, repeat: int) -> dict[str, object]:
+    """What a source's command may ask for; `parameters` are the model's, defaults included."""
+    definition = load_model(case.model).Definition(**case.model_parameters)
+    batch_size = case.batch_size or 0
+    return {
+        "framework": case.framework,
+        "model": case.model,
+        "parameters": dataclasses.asdict(definition),
+        "nodes": case.topology.nodes,
+        "devices_per_node": case.topology.devices_per_node,
+        "world_size": case.topology.world_size,
+        "batch_size_per_device": batch_size,
+        "global_batch_size": batch_size * case.topology.world_size,
+        "precision": case.precision,
+        "compiler": case.compiler,
+        "memory_format": case.memory_format,
+        "distribution": case.distribution,
+        "clip_global_norm": case.clip_global_norm,
+        "warmup_steps": case.protocol.warmup_steps,
+        "measured_steps": case.protocol.measured_steps,
+        "seed": case.protocol.seed,
+        "repeat": repeat,
+    }
 
 
 def list_template_dirs(site: Site) -> list[Path]:
@@ -148,7 +177,7 @@ def render_verification(
     """A script that starts `worker verify` with these options as array tasks start `worker run`."""
     environment = make_environment(list_template_dirs(site))
     command = ["verify", *options]
-    script = _make_framework_script(framework, topology, site, environment, command)
+    script = _make_framework_script(framework, topology, site, environment, command, set())
     return environment.get_template(VERIFY_TEMPLATE).render(
         framework=script,
         cpus_per_rank=site.cpus_per_rank,
@@ -169,6 +198,7 @@ def make_job_script(
         "constraint": site.constraint,
         "reservation": site.reservation,
     }
+    starters = {(task.case.framework, find_starter(task)) for task in group.array_tasks}
     return JobScript(
         job_name=make_job_name(run_id, group.group_id),
         group_id=group.group_id,
@@ -187,7 +217,14 @@ def make_job_script(
         directives=site.directives,
         env=_sorted_items(site.env),
         frameworks=[
-            _make_framework_script(name, group.topology, site, environment, ["run"])
+            _make_framework_script(
+                name,
+                group.topology,
+                site,
+                environment,
+                ["run"],
+                {starter for framework, starter in starters if framework == name},
+            )
             for name in group.frameworks
         ],
     )
@@ -208,11 +245,14 @@ def _make_framework_script(
     site: Site,
     environment: jinja2.Environment,
     worker_command: Sequence[str],
+    starters: Set[str],
 ) -> FrameworkScript:
     chosen = site.find_environment(name)
     templates = [f"frameworks/{name}.sh.j2", PLAIN_FRAMEWORK_TEMPLATE]
     ranks = Ranks(topology, site.cpus_per_rank, site.launcher.mpi, site.launcher.flags)
     worker = [chosen.python, "-m", "dlperf_slurm.worker"]
+    on_ranks = make_command(site.launcher.name, ranks, ["bash"])
+    script_commands = {"script": ["bash"], "script_ranks": on_ranks}
     return FrameworkScript(
         name=name,
         template=str(environment.select_template(templates).name),
@@ -221,6 +261,11 @@ def _make_framework_script(
         bin_dir=f"{chosen.venv}/bin" if chosen.venv else None,
         env=_sorted_items(chosen.env),
         launch_command=make_command(site.launcher.name, ranks, [*worker, *worker_command]),
+        search_command=[*worker, "search"] if "search" in starters else None,
+        script_command=[*worker, "script"],
+        script_commands=[
+            (name, command) for name, command in script_commands.items() if name in starters
+        ],
         conclude_command=[*worker, "conclude"],
     )
 

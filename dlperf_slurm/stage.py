@@ -14,12 +14,12 @@ import tomli_w
 
 from dlperf_slurm import __version__
 from dlperf_slurm.cases import MatrixCase
-from dlperf_slurm.contract import CASE_FILE, format_now, write_json
+from dlperf_slurm.contract import CASE_FILE, SCRIPT_FILE, format_now, write_json
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.journal import STAGED, Event, append_event
 from dlperf_slurm.matrix import MatrixFile
 from dlperf_slurm.plan import Group, Plan, make_case
-from dlperf_slurm.render import render_scripts
+from dlperf_slurm.render import render_scripts, render_source_script
 from dlperf_slurm.run import (
     CODE_DIR,
     MANIFEST_FILE,
@@ -85,6 +85,9 @@ def stage_groups(
             case = make_case(task.case, site, run_id, task.repeat, task.attempt)
             # thousands of files; a worker that finds one cut short says so in its record
             write_json(attempt_dir / CASE_FILE, case, is_synced=False)
+            if task.case.script is not None:
+                text = render_source_script(task.case, task.case.script, task.repeat)
+                (attempt_dir / SCRIPT_FILE).write_text(text, encoding="utf-8")
         size = f"{len(group.array_tasks)} array tasks"
         append_event(folder, Event(STAGED, format_now(), group_id=group.group_id, detail=size))
 

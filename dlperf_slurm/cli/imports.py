@@ -11,7 +11,7 @@ from dlperf_slurm.errors import CasesFailedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dlperf_slurm.import_logs import ImportedRun
+    from dlperf_slurm.logs.reading.runs import ImportedRun
 
 # the two definitions differ: worth a look
 NOTED_DIFFERENCE = 0.02
@@ -19,13 +19,8 @@ NOTED_DIFFERENCE = 0.02
 
 def run_import(options: argparse.Namespace) -> None:
     from dlperf_slurm.contract import OK
-    from dlperf_slurm.import_logs import (
-        ImportOptions,
-        check_options,
-        import_log,
-        list_logs,
-        parse_settings,
-    )
+    from dlperf_slurm.import_logs import check_options, list_logs, parse_settings
+    from dlperf_slurm.logs.reading.runs import ImportOptions, import_log
 
     chosen = ImportOptions(options.format or "", options.rule or "", parse_settings(options.set))
     check_options(chosen)

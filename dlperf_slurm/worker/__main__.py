@@ -1,9 +1,11 @@
-"""python -m dlperf_slurm.worker run|conclude|verify: one case, from its file to its record."""
+"""python -m dlperf_slurm.worker run|search|script|conclude|verify: a case -> its record."""
 
+import math
 import os
 import socket
 import sys
 import traceback
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Union
@@ -14,6 +16,7 @@ from dlperf_slurm.contract import (
     OK,
     RECORD_FILE,
     STEP_SECONDS_FILE,
+    VAL,
     WARMUP_STEP_SECONDS_FILE,
     Case,
     Clock,
@@ -36,17 +39,27 @@ from dlperf_slurm.worker.parity import (
     verify_case,
 )
 from dlperf_slurm.worker.provenance import describe_job, describe_platform, describe_versions
+from dlperf_slurm.worker.script import run_script
+from dlperf_slurm.worker.search import search_batch_size
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.frameworks import Adapter
 
+MIB = 2**20
+
 
 def main(arguments: List[str]) -> int:
-    """`run DIR` or `verify DIR` on every rank, or `conclude DIR EXIT_CODE` once after `run`.
+    """`run DIR` or `verify DIR` on every rank, `conclude DIR EXIT_CODE` once after `run`.
 
-    Returns the exit code.
+    `search DIR -- COMMAND...` stands in the launcher's place, which is COMMAND: it starts `run`
+    on all ranks of a folder that is added to it. `script DIR -- COMMAND...` does so for somebody
+    else's script, which is added to COMMAND. Returns the exit code.
     """
     command = arguments[0]
+    if command == "search":
+        return search_batch_size(Path(arguments[1]), arguments[3:])
+    if command == "script":
+        return run_script(Path(arguments[1]), arguments[3:])
     if command == "conclude":
         conclude_attempt(Path(arguments[1]), int(arguments[2]))
         return 0
@@ -92,16 +105,20 @@ def measure_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path
 
     placement = world.place(case)
     started_at = format_now()
-    session = adapter.start(case, placement)
+    # ranks that infer have nothing to tell each other
+    framework_size = 1 if case.mode == VAL else placement.world_size
+    session = adapter.start(case, replace(placement, world_size=framework_size))
     check_parameter_count(case, session)
-    measurement = measure_steps(session, world.barrier, case.warmup_steps, case.measured_steps)
+    measurement = measure_steps(session, world.barrier, case)
+    peak_memory_bytes = session.read_peak_memory_bytes()
+    check_memory_limit(case, peak_memory_bytes)
     result = RankResult(
         rank=placement.rank,
         local_rank=placement.local_rank,
         host=placement.host,
         device_name=session.device_name,
         window_seconds=measurement.window_seconds,
-        peak_memory_bytes=session.read_peak_memory_bytes(),
+        peak_memory_bytes=peak_memory_bytes,
         final_loss=session.read_loss(),
     )
     results = world.gather(result)
@@ -129,6 +146,14 @@ def measure_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path
         write_array(attempt_dir / WARMUP_STEP_SECONDS_FILE, numpy.array(warmup_step_seconds))
         write_json(attempt_dir / RECORD_FILE, record)
     session.close()
+
+
+def check_memory_limit(case: Case, peak_memory_bytes: int) -> None:
+    """Out of memory, as on a device that is no larger than the limit; raises MemoryError."""
+    limit_bytes = case.memory_limit_bytes
+    if limit_bytes and peak_memory_bytes > limit_bytes:
+        peak_mib, limit_mib = math.ceil(peak_memory_bytes / MIB), limit_bytes // MIB
+        raise MemoryError(f"the peak of {peak_mib} MiB is above the limit of {limit_mib} MiB")
 
 
 def write_array(path: Path, array: "numpy.ndarray") -> None:  # type: ignore  # noqa: F821

@@ -23,6 +23,8 @@ from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.provenance import describe_job, describe_platform
 
 LOG_TAIL_LINES = 30
+# behind the sign of a lack of memory there may be a stack trace of each rank
+SIGN_TAIL_LINES = 300
 
 # how slurmstepd and the kernel say that the memory limit of a job's cgroup was reached
 _OOM_SIGNS = ("oom-kill", "oom_kill", "Out Of Memory", "OUT_OF_MEMORY", "Out of memory")
@@ -79,11 +81,13 @@ def make_failed_record(case: Case, failures: Tuple[Failure, ...]) -> Record:
 
 
 def _describe_silent_end(attempt_dir: Path, case: Case, exit_code: int) -> Failure:
-    tail = _read_tail(attempt_dir / "err")
-    is_killed = any(sign in tail for sign in _OOM_SIGNS)
+    lines = _read_lines(attempt_dir / "err")
+    tail = "\n".join(lines[-LOG_TAIL_LINES:])
+    signs_tail = "\n".join(lines[-SIGN_TAIL_LINES:])
+    is_killed = any(sign in signs_tail for sign in _OOM_SIGNS)
     # some frameworks abort the process where they cannot allocate, before Python hears of it
     own_signs = load_adapter(case.framework).OUT_OF_MEMORY_MESSAGES
-    is_out_of_memory = is_killed or any(sign in tail for sign in own_signs)
+    is_out_of_memory = is_killed or any(sign in signs_tail for sign in own_signs)
     if is_killed:
         message = "a process was killed at the job's memory limit"
     elif is_out_of_memory:
@@ -102,9 +106,8 @@ def _describe_silent_end(attempt_dir: Path, case: Case, exit_code: int) -> Failu
     return Failure(-1, "", "", message, tail, is_out_of_memory)
 
 
-def _read_tail(path: Path) -> str:
+def _read_lines(path: Path) -> List[str]:
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
-        return ""
-    return "\n".join(lines[-LOG_TAIL_LINES:])
+        return []

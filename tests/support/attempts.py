@@ -53,16 +53,23 @@ class Attempt:
 
     def launch(self, **spin):
         """Run the case on all ranks of one mpirun, with SPIN_* variables; returns itself."""
-        mpirun = [MPIRUN, "-np", str(self.case.world_size), "--map-by", ":OVERSUBSCRIBE"]
-        return self._launch([*mpirun, "--bind-to", "none"], spin)
+        return self._launch([*make_mpirun(self.case), *self._name_worker("run")], spin)
 
     def launch_alone(self, **spin):
         """Run the case as one process that no launcher started."""
-        return self._launch([], spin)
+        return self._launch(self._name_worker("run"), spin)
+
+    def search(self, **spin):
+        """Find the case's batch size with ranks under mpirun; returns itself."""
+        return self._launch(self.make_search_command(), spin)
+
+    def make_search_command(self):
+        ranks = [*make_mpirun(self.case), sys.executable, "-m", "dlperf_slurm.worker", "run"]
+        return [*self._name_worker("search"), "--", *ranks]
 
     def conclude(self):
         """What the job script does when the launcher has ended; returns the record."""
-        done = self._run([], ["conclude", str(self.path), str(self.exit_code)], {})
+        done = self._run([*self._name_worker("conclude"), str(self.exit_code)], {})
         assert done.returncode == 0, done.stderr
         return self.read_record()
 
@@ -75,26 +82,36 @@ class Attempt:
     def list_pids(self):
         return [int(path.read_text()) for path in sorted(self.path.glob("pid-*"))]
 
-    def _launch(self, launcher, spin):
+    def make_environment(self, **spin):
+        env = make_environment(self.code_dir)
+        env.update({"SPIN_" + name.upper(): str(value) for name, value in spin.items()})
+        return env
+
+    def _name_worker(self, command):
+        return [sys.executable, "-m", "dlperf_slurm.worker", command, str(self.path)]
+
+    def _launch(self, command, spin):
         started = time.monotonic()
-        done = self._run(launcher, ["run", str(self.path)], spin)
+        done = self._run(command, spin)
         self.seconds = time.monotonic() - started
         self.exit_code = done.returncode
         self.stderr = done.stderr
         return self
 
-    def _run(self, launcher, arguments, spin):
-        env = make_environment(self.code_dir)
-        env.update({"SPIN_" + name.upper(): str(value) for name, value in spin.items()})
-        command = [*launcher, sys.executable, "-m", "dlperf_slurm.worker", *arguments]
+    def _run(self, command, spin):
         return subprocess.run(
             command,
             cwd=str(self.path),
-            env=env,
+            env=self.make_environment(**spin),
             capture_output=True,
             text=True,
             timeout=LAUNCH_SECONDS,
         )
+
+
+def make_mpirun(case):
+    mpirun = [MPIRUN, "-np", str(case.world_size), "--map-by", ":OVERSUBSCRIBE"]
+    return [*mpirun, "--bind-to", "none"]
 
 
 def make_environment(code_dir):

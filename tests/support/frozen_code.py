@@ -16,7 +16,8 @@ def freeze_worker(code_dir):
     for name in ("__init__.py", "contract.py"):
         shutil.copy(str(PACKAGE / name), str(target / name))
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(str(PACKAGE / "worker"), str(target / "worker"), ignore=ignored)
+    for name in ("logs", "worker"):
+        shutil.copytree(str(PACKAGE / name), str(target / name), ignore=ignored)
 
 
 def put_spin_as(framework, code_dir):

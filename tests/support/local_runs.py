@@ -13,9 +13,10 @@ name = "resnet50"
 [axes]
 framework = "pytorch"
 topology = [{topologies}]
-batch_size_per_device = 8
+batch_size_per_device = {batch_size}
 [protocol]
 repeats = {repeats}
+{protocol}
 """
 
 
@@ -26,10 +27,21 @@ def make_temp_dir(home: Path) -> Path:
     return folder
 
 
-def stage_local(home: Path, repeats: int = 2, topologies: Sequence[str] = ("1n1g",)) -> Run:
-    """A run directory that waits to be submitted."""
+def stage_local(
+    home: Path,
+    repeats: int = 2,
+    topologies: Sequence[str] = ("1n1g",),
+    batch_size: str = "8",
+    protocol: str = "",
+) -> Run:
+    """A run directory that waits to be submitted.
+
+    `batch_size` as it stands in a matrix, `protocol` a further line of that table.
+    """
     quoted = ", ".join(f'"{topology}"' for topology in topologies)
-    text = MATRIX.format(repeats=repeats, topologies=quoted)
+    text = MATRIX.format(
+        repeats=repeats, topologies=quoted, batch_size=batch_size, protocol=protocol
+    )
     (home / "matrix.toml").write_text(text, encoding="utf-8")
     setting = f"environments.pytorch.venv={stand_in.make_venv(home / '.venv')}"
     return stage(["matrix.toml", "--site", "local", "--set", setting], home)

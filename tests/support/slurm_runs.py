@@ -22,12 +22,13 @@ name = "resnet50"
 [axes]
 framework = "pytorch"
 topology = [{topologies}]
-batch_size_per_device = 2
+batch_size_per_device = {batch_size}
 
 [protocol]
 repeats = {repeats}
 warmup_steps = 2
 measured_steps = 5
+{protocol}
 """
 SMALL_RESNET = "image_size = 32\nwidth = 8\nstage_blocks = [1, 1, 1, 1]\nclasses = 10"
 
@@ -55,10 +56,15 @@ def write_matrix(
     repeats: int = 1,
     sizes: str = "",
     name: str = "matrix.toml",
+    batch_size: str = "2",
+    protocol: str = "",
 ) -> Path:
+    """`batch_size` as it stands in a matrix, `protocol` a further line of that table."""
     quoted = ", ".join(f'"{topology}"' for topology in topologies)
     path = folder / name
-    text = MATRIX.format(topologies=quoted, repeats=repeats, sizes=sizes)
+    text = MATRIX.format(
+        topologies=quoted, repeats=repeats, sizes=sizes, batch_size=batch_size, protocol=protocol
+    )
     path.write_text(text, encoding="utf-8")
     return path
 
@@ -69,10 +75,14 @@ def stage_spin(
     repeats: int = 1,
     settings: Sequence[str] = (),
     matrix_name: str = "matrix.toml",
+    batch_size: str = "2",
+    protocol: str = "",
 ) -> Run:
     """A run directory that waits to be submitted, and whose ranks spin."""
     results.mkdir(parents=True, exist_ok=True)
-    matrix = write_matrix(results, topologies, repeats, name=matrix_name)
+    matrix = write_matrix(
+        results, topologies, repeats, name=matrix_name, batch_size=batch_size, protocol=protocol
+    )
     options = [option for text in (*QUICK_POLLS, *settings) for option in ("--set", text)]
     run = stage(
         [str(matrix), "--site", str(SITE), "--results", str(results), *options], cwd=CHECKOUT

@@ -3,9 +3,11 @@
 support.frozen_code puts this file among the adapters of a frozen worker, never into the package.
 
 SPIN_STEP_SECONDS    time of a step (0.002)
+SPIN_INFER_SECONDS   time of an inference (0.001)
 SPIN_WARMUP_STEPS    so many steps at the beginning take SPIN_WARMUP_SECONDS instead (0)
 SPIN_SLOW_RANK       this rank takes twice as long in each step
 SPIN_WAIT_FOR        a file: no rank starts before it is there
+SPIN_SAMPLE_BYTES    a sample takes so much memory, which is all that is told as the peak (0)
 SPIN_FAULT           what goes wrong: one of FAULTS
 SPIN_FAULT_RANK      on which rank, or "all" (1)
 SPIN_FAULT_STEP      in which step, from 1; 0: in start() (5)
@@ -52,7 +54,7 @@ def start(case, placement):
     with Path("starts").open("a") as file:
         file.write(f"rank {placement.rank}\n")
     await_file(os.environ.get("SPIN_WAIT_FOR", ""))
-    session = SpinSession(case, placement.rank)
+    session = SpinSession(case, placement)
     session.come_to(0)
     return session
 
@@ -61,9 +63,10 @@ class SpinSession:
     """Sleeps instead of computing."""
 
     device_name = "spin"
-    versions = {"spin": "1"}
 
-    def __init__(self, case, rank):
+    def __init__(self, case, placement):
+        rank = placement.rank
+        self.versions = {"spin": "1", "ranks_together": str(placement.world_size)}
         self.rank = rank
         self.steps = 0
         self.fault = os.environ.get("SPIN_FAULT", "")
@@ -73,6 +76,8 @@ class SpinSession:
         self.warmup_steps = int(os.environ.get("SPIN_WARMUP_STEPS", "0"))
         self.warmup_seconds = float(os.environ.get("SPIN_WARMUP_SECONDS", "0"))
         slowness = 2 if os.environ.get("SPIN_SLOW_RANK") == str(rank) else 1
+        sample_bytes = int(os.environ.get("SPIN_SAMPLE_BYTES", "0"))
+        self.batch = bytearray(b"x") * (sample_bytes * case.batch_size_per_device)
         self.step_seconds = float(os.environ.get("SPIN_STEP_SECONDS", "0.002")) * slowness
         count = load_model(case.model).Definition(**case.model_parameters).parameter_count
         self.parameter_count = count + 1 if self.has_fault and self.fault == "count" else count
@@ -92,6 +97,9 @@ class SpinSession:
         is_warmup = self.steps <= self.warmup_steps
         time.sleep(self.warmup_seconds if is_warmup else self.step_seconds)
 
+    def infer(self):
+        time.sleep(float(os.environ.get("SPIN_INFER_SECONDS", "0.001")))
+
     def synchronize(self):
         pass
 
@@ -102,7 +110,7 @@ class SpinSession:
         pass
 
     def read_peak_memory_bytes(self):
-        return 0
+        return len(self.batch)
 
     def read_loss(self):
         return float("nan") if self.has_fault and self.fault == "nan" else 1.0

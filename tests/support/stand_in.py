@@ -1,7 +1,8 @@
 """A stand-in for a framework's environment: no MPI, no framework, real scripts around it.
 
-As a program, `stand_in.py -m dlperf_slurm.worker run|conclude DIR ...` does what the worker would,
-in one process; `DIR/behaviour` chooses another end than a good record. DIR/log says when it ran.
+As a program, `stand_in.py -m dlperf_slurm.worker run|search|conclude DIR ...` does what the worker
+would, in one process; `DIR/behaviour` chooses another end than a good record. DIR/log says when it
+ran. Its ranks need a MiB for each sample.
 """
 
 import os
@@ -12,10 +13,12 @@ from pathlib import Path
 
 from dlperf_slurm.contract import (
     CASE_FILE,
+    FAILURES_DIR,
     OK,
     RECORD_FILE,
     Case,
     Clock,
+    Failure,
     RankResult,
     Record,
     format_now,
@@ -23,6 +26,7 @@ from dlperf_slurm.contract import (
     write_json,
 )
 from dlperf_slurm.worker.conclude import conclude_attempt
+from dlperf_slurm.worker.search import search_batch_size
 
 # leaves out the launcher's options: the stand-in is one process, whatever the topology
 MPIRUN = """\
@@ -30,6 +34,7 @@ MPIRUN = """\
 while [ "$1" != python ]; do shift; done
 exec "$@"
 """
+BYTES_PER_SAMPLE = 2**20
 BEHAVIOURS = ("crash", "killed", "hang", "nap")
 
 
@@ -71,7 +76,13 @@ def run(attempt_dir: Path) -> int:
         time.sleep(600)
     if behaviour == "nap":
         time.sleep(0.2)
-    write_json(attempt_dir / RECORD_FILE, make_record(read_json(attempt_dir / CASE_FILE, Case)))
+    case = read_json(attempt_dir / CASE_FILE, Case)
+    if 0 < case.memory_limit_bytes < case.batch_size_per_device * BYTES_PER_SAMPLE:
+        (attempt_dir / FAILURES_DIR).mkdir()
+        failure = Failure(0, "n1", "MemoryError", "above the limit", "...", True)
+        write_json(attempt_dir / FAILURES_DIR / "rank-0.json", failure)
+        return 1
+    write_json(attempt_dir / RECORD_FILE, make_record(case))
     write_log(attempt_dir, "end")
     return 0
 
@@ -90,7 +101,7 @@ def make_record(case: Case) -> Record:
             host=f"n{rank // case.devices_per_node + 1}",
             device_name="stand-in",
             window_seconds=1.0,
-            peak_memory_bytes=0,
+            peak_memory_bytes=case.batch_size_per_device * BYTES_PER_SAMPLE,
             final_loss=1.0,
         )
         for rank in range(case.world_size)
@@ -103,5 +114,7 @@ if __name__ == "__main__":
     command, folder, *rest = sys.argv[3:]
     if command == "conclude":
         conclude_attempt(Path(folder), int(rest[0]))
+    elif command == "search":
+        sys.exit(search_batch_size(Path(folder), rest[1:]))
     else:
         sys.exit(run(Path(folder)))

@@ -10,9 +10,10 @@ from reference_logs import FOLDER
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract import Record, find_record_problem, read_json
-from dlperf_slurm.import_logs import ImportOptions, import_log, parse_settings
+from dlperf_slurm.import_logs import parse_settings
 from dlperf_slurm.import_run import format_npy
 from dlperf_slurm.logs import list_formats
+from dlperf_slurm.logs.reading.runs import ImportOptions, import_log
 from dlperf_slurm.run import list_run_ids, open_run
 
 PADDLE_BERT = FOLDER / "paddle_perf" / "Bert" / "logs" / "V100_LOG" / "base_bs96_fp32_gpu32.log"

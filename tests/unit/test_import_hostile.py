@@ -7,7 +7,7 @@ import re
 import pytest
 from reference_logs import import_bytes, list_figures, list_reference_logs
 
-from dlperf_slurm.import_logs import ImportOptions, import_log
+from dlperf_slurm.logs.reading.runs import ImportOptions, import_log
 
 LOGS = list_reference_logs()
 UNLABELLED = [log for log in LOGS if b"]<std" not in log.read_bytes()]

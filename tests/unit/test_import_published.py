@@ -8,9 +8,9 @@ import pytest
 from reference_logs import FOLDER, list_reference_logs, read_published_rows
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.import_logs import ImportOptions, import_log
 from dlperf_slurm.logs import find_formats
 from dlperf_slurm.logs.reading.lines import read_lines
+from dlperf_slurm.logs.reading.runs import ImportOptions, import_log
 
 ROWS = read_published_rows()
 OF_ONE_LOG = [row for row in ROWS if "..." not in row.log]

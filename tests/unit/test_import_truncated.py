@@ -5,7 +5,7 @@ import gzip
 import pytest
 from reference_logs import import_bytes, list_figures, list_reference_logs
 
-from dlperf_slurm.import_logs import ImportOptions, import_log
+from dlperf_slurm.logs.reading.runs import ImportOptions, import_log
 
 LOGS = list_reference_logs()
 

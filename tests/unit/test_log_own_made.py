@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_slurm.import_logs import ImportOptions, import_log
+from dlperf_slurm.logs.reading.runs import ImportOptions, import_log
 
 
 def import_text(text, name="some.log"):

@@ -14,7 +14,8 @@ from builders import make_group, make_matrix_case, make_site
 from dlperf_slurm.batch_size import BatchSearch
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.plan import ArrayTask, Group, group_array_tasks
-from dlperf_slurm.render import quote_directive, quote_option, render_scripts
+from dlperf_slurm.quoting import quote_directive, quote_option
+from dlperf_slurm.render import render_scripts
 from dlperf_slurm.site import Site, load_site
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

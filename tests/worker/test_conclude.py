@@ -169,3 +169,11 @@ def test_framework_that_aborted_for_lack_of_memory_ran_out_of_it(attempt_dir):
     record = conclude(attempt_dir, 134)
     assert record.status == OUT_OF_MEMORY
     assert record.reason == "oneflow ended a process that it had no memory for; see err"
+
+
+@pytest.mark.parametrize(("lines", "status"), [(100, OUT_OF_MEMORY), (1000, FAILED)])
+def test_stack_traces_behind_a_lack_of_memory_do_not_hide_it(attempt_dir, lines, status):
+    log = ["F20261121 cpu_allocator.cpp:40] allocate failed. 1099511627776"]
+    log += [f"    @ 0x7f00{n:08x} (unknown)" for n in range(lines)]
+    (attempt_dir / "err").write_text("\n".join(log) + "\n")
+    assert conclude(attempt_dir, 134).status == status

