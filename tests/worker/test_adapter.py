@@ -5,13 +5,14 @@
 
 import math
 import os
+import time
 from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
 from support import attempts, sessions
 
-from dlperf_slurm.contract import OK
+from dlperf_slurm.contract import OK, STEP_SECONDS_FILE, TRAIN, VAL
 from dlperf_slurm.worker import data
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.optimizers import make_optimizer, measure_norm
@@ -31,14 +32,18 @@ needs_mpirun = pytest.mark.skipif(
 
 
 def pytest_generate_tests(metafunc):
-    """`variant`: each precision and each compiler, beside the plainest of the other."""
+    """`variant`: each precision and each compiler, beside the plainest of the other.
+
+    `inferring` are those of inference.
+    """
     framework = metafunc.config.getoption("--framework", default=None)
     adapter = load_adapter(framework) if framework else None
     if "distribution" in metafunc.fixturenames:
         metafunc.parametrize("distribution", adapter.DISTRIBUTIONS if adapter else [])
-    if "variant" in metafunc.fixturenames:
-        variants = list_variants(framework) if adapter else []
-        metafunc.parametrize("variant", variants, ids=[name_case(case) for case in variants])
+    for name, mode in (("variant", TRAIN), ("inferring", VAL)):
+        if name in metafunc.fixturenames:
+            variants = list_variants(framework, mode) if adapter else []
+            metafunc.parametrize(name, variants, ids=[name_case(case) for case in variants])
 
 
 @pytest.fixture(scope="session")
@@ -62,13 +67,13 @@ def every_cpu():
     os.sched_setaffinity(0, allowed)
 
 
-def list_variants(framework):
+def list_variants(framework, mode):
     adapter = load_adapter(framework)
     pairs = [(precision, adapter.COMPILERS[0]) for precision in adapter.PRECISIONS]
     pairs += [(adapter.PRECISIONS[0], compiler) for compiler in adapter.COMPILERS[1:]]
     pairs += [(adapter.PRECISIONS[-1], adapter.COMPILERS[-1])]
     cases = [
-        sessions.make_case(framework, model, precision=precision, compiler=compiler)
+        sessions.make_case(framework, model, precision=precision, compiler=compiler, mode=mode)
         for model in MODELS
         for precision, compiler in dict.fromkeys(pairs)
     ]
@@ -163,6 +168,84 @@ def test_evaluation_changes_nothing_and_is_not_training(framework, model):
         assert first != pytest.approx(second_step, rel=1e-3)
 
 
+def test_inferred_logits_have_the_loss_of_evaluation(framework, inferring):
+    case = with_dropout(inferring)
+    inferred, again, evaluated = sessions.run_elsewhere(take_inferred_losses, case)
+    plain = with_dropout(sessions.make_case(framework, inferring.model))
+    expected = sessions.start(plain).evaluate_loss()
+    assert again == inferred
+    if inferring.precision == "fp32":
+        assert [inferred, evaluated] == pytest.approx([expected] * 2, rel=1e-6)
+    else:
+        # a bfloat16 has 8 bits
+        assert [inferred, evaluated] == pytest.approx([expected] * 2, rel=1e-2)
+
+
+def with_dropout(case):
+    """Which only training has."""
+    parameters = {**case.model_parameters, **({"dropout": 0.5} if case.model == "bert" else {})}
+    return replace(case, model_parameters=parameters)
+
+
+def take_inferred_losses(case):
+    """Of two inferences, and of evaluation after them."""
+    session = sessions.start(case)
+    losses = []
+    for _ in range(2):
+        session.infer()
+        losses.append(session.read_loss())
+    return [*losses, session.evaluate_loss()]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_inference_changes_neither_weights_nor_statistics(framework, model):
+    session = sessions.start(sessions.make_case(framework, model, mode=VAL))
+    weights, loss = session.read_weights(), session.evaluate_loss()
+    for _ in range(3):
+        session.infer()
+    assert find_difference(session.read_weights(), weights).relative == 0.0
+    assert session.evaluate_loss() == loss
+
+
+def test_inference_takes_the_time_of_an_evaluation_that_is_read_back(framework):
+    parameters = {"image_size": 64}
+    case = sessions.make_case(
+        framework, "resnet50", model_parameters=parameters, batch_size_per_device=8, mode=VAL
+    )
+    inferring, evaluating = sessions.run_elsewhere(take_shortest_times, case)
+    # less where a compiler saves time; what only starts to compute takes a few percent
+    assert inferring > 0.3 * evaluating
+
+
+def take_shortest_times(case):
+    """Seconds of an inference, and of an evaluation in the same session."""
+    session = sessions.start(case)
+    times = {"infer": [], "evaluate_loss": []}
+    for _ in range(5):
+        for name, seconds in times.items():
+            start = time.perf_counter()
+            getattr(session, name)()
+            seconds.append(time.perf_counter() - start)
+    return min(times["infer"]), min(times["evaluate_loss"])
+
+
+def test_inference_has_room_for_neither_gradients_nor_optimizer(framework):
+    # all the weights, and small images
+    case = sessions.make_case(framework, "resnet50", model_parameters={"image_size": 32})
+    training, inferring = (
+        sessions.run_elsewhere(take_peak_memory, one) for one in (case, replace(case, mode=VAL))
+    )
+    weight_bytes = 4 * PARAMETER_COUNTS["resnet50"]
+    assert inferring < training - 1.5 * weight_bytes
+
+
+def take_peak_memory(case):
+    session = sessions.start(case)
+    session.infer() if case.mode == VAL else session.step()
+    session.synchronize()
+    return session.read_peak_memory_bytes()
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_gradients_are_computed_without_being_used(framework, model):
     session = sessions.start(sessions.make_case(framework, model))
@@ -208,6 +291,7 @@ def take_dropout_losses(case, rank):
         ("compiler", "COMPILERS"),
         ("memory_format", "MEMORY_FORMATS"),
         ("distribution", "DISTRIBUTIONS"),
+        ("mode", "MODES"),
     ],
 )
 def test_unknown_value_is_refused_with_those_that_there_are(framework, adapter, axis, constant):
@@ -249,6 +333,40 @@ def test_two_ranks_are_measured_step_by_step(framework, adapter, distribution, t
     record = attempt.launch().conclude()
     assert record.status == OK, attempt.stderr
     assert [rank.rank for rank in record.ranks] == [0, 1]
+
+
+@needs_mpirun
+def test_two_ranks_infer_each_on_its_own(framework, adapter, tmp_path):
+    case = sessions.make_case(framework, "resnet50", devices_per_node=2, mode=VAL)
+    # without a group, no distribution is amiss
+    assert adapter.find_unsupported(case) is None
+    attempt = attempts.Attempt(tmp_path / "attempt", sessions.CHECKOUT, **vars(case))
+    record = attempt.launch().conclude()
+    assert record.status == OK, attempt.stderr
+    assert [rank.rank for rank in record.ranks] == [0, 1]
+    own = [take_inferred_loss(replace(case, devices_per_node=1), rank) for rank in range(2)]
+    assert own[0] != own[1]
+    assert [rank.final_loss for rank in record.ranks] == pytest.approx(own, rel=1e-6)
+
+
+def take_inferred_loss(case, rank):
+    session = sessions.start(case, rank)
+    session.infer()
+    return session.read_loss()
+
+
+@needs_mpirun
+def test_latencies_of_inference_make_up_its_throughput(framework, tmp_path):
+    case = sessions.make_case(framework, "resnet50", mode=VAL, measured_steps=50)
+    attempt = attempts.Attempt(tmp_path / "attempt", sessions.CHECKOUT, **vars(case))
+    record = attempt.launch().conclude()
+    assert record.status == OK, attempt.stderr
+    step_seconds = numpy.load(str(attempt.path / STEP_SECONDS_FILE))
+    assert step_seconds.shape == (1, 50)
+    assert step_seconds.min() > 10 * record.clock.boundary_seconds
+    # what the window has beside the steps is one wait for a device that is done
+    batches_per_s = record.samples_per_s / case.batch_size_per_device
+    assert batches_per_s * step_seconds.mean() == pytest.approx(1, rel=0.01)
 
 
 def skip_unsupported(adapter, case):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from support import sessions
 
+from dlperf_slurm.contract import VAL
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models.resnet50 import Definition
@@ -92,6 +93,8 @@ def test_trace_is_compiled_before_the_first_step():
     running = sessions.start(replace(CASE, compiler="trace"))
     assert running._differentiate._trace.compiled()
     assert running._update._trace.compiled()
+    inferring = sessions.start(replace(CASE, compiler="trace", mode=VAL))
+    assert inferring._compute_logits._trace.compiled()
 
 
 @pytest.mark.parametrize("model", ADAPTER.MODELS)
@@ -182,6 +185,19 @@ def test_max_pooling_in_float16_is_still_wrong_on_the_cpu():
 )
 def test_unsupported_case_is_refused_with_what_works(changes, reason):
     assert ADAPTER.find_unsupported(replace(CASE, **changes)) == reason
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"devices_per_node": 2},
+        {"device": "cuda", "distribution": "mpi"},
+        {"precision": "amp-fp16", "compiler": "trace"},
+    ],
+)
+def test_what_keeps_a_case_from_training_does_not_keep_it_from_inference(changes):
+    assert ADAPTER.find_unsupported(replace(CASE, **changes)) is not None
+    assert ADAPTER.find_unsupported(replace(CASE, **changes, mode=VAL)) is None
 
 
 def test_gpus_of_one_node_train_together_by_the_native_distribution():

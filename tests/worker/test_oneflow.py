@@ -2,11 +2,13 @@
 
 import os
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support import attempts, sessions
 
+from dlperf_slurm.contract import VAL
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.parity import find_difference
@@ -51,6 +53,20 @@ def make_case(model, **changes):
 )
 def test_unsupported_case_is_refused_with_what_works(changes, reason):
     assert ADAPTER.find_unsupported(make_case("bert", **changes)) == reason
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"device": "cuda", "precision": "amp-fp16"},
+        {"compiler": "graph", "clip_global_norm": True},
+        {"compiler": "graph", "devices_per_node": 2, "model_parameters": {}},
+    ],
+)
+def test_what_keeps_a_case_from_training_does_not_keep_it_from_inference(changes):
+    case = make_case("bert", **changes)
+    assert ADAPTER.find_unsupported(case) is not None
+    assert ADAPTER.find_unsupported(replace(case, mode=VAL)) is None
 
 
 def test_graph_on_several_ranks_is_supported_without_dropout():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from support import sessions
 
+from dlperf_slurm.contract import VAL
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import load_adapter
@@ -201,6 +202,28 @@ def test_step_does_not_wait_for_the_gpu(model, precision):
         running.step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp-bf16"])
+@pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
+def test_inference_is_compiled_in_the_cases_precision_and_kept_for_no_gradient(precision, compiler):
+    running = sessions.start(
+        make_case("resnet50", mode=VAL, precision=precision, compiler=compiler)
+    )
+    running.infer()
+    assert (running._model is not running._plain_model) == (compiler == "torch.compile")
+    assert running._logits.dtype == (torch.bfloat16 if precision == "amp-bf16" else torch.float32)
+    assert running._logits.is_inference()
+    assert running._logits.grad_fn is None
+
+
+@pytest.mark.skipif(not HAS_CUDA, reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("model", MODELS)
+def test_inference_waits_for_the_gpu(model):
+    running = sessions.start(make_case(model, mode=VAL, device="cuda"))
+    for _ in range(3):
+        running.infer()
+        assert torch.cuda.current_stream().query()
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from support import sessions
 
+from dlperf_slurm.contract import VAL
 from dlperf_slurm.worker.comm import find_free_port
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.parity import find_difference
@@ -41,10 +42,14 @@ def run():
 
 
 def read_step_graph(session):
-    """Nodes of a step after TensorFlow's own optimizers, which differ from those of the graph."""
+    return read_graph(session, session._program.step)
+
+
+def read_graph(session, operation):
+    """Nodes of a run after TensorFlow's own optimizers, which differ from those of the graph."""
     options = tf.compat.v1.RunOptions(output_partition_graphs=True)
     found = tf.compat.v1.RunMetadata()
-    session._session.run(session._program.step, options=options, run_metadata=found)
+    session._session.run(operation, options=options, run_metadata=found)
     return [node for graph in found.partition_graphs for node in graph.node]
 
 
@@ -166,6 +171,16 @@ def test_step_neither_drops_nor_repeats_a_convolution():
     assert operations["Conv2DBackpropFilter"] == convolutions
     # nobody asks for the images' gradient
     assert operations["Conv2DBackpropInput"] == convolutions - 1
+
+
+def test_inference_drops_no_convolution_and_has_no_backward_pass():
+    case = sessions.make_case("tensorflow1", "resnet50", mode=VAL)
+    session = sessions.start(case)
+    operations = Counter(node.op for node in read_graph(session, session._program.infer))
+    convolutions = len(list(sessions.make_definition(case).list_convolutions()))
+    assert operations["Conv2D"] + operations["_FusedConv2D"] == convolutions
+    assert not [name for name in operations if "Backprop" in name or "Grad" in name]
+    assert not [name for name in operations if "CrossEntropy" in name]
 
 
 @pytest.mark.parametrize("model", ["bert", "resnet50"])

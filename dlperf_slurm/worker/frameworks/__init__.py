@@ -31,9 +31,11 @@ if TYPE_CHECKING:
         """A model on a device, ready to step; everything is built before it is returned.
 
         Weights are those of `worker.weights` for the case's seed, the batch that of `worker.data`
-        for its seed and the rank, both in full precision. The three methods before `close` are
-        for proofs, never called beside a measurement; their arrays are float32 in host memory, by
-        the names and in the layouts of the definition's parameters, the same on all ranks.
+        for its seed and the rank, both in full precision. In mode "train" it is made to `step`; in
+        mode "val" to `infer`, and has neither optimizer, gradients nor other ranks. The three
+        methods before `close` are for proofs, never called beside a measurement; their arrays are
+        float32 in host memory, by the names and in the layouts of the definition's parameters, the
+        same on all ranks.
         """
 
         parameter_count: int
@@ -41,7 +43,17 @@ if TYPE_CHECKING:
         versions: Dict[str, str]
 
         def step(self) -> None:
-            """One optimizer update over one global batch, without reading anything back."""
+            """One optimizer update over one global batch, without reading anything back.
+
+            Of mode "train" only. It need not wait for the device where `make_clock` has events.
+            """
+
+        def infer(self) -> None:
+            """One forward pass over this rank's batch; returns when the logits are on the device.
+
+            Of mode "val" only. Batch normalization uses its running statistics, there is no
+            dropout and no loss, and nothing is read back or kept for gradients.
+            """
 
         def synchronize(self) -> None:
             """Wait until the device has done all that was asked of it."""
@@ -56,7 +68,8 @@ if TYPE_CHECKING:
         def read_loss(self) -> float:
             """The last step's loss on this rank, read back from the device.
 
-            It is that of the step's forward pass, before its update.
+            It is that of the step's forward pass, before its update; in mode "val", that of the
+            logits which the last `infer` left.
             """
 
         def evaluate_loss(self) -> float:
@@ -69,8 +82,8 @@ if TYPE_CHECKING:
         def compute_gradients(self) -> "Dict[str, NDArray[Any]]":
             """Gradients as `step` computes them, averaged over the ranks, neither clipped nor used.
 
-            Weight decay and loss scale are not in them. Weights and optimizer stay as they are;
-            running statistics move as in a step. To be called on all ranks alike.
+            Of mode "train" only. Weight decay and loss scale are not in them. Weights and optimizer
+            stay as they are; running statistics move as in a step. To be called on all ranks alike.
             """
 
         def read_weights(self) -> "Dict[str, NDArray[Any]]":
@@ -86,13 +99,18 @@ if TYPE_CHECKING:
         COMPILERS: Any
         MEMORY_FORMATS: Any
         DISTRIBUTIONS: Any
+        MODES: Any
         OUT_OF_MEMORY_MESSAGES: Any
 
         def find_unsupported(self, case: "Case") -> Optional[str]:
             """Why this framework cannot run the case, or None. Standard library only."""
 
         def start(self, case: "Case", placement: "Placement") -> Session:
-            """Join the process group, build model, optimizer and batch on the device."""
+            """Join the process group, build model, optimizer and batch on the device.
+
+            In mode "val" there is neither group nor optimizer, and `placement` is in a world of
+            one.
+            """
 
         def is_out_of_memory(self, error: BaseException) -> bool: ...
 
@@ -122,6 +140,7 @@ AXES_OF_ADAPTERS = (
     ("compiler", "COMPILERS"),
     ("memory_format", "MEMORY_FORMATS"),
     ("distribution", "DISTRIBUTIONS"),
+    ("mode", "MODES"),
 )
 
 

@@ -17,6 +17,7 @@ PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 COMPILERS = ("xla",)
 MEMORY_FORMATS = ("default", "channels_last")
 DISTRIBUTIONS = ("native",)
+MODES = ("train", "val")
 
 # What a plain RuntimeError says: XLA's status code for allocators of all devices, C++.
 OUT_OF_MEMORY_MESSAGES = ("RESOURCE_EXHAUSTED", "Out of memory", "std::bad_alloc")

@@ -1,4 +1,4 @@
-"""A case on this rank -> a model, its optimizer and its batch on the device, ready to step."""
+"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 from functools import partial
 from importlib import import_module
@@ -10,7 +10,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract import TRAIN, Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
@@ -23,9 +23,10 @@ from dlperf_slurm.worker.frameworks.jax.devices import (
     read_device_name,
     read_versions,
 )
+from dlperf_slurm.worker.frameworks.jax.forward import Evaluation, Forward, State
 from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS
 from dlperf_slurm.worker.frameworks.jax.scaling import make_loss_scale
-from dlperf_slurm.worker.frameworks.jax.training import State, Training
+from dlperf_slurm.worker.frameworks.jax.training import Training
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.weights import generate_weights
 
@@ -48,19 +49,40 @@ class JaxSession:
         self._device = mesh.local_devices[0]
         self.device_name = read_device_name(self._device)
         self.versions = read_versions(self._device)
-        self._training = Training(case, definition, builder, mesh)
-        self._state = make_state(case, placement, definition, self._training, mesh)
+        forward = Forward(case, definition, builder)
+        self._evaluation = Evaluation(forward, mesh)
+        self._state = make_state(case, placement, definition, mesh)
         self.parameter_count = sum(values.size for values in self._state.weights.values())
         self._batch = {name: place(values, per_rank) for name, values in batch.items()}
+        self._is_training = case.mode == TRAIN
+        if self._is_training:
+            self._prepare_training(case, Training(case, definition, builder, forward, mesh), mesh)
+        else:
+            self._infer = self._evaluation.infer.lower(self._state, self._batch).compile()
+
+    def _prepare_training(self, case: Case, training: Training, mesh: Mesh) -> None:
+        replicated, per_rank = NamedSharding(mesh, P()), NamedSharding(mesh, P(RANKS))
+        loss_scale = make_loss_scale() if case.precision == "amp-fp16" else None
+        initialize = jax.jit(training.initialize_optimizer, out_shardings=replicated)
+        self._state = self._state._replace(
+            optimizer=initialize(self._state.weights),
+            loss_scale=jax.tree.map(lambda values: place(values, replicated), loss_scale),
+        )
+        self._training = training
         self._losses = place(numpy.full(1, numpy.nan, numpy.float32), per_rank)
-        self._step = self._training.step.lower(self._state, self._batch).compile()
+        self._step = training.step.lower(self._state, self._batch).compile()
 
     def step(self) -> None:
         self._state, self._losses = self._step(self._state, self._batch)
-        self.synchronize()
+        jax.block_until_ready((self._state, self._losses))
+
+    def infer(self) -> None:
+        self._logits = self._infer(self._state, self._batch)
+        jax.block_until_ready(self._logits)
 
     def synchronize(self) -> None:
-        jax.block_until_ready((self._state, self._losses))
+        """Steps and inferences have waited for what they make; this is for what they start from."""
+        jax.block_until_ready((self._state, self._batch))
 
     def make_clock(self, boundaries: int) -> HostClock:
         return HostClock(boundaries)
@@ -77,10 +99,15 @@ class JaxSession:
         return int(self._device.memory_stats()["peak_bytes_in_use"])
 
     def read_loss(self) -> float:
-        return read_own(self._losses)
+        if self._is_training:
+            return read_own(self._losses)
+        return self._read_loss_of(self._logits)
 
     def evaluate_loss(self) -> float:
-        return read_own(self._training.evaluate(self._state, self._batch))
+        return self._read_loss_of(self._evaluation.infer(self._state, self._batch))
+
+    def _read_loss_of(self, logits: Any) -> float:
+        return read_own(self._evaluation.compute_losses(logits, self._batch))
 
     def compute_gradients(self) -> Dict[str, Any]:
         self._losses, statistics, gradients = self._training.backpropagate(self._state, self._batch)
@@ -109,10 +136,8 @@ def start_session(case: Case, placement: Placement) -> JaxSession:
     return JaxSession(case, placement, make_mesh(placement))
 
 
-def make_state(
-    case: Case, placement: Placement, definition: Any, training: Training, mesh: Mesh
-) -> State:
-    """What the first step starts from, on the devices."""
+def make_state(case: Case, placement: Placement, definition: Any, mesh: Mesh) -> State:
+    """What a forward pass starts from, on the devices; a step needs the rest as well."""
     replicated, per_rank = NamedSharding(mesh, P()), NamedSharding(mesh, P(RANKS))
     kernel_layout = LAYOUTS[case.memory_format][1]
     weights = {
@@ -125,15 +150,14 @@ def make_state(
         )
         for statistic in definition.list_running_statistics()
     }
-    loss_scale = make_loss_scale() if case.precision == "amp-fp16" else None
     # The same weights on all ranks, but dropout of their own.
     key = jax.random.key(case.seed + 1 + placement.rank, impl=DROPOUT_GENERATOR)
     keys = place(numpy.asarray(jax.random.key_data(key))[None], per_rank)
     return State(
         weights=weights,
         statistics=statistics,
-        optimizer=jax.jit(training.initialize_optimizer, out_shardings=replicated)(weights),
-        loss_scale=jax.tree.map(lambda values: place(values, replicated), loss_scale),
+        optimizer=None,
+        loss_scale=None,
         keys=jax.jit(partial(jax.random.wrap_key_data, impl=DROPOUT_GENERATOR))(keys),
     )
 

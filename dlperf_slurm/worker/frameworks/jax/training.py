@@ -1,61 +1,46 @@
-"""A model, its loss and its optimizer -> compiled functions over a mesh of one device a rank."""
+"""A forward pass and an optimizer -> compiled functions over a mesh of one device a rank."""
 
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import Any, Tuple
 
 import jax
 from jax import Array, lax
-from jax import numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from dlperf_slurm.contract import Case
 from dlperf_slurm.worker.frameworks.jax.devices import RANKS
-from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS, Scope
+from dlperf_slurm.worker.frameworks.jax.forward import (
+    STATE_SPECS,
+    Forward,
+    State,
+    compile_over_ranks,
+)
 from dlperf_slurm.worker.frameworks.jax.optimizers import Arrays, clip_gradients
-from dlperf_slurm.worker.frameworks.jax.scaling import LossScale, are_finite, select
-
-COMPUTE_TYPES = {"amp-bf16": jnp.bfloat16, "amp-fp16": jnp.float16}
-
-
-class State(NamedTuple):
-    """All that a step changes; statistics and keys have an axis of ranks in front."""
-
-    weights: Arrays
-    statistics: Arrays
-    optimizer: Any
-    loss_scale: Optional[LossScale]
-    keys: Array
-
-
-# what is the same on all ranks, and what each has of its own
-STATE_SPECS = State(P(), P(RANKS), P(), P(), P(RANKS))
+from dlperf_slurm.worker.frameworks.jax.scaling import are_finite, select
 
 
 class Training:
-    """`step`, `evaluate` and `backpropagate` of a case, as jitted functions of state and batch."""
+    """`step` and `backpropagate` of a case, as jitted functions of state and batch."""
 
-    def __init__(self, case: Case, definition: Any, builder: Any, mesh: Mesh) -> None:
-        self._definition = definition
-        self._builder = builder
-        self._model = builder.build_model(definition)
+    def __init__(
+        self, case: Case, definition: Any, builder: Any, forward: Forward, mesh: Mesh
+    ) -> None:
+        self._forward = forward
         self._optimizer = builder.make_optimizer(definition, case.global_batch_size)
         self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
-        self._compute_type = COMPUTE_TYPES.get(case.precision, jnp.float32)
-        self._layout = LAYOUTS[case.memory_format]
         # XLA makes one all-reduce of all gradients, which its CPU client hands to Gloo one by one:
         # each then costs milliseconds of waiting, small ones too (jaxlib 0.10).
         self._is_flattened = case.device == "cpu" and case.world_size > 1
 
-        def compile_over_ranks(function: Any, out_specs: Any, **options: Any) -> Any:
-            in_specs = (STATE_SPECS, P(RANKS))
-            mapped = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
-            return jax.jit(mapped, **options)
-
+        in_specs = (STATE_SPECS, P(RANKS))
         # donated: the new state takes the old one's memory
-        self.step = compile_over_ranks(self._step, (STATE_SPECS, P(RANKS)), donate_argnums=0)
-        self.evaluate = compile_over_ranks(self._evaluate, P(RANKS))
-        self.backpropagate = compile_over_ranks(self._backpropagate, (P(RANKS), P(RANKS), P()))
+        self.step = compile_over_ranks(
+            self._step, mesh, in_specs, (STATE_SPECS, P(RANKS)), donate_argnums=0
+        )
+        self.backpropagate = compile_over_ranks(
+            self._backpropagate, mesh, in_specs, (P(RANKS), P(RANKS), P())
+        )
 
     def initialize_optimizer(self, weights: Arrays) -> Any:
         return self._optimizer.initialize(weights)
@@ -78,7 +63,10 @@ class Training:
         scale = 1.0 if state.loss_scale is None else state.loss_scale.scale
 
         def compute_scaled_loss(weights: Arrays) -> Tuple[Array, Tuple[Array, Arrays]]:
-            loss, statistics = self._compute_loss(weights, state, batch, is_training=True)
+            logits, statistics = self._forward.compute_logits(
+                weights, state, batch, is_training=True
+            )
+            loss = self._forward.compute_loss(logits, batch)
             return loss * scale, (loss, statistics)
 
         # As this rank's own, weights have this rank's own gradients: those of replicated weights
@@ -96,25 +84,6 @@ class Training:
             return lax.pmean(gradients, RANKS)
         flat, restore = ravel_pytree(gradients)
         return restore(lax.pmean(flat, RANKS))
-
-    def _evaluate(self, state: State, batch: Arrays) -> Array:
-        loss, _ = self._compute_loss(state.weights, state, batch, is_training=False)
-        return loss[None]
-
-    def _compute_loss(
-        self, weights: Arrays, state: State, batch: Arrays, is_training: bool
-    ) -> Tuple[Array, Arrays]:
-        scope = Scope(
-            weights=weights,
-            statistics={name: values[0] for name, values in state.statistics.items()},
-            key=state.keys[0],
-            is_training=is_training,
-            compute_type=self._compute_type,
-            layout=self._layout,
-        )
-        logits = self._model(scope, *(batch[name] for name in self._builder.INPUTS))
-        loss = self._builder.compute_loss(self._definition, logits, batch)
-        return loss, scope.new_statistics
 
 
 def add_axis(arrays: Arrays) -> Arrays:

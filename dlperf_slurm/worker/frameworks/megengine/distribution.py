@@ -23,7 +23,7 @@ class MpiAverage:
         self._communicator = MPI.COMM_WORLD
         self._parameters = parameters
         sizes = [int(numpy.prod(parameter.shape)) for parameter in parameters]
-        self._buffer = numpy.empty(sum(sizes), numpy.float32)
+        self._buffer: Any = numpy.empty(sum(sizes), numpy.float32)
         parts = numpy.split(self._buffer, numpy.cumsum(sizes)[:-1])
         self._parts = [part.reshape(parameter.shape) for part, parameter in zip(parts, parameters)]
 

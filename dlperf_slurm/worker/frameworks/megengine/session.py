@@ -1,18 +1,23 @@
-"""A case on this rank -> a model, its optimizer and its batch on the device, ready to step."""
+"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 from importlib import import_module
-from typing import Any, Dict
+from typing import Any, Callable, Dict
 
 import megengine as mge
 from megengine import amp, distributed
 from megengine.autodiff import GradManager
 from megengine.optimizer import clip_grad_norm
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract import TRAIN, Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.megengine.devices import (
+    choose_gpu,
+    read_device_name,
+    read_versions,
+)
 from dlperf_slurm.worker.frameworks.megengine.distribution import MpiAverage, join_process_group
 from dlperf_slurm.worker.frameworks.megengine.parameters import (
     count_parameters,
@@ -46,18 +51,29 @@ class MegEngineSession:
         self.parameter_count = count_parameters(parameters)
         self.device_name = read_device_name(device)
         self.versions = read_versions(case)
+        self._is_training = case.mode == TRAIN
         self._is_cuda = case.device == "cuda"
         self._server = server
         self._model = model
         self._parameters = parameters
-        self._optimizer = builder.make_optimizer(definition, parameters, case.global_batch_size)
-        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
-        # It reads the overflow flag back in every step.
-        self._scaler = amp.GradScaler() if case.precision == "amp-fp16" else None
+        self._is_mixed = case.precision == "amp-fp16"
         self._definition = definition
+        self._builder = builder
         self._inputs = [batch[name] for name in builder.INPUTS]
         self._batch = batch
-        self._builder = builder
+        if self._is_training:
+            self._prepare_training(case, placement)
+        else:
+            self._prepare_inference(case)
+
+    def _prepare_training(self, case: Case, placement: Placement) -> None:
+        definition, parameters = self._definition, self._parameters
+        self._optimizer = self._builder.make_optimizer(
+            definition, parameters, case.global_batch_size
+        )
+        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
+        # It reads the overflow flag back in every step.
+        self._scaler = amp.GradScaler() if self._is_mixed else None
         is_distributed = placement.world_size > 1
         self._mpi_average = None
         callbacks = []
@@ -71,6 +87,17 @@ class MegEngineSession:
         if case.compiler == "trace":
             self._compile()
         self._loss = mge.Tensor(float("nan"))
+
+    def _prepare_inference(self, case: Case) -> None:
+        self._model.eval()
+        self._compute_logits: Callable[[], Any] = self._run_model
+        if case.compiler == "trace":
+            self._compute_logits = mge.jit.trace(
+                self._run_model, symbolic=True, symbolic_shape=False
+            )
+            # it records the first call and compiles in the second
+            for _ in range(2):
+                self.infer()
 
     def _compile(self) -> None:
         """A trace records its first call and compiles in its second: make both, and undo them."""
@@ -100,16 +127,19 @@ class MegEngineSession:
         """The loss; the gradients of this rank go to the parameters."""
         self._optimizer.clear_grad()
         with self._manager:
-            loss = self._compute_loss()
+            loss = self._compute_loss(self._run_model())
             if self._scaler is None:
                 self._manager.backward(loss)
             else:
                 self._scaler.backward(self._manager, loss, unscale_grad=False)
         return loss
 
-    def _compute_loss(self) -> mge.Tensor:
-        with amp.autocast(enabled=self._scaler is not None):
-            logits = self._model(*self._inputs)
+    def _run_model(self) -> Any:
+        with amp.autocast(enabled=self._is_mixed):
+            return self._model(*self._inputs)
+
+    def _compute_loss(self, logits: Any) -> mge.Tensor:
+        with amp.autocast(enabled=self._is_mixed):
             return self._builder.compute_loss(self._definition, logits, self._batch)
 
     def _update_weights(self) -> None:
@@ -120,6 +150,10 @@ class MegEngineSession:
         if self._clip_global_norm is not None:
             clip_grad_norm(self._parameters.values(), self._clip_global_norm)
         self._optimizer.step()
+
+    def infer(self) -> None:
+        self._logits = self._compute_logits()
+        self.synchronize()
 
     def synchronize(self) -> None:
         mge._full_sync()
@@ -140,12 +174,14 @@ class MegEngineSession:
         return host.read_peak_resident_bytes()
 
     def read_loss(self) -> float:
-        return float(self._loss.numpy())
+        if self._is_training:
+            return float(self._loss.numpy())
+        return float(self._compute_loss(self._logits).numpy())
 
     def evaluate_loss(self) -> float:
         self._model.eval()
-        loss = self._compute_loss()
-        self._model.train()
+        loss = self._compute_loss(self._run_model())
+        self._model.train(self._is_training)
         return float(loss.numpy())
 
     def compute_gradients(self) -> Dict[str, Any]:
@@ -177,29 +213,3 @@ def start_session(case: Case, placement: Placement) -> MegEngineSession:
     mge.config.benchmark_kernel = True
     server = join_process_group(placement, index) if placement.world_size > 1 else None
     return MegEngineSession(case, placement, device, server)
-
-
-def choose_gpu(placement: Placement) -> int:
-    count = mge.get_device_count("gpu")
-    if count == 0:
-        raise RuntimeError("MegEngine sees no GPU")
-    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
-    return 0 if count == 1 else placement.local_rank
-
-
-def read_device_name(device: str) -> str:
-    if device == "cpu0":
-        return host.read_cpu_name()
-    return str(mge.device.get_cuda_device_property(int(device[len("gpu") :])).name)
-
-
-def read_versions(case: Case) -> Dict[str, str]:
-    versions = {
-        "megengine": str(mge.__version__),
-        "megengine_commit": str(mge.version.git_version),
-    }
-    if case.device == "cuda":
-        # as their headers have them: 10010 is 10.1, 7603 is 7.6.3
-        versions["cuda"] = str(mge.device.get_cuda_version())
-        versions["cudnn"] = str(mge.device.get_cudnn_version())
-    return versions

@@ -20,6 +20,7 @@ PRECISIONS = ("fp32", "tf32", "amp-fp16")
 COMPILERS = ("graph", "none")
 MEMORY_FORMATS = ("default",)
 DISTRIBUTIONS = ("native",)
+MODES = ("train", "val")
 
 # What a RuntimeError says: the pools of the CPU (seen), of graphs and GPUs, cuBLAS, cuDNN, C++.
 OUT_OF_MEMORY_MESSAGES = (

@@ -1,4 +1,4 @@
-"""A case on this rank -> a model, its optimizer and its batch on the device, ready to step."""
+"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 from importlib import import_module
 from pathlib import Path
@@ -8,13 +8,14 @@ import mindspore as ms
 from mindspore import Tensor
 from mindspore.graph.api import _pynative_executor
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract import TRAIN, Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.mindspore.clocks import CudaEventClock
 from dlperf_slurm.worker.frameworks.mindspore.distribution import join_ranks
+from dlperf_slurm.worker.frameworks.mindspore.forward import Batch, make_forward
 from dlperf_slurm.worker.frameworks.mindspore.parameters import (
     count_parameters,
     find_parameters,
@@ -48,15 +49,34 @@ class MindSporeSession:
         self.device_name = read_device_name(case)
         self.versions = read_versions()
         self._is_cuda = case.device == "cuda"
-        self._model = model.set_train()
-        self._training = Training(case, definition, builder, model, list(self._parameters.values()))
-        self._loss = Tensor(float("nan"), ms.float32)
+        self._model = model
+        self._forward = make_forward(case, definition, builder, model)
+        self._is_training = case.mode == TRAIN
+        model.set_train(self._is_training)
+        if self._is_training:
+            parameters = list(self._parameters.values())
+            self._training = Training(case, definition, builder, self._forward, parameters)
+            self._loss = Tensor(float("nan"), ms.float32)
+        else:
+            self._prepare_inference(case)
+
+    def _prepare_inference(self, case: Case) -> None:
+        compute_logits = self._forward.compute_logits
+
+        def infer(batch: Batch) -> Any:
+            return compute_logits(batch)
+
+        self._compute_logits = ms.jit(infer) if case.compiler == "graph" else infer
 
     def step(self) -> None:
         """Returns when it is done, on the CPU."""
         self._loss = self._training.step(self._batch)
         if not self._is_cuda:
             self.synchronize()
+
+    def infer(self) -> None:
+        self._logits = self._compute_logits(self._batch)
+        self.synchronize()
 
     def synchronize(self) -> None:
         if self._is_cuda:
@@ -83,13 +103,18 @@ class MindSporeSession:
         return host.read_peak_resident_bytes()
 
     def read_loss(self) -> float:
-        return float(self._loss.asnumpy())
+        if self._is_training:
+            return float(self._loss.asnumpy())
+        return self._read_loss_of(self._logits)
 
     def evaluate_loss(self) -> float:
         self._model.set_train(False)
-        loss = self._training.compute_loss(self._batch)
-        self._model.set_train()
-        return float(loss.asnumpy())
+        logits = self._forward.compute_logits(self._batch)
+        self._model.set_train(self._is_training)
+        return self._read_loss_of(logits)
+
+    def _read_loss_of(self, logits: Any) -> float:
+        return float(self._forward.compute_loss(logits, self._batch).asnumpy())
 
     def compute_gradients(self) -> Dict[str, Any]:
         self._loss, gradients = self._training.backpropagate(self._batch)

@@ -1,16 +1,14 @@
-"""A model, its loss and its optimizer -> the functions that a step consists of."""
+"""A forward pass and an optimizer -> the functions that a step consists of."""
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, List, Tuple
 
 import mindspore as ms
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, Tensor, ops
 
 from dlperf_slurm.contract import Case
+from dlperf_slurm.worker.frameworks.mindspore.forward import Batch, Forward
 
-Batch = Dict[str, Tensor]
 Gradients = Tuple[Tensor, ...]
-
-AMP_TYPES = {"amp-fp16": ms.float16}
 
 
 class Training:
@@ -21,7 +19,7 @@ class Training:
         case: Case,
         definition: Any,
         builder: Any,
-        model: nn.Cell,
+        forward: Forward,
         parameters: List[Parameter],
     ) -> None:
         world_size = case.world_size
@@ -31,20 +29,10 @@ class Training:
         scaler = ms.amp.DynamicLossScaler(2**16, 2, 2000)
         is_scaled = case.precision == "amp-fp16"
         all_reduce = ops.AllReduce() if world_size > 1 else None
-        inputs = builder.INPUTS
-        compute_logits_loss = builder.compute_loss
-
-        def compute_loss(batch: Batch) -> Tensor:
-            logits = model(*[batch[name] for name in inputs])
-            return compute_logits_loss(definition, logits, batch)
-
-        if case.precision in AMP_TYPES:
-            compute_loss = ms.amp.auto_mixed_precision(
-                compute_loss, "auto", AMP_TYPES[case.precision]
-            )
+        compute_logits, compute_loss = forward
 
         def scale_loss(batch: Batch) -> Tuple[Tensor, Tensor]:
-            loss = compute_loss(batch)
+            loss = compute_loss(compute_logits(batch), batch)
             return scaler.scale(loss) if is_scaled else loss, loss
 
         differentiate = ms.value_and_grad(scale_loss, None, parameters, has_aux=True)
@@ -76,7 +64,6 @@ class Training:
                 update(gradients)
             return loss
 
-        self.compute_loss = compute_loss
         is_graph = case.compiler == "graph"
         self.backpropagate = ms.jit(backpropagate) if is_graph else backpropagate
         self.step = ms.jit(step) if is_graph else step

@@ -19,6 +19,7 @@ PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 COMPILERS = ("none", "hybridize")
 MEMORY_FORMATS = ("default",)
 DISTRIBUTIONS = ("native", "horovod")
+MODES = ("train", "val")
 
 # What an MXNetError says: the CPU's and the GPU's allocators, cuBLAS, C++.
 OUT_OF_MEMORY_MESSAGES = (

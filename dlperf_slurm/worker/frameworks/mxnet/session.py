@@ -1,4 +1,4 @@
-"""A case on this rank -> a model, its optimizer and its batch on the device, ready to step."""
+"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 import gc
 import os
@@ -10,7 +10,7 @@ from mxnet import autograd
 from mxnet.contrib import amp
 from mxnet.gluon.utils import clip_global_norm
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract import TRAIN, Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
@@ -36,8 +36,13 @@ class MXNetSession:
         builder = import_module(f"dlperf_slurm.worker.frameworks.mxnet.{case.model}")
         definition: Any = load_model(case.model).Definition(**case.model_parameters)
         model = builder.build_model(definition)
-        model.initialize(mx.init.Zero(), ctx=device)
         self._parameters = find_parameters(model)
+        self._is_training = case.mode == TRAIN
+        if not self._is_training:
+            for parameter in self._parameters.values():
+                # else it would have room for a gradient
+                parameter.grad_req = "null"
+        model.initialize(mx.init.Zero(), ctx=device)
         load_weights(self._parameters, generate_weights(definition, case.seed))
         # The same weights on all ranks, but dropout of their own.
         mx.random.seed(case.seed + 1 + placement.rank)
@@ -58,10 +63,15 @@ class MXNetSession:
         self._builder = builder
         self._model = model
         self._inputs = [self._batch[name] for name in builder.INPUTS]
-        optimizer = builder.make_optimizer(
-            definition, list(self._parameters.values()), case.global_batch_size
+        if self._is_training:
+            self._prepare_training(case, placement)
+
+    def _prepare_training(self, case: Case, placement: Placement) -> None:
+        definition, parameters = self._definition, self._parameters
+        optimizer = self._builder.make_optimizer(
+            definition, list(parameters.values()), case.global_batch_size
         )
-        self._trainer, self._servers = join_ranks(case, placement, self._parameters, optimizer)
+        self._trainer, self._servers = join_ranks(case, placement, parameters, optimizer)
         self._is_scaled = case.precision == "amp-fp16"
         if self._is_scaled:
             amp.init_trainer(self._trainer)
@@ -84,7 +94,7 @@ class MXNetSession:
     def _backpropagate(self) -> None:
         """Set the loss and the gradients; times the trainer's scale they are the ranks' mean."""
         with autograd.record():
-            loss = self._compute_loss()
+            loss = self._compute_loss(self._model(*self._inputs))
             if self._is_scaled:
                 with amp.scale_loss(loss, self._trainer) as scaled:
                     autograd.backward(scaled)
@@ -93,9 +103,13 @@ class MXNetSession:
         self._trainer.allreduce_grads()
         self._loss = loss.detach()
 
-    def _compute_loss(self) -> mx.nd.NDArray:
-        logits = self._model(*self._inputs)
+    def _compute_loss(self, logits: Any) -> mx.nd.NDArray:
         return self._builder.compute_loss(self._definition, logits, self._batch)
+
+    def infer(self) -> None:
+        """Outside of autograd.record, MXNet is in evaluation mode."""
+        self._logits = self._model(*self._inputs)
+        self.synchronize()
 
     def synchronize(self) -> None:
         mx.nd.waitall()
@@ -116,10 +130,12 @@ class MXNetSession:
         return int(total - free)
 
     def read_loss(self) -> float:
-        return float(self._loss.asscalar())
+        if self._is_training:
+            return float(self._loss.asscalar())
+        return float(self._compute_loss(self._logits).asscalar())
 
     def evaluate_loss(self) -> float:
-        return float(self._compute_loss().asscalar())
+        return float(self._compute_loss(self._model(*self._inputs)).asscalar())
 
     def compute_gradients(self) -> Dict[str, Any]:
         self._backpropagate()
@@ -130,6 +146,8 @@ class MXNetSession:
         return {name: p.data().asnumpy() for name, p in self._parameters.items()}
 
     def close(self) -> None:
+        if not self._is_training:
+            return
         # KVStore leaves, and tells its servers to end, when it is freed; it is in a cycle.
         del self._trainer, self._parameters, self._model
         gc.collect()

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Optional
 
+from dlperf_slurm.contract import TRAIN
 from dlperf_slurm.worker.frameworks import find_unknown_value
 from dlperf_slurm.worker.models.bert import Definition as BertDefinition
 
@@ -20,6 +21,7 @@ PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 COMPILERS = ("none", "graph")
 MEMORY_FORMATS = ("default",)
 DISTRIBUTIONS = ("native",)
+MODES = ("train", "val")
 
 # What a RuntimeError or OneFlow's own exception says: its allocators, the CUDA driver or NCCL,
 # cuBLAS, C++. On the CPU its thread ends the process (SIGABRT) before Python hears of it.
@@ -39,6 +41,11 @@ def find_unsupported(case: "Case") -> Optional[str]:
         return unknown
     if case.precision != "fp32" and case.device == "cpu":
         return f"oneflow: precision {case.precision!r} needs device 'cuda'; on the CPU use 'fp32'"
+    return find_untrainable(case) if case.mode == TRAIN else None
+
+
+def find_untrainable(case: "Case") -> Optional[str]:
+    """Why OneFlow can infer the case and not train it."""
     if case.precision == "amp-fp16" and case.compiler != "graph":
         return (
             "oneflow: precision 'amp-fp16' needs compiler 'graph', which alone has loss scaling; "

@@ -1,4 +1,4 @@
-"""A model, its loss and its optimizer -> a static graph that does a whole step."""
+"""A model -> static graphs: with its loss and its optimizer of a whole step, alone of inference."""
 
 from typing import Any, Callable, Dict
 
@@ -33,3 +33,16 @@ class TrainingGraph(nn.Graph):
         loss = self._compute_loss(self.model, batch)
         loss.backward()
         return loss
+
+
+class InferenceGraph(nn.Graph):
+    """Called with the inputs, returns the logits; the model is in evaluation mode."""
+
+    def __init__(self, model: nn.Module, precision: str) -> None:
+        super().__init__()
+        self.model = model
+        if precision in AMP_TYPES:
+            self.config.enable_amp(True, dtype=AMP_TYPES[precision])
+
+    def build(self, *inputs: flow.Tensor) -> Any:
+        return self.model(*inputs)

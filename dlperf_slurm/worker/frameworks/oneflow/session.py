@@ -1,13 +1,13 @@
-"""A case on this rank -> a model, its optimizer and its batch on the device, ready to step."""
+"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 from contextlib import nullcontext
 from importlib import import_module
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 import oneflow as flow
 from oneflow import nn
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract import TRAIN, Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
@@ -18,7 +18,12 @@ from dlperf_slurm.worker.frameworks.oneflow.distribution import (
     read_loss,
     to_numpy,
 )
-from dlperf_slurm.worker.frameworks.oneflow.graphs import AMP_TYPES, Batch, TrainingGraph
+from dlperf_slurm.worker.frameworks.oneflow.graphs import (
+    AMP_TYPES,
+    Batch,
+    InferenceGraph,
+    TrainingGraph,
+)
 from dlperf_slurm.worker.frameworks.oneflow.parameters import count_parameters, load_weights
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.weights import generate_weights
@@ -50,22 +55,39 @@ class OneFlowSession:
         self.parameter_count = count_parameters(model)
         self.device_name = read_device_name(device)
         self.versions = read_versions(device)
+        self._is_training = case.mode == TRAIN
         self._device = device
+        self._model = model
         self._parameters = dict(model.named_parameters())
-        self._optimizer = builder.make_optimizer(definition, model, case.global_batch_size)
-        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
         self._precision = case.precision
         self._definition = definition
         self._builder = builder
+        self._inputs = [batch[name] for name in builder.INPUTS]
         self._batch = batch
+        if self._is_training:
+            self._prepare_training(case, placement, is_graph)
+        else:
+            self._prepare_inference(is_graph)
+
+    def _prepare_training(self, case: Case, placement: Placement, is_graph: bool) -> None:
+        definition, model = self._definition, self._model
+        self._optimizer = self._builder.make_optimizer(definition, model, case.global_batch_size)
+        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
         self._graph: Optional[TrainingGraph] = None
         if is_graph:
             self._graph = TrainingGraph(model, self._compute_loss, self._optimizer, case.precision)
-            self._graph._compile(batch)
+            self._graph._compile(self._batch)
         elif placement.world_size > 1:
-            model = distribute(model)
-        self._model = model
+            self._model = distribute(model)
         self._loss = flow.tensor(float("nan"))
+
+    def _prepare_inference(self, is_graph: bool) -> None:
+        self._model.eval()
+        self._compute_logits: Callable[..., Any] = self._run_model
+        if is_graph:
+            graph = InferenceGraph(self._model, self._precision)
+            graph._compile(*self._inputs)
+            self._compute_logits = graph
 
     def step(self) -> None:
         if self._graph is not None:
@@ -90,11 +112,20 @@ class OneFlowSession:
         logits = model(*(batch[name] for name in self._builder.INPUTS))
         return self._builder.compute_loss(self._definition, logits, batch)
 
+    def _run_model(self, *inputs: flow.Tensor) -> Any:
+        with self._autocast():
+            return self._model(*inputs)
+
     def _autocast(self) -> Any:
         # left out where it is off: on the CPU OneFlow warns that it has none
         if self._precision not in AMP_TYPES:
             return nullcontext()
         return flow.autocast(self._device.type, AMP_TYPES[self._precision])
+
+    def infer(self) -> None:
+        with flow.no_grad():
+            self._logits = self._compute_logits(*self._inputs)
+        self.synchronize()
 
     def synchronize(self) -> None:
         flow._oneflow_internal.eager.Sync()
@@ -116,14 +147,20 @@ class OneFlowSession:
         return int(flow._oneflow_internal.GetCUDAMemoryUsed()) * 2**20
 
     def read_loss(self) -> float:
-        return read_loss(self._loss)
+        if self._is_training:
+            return read_loss(self._loss)
+        return self._read_loss_of(self._logits)
 
     def evaluate_loss(self) -> float:
         self._model.eval()
+        with flow.no_grad():
+            logits = self._run_model(*self._inputs)
+        self._model.train(self._is_training)
+        return self._read_loss_of(logits)
+
+    def _read_loss_of(self, logits: Any) -> float:
         with flow.no_grad(), self._autocast():
-            loss = self._compute_loss(self._model, self._batch)
-        self._model.train()
-        return read_loss(loss)
+            return read_loss(self._builder.compute_loss(self._definition, logits, self._batch))
 
     def compute_gradients(self) -> Dict[str, Any]:
         """Without the graph, which does not give them away; its updates show what it had."""

@@ -17,6 +17,7 @@ PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 COMPILERS = ("none", "to_static", "cinn")
 MEMORY_FORMATS = ("default", "channels_last")
 DISTRIBUTIONS = ("native",)
+MODES = ("train", "val")
 
 # What an OSError or RuntimeError says: from CUDA, NCCL, cuBLAS, cuDNN, an operator in a graph, C++.
 # The allocators of both devices raise MemoryError.

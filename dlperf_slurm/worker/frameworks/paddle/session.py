@@ -1,4 +1,4 @@
-"""A case on this rank -> a model, its optimizer and its batch on the device, ready to step."""
+"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 import os
 from importlib import import_module
@@ -8,12 +8,19 @@ import paddle
 from paddle import distributed, nn
 from paddle.base import core
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract import TRAIN, Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.paddle.clocks import CudaEventClock
+from dlperf_slurm.worker.frameworks.paddle.devices import (
+    allow_tf32,
+    check_overflow_message,
+    choose_device,
+    read_device_name,
+    read_versions,
+)
 from dlperf_slurm.worker.frameworks.paddle.parameters import (
     count_parameters,
     list_trained,
@@ -49,27 +56,42 @@ class PaddleSession:
         self.parameter_count = count_parameters(model)
         self.device_name = read_device_name(case)
         self.versions = read_versions(case)
+        self._is_training = case.mode == TRAIN
         self._is_cuda = case.device == "cuda"
         self._plain_model = model
         self._parameters = list_trained(model)
+        self._precision = case.precision
+        self._definition = definition
+        self._builder = builder
+        self._inputs = [batch[name] for name in builder.INPUTS]
+        self._batch = batch
+        if self._is_training:
+            self._prepare_training(case, placement)
+        else:
+            self._prepare_inference(case)
+
+    def _prepare_training(self, case: Case, placement: Placement) -> None:
+        definition, model = self._definition, self._plain_model
         # Paddle scales by largest / max(norm, largest); torch adds 1e-6 to the norm.
         clip = nn.ClipGradByGlobalNorm(definition.CLIP_GLOBAL_NORM)
-        self._optimizer = builder.make_optimizer(
+        self._optimizer = self._builder.make_optimizer(
             definition, model, case.global_batch_size, clip if case.clip_global_norm else None
         )
         # Paddle reads the overflow flag back in every step.
         self._scaler = paddle.amp.GradScaler(enable=case.precision == "amp-fp16")
-        self._precision = case.precision
-        self._definition = definition
-        self._inputs = [batch[name] for name in builder.INPUTS]
-        self._batch = batch
-        self._compute_loss = builder.compute_loss
+        self._compute_loss = self._builder.compute_loss
         if case.compiler != "none":
             model, self._compute_loss = (
-                compile_graph(part, case.compiler) for part in (model, builder.compute_loss)
+                compile_graph(part, case.compiler) for part in (model, self._compute_loss)
             )
         self._model = model if placement.world_size == 1 else paddle.DataParallel(model)
         self._loss = paddle.full((), float("nan"))
+
+    def _prepare_inference(self, case: Case) -> None:
+        self._model = self._plain_model
+        self._model.eval()
+        if case.compiler != "none":
+            self._model = compile_graph(self._model, case.compiler)
 
     def step(self) -> None:
         """Returns when it is done, on the CPU; the optimizer clips what the scaler unscaled."""
@@ -90,6 +112,12 @@ class PaddleSession:
         # of one use each
         dtype = AUTOCAST_TYPES.get(self._precision)
         return paddle.amp.auto_cast(dtype is not None, level="O1", dtype=dtype or "float16")
+
+    def infer(self) -> None:
+        """On the CPU the model returns when it is done."""
+        with paddle.no_grad(), self._autocast():
+            self._logits = self._model(*self._inputs)
+        self.synchronize()
 
     def synchronize(self) -> None:
         if self._is_cuda:
@@ -113,7 +141,9 @@ class PaddleSession:
         return host.read_peak_resident_bytes()
 
     def read_loss(self) -> float:
-        return float(self._loss)
+        if self._is_training:
+            return float(self._loss)
+        return self._read_loss_of(self._logits)
 
     def evaluate_loss(self) -> float:
         # neither distributed, which has nothing to average, nor compiled, which would begin anew
@@ -121,10 +151,14 @@ class PaddleSession:
         paddle.jit.enable_to_static(False)
         with paddle.no_grad(), self._autocast():
             logits = self._plain_model(*self._inputs)
-            loss = self._compute_loss(self._definition, logits, self._batch)
         paddle.jit.enable_to_static(True)
-        self._plain_model.train()
-        return float(loss)
+        if self._is_training:
+            self._plain_model.train()
+        return self._read_loss_of(logits)
+
+    def _read_loss_of(self, logits: Any) -> float:
+        with paddle.no_grad(), self._autocast():
+            return float(self._builder.compute_loss(self._definition, logits, self._batch))
 
     def compute_gradients(self) -> Dict[str, Any]:
         self._backpropagate()
@@ -161,33 +195,6 @@ def start_session(case: Case, placement: Placement) -> PaddleSession:
     return PaddleSession(case, placement)
 
 
-def choose_device(case: Case, placement: Placement) -> None:
-    if case.device == "cpu":
-        paddle.set_device("cpu")
-        return
-    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
-    index = 0 if paddle.device.cuda.device_count() == 1 else placement.local_rank
-    paddle.set_device(f"gpu:{index}")
-    os.environ.update(FLAGS_selected_gpus=str(index))
-
-
-def allow_tf32(is_allowed: bool) -> None:
-    """Matrix products and convolutions; Paddle's own default allows it in both."""
-    core.set_cublas_switch(is_allowed)
-    core.set_cudnn_switch(is_allowed)
-
-
-def check_overflow_message() -> None:
-    """GradScaler (3.3) prints float(its scale), an array of one, whenever it finds an overflow."""
-    try:
-        float(paddle.ones([1]))
-    except TypeError as error:
-        raise RuntimeError(
-            "Paddle's GradScaler fails at its first overflow beside NumPy 2.4 or newer: install "
-            "numpy<2.4, or use precision 'amp-bf16'"
-        ) from error
-
-
 def compile_graph(part: Any, compiler: str) -> Any:
     """A layer (which is changed) or a function as one static graph, without or with CINN."""
     if compiler == "cinn" and not paddle.is_compiled_with_cinn():
@@ -209,18 +216,3 @@ def join_process_group(case: Case, placement: Placement) -> None:
         PADDLE_DISTRI_BACKEND="nccl" if case.device == "cuda" else "gloo",
     )
     distributed.init_parallel_env()
-
-
-def read_device_name(case: Case) -> str:
-    if case.device == "cuda":
-        return str(paddle.device.cuda.get_device_name())
-    return host.read_cpu_name()
-
-
-def read_versions(case: Case) -> Dict[str, str]:
-    versions = {"paddle": str(paddle.__version__), "paddle_commit": str(paddle.version.commit)}
-    if case.device == "cuda":
-        versions["cuda"] = str(paddle.version.cuda())
-        versions["cudnn"] = str(paddle.version.cudnn())
-        versions["nccl"] = str(paddle.version.nccl())
-    return versions

@@ -18,6 +18,7 @@ PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 COMPILERS = ("none", "torch.compile")
 MEMORY_FORMATS = ("default", "channels_last")
 DISTRIBUTIONS = ("native", "horovod")
+MODES = ("train", "val")
 
 # What a plain RuntimeError says: from the CUDA driver or NCCL, torch's CPU allocator, cuBLAS, C++.
 OUT_OF_MEMORY_MESSAGES = (

@@ -1,18 +1,24 @@
-"""A case on this rank -> a model, its optimizer and its batch on the device, ready to step."""
+"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 import os
 from importlib import import_module
 from typing import Any, Dict
 
 import torch
-from torch import distributed, nn
+from torch import nn
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract import TRAIN, Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.pytorch.clocks import CudaEventClock
+from dlperf_slurm.worker.frameworks.pytorch.devices import (
+    allow_tf32,
+    choose_device,
+    read_device_name,
+    read_versions,
+)
 from dlperf_slurm.worker.frameworks.pytorch.distribution import (
     distribute,
     join_ranks,
@@ -53,27 +59,40 @@ class TorchSession:
         self.device_name = read_device_name(device)
         self.versions = read_versions(case, device)
         self._case = case
+        self._is_training = case.mode == TRAIN
         self._device = device
         self._plain_model = model
         self._parameters = list(model.parameters())
-        self._optimizer = builder.make_optimizer(definition, model, case.global_batch_size)
-        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
-        self._scaler = torch.amp.GradScaler(device.type, enabled=case.precision == "amp-fp16")
         self._autocast = torch.autocast(
             device.type,
             AUTOCAST_TYPES.get(case.precision),
             enabled=case.precision in AUTOCAST_TYPES,
         )
         self._definition = definition
+        self._builder = builder
         self._inputs = [batch[name] for name in builder.INPUTS]
         self._batch = batch
-        self._model, self._wait = distribute(case, placement, model, device)
-        self._builder = builder
-        self._compute_loss = builder.compute_loss
+        if self._is_training:
+            self._prepare_training(case, placement)
+        else:
+            self._prepare_inference(case)
+
+    def _prepare_training(self, case: Case, placement: Placement) -> None:
+        definition, model = self._definition, self._plain_model
+        self._optimizer = self._builder.make_optimizer(definition, model, case.global_batch_size)
+        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
+        self._scaler = torch.amp.GradScaler(self._device.type, enabled=case.precision == "amp-fp16")
+        self._model, self._wait = distribute(case, placement, model, self._device)
+        self._compute_loss = self._builder.compute_loss
         if case.compiler == "torch.compile":
             self._model = torch.compile(self._model, dynamic=False)
             self._compute_loss = torch.compile(self._compute_loss, dynamic=False)
         self._loss = torch.full((), float("nan"))
+
+    def _prepare_inference(self, case: Case) -> None:
+        self._model = self._plain_model.eval()
+        if case.compiler == "torch.compile":
+            self._model = torch.compile(self._model, dynamic=False)
 
     def step(self) -> None:
         self._backpropagate()
@@ -92,6 +111,11 @@ class TorchSession:
         self._scaler.scale(loss).backward()
         self._wait()
         self._loss = loss.detach()
+
+    def infer(self) -> None:
+        with torch.inference_mode(), self._autocast:
+            self._logits = self._model(*self._inputs)
+        self.synchronize()
 
     def synchronize(self) -> None:
         if self._device.type == "cuda":
@@ -115,15 +139,21 @@ class TorchSession:
         return host.read_peak_resident_bytes()
 
     def read_loss(self) -> float:
-        return float(self._loss.item())
+        if self._is_training:
+            return float(self._loss.item())
+        return self._read_loss_of(self._logits)
 
     def evaluate_loss(self) -> float:
         # neither distributed, which has nothing to average, nor compiled, which would begin anew
         self._plain_model.eval()
         with torch.no_grad(), self._autocast:
             logits = self._plain_model(*self._inputs)
+        self._plain_model.train(self._is_training)
+        return self._read_loss_of(logits)
+
+    def _read_loss_of(self, logits: Any) -> float:
+        with torch.no_grad(), self._autocast:
             loss = self._builder.compute_loss(self._definition, logits, self._batch)
-        self._plain_model.train()
         return float(loss.item())
 
     def compute_gradients(self) -> Dict[str, Any]:
@@ -140,7 +170,8 @@ class TorchSession:
         }
 
     def close(self) -> None:
-        leave_ranks(self._case)
+        if self._is_training:
+            leave_ranks(self._case)
 
 
 def start_session(case: Case, placement: Placement) -> TorchSession:
@@ -153,40 +184,3 @@ def start_session(case: Case, placement: Placement) -> TorchSession:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     join_ranks(case, placement, device)
     return TorchSession(case, placement, device)
-
-
-def choose_device(case: Case, placement: Placement) -> torch.device:
-    if case.device == "cpu":
-        return torch.device("cpu")
-    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
-    index = 0 if torch.cuda.device_count() == 1 else placement.local_rank
-    device = torch.device("cuda", index)
-    torch.cuda.set_device(device)
-    return device
-
-
-def allow_tf32(is_allowed: bool) -> None:
-    """Matrix products and convolutions; torch's own default allows it in convolutions only."""
-    torch.backends.cuda.matmul.allow_tf32 = is_allowed
-    torch.backends.cudnn.allow_tf32 = is_allowed
-
-
-def read_device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return str(torch.cuda.get_device_name(device))
-    return host.read_cpu_name()
-
-
-def read_versions(case: Case, device: torch.device) -> Dict[str, str]:
-    versions = {"torch": str(torch.__version__)}
-    if case.distribution == "horovod":
-        import horovod
-
-        versions["horovod"] = str(horovod.__version__)
-    if device.type == "cuda":
-        versions["cuda"] = str(torch.version.cuda)
-        if torch.backends.cudnn.is_available():
-            versions["cudnn"] = str(torch.backends.cudnn.version())
-        if distributed.is_nccl_available():
-            versions["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
-    return versions

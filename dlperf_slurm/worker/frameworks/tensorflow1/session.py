@@ -1,10 +1,10 @@
-"""A case on this rank -> a model, its optimizer and its batch on the device, ready to step."""
+"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 from typing import Any, Dict
 
 import tensorflow as tf
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract import TRAIN, Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
@@ -15,7 +15,11 @@ from dlperf_slurm.worker.frameworks.tensorflow1.devices import (
     read_versions,
 )
 from dlperf_slurm.worker.frameworks.tensorflow1.distribution import join_ranks
-from dlperf_slurm.worker.frameworks.tensorflow1.graph import build_program
+from dlperf_slurm.worker.frameworks.tensorflow1.graph import (
+    build_forward,
+    build_inference,
+    build_training,
+)
 from dlperf_slurm.worker.frameworks.tensorflow1.parameters import (
     count_parameters,
     load_values,
@@ -40,26 +44,36 @@ class TensorFlowSession:
         with graph.as_default(), tf.device(distribution.device):
             # The same weights on all ranks, but dropout of their own.
             tf.compat.v1.set_random_seed(case.seed + 1 + placement.rank)
-            program = build_program(case, definition, batch, distribution.average)
+            forward = build_forward(case, definition, batch)
+            if case.mode == TRAIN:
+                self._program: Any = build_training(case, forward, distribution.average)
+            else:
+                self._program = build_inference(forward)
             initializer = tf.compat.v1.global_variables_initializer()
             self._peak_memory = make_peak_memory(case.device)
         # what a step needed to add would be built anew in it
         graph.finalize()
         session = tf.compat.v1.Session(distribution.target, graph=graph, config=config)
         session.run(initializer)
-        load_weights(session, program.parameters, generate_weights(definition, case.seed))
-        load_values(session, program.batch, batch)
+        load_weights(session, forward.parameters, generate_weights(definition, case.seed))
+        load_values(session, forward.batch, batch)
 
-        self.parameter_count = count_parameters(program.model)
+        self.parameter_count = count_parameters(forward.model)
         self.device_name = read_device_name(case.device, config)
         self.versions = read_versions(case)
         self._session = session
-        self._program = program
+        self._parameters = forward.parameters
         # looks up what to run once, not in each step
-        self._step = session.make_callable(program.step)
+        if case.mode == TRAIN:
+            self._step = session.make_callable(self._program.step)
+        else:
+            self._infer = session.make_callable(self._program.infer)
 
     def step(self) -> None:
         self._step()
+
+    def infer(self) -> None:
+        self._infer()
 
     def synchronize(self) -> None:
         """A run returns when its device is done, GPUs too: TF_SYNC_ON_FINISH is its default."""
@@ -85,15 +99,14 @@ class TensorFlowSession:
         return float(self._session.run(self._program.evaluation_loss))
 
     def compute_gradients(self) -> Dict[str, Any]:
-        parameters = self._program.parameters
         gradients, _ = self._session.run((self._program.gradients, self._program.moved))
         return {
             name: to_canonical(gradient, axes)
-            for (name, (_, axes)), gradient in zip(parameters.items(), gradients)
+            for (name, (_, axes)), gradient in zip(self._parameters.items(), gradients)
         }
 
     def read_weights(self) -> Dict[str, Any]:
-        parameters = self._program.parameters
+        parameters = self._parameters
         weights = self._session.run({name: variable for name, (variable, _) in parameters.items()})
         return {name: to_canonical(weights[name], axes) for name, (_, axes) in parameters.items()}
 

@@ -18,6 +18,7 @@ PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 COMPILERS = ("none", "xla")
 MEMORY_FORMATS = ("default",)
 DISTRIBUTIONS = ("native", "horovod")
+MODES = ("train", "val")
 
 # What errors of other types than ResourceExhaustedError say: XLA, the CUDA driver or NCCL, C++.
 OUT_OF_MEMORY_MESSAGES = (

@@ -1,11 +1,11 @@
-"""A case on this rank -> a model, its optimizer and its batch on the device, ready to step."""
+"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 from importlib import import_module
 from typing import Any, Dict, List, Sequence, Tuple
 
 import tensorflow as tf
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract import TRAIN, Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
@@ -45,20 +45,31 @@ class TensorFlowSession:
         self.parameter_count = count_parameters(model)
         self.device_name = read_device_name(case.device)
         self.versions = read_versions(case)
+        self._is_training = case.mode == TRAIN
         self._is_gpu = case.device == "cuda"
         self._model = model
         self._variables = [variable for variable, _ in self._parameters.values()]
         # The strategy's variables hold one per local device; there is one, and it is updated.
         own = [distribution.strategy.experimental_local_results(v)[0] for v in self._variables]
-        self._optimizer = builder.make_optimizer(definition, own, case.global_batch_size)
         # with job and task, since a cluster has a first GPU in each
         self._device = own[0].device
-        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
-        self._loss_scale = LossScale() if case.precision == "amp-fp16" else NoLossScale()
         self._definition = definition
         self._builder = builder
         # An argument of the step, never a constant that could be folded into it.
         self._batch: Batch = {name: tf.constant(values) for name, values in batch.items()}
+        run = distribution.strategy.run
+        self._evaluate = tf.function(lambda batch: run(self._evaluate_batch, args=(batch,)))
+        if self._is_training:
+            self._prepare_training(case, distribution, own)
+        else:
+            is_compiled = case.compiler == "xla"
+            self._compute_logits = tf.function(self._infer_batch, jit_compile=is_compiled)
+
+    def _prepare_training(self, case: Case, distribution: Distribution, own: List[Any]) -> None:
+        definition = self._definition
+        self._optimizer = self._builder.make_optimizer(definition, own, case.global_batch_size)
+        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
+        self._loss_scale = LossScale() if case.precision == "amp-fp16" else NoLossScale()
         self._average = distribution.average
 
         # XLA compiles what lies before and after the all-reduce, which it does not know.
@@ -68,7 +79,6 @@ class TensorFlowSession:
         run = distribution.strategy.run
         self._step = tf.function(lambda batch: run(self._train, args=(batch,)))
         self._compute_gradients = tf.function(lambda batch: run(self._average_batch, args=(batch,)))
-        self._evaluate = tf.function(lambda batch: run(self._evaluate_batch, args=(batch,)))
         self._loss = tf.constant(float("nan"))
 
     def _train(self, batch: Batch) -> tf.Tensor:
@@ -84,9 +94,12 @@ class TensorFlowSession:
         return loss, tape.gradient(scaled, self._variables)
 
     def _compute_loss(self, batch: Batch, training: bool) -> tf.Tensor:
-        inputs = [batch[name] for name in self._builder.INPUTS]
-        logits = self._model(*inputs, training=training)
+        logits = self._run_model(batch, training)
         return self._builder.compute_loss(self._definition, logits, batch)
+
+    def _run_model(self, batch: Batch, training: bool) -> Any:
+        inputs = [batch[name] for name in self._builder.INPUTS]
+        return self._model(*inputs, training=training)
 
     def _update_weights(self, gradients: List[tf.Tensor]) -> None:
         self._loss_scale.apply(gradients, self._clip_and_apply)
@@ -101,12 +114,20 @@ class TensorFlowSession:
         _, gradients = self._differentiate(batch)
         return self._loss_scale.unscale(self._average(gradients))
 
+    def _infer_batch(self, batch: Batch) -> Any:
+        return self._run_model(batch, training=False)
+
     def _evaluate_batch(self, batch: Batch) -> tf.Tensor:
         return self._compute_loss(batch, training=False)
 
     def step(self) -> None:
         self._loss = self._step(self._batch)
         # On the CPU a function returns when it is done; TensorFlow has no events for GPUs.
+        if self._is_gpu:
+            self.synchronize()
+
+    def infer(self) -> None:
+        self._logits = self._compute_logits(self._batch)
         if self._is_gpu:
             self.synchronize()
 
@@ -131,7 +152,9 @@ class TensorFlowSession:
         return host.read_peak_resident_bytes()
 
     def read_loss(self) -> float:
-        return float(self._loss)
+        if self._is_training:
+            return float(self._loss)
+        return float(self._builder.compute_loss(self._definition, self._logits, self._batch))
 
     def evaluate_loss(self) -> float:
         return float(self._evaluate(self._batch))

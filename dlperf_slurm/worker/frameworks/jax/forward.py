@@ -1,0 +1,89 @@
+"""A model and its loss -> a forward pass in the case's precision, and its functions to evaluate."""
+
+from typing import Any, NamedTuple, Optional, Tuple
+
+import jax
+from jax import Array
+from jax import numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from dlperf_slurm.contract import Case
+from dlperf_slurm.worker.frameworks.jax.devices import RANKS
+from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS, Scope
+from dlperf_slurm.worker.frameworks.jax.optimizers import Arrays
+from dlperf_slurm.worker.frameworks.jax.scaling import LossScale
+
+COMPUTE_TYPES = {"amp-bf16": jnp.bfloat16, "amp-fp16": jnp.float16}
+
+
+class State(NamedTuple):
+    """All that a step changes; statistics and keys have an axis of ranks in front."""
+
+    weights: Arrays
+    statistics: Arrays
+    optimizer: Any
+    loss_scale: Optional[LossScale]
+    keys: Array
+
+
+# what is the same on all ranks, and what each has of its own
+STATE_SPECS = State(P(), P(RANKS), P(), P(), P(RANKS))
+
+
+class Forward:
+    """What a case computes of its weights and this rank's part of the batch."""
+
+    def __init__(self, case: Case, definition: Any, builder: Any) -> None:
+        self._definition = definition
+        self._builder = builder
+        self._model = builder.build_model(definition)
+        self._compute_type = COMPUTE_TYPES.get(case.precision, jnp.float32)
+        self._layout = LAYOUTS[case.memory_format]
+
+    def compute_logits(
+        self, weights: Arrays, state: State, batch: Arrays, is_training: bool
+    ) -> Tuple[Any, Arrays]:
+        """The logits, and the statistics that a step would leave."""
+        scope = Scope(
+            weights=weights,
+            statistics={name: values[0] for name, values in state.statistics.items()},
+            key=state.keys[0],
+            is_training=is_training,
+            compute_type=self._compute_type,
+            layout=self._layout,
+        )
+        logits = self._model(scope, *(batch[name] for name in self._builder.INPUTS))
+        return logits, scope.new_statistics
+
+    def compute_loss(self, logits: Any, batch: Arrays) -> Array:
+        return self._builder.compute_loss(self._definition, logits, batch)
+
+
+class Evaluation:
+    """Jitted functions: `infer` makes logits of state and batch, `compute_losses` losses of them.
+
+    By the running statistics and without dropout; each rank has logits and a loss of its own.
+    """
+
+    def __init__(self, forward: Forward, mesh: Mesh) -> None:
+        self._forward = forward
+        self.infer = compile_over_ranks(self._infer, mesh, (STATE_SPECS, P(RANKS)), P(RANKS))
+        self.compute_losses = compile_over_ranks(
+            self._compute_losses, mesh, (P(RANKS), P(RANKS)), P(RANKS)
+        )
+
+    def _infer(self, state: State, batch: Arrays) -> Any:
+        logits, _ = self._forward.compute_logits(state.weights, state, batch, is_training=False)
+        return logits
+
+    def _compute_losses(self, logits: Any, batch: Arrays) -> Array:
+        return self._forward.compute_loss(logits, batch)[None]
+
+
+def compile_over_ranks(
+    function: Any, mesh: Mesh, in_specs: Any, out_specs: Any, **options: Any
+) -> Any:
+    """`function` of what one rank has, as a jitted one of what all ranks have."""
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+    return jax.jit(mapped, **options)
