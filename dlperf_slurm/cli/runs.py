@@ -127,9 +127,11 @@ def _find_max_array_size(loaded: "LoadedSite", must_reach_cluster: bool) -> int:
         return DEFAULT_MAX_ARRAY_SIZE
     try:
         text = slurm.read_cluster_config().get("MaxArraySize", "not shown")
-    except SchedulerError:
+    except SchedulerError as error:
         if must_reach_cluster:
-            raise
+            raise SchedulerError(
+                f"{error}\nTo run on this machine, without a scheduler: --site local"
+            ) from error
         return DEFAULT_MAX_ARRAY_SIZE
     if not text.isdigit() or int(text) == 0:
         raise SchedulerError(f"this cluster takes no array jobs: its MaxArraySize is {text}")

@@ -157,7 +157,8 @@ def test_submit_without_a_scheduler_exits_with_3_before_anything_is_written(file
     code, _, err = run_main(SUBMIT, capsys)
     assert (code, err, Path("results").exists()) == (
         3,
-        "dlperf-slurm: error: scontrol is not on PATH: is this a login node?\n",
+        "dlperf-slurm: error: scontrol is not on PATH: is this a login node?\n"
+        "To run on this machine, without a scheduler: --site local\n",
         False,
     )
 
