@@ -25,6 +25,8 @@ def split(text):
         ("[default1]:loss 1\n", 1),
         ("loss 1\n", -1),
         ("   loss 1\n", -1),
+        ("2020-06-01T07:26:38.052109Z loss 1\n", -1),
+        ("2020-06-01T07:26:38+00:00 [1,3]<stdout>:loss 1\n", 3),
         ("\x1b[32mloss 1\x1b[0m\n", -1),
         ("lo\x00ss 1\n", -1),
     ],

@@ -227,3 +227,32 @@ def test_names_tell_what_people_put_into_them(path, identity):
 def test_huge_line_is_searched_once(word):
     # a pattern that tried every beginning with every end would take hours
     assert scan(word * (1_000_000 // len(word))).message == ""
+
+
+def make_marks(*steps: int) -> Marks:
+    marks = Marks()
+    for step in steps:
+        marks.add(0, (1, step), float(step), 1.0)
+    return marks
+
+
+@pytest.mark.parametrize(
+    ("steps", "problem"),
+    [
+        ((10, 20, 30, 40, 70, 80, 90), "the log has no line between steps 40 and 70"),
+        ((1, 2, 3, 4, 5, 100, 200, 300), ""),
+        ((0, 10, 20, 30, 40, 44), ""),
+        ((1, 10, 20, 30), ""),
+        ((10, 20, 50), ""),
+    ],
+)
+def test_lines_lost_within_a_run_are_named(steps, problem):
+    assert make_marks(*steps).problem == problem
+
+
+def test_steps_that_begin_anew_with_an_epoch_are_no_gap():
+    marks = Marks()
+    for epoch in (1, 2):
+        for step in (10, 20, 30, 40):
+            marks.add(0, (epoch, step), 0.0, 1.0)
+    assert marks.problem == ""

@@ -17,6 +17,8 @@ _MPI_LABEL = re.compile(
 )
 # srun --label pads the task to the width of the largest; torchrun and its kin name the rank
 _LINE_LABEL = re.compile(r"\s{0,7}(\d{1,7}): |\[(?:default|rank ?)(\d{1,7})\]:\s?")
+# docker and kubectl with --timestamps, CI services: no benchmark begins its own lines so
+_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d) ")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]")
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -48,6 +50,9 @@ def split_line(chunk: bytes) -> List[Line]:
     text = chunk.decode("utf-8", errors="replace").replace("\x00", "")
     if "\x1b" in text:
         text = _COLOURS.sub("", text)
+    stamp = _STAMP.match(text)
+    if stamp is not None:
+        text = text[stamp.end() :]
     pieces = text.rstrip("\r\n").split("\r")
     parts = [part for piece in pieces for part in _split_labels(piece)]
     last = len(parts) - 1

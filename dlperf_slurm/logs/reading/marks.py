@@ -19,15 +19,14 @@ class Mark(NamedTuple):
 class Marks:
     """The marks of each rank in training's order; rank -1 for lines that no launcher labelled.
 
-    A line that is there twice, as `tee` and loggers with two handlers do it, counts once. A rank
-    whose position goes back has started over: `problem` then says so. A position `may_repeat` where
-    a script does not count the updates that its loss scaling leaves out.
+    A line that is there twice, as `tee` and loggers with two handlers do it, counts once. A position
+    `may_repeat` where a script does not count the updates that its loss scaling leaves out.
     """
 
     def __init__(self, may_repeat: bool = False) -> None:
         self._may_repeat = may_repeat
         self.by_rank: Dict[int, List[Mark]] = {}
-        self.problem = ""
+        self._start_over = ""
 
     def __bool__(self) -> bool:
         return bool(self.by_rank)
@@ -42,11 +41,18 @@ class Marks:
                 marks.append(mark)
                 return
             where = " ".join(map(str, position))
-            self.problem = self.problem or (
+            self._start_over = self._start_over or (
                 f"training goes back from {' '.join(map(str, marks[-1].position))} to {where}: "
                 "the log holds a run that was started over, or the ranks' lines without labels"
             )
         marks.append(mark)
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with a rank's marks: it started over, or lines within its log are lost."""
+        if self._start_over:
+            return self._start_over
+        return next(filter(None, map(_describe_gap, self.by_rank.values())), "")
 
     def list_values(self) -> Tuple[float, ...]:
         """The values of the lowest rank that printed, which is what publishers' scripts read."""
@@ -59,6 +65,23 @@ class Marks:
         if not missing:
             return ""
         return f" of ranks {', '.join(map(str, missing))}" if missing[-1] >= 0 else " of the job"
+
+
+def _describe_gap(marks: Sequence[Mark]) -> str:
+    """Where lines of a rank are missing, if so.
+
+    Such a gap is at least twice as long as the two intervals around it, which are as long as most:
+    a script that prints less often from some step on has no such place.
+    """
+    pairs = [(a.position, b.position) for a, b in zip(marks, marks[1:])]
+    strides = [b[-1] - a[-1] if a[:-1] == b[:-1] else 0 for a, b in pairs]
+    if len(strides) < 3:
+        return ""
+    usual = max(set(strides), key=strides.count)
+    for before, stride, after, (start, end) in zip(strides, strides[1:], strides[2:], pairs[1:]):
+        if before == after == usual and 0 < 2 * usual <= stride:
+            return f"the log has no line between steps {start[-1]} and {end[-1]}"
+    return ""
 
 
 def make_time_windows(
