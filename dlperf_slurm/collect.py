@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from dlperf_slurm.contract import (
     OK,
@@ -28,6 +28,7 @@ class Outcome:
     """One repeat of a case: its record, or one line that says why there is none to use.
 
     `batch_seconds` is the latency of each inference batch, rank after rank; empty in training.
+    `step_seconds` is the slowest rank's time of each measured step; empty where none were kept.
     """
 
     case_id: str
@@ -35,6 +36,7 @@ class Outcome:
     record: Optional[Record]
     problem: str
     batch_seconds: tuple[float, ...] = ()
+    step_seconds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,42 +92,61 @@ def read_outcome(
 ) -> Outcome:
     """The outcome of one attempt."""
     attempt_dir = run_dir / task.attempt_dir
-    batch_seconds: tuple[float, ...] = ()
     record: Optional[Record] = None
+    batches: tuple[float, ...] = ()
+    steps: tuple[float, ...] = ()
     try:
         record = read_json(attempt_dir / RECORD_FILE, Record)
         problem = _find_problem(record, task)
-        if not problem and record.case.mode == VAL:
-            batch_seconds = read_batch_seconds(attempt_dir / STEP_SECONDS_FILE, record)
+        if not problem:
+            batches, steps = _read_times(attempt_dir / STEP_SECONDS_FILE, record)
     except FileNotFoundError:
         problem = _explain_absence(last_state, is_submitted)
     except (ContractError, OSError) as error:
         problem = f"broken record: {error}"
-    return Outcome(task.case_id, task.repeat, None if problem else record, problem, batch_seconds)
+    return Outcome(task.case_id, task.repeat, None if problem else record, problem, batches, steps)
 
 
-def read_batch_seconds(path: Path, record: Record) -> tuple[float, ...]:
-    """The times of the measured batches, rank after rank.
+def _read_times(path: Path, record: Record) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """`batch_seconds` and `step_seconds` of an outcome; logs of other scripts have none."""
+    is_inference = record.case.mode == VAL
+    if not is_inference and not path.exists():
+        return (), ()
+    seconds = read_step_seconds(path, record)
+    if is_inference:
+        _check_windows(path, seconds, record)
+    batches = tuple(seconds.ravel().tolist()) if is_inference else ()
+    return batches, tuple(seconds.max(axis=0).tolist())
 
-    Raises ContractError when they are not there, or do not add up to the ranks' windows: then
-    throughput times mean latency would not be the batch size.
+
+def read_step_seconds(path: Path, record: Record) -> Any:
+    """The times of the measured steps as an array [ranks, steps].
+
+    Raises ContractError when they are not there, or are no times.
     """
     import numpy
 
     try:
-        seconds = numpy.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            seconds = numpy.lib.format.read_array(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise ContractError(f"{path}: {error}") from error
     shape = (len(record.ranks), record.case.measured_steps)
     if seconds.shape != shape:
         raise ContractError(f"{path}: has the shape {seconds.shape}, not [ranks, steps] {shape}")
+    if seconds.dtype.kind != "f" or not (numpy.isfinite(seconds) & (seconds >= 0)).all():
+        raise ContractError(f"{path}: has values that are no times")
+    return seconds
+
+
+def _check_windows(path: Path, seconds: Any, record: Record) -> None:
+    """Batches must add up to their window, else throughput x mean latency is no batch size."""
     for rank, total in zip(record.ranks, seconds.sum(axis=1)):
         if not abs(total - rank.window_seconds) <= WINDOW_TOLERANCE * rank.window_seconds:
             raise ContractError(
                 f"{path}: the batches of rank {rank.rank} took {total:.6f} s together, its "
                 f"window {rank.window_seconds:.6f} s"
             )
-    return tuple(seconds.ravel().tolist())
 
 
 def _find_problem(record: Record, task: RunTask) -> str:

@@ -34,6 +34,12 @@ class CasesFailedError(DlperfError):
     exit_code = 5
 
 
+class SlowerError(DlperfError):
+    """A case became slower than `compare --fail-if-slower` allows; nothing is broken."""
+
+    exit_code = 6
+
+
 # no dataclass: every command loads this module, and `dataclasses` takes a third of --help
 class Problem(NamedTuple):
     """One mistake in a user's file: where it is, and what is allowed there."""

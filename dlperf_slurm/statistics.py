@@ -1,4 +1,4 @@
-"""Samples -> median and its non-parametric confidence interval."""
+"""Samples -> median, its non-parametric confidence interval, variation, latencies."""
 
 import math
 import statistics
@@ -11,7 +11,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """Bounds of an interval for a median, in the unit of the samples."""
+    """Bounds of an interval for a median, in the unit of the samples, or for a ratio."""
 
     low: float
     high: float
@@ -55,6 +55,13 @@ def find_median_latency(repeats: Sequence[Latency]) -> Latency:
 def find_median(samples: Sequence[float]) -> float:
     """The median: what a rate or a time is reported as, never the mean of rates."""
     return statistics.median(samples)
+
+
+def find_coefficient_of_variation(seconds: Sequence[float]) -> float:
+    """Standard deviation over mean; of times, as a mean of rates has no meaning. 0 of one value."""
+    if len(seconds) < 2:
+        return 0.0
+    return statistics.stdev(seconds) / statistics.fmean(seconds)
 
 
 def find_median_interval(

@@ -7,6 +7,7 @@ from dlperf_slurm.collect import CaseOutcomes
 from dlperf_slurm.contract import TRAIN, VAL
 from dlperf_slurm.run import Manifest
 from dlperf_slurm.tables import Footnotes
+from dlperf_slurm.tables.against import AgainstTable, make_against_table
 from dlperf_slurm.tables.latency import LatencyTable, make_latency_tables
 from dlperf_slurm.tables.precision import PrecisionTable, make_precision_tables
 from dlperf_slurm.tables.throughput import ThroughputTable, make_throughput_tables
@@ -17,7 +18,8 @@ class Summary:
     """All tables of a run; `footnotes[n - 1]` is footnote n.
 
     Each case of training has its place in `throughput_tables`, each of inference in
-    `latency_tables`; `precision_tables` show some of the former side by side.
+    `latency_tables`; `precision_tables` show some of the former side by side, `against_tables` all
+    of them beside published figures, when those were asked for.
     """
 
     manifest: Manifest
@@ -27,14 +29,17 @@ class Summary:
     footnotes: tuple[str, ...]
     ok_repeats: int
     planned_repeats: int
+    against_tables: tuple[AgainstTable, ...] = ()
 
     @property
     def is_complete(self) -> bool:
         return self.ok_repeats == self.planned_repeats
 
 
-def summarize(manifest: Manifest, cases: Sequence[CaseOutcomes]) -> Summary:
-    """Make the tables of a run, in the order of its matrix."""
+def summarize(
+    manifest: Manifest, cases: Sequence[CaseOutcomes], against: Sequence[str] = ()
+) -> Summary:
+    """Make the tables of a run, in the order of its matrix; InputError for an unknown source."""
     footnotes = Footnotes()
     training = [c for c in cases if c.case.mode == TRAIN]
     inference = [c for c in cases if c.case.mode == VAL]
@@ -46,4 +51,5 @@ def summarize(manifest: Manifest, cases: Sequence[CaseOutcomes]) -> Summary:
         footnotes=tuple(footnotes.texts),
         ok_repeats=sum(len(c.records) for c in cases),
         planned_repeats=sum(c.case.repeats for c in cases if not c.case.reason),
+        against_tables=tuple(make_against_table(name, cases) for name in against),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm import __version__
-from dlperf_slurm.cli import imports, preparation, runs
+from dlperf_slurm.cli import audit, compare, imports, layouts, preparation, runs
 from dlperf_slurm.cli.output import PROGRAM
 from dlperf_slurm.errors import DlperfError
 
@@ -119,6 +119,13 @@ def make_parser() -> argparse.ArgumentParser:
     _add_results_option(command)
     command.set_defaults(handler=imports.run_import)
 
+    command = commands.add_parser("audit", help="which cells of tables do not follow from others")
+    command.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="CSV, Markdown, run, published source"
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.set_defaults(handler=audit.run_audit)
+
     for name, handler, text in (
         ("status", runs.run_status, "where the array tasks of a run stand"),
         ("wait", runs.run_wait, "follow a run to its end, then report"),
@@ -131,6 +138,19 @@ def make_parser() -> argparse.ArgumentParser:
         )
         _add_results_option(command)
         command.set_defaults(handler=handler)
+        if name == "report":
+            layouts.add_layout_options(command)
+            command.add_argument(
+                "--against",
+                action="append",
+                default=[],
+                metavar="NAME",
+                help="set a published source beside it: dlperf, nvidia_pytorch_resnet50, ...",
+            )
+
+    command = commands.add_parser("compare", help="which cases of run B are faster or slower")
+    compare.add_compare_options(command)
+    _add_results_option(command)
     return parser
 
 

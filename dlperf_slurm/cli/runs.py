@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from dlperf_slurm.errors import (
     InputError,
     SchedulerError,
 )
+from dlperf_slurm.layouts import DEFAULT_LAYOUT
 
 if TYPE_CHECKING:
     from dlperf_slurm.matrix import MatrixFile
@@ -93,9 +95,13 @@ def run_cancel(options: argparse.Namespace) -> None:
 
 
 def run_report(options: argparse.Namespace) -> None:
+    from dlperf_slurm.cli.layouts import print_published
     from dlperf_slurm.run import find_run
 
-    _report(find_run(options.run, options.results))
+    if options.published is not None:
+        print_published(options)
+        return
+    _report(find_run(options.run, options.results), options.layout, options.against)
 
 
 def _load_plan(
@@ -179,14 +185,16 @@ def _follow(run: "Run") -> None:
     _report(run)
 
 
-def _report(run: "Run") -> None:
+def _report(run: "Run", layout: str = DEFAULT_LAYOUT, against: Sequence[str] = ()) -> None:
+    from dlperf_slurm.cli.layouts import report_layout
     from dlperf_slurm.collect import collect_outcomes
     from dlperf_slurm.reports import FILE_FORMATS, load_format
     from dlperf_slurm.reports.terminal import print_summary
     from dlperf_slurm.run import REPORT_DIR
     from dlperf_slurm.summarize import summarize
 
-    summary = summarize(run.manifest, collect_outcomes(run))
+    outcomes = collect_outcomes(run)
+    summary = summarize(run.manifest, outcomes, against)
     folder = run.path / REPORT_DIR
     folder.mkdir(exist_ok=True)
     for name in FILE_FORMATS:
@@ -194,7 +202,10 @@ def _report(run: "Run") -> None:
         text = report_format.serialize(summary)
         # as bytes: CSV has line ends of its own, and write_text(newline=) is Python 3.10
         (folder / report_format.FILE_NAME).write_bytes(text.encode())
-    print_summary(summary, make_console())
+    if layout == DEFAULT_LAYOUT:
+        print_summary(summary, make_console())
+    else:
+        report_layout(run, summary, outcomes, layout)
     print(f"\nReport: {folder}", flush=True)
     if not summary.is_complete:
         missing = summary.planned_repeats - summary.ok_repeats

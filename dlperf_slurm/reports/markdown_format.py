@@ -10,7 +10,7 @@ def serialize(summary: Summary) -> str:
     """A document that GitHub and pandoc lay out; pipes in texts are escaped."""
     blocks = [f"# {summary.manifest.title}", describe_run(summary), METHOD]
     for grid in make_grids(summary):
-        blocks += [f"## {grid.title}", _make_table(grid), f"{grid.caption}."]
+        blocks += [f"## {grid.title}", make_table(grid), f"{grid.caption}."]
     if summary.footnotes:
         blocks.append(
             "\n".join(f"[{n}] {text}  " for n, text in enumerate(summary.footnotes, start=1))
@@ -18,7 +18,8 @@ def serialize(summary: Summary) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _make_table(grid: Grid) -> str:
+def make_table(grid: Grid) -> str:
+    """A pipe table; the grid's title and caption are left to the document."""
     figures = len(grid.header) - grid.text_columns
     alignment = ["---"] * grid.text_columns + ["---:"] * figures
     rows = [grid.header, alignment, *grid.rows]
@@ -26,4 +27,4 @@ def _make_table(grid: Grid) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("|", "\\|")
+    return text.replace("|", "\\|").replace("\n", "<br>")

@@ -6,6 +6,7 @@ from typing import Optional, Union
 
 from dlperf_slurm.statistics import LATENCY_PERCENTILES
 from dlperf_slurm.summarize import Summary
+from dlperf_slurm.tables.against import AgainstRow, AgainstTable
 from dlperf_slurm.tables.latency import LatencyRow, LatencyTable
 from dlperf_slurm.tables.precision import Figure, PrecisionTable
 from dlperf_slurm.tables.throughput import Cell, Column, ThroughputTable
@@ -36,6 +37,8 @@ def make_grids(summary: Summary, is_wide: bool = True) -> Iterator[Grid]:
         yield make_precision_grid(precision)
     for latency in summary.latency_tables:
         yield make_latency_grid(latency, is_wide)
+    for against in summary.against_tables:
+        yield make_against_grid(against)
 
 
 def make_throughput_grid(table: ThroughputTable) -> Grid:
@@ -162,6 +165,56 @@ def _format_latency_row(row: LatencyRow, is_compared: bool, is_wide: bool) -> li
         if is_compared and is_wide:
             texts.append(_format_ratio(ratio))
     return texts
+
+
+def make_against_grid(table: AgainstTable) -> Grid:
+    """Ours, theirs and the ratio, with the hardware of both and what else differs."""
+    units = ", ".join(dict.fromkeys(row.unit for row in table.rows))
+    return Grid(
+        title=table.title,
+        header=(
+            "case",
+            "our hardware",
+            "their hardware",
+            "theirs differs in",
+            "published in",
+            "ours",
+            "theirs",
+            "ours / theirs",
+        ),
+        rows=tuple(_format_against_row(row) for row in table.rows),
+        text_columns=5,
+        caption=f"{units}; of the same model the published figure that is nearest to the case, "
+        "several where they tie",
+    )
+
+
+def _format_against_row(row: AgainstRow) -> tuple[str, ...]:
+    ours = row.problem if row.median is None else f"{row.median:.2f}"
+    figure = row.figure
+    if figure is None:
+        return (
+            row.case_id,
+            row.hardware,
+            "",
+            "none of this model and mode",
+            "",
+            ours,
+            "none",
+            "none",
+        )
+    # what of theirs has a variant: "W/O clip", the location of the data
+    words = [figure.note, figure.data_location, figure.variable_update]
+    return (
+        row.case_id,
+        row.hardware,
+        figure.hardware,
+        "; ".join([*row.differences, *filter(None, words)]) or "nothing known",
+        figure.where,
+        ours,
+        f"{figure.samples_per_s:.2f}",
+        "none" if row.ratio is None else f"{row.ratio:#.3g}",
+    )
 
 
 def _format_ratio(ratio: Optional[float]) -> str:

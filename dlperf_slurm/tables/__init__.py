@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from dlperf_slurm.collect import CaseOutcomes
 from dlperf_slurm.contract import WORKER
 from dlperf_slurm.statistics import count_needed_samples, find_median
+from dlperf_slurm.tables.stability import describe_stability
 from dlperf_slurm.worker.models import list_models, load_model
 
 # axes that tell columns of a table apart, with the value that goes without saying
@@ -70,6 +71,7 @@ def number_footnotes(outcomes: CaseOutcomes, footnotes: Footnotes) -> tuple[int,
         texts += _describe_problems(outcomes)
         texts += _describe_batch_trials(outcomes)
         texts += _describe_publisher(outcomes)
+        texts += describe_stability(outcomes)
         if 0 < len(outcomes.records) < count_needed_samples():
             texts.append(
                 f"a 95 % interval takes {count_needed_samples()} repeats; in braces the smallest "

@@ -93,7 +93,9 @@ def test_latencies_of_inference_are_those_of_all_ranks(staged_run):
         (None, "No such file"),
         ([[0.2] * 10], r"has the shape \(1, 10\), not \[ranks, steps\] \(2, 10\)"),
         ([[0.2] * 10, [0.19] * 10], "the batches of rank 1 took 1.900000 s together, its window 2"),
-        ([[0.2] * 10, [math.nan] * 10], "the batches of rank 1 took nan s"),
+        ([[0.2] * 10, [math.nan] * 10], "has values that are no times"),
+        ([[0.2] * 10, [-0.2] * 10], "has values that are no times"),
+        ([["a"] * 10] * 2, "has values that are no times"),
     ],
 )
 def test_latencies_that_cannot_be_those_of_the_window_are_named(staged_run, step_seconds, problem):
@@ -108,6 +110,42 @@ def test_latencies_cut_short_are_named(staged_run):
     path = staged_run.path / find_task(staged_run, "1n2g").attempt_dir / "step_seconds.npy"
     path.write_bytes(path.read_bytes()[:-8])
     assert str(path) in collect_one(staged_run).problem
+
+
+def write_step_seconds(run, step_seconds) -> None:
+    """A sound record of training, two ranks with 10 steps, and these times of the steps."""
+    path = write_sound(run).with_name("step_seconds.npy")
+    numpy.save(path, numpy.array(step_seconds))
+
+
+def test_step_of_training_takes_as_long_as_on_the_slowest_rank(staged_run):
+    write_step_seconds(staged_run, [[0.1, 0.3] * 5, [0.2] * 10])
+    outcome = collect_one(staged_run)
+    assert (outcome.problem, outcome.step_seconds) == ("", (0.2, 0.3) * 5)
+
+
+def test_training_needs_no_step_times(staged_run):
+    write_sound(staged_run)
+    outcome = collect_one(staged_run)
+    assert (outcome.problem, outcome.step_seconds) == ("", ())
+
+
+def test_step_times_of_other_ranks_than_the_record_has_are_named(staged_run):
+    write_step_seconds(staged_run, [[0.2] * 10])
+    assert "has the shape (1, 10), not [ranks, steps] (2, 10)" in collect_one(staged_run).problem
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00", b"text"])
+def test_step_times_that_are_no_array_are_named(staged_run, content):
+    path = write_sound(staged_run).with_name("step_seconds.npy")
+    path.write_bytes(content)
+    assert collect_one(staged_run).problem.startswith(f"broken record: {path}: ")
+
+
+def test_pickled_step_times_are_not_loaded(staged_run):
+    path = write_sound(staged_run).with_name("step_seconds.npy")
+    numpy.save(path, numpy.array([[{}] * 10] * 2), allow_pickle=True)
+    assert "allow_pickle" in collect_one(staged_run).problem
 
 
 def test_run_that_was_not_submitted_says_so(staged_run):

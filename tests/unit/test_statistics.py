@@ -5,6 +5,7 @@ import pytest
 from dlperf_slurm.statistics import (
     Interval,
     count_needed_samples,
+    find_coefficient_of_variation,
     find_median,
     find_median_interval,
 )
@@ -16,6 +17,15 @@ def test_median_of_an_odd_number_is_the_middle_one():
 
 def test_median_of_an_even_number_is_the_mean_of_the_middle_two():
     assert find_median([1.0, 2.0, 4.0, 100.0]) == 3.0
+
+
+def test_coefficient_of_variation_is_the_standard_deviation_over_the_mean():
+    # mean 3, sum of squares about it 4 + 1 + 0 + 1 + 4 = 10, 10 / (5 - 1) = 2.5
+    assert find_coefficient_of_variation([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2.5**0.5 / 3)
+
+
+def test_one_value_does_not_vary():
+    assert find_coefficient_of_variation([3.0]) == 0.0
 
 
 # Ranks (from 1) of the order statistics that bound the median at 95 %, as tabled for the sign test

@@ -19,8 +19,9 @@ class Mark(NamedTuple):
 class Marks:
     """The marks of each rank in training's order; rank -1 for lines that no launcher labelled.
 
-    A line that is there twice, as `tee` and loggers with two handlers do it, counts once. A position
-    `may_repeat` where a script does not count the updates that its loss scaling leaves out.
+    A line that is there twice, as `tee` and loggers with two handlers do it, counts once. A
+    position `may_repeat` where a script does not count the updates that its loss scaling leaves
+    out.
     """
 
     def __init__(self, may_repeat: bool = False) -> None:

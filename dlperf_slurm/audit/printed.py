@@ -1,0 +1,196 @@
+"""A printed number -> the interval of values that print so; rows of such cells, and findings."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Optional
+
+WRONG = "wrong"
+TRUNCATED = "truncated"
+STALE = "stale"
+SWAPPED = "swapped columns"
+ABOVE_DEVICES = "speedup above the device count"
+OUT_OF_ORDER = "percentiles out of order"
+LATENCY_OFF = "throughput x latency off"
+CONTRADICTION = "speedups contradict each other"
+DUPLICATE = "duplicate with another value"
+
+SAMPLES_PER_S = "samples_per_s"
+SPEEDUP = "speedup"
+EFFICIENCY = "efficiency"
+PRECISION_SPEEDUP = "precision_speedup"
+TRAINING_TIME = "time"
+TIME_SPEEDUP = "time_speedup"
+LATENCY_NAMES = ("avg", "p50", "p90", "p95", "p99", "p100")
+
+FULL_PRECISIONS = ("fp32", "tf32")
+
+# a double that was divided, printed in full and read again
+EXACT_TOLERANCE = Fraction(1, 10**9)
+
+# longer ones are no figures, and Python refuses to convert some of them
+_NUMBER = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,40})?")
+_COUNT = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(frozen=True)
+class Span:
+    """A closed interval of values."""
+
+    low: Fraction
+    high: Fraction
+
+    def __truediv__(self, other: "Span") -> "Span":
+        return Span(self.low / other.high, self.high / other.low)
+
+    def __mul__(self, other: "Span") -> "Span":
+        return Span(self.low * other.low, self.high * other.high)
+
+    def meets(self, other: "Span") -> bool:
+        return self.low <= other.high and other.low <= self.high
+
+
+ONE = Span(Fraction(1), Fraction(1))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A positive number as it was printed in a column.
+
+    `is_exact`: printed with all its digits, as our own CSV does; else its last digit is rounded.
+    `spread`: the repeats that it is the median of lie there, as far as the table says so.
+    """
+
+    text: str
+    column: str
+    is_exact: bool = False
+    spread: Optional[Span] = None
+
+    @property
+    def value(self) -> Fraction:
+        return Fraction(self.text)
+
+    @property
+    def unit(self) -> Fraction:
+        """Of the last printed digit."""
+        return Fraction(1, 10 ** len(self.text.partition(".")[2]))
+
+    @property
+    def rounded(self) -> Span:
+        """What prints so when it is rounded; half a unit to both sides, whatever the tie rule."""
+        half = self.value * EXACT_TOLERANCE if self.is_exact else self.unit / 2
+        return Span(self.value - half, self.value + half)
+
+    @property
+    def cut(self) -> Span:
+        """What prints so when digits are cut off, not rounded."""
+        if self.is_exact:
+            return self.rounded
+        # less than a whole unit is cut off
+        return Span(self.value, self.value + self.unit * (1 - EXACT_TOLERANCE))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration of a table with the cells that were printed for it.
+
+    `where` is the line that readers know, when it is not that of the file. `software`, `note` and
+    `table` tell figures of one configuration apart; a batch size is "" and devices are 0 where
+    they were not printed. A row of several precisions becomes one Row for each.
+    """
+
+    file: str
+    line: int
+    where: str
+    table: str
+    model: str
+    framework: str
+    software: str
+    note: str
+    precision: str
+    compiler: str
+    hardware: str
+    batch_size: str
+    devices: int
+    repeat: int
+    cells: Mapping[str, Cell]
+
+    @property
+    def configuration(self) -> tuple[str, ...]:
+        """What figures must share to be alternatives of each other, but the devices."""
+        return (
+            self.model,
+            self.framework,
+            self.precision,
+            self.compiler,
+            self.batch_size,
+            self.hardware,
+        )
+
+    @property
+    def printed_line(self) -> tuple[str, int, str, str]:
+        """What the rows that were printed side by side share."""
+        return (self.file, 0 if self.where else self.line, self.where, self.table)
+
+    @property
+    def samples_per_s(self) -> Optional[Cell]:
+        return self.cells.get(SAMPLES_PER_S)
+
+    def name_cell(self, cell: Cell) -> str:
+        """The column, and the words of the row that find it."""
+        words = [
+            self.software or self.framework,
+            self.model,
+            f"{self.devices} devices" if self.devices else "",
+            f"batch size {self.batch_size}" if self.batch_size else "",
+            self.precision,
+            "" if self.compiler in ("", "none") else self.compiler,
+            self.note,
+        ]
+        return f"{cell.column}: " + ", ".join(word for word in words if word)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A cell that does not follow from the others: what it says, and what they say."""
+
+    file: str
+    line: int
+    where: str
+    cell: str
+    published: str
+    follows: str
+    kind: str
+    reason: str
+
+
+def make_finding(row: Row, cell: Cell, kind: str, follows: str, reason: str) -> Finding:
+    return Finding(
+        row.file, row.line, row.where, row.name_cell(cell), cell.text, follows, kind, reason
+    )
+
+
+def make_cell(text: str, column: str, is_exact: bool = False) -> Optional[Cell]:
+    """A cell of a positive number, thousands separators taken out; None for any other text."""
+    number = _expand_exponent(text.strip().replace(",", ""))
+    if _NUMBER.fullmatch(number) is None or not Fraction(number):
+        return None
+    return Cell(number, column, is_exact)
+
+
+def read_count(text: str) -> int:
+    """A number of devices or samples; 0 for any other text."""
+    return int(text) if _COUNT.fullmatch(text) else 0
+
+
+def _expand_exponent(text: str) -> str:
+    if re.fullmatch(r"[0-9.]+e[-+]?[0-9]{1,2}", text) is None or text.count(".") > 1:
+        return text
+    return f"{float(text):.20f}"
+
+
+def format_value(value: Fraction, cell: Cell) -> str:
+    """With two digits more than the cell has, to show on which side of it the value lies."""
+    digits = len(cell.text.partition(".")[2]) + 2
+    return f"{float(value):.{min(digits, 6)}f}"

@@ -1,0 +1,101 @@
+"""The command compare: two runs, case by case; and the guard that fails a CI that got slower."""
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional
+
+from dlperf_slurm.cli.output import make_console
+from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError
+
+if TYPE_CHECKING:
+    from dlperf_slurm.comparison import RunComparison
+
+
+def add_compare_options(parser: argparse.ArgumentParser) -> None:
+    """The options, but that for the results folder, which commands share."""
+    run_help = "run directory, run id or its beginning"
+    parser.add_argument("run_a", metavar="RUN_A", help=run_help)
+    parser.add_argument("run_b", metavar="RUN_B", help=run_help)
+    parser.add_argument(
+        "--fail-if-slower",
+        metavar="PERCENT",
+        help="exit code 6 if a case of B is slower by more, such as 3%%, beyond chance; 5 if that "
+        "cannot be decided for each case of A",
+    )
+    parser.add_argument(
+        "--junit", type=Path, metavar="FILE", help="write a JUnit report for a CI system"
+    )
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.set_defaults(handler=run_compare)
+
+
+def run_compare(options: argparse.Namespace) -> None:
+    from dlperf_slurm.collect import collect_outcomes
+    from dlperf_slurm.comparison import compare_runs
+    from dlperf_slurm.run import find_run
+
+    limit = parse_percent(options.fail_if_slower)
+    a, b = (find_run(name, options.results) for name in (options.run_a, options.run_b))
+    compared = compare_runs(a.manifest, collect_outcomes(a), b.manifest, collect_outcomes(b), limit)
+    _print(compared, options.json)
+    if options.junit is not None:
+        _write_junit(compared, options.junit)
+    if limit is not None:
+        guard(compared)
+
+
+def parse_percent(text: Optional[str]) -> Optional[float]:
+    """Such as "3%" -> 0.03; a bare number could be meant either way."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text.strip(), re.ASCII)
+    if found is None or float(found.group(1)) >= 100:
+        raise InputError(f"--fail-if-slower: {text!r} is no percentage below 100, such as 3%")
+    return float(found.group(1)) / 100
+
+
+def _print(compared: "RunComparison", as_json: bool) -> None:
+    from rich.text import Text
+
+    from dlperf_slurm.reports.comparison_text import make_comparison_grid, serialize_comparison
+    from dlperf_slurm.reports.terminal import print_table
+
+    if as_json:
+        print(serialize_comparison(compared), end="", flush=True)
+        return
+    console = make_console()
+    grid, notes = make_comparison_grid(compared)
+    print_table(grid.header, grid.rows, console, grid.title, grid.text_columns)
+    console.print(Text(grid.caption, style="dim"))
+    for number, text in enumerate(notes, start=1):
+        console.print(Text(f"[{number}] {text}"))
+
+
+def _write_junit(compared: "RunComparison", file: Path) -> None:
+    from dlperf_slurm.reports.junit import serialize_junit
+
+    try:
+        file.write_text(serialize_junit(compared), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--junit: {error}") from error
+
+
+def guard(compared: "RunComparison") -> None:
+    """Raise what a CI is to stop at: a slower case, or one of A's that cannot be decided."""
+    from dlperf_slurm.reports.comparison_text import describe_comparison, format_percent
+
+    guarded = [c for c in compared.comparisons if c.samples_a]
+    slower = [c for c in guarded if c.is_beyond_limit]
+    if slower:
+        lines = [f"{c.case_id} ({c.quantity}): {describe_comparison(c)}" for c in slower]
+        raise SlowerError(
+            f"slower by more than {format_percent(compared.limit or 0.0)}: {len(slower)} of "
+            + "\n  ".join([f"{len(guarded)} comparisons", *lines])
+        )
+    undecided = sum(not c.is_decided for c in guarded)
+    if undecided or not guarded:
+        raise CasesFailedError(
+            f"--fail-if-slower: {undecided} of the {len(guarded)} figures of A cannot be "
+            "compared; the notes say why"
+        )

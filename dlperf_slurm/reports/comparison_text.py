@@ -1,0 +1,106 @@
+"""Comparison of two runs -> a grid, its notes, and JSON."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+
+from dlperf_slurm.comparison import (
+    MEAN_LATENCY,
+    NOT_COMPARABLE,
+    TOO_FEW_REPEATS,
+    Comparison,
+    RunComparison,
+)
+from dlperf_slurm.reports.text import Grid
+from dlperf_slurm.run import Manifest
+from dlperf_slurm.statistics import find_median
+from dlperf_slurm.tables import Footnotes, find_unit
+
+SCHEMA_VERSION = 1
+
+
+def make_comparison_grid(compared: RunComparison) -> tuple[Grid, tuple[str, ...]]:
+    """One row per case and quantity, and the notes that its verdicts refer to."""
+    notes = Footnotes()
+    grid = Grid(
+        title=f"B {compared.manifest_b.run_id} against A {compared.manifest_a.run_id}",
+        header=("case", "quantity", "A", "B", "speed B / A", "95 % interval", "verdict"),
+        rows=tuple(_make_row(c, notes) for c in compared.comparisons),
+        text_columns=2,
+        caption=describe_method(compared),
+    )
+    return grid, tuple(notes.texts)
+
+
+def describe_method(compared: RunComparison) -> str:
+    """What the figures are, and for how much the verdicts stand."""
+    lines = [
+        "medians over repeats; speed is throughput, or 1 / latency; each interval by itself, from "
+        "the ratios of all pairs of repeats (Hodges, Lehmann)",
+        "verdict: rank-sum test (Mann, Whitney), at 95 % for all "
+        f"{compared.test_count} together (Holm); no difference: none that chance could not "
+        "make as well, and the interval says how large one may be",
+    ]
+    if compared.limit is not None:
+        lines.append(
+            "beyond the limit: by the same test B is slower than A would be if that were "
+            f"{format_percent(compared.limit)} slower"
+        )
+    return "\n".join(lines)
+
+
+def _make_row(comparison: Comparison, notes: Footnotes) -> tuple[str, ...]:
+    texts = [*([comparison.reason] if comparison.reason else []), *comparison.changes]
+    marks = "".join(f"[{n}]" for n in dict.fromkeys(map(notes.number, texts)))
+    verdict = comparison.verdict + (", beyond the limit" if comparison.is_beyond_limit else "")
+    unit = "ms mean latency" if comparison.quantity == MEAN_LATENCY else find_unit(comparison.model)
+    interval = comparison.interval
+    return (
+        comparison.case_id,
+        unit,
+        _format_median(comparison, comparison.samples_a),
+        _format_median(comparison, comparison.samples_b),
+        "none" if comparison.speed_ratio is None else f"{comparison.speed_ratio:.3f}",
+        "none" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}",
+        f"{verdict} {marks}".rstrip(),
+    )
+
+
+def _format_median(comparison: Comparison, samples: Sequence[float]) -> str:
+    if not samples:
+        return "none"
+    factor = 1000 if comparison.quantity == MEAN_LATENCY else 1
+    return f"{factor * find_median(samples):.2f}"
+
+
+def describe_comparison(comparison: Comparison) -> str:
+    """One line: what was found of a case, or why nothing was."""
+    if comparison.verdict in (NOT_COMPARABLE, TOO_FEW_REPEATS):
+        return f"{comparison.verdict}: {comparison.reason}"
+    text = f"{comparison.verdict}: speed B / A {comparison.speed_ratio:.3f}"
+    if comparison.interval is not None:
+        text += f", 95 % interval {comparison.interval.low:.3f} to {comparison.interval.high:.3f}"
+    return "; ".join([text, *comparison.changes])
+
+
+def format_percent(share: float) -> str:
+    return f"{100 * share:g} %"
+
+
+def serialize_comparison(compared: RunComparison) -> str:
+    """All figures in full precision, schema-versioned."""
+    data = {
+        "schema_version": SCHEMA_VERSION,
+        "a": _describe_run(compared.manifest_a),
+        "b": _describe_run(compared.manifest_b),
+        "limit": compared.limit,
+        "test_count": compared.test_count,
+        "comparisons": [dataclasses.asdict(c) for c in compared.comparisons],
+    }
+    return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _describe_run(manifest: Manifest) -> dict[str, str]:
+    return {
+        name: getattr(manifest, name) for name in ("run_id", "title", "site_name", "created_at")
+    }

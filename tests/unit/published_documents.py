@@ -1,0 +1,59 @@
+"""Published documents, from shared/reference beside the checkout, and figures in their layouts."""
+
+from pathlib import Path
+
+from builders import make_outcomes, make_planned_case
+
+from dlperf_slurm.collect import CaseOutcomes
+from dlperf_slurm.layouts import load_layout
+from dlperf_slurm.layouts.document import Document
+from dlperf_slurm.layouts.figures import make_published_figures, make_run_figures
+from dlperf_slurm.published import read_source
+
+FOLDER = Path(__file__).parents[3] / "shared" / "reference" / "seeds"
+
+Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
+
+
+def read_pipe_tables(start: str) -> list[Table]:
+    """Header and rows of each table of the document whose file name starts so.
+
+    For tables that have a line for each row.
+    """
+    paths = list(FOLDER.glob(f"{start}_*.txt"))
+    assert paths, f"{FOLDER} is missing: the tests of the layouts need shared/reference"
+    lines = paths[0].read_text(encoding="utf-8").splitlines()
+    tables = []
+    for index, line in enumerate(lines):
+        if set(line) <= set("-| ") and "---|" in line.replace(" ", ""):
+            rows = []
+            for row in lines[index + 1 :]:
+                if "|" not in row:
+                    break
+                rows.append(split_row(row))
+            tables.append((split_row(lines[index - 1]), rows))
+    return tables
+
+
+def split_row(line: str) -> tuple[str, ...]:
+    """The cells of a row, with or without a pipe at its ends."""
+    return tuple(cell.strip() for cell in line.strip().strip("|").split("|"))
+
+
+def lay_out_published(layout: str, source: str) -> Document:
+    return load_layout(layout).lay_out(make_published_figures(read_source(source)))
+
+
+def lay_out_run(layout: str, *cases: CaseOutcomes) -> Document:
+    return load_layout(layout).lay_out(make_run_figures(cases))
+
+
+def make_training(
+    topology: str = "1n1g", precision: str = "fp32", rate: float = 0.0, **changes: object
+) -> CaseOutcomes:
+    """A case of seven repeats that measured this throughput; that failed, if it is 0."""
+    values = {"batch_size_per_device": 8, "repeats": 7, "precision": precision, **changes}
+    name = "-".join(str(value) for value in (topology, *values.values()))
+    planned = make_planned_case(topology, case_id=name, **values)
+    problems = [] if rate else ["out of memory: rank 0: x"] * 7
+    return make_outcomes(planned, [rate] * 7 if rate else [], problems)

@@ -1,0 +1,80 @@
+"""tensorpack's layout: its published tables cell by cell, and what a run gives in it."""
+
+from published_documents import lay_out_published, lay_out_run, make_training, read_pipe_tables
+
+DOCUMENT = "004"
+
+
+def list_published_grids():
+    """Those of September 2017, which the document has as tables; the later ones are a list."""
+    return lay_out_published("tensorpack", "tensorpack").grids[:2]
+
+
+def test_cells_are_as_published():
+    rows = [list(grid.rows) for grid in list_published_grids()]
+    assert rows == [rows for _, rows in read_pipe_tables(DOCUMENT)]
+
+
+def test_headers_are_as_published_with_the_script_of_the_other_side():
+    headers = [header for header, _ in read_pipe_tables(DOCUMENT)]
+    assert [grid.header for grid in list_published_grids()] == [
+        (*header[:2], f"{header[2]} tf_cnn_benchmarks") for header in headers
+    ]
+
+
+def test_titles_are_as_published():
+    titles = [grid.title for grid in list_published_grids()]
+    assert titles == ["variable-update=replicated", "variable-update=parameter_server"]
+
+
+def test_list_of_single_results_becomes_tables_of_one_row():
+    grids = lay_out_published("tensorpack", "tensorpack").grids
+    (grid,) = (g for g in grids if "fp16, xla" in g.caption)
+    assert grid.rows == (("8", "9225"),)
+
+
+def test_value_that_was_published_twice_is_named():
+    notes = lay_out_published("tensorpack", "tensorpack").notes
+    assert "tensorpack horovod resnet50-v1 1n8g fp32 bsz=64: 2874.0 is shown, not 2973.0" in notes
+
+
+def test_run_has_a_table_per_way_to_distribute_and_a_column_per_framework():
+    document = lay_out_run(
+        "tensorpack",
+        make_training("1n2g", rate=20.0),
+        make_training("1n1g", rate=10.0),
+        make_training("1n1g", rate=12.0, framework="jax"),
+        make_training("1n2g", rate=18.0, distribution="horovod"),
+    )
+    native, horovod = document.grids
+    assert native.header == ("#GPU", "pytorch", "jax")
+    assert native.rows == (("1", "10.00", "12.00"), ("2", "20.00", "-"))
+    assert (horovod.title, horovod.rows) == ("variable-update=horovod", (("2", "18.00"),))
+
+
+def test_failed_case_has_its_word_and_footnote():
+    document = lay_out_run("tensorpack", make_training("1n1g"))
+    assert document.grids[0].rows == (("1", "OOM [1]"),)
+    assert "out of memory" in document.footnotes[0]
+
+
+def test_run_without_training_says_so():
+    document = lay_out_run("tensorpack", make_training("1n1g", rate=10.0, mode="val"))
+    assert (document.grids, document.notes) == ((), ("no cases of training, so no table",))
+
+
+def test_scripts_of_two_sources_have_columns_of_their_own():
+    (grid,) = lay_out_run(
+        "tensorpack",
+        make_training("1n1g", rate=10.0),
+        make_training("1n1g", rate=11.0, source="pytorch_examples"),
+    ).grids
+    assert grid.header == ("#GPU", "pytorch (dlperf_slurm)", "pytorch (pytorch_examples)")
+
+
+def test_batch_size_that_the_job_chose_is_named():
+    (grid,) = lay_out_run(
+        "tensorpack", make_training("1n1g", rate=10.0, batch_size_per_device=16, batch_search="max")
+    ).grids
+    assert grid.caption == "resnet50, fp32, batch size max: 16; img/s"
+    assert grid.rows == (("1", "10.00"),)
