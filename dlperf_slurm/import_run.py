@@ -4,7 +4,6 @@ import getpass
 import re
 import shutil
 import socket
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -168,6 +167,8 @@ def _make_planned_case(case_id: str, runs: Sequence[ImportedRun]) -> PlannedCase
 
 
 def _write_records(folder: Path, run_id: str, cases: dict[str, list[ImportedRun]]) -> None:
+    import numpy
+
     lines: list[str] = []
     events = [Event(STAGED, format_now(), group_id=GROUP_ID)]
     for case_id, runs in cases.items():
@@ -177,8 +178,8 @@ def _write_records(folder: Path, run_id: str, cases: dict[str, list[ImportedRun]
             _write_record(folder / attempt_dir, _make_record(run, run_id, case_id, repeat))
             shutil.copyfile(run.path, folder / attempt_dir / LOG_FILE)
             if run.window is not None and run.window.step_seconds:
-                data = format_npy(run.window.step_seconds)
-                (folder / attempt_dir / STEP_SECONDS_FILE).write_bytes(data)
+                path = folder / attempt_dir / STEP_SECONDS_FILE
+                numpy.save(path, numpy.array([run.window.step_seconds]))
             state = "COMPLETED" if run.status == OK else "FAILED"
             index = len(lines)
             events.append(Event(STATE, format_now(), GROUP_ID, "", index, state, detail=run.reason))
@@ -254,12 +255,3 @@ def _make_rank(run: ImportedRun, case: Case) -> RankResult:
         peak_memory_bytes=0,
         final_loss=0.0,
     )
-
-
-def format_npy(values: Sequence[float]) -> bytes:
-    """One rank's step times in NumPy's format 1.0, shape [1, steps] of float64."""
-    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': (1, {len(values)}), }}"
-    # the magic, the version and the header's length are 10 bytes; data begin at a multiple of 64
-    padded = header + " " * (-(len(header) + 11) % 64) + "\n"
-    head = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(padded)) + padded.encode("latin-1")
-    return head + struct.pack(f"<{len(values)}d", *values)

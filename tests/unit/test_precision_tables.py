@@ -113,3 +113,13 @@ def test_speedup_without_a_reference_at_that_topology_says_so():
 
 def test_one_precision_and_one_compiler_make_no_table():
     assert list_tables(make_training("1n1g", "fp32", 8, 10.0)) == ()
+
+
+def test_weak_scaling_of_a_compiler_is_over_its_own_smallest_topology():
+    (table,) = list_tables(
+        make_training("1n1g", "fp32", 8, 0.0),
+        make_training("1n2g", "fp32", 8, 20.0),
+        make_training("1n1g", "fp32", 8, 10.0, compiler="xla"),
+        make_training("1n2g", "fp32", 8, 15.0, compiler="xla"),
+    )
+    assert [row[-1] for row in make_precision_grid(table).rows] == ["failed / 1.00", "1.00 / 1.50"]
