@@ -5,19 +5,16 @@ framework's own Python.
 """
 
 import dataclasses
-import json
 import math
-import os
 from datetime import datetime, timezone
-from pathlib import Path
-from typing import Any, Dict, Mapping, Tuple, Type, TypeVar, Union, cast
-
-SCHEMA_VERSION = 1
+from typing import Dict, Tuple, Union
 
 CASE_FILE = "case.json"
 RECORD_FILE = "record.json"
 STEP_SECONDS_FILE = "step_seconds.npy"
 WARMUP_STEP_SECONDS_FILE = "warmup_step_seconds.npy"
+# [ranks, measured steps], of a case whose batches come from somewhere
+DATA_WAIT_SECONDS_FILE = "data_wait_seconds.npy"
 PARITY_FILE = "parity.json"
 # of a case that runs somebody else's script
 SCRIPT_FILE = "script.sh"
@@ -33,8 +30,32 @@ TRAIN = "train"
 VAL = "val"
 MODES = (TRAIN, VAL)
 
+# where the batch of a step comes from (DESIGN: data source)
+ON_DEVICE = "device"
+ON_HOST = "host"
+PYTHON_QUEUE = "python-queue"
+PIPELINE = "dataset"
+ZMQ = "zmq"
+FOLDER = "folder"
+DALI = "dali"
+DATA_SOURCES = (ON_DEVICE, ON_HOST, PYTHON_QUEUE, PIPELINE, ZMQ, FOLDER, DALI)
+
+# the model's own optimizer
+DEFAULT_OPTIMIZER = "default"
+OPTIMIZERS = (DEFAULT_OPTIMIZER, "sgd", "momentum", "adamw")
+
+PARAMETER_SERVER = "parameter_server"
+HOROVOD = "horovod"
+
+CONSTANT = "constant"
+COSINE = "cosine"
+SCHEDULES = (CONSTANT, COSINE)
+
 # what a matrix calls our own worker among the sources of figures
 WORKER = "worker"
+
+# `Telemetry.device` of what is not one device's
+HOST = -1
 
 # `RankResult.rank` of a log that tells the whole job's figures only, and of a failure of the job
 WHOLE_JOB = -1
@@ -42,8 +63,25 @@ WHOLE_JOB = -1
 ModelParameter = Union[int, float, bool, str, Tuple[int, ...]]
 
 
-class ContractError(ValueError):
-    """A case or record file that cannot be trusted; the message says why."""
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """A training to accuracy: `epochs` over the data, or fewer if `target_top1` is reached.
+
+    `learning_rate` 0 is the model's own for the global batch size. Over `warmup_epochs` it rises
+    from 0, then it stays, or falls to 0 by half a cosine. `mixup_alpha` is that of Zhang et al.
+    2017, 0 is none. `target_top1` is a fraction of the validation samples, 0 is none.
+    """
+
+    epochs: int
+    target_top1: float = 0.0
+    learning_rate: float = 0.0
+    schedule: str = CONSTANT
+    warmup_epochs: float = 0.0
+    mixup_alpha: float = 0.0
+
+
+# of a case that is measured over its steps
+NO_TRAINING = Training(epochs=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +96,11 @@ class Case:
     largest down, or `is_largest_batch`, to search for the largest one in steps of
     `batch_granularity`; `batch_size_per_device` is then 0. `memory_limit_bytes` per rank is what
     the search may use where the device itself sets no limit; 0 is none.
+    A step is one update of the optimizer, from `gradient_accumulation` batches of
+    `batch_size_per_device` on each rank. `loss_scale` 0 is a dynamic one. `data` is one of
+    DATA_SOURCES; `data_dir` has the real files of the last two. A case whose `training` has epochs
+    trains over them, and is measured over all of its steps. A sample of the hosts and devices is
+    taken every `telemetry_interval_seconds`; 0 is none at all.
     """
 
     run_id: str
@@ -87,6 +130,15 @@ class Case:
     is_largest_batch: bool = False
     batch_granularity: int = 1
     memory_limit_bytes: int = 0
+    data: str = ON_DEVICE
+    data_workers: int = 1
+    prefetch_batches: int = 2
+    data_dir: str = ""
+    optimizer: str = DEFAULT_OPTIMIZER
+    gradient_accumulation: int = 1
+    loss_scale: int = 0
+    training: Training = NO_TRAINING
+    telemetry_interval_seconds: float = 0.5
 
     @property
     def world_size(self) -> int:
@@ -94,12 +146,20 @@ class Case:
 
     @property
     def global_batch_size(self) -> int:
-        return self.batch_size_per_device * self.world_size
+        """Samples of one step on all ranks."""
+        return self.batch_size_per_device * self.gradient_accumulation * self.world_size
+
+    @property
+    def is_to_accuracy(self) -> bool:
+        return self.training.epochs > 0
 
 
 @dataclasses.dataclass(frozen=True)
 class RankResult:
-    """What one rank measured; rank -1 is the job as a whole, of a log that tells no ranks apart."""
+    """What one rank measured; rank -1 is the job as a whole, of a log that tells no ranks apart.
+
+    `data_wait_seconds` of the window its host stood still for the next batch.
+    """
 
     rank: int
     local_rank: int
@@ -108,6 +168,7 @@ class RankResult:
     window_seconds: float
     peak_memory_bytes: int
     final_loss: float
+    data_wait_seconds: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +192,59 @@ class Clock:
 
 
 @dataclasses.dataclass(frozen=True)
+class Epoch:
+    """One pass over the training data, and the validation after it.
+
+    `top1` is the fraction of all validation samples that were right. `training_seconds` are of the
+    pass alone, `elapsed_seconds` since the start of the first one, validations included.
+    """
+
+    number: int
+    top1: float
+    validation_loss: float
+    training_loss: float
+    training_seconds: float
+    elapsed_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Telemetry:
+    """What a sampler beside the window saw of one device, or of a host; 0 where it cannot know.
+
+    `device` is the local rank that drives it, HOST the host itself. `interval_seconds` is between
+    samples, `cpu_seconds` what the process that took them used of a CPU, for all its devices
+    together. Averages are over the window's samples; `energy_joules` is the device's counter, or
+    power over time where it has none. `peak_memory_bytes` is of the whole device or host, whoever
+    uses it. `stolen_share`, of a host, is the part of the time in which its CPUs had something to
+    run that a hypervisor gave to others.
+    """
+
+    host: str
+    device: int
+    name: str
+    samples: int
+    interval_seconds: float
+    cpu_seconds: float
+    energy_joules: float
+    mean_power_watts: float
+    mean_utilization: float
+    mean_clock_mhz: float
+    least_clock_mhz: float
+    peak_temperature_celsius: float
+    peak_memory_bytes: int
+    throttle_reasons: Tuple[str, ...] = ()
+    stolen_share: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class HostPlatform:
+    """The facts of a host that are not those of `Record.platform`; "" for one that it lacks."""
+
+    host: str
+    facts: Dict[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
 class BatchTrial:
     """A batch size that was tried in processes of its own, before the one that was measured."""
 
@@ -144,7 +258,8 @@ class BatchTrial:
 class Record:
     """The raw outcome of one array task; statistics are computed later, from these.
 
-    Of somebody else's log it also has the figure by its publisher's own rule.
+    `platform` is that of rank 0's host, `hosts` has the others that differ from it. Of somebody
+    else's log it also has the figure by its publisher's own rule.
     """
 
     status: str
@@ -162,6 +277,10 @@ class Record:
     batch_trials: Tuple[BatchTrial, ...] = ()
     publisher_rule: str = ""
     publisher_samples_per_s: float = 0.0
+    epochs: Tuple[Epoch, ...] = ()
+    trained_samples: int = 0
+    telemetry: Tuple[Telemetry, ...] = ()
+    hosts: Tuple[HostPlatform, ...] = ()
 
     @property
     def window_seconds(self) -> float:
@@ -169,9 +288,29 @@ class Record:
         return max(rank.window_seconds for rank in self.ranks)
 
     @property
+    def measured_samples(self) -> int:
+        """What all ranks together worked through in the window."""
+        return self.trained_samples or self.case.global_batch_size * self.case.measured_steps
+
+    @property
     def samples_per_s(self) -> float:
-        """Global throughput: global_batch_size * measured_steps / the slowest rank's window."""
-        return self.case.global_batch_size * self.case.measured_steps / self.window_seconds
+        """Global throughput: samples of the measured steps / the slowest rank's window."""
+        return self.measured_samples / self.window_seconds
+
+    @property
+    def computed_samples_per_s(self) -> float:
+        """Global throughput without the time that the ranks' hosts waited for data.
+
+        Only of steps that the host waits for is it without what their devices waited.
+        """
+        return self.measured_samples / max(
+            rank.window_seconds - rank.data_wait_seconds for rank in self.ranks
+        )
+
+    @property
+    def stolen_share(self) -> float:
+        """Of the CPU time that was needed, on the host where hypervisors took most of it."""
+        return max((one.stolen_share for one in self.telemetry), default=0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,85 +385,3 @@ def _find_rank_problem(record: Record) -> str:
         if not math.isfinite(rank.final_loss):
             return f"rank {rank.rank} ended with a loss of {rank.final_loss}"
     return ""
-
-
-def write_json(
-    path: Path, value: Union[Case, Record, Failure, Parity], is_synced: bool = True
-) -> None:
-    """Write `value` so that a reader sees the whole file or none of it.
-
-    Not synced, it may be lost when the machine dies in the next seconds.
-    """
-    data = {"schema_version": SCHEMA_VERSION}
-    data.update(dataclasses.asdict(value))
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(data, file, indent=1, sort_keys=True)
-        file.write("\n")
-        if is_synced:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(str(partial), str(path))
-
-
-T = TypeVar("T", Case, Record, Failure, Parity)
-D = TypeVar("D")
-
-
-def read_json(path: Path, kind: Type[T]) -> T:
-    """Read a file that `write_json` wrote.
-
-    Raises ContractError, which names the file and the key, when it is not whole or of another
-    schema version; FileNotFoundError when it is not there.
-    """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ContractError(f"{path}: not JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise ContractError(f"{path}: not a JSON object")
-    version = data.pop("schema_version", None)
-    if version != SCHEMA_VERSION:
-        raise ContractError(
-            f"{path}: schema_version is {version}, this code reads {SCHEMA_VERSION}"
-        )
-    return build_dataclass(kind, data, str(path))
-
-
-def build_dataclass(kind: Type[D], data: Mapping[str, Any], where: str) -> D:
-    """A dataclass of this project from decoded JSON; ContractError for a wrong key or type.
-
-    Keys with a default may be missing: files of earlier versions do not have them.
-    """
-    fields = {field.name: field for field in dataclasses.fields(cast(Any, kind))}
-    if not isinstance(data, dict):
-        raise ContractError(f"{where}: expected an object for {kind.__name__}")
-    for name, field in fields.items():
-        if name not in data and field.default is dataclasses.MISSING:
-            raise ContractError(f"{where}: {name} is missing")
-    for name in data:
-        if name not in fields:
-            raise ContractError(f"{where}: {name} is not a key of {kind.__name__}")
-    return kind(
-        **{name: _convert(fields[name].type, data[name], f"{where}: {name}") for name in data}
-    )
-
-
-def _convert(expected: Any, value: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(expected):
-        return build_dataclass(cast(Any, expected), value, where)
-    if expected is float and type(value) is int:
-        return float(value)
-    if expected in (int, float, bool, str):
-        if type(value) is not expected:
-            raise ContractError(f"{where} is {value!r}, not of type {expected.__name__}")
-        return value
-    container = "dict" if expected in (Dict[str, ModelParameter], Dict[str, str]) else "list"
-    if type(value).__name__ != container:
-        raise ContractError(f"{where} is {value!r}, not of type {container}")
-    if expected == Dict[str, ModelParameter]:
-        return {key: tuple(v) if isinstance(v, list) else v for key, v in value.items()}
-    if expected == Dict[str, str]:
-        return {str(key): str(v) for key, v in value.items()}
-    item = expected.__args__[0]
-    return tuple(_convert(item, v, f"{where}[{i}]") for i, v in enumerate(value))

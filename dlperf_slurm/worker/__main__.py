@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Union
 
 from dlperf_slurm.contract import (
     CASE_FILE,
+    DATA_WAIT_SECONDS_FILE,
     FAILURES_DIR,
     OK,
     RECORD_FILE,
@@ -25,12 +26,14 @@ from dlperf_slurm.contract import (
     Record,
     find_record_problem,
     format_now,
-    read_json,
-    write_json,
 )
+from dlperf_slurm.json_files import read_json, write_json
+from dlperf_slurm.worker import servers
+from dlperf_slurm.worker.accuracy import train_to_accuracy
 from dlperf_slurm.worker.comm import Alone, World, join_world
 from dlperf_slurm.worker.conclude import conclude_attempt
 from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.inputs import open_batches
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.parity import (
     WrongWorkError,
@@ -38,9 +41,10 @@ from dlperf_slurm.worker.parity import (
     parse_arguments,
     verify_case,
 )
-from dlperf_slurm.worker.provenance import describe_job, describe_platform, describe_versions
+from dlperf_slurm.worker.provenance import describe_job, describe_versions, gather_platforms
 from dlperf_slurm.worker.script import run_script
 from dlperf_slurm.worker.search import search_batch_size
+from dlperf_slurm.worker.telemetry import Sampler, gather_telemetry
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.frameworks import Adapter
@@ -78,25 +82,44 @@ def run_attempt(
     work: Callable[[Case, "Adapter", Any, Path], None],
     join: Callable[[Case], Union[World, Alone]],
 ) -> int:
-    """Work on the case of this directory as one rank of many; 0 when all is written."""
+    """Work on the case of this directory as one rank of many; 0 when all is written.
+
+    SystemExit and KeyboardInterrupt are failures too: a rank that left alone would wait for the
+    others in MPI_Finalize.
+    """
     world: Union[World, Alone, None] = None
     adapter: Optional["Adapter"] = None
     try:
         case = read_json(attempt_dir / CASE_FILE, Case)
         world = join(case)
+        servers.report_early_end = partial(write_failure, attempt_dir, world.rank)
         adapter = load_adapter(case.framework)
         work(case, adapter, world, attempt_dir)
-    except Exception as error:
-        rank = world.rank if world is not None else guess_rank()
-        traceback.print_exc()
-        is_out_of_memory = isinstance(error, MemoryError) or (
-            adapter is not None and adapter.is_out_of_memory(error)
-        )
-        write_failure(attempt_dir, rank, error, is_out_of_memory)
-        if world is not None:
-            world.end_after_failure()
+    except BaseException as error:
+        try:
+            report_failure(attempt_dir, world, adapter, error)
+        finally:
+            if world is not None:
+                world.end_after_failure()
         return 1
     return 0
+
+
+def report_failure(
+    attempt_dir: Path,
+    world: Union[World, Alone, None],
+    adapter: Optional["Adapter"],
+    error: BaseException,
+) -> None:
+    """Print and write how this rank failed; OSError where there is no room for it."""
+    traceback.print_exc()
+    is_out_of_memory = isinstance(error, MemoryError)
+    try:
+        if adapter is not None:
+            is_out_of_memory = is_out_of_memory or adapter.is_out_of_memory(error)
+    finally:
+        rank = world.rank if world is not None else guess_rank()
+        write_failure(attempt_dir, rank, error, is_out_of_memory)
 
 
 def measure_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path) -> None:
@@ -105,11 +128,24 @@ def measure_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path
 
     placement = world.place(case)
     started_at = format_now()
+    # it starts while the session is built
+    sampler = Sampler(case, placement)
     # ranks that infer have nothing to tell each other
     framework_size = 1 if case.mode == VAL else placement.world_size
     session = adapter.start(case, replace(placement, world_size=framework_size))
     check_parameter_count(case, session)
-    measurement = measure_steps(session, world.barrier, case)
+    sampler.await_ready()
+    if case.is_to_accuracy:
+        measurement = train_to_accuracy(session, world, case, placement, sampler)
+    else:
+        measurement = measure_steps(
+            session,
+            world.barrier,
+            case,
+            open_batches(case, placement, session),
+            sampler.start_window,
+            sampler.end_window,
+        )
     peak_memory_bytes = session.read_peak_memory_bytes()
     check_memory_limit(case, peak_memory_bytes)
     result = RankResult(
@@ -120,10 +156,14 @@ def measure_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path
         window_seconds=measurement.window_seconds,
         peak_memory_bytes=peak_memory_bytes,
         final_loss=session.read_loss(),
+        data_wait_seconds=sum(measurement.data_wait_seconds),
     )
+    platform, hosts = gather_platforms(world, placement)
+    telemetry, telemetry_problems = gather_telemetry(world, sampler, attempt_dir)
     results = world.gather(result)
     step_seconds = world.gather(measurement.step_seconds)
     warmup_step_seconds = world.gather(measurement.warmup_step_seconds)
+    data_wait_seconds = world.gather(measurement.data_wait_seconds)
     if world.rank == 0:
         record = Record(
             status=OK,
@@ -136,14 +176,20 @@ def measure_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path
             ranks=tuple(results),
             failures=(),
             versions={**describe_versions(), **session.versions},
-            platform=describe_platform(),
+            platform={**platform, **telemetry_problems},
             job=describe_job(),
+            telemetry=telemetry,
+            hosts=hosts,
+            epochs=measurement.epochs,
+            trained_samples=measurement.trained_samples,
         )
         problem = find_record_problem(record)
         if problem:
             raise WrongWorkError(problem)
         write_array(attempt_dir / STEP_SECONDS_FILE, numpy.array(step_seconds))
         write_array(attempt_dir / WARMUP_STEP_SECONDS_FILE, numpy.array(warmup_step_seconds))
+        if measurement.data_wait_seconds:
+            write_array(attempt_dir / DATA_WAIT_SECONDS_FILE, numpy.array(data_wait_seconds))
         write_json(attempt_dir / RECORD_FILE, record)
     session.close()
 
@@ -167,7 +213,7 @@ def write_array(path: Path, array: "numpy.ndarray") -> None:  # type: ignore  # 
 
 
 def write_failure(
-    attempt_dir: Path, rank: int, error: BaseException, is_out_of_memory: bool
+    attempt_dir: Path, rank: int, error: BaseException, is_out_of_memory: bool = False
 ) -> None:
     """Say how this rank failed in a file of its own: MPI cannot be trusted to carry it now."""
     folder = attempt_dir / FAILURES_DIR
@@ -177,7 +223,7 @@ def write_failure(
         host=socket.gethostname(),
         error=type(error).__name__,
         message=str(error),
-        traceback=traceback.format_exc(),
+        traceback="".join(traceback.format_exception(type(error), error, error.__traceback__)),
         is_out_of_memory=is_out_of_memory,
     )
     write_json(folder / f"rank-{rank}.json", failure)

@@ -34,6 +34,10 @@ class World:
         """Values of all ranks by rank on rank 0, an empty list elsewhere."""
         return self._communicator.gather(value, root=0) or []
 
+    def exchange(self, value: Any) -> List[Any]:
+        """Values of all ranks by rank, on every rank."""
+        return list(self._communicator.allgather(value))
+
     def place(self, case: Case) -> Placement:
         """Check that the ranks stand as the topology says, and agree on a rendezvous.
 
@@ -44,18 +48,21 @@ class World:
         host = hosts[self.rank]
         views = self._communicator.allgather({name: look_up(name) for name in set(hosts)})
         address = choose_address(host, hosts, views)
-        addresses = self._communicator.allgather(
-            f"{address}:{find_free_port(self.rank, self.size)}"
-        )
+        local_rank = hosts[: self.rank].count(host)
+        own = f"{address}:{find_free_port(self.rank, 2 * self.size)}"
+        server = f"{address}:{find_free_port(self.size + self.rank, 2 * self.size)}"
+        addresses = self._communicator.allgather(own)
+        server_addresses = self._communicator.allgather("" if local_rank else server)
         master_address, _, master_port = addresses[0].rpartition(":")
         return Placement(
             rank=self.rank,
-            local_rank=hosts[: self.rank].count(host),
+            local_rank=local_rank,
             world_size=self.size,
             host=host,
             master_address=master_address,
             master_port=int(master_port),
             rank_addresses=tuple(addresses),
+            server_addresses=tuple(server_addresses),
         )
 
     def end_after_failure(self) -> None:
@@ -64,13 +71,22 @@ class World:
         Ranks that failed too get FAILURE_GRACE_SECONDS to write down why. If all failed there is
         nobody to end; else the launcher kills what is left (MPI_Abort).
         """
+        have_all_failed = False
+        try:
+            have_all_failed = self._await_all_failing()
+        finally:
+            # also when the waiting is interrupted: Python would go on to MPI_Finalize, for ever
+            if not have_all_failed:
+                self._communicator.Abort(1)
+
+    def _await_all_failing(self) -> bool:
         request = self._failure_communicator.Ibarrier()
         deadline = time.monotonic() + FAILURE_GRACE_SECONDS
         while time.monotonic() < deadline:
             if request.Test():
-                return
+                return True
             time.sleep(0.05)
-        self._communicator.Abort(1)
+        return False
 
 
 class Alone:

@@ -12,13 +12,11 @@ from dlperf_slurm.contract import (
     RECORD_FILE,
     Case,
     Clock,
-    ContractError,
     Failure,
     Record,
     format_now,
-    read_json,
-    write_json,
 )
+from dlperf_slurm.json_files import ContractError, read_json, write_json
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.provenance import describe_job, describe_platform
 
@@ -26,11 +24,22 @@ LOG_TAIL_LINES = 30
 # behind the sign of a lack of memory there may be a stack trace of each rank
 SIGN_TAIL_LINES = 300
 
-# how slurmstepd and the kernel say that the memory limit of a job's cgroup was reached
-_OOM_SIGNS = ("oom-kill", "oom_kill", "Out Of Memory", "OUT_OF_MEMORY", "Out of memory")
+# How slurmstepd, srun and the kernel say that the memory limit of a job's cgroup was reached; not
+# CUDA_ERROR_OUT_OF_MEMORY, of which frameworks warn also where they can do with less.
+_OOM_SIGNS = re.compile(
+    r"oom[-_]kill|Out Of Memory|\bOUT_OF_MEMORY|(?:Out|cgroup out) of memory: Kill"
+)
+# of any framework, beside its OUT_OF_MEMORY_MESSAGES
+_FRAMEWORK_SIGNS = ("OUT_OF_MEMORY", "Out of memory")
+# "... ran out of memory trying to allocate ... The caller indicates that this is not a failure":
+# TensorFlow and XLA, when they try a faster algorithm and then take another one
+_HARMLESS = "is not a failure"
 
 # "n1: task 1: Killed", "task 0 launch failed: Unspecified error"
 _SRUN_ERROR = re.compile(r"^srun: error: (.*\btasks? .+)$", re.M)
+# how a task ends that others have told to
+_TOLD_TO_END = ("Terminated", "Killed")
+_INTERRUPTED_EXIT_CODES = (130, 143)
 
 
 def conclude_attempt(attempt_dir: Path, exit_code: int) -> None:
@@ -44,8 +53,23 @@ def conclude_attempt(attempt_dir: Path, exit_code: int) -> None:
     except (FileNotFoundError, ContractError):
         pass
     case = read_json(attempt_dir / CASE_FILE, Case)
-    failures = read_failures(attempt_dir) or (_describe_silent_end(attempt_dir, case, exit_code),)
+    failures = find_failures(attempt_dir, case, exit_code)
     write_json(attempt_dir / RECORD_FILE, make_failed_record(case, failures))
+
+
+def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failure, ...]:
+    """Those of the ranks, and the job's own where they cannot tell: when memory killed a process.
+
+    A rank whose peer, or whose loader of data, is killed says that a connection was closed.
+    """
+    failures = read_failures(attempt_dir)
+    if any(failure.is_out_of_memory for failure in failures):
+        return failures
+    lines = _read_lines(attempt_dir / "err")
+    if any(_OOM_SIGNS.search(line) for line in lines[-SIGN_TAIL_LINES:]):
+        message = "a process was killed at the job's memory limit"
+        return (_describe_job(message, lines, is_out_of_memory=True), *failures)
+    return failures or (_describe_silent_end(lines, case, exit_code),)
 
 
 def read_failures(attempt_dir: Path) -> Tuple[Failure, ...]:
@@ -80,19 +104,11 @@ def make_failed_record(case: Case, failures: Tuple[Failure, ...]) -> Record:
     )
 
 
-def _describe_silent_end(attempt_dir: Path, case: Case, exit_code: int) -> Failure:
-    lines = _read_lines(attempt_dir / "err")
-    tail = "\n".join(lines[-LOG_TAIL_LINES:])
-    signs_tail = "\n".join(lines[-SIGN_TAIL_LINES:])
-    is_killed = any(sign in signs_tail for sign in _OOM_SIGNS)
-    # some frameworks abort the process where they cannot allocate, before Python hears of it
-    own_signs = load_adapter(case.framework).OUT_OF_MEMORY_MESSAGES
-    is_out_of_memory = is_killed or any(sign in signs_tail for sign in own_signs)
-    if is_killed:
-        message = "a process was killed at the job's memory limit"
-    elif is_out_of_memory:
+def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failure:
+    if _lacked_memory(lines, case, exit_code):
         message = f"{case.framework} ended a process that it had no memory for; see err"
-    elif exit_code == 143:
+        return _describe_job(message, lines, is_out_of_memory=True)
+    if exit_code == 143:
         message = "terminated (SIGTERM): time limit, cancellation, preemption or a dead rank"
     elif exit_code == 137:
         message = "killed (SIGKILL), perhaps for the machine's lack of memory"
@@ -100,10 +116,34 @@ def _describe_silent_end(attempt_dir: Path, case: Case, exit_code: int) -> Failu
         message = "the ranks ended without a record and without an error"
     else:
         message = f"the launcher ended with exit code {exit_code} and no rank said why; see err"
-    found = [line for line in _SRUN_ERROR.findall(tail) if "Terminated" not in line]
+    return _describe_job(message, lines)
+
+
+def _lacked_memory(lines: List[str], case: Case, exit_code: int) -> bool:
+    """Whether the framework ended a process, as some do, before Python heard of it.
+
+    What it said before is no reason of a job that was told to end, unless a rank died by itself:
+    srun then ends the others, and returns the highest of their exit codes.
+    """
+    tail = lines[-SIGN_TAIL_LINES:]
+    if exit_code in _INTERRUPTED_EXIT_CODES and all(
+        error.endswith(_TOLD_TO_END) for error in _find_srun_errors(tail)
+    ):
+        return False
+    signs = (*_FRAMEWORK_SIGNS, *load_adapter(case.framework).OUT_OF_MEMORY_MESSAGES)
+    return any(sign in line for line in tail if _HARMLESS not in line for sign in signs)
+
+
+def _describe_job(message: str, lines: List[str], is_out_of_memory: bool = False) -> Failure:
+    tail = lines[-LOG_TAIL_LINES:]
+    found = [error for error in _find_srun_errors(tail) if "Terminated" not in error]
     if found:
         message = f"{message}; srun: {found[0]}"
-    return Failure(-1, "", "", message, tail, is_out_of_memory)
+    return Failure(-1, "", "", message, "\n".join(tail), is_out_of_memory)
+
+
+def _find_srun_errors(lines: List[str]) -> List[str]:
+    return _SRUN_ERROR.findall("\n".join(lines))
 
 
 def _read_lines(path: Path) -> List[str]:

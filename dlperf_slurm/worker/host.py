@@ -1,17 +1,28 @@
 """What Linux tells about this process, and its CPUs: their name, the peak of resident memory."""
 
+import ctypes
 import os
 import platform
 import resource
+import signal
 from contextlib import suppress
 from pathlib import Path
 
 PROC = Path("/proc/self")
+CPU_INFO = Path("/proc/cpuinfo")
+PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent(parent_id: int) -> None:
+    """Let this process be killed when the one that started it ends in whatever way (prctl(2))."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_id:
+        raise SystemExit("the process that started this one has ended")
 
 
 def read_cpu_name() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = CPU_INFO.read_text().splitlines()
     except OSError:
         lines = []
     for line in lines:
@@ -19,6 +30,16 @@ def read_cpu_name() -> str:
         if key.strip() == "model name":
             return value.strip()
     return platform.machine()
+
+
+def has_cpu_flag(flag: str) -> bool:
+    """Whether the CPUs have it, such as "avx512bw"; also where Linux does not tell."""
+    try:
+        lines = CPU_INFO.read_text().splitlines()
+    except OSError:
+        return True
+    flags = next((line for line in lines if line.startswith("flags")), "")
+    return not flags or flag in flags.split()
 
 
 def keep_to_cpus(count: int, local_rank: int) -> None:

@@ -1,10 +1,10 @@
 """A session that can step -> step times and the window; the only timing loop there is."""
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, List
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple
 
-from dlperf_slurm.contract import VAL, Case
+from dlperf_slurm.contract import VAL, Case, Epoch
 from dlperf_slurm.worker.clock import HostClock
 
 if TYPE_CHECKING:
@@ -15,16 +15,59 @@ BOUNDARY_SAMPLES = 1000
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one rank saw: seconds per step, and the wall time between the two fences."""
+    """What one rank saw: seconds per step, and the wall time between the two fences.
+
+    `data_wait_seconds` are those parts of the measured steps in which its host stood still for
+    data; none where there is nothing to wait for. `epochs` and `trained_samples`, of all ranks, are
+    those of a training to accuracy.
+    """
 
     step_seconds: List[float]
     warmup_step_seconds: List[float]
     window_seconds: float
     clock: str
     boundary_seconds: float
+    data_wait_seconds: List[float] = field(default_factory=list)
+    epochs: Tuple[Epoch, ...] = ()
+    trained_samples: int = 0
 
 
-def measure_steps(session: "Session", barrier: Callable[[], None], case: Case) -> Measurement:
+class Step:
+    """One optimizer update, from as many batches as the case accumulates.
+
+    With `batches`, each is loaded before it is used. `wait_seconds` is, by step, how long the host
+    waited for that: for the next batch, and for what of its copy to the device was not left to run
+    beside the step. A device whose steps the host does not wait for may be busy meanwhile.
+    """
+
+    def __init__(
+        self, session: "Session", batches: Optional[Iterator[Any]], case: Case, steps: int = 0
+    ) -> None:
+        self.wait_seconds = [0.0] * (steps or case.warmup_steps + case.measured_steps)
+        self._session = session
+        self._batches = batches
+        self._parts = [session.accumulate for _ in range(1, case.gradient_accumulation)]
+        self._parts.append(session.step)
+        self._taken = 0
+
+    def __call__(self) -> None:
+        for part in self._parts:
+            if self._batches is not None:
+                start = time.perf_counter()
+                self._session.load(next(self._batches))
+                self.wait_seconds[self._taken] += time.perf_counter() - start
+            part()
+        self._taken += 1
+
+
+def measure_steps(
+    session: "Session",
+    barrier: Callable[[], None],
+    case: Case,
+    batches: Optional[Iterator[Any]] = None,
+    on_window_start: Callable[[], None] = lambda: None,
+    on_window_end: Callable[[], None] = lambda: None,
+) -> Measurement:
     """Run the warm-up steps, then the measured ones between two fences.
 
     A fence is a wait for the device, then a barrier over all ranks; the second one is the wait
@@ -36,7 +79,12 @@ def measure_steps(session: "Session", barrier: Callable[[], None], case: Case) -
     Times between device events would leave out how long the call takes to reach the device, and
     batches that are queued one behind the other have no latency of their own.
     """
-    step = session.infer if case.mode == VAL else session.step
+    whole_step = Step(session, batches, case)
+    step: Callable[[], None] = whole_step
+    if case.mode == VAL:
+        step = session.infer
+    elif batches is None and case.gradient_accumulation == 1:
+        step = session.step
     make_clock = HostClock if case.mode == VAL else session.make_clock
     warmup_clock = make_clock(case.warmup_steps + 1)
     clock = make_clock(case.measured_steps + 1)
@@ -49,6 +97,7 @@ def measure_steps(session: "Session", barrier: Callable[[], None], case: Case) -
     session.reset_peak_memory()
     session.synchronize()
     barrier()
+    on_window_start()
     start = time.perf_counter()
     clock.mark(0)
     for index in range(1, case.measured_steps + 1):
@@ -56,17 +105,19 @@ def measure_steps(session: "Session", barrier: Callable[[], None], case: Case) -
         clock.mark(index)
     session.synchronize()
     window_seconds = time.perf_counter() - start
+    on_window_end()
 
     return Measurement(
         step_seconds=clock.read_step_seconds(),
         warmup_step_seconds=warmup_clock.read_step_seconds(),
         window_seconds=window_seconds,
         clock=clock.name,
-        boundary_seconds=_measure_boundary(session, make_clock(BOUNDARY_SAMPLES + 1)),
+        boundary_seconds=measure_boundary(session, make_clock(BOUNDARY_SAMPLES + 1)),
+        data_wait_seconds=whole_step.wait_seconds[case.warmup_steps :] if batches else [],
     )
 
 
-def _measure_boundary(session: "Session", clock: "StepClock") -> float:
+def measure_boundary(session: "Session", clock: "StepClock") -> float:
     """Host seconds that taking one boundary costs, averaged over many."""
     start = time.perf_counter()
     for index in range(BOUNDARY_SAMPLES + 1):

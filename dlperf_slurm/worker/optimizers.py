@@ -1,9 +1,11 @@
-"""The update rules of the models in NumPy: gradients -> the weights that a step must lead to."""
+"""The update rules in NumPy: gradients -> the weights that a step must lead to."""
 
 import math
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Optional, Tuple, Union
 
+from dlperf_slurm.contract import Case
 from dlperf_slurm.worker.models import bert, resnet50
+from dlperf_slurm.worker.rules import ADAMW, Rule, make_rule
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -12,64 +14,57 @@ if TYPE_CHECKING:
 
 
 class Momentum:
-    """SGD with momentum; weight decay is added to the clipped gradient."""
+    """SGD with momentum, or without; weight decay is added to the clipped gradient."""
 
-    def __init__(
-        self, definition: resnet50.Definition, global_batch_size: int, is_clipped: bool
-    ) -> None:
-        self._definition = definition
-        self._learning_rate = definition.learning_rate(global_batch_size)
-        self._largest_norm = definition.CLIP_GLOBAL_NORM if is_clipped else None
+    def __init__(self, rule: Rule, largest_norm: Optional[float]) -> None:
+        self._rule = rule
+        self._largest_norm = largest_norm
         self._velocity: "Arrays" = {}
 
     def update(self, weights: "Arrays", gradients: "Arrays") -> None:
         """Change float64 weights in place."""
-        rule = self._definition
+        rule = self._rule
         for name, gradient in clip_gradients(gradients, self._largest_norm):
             if gradient.ndim > 1:
-                gradient = gradient + rule.WEIGHT_DECAY * weights[name]
-            velocity = rule.MOMENTUM * self._velocity.get(name, 0.0) + gradient
-            weights[name] -= self._learning_rate * velocity
+                gradient = gradient + rule.weight_decay * weights[name]
+            velocity = rule.momentum * self._velocity.get(name, 0.0) + gradient
+            weights[name] -= rule.learning_rate * velocity
             self._velocity[name] = velocity
 
 
 class AdamW:
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019) and bias correction.
+    """As `Rule` has it."""
 
-    Epsilon is added to the root of the corrected second moment.
-    """
-
-    def __init__(self, definition: bert.Definition, is_clipped: bool) -> None:
-        self._definition = definition
-        self._largest_norm = definition.CLIP_GLOBAL_NORM if is_clipped else None
+    def __init__(self, rule: Rule, largest_norm: Optional[float]) -> None:
+        self._rule = rule
+        self._largest_norm = largest_norm
         self._moments: Dict[str, Tuple[Any, Any]] = {}
         self._step = 0
 
     def update(self, weights: "Arrays", gradients: "Arrays") -> None:
         """Change float64 weights in place."""
-        rule = self._definition
+        rule = self._rule
+        beta1, beta2 = rule.betas
         self._step += 1
         for name, gradient in clip_gradients(gradients, self._largest_norm):
             first, second = self._moments.get(name, (0.0, 0.0))
-            first = rule.BETA1 * first + (1 - rule.BETA1) * gradient
-            second = rule.BETA2 * second + (1 - rule.BETA2) * gradient**2
+            first = beta1 * first + (1 - beta1) * gradient
+            second = beta2 * second + (1 - beta2) * gradient**2
             self._moments[name] = first, second
             if gradient.ndim > 1:
-                weights[name] *= 1 - rule.LEARNING_RATE * rule.WEIGHT_DECAY
-            first = first / (1 - rule.BETA1**self._step)
-            second = second / (1 - rule.BETA2**self._step)
-            weights[name] -= rule.LEARNING_RATE * first / (second**0.5 + rule.ADAM_EPSILON)
+                weights[name] *= 1 - rule.learning_rate * rule.weight_decay
+            first = first / (1 - beta1**self._step)
+            second = second / (1 - beta2**self._step)
+            weights[name] -= rule.learning_rate * first / (second**0.5 + rule.epsilon)
 
 
 def make_optimizer(
-    definition: Union[bert.Definition, resnet50.Definition],
-    global_batch_size: int,
-    is_clipped: bool,
+    case: Case, definition: Union[bert.Definition, resnet50.Definition]
 ) -> Union[AdamW, Momentum]:
-    """The model's own optimizer, as all frameworks must have it."""
-    if isinstance(definition, bert.Definition):
-        return AdamW(definition, is_clipped)
-    return Momentum(definition, global_batch_size, is_clipped)
+    """The case's optimizer, as all frameworks must have it."""
+    rule = make_rule(case, definition)
+    largest_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
+    return AdamW(rule, largest_norm) if rule.name == ADAMW else Momentum(rule, largest_norm)
 
 
 def clip_gradients(

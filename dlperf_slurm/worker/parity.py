@@ -7,8 +7,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Union
 
-from dlperf_slurm.contract import PARITY_FILE, Case, Difference, Parity, write_json
+from dlperf_slurm.contract import PARITY_FILE, Case, Difference, Parity
+from dlperf_slurm.json_files import write_json
 from dlperf_slurm.worker.comm import Alone, World
+from dlperf_slurm.worker.measure import Step
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.optimizers import make_optimizer, measure_norm
 from dlperf_slurm.worker.provenance import describe_python, describe_versions
@@ -71,19 +73,20 @@ def verify_case(
     losses = {"initial_evaluation_loss": session.evaluate_loss()}
     initial_gradients: "Arrays" = {}
     expected = {name: values.astype("float64") for name, values in initial_weights.items()}
-    optimizer = make_optimizer(definition, case.global_batch_size, case.clip_global_norm)
+    optimizer = make_optimizer(case, definition)
+    take_step = Step(session, None, case)
     for step in range(STEPS):
         gradients = session.compute_gradients()
         check_shapes(gradients, initial_weights, "gradients")
         optimizer.update(expected, gradients)
-        session.step()
+        take_step()
         if step == 0:
             initial_gradients = gradients
             losses["initial_loss"] = session.read_loss()
     weights = session.read_weights()
     losses["trained_evaluation_loss"] = session.evaluate_loss()
     # a step's loss is that before its update
-    session.step()
+    take_step()
     losses["trained_loss"] = session.read_loss()
 
     gathered_losses: List[Dict[str, float]] = world.gather(losses)

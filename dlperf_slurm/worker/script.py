@@ -19,9 +19,8 @@ from dlperf_slurm.contract import (
     RankResult,
     Record,
     format_now,
-    read_json,
-    write_json,
 )
+from dlperf_slurm.json_files import read_json, write_json
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.reading.runs import SETTINGS, ImportedRun, ImportOptions, import_log
 from dlperf_slurm.worker.child import Child

@@ -11,15 +11,17 @@ from typing import Callable, Optional, Sequence, Tuple
 from dlperf_slurm.contract import (
     CASE_FILE,
     FAILED,
+    FOLDER,
     OK,
     OUT_OF_MEMORY,
     RECORD_FILE,
     BatchTrial,
     Case,
     Record,
-    read_json,
-    write_json,
 )
+from dlperf_slurm.json_files import read_json, write_json
+from dlperf_slurm.worker.datasets import open_dataset
+from dlperf_slurm.worker.datasets.description import TRAIN_SPLIT, DataError
 from dlperf_slurm.worker.launch import Launcher
 
 BATCH_FILE = "batch.json"
@@ -31,7 +33,8 @@ MEASURED_DIR = "measured"
 TRIAL_WARMUP_STEPS = 1
 TRIAL_MEASURED_STEPS = 2
 
-# where a search ends that no memory ends: per device, above any batch that is worth measuring
+# where a search ends that neither memory nor data end: per device, above any batch that is worth
+# measuring
 LARGEST_TRIED = 2**16
 
 
@@ -152,9 +155,22 @@ def find_and_measure(search: Search) -> bool:
     if case.batch_ladder:
         sizes = list_fitting(search.fits, case.batch_ladder)
     else:
-        largest = find_largest(search.fits, case.batch_granularity)
+        largest = find_largest(search.fits, case.batch_granularity, find_largest_tried(case))
         sizes = range(largest, 0, -case.batch_granularity)
     return any(search.measure(size) for size in sizes)
+
+
+def find_largest_tried(case: Case) -> int:
+    """Where the case's search ends at the latest: no step can take more than its data set has.
+
+    Of a data set that cannot be opened the ranks of the first trial say why.
+    """
+    if case.data != FOLDER:
+        return LARGEST_TRIED
+    with suppress(DataError):
+        samples = len(open_dataset(case, TRAIN_SPLIT))
+        return min(LARGEST_TRIED, samples // (case.world_size * case.gradient_accumulation))
+    return LARGEST_TRIED
 
 
 def list_fitting(fits: Callable[[int], bool], ladder: Sequence[int]) -> Sequence[int]:

@@ -9,7 +9,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from dlperf_slurm.contract import CASE_FILE, RECORD_FILE, Case, Record, read_json, write_json
+from dlperf_slurm.contract import CASE_FILE, RECORD_FILE, Case, Record
+from dlperf_slurm.json_files import read_json, write_json
 
 MPIRUN = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
 LAUNCH_SECONDS = 180
@@ -99,14 +100,22 @@ class Attempt:
         return self
 
     def _run(self, command, spin):
-        return subprocess.run(
-            command,
-            cwd=str(self.path),
-            env=self.make_environment(**spin),
-            capture_output=True,
-            text=True,
-            timeout=LAUNCH_SECONDS,
+        return run_ranks(command, self.path, self.make_environment(**spin), LAUNCH_SECONDS)
+
+
+def run_ranks(command, folder, env, timeout):
+    """The ended process, with its output; a second one where MindSpore broke down in a first.
+
+    Its ranks connect anew when its scheduler answers late, as on a machine with more to do than
+    CPUs, and one of the library's own threads may then follow a null pointer (seen in 2.10).
+    """
+    for _ in range(2):
+        done = subprocess.run(
+            command, cwd=str(folder), env=env, capture_output=True, text=True, timeout=timeout
         )
+        if not ("Segmentation fault" in done.stderr and "libmindspore_cluster" in done.stderr):
+            break
+    return done
 
 
 def make_mpirun(case):

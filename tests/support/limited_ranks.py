@@ -18,9 +18,8 @@ from dlperf_slurm.contract import (
     STEP_SECONDS_FILE,
     Case,
     Failure,
-    read_json,
-    write_json,
 )
+from dlperf_slurm.json_files import read_json, write_json
 from support import stand_in
 
 # what ends a process without a file of its own; the last is PyTorch's own

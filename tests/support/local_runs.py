@@ -33,18 +33,23 @@ def stage_local(
     topologies: Sequence[str] = ("1n1g",),
     batch_size: str = "8",
     protocol: str = "",
+    settings: Sequence[str] = (),
 ) -> Run:
     """A run directory that waits to be submitted.
 
-    `batch_size` as it stands in a matrix, `protocol` a further line of that table.
+    `batch_size` as it stands in a matrix, `protocol` a further line of that table, `settings` what
+    the site has besides.
     """
     quoted = ", ".join(f'"{topology}"' for topology in topologies)
     text = MATRIX.format(
         repeats=repeats, topologies=quoted, batch_size=batch_size, protocol=protocol
     )
     (home / "matrix.toml").write_text(text, encoding="utf-8")
-    setting = f"environments.pytorch.venv={stand_in.make_venv(home / '.venv')}"
-    return stage(["matrix.toml", "--site", "local", "--set", setting], home)
+    venv = f"environments.pytorch.venv={stand_in.make_venv(home / '.venv')}"
+    # the stand-in's ranks may share whatever CPUs there are
+    settings = (venv, "max_devices_per_node=8", *settings)
+    options = [part for setting in settings for part in ("--set", setting)]
+    return stage(["matrix.toml", "--site", "local", *options], home)
 
 
 def list_attempt_dirs(run: Run) -> list[Path]:

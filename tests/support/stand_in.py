@@ -22,9 +22,8 @@ from dlperf_slurm.contract import (
     RankResult,
     Record,
     format_now,
-    read_json,
-    write_json,
 )
+from dlperf_slurm.json_files import read_json, write_json
 from dlperf_slurm.worker.conclude import conclude_attempt
 from dlperf_slurm.worker.search import search_batch_size
 

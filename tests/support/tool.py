@@ -1,6 +1,7 @@
 """The tool as a user calls it, in a process of its own, and what its run directories say."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -32,6 +33,8 @@ def start_tool(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # a shell lets what it starts in the background ignore Ctrl-C, and so all that these start
+        preexec_fn=heed_interrupts,
     )
 
 
@@ -81,3 +84,7 @@ def await_that(
 
 def has_marker(run: Run, marker: str, kind: str) -> bool:
     return (run.path / "markers" / f"{marker}.{kind}").exists()
+
+
+def heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

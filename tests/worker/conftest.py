@@ -2,7 +2,9 @@
 
 import os
 
-from dlperf_slurm.worker.frameworks import list_frameworks
+import pytest
+
+from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 
 
 def pytest_addoption(parser):
@@ -20,3 +22,24 @@ def pytest_configure(config):
         cache_dir = config.cache.mkdir("jax")
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir))
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+
+@pytest.fixture(scope="session")
+def framework(request):
+    name = request.config.getoption("--framework", default=None)
+    if name is None:
+        pytest.skip("needs a framework: name the one in this Python with --framework")
+    return name
+
+
+@pytest.fixture(scope="session")
+def adapter(framework):
+    return load_adapter(framework)
+
+
+@pytest.fixture(autouse=True)
+def every_cpu():
+    """What the next test starts has all CPUs again, though a session may keep to some of them."""
+    allowed = os.sched_getaffinity(0)
+    yield
+    os.sched_setaffinity(0, allowed)

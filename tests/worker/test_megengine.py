@@ -11,8 +11,8 @@ from dlperf_slurm.contract import VAL
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models.resnet50 import Definition
-from dlperf_slurm.worker.optimizers import measure_norm
-from dlperf_slurm.worker.parity import find_difference
+from dlperf_slurm.worker.optimizers import make_optimizer, measure_norm
+from dlperf_slurm.worker.parity import find_difference, find_update_difference
 
 mge = pytest.importorskip("megengine", reason="needs MegEngine: dlperf-slurm env create megengine")
 numpy = pytest.importorskip("numpy", reason="comes with MegEngine")
@@ -179,12 +179,71 @@ def test_max_pooling_in_float16_is_still_wrong_on_the_cpu():
         (
             {"precision": "amp-fp16", "compiler": "trace"},
             "megengine: a trace would keep the loss scale of its first step; "
-            "use compiler 'none' with precision 'amp-fp16'",
+            "use compiler 'none' with precision 'amp-fp16', or loss_scale = 128",
+        ),
+        (
+            {"data": "dataset", "prefetch_batches": 3},
+            "megengine: each process of its DataLoader is 2 batches ahead, with no setting for it; "
+            "use prefetch_batches = 2",
         ),
     ],
 )
 def test_unsupported_case_is_refused_with_what_works(changes, reason):
     assert ADAPTER.find_unsupported(replace(CASE, **changes)) == reason
+
+
+@pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
+def test_accumulated_batches_are_those_that_were_loaded(compiler):
+    """A trace binds the tensors of its first batch, and adds to gradients of another step."""
+    case = replace(CASE, compiler=compiler, gradient_accumulation=2)
+    running = sessions.start(case)
+    definition = sessions.make_definition(case)
+    rule = make_optimizer(case, definition)
+    initial = running.read_weights()
+    expected = {name: values.astype("float64") for name, values in initial.items()}
+    for rank in range(3):
+        running.load(running.stage(make_batch(definition, 4, case.seed, rank)))
+        rule.update(expected, running.compute_gradients())
+        running.accumulate()
+        running.step()
+    assert find_update_difference(initial, running.read_weights(), expected).relative < 1e-5
+
+
+@pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
+def test_learning_rate_is_read_in_each_step(compiler):
+    running = sessions.start(replace(CASE, compiler=compiler))
+    running.set_learning_rate(0.0)
+    before = running.read_weights()
+    running.step()
+    assert find_difference(running.read_weights(), before).relative == 0.0
+    running.set_learning_rate(1e-3)
+    running.step()
+    assert find_difference(running.read_weights(), before).relative > 0.0
+
+
+def test_trace_takes_a_constant_loss_scale():
+    losses = []
+    for compiler in ADAPTER.COMPILERS:
+        running = sessions.start(
+            replace(CASE, precision="amp-fp16", loss_scale=128, compiler=compiler)
+        )
+        for _ in range(3):
+            running.step()
+        losses.append(running.read_loss())
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_of_probabilities_is_that_of_their_classes(smoothing):
+    definition = Definition(label_smoothing=smoothing, classes=5)
+    random = numpy.random.RandomState(0)
+    logits = mge.Tensor(10 * random.standard_normal((16, 5)).astype("float32"))
+    labels = random.randint(0, 5, 16)
+    losses = [
+        float(resnet50.compute_loss(definition, logits, {"labels": mge.Tensor(each)}).numpy())
+        for each in (labels, numpy.eye(5, dtype="float32")[labels])
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
 
 
 @pytest.mark.parametrize(

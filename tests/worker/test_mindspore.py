@@ -4,6 +4,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,15 @@ import pytest
 from support import attempts, ports, sessions
 
 from dlperf_slurm.worker.comm import find_free_port
+from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.models import resnet50
 from dlperf_slurm.worker.parity import find_difference
 
 ms = pytest.importorskip("mindspore", reason="needs MindSpore: dlperf-slurm env create mindspore")
 numpy = pytest.importorskip("numpy")
 
+from dlperf_slurm.worker.frameworks.mindspore import resnet50 as builder  # noqa: E402
 from dlperf_slurm.worker.frameworks.mindspore.bert import INPUTS  # noqa: E402
 from dlperf_slurm.worker.frameworks.mindspore.distribution import SCHEDULER  # noqa: E402
 
@@ -98,6 +102,39 @@ def every_cpu():
     os.sched_setaffinity(0, range(os.cpu_count()))
     yield
     os.sched_setaffinity(0, before)
+
+
+def time_steps_of_loaded_batches():
+    case = replace(CASE, gradient_accumulation=2)
+    session = sessions.start(case)
+    definition = sessions.make_definition(case)
+    seconds = []
+    for rank in range(3):
+        session.load(session.stage(make_batch(definition, 4, case.seed, rank)))
+        session.set_learning_rate(1e-3 * rank)
+        start = time.perf_counter()
+        session.accumulate()
+        session.step()
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def test_neither_another_batch_nor_another_learning_rate_is_compiled_anew():
+    first, *others = sessions.run_elsewhere(time_steps_of_loaded_batches)
+    assert max(others) < first / 5
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_of_probabilities_is_that_of_their_classes(smoothing):
+    definition = resnet50.Definition(label_smoothing=smoothing, classes=5)
+    random = numpy.random.RandomState(0)
+    logits = ms.Tensor(10 * random.standard_normal((16, 5)).astype("float32"))
+    labels = random.randint(0, 5, 16)
+    losses = [
+        float(builder.compute_loss(definition, logits, {"labels": ms.Tensor(each)}).asnumpy())
+        for each in (labels, numpy.eye(5, dtype="float32")[labels])
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
 def exhaust_memory():

@@ -4,13 +4,19 @@ import os
 import resource
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from support import ports, sessions
+from support import attempts, ports, sessions
 
-from dlperf_slurm.worker.comm import find_free_port
+from dlperf_slurm.contract import CASE_FILE, PARAMETER_SERVER, VAL, Case
+from dlperf_slurm.json_files import read_json, write_json
+from dlperf_slurm.worker import host
+from dlperf_slurm.worker.comm import find_free_port, join_world
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.optimizers import measure_norm
+from dlperf_slurm.worker.optimizers import make_optimizer, measure_norm
+from dlperf_slurm.worker.parity import find_difference, find_update_difference
 
 mx = pytest.importorskip("mxnet", reason="needs MXNet: dlperf-slurm env create mxnet")
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
@@ -59,7 +65,15 @@ def find_types_in_bfloat16():
     return types
 
 
+def test_cpu_without_avx512_is_told_what_works(monkeypatch):
+    monkeypatch.setattr(host, "has_cpu_flag", lambda flag: flag != "avx512bw")
+    assert sessions.take_losses(make_case("bert"), 1)
+    with pytest.raises(RuntimeError, match=r"'amp-bf16' needs CPUs with AVX-512, .*; use 'fp32'"):
+        sessions.start(make_case("bert", precision="amp-bf16"))
+
+
 def test_products_are_computed_in_bfloat16():
+    sessions.skip_unsupported(ADAPTER, make_case("bert", precision="amp-bf16"))
     types = sessions.run_elsewhere(find_types_in_bfloat16)
     assert ["bfloat16" in name for name in types] == [True]
 
@@ -73,6 +87,99 @@ def test_cross_entropy_is_that_of_numpy_also_for_large_logits(smoothing):
     logarithms = logits - numpy.logaddexp.reduce(logits, axis=1, keepdims=True)
     found = compute_cross_entropy(mx.nd.array(logits), mx.nd.array(labels), smoothing)
     assert float(found.asscalar()) == pytest.approx(-(target * logarithms).sum(1).mean(), rel=1e-6)
+
+
+def test_cross_entropy_smooths_probabilities_as_it_does_classes():
+    random = numpy.random.RandomState(0)
+    logits = mx.nd.array(random.standard_normal((16, 5)))
+    labels = random.randint(0, 5, 16)
+    found = compute_cross_entropy(logits, mx.nd.array(numpy.eye(5)[labels]), 0.1)
+    expected = compute_cross_entropy(logits, mx.nd.array(labels), 0.1)
+    assert float(found.asscalar()) == pytest.approx(float(expected.asscalar()), rel=1e-6)
+
+
+@pytest.mark.parametrize("gradient_accumulation", [1, 2])
+def test_constant_loss_scale_is_not_in_the_gradients(gradient_accumulation):
+    case = make_case("bert", gradient_accumulation=gradient_accumulation)
+    plain, scaled = (sessions.start(replace(case, loss_scale=scale)) for scale in (0, 128))
+    difference = find_difference(scaled.compute_gradients(), plain.compute_gradients())
+    assert difference.relative < 1e-6
+    # but it is where they could be lost in float16
+    for session in (plain, scaled):
+        session._backpropagate()
+    own = [session._parameters["pooler.weight"].grad().asnumpy() for session in (plain, scaled)]
+    numpy.testing.assert_allclose(own[1], 128 * own[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["bert", "resnet50"])
+def test_update_rule_is_followed_at_changing_learning_rates(model):
+    case = make_case(model, optimizer="default")
+    follow_learning_rates(sessions.start(case), case)
+
+
+@sessions.needs_mpirun
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adamw"])
+def test_servers_follow_changing_learning_rates_too(tmp_path, optimizer):
+    case = make_case("bert", optimizer=optimizer, devices_per_node=2, distribution=PARAMETER_SERVER)
+    write_json(tmp_path / CASE_FILE, case)
+    done = launch_ranks(tmp_path, "run_rank")
+    assert done.returncode == 0, done.stderr
+
+
+def launch_ranks(folder, function):
+    """A function of this file on each rank of the case in a folder."""
+    folders = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+    script = f"import sys; sys.path[:0] = {folders}; import test_mxnet; test_mxnet.{function}()"
+    case = read_json(folder / CASE_FILE, Case)
+    return subprocess.run(
+        [*attempts.make_mpirun(case), sys.executable, "-c", script],
+        cwd=str(folder),
+        env={**attempts.make_environment(sessions.CHECKOUT), "PATH": sessions.find_path()},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@sessions.needs_mpirun
+def test_ranks_end_when_one_loses_its_servers(tmp_path):
+    write_json(tmp_path / CASE_FILE, make_case("bert", devices_per_node=2))
+    done = launch_ranks(tmp_path, "lose_servers")
+    assert done.returncode != 0
+    assert "a server of this rank ended with code -9" in done.stderr
+
+
+def lose_servers():
+    case = read_json(Path(CASE_FILE), Case)
+    session = ADAPTER.start(case, join_world().place(case))
+    for server in session._servers._processes:
+        server.kill()
+    while True:
+        session.step()
+
+
+def run_rank():
+    case = read_json(Path(CASE_FILE), Case)
+    session = ADAPTER.start(case, join_world().place(case))
+    follow_learning_rates(session, case)
+    session.close()
+
+
+def follow_learning_rates(session, case):
+    """From one that falls to 0, and on from there."""
+    rule = make_optimizer(case, sessions.make_definition(case))
+    initial = before = session.read_weights()
+    expected = {name: values.astype("float64") for name, values in initial.items()}
+    for learning_rate in (1e-2, 2e-3, 0.0, 5e-3):
+        session.set_learning_rate(learning_rate)
+        rule._rule = rule._rule._replace(learning_rate=learning_rate)
+        rule.update(expected, session.compute_gradients())
+        session.step()
+        after = session.read_weights()
+        assert (find_difference(after, before).relative == 0.0) == (learning_rate == 0.0)
+        before = after
+    assert find_update_difference(initial, after, expected).relative < 1e-5
 
 
 def test_attention_does_not_read_masked_out_tokens():
@@ -97,6 +204,25 @@ def test_attention_does_not_read_masked_out_tokens():
 )
 def test_unsupported_case_is_refused_with_what_works(changes, reason):
     assert reason in ADAPTER.find_unsupported(make_case("bert", **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"clip_global_norm": True}, "with clip_global_norm use 'native' or 'horovod'"),
+        ({"device": "cuda", "precision": "amp-fp16"}, "use loss_scale = 128, or 'native' or"),
+    ],
+)
+def test_servers_are_not_asked_for_what_ranks_know(changes, reason):
+    case = make_case("bert", distribution=PARAMETER_SERVER, **changes)
+    assert reason in ADAPTER.find_unsupported(case)
+    assert ADAPTER.find_unsupported(replace(case, mode=VAL)) is None
+
+
+def test_servers_take_a_constant_loss_scale():
+    changes = {"device": "cuda", "precision": "amp-fp16", "loss_scale": 128}
+    case = make_case("bert", distribution=PARAMETER_SERVER, **changes)
+    assert ADAPTER.find_unsupported(case) is None
 
 
 def exhaust_memory():

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from support import attempts, sessions
 
-from dlperf_slurm.contract import VAL
+from dlperf_slurm.contract import VAL, Training
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.parity import find_difference
+from dlperf_slurm.worker.optimizers import make_optimizer
+from dlperf_slurm.worker.parity import find_difference, find_update_difference
 
 flow = pytest.importorskip("oneflow", reason="needs OneFlow: dlperf-slurm env create oneflow")
 numpy = pytest.importorskip("numpy", reason="comes with OneFlow")
@@ -36,13 +37,23 @@ def make_case(model, **changes):
         ({"precision": "amp-fp16"}, f"oneflow: precision 'amp-fp16' {NEEDS_CUDA}"),
         (
             {"device": "cuda", "precision": "amp-fp16"},
-            "oneflow: precision 'amp-fp16' needs compiler 'graph', which alone has loss scaling; "
-            "with 'none' use 'amp-bf16'",
+            "oneflow: precision 'amp-fp16' needs compiler 'graph', which alone has a dynamic loss "
+            "scale; with 'none' use loss_scale = 128, or 'amp-bf16'",
         ),
         (
             {"compiler": "graph", "clip_global_norm": True},
             "oneflow: compiler 'graph' clips each group of parameters by a norm of its own; "
             "with clip_global_norm use 'none'",
+        ),
+        (
+            {"compiler": "graph", "gradient_accumulation": 2},
+            "oneflow: compiler 'graph' takes the batches of a step only all at once; "
+            "with gradient_accumulation use 'none'",
+        ),
+        (
+            {"compiler": "graph", "training": Training(epochs=1)},
+            "oneflow: compiler 'graph' has the learning rate compiled in; "
+            "to train to an accuracy use 'none'",
         ),
         (
             {"compiler": "graph", "devices_per_node": 2, "model_parameters": {}},
@@ -67,6 +78,64 @@ def test_what_keeps_a_case_from_training_does_not_keep_it_from_inference(changes
     case = make_case("bert", **changes)
     assert ADAPTER.find_unsupported(case) is not None
     assert ADAPTER.find_unsupported(replace(case, mode=VAL)) is None
+
+
+def test_constant_loss_scale_needs_no_graph():
+    case = make_case("bert", device="cuda", precision="amp-fp16", loss_scale=128)
+    assert ADAPTER.find_unsupported(case) is None
+
+
+@pytest.mark.parametrize("clip_global_norm", [False, True])
+def test_constant_loss_scale_changes_neither_gradients_nor_updates(clip_global_norm):
+    case = make_case("resnet50", optimizer="sgd", clip_global_norm=clip_global_norm)
+    plain, scaled = (sessions.start(replace(case, loss_scale=scale)) for scale in (0, 128))
+    difference = find_difference(scaled.compute_gradients(), plain.compute_gradients())
+    assert difference.relative < 1e-6
+    for session in (plain, scaled):
+        session.step()
+    assert find_difference(scaled.read_weights(), plain.read_weights()).relative < 1e-6
+    assert scaled.read_loss() == pytest.approx(plain.read_loss(), rel=1e-6)
+
+
+@pytest.mark.parametrize("loss_scale", [0, 128])
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adamw"])
+def test_graph_has_the_update_of_every_optimizer(optimizer, loss_scale):
+    case = make_case("bert", optimizer=optimizer, loss_scale=loss_scale)
+    eager, graph = (sessions.start(replace(case, compiler=name)) for name in ("none", "graph"))
+    initial = eager.read_weights()
+    for session in (eager, graph):
+        for _ in range(3):
+            session.step()
+    expected = {name: values.astype("float64") for name, values in eager.read_weights().items()}
+    # a graph corrects AdamW's bias by powers in float32
+    assert find_update_difference(initial, graph.read_weights(), expected).relative < 1e-4
+
+
+def test_graph_trains_on_the_batch_that_is_loaded():
+    case = make_case("bert", compiler="graph")
+    session, other = (sessions.start(case, rank) for rank in (0, 1))
+    batch = make_batch(sessions.make_definition(case), case.batch_size_per_device, case.seed, 1)
+    session.load(session.stage(batch))
+    for each in (session, other):
+        each.step()
+    assert session.read_loss() == pytest.approx(other.read_loss(), rel=1e-6)
+
+
+def test_momentum_is_followed_at_changing_learning_rates():
+    case = make_case("resnet50", optimizer="momentum")
+    session = sessions.start(case)
+    rule = make_optimizer(case, sessions.make_definition(case))
+    initial = before = session.read_weights()
+    expected = {name: values.astype("float64") for name, values in initial.items()}
+    for learning_rate in (1e-2, 2e-3, 0.0, 5e-3):
+        session.set_learning_rate(learning_rate)
+        rule._rule = rule._rule._replace(learning_rate=learning_rate)
+        rule.update(expected, session.compute_gradients())
+        session.step()
+        after = session.read_weights()
+        assert (find_difference(after, before).relative == 0.0) == (learning_rate == 0.0)
+        before = after
+    assert find_update_difference(initial, after, expected).relative < 1e-5
 
 
 def test_graph_on_several_ranks_is_supported_without_dropout():

@@ -9,10 +9,11 @@ from support import sessions
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.optimizers import measure_norm
+from dlperf_slurm.worker.parity import find_difference
 
 paddle = pytest.importorskip("paddle", reason="needs PaddlePaddle: dlperf-slurm env create paddle")
 
-from dlperf_slurm.worker.frameworks.paddle import bert  # noqa: E402
+from dlperf_slurm.worker.frameworks.paddle import bert, parameters  # noqa: E402
 
 ADAPTER = load_adapter("paddle")
 CASE = sessions.make_case("paddle", "bert")
@@ -36,7 +37,8 @@ def test_gradient_is_the_slope_of_the_loss(model, name):
     norm = measure_norm([gradient])
     parameter = running._parameters[name]
     start = parameter.numpy()
-    direction = parameter.grad.numpy() / norm
+    is_transposed = name in parameters.find_transposed(running._plain_model)
+    direction = (gradient.T if is_transposed else gradient) / norm
     change = 2e-3 / norm
     losses = []
     for side in (change, -change):
@@ -44,6 +46,31 @@ def test_gradient_is_the_slope_of_the_loss(model, name):
         running.compute_gradients()
         losses.append(running.read_loss())
     assert (losses[0] - losses[1]) / (2 * change) == pytest.approx(norm, rel=2e-2)
+
+
+@pytest.mark.parametrize("clip_global_norm", [False, True])
+def test_constant_loss_scale_changes_neither_gradients_nor_updates(clip_global_norm):
+    case = replace(CASE, optimizer="sgd", clip_global_norm=clip_global_norm)
+    plain, scaled = (sessions.start(replace(case, loss_scale=scale)) for scale in (0, 128))
+    difference = find_difference(scaled.compute_gradients(), plain.compute_gradients())
+    assert difference.relative < 1e-6
+    for session in (plain, scaled):
+        session.step()
+    assert find_difference(scaled.read_weights(), plain.read_weights()).relative < 1e-6
+    assert scaled.read_loss() == pytest.approx(plain.read_loss(), rel=1e-6)
+
+
+def test_static_graph_accumulates_as_the_dynamic_one():
+    case = sessions.make_case("paddle", "resnet50", gradient_accumulation=2)
+    weights = []
+    for compiler in ("none", "to_static"):
+        session = sessions.start(replace(case, compiler=compiler))
+        batch = make_batch(sessions.make_definition(case), 4, case.seed, 1)
+        session.accumulate()
+        session.load(session.stage(batch))
+        session.step()
+        weights.append(session.read_weights())
+    assert find_difference(weights[1], weights[0]).relative < 1e-5
 
 
 @pytest.mark.parametrize("compiler", ["none", "to_static"])

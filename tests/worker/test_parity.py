@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_slurm.contract import CASE_FILE, PARITY_FILE, Case, Parity, read_json, write_json
+from dlperf_slurm.contract import CASE_FILE, PARITY_FILE, Case, Parity
+from dlperf_slurm.json_files import read_json, write_json
 from dlperf_slurm.worker.__main__ import main
 from dlperf_slurm.worker.conclude import read_failures
 from dlperf_slurm.worker.models import bert, load_model, resnet50
@@ -249,9 +250,8 @@ def patch_call(monkeypatch, module, name, **arguments):
 @pytest.mark.pytorch
 @pytest.mark.parametrize("model", MODELS)
 def test_decay_of_biases_and_normalizations_is_seen(model, tmp_path, torch, monkeypatch):
-    builder = import_module(f"dlperf_slurm.worker.frameworks.pytorch.{model}")
     monkeypatch.setattr(
-        builder,
+        import_module("dlperf_slurm.worker.frameworks.pytorch.optimizers"),
         "group_by_decay",
         lambda built, decay: [{"params": list(built.parameters()), "weight_decay": decay}],
     )

@@ -11,6 +11,7 @@ from dlperf_slurm.worker import host
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import bert, load_model, resnet50
+from dlperf_slurm.worker.rules import make_rule
 from dlperf_slurm.worker.weights import make_weights
 
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
@@ -25,10 +26,12 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch import bert as bert_builder  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch import resnet50 as resnet50_builder  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch import session  # noqa: E402
+from dlperf_slurm.worker.frameworks.pytorch.optimizers import make_optimizer  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch.parameters import load_weights  # noqa: E402
 
 pytestmark = pytest.mark.pytorch
 ADAPTER = load_adapter("pytorch")
+NO_ENGINE = RuntimeError("FIND was unable to find an engine to execute this computation")
 BUILDERS = {"bert": bert_builder, "resnet50": resnet50_builder}
 SMALL = {**sessions.SMALL, "resnet50": {**sessions.SMALL["resnet50"], "image_size": 32}}
 MODELS = sorted(SMALL)
@@ -282,7 +285,8 @@ def test_biases_and_normalizations_do_not_decay(model):
 
 def find_groups(model, built):
     definition = load_model(model).Definition(**SMALL[model])
-    groups = BUILDERS[model].make_optimizer(definition, built, 256).param_groups
+    rule = make_rule(sessions.make_case("pytorch", model), definition)
+    groups = make_optimizer(rule, built).param_groups
     assert [group["weight_decay"] for group in groups] == [definition.WEIGHT_DECAY, 0.0]
     return [{id(parameter) for parameter in group["params"]} for group in groups]
 
@@ -345,6 +349,27 @@ def test_unsupported_case_is_refused_with_what_works(changes, reason):
 
 def test_tf32_on_a_gpu_is_supported():
     assert ADAPTER.find_unsupported(replace(CASE, precision="tf32", device="cuda")) is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+    ],
+)
+def test_cudnn_without_memory_is_out_of_memory(message):
+    assert ADAPTER.is_out_of_memory(RuntimeError(message))
+
+
+@pytest.mark.parametrize("num_ooms", [0, 3])
+def test_search_without_an_engine_is_out_of_memory_if_the_allocator_was(monkeypatch, num_ooms):
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {"num_ooms": num_ooms})
+    assert ADAPTER.is_out_of_memory(NO_ENGINE) == (num_ooms > 0)
+
+
+def test_search_without_an_engine_and_without_a_gpu_is_not_out_of_memory():
+    assert not ADAPTER.is_out_of_memory(NO_ENGINE)
 
 
 def test_allocation_beyond_the_hosts_memory_is_out_of_memory():

@@ -15,9 +15,10 @@ STEPS = 20
 STEP_SECONDS = 0.01
 SLOW_RANK = 1
 WARMUP_STEPS = 3
-WARMUP_SECONDS = 0.1
-# what sleeping may cost beyond what was asked for, on a machine that is busy with other things
-SLACK_SECONDS = 0.15
+WARMUP_SECONDS = 0.5
+# what sleeping may cost beyond what was asked for, on a machine that is busy with other things;
+# less than the warm-up takes
+SLACK_SECONDS = 1.0
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def test_step_times_are_an_array_of_ranks_by_steps(good):
 def test_window_of_each_rank_is_the_sum_of_its_steps(good):
     step_seconds = numpy.load(str(good.path / STEP_SECONDS_FILE))
     for rank in good.read_record().ranks:
-        assert rank.window_seconds == pytest.approx(step_seconds[rank.rank].sum(), abs=0.02)
+        assert rank.window_seconds == pytest.approx(step_seconds[rank.rank].sum(), abs=0.1)
 
 
 def test_window_is_steps_times_the_time_of_a_step(good):

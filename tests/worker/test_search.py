@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import attempts, limited_ranks, stand_in
+from support import attempts, limited_ranks, sessions, stand_in
 
 from dlperf_slurm.contract import (
     CASE_FILE,
@@ -22,11 +22,18 @@ from dlperf_slurm.contract import (
     STEP_SECONDS_FILE,
     Case,
     Record,
-    read_json,
-    write_json,
 )
+from dlperf_slurm.json_files import read_json, write_json
 from dlperf_slurm.worker.conclude import conclude_attempt
-from dlperf_slurm.worker.search import BATCH_FILE, find_largest, list_fitting, publish_found
+from dlperf_slurm.worker.datasets.description import DataError
+from dlperf_slurm.worker.inputs.order import FileOrder
+from dlperf_slurm.worker.search import (
+    BATCH_FILE,
+    find_largest,
+    find_largest_tried,
+    list_fitting,
+    publish_found,
+)
 
 PATHS = [str(Path(__file__).resolve().parents[folder]) for folder in (1, 2)]
 CASE = replace(
@@ -196,6 +203,67 @@ def test_no_room_for_the_smallest_gives_status_oom(stage, changes, tried, size):
     )
     assert record.case == read_json(attempt_dir / CASE_FILE, Case)
     assert list_trials(record) == tried
+
+
+WORDS = 5
+SHORT_BERT = {"sequence_length": WORDS + 3, "predictions_per_sequence": 1}
+
+
+@pytest.fixture
+def text(tmp_path):
+    """Changes for a case whose data set, of two documents, has so many samples."""
+
+    def make(samples):
+        numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
+        folder = tmp_path / "text" / "train"
+        folder.mkdir(parents=True)
+        numpy.save(str(folder / "ids.npy"), numpy.full(WORDS * samples, 200, numpy.uint16))
+        for name in ("sentence_starts", "document_starts"):
+            numpy.save(str(folder / f"{name}.npy"), numpy.arange(2))
+        description = {
+            "vocabulary_size": 1000,
+            "first_word_id": 104,
+            "classification_id": 101,
+            "separator_id": 102,
+            "mask_id": 103,
+        }
+        (folder.parent / "dataset.json").write_text(json.dumps(description), encoding="utf-8")
+        return {"data": "folder", "data_dir": str(folder.parent), "model_parameters": SHORT_BERT}
+
+    return make
+
+
+@pytest.mark.parametrize(("accumulation", "largest"), [(1, 48), (2, 24)])
+def test_search_ends_at_the_largest_batch_that_the_data_set_has(stage, text, accumulation, largest):
+    # 99 samples on two ranks
+    asked = {**text(99), "gradient_accumulation": accumulation}
+    record = search(stage(**asked), 10**9)
+    assert (record.status, record.case.batch_size_per_device) == (OK, largest)
+    assert max(list_trials(record)) == largest
+
+
+@pytest.mark.parametrize("accumulation", [1, 2, 3])
+def test_bound_of_a_search_is_what_an_order_of_the_data_set_can_give(text, accumulation):
+    case = replace(CASE, **text(99), gradient_accumulation=accumulation)
+    size = find_largest_tried(case)
+    place = replace(sessions.ALONE, world_size=case.world_size)
+    assert len(FileOrder(replace(case, batch_size_per_device=size), place, 99, batches=1)) == 1
+    with pytest.raises(DataError):
+        FileOrder(replace(case, batch_size_per_device=size + 1), place, 99)
+
+
+def test_data_set_that_is_too_small_for_the_smallest_is_left_to_the_ranks(stage, text):
+    attempt_dir = stage(**text(3))
+    assert search(attempt_dir, 40, "trials/b8=crash").reason.startswith(
+        "batch size 8, the smallest"
+    )
+    assert limited_ranks.list_launches(attempt_dir) == ["trials/b8"]
+
+
+def test_data_set_that_cannot_be_opened_is_left_to_the_ranks(stage, tmp_path):
+    attempt_dir = stage(data="folder", data_dir=str(tmp_path / "nowhere"))
+    record = search(attempt_dir, 40, "trials/b8=crash")
+    assert record.reason == "batch size 8, the smallest: rank 1 on n1: SomeError: told to crash"
 
 
 @pytest.mark.parametrize("fault", ["killed by slurm", "aborted for memory"])

@@ -12,7 +12,9 @@ import pytest
 from support import sessions
 
 from dlperf_slurm.contract import VAL
+from dlperf_slurm.worker import servers
 from dlperf_slurm.worker.comm import find_free_port
+from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.parity import find_difference
 
@@ -22,7 +24,12 @@ if not tf.__version__.startswith("1."):
     pytest.skip(INSTALL, allow_module_level=True)
 numpy = pytest.importorskip("numpy")
 
-from dlperf_slurm.worker.frameworks.tensorflow1 import distribution, layers  # noqa: E402
+from dlperf_slurm.worker.frameworks.tensorflow1 import (  # noqa: E402
+    distribution,
+    graph,
+    layers,
+    parameter_servers,
+)
 from dlperf_slurm.worker.frameworks.tensorflow1.scaling import LossScale  # noqa: E402
 
 ADAPTER = load_adapter("tensorflow1")
@@ -277,6 +284,76 @@ def test_packs_hold_neighbours_up_to_their_size(monkeypatch):
         gradients = [tf.zeros([size]) for size in (4, 6, 1, 100, 2)]
     packs = list(distribution.pack_gradients(gradients))
     assert packs == [gradients[:2], gradients[2:3], gradients[3:4], gradients[4:]]
+
+
+def test_weights_are_spread_over_the_servers_by_their_bytes_and_nothing_else_is():
+    cluster = servers.Cluster(("a:1", "b:1"), ("a:2", "b:2"), 1, "b:1")
+    placed = parameter_servers.ParameterServers(cluster, "", "/device:CPU:0")
+    case = sessions.make_case("tensorflow1", "bert")
+    with tf.Graph().as_default(), tf.device(placed.device), placed.place_variables():
+        forward = graph.build_forward(case, sessions.make_definition(case), {})
+        statistic = layers.make_variable([4], trainable=False)
+    scalars = Counter()
+    for variable, _ in forward.parameters.values():
+        scalars[variable.device] += variable.shape.num_elements()
+    assert sorted(scalars) == [parameter_servers.name_server(task) for task in range(2)]
+    assert max(scalars.values()) < 1.1 * min(scalars.values())
+    assert statistic.device == placed.device
+
+
+@pytest.mark.parametrize(
+    ("model", "changes"),
+    [
+        ("bert", {"precision": "amp-fp16"}),
+        ("bert", {"compiler": "xla"}),
+        ("resnet50", {}),
+        ("resnet50", {"optimizer": "sgd"}),
+    ],
+)
+def test_one_rank_with_a_server_trains_as_one_without(model, changes):
+    case = sessions.make_case("tensorflow1", model, clip_global_norm=True, **changes)
+    served = replace(case, distribution="parameter_server")
+    losses = sessions.run_elsewhere(sessions.take_losses, served, 4)
+    assert losses == pytest.approx(sessions.take_losses(case, 4), rel=1e-4)
+
+
+def test_step_pulls_each_weight_from_its_server_once():
+    served = replace(CASE, distribution="parameter_server")
+    pulled = sessions.run_elsewhere(count_pulled_weights, served)
+    # the tied embedding too, which the model reads twice
+    assert pulled == len(list(sessions.make_definition(CASE).list_parameters()))
+
+
+def count_pulled_weights(case):
+    sent = [node for node in read_step_graph(sessions.start(case)) if node.op == "_Send"]
+    names = [node.attr["tensor_name"].s.decode() for node in sent if "/job:ps" in node.device]
+    return len([name for name in names if name.endswith("ReadVariableOp")])
+
+
+def test_rank_that_infers_needs_no_server():
+    case = replace(CASE, distribution="parameter_server", mode=VAL)
+    assert sessions.start(case)._session.sess_str == b""
+
+
+def test_plain_step_has_no_place_for_other_batches():
+    plain, twice = (count_variables(replace(CASE, gradient_accumulation=n)) for n in (1, 2))
+    assert twice == plain + len(list(sessions.make_definition(CASE).list_parameters()))
+
+
+def count_variables(case):
+    operations = sessions.start(case)._session.graph.get_operations()
+    return len([operation for operation in operations if operation.type == "VarHandleOp"])
+
+
+def test_pipeline_says_what_went_wrong_with_a_sample():
+    session = sessions.start(replace(CASE, data="folder"))
+    with pytest.raises(DataError, match="sample 3 is broken"):
+        list(session.open_pipeline(BrokenSamples(), [[(0, 1), (0, 3), (0, 2), (0, 0)]]))
+
+
+class BrokenSamples:
+    def read_sample(self, index, epoch):
+        raise DataError("sample 3 is broken")
 
 
 def test_allocation_beyond_the_hosts_memory_is_out_of_memory(run):

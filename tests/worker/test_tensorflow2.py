@@ -1,11 +1,16 @@
 """What is particular to the TensorFlow 2 adapter, with the real TensorFlow."""
 
 import math
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 from support import sessions
 
+from dlperf_slurm.contract import VAL
+from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.servers import Cluster
 
 tf = pytest.importorskip(
     "tensorflow",
@@ -14,7 +19,12 @@ tf = pytest.importorskip(
 )
 numpy = pytest.importorskip("numpy")
 
-from dlperf_slurm.worker.frameworks.tensorflow2 import bert, resnet50  # noqa: E402
+from dlperf_slurm.worker.frameworks.tensorflow2 import (  # noqa: E402
+    bert,
+    parameter_servers,
+    resnet50,
+    scaling,
+)
 
 ADAPTER = load_adapter("tensorflow2")
 BUILDERS = {"bert": bert, "resnet50": resnet50}
@@ -67,7 +77,7 @@ def test_clip_scales_the_unscaled_gradient_to_norm_1(precision):
     running = sessions.start(make_case("bert", precision=precision, clip_global_norm=True))
     assert norm_of(running.compute_gradients().values()) > 1.2
     running.step()
-    moments = norm_of(running._optimizer._first_moments)
+    moments = norm_of(running._training.optimizer._first_moments)
     assert moments / (1 - running._definition.BETA1) == pytest.approx(1.0, rel=1e-3)
 
 
@@ -88,11 +98,31 @@ def test_amp_computes_in_the_type_asked_for(model, precision):
 def test_overflow_skips_the_step_and_halves_the_scale():
     running = sessions.start(make_case("bert", precision="amp-fp16"))
     before = running.read_weights()
-    running._loss_scale.value.assign(2.0**40)
+    running._training.loss_scale.value.assign(2.0**40)
     running.step()
-    assert float(running._loss_scale.value) == 2.0**39
+    assert float(running._training.loss_scale.value) == 2.0**39
     for name, values in running.read_weights().items():
         numpy.testing.assert_array_equal(values, before[name])
+
+
+def test_compiled_update_has_no_variable_that_gpus_do_not_hold():
+    running = sessions.start(make_case("bert", precision="amp-fp16", compiler="xla"))
+    training = running._training
+    _, gradients = training.differentiate(running._batch)
+    update = training._update.get_concrete_function(gradients)
+    assert training.loss_scale._finite_steps.dtype in {v.dtype for v in update.graph.variables}
+    assert tf.int32 not in {v.dtype for v in update.graph.variables}
+
+
+def test_scale_doubles_after_enough_finite_steps(monkeypatch):
+    monkeypatch.setattr(scaling.LossScale, "GROWTH_STEPS", 2)
+    running = sessions.start(make_case("bert", precision="amp-fp16", compiler="xla"))
+    initial = running._training.loss_scale.value.numpy()
+    scales = []
+    for _ in range(4):
+        running.step()
+        scales.append(float(running._training.loss_scale.value) / initial)
+    assert scales == [1, 2, 2, 4]
 
 
 @pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
@@ -103,7 +133,7 @@ def test_dropout_differs_from_step_to_step(compiler):
 
 
 def test_gradient_of_the_tied_embedding_is_dense(started):
-    _, gradients = started["bert"]._differentiate(started["bert"]._batch)
+    _, gradients = started["bert"]._training.differentiate(started["bert"]._batch)
     assert all(isinstance(gradient, tf.Tensor) for gradient in gradients)
 
 
@@ -128,6 +158,62 @@ def test_attention_does_not_read_masked_out_tokens(started):
 )
 def test_unsupported_case_is_refused_with_what_works(changes, reason):
     assert ADAPTER.find_unsupported(make_case("bert", **changes)).endswith(reason)
+
+
+def test_weights_are_spread_over_the_servers_by_their_bytes(started):
+    own = [variable for variable, _ in started["bert"]._parameters.values()]
+    builder = parameter_servers.GraphBuilder(Cluster(("a:1", "b:1"), ("a:2", "b:2"), 1, "b:1"))
+    with tf.Graph().as_default():
+        weights = builder.make_weights(own)
+    assert [weight.shape for weight in weights] == [variable.shape for variable in own]
+    scalars = Counter()
+    for weight in weights:
+        scalars[weight.device] += weight.shape.num_elements()
+    assert sorted(scalars) == [parameter_servers.name_server(task) for task in range(2)]
+    assert max(scalars.values()) < 1.1 * min(scalars.values())
+
+
+@pytest.mark.parametrize(
+    ("model", "changes"),
+    [
+        ("bert", {"precision": "amp-fp16", "loss_scale": 128}),
+        ("bert", {"compiler": "xla"}),
+        ("resnet50", {}),
+        ("resnet50", {"optimizer": "sgd"}),
+    ],
+)
+def test_one_rank_with_a_server_trains_as_one_without(model, changes):
+    case = make_case(model, clip_global_norm=True, **changes)
+    served = replace(case, distribution="parameter_server")
+    losses = sessions.run_elsewhere(sessions.take_losses, served, 4)
+    assert losses == pytest.approx(sessions.take_losses(case, 4), rel=1e-4)
+
+
+def test_dynamic_loss_scale_is_refused_of_servers_but_not_of_inference():
+    case = make_case("bert", distribution="parameter_server", precision="amp-fp16")
+    reason = ADAPTER.find_unsupported(case)
+    assert reason.endswith("has no dynamic loss scale; use loss_scale = 1024, or 'native'")
+    assert ADAPTER.find_unsupported(replace(case, mode=VAL)) is None
+
+
+def test_loaded_batch_is_a_copy(started):
+    running = started["resnet50"]
+    staged = tf.ones([4, 64, 64, 3])
+    copied = running._copy(staged)
+    assert copied.numpy().ctypes.data != staged.numpy().ctypes.data
+
+
+def test_pipeline_says_what_went_wrong_with_a_sample(started):
+    order = [[(0, 0), (0, 3), (0, 2), (0, 1)]]
+    with pytest.raises(DataError, match="sample 3 is broken"):
+        list(started["resnet50"].open_pipeline(BrokenSamples(), order))
+
+
+class BrokenSamples:
+    def read_sample(self, index, epoch):
+        if index == 3:
+            raise DataError("sample 3 is broken")
+        return {"labels": numpy.int64(index)}
 
 
 def test_allocation_beyond_the_hosts_memory_is_out_of_memory():

@@ -7,7 +7,18 @@ it supports without the framework being there.
 import pkgutil
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    cast,
+)
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -15,6 +26,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dlperf_slurm.contract import Case
+    from dlperf_slurm.worker.datasets import Dataset
+
+    Batch = Dict[str, NDArray[Any]]
+    # the samples of one batch: (epoch, index) of each
+    Keys = Sequence[Tuple[int, int]]
 
     class StepClock(Protocol):
         """Takes the boundaries between steps without disturbing them."""
@@ -46,6 +62,39 @@ if TYPE_CHECKING:
             """One optimizer update over one global batch, without reading anything back.
 
             Of mode "train" only. It need not wait for the device where `make_clock` has events.
+            Where a case accumulates gradients it is the last batch of those, each with the same
+            weight, after as many calls of `accumulate` as there are others.
+            """
+
+        def accumulate(self) -> None:
+            """The gradients of one batch, kept for `step`: nothing is sent or updated."""
+
+        def stage(self, batch: Batch) -> Any:
+            """A batch of `worker.data` in the framework's own arrays in host memory.
+
+            May be called in another thread than `step`, and ahead of it.
+            """
+
+        def load(self, staged: Any) -> None:
+            """Copy what `stage` or `open_pipeline` made to the device, for the next step.
+
+            It need not wait for the copy where the next step does.
+            """
+
+        def open_pipeline(self, dataset: Dataset, order: Sequence[Keys]) -> Iterator[Any]:
+            """The framework's own input pipeline: staged batches of these samples, in this order.
+
+            Samples are read by the case's `data_workers` at once, `prefetch_batches` batches ahead.
+            """
+
+        def set_learning_rate(self, learning_rate: float) -> None:
+            """The learning rate of the next steps."""
+
+        def predict(self, batch: Batch) -> "NDArray[Any]":
+            """Logits [batch, classes], float32 in host memory, of a classifier in evaluation mode.
+
+            As `evaluate_loss` computes them; the batch may be smaller than the case's. The batch
+            that was loaded stays.
             """
 
         def infer(self) -> None:
@@ -100,6 +149,8 @@ if TYPE_CHECKING:
         MEMORY_FORMATS: Any
         DISTRIBUTIONS: Any
         MODES: Any
+        DATA: Any
+        OPTIMIZERS: Any
         OUT_OF_MEMORY_MESSAGES: Any
 
         def find_unsupported(self, case: "Case") -> Optional[str]:
@@ -120,8 +171,9 @@ class Placement:
     """Where a rank stands, and where the ranks wait for the framework's own rendezvous.
 
     Rank 0 has `master_address` and `master_port`; frameworks whose ranks all listen take
-    `rank_addresses`, "address:port" by rank, of which the first is rank 0's. Addresses are IPv4, as
-    the other nodes see them.
+    `rank_addresses`, "address:port" by rank, of which the first is rank 0's. Those that have a
+    server on each node take `server_addresses`, by rank too, of the ranks with local_rank 0 and ""
+    of the others. Addresses are IPv4, as the other nodes see them.
     """
 
     rank: int
@@ -131,6 +183,7 @@ class Placement:
     master_address: str
     master_port: int
     rank_addresses: Tuple[str, ...] = ()
+    server_addresses: Tuple[str, ...] = ()
 
 
 AXES_OF_ADAPTERS = (
@@ -141,17 +194,25 @@ AXES_OF_ADAPTERS = (
     ("memory_format", "MEMORY_FORMATS"),
     ("distribution", "DISTRIBUTIONS"),
     ("mode", "MODES"),
+    ("data", "DATA"),
+    ("optimizer", "OPTIMIZERS"),
 )
 
 
-def find_unknown_value(case: "Case") -> Optional[str]:
-    """The first value of a case that its framework's adapter does not list, with those it does."""
+def find_unknown_values(case: "Case") -> Optional[str]:
+    """Values of a case that its framework's adapter does not list, with those it does, or None."""
     adapter = load_adapter(case.framework)
-    for axis, constant in AXES_OF_ADAPTERS:
-        value, known = getattr(case, axis), getattr(adapter, constant)
-        if value not in known:
-            return f"{case.framework} has no {axis} {value!r}; it has: {', '.join(known)}"
-    return None
+    return join_reasons(
+        f"{case.framework} has no {axis} {value!r}; it has: {', '.join(known)}"
+        for axis, constant in AXES_OF_ADAPTERS
+        for value, known in [(getattr(case, axis), getattr(adapter, constant))]
+        if value not in known
+    )
+
+
+def join_reasons(reasons: Iterable[Optional[str]]) -> Optional[str]:
+    """All that stands in a case's way, in one text; None for nothing."""
+    return "; also: ".join(filter(None, reasons)) or None
 
 
 def list_frameworks() -> List[str]:

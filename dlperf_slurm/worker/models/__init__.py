@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     class Model(Protocol):
         SAMPLE_UNIT: str
+        # the name of the real files, where a matrix names no other
+        DATASET: str
         Definition: Any
 
 

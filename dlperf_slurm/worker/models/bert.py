@@ -12,6 +12,7 @@ from dlperf_slurm.worker.models import (
 )
 
 SAMPLE_UNIT = "sequences"
+DATASET = "text"
 
 
 @dataclass(frozen=True)

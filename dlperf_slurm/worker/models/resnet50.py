@@ -13,6 +13,7 @@ from dlperf_slurm.worker.models import (
 )
 
 SAMPLE_UNIT = "images"
+DATASET = "images"
 
 
 class Convolution(NamedTuple):

@@ -3,9 +3,11 @@
 Written for jax 0.10.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.worker.frameworks import find_unknown_value
+from dlperf_slurm.contract import TRAIN
+from dlperf_slurm.worker.frameworks import find_unknown_values, join_reasons
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract import Case
@@ -13,11 +15,13 @@ if TYPE_CHECKING:
 
 MODELS = ("bert", "resnet50")
 DEVICES = ("cpu", "cuda")
-PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
+PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16")
 COMPILERS = ("xla",)
 MEMORY_FORMATS = ("default", "channels_last")
 DISTRIBUTIONS = ("native",)
 MODES = ("train", "val")
+DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
+OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
 
 # What a plain RuntimeError says: XLA's status code for allocators of all devices, C++.
 OUT_OF_MEMORY_MESSAGES = ("RESOURCE_EXHAUSTED", "Out of memory", "std::bad_alloc")
@@ -26,12 +30,17 @@ OUT_OF_MEMORY_MESSAGES = ("RESOURCE_EXHAUSTED", "Out of memory", "std::bad_alloc
 def find_unsupported(case: "Case") -> Optional[str]:
     """Why JAX cannot run the case, with what it can run instead; None when it can."""
     if case.compiler == "none":
-        return "jax compiles whatever it trains; use compiler 'xla'"
-    unknown = find_unknown_value(case)
+        compiled = find_unsupported(replace(case, compiler="xla"))
+        return join_reasons(["jax compiles whatever it trains; use compiler 'xla'", compiled])
+    unknown = find_unknown_values(case)
     if unknown:
         return unknown
     if case.precision == "tf32" and case.device != "cuda":
         return "jax: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"
+    if case.precision == "fp16" and case.mode == TRAIN and not case.loss_scale:
+        return (
+            "jax: precision 'fp16' has no dynamic loss scale; use loss_scale = 128, or 'amp-fp16'"
+        )
     if case.memory_format == "channels_last" and case.model != "resnet50":
         return f"jax: memory_format 'channels_last' needs images; use 'default' for {case.model!r}"
     return None

@@ -14,7 +14,6 @@ from dlperf_slurm.worker.frameworks.jax.layers import (
     Scope,
     cross_entropy,
 )
-from dlperf_slurm.worker.frameworks.jax.optimizers import AdamW
 from dlperf_slurm.worker.models.bert import Definition
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
@@ -140,13 +139,4 @@ def compute_loss(
     words, next_sentence = logits
     return cross_entropy(words, batch["masked_ids"]) + cross_entropy(
         next_sentence, batch["next_sentence_labels"]
-    )
-
-
-def make_optimizer(definition: Definition, global_batch_size: int) -> AdamW:
-    return AdamW(
-        learning_rate=definition.LEARNING_RATE,
-        betas=(definition.BETA1, definition.BETA2),
-        epsilon=definition.ADAM_EPSILON,
-        weight_decay=definition.WEIGHT_DECAY,
     )

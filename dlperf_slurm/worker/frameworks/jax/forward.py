@@ -14,21 +14,28 @@ from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS, Scope
 from dlperf_slurm.worker.frameworks.jax.optimizers import Arrays
 from dlperf_slurm.worker.frameworks.jax.scaling import LossScale
 
-COMPUTE_TYPES = {"amp-bf16": jnp.bfloat16, "amp-fp16": jnp.float16}
+PURE_TYPES = {"bf16": jnp.bfloat16, "fp16": jnp.float16}
+COMPUTE_TYPES = {"amp-bf16": jnp.bfloat16, "amp-fp16": jnp.float16, **PURE_TYPES}
 
 
 class State(NamedTuple):
-    """All that a step changes; statistics and keys have an axis of ranks in front."""
+    """What a step reads and changes; what each rank has of its own has an axis of ranks in front.
+
+    A forward pass needs the first three; `accumulated` are the scaled gradients of a step's earlier
+    batches.
+    """
 
     weights: Arrays
     statistics: Arrays
-    optimizer: Any
-    loss_scale: Optional[LossScale]
     keys: Array
+    optimizer: Any = None
+    learning_rate: Optional[Array] = None
+    loss_scale: Optional[LossScale] = None
+    accumulated: Optional[Arrays] = None
 
 
 # what is the same on all ranks, and what each has of its own
-STATE_SPECS = State(P(), P(RANKS), P(), P(), P(RANKS))
+STATE_SPECS = State(P(), P(RANKS), P(RANKS), P(), P(), P(), P(RANKS))
 
 
 class Forward:

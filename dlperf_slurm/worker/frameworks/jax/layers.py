@@ -79,7 +79,7 @@ class Dropout:
 
 
 class LayerNorm:
-    """Over the last axis, in float32 whatever comes in."""
+    """Over the last axis, in float32 whatever comes in; the result is of the weights' type."""
 
     def __init__(self, name: str, epsilon: float) -> None:
         self.weight, self.bias = f"{name}.weight", f"{name}.bias"
@@ -90,7 +90,8 @@ class LayerNorm:
         x = x - x.mean(-1, keepdims=True)
         variance = jnp.square(x).mean(-1, keepdims=True)
         x = x * lax.rsqrt(variance + self.epsilon)
-        return x * scope.weights[self.weight] + scope.weights[self.bias]
+        weight, bias = scope.weights[self.weight], scope.weights[self.bias]
+        return (x * weight + bias).astype(weight.dtype)
 
 
 class Conv2d:
@@ -158,9 +159,15 @@ def max_pool(scope: Scope, x: Array, size: int, stride: int, padding: int) -> Ar
 
 
 def cross_entropy(logits: Array, labels: Array, label_smoothing: float = 0.0) -> Array:
-    """Mean over all labels, in float32; smoothing spreads its part evenly over all classes."""
+    """Mean over all labels, in float32; smoothing spreads its part evenly over all classes.
+
+    Labels are numbers of classes, or probabilities with an axis of classes.
+    """
     log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32))
-    likelihood = jnp.take_along_axis(log_probabilities, labels[..., None], -1).mean()
+    if labels.ndim == logits.ndim:
+        likelihood = (labels * log_probabilities).sum(-1).mean()
+    else:
+        likelihood = jnp.take_along_axis(log_probabilities, labels[..., None], -1).mean()
     if label_smoothing == 0.0:
         return -likelihood
     return -(1 - label_smoothing) * likelihood - label_smoothing * log_probabilities.mean()

@@ -13,7 +13,6 @@ from dlperf_slurm.worker.frameworks.jax.layers import (
     cross_entropy,
     max_pool,
 )
-from dlperf_slurm.worker.frameworks.jax.optimizers import Momentum
 from dlperf_slurm.worker.models.resnet50 import Definition
 
 INPUTS = ("images",)
@@ -77,13 +76,8 @@ def build_model(definition: Definition) -> ResNet50:
 
 
 def compute_loss(definition: Definition, logits: Array, batch: Dict[str, Array]) -> Array:
-    """Mean cross-entropy of logits [batch, classes] against labels [batch]."""
+    """Mean cross-entropy of logits [batch, classes].
+
+    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    """
     return cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)
-
-
-def make_optimizer(definition: Definition, global_batch_size: int) -> Momentum:
-    return Momentum(
-        learning_rate=definition.learning_rate(global_batch_size),
-        momentum=definition.MOMENTUM,
-        weight_decay=definition.WEIGHT_DECAY,
-    )

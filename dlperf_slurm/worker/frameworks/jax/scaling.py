@@ -1,11 +1,16 @@
-"""Dynamic loss scaling for float16 by the rules of PyTorch's GradScaler; JAX itself has none."""
+"""The loss scale of a case: dynamic by the rules of PyTorch's GradScaler, or a constant.
 
-from typing import Any, NamedTuple
+JAX itself has none.
+"""
+
+from typing import Any, NamedTuple, Optional
 
 import jax
 import numpy
 from jax import Array
 from jax import numpy as jnp
+
+from dlperf_slurm.contract import Case
 
 INITIAL_SCALE = 2.0**16
 GROWTH_FACTOR = 2.0
@@ -26,8 +31,10 @@ class LossScale(NamedTuple):
         return LossScale(self.scale * factor, jnp.where(is_grown, 0, finite_steps))
 
 
-def make_loss_scale() -> LossScale:
-    """In host memory."""
+def make_loss_scale(case: Case) -> Optional[LossScale]:
+    """In host memory; None for a constant scale, or none at all."""
+    if case.precision != "amp-fp16" or case.loss_scale:
+        return None
     return LossScale(numpy.float32(INITIAL_SCALE), numpy.int32(0))
 
 

@@ -2,7 +2,7 @@
 
 from functools import partial
 from importlib import import_module
-from typing import Any, Dict
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
 
 import jax
 import numpy
@@ -15,6 +15,8 @@ from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.jax.arrays import load_batch, pin, place, read_own, take_own
+from dlperf_slurm.worker.frameworks.jax.batches import prepare_batch, transpose
 from dlperf_slurm.worker.frameworks.jax.devices import (
     RANKS,
     configure_devices,
@@ -23,13 +25,19 @@ from dlperf_slurm.worker.frameworks.jax.devices import (
     read_device_name,
     read_versions,
 )
-from dlperf_slurm.worker.frameworks.jax.forward import Evaluation, Forward, State
+from dlperf_slurm.worker.frameworks.jax.forward import PURE_TYPES, Evaluation, Forward, State
 from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS
 from dlperf_slurm.worker.frameworks.jax.scaling import make_loss_scale
 from dlperf_slurm.worker.frameworks.jax.training import Training
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.rules import make_rule
 from dlperf_slurm.worker.weights import generate_weights
 
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.datasets import Dataset
+    from dlperf_slurm.worker.frameworks.jax.optimizers import Arrays
+
+KERNEL_LAYOUT = "OIHW"
 # the device's own generator: JAX's default, threefry, is made for other ends and slower
 DROPOUT_GENERATOR = "rbg"
 
@@ -40,41 +48,84 @@ class JaxSession:
     def __init__(self, case: Case, placement: Placement, mesh: Mesh) -> None:
         builder = import_module(f"dlperf_slurm.worker.frameworks.jax.{case.model}")
         definition: Any = load_model(case.model).Definition(**case.model_parameters)
-        image_layout, self._kernel_layout, _ = LAYOUTS[case.memory_format]
-        per_rank = NamedSharding(mesh, P(RANKS))
-        batch = make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
-        if "images" in batch:
-            batch["images"] = transpose(batch["images"], "NCHW", image_layout)
-
+        self._case = case
+        self._image_layout, self._kernel_layout, _ = LAYOUTS[case.memory_format]
+        # of labels that are probabilities
+        self._classes = definition.classes if case.training.mixup_alpha else 0
         self._device = mesh.local_devices[0]
+        self._mesh, self._own_mesh = mesh, Mesh([self._device], (RANKS,))
         self.device_name = read_device_name(self._device)
         self.versions = read_versions(self._device)
-        forward = Forward(case, definition, builder)
-        self._evaluation = Evaluation(forward, mesh)
+        self._inputs = builder.INPUTS
+        self._forward = Forward(case, definition, builder)
+        self._evaluation = Evaluation(self._forward, mesh)
+        self._prediction = Evaluation(self._forward, self._own_mesh)
         self._state = make_state(case, placement, definition, mesh)
         self.parameter_count = sum(values.size for values in self._state.weights.values())
-        self._batch = {name: place(values, per_rank) for name, values in batch.items()}
+        batch = make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
+        self.load(self.stage(batch))
         self._is_training = case.mode == TRAIN
         if self._is_training:
-            self._prepare_training(case, Training(case, definition, builder, forward, mesh), mesh)
+            self._prepare_training(case, definition)
         else:
             self._infer = self._evaluation.infer.lower(self._state, self._batch).compile()
 
-    def _prepare_training(self, case: Case, training: Training, mesh: Mesh) -> None:
-        replicated, per_rank = NamedSharding(mesh, P()), NamedSharding(mesh, P(RANKS))
-        loss_scale = make_loss_scale() if case.precision == "amp-fp16" else None
-        initialize = jax.jit(training.initialize_optimizer, out_shardings=replicated)
+    def _prepare_training(self, case: Case, definition: Any) -> None:
+        mesh = self._mesh
+        self._training = training = Training(case, definition, self._forward, mesh)
+        weights, replicated = self._state.weights, NamedSharding(mesh, P())
+        loss_scale = make_loss_scale(case)
         self._state = self._state._replace(
-            optimizer=initialize(self._state.weights),
+            optimizer=training.initialize_optimizer(weights),
             loss_scale=jax.tree.map(lambda values: place(values, replicated), loss_scale),
         )
-        self._training = training
-        self._losses = place(numpy.full(1, numpy.nan, numpy.float32), per_rank)
+        self.set_learning_rate(make_rule(case, definition).learning_rate)
+        nan: Any = numpy.full(1, numpy.nan, numpy.float32)
+        self._losses = place(nan, NamedSharding(mesh, P(RANKS)))
+        if case.gradient_accumulation > 1:
+            self._clear_accumulated()
+            self._accumulate = training.accumulate.lower(self._state, self._batch).compile()
         self._step = training.step.lower(self._state, self._batch).compile()
 
     def step(self) -> None:
         self._state, self._losses = self._step(self._state, self._batch)
         jax.block_until_ready((self._state, self._losses))
+
+    def accumulate(self) -> None:
+        """It does not wait for the device, as the next step does."""
+        self._state, self._losses = self._accumulate(self._state, self._batch)
+
+    def _clear_accumulated(self) -> None:
+        accumulated = self._training.initialize_accumulated(self._state.weights)
+        self._state = self._state._replace(accumulated=accumulated)
+
+    def stage(self, batch: Dict[str, Any]) -> "Arrays":
+        return pin(prepare_batch(batch, self._image_layout, self._classes), self._device)
+
+    def load(self, staged: "Arrays") -> None:
+        self._batch = load_batch(staged, self._mesh)
+
+    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> "Iterator[Arrays]":
+        # Grain takes seconds to import
+        from dlperf_slurm.worker.frameworks.jax.pipeline import open_loader
+
+        batches = open_loader(self._case, dataset, order, self._image_layout, self._classes)
+        return (pin(batch, self._device) for batch in batches)
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        placed = place(numpy.float32(learning_rate), NamedSharding(self._mesh, P()))
+        self._state = self._state._replace(learning_rate=placed)
+
+    def predict(self, batch: Dict[str, Any]) -> Any:
+        """On this rank alone: others may have fewer batches."""
+        size = self._case.batch_size_per_device
+        padded = {
+            name: numpy.resize(batch[name], (size, *batch[name].shape[1:])) for name in self._inputs
+        }
+        state = State(self._state.weights, self._state.statistics, self._state.keys)
+        own_batch = load_batch(self.stage(padded), self._own_mesh)
+        logits = self._prediction.infer(take_own(state), own_batch)
+        return numpy.array(logits, numpy.float32)[: len(batch["images"])]
 
     def infer(self) -> None:
         self._logits = self._infer(self._state, self._batch)
@@ -110,8 +161,12 @@ class JaxSession:
         return read_own(self._evaluation.compute_losses(logits, self._batch))
 
     def compute_gradients(self) -> Dict[str, Any]:
+        for _ in range(self._case.gradient_accumulation - 1):
+            self.accumulate()
         self._losses, statistics, gradients = self._training.backpropagate(self._state, self._batch)
         self._state = self._state._replace(statistics=statistics)
+        if self._case.gradient_accumulation > 1:
+            self._clear_accumulated()
         return self._to_numpy(gradients)
 
     def read_weights(self) -> Dict[str, Any]:
@@ -120,7 +175,9 @@ class JaxSession:
     def _to_numpy(self, arrays: Dict[str, Array]) -> Dict[str, Any]:
         # copied: the device's memory is donated to the next step
         return {
-            name: numpy.array(transpose(numpy.asarray(values), self._kernel_layout, "OIHW"))
+            name: numpy.array(
+                transpose(numpy.asarray(values), self._kernel_layout, KERNEL_LAYOUT), numpy.float32
+            )
             for name, values in arrays.items()
         }
 
@@ -140,8 +197,9 @@ def make_state(case: Case, placement: Placement, definition: Any, mesh: Mesh) ->
     """What a forward pass starts from, on the devices; a step needs the rest as well."""
     replicated, per_rank = NamedSharding(mesh, P()), NamedSharding(mesh, P(RANKS))
     kernel_layout = LAYOUTS[case.memory_format][1]
+    weight_type = PURE_TYPES.get(case.precision, numpy.float32)
     weights = {
-        name: place(transpose(values, "OIHW", kernel_layout), replicated)
+        name: place(transpose(values, KERNEL_LAYOUT, kernel_layout).astype(weight_type), replicated)
         for name, values in generate_weights(definition, case.seed)
     }
     statistics = {
@@ -156,24 +214,5 @@ def make_state(case: Case, placement: Placement, definition: Any, mesh: Mesh) ->
     return State(
         weights=weights,
         statistics=statistics,
-        optimizer=None,
-        loss_scale=None,
         keys=jax.jit(partial(jax.random.wrap_key_data, impl=DROPOUT_GENERATOR))(keys),
     )
-
-
-def place(values: Any, sharding: NamedSharding) -> Array:
-    """This process's part of an array over all ranks; 64-bit integers become 32-bit ones."""
-    return jax.make_array_from_process_local_data(sharding, values)
-
-
-def transpose(values: Any, layout: str, new_layout: str) -> Any:
-    """A view of images or kernels in another layout; other arrays as they are."""
-    if values.ndim != len(layout) or layout == new_layout:
-        return values
-    return values.transpose([layout.index(axis) for axis in new_layout])
-
-
-def read_own(values: Any) -> float:
-    """This rank's value of an array with one value per rank."""
-    return float(values.addressable_data(0)[0])

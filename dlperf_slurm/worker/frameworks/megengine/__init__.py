@@ -6,9 +6,9 @@ GPUs up to Turing (sm_75) and PTX for newer ones.
 
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.contract import TRAIN
+from dlperf_slurm.contract import FOLDER, PIPELINE, TRAIN
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import find_unknown_value
+from dlperf_slurm.worker.frameworks import find_unknown_values
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract import Case
@@ -21,6 +21,8 @@ COMPILERS = ("none", "trace")
 MEMORY_FORMATS = ("default",)
 DISTRIBUTIONS = ("native", "mpi")
 MODES = ("train", "val")
+DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
+OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
 
 # What a RuntimeError says: the CPU's and the GPU's allocators, cuBLAS, C++.
 OUT_OF_MEMORY_MESSAGES = (
@@ -37,13 +39,18 @@ def find_unsupported(case: "Case") -> Optional[str]:
 
     Its matrix products and convolutions know no bfloat16, and its CUDA is older than TF32.
     """
-    unknown = find_unknown_value(case)
+    unknown = find_unknown_values(case)
     if unknown:
         return unknown
     if case.precision == "amp-fp16" and case.device == "cpu" and case.model == "resnet50":
         return (
             "megengine: precision 'amp-fp16' needs device 'cuda' for 'resnet50': max pooling in "
             "float16 is wrong on the CPU; use 'fp32'"
+        )
+    if case.data in (PIPELINE, FOLDER) and case.prefetch_batches != 2:
+        return (
+            "megengine: each process of its DataLoader is 2 batches ahead, with no setting for it; "
+            "use prefetch_batches = 2"
         )
     return find_untrainable(case) if case.mode == TRAIN else None
 
@@ -57,10 +64,10 @@ def find_untrainable(case: "Case") -> Optional[str]:
             "megengine: distribution 'mpi' would take the gradients through host memory; "
             "on GPUs use 'native'"
         )
-    if case.precision == "amp-fp16" and case.compiler == "trace":
+    if case.precision == "amp-fp16" and case.compiler == "trace" and not case.loss_scale:
         return (
             "megengine: a trace would keep the loss scale of its first step; "
-            "use compiler 'none' with precision 'amp-fp16'"
+            "use compiler 'none' with precision 'amp-fp16', or loss_scale = 128"
         )
     return None
 

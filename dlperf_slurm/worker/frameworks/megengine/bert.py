@@ -2,12 +2,10 @@
 
 from typing import Dict, Tuple
 
-from megengine import Parameter, Tensor
+from megengine import Tensor
 from megengine import functional as F
 from megengine import module as nn
-from megengine import optimizer as optim
 
-from dlperf_slurm.worker.frameworks.megengine.parameters import group_by_decay
 from dlperf_slurm.worker.models.bert import Definition
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
@@ -138,15 +136,4 @@ def compute_loss(
     words, next_sentence = logits
     return F.nn.cross_entropy(words, batch["masked_ids"], axis=2) + F.nn.cross_entropy(
         next_sentence, batch["next_sentence_labels"]
-    )
-
-
-def make_optimizer(
-    definition: Definition, parameters: Dict[str, Parameter], global_batch_size: int
-) -> optim.Optimizer:
-    return optim.AdamW(
-        group_by_decay(parameters, definition.list_parameters(), definition.WEIGHT_DECAY),
-        lr=definition.LEARNING_RATE,
-        betas=(definition.BETA1, definition.BETA2),
-        eps=definition.ADAM_EPSILON,
     )

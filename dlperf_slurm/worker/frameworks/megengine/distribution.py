@@ -1,11 +1,12 @@
 """Ranks -> what makes the mean of their gradients, MegEngine's own collectives or MPI."""
 
-from typing import Any, List, Optional
+from typing import Any, Callable, List, Optional, Tuple
 
 import megengine as mge
 import numpy
 from megengine import Parameter, distributed
 
+from dlperf_slurm.contract import Case
 from dlperf_slurm.worker.frameworks import Placement
 
 
@@ -35,6 +36,39 @@ class MpiAverage:
         self._buffer /= self._communicator.Get_size()
         for part, parameter in zip(self._parts, self._parameters):
             parameter.grad = mge.Tensor(part)
+
+
+class NcclAverage:
+    """MegEngine's all-reduce of what each rank has accumulated, when the last batch is over.
+
+    Its own callback, which averages while the backward pass goes on, sees one batch's gradients.
+    """
+
+    def __init__(self, parameters: List[Parameter]) -> None:
+        self._parameters = parameters
+
+    def average(self) -> None:
+        """Put the mean over the ranks in the place of each parameter's gradient."""
+        for parameter in self._parameters:
+            total = distributed.functional.all_reduce_sum(parameter.grad)
+            parameter.grad = total / distributed.get_world_size()
+
+
+def make_average(
+    case: Case, placement: Placement, parameters: List[Parameter]
+) -> Tuple[Callable[[], None], List[Any]]:
+    """What is called after the backward pass of a step, and the callbacks within it."""
+    if placement.world_size == 1:
+        return do_nothing, []
+    if case.distribution == "mpi":
+        return MpiAverage(parameters).average, []
+    if case.gradient_accumulation > 1:
+        return NcclAverage(parameters).average, []
+    return do_nothing, [distributed.make_allreduce_cb("mean")]
+
+
+def do_nothing() -> None:
+    """One rank's gradients are the mean; those that a callback has averaged are, too."""
 
 
 def join_process_group(placement: Placement, device_index: int) -> Optional[Any]:

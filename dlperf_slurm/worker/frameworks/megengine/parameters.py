@@ -1,6 +1,6 @@
-"""A model's parameters: setting and reading them, how many there are, and which of them decay."""
+"""A model's parameters: setting and reading them, and how many there are."""
 
-from typing import Any, Dict, Iterable, List, Tuple
+from typing import Any, Dict, Iterable, Tuple
 
 import numpy
 from megengine import Parameter, Tensor
@@ -32,21 +32,3 @@ def read_arrays(
 def count_parameters(parameters: Dict[str, Parameter]) -> int:
     """Trainable scalars."""
     return sum(int(numpy.prod(parameter.shape)) for parameter in parameters.values())
-
-
-def group_by_decay(
-    parameters: Dict[str, Parameter],
-    definitions: Iterable[models.Parameter],
-    weight_decay: float,
-) -> List[Dict[str, Any]]:
-    """Optimizer groups: matrices and kernels decay, biases and normalizations do not.
-
-    The latter have one dimension in the definition.
-    """
-    groups: Dict[bool, List[Parameter]] = {True: [], False: []}
-    for name, shape, *_ in definitions:
-        groups[len(shape) > 1].append(parameters[name])
-    return [
-        {"params": groups[True], "weight_decay": weight_decay},
-        {"params": groups[False], "weight_decay": 0.0},
-    ]

@@ -2,12 +2,10 @@
 
 from typing import Dict
 
-from megengine import Parameter, Tensor
+from megengine import Tensor
 from megengine import functional as F
 from megengine import module as nn
-from megengine import optimizer as optim
 
-from dlperf_slurm.worker.frameworks.megengine.parameters import group_by_decay
 from dlperf_slurm.worker.models.resnet50 import Definition
 
 INPUTS = ("images",)
@@ -87,15 +85,13 @@ def build_model(definition: Definition) -> nn.Module:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Mean cross-entropy of logits [batch, classes] against labels [batch]."""
-    return F.nn.cross_entropy(logits, batch["labels"], label_smooth=definition.label_smoothing)
+    """Mean cross-entropy of logits [batch, classes].
 
-
-def make_optimizer(
-    definition: Definition, parameters: Dict[str, Parameter], global_batch_size: int
-) -> optim.Optimizer:
-    return optim.SGD(
-        group_by_decay(parameters, definition.list_parameters(), definition.WEIGHT_DECAY),
-        lr=definition.learning_rate(global_batch_size),
-        momentum=definition.MOMENTUM,
-    )
+    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    """
+    labels, smoothing = batch["labels"], definition.label_smoothing
+    if labels.ndim == 1:
+        return F.nn.cross_entropy(logits, labels, label_smooth=smoothing)
+    log_probabilities = F.logsoftmax(logits.astype("float32"), axis=1)
+    labels = labels * (1 - smoothing) + smoothing / definition.classes
+    return -F.sum(labels * log_probabilities, axis=1).mean()

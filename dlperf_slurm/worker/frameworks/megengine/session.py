@@ -1,9 +1,10 @@
 """A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 from importlib import import_module
-from typing import Any, Callable, Dict
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Sequence
 
 import megengine as mge
+import numpy
 from megengine import amp, distributed
 from megengine.autodiff import GradManager
 from megengine.optimizer import clip_grad_norm
@@ -13,19 +14,26 @@ from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.megengine.batches import make_tensors, prepare_batch
 from dlperf_slurm.worker.frameworks.megengine.devices import (
     choose_gpu,
     read_device_name,
     read_versions,
 )
-from dlperf_slurm.worker.frameworks.megengine.distribution import MpiAverage, join_process_group
+from dlperf_slurm.worker.frameworks.megengine.distribution import join_process_group, make_average
+from dlperf_slurm.worker.frameworks.megengine.optimizers import make_optimizer, set_learning_rate
 from dlperf_slurm.worker.frameworks.megengine.parameters import (
     count_parameters,
     load_weights,
     read_arrays,
 )
+from dlperf_slurm.worker.frameworks.megengine.scaling import make_scaler
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.rules import make_rule
 from dlperf_slurm.worker.weights import generate_weights
+
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.datasets import Dataset
 
 
 class MegEngineSession:
@@ -40,13 +48,10 @@ class MegEngineSession:
         load_weights(parameters, generate_weights(definition, case.seed))
         # The same weights on all ranks, but dropout of their own.
         mge.random.seed(case.seed + 1 + placement.rank)
-        # of int64 it makes int32
-        batch = {
-            name: mge.Tensor(values)
-            for name, values in make_batch(
-                definition, case.batch_size_per_device, case.seed, placement.rank
-            ).items()
-        }
+        self._case = case
+        self._classes = definition.classes if case.training.mixup_alpha else 0
+        batch = make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
+        self._batch = make_tensors(self.stage(batch))
 
         self.parameter_count = count_parameters(parameters)
         self.device_name = read_device_name(device)
@@ -59,8 +64,7 @@ class MegEngineSession:
         self._is_mixed = case.precision == "amp-fp16"
         self._definition = definition
         self._builder = builder
-        self._inputs = [batch[name] for name in builder.INPUTS]
-        self._batch = batch
+        self._inputs = [self._batch[name] for name in builder.INPUTS]
         if self._is_training:
             self._prepare_training(case, placement)
         else:
@@ -68,21 +72,17 @@ class MegEngineSession:
 
     def _prepare_training(self, case: Case, placement: Placement) -> None:
         definition, parameters = self._definition, self._parameters
-        self._optimizer = self._builder.make_optimizer(
-            definition, parameters, case.global_batch_size
+        self._optimizer = make_optimizer(
+            make_rule(case, definition), parameters, definition.list_parameters()
         )
         self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
-        # It reads the overflow flag back in every step.
-        self._scaler = amp.GradScaler() if self._is_mixed else None
-        is_distributed = placement.world_size > 1
-        self._mpi_average = None
-        callbacks = []
-        if is_distributed and case.distribution == "mpi":
-            self._mpi_average = MpiAverage(list(parameters.values()))
-        elif is_distributed:
-            callbacks.append(distributed.make_allreduce_cb("mean"))
+        self._scaler = make_scaler(case)
+        self._batches_per_step = case.gradient_accumulation
+        self._is_first_batch = True
+        self._average, callbacks = make_average(case, placement, list(parameters.values()))
         self._manager = GradManager().attach(list(parameters.values()), callbacks)
         self._differentiate = self._differentiate_batch
+        self._differentiate_more = self._add_gradients
         self._update = self._update_weights
         if case.compiler == "trace":
             self._compile()
@@ -101,42 +101,79 @@ class MegEngineSession:
 
     def _compile(self) -> None:
         """A trace records its first call and compiles in its second: make both, and undo them."""
-        self._differentiate = mge.jit.trace(
-            self._differentiate_batch, symbolic=True, symbolic_shape=False
+        self._differentiate, self._differentiate_more, self._update = (
+            mge.jit.trace(function, symbolic=True, symbolic_shape=False)
+            for function in (self._differentiate_batch, self._add_gradients, self._update_weights)
         )
-        self._update = mge.jit.trace(self._update_weights, symbolic=True, symbolic_shape=False)
         model_state = self._model.state_dict()
         optimizer_state = self._optimizer.state_dict()
         for _ in range(2):
+            for _ in range(self._batches_per_step - 1):
+                self.accumulate()
             self.step()
         self._model.load_state_dict(model_state)
         self._optimizer.load_state_dict(optimizer_state)
 
     def step(self) -> None:
-        self._backpropagate()
+        self._compute_mean()
         self._update()
         self.synchronize()
 
-    def _backpropagate(self) -> None:
-        """Set the loss and the gradients, which are averaged over the ranks and scaled."""
-        self._loss = self._differentiate()
-        if self._mpi_average is not None:
-            self._mpi_average.average()
+    def accumulate(self) -> None:
+        self._loss = self._differentiate() if self._is_first_batch else self._differentiate_more()
+        self._is_first_batch = False
+
+    def _compute_mean(self) -> None:
+        """Set the loss and the step's gradients, which are averaged over the ranks and scaled."""
+        self.accumulate()
+        self._is_first_batch = True
+        self._average()
 
     def _differentiate_batch(self) -> mge.Tensor:
         """The loss; the gradients of this rank go to the parameters."""
         self._optimizer.clear_grad()
+        return self._add_gradients()
+
+    def _add_gradients(self) -> mge.Tensor:
+        """The loss; the gradients of this rank are added to those of the step's other batches."""
         with self._manager:
             loss = self._compute_loss(self._run_model())
+            share = loss if self._batches_per_step == 1 else loss / self._batches_per_step
             if self._scaler is None:
-                self._manager.backward(loss)
+                self._manager.backward(share)
             else:
-                self._scaler.backward(self._manager, loss, unscale_grad=False)
+                self._scaler.backward(self._manager, share, unscale_grad=False)
         return loss
 
+    def stage(self, batch: Dict[str, Any]) -> Dict[str, Any]:
+        """In NumPy: MegEngine itself has no other arrays in host memory."""
+        return prepare_batch(batch, self._classes)
+
+    def load(self, staged: Dict[str, Any]) -> None:
+        """Into the tensors that a trace has bound."""
+        for name, tensor in make_tensors(staged).items():
+            self._batch[name][...] = tensor
+
+    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Dict[str, Any]]:
+        # its module needs Plasma
+        from dlperf_slurm.worker.frameworks.megengine.pipeline import open_loader
+
+        return map(self.stage, open_loader(self._case, dataset, order))
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        set_learning_rate(self._optimizer, learning_rate)
+
+    def predict(self, batch: Dict[str, Any]) -> Any:
+        tensors = make_tensors(self.stage(batch))
+        logits = self._evaluate([tensors[name] for name in self._builder.INPUTS])
+        return numpy.array(logits.numpy(), numpy.float32)
+
     def _run_model(self) -> Any:
+        return self._run_model_on(self._inputs)
+
+    def _run_model_on(self, inputs: Sequence[mge.Tensor]) -> Any:
         with amp.autocast(enabled=self._is_mixed):
-            return self._model(*self._inputs)
+            return self._model(*inputs)
 
     def _compute_loss(self, logits: Any) -> mge.Tensor:
         with amp.autocast(enabled=self._is_mixed):
@@ -144,7 +181,8 @@ class MegEngineSession:
 
     def _update_weights(self) -> None:
         if self._scaler is not None:
-            # after an overflow it leaves no gradients, and the optimizer passes over the weights
+            # After an overflow it leaves no gradients, and the optimizer passes over the weights. A
+            # constant scale is neither checked nor updated.
             self._scaler.unscale(self._parameters.values())
             self._scaler.update()
         if self._clip_global_norm is not None:
@@ -179,13 +217,18 @@ class MegEngineSession:
         return float(self._compute_loss(self._logits).numpy())
 
     def evaluate_loss(self) -> float:
+        return float(self._compute_loss(self._evaluate(self._inputs)).numpy())
+
+    def _evaluate(self, inputs: Sequence[mge.Tensor]) -> Any:
         self._model.eval()
-        loss = self._compute_loss(self._run_model())
+        logits = self._run_model_on(inputs)
         self._model.train(self._is_training)
-        return float(loss.numpy())
+        return logits
 
     def compute_gradients(self) -> Dict[str, Any]:
-        self._backpropagate()
+        for _ in range(self._batches_per_step - 1):
+            self.accumulate()
+        self._compute_mean()
         gradients = {name: parameter.grad for name, parameter in self._parameters.items()}
         scale = 1.0 if self._scaler is None else self._scaler.scale_factor
         arrays = read_arrays(gradients, self._definition.list_parameters())

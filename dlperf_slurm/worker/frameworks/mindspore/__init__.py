@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import find_unknown_value
+from dlperf_slurm.worker.frameworks import find_unknown_values
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract import Case
@@ -21,6 +21,8 @@ COMPILERS = ("graph", "none")
 MEMORY_FORMATS = ("default",)
 DISTRIBUTIONS = ("native",)
 MODES = ("train", "val")
+DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
+OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
 
 # What a RuntimeError says: the pools of the CPU (seen), of graphs and GPUs, cuBLAS, cuDNN, C++.
 OUT_OF_MEMORY_MESSAGES = (
@@ -37,7 +39,7 @@ OUT_OF_MEMORY_MESSAGES = (
 
 def find_unsupported(case: "Case") -> Optional[str]:
     """Why MindSpore cannot run the case, with what it can run instead; None when it can."""
-    unknown = find_unknown_value(case)
+    unknown = find_unknown_values(case)
     if unknown:
         return unknown
     if case.device != "cuda" and case.precision == "tf32":

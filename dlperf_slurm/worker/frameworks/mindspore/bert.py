@@ -1,11 +1,10 @@
 """BERT pre-training in MindSpore, from the framework-neutral definition."""
 
-from typing import Dict, List, Tuple
+from typing import Dict, Tuple
 
 import mindspore as ms
 from mindspore import Parameter, Tensor, nn, ops
 
-from dlperf_slurm.worker.frameworks.mindspore.optimizers import AdamW
 from dlperf_slurm.worker.models.bert import Definition
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
@@ -155,17 +154,4 @@ def compute_loss(
     words = words.reshape((-1, words.shape[-1]))
     return ops.cross_entropy(words, batch["masked_ids"].reshape(-1)) + ops.cross_entropy(
         next_sentence, batch["next_sentence_labels"]
-    )
-
-
-def make_optimizer(
-    definition: Definition, parameters: List[Parameter], global_batch_size: int
-) -> nn.Cell:
-    return AdamW(
-        parameters,
-        definition.LEARNING_RATE,
-        definition.BETA1,
-        definition.BETA2,
-        definition.ADAM_EPSILON,
-        definition.WEIGHT_DECAY,
     )

@@ -35,6 +35,13 @@ def join_ranks(placement: Placement) -> None:
         )
 
 
+def meet_ranks() -> None:
+    """Wait, for as long as it takes, until all are here: by MPI, which has started them."""
+    from mpi4py import MPI
+
+    MPI.COMM_WORLD.Barrier()
+
+
 def start_scheduler() -> None:
     """It ends when all ranks have left, which they do as they end, or when this one has ended."""
     subprocess.Popen(

@@ -1,6 +1,6 @@
-"""A model's parameters: their canonical names, setting and reading them, and which decay."""
+"""A model's parameters: their canonical names, and setting and reading them."""
 
-from typing import Any, Dict, Iterable, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, Tuple
 
 import numpy
 from mindspore import Parameter, Tensor, nn
@@ -36,16 +36,3 @@ def to_numpy(tensor: Tensor) -> Any:
 def count_parameters(parameters: Dict[str, Parameter]) -> int:
     """Trainable scalars."""
     return sum(parameter.size for parameter in parameters.values())
-
-
-def group_by_decay(parameters: Sequence[Parameter], weight_decay: float) -> List[Dict[str, Any]]:
-    """Optimizer groups: matrices and kernels decay, biases and normalizations do not.
-
-    The latter are the parameters with one dimension.
-    """
-    return [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-        # without it, the gradients would have to come by groups
-        {"order_params": list(parameters)},
-    ]

@@ -1,10 +1,9 @@
 """ResNet-50 v1.5 in MindSpore, from the framework-neutral definition."""
 
-from typing import Dict, List
+from typing import Dict
 
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, nn, ops
 
-from dlperf_slurm.worker.frameworks.mindspore.parameters import group_by_decay
 from dlperf_slurm.worker.models.resnet50 import Definition
 
 INPUTS = ("images",)
@@ -89,15 +88,8 @@ def build_model(definition: Definition) -> nn.Cell:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Mean cross-entropy of logits [batch, classes] against labels [batch]."""
+    """Mean cross-entropy of logits [batch, classes].
+
+    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    """
     return ops.cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)
-
-
-def make_optimizer(
-    definition: Definition, parameters: List[Parameter], global_batch_size: int
-) -> nn.Optimizer:
-    return nn.Momentum(
-        group_by_decay(parameters, definition.WEIGHT_DECAY),
-        definition.learning_rate(global_batch_size),
-        definition.MOMENTUM,
-    )

@@ -1,18 +1,13 @@
 """python -m ...mindspore.scheduler PARENT_ID: brings the ranks together while the parent lives."""
 
-import ctypes
-import os
-import signal
 import sys
 
-PR_SET_PDEATHSIG = 1
+from dlperf_slurm.worker.host import end_with_parent
 
 
 def main(parent_id: int) -> None:
-    """Serve until the ranks are done, or the parent ends in whatever way (prctl(2))."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_id:
-        return
+    """Serve until the ranks are done, or the parent ends in whatever way."""
+    end_with_parent(parent_id)
     import mindspore
 
     mindspore.set_device("CPU")

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Dict
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
 
 import mindspore as ms
 from mindspore import Tensor
@@ -13,8 +13,9 @@ from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.mindspore.batches import prepare_batch
 from dlperf_slurm.worker.frameworks.mindspore.clocks import CudaEventClock
-from dlperf_slurm.worker.frameworks.mindspore.distribution import join_ranks
+from dlperf_slurm.worker.frameworks.mindspore.distribution import join_ranks, meet_ranks
 from dlperf_slurm.worker.frameworks.mindspore.forward import Batch, make_forward
 from dlperf_slurm.worker.frameworks.mindspore.parameters import (
     count_parameters,
@@ -22,9 +23,14 @@ from dlperf_slurm.worker.frameworks.mindspore.parameters import (
     load_weights,
     to_numpy,
 )
-from dlperf_slurm.worker.frameworks.mindspore.training import Training
+from dlperf_slurm.worker.frameworks.mindspore.pipeline import open_loader
+from dlperf_slurm.worker.frameworks.mindspore.training import Gradients, Training
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.rules import make_rule
 from dlperf_slurm.worker.weights import generate_weights
+
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.datasets import Dataset
 
 
 class MindSporeSession:
@@ -38,24 +44,27 @@ class MindSporeSession:
         model = builder.build_model(definition)
         self._parameters = find_parameters(model)
         load_weights(self._parameters, generate_weights(definition, case.seed))
-        self._batch = {
-            name: Tensor(values)
-            for name, values in make_batch(
-                definition, case.batch_size_per_device, case.seed, placement.rank
-            ).items()
-        }
+        self._case = case
+        # of labels that are probabilities
+        self._classes = definition.classes if case.training.mixup_alpha else 0
+        self._is_cuda = case.device == "cuda"
+        self._inputs = builder.INPUTS
+        batch = make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
+        self.load(self.stage(batch))
 
         self.parameter_count = count_parameters(self._parameters)
         self.device_name = read_device_name(case)
         self.versions = read_versions()
-        self._is_cuda = case.device == "cuda"
         self._model = model
         self._forward = make_forward(case, definition, builder, model)
         self._is_training = case.mode == TRAIN
         model.set_train(self._is_training)
         if self._is_training:
             parameters = list(self._parameters.values())
-            self._training = Training(case, definition, builder, self._forward, parameters)
+            self._training = Training(case, definition, self._forward, parameters)
+            self.set_learning_rate(make_rule(case, definition).learning_rate)
+            self._gradients: Gradients = ()
+            self._have_met = placement.world_size == 1
             self._loss = Tensor(float("nan"), ms.float32)
         else:
             self._prepare_inference(case)
@@ -70,9 +79,51 @@ class MindSporeSession:
 
     def step(self) -> None:
         """Returns when it is done, on the CPU."""
-        self._loss = self._training.step(self._batch)
+        earlier = self._take_accumulated()
+        self._meet_once()
+        self._loss = self._training.step(self._batch, self._learning_rate, *earlier)
         if not self._is_cuda:
             self.synchronize()
+
+    def accumulate(self) -> None:
+        self._loss, self._gradients = self._training.accumulate(
+            self._batch, *self._take_accumulated()
+        )
+
+    def _meet_once(self) -> None:
+        """Before the first collective, as the ranks come there from compiling and from their data.
+
+        On the CPU it gives up when another rank is half a minute late, whatever
+        MS_RECEIVE_MSG_TIMEOUT says (MindSpore 2.10).
+        """
+        if not self._have_met:
+            meet_ranks()
+            self._have_met = True
+
+    def _take_accumulated(self) -> Tuple[Gradients, ...]:
+        """The gradients of the step's earlier batches, as an argument, or none."""
+        arguments = (ms.mutable(self._gradients),) if self._gradients else ()
+        self._gradients = ()
+        return arguments
+
+    def stage(self, batch: Dict[str, Any]) -> Dict[str, Any]:
+        """In NumPy: a tensor of MindSpore's is copied to the device once, and kept there."""
+        return prepare_batch(batch, self._classes)
+
+    def load(self, staged: Dict[str, Any]) -> None:
+        """On a GPU it is copied when the next step reads it; on the CPU that would be no copy."""
+        make = Tensor.from_numpy if self._is_cuda else Tensor
+        # else a graph has it as a constant, and each batch is compiled
+        self._batch = ms.mutable({name: make(values) for name, values in staged.items()})
+
+    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Dict[str, Any]]:
+        return map(self.stage, open_loader(self._case, dataset, order))
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        self._learning_rate = Tensor(learning_rate, ms.float32)
+
+    def predict(self, batch: Dict[str, Any]) -> Any:
+        return to_numpy(self._evaluate({name: Tensor(batch[name]) for name in self._inputs}))
 
     def infer(self) -> None:
         self._logits = self._compute_logits(self._batch)
@@ -108,16 +159,23 @@ class MindSporeSession:
         return self._read_loss_of(self._logits)
 
     def evaluate_loss(self) -> float:
+        return self._read_loss_of(self._evaluate(self._batch))
+
+    def _evaluate(self, batch: Batch) -> Any:
         self._model.set_train(False)
-        logits = self._forward.compute_logits(self._batch)
+        logits = self._forward.compute_logits(batch)
         self._model.set_train(self._is_training)
-        return self._read_loss_of(logits)
+        return logits
 
     def _read_loss_of(self, logits: Any) -> float:
         return float(self._forward.compute_loss(logits, self._batch).asnumpy())
 
     def compute_gradients(self) -> Dict[str, Any]:
-        self._loss, gradients = self._training.backpropagate(self._batch)
+        for _ in range(self._case.gradient_accumulation - 1):
+            self.accumulate()
+        earlier = self._take_accumulated()
+        self._meet_once()
+        self._loss, gradients = self._training.backpropagate(self._batch, *earlier)
         return dict(zip(self._parameters, map(to_numpy, gradients)))
 
     def read_weights(self) -> Dict[str, Any]:

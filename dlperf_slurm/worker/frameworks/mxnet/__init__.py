@@ -1,4 +1,4 @@
-"""MXNet: Gluon, eager or hybridized, data parallel by KVStore's parameter servers or Horovod.
+"""MXNet: Gluon, eager or hybridized, data parallel by KVStore's servers or Horovod.
 
 Written for MXNet 1.9.1, the last release; on GPUs it was not tried.
 """
@@ -7,7 +7,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.worker.frameworks import find_unknown_value
+from dlperf_slurm.contract import PARAMETER_SERVER, TRAIN
+from dlperf_slurm.worker import host
+from dlperf_slurm.worker.frameworks import find_unknown_values
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract import Case
@@ -18,8 +20,10 @@ DEVICES = ("cpu", "cuda")
 PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 COMPILERS = ("none", "hybridize")
 MEMORY_FORMATS = ("default",)
-DISTRIBUTIONS = ("native", "horovod")
+DISTRIBUTIONS = ("native", "horovod", "parameter_server")
 MODES = ("train", "val")
+DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
+OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
 
 # What an MXNetError says: the CPU's and the GPU's allocators, cuBLAS, C++.
 OUT_OF_MEMORY_MESSAGES = (
@@ -37,7 +41,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
     MXNet has no float16 matrix products on the CPU and bfloat16 from oneDNN only, so not on GPUs;
     channels-last convolutions it has on GPUs only, where this was not tried.
     """
-    unknown = find_unknown_value(case)
+    unknown = find_unknown_values(case)
     if unknown:
         return unknown
     if case.device == "cpu" and case.precision in ("tf32", "amp-fp16"):
@@ -52,11 +56,43 @@ def find_unsupported(case: "Case") -> Optional[str]:
             "mxnet has precision 'tf32' in convolutions only, not in matrix products; "
             "use 'fp32' or 'amp-fp16' for 'bert'"
         )
+    if case.mode == TRAIN and case.distribution == PARAMETER_SERVER:
+        return find_unserved(case)
+    return None
+
+
+def find_unserved(case: "Case") -> Optional[str]:
+    """Why servers that update weights cannot train the case."""
+    if case.clip_global_norm:
+        return (
+            "mxnet: distribution 'parameter_server' updates weights where the norm of all "
+            "gradients is not known; with clip_global_norm use 'native' or 'horovod'"
+        )
+    if case.precision == "amp-fp16" and not case.loss_scale:
+        return (
+            "mxnet: distribution 'parameter_server' updates weights where a dynamic loss scale is "
+            "not known; use loss_scale = 128, or 'native' or 'horovod'"
+        )
+    return None
+
+
+def find_lack_of_cpu(case: "Case") -> Optional[str]:
+    """What the CPUs here have not that a supported case needs, as a login node cannot know."""
+    if case.precision == "amp-bf16" and not host.has_cpu_flag("avx512bw"):
+        return (
+            "mxnet: precision 'amp-bf16' needs CPUs with AVX-512, which these have not; use 'fp32'"
+        )
     return None
 
 
 def start(case: "Case", placement: "Placement") -> "Session":
-    """Join the ranks, if there is more than one, and build all that a step needs."""
+    """Join the ranks, if there is more than one, and build all that a step needs.
+
+    RuntimeError for what the CPUs here cannot do.
+    """
+    lack = find_lack_of_cpu(case)
+    if lack:
+        raise RuntimeError(lack)
     # MXNet reads these when it is loaded: threads within an operator, operators at once.
     os.environ["OMP_NUM_THREADS"] = str(case.cpus_per_rank)
     os.environ["MXNET_CPU_WORKER_NTHREADS"] = "1"

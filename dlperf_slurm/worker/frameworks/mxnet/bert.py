@@ -1,13 +1,11 @@
 """BERT pre-training in MXNet, from the framework-neutral definition."""
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Tuple
 
 import mxnet as mx
-from mxnet.gluon import HybridBlock, Parameter, nn
+from mxnet.gluon import HybridBlock, nn
 
 from dlperf_slurm.worker.frameworks.mxnet.losses import compute_cross_entropy
-from dlperf_slurm.worker.frameworks.mxnet.optimizers import AdamW
-from dlperf_slurm.worker.frameworks.mxnet.parameters import choose_decay
 from dlperf_slurm.worker.models.bert import Definition
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
@@ -165,17 +163,4 @@ def compute_loss(
     words, next_sentence = logits
     return compute_cross_entropy(words, batch["masked_ids"]) + compute_cross_entropy(
         next_sentence, batch["next_sentence_labels"]
-    )
-
-
-def make_optimizer(
-    definition: Definition, parameters: List[Parameter], global_batch_size: int
-) -> mx.optimizer.Optimizer:
-    choose_decay(parameters)
-    return AdamW(
-        learning_rate=definition.LEARNING_RATE,
-        beta1=definition.BETA1,
-        beta2=definition.BETA2,
-        epsilon=definition.ADAM_EPSILON,
-        wd=definition.WEIGHT_DECAY,
     )

@@ -1,6 +1,6 @@
-"""A model's parameters: their canonical names, setting them, and which of them decay."""
+"""A model's parameters: their canonical names, setting them, and how many there are."""
 
-from typing import Any, Dict, Iterable, List, Tuple
+from typing import Any, Dict, Iterable, Tuple
 
 import mxnet as mx
 from mxnet.gluon import HybridBlock, Parameter
@@ -34,12 +34,3 @@ def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, 
 def count_parameters(parameters: Dict[str, Parameter]) -> int:
     """Trainable scalars."""
     return sum(parameter.data().size for parameter in parameters.values())
-
-
-def choose_decay(parameters: List[Parameter]) -> None:
-    """Matrices and kernels decay, biases and normalizations do not.
-
-    The latter are the parameters with one dimension. Left alone, MXNet decays all.
-    """
-    for parameter in parameters:
-        parameter.wd_mult = 1.0 if len(parameter.shape) > 1 else 0.0

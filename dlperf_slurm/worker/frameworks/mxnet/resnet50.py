@@ -1,13 +1,12 @@
 """ResNet-50 v1.5 in MXNet, from the framework-neutral definition."""
 
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 import mxnet as mx
-from mxnet.gluon import HybridBlock, Parameter, nn
+from mxnet.gluon import HybridBlock, nn
 from mxnet.gluon.contrib.nn import Identity
 
 from dlperf_slurm.worker.frameworks.mxnet.losses import compute_cross_entropy
-from dlperf_slurm.worker.frameworks.mxnet.parameters import choose_decay
 from dlperf_slurm.worker.models.resnet50 import Definition
 
 INPUTS = ("images",)
@@ -93,17 +92,8 @@ def build_model(definition: Definition) -> HybridBlock:
 def compute_loss(
     definition: Definition, logits: mx.nd.NDArray, batch: Dict[str, mx.nd.NDArray]
 ) -> mx.nd.NDArray:
-    """Mean cross-entropy of logits [batch, classes] against labels [batch]."""
+    """Mean cross-entropy of logits [batch, classes].
+
+    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    """
     return compute_cross_entropy(logits, batch["labels"], definition.label_smoothing)
-
-
-def make_optimizer(
-    definition: Definition, parameters: List[Parameter], global_batch_size: int
-) -> mx.optimizer.Optimizer:
-    choose_decay(parameters)
-    # The learning rate is within the momentum here; while it stays the same, so do the updates.
-    return mx.optimizer.SGD(
-        learning_rate=definition.learning_rate(global_batch_size),
-        momentum=definition.MOMENTUM,
-        wd=definition.WEIGHT_DECAY,
-    )

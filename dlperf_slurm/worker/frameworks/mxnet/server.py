@@ -1,20 +1,19 @@
 """python -m ...mxnet.server PARENT_ID: what DMLC_ROLE says, as long as the parent lives."""
 
-import ctypes
 import os
-import signal
 import sys
 
-PR_SET_PDEATHSIG = 1
+from dlperf_slurm.worker.host import end_with_parent
 
 
 def main(parent_id: int) -> None:
-    """Serve until the ranks are done, or the parent ends in whatever way (prctl(2))."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_id:
-        return
-    # The import itself serves, where DMLC_ROLE is not "worker", and then exits.
-    import mxnet  # noqa: F401
+    end_with_parent(parent_id)
+    # To import MXNet is to serve, in its own way, where the role is not "worker".
+    role = os.environ.pop("DMLC_ROLE")
+    from dlperf_slurm.worker.frameworks.mxnet.serving import serve
+
+    os.environ["DMLC_ROLE"] = role
+    serve()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import gc
 import os
 from importlib import import_module
-from typing import Any, Dict
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence
 
 import mxnet as mx
 from mxnet import autograd
@@ -15,17 +15,26 @@ from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.frameworks.mxnet.distribution import end_servers, join_ranks
+from dlperf_slurm.worker.frameworks.mxnet.devices import (
+    choose_device,
+    read_device_name,
+    read_versions,
+)
+from dlperf_slurm.worker.frameworks.mxnet.distribution import join_ranks, set_learning_rate
+from dlperf_slurm.worker.frameworks.mxnet.optimizers import make_optimizer
 from dlperf_slurm.worker.frameworks.mxnet.parameters import (
     count_parameters,
     find_parameters,
     load_weights,
 )
+from dlperf_slurm.worker.frameworks.mxnet.pipeline import Arrays, make_arrays, open_loader
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.rules import make_rule
 from dlperf_slurm.worker.weights import generate_weights
 
-# oneDNN's casts, which AMP places in a hybridized model, do not know int64
-INPUT_TYPES = {"float32": "float32", "int64": "int32"}
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.datasets import Dataset
+
 AMP_TYPES = {"amp-bf16": "bfloat16", "amp-fp16": "float16"}
 
 
@@ -38,73 +47,113 @@ class MXNetSession:
         model = builder.build_model(definition)
         self._parameters = find_parameters(model)
         self._is_training = case.mode == TRAIN
-        if not self._is_training:
-            for parameter in self._parameters.values():
-                # else it would have room for a gradient
-                parameter.grad_req = "null"
+        for parameter in self._parameters.values():
+            parameter.grad_req = choose_gradient_kind(case)
         model.initialize(mx.init.Zero(), ctx=device)
         load_weights(self._parameters, generate_weights(definition, case.seed))
         # The same weights on all ranks, but dropout of their own.
         mx.random.seed(case.seed + 1 + placement.rank)
-        self._batch = {
-            name: mx.nd.array(values, ctx=device, dtype=INPUT_TYPES[values.dtype.name])
-            for name, values in make_batch(
-                definition, case.batch_size_per_device, case.seed, placement.rank
-            ).items()
-        }
         if case.compiler == "hybridize":
             model.hybridize(static_alloc=True, static_shape=True)
 
         self.parameter_count = count_parameters(self._parameters)
         self.device_name = read_device_name(device)
         self.versions = read_versions(case)
+        self._case = case
         self._device = device
         self._definition = definition
         self._builder = builder
         self._model = model
-        self._inputs = [self._batch[name] for name in builder.INPUTS]
+        self.load(
+            self.stage(
+                make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
+            )
+        )
         if self._is_training:
             self._prepare_training(case, placement)
 
     def _prepare_training(self, case: Case, placement: Placement) -> None:
         definition, parameters = self._definition, self._parameters
-        optimizer = self._builder.make_optimizer(
-            definition, list(parameters.values()), case.global_batch_size
+        self._batches_per_step = case.gradient_accumulation
+        self._loss_scale = case.loss_scale or 1
+        optimizer = make_optimizer(
+            make_rule(case, definition),
+            list(parameters.values()),
+            1 / (self._batches_per_step * self._loss_scale),
         )
-        self._trainer, self._servers = join_ranks(case, placement, parameters, optimizer)
-        self._is_scaled = case.precision == "amp-fp16"
-        if self._is_scaled:
+        self._trainer, self._sum_gradients, self._servers = join_ranks(
+            case, placement, parameters, optimizer
+        )
+        self._is_dynamic = case.precision == "amp-fp16" and not case.loss_scale
+        if self._is_dynamic:
             amp.init_trainer(self._trainer)
         self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
         self._loss = mx.nd.full((1,), float("nan"))
 
     def step(self) -> None:
         self._backpropagate()
-        if self._clip_global_norm is not None:
+        if self._clip_global_norm is None:
+            self._trainer.step(1)
+        else:
+            self._trainer.allreduce_grads()
             # The gradients are sums, and scaled; without the check it does not read the norm back.
             # It adds 1e-8 to the norm that it divides by, PyTorch 1e-6.
             clip_global_norm(
-                [parameter.grad() for parameter in self._parameters.values()],
+                self._list_gradients(),
                 self._clip_global_norm / self._trainer._scale,
                 check_isfinite=False,
             )
-        self._trainer.update(1)
+            self._trainer.update(1)
+        self._forget_gradients()
         self.synchronize()
 
+    def accumulate(self) -> None:
+        self._backpropagate()
+
     def _backpropagate(self) -> None:
-        """Set the loss and the gradients; times the trainer's scale they are the ranks' mean."""
+        """Set the loss, and the gradients or add to them; the trainer's scale makes their mean."""
         with autograd.record():
             loss = self._compute_loss(self._model(*self._inputs))
-            if self._is_scaled:
+            if self._is_dynamic:
                 with amp.scale_loss(loss, self._trainer) as scaled:
                     autograd.backward(scaled)
+            elif self._loss_scale != 1:
+                (loss * self._loss_scale).backward()
             else:
                 loss.backward()
-        self._trainer.allreduce_grads()
         self._loss = loss.detach()
+
+    def _list_gradients(self) -> List[mx.nd.NDArray]:
+        return [parameter.grad() for parameter in self._parameters.values()]
+
+    def _forget_gradients(self) -> None:
+        """Where the next ones would be added to these."""
+        if self._batches_per_step > 1:
+            gradients = self._list_gradients()
+            mx.nd.reset_arrays(*gradients, num_arrays=len(gradients))
 
     def _compute_loss(self, logits: Any) -> mx.nd.NDArray:
         return self._builder.compute_loss(self._definition, logits, self._batch)
+
+    def stage(self, batch: Dict[str, Any]) -> Arrays:
+        is_cpu = self._device.device_type == "cpu"
+        return make_arrays(batch, mx.cpu() if is_cpu else mx.cpu_pinned(self._device.device_id))
+
+    def load(self, staged: Arrays) -> None:
+        """Copy to the device; on the CPU too, as it is a copy that the case is about."""
+        self._batch = {name: array.copyto(self._device) for name, array in staged.items()}
+        self._inputs = [self._batch[name] for name in self._builder.INPUTS]
+
+    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Arrays]:
+        return open_loader(self._case, dataset, order)
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        set_learning_rate(self._trainer, learning_rate)
+
+    def predict(self, batch: Dict[str, Any]) -> Any:
+        arrays = make_arrays(batch, self._device)
+        logits = self._model(*(arrays[name] for name in self._builder.INPUTS))
+        return logits.astype("float32", copy=False).asnumpy()
 
     def infer(self) -> None:
         """Outside of autograd.record, MXNet is in evaluation mode."""
@@ -138,9 +187,13 @@ class MXNetSession:
         return float(self._compute_loss(self._model(*self._inputs)).asscalar())
 
     def compute_gradients(self) -> Dict[str, Any]:
-        self._backpropagate()
+        for _ in range(self._batches_per_step):
+            self._backpropagate()
+        self._sum_gradients()
         scale = self._trainer._scale
-        return {name: p.grad().asnumpy() * scale for name, p in self._parameters.items()}
+        gradients = {name: p.grad().asnumpy() * scale for name, p in self._parameters.items()}
+        self._forget_gradients()
+        return gradients
 
     def read_weights(self) -> Dict[str, Any]:
         return {name: p.data().asnumpy() for name, p in self._parameters.items()}
@@ -148,10 +201,11 @@ class MXNetSession:
     def close(self) -> None:
         if not self._is_training:
             return
+        self._servers.release()
         # KVStore leaves, and tells its servers to end, when it is freed; it is in a cycle.
-        del self._trainer, self._parameters, self._model
+        del self._trainer, self._sum_gradients, self._parameters, self._model
         gc.collect()
-        end_servers(self._servers)
+        self._servers.end()
 
 
 def start_session(case: Case, placement: Placement) -> MXNetSession:
@@ -164,31 +218,8 @@ def start_session(case: Case, placement: Placement) -> MXNetSession:
     return MXNetSession(case, placement, device)
 
 
-def choose_device(case: Case, placement: Placement) -> mx.Context:
-    if case.device == "cpu":
-        return mx.cpu()
-    count = mx.context.num_gpus()
-    if count == 0:
-        raise RuntimeError("MXNet sees no GPU; its wheel for GPUs has the name of a CUDA version")
-    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
-    return mx.gpu(0 if count == 1 else placement.local_rank)
-
-
-def read_device_name(device: mx.Context) -> str:
-    if device.device_type == "cpu":
-        return host.read_cpu_name()
-    return str(device)
-
-
-def read_versions(case: Case) -> Dict[str, str]:
-    """`features` is what MXNet says of its build."""
-    features = mx.runtime.Features()
-    versions = {
-        "mxnet": str(mx.__version__),
-        "features": " ".join(sorted(name for name in features if features.is_enabled(name))),
-    }
-    if case.distribution == "horovod":
-        import horovod
-
-        versions["horovod"] = str(horovod.__version__)
-    return versions
+def choose_gradient_kind(case: Case) -> str:
+    """Gluon's "null" has no room for a gradient; "add" keeps those of a step's other batches."""
+    if case.mode != TRAIN:
+        return "null"
+    return "add" if case.gradient_accumulation > 1 else "write"

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract import TRAIN
-from dlperf_slurm.worker.frameworks import find_unknown_value
+from dlperf_slurm.worker.frameworks import find_unknown_values
 from dlperf_slurm.worker.models.bert import Definition as BertDefinition
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ COMPILERS = ("none", "graph")
 MEMORY_FORMATS = ("default",)
 DISTRIBUTIONS = ("native",)
 MODES = ("train", "val")
+DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
+OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
 
 # What a RuntimeError or OneFlow's own exception says: its allocators, the CUDA driver or NCCL,
 # cuBLAS, C++. On the CPU its thread ends the process (SIGABRT) before Python hears of it.
@@ -36,7 +38,7 @@ OUT_OF_MEMORY_MESSAGES = (
 
 def find_unsupported(case: "Case") -> Optional[str]:
     """Why OneFlow cannot run the case, with what it can run instead; None when it can."""
-    unknown = find_unknown_value(case)
+    unknown = find_unknown_values(case)
     if unknown:
         return unknown
     if case.precision != "fp32" and case.device == "cpu":
@@ -46,18 +48,35 @@ def find_unsupported(case: "Case") -> Optional[str]:
 
 def find_untrainable(case: "Case") -> Optional[str]:
     """Why OneFlow can infer the case and not train it."""
-    if case.precision == "amp-fp16" and case.compiler != "graph":
+    if case.compiler == "graph":
+        return find_ungraphable(case)
+    if case.precision == "amp-fp16" and not case.loss_scale:
         return (
-            "oneflow: precision 'amp-fp16' needs compiler 'graph', which alone has loss scaling; "
-            "with 'none' use 'amp-bf16'"
+            "oneflow: precision 'amp-fp16' needs compiler 'graph', which alone has a dynamic loss "
+            "scale; with 'none' use loss_scale = 128, or 'amp-bf16'"
         )
-    if case.clip_global_norm and case.compiler == "graph":
+    return None
+
+
+def find_ungraphable(case: "Case") -> Optional[str]:
+    """Why a graph cannot train the case."""
+    if case.clip_global_norm:
         return (
             "oneflow: compiler 'graph' clips each group of parameters by a norm of its own; "
             "with clip_global_norm use 'none'"
         )
+    if case.gradient_accumulation > 1:
+        return (
+            "oneflow: compiler 'graph' takes the batches of a step only all at once; "
+            "with gradient_accumulation use 'none'"
+        )
+    if case.is_to_accuracy:
+        return (
+            "oneflow: compiler 'graph' has the learning rate compiled in; "
+            "to train to an accuracy use 'none'"
+        )
     dropout = case.model_parameters.get("dropout", BertDefinition.dropout)
-    if case.model == "bert" and dropout and case.compiler == "graph" and case.world_size > 1:
+    if case.model == "bert" and dropout and case.world_size > 1:
         return (
             "oneflow: compiler 'graph' draws the same dropout on all ranks; with several ranks "
             "use 'none', or dropout 0"

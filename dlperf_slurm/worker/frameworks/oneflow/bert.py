@@ -2,12 +2,10 @@
 
 from typing import Dict, Tuple
 
-import numpy
 import oneflow as flow
 from oneflow import Tensor, nn
 from oneflow.nn import functional as F
 
-from dlperf_slurm.worker.frameworks.oneflow.parameters import group_by_decay
 from dlperf_slurm.worker.models.bert import Definition
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
@@ -147,18 +145,4 @@ def compute_loss(
     words, next_sentence = logits
     return F.cross_entropy(words.flatten(0, 1), batch["masked_ids"].flatten()) + F.cross_entropy(
         next_sentence, batch["next_sentence_labels"]
-    )
-
-
-def make_optimizer(
-    definition: Definition, model: nn.Module, global_batch_size: int
-) -> flow.optim.Optimizer:
-    # OneFlow moves the moments with float32 betas, and corrects their bias with those given: were
-    # they not the same, updates would be 7e-6 off.
-    betas = numpy.array((definition.BETA1, definition.BETA2), numpy.float32)
-    return flow.optim.AdamW(
-        group_by_decay(model, definition.WEIGHT_DECAY),
-        lr=definition.LEARNING_RATE,
-        betas=tuple(betas.tolist()),
-        eps=definition.ADAM_EPSILON,
     )

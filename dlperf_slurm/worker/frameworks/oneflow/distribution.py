@@ -1,31 +1,75 @@
 """Ranks -> gradients that are averaged over them, in eager mode and in a graph."""
 
-from typing import Any, Dict
+from contextlib import contextmanager
+from typing import Any, Callable, ContextManager, Iterator, NamedTuple
 
 import oneflow as flow
 from oneflow import nn
 
+from dlperf_slurm.worker.frameworks.oneflow.pipeline import Batch
 
-def distribute(model: nn.Module) -> nn.Module:
+
+class Distribution(NamedTuple):
+    """After a backward pass of `model`, gradients are the mean's.
+
+    Those of one within `without_mean` are kept on their rank, for the next one to send.
+    """
+
+    model: nn.Module
+    without_mean: Callable[[], ContextManager[Any]]
+
+
+def distribute(model: nn.Module) -> Distribution:
     """Average the gradients of an eager backward pass; the model is changed.
 
-    Each becomes a part of a buffer for several, which must be zero before the next pass.
+    Each becomes a part of a buffer for several, which must be zero before the next step.
     """
     # Running statistics stay per rank, as in the other frameworks: training does not read them,
     # and to send them would be one more collective in each step.
-    return nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+    wrapped = nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+    return Distribution(wrapped, SkippedMean(wrapped).pause)
 
 
-def make_global(
-    model: nn.Module, batch: Dict[str, flow.Tensor], device: str
-) -> Dict[str, flow.Tensor]:
-    """Make the batches of all ranks one, each rank having its part; the model is changed.
+class SkippedMean:
+    """What DistributedDataParallel (0.9) has no switch for; two things undo what it does.
 
-    A graph takes no other tensors when there are several ranks. Batch normalization is still
-    over the samples of a rank.
+    It sends no buffer twice after a forward pass, and divides all that a backward pass has added up
+    by the number of ranks.
     """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._is_paused = False
+        # after the model's own hook, which begins a new backward pass
+        model.register_forward_hook(self._mark_as_sent)
+
+    def _mark_as_sent(self, model: nn.Module, inputs: Any, outputs: Any) -> None:
+        if self._is_paused:
+            for state in model._ddp_state_for_reversed_params.values():
+                state[:] = True, True
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Gradients stay on their rank."""
+        self._is_paused = True
+        yield
+        self._is_paused = False
+        for buffer in self._model._bucket_tensors:
+            buffer.mul_(flow.env.get_world_size())
+
+
+def make_model_global(model: nn.Module, device: str) -> None:
+    """Make the models of all ranks one, which each rank has a copy of; the model is changed.
+
+    A graph takes no other tensors when there are several ranks. Batch normalization is still over
+    the samples of a rank.
+    """
+    model.to_global(placement=flow.placement.all(device), sbp=flow.sbp.broadcast)
+
+
+def make_global(batch: Batch, device: str) -> Batch:
+    """Make the batches of all ranks one, each rank having its part."""
     placement = flow.placement.all(device)
-    model.to_global(placement=placement, sbp=flow.sbp.broadcast)
     return {
         name: tensor.to_global(placement=placement, sbp=flow.sbp.split(0))
         for name, tensor in batch.items()

@@ -1,13 +1,14 @@
 """A model -> static graphs: with its loss and its optimizer of a whole step, alone of inference."""
 
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
 import oneflow as flow
 from oneflow import nn
 
-AMP_TYPES = {"amp-bf16": flow.bfloat16, "amp-fp16": flow.float16}
+from dlperf_slurm.contract import Case
+from dlperf_slurm.worker.frameworks.oneflow.pipeline import Batch
 
-Batch = Dict[str, flow.Tensor]
+AMP_TYPES = {"amp-bf16": flow.bfloat16, "amp-fp16": flow.float16}
 
 
 class TrainingGraph(nn.Graph):
@@ -18,15 +19,17 @@ class TrainingGraph(nn.Graph):
         model: nn.Module,
         compute_loss: Callable[[Any, Batch], flow.Tensor],
         optimizer: flow.optim.Optimizer,
-        precision: str,
+        case: Case,
     ) -> None:
         super().__init__()
         self.model = model
         self._compute_loss = compute_loss
         self.add_optimizer(optimizer)
-        if precision in AMP_TYPES:
-            self.config.enable_amp(True, dtype=AMP_TYPES[precision])
-        if precision == "amp-fp16":
+        if case.precision in AMP_TYPES:
+            self.config.enable_amp(True, dtype=AMP_TYPES[case.precision])
+        if case.loss_scale:
+            self.set_grad_scaler(flow.amp.StaticGradScaler(case.loss_scale))
+        elif case.precision == "amp-fp16":
             self.set_grad_scaler(flow.amp.GradScaler())
 
     def build(self, batch: Batch) -> flow.Tensor:

@@ -1,6 +1,6 @@
-"""A model's parameters: setting them, how many there are, and which of them decay."""
+"""A model's parameters: setting them, and how many there are."""
 
-from typing import Any, Dict, Iterable, List, Tuple
+from typing import Any, Iterable, Tuple
 
 import oneflow as flow
 from oneflow import nn
@@ -19,15 +19,3 @@ def load_weights(model: nn.Module, weights: Iterable[Tuple[str, Any]]) -> None:
 def count_parameters(model: nn.Module) -> int:
     """Trainable scalars; `parameters` yields a tied weight once."""
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def group_by_decay(model: nn.Module, weight_decay: float) -> List[Dict[str, Any]]:
-    """Optimizer groups: matrices and kernels decay, biases and normalizations do not.
-
-    The latter are the parameters with one dimension.
-    """
-    parameters = list(model.parameters())
-    return [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]

@@ -6,7 +6,6 @@ import oneflow as flow
 from oneflow import Tensor, nn
 from oneflow.nn import functional as F
 
-from dlperf_slurm.worker.frameworks.oneflow.parameters import group_by_decay
 from dlperf_slurm.worker.models.resnet50 import Definition
 
 INPUTS = ("images",)
@@ -122,16 +121,8 @@ def build_model(definition: Definition, device: flow.device) -> nn.Module:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Mean cross-entropy of logits [batch, classes] against labels [batch]."""
+    """Mean cross-entropy of logits [batch, classes].
+
+    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    """
     return F.cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)
-
-
-def make_optimizer(
-    definition: Definition, model: nn.Module, global_batch_size: int
-) -> flow.optim.Optimizer:
-    # OneFlow keeps the momentum times the learning rate, which is the same at a constant rate.
-    return flow.optim.SGD(
-        group_by_decay(model, definition.WEIGHT_DECAY),
-        lr=definition.learning_rate(global_batch_size),
-        momentum=definition.MOMENTUM,
-    )

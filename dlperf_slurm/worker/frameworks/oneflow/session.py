@@ -2,7 +2,7 @@
 
 from contextlib import nullcontext
 from importlib import import_module
-from typing import Any, Callable, Dict, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Sequence
 
 import oneflow as flow
 from oneflow import nn
@@ -12,21 +12,28 @@ from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.oneflow.devices import (
+    choose_device,
+    read_device_name,
+    read_versions,
+)
 from dlperf_slurm.worker.frameworks.oneflow.distribution import (
     distribute,
     make_global,
+    make_model_global,
     read_loss,
     to_numpy,
 )
-from dlperf_slurm.worker.frameworks.oneflow.graphs import (
-    AMP_TYPES,
-    Batch,
-    InferenceGraph,
-    TrainingGraph,
-)
+from dlperf_slurm.worker.frameworks.oneflow.graphs import AMP_TYPES, InferenceGraph, TrainingGraph
+from dlperf_slurm.worker.frameworks.oneflow.optimizers import make_optimizer, set_learning_rate
 from dlperf_slurm.worker.frameworks.oneflow.parameters import count_parameters, load_weights
+from dlperf_slurm.worker.frameworks.oneflow.pipeline import Batch, make_tensors, open_loader
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.rules import make_rule
 from dlperf_slurm.worker.weights import generate_weights
+
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.datasets import Dataset
 
 
 class OneFlowSession:
@@ -42,15 +49,10 @@ class OneFlowSession:
         load_weights(model, generate_weights(definition, case.seed))
         # The same weights on all ranks, but dropout of their own.
         flow.manual_seed(case.seed + 1 + placement.rank)
-        batch = {
-            name: flow.from_numpy(values).to(device)
-            for name, values in make_batch(
-                definition, case.batch_size_per_device, case.seed, placement.rank
-            ).items()
-        }
         is_graph = case.compiler == "graph"
-        if placement.world_size > 1 and is_graph:
-            batch = make_global(model, batch, device.type)
+        self._is_global = is_graph and placement.world_size > 1
+        if self._is_global:
+            make_model_global(model, device.type)
 
         self.parameter_count = count_parameters(model)
         self.device_name = read_device_name(device)
@@ -59,11 +61,14 @@ class OneFlowSession:
         self._device = device
         self._model = model
         self._parameters = dict(model.named_parameters())
-        self._precision = case.precision
+        self._case = case
         self._definition = definition
         self._builder = builder
-        self._inputs = [batch[name] for name in builder.INPUTS]
-        self._batch = batch
+        self.load(
+            self.stage(
+                make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
+            )
+        )
         if self._is_training:
             self._prepare_training(case, placement, is_graph)
         else:
@@ -71,21 +76,26 @@ class OneFlowSession:
 
     def _prepare_training(self, case: Case, placement: Placement, is_graph: bool) -> None:
         definition, model = self._definition, self._model
-        self._optimizer = self._builder.make_optimizer(definition, model, case.global_batch_size)
+        self._optimizer = make_optimizer(make_rule(case, definition), model)
         self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
+        self._loss_scale = case.loss_scale or 1
+        self._batches_per_step = case.gradient_accumulation
         self._graph: Optional[TrainingGraph] = None
+        self._without_mean: Callable[[], Any] = nullcontext
         if is_graph:
-            self._graph = TrainingGraph(model, self._compute_loss, self._optimizer, case.precision)
+            self._graph = TrainingGraph(model, self._compute_loss, self._optimizer, case)
             self._graph._compile(self._batch)
+            # what that leaves as gradients has no numbers
+            self._optimizer.zero_grad(set_to_none=True)
         elif placement.world_size > 1:
-            self._model = distribute(model)
+            self._model, self._without_mean = distribute(model)
         self._loss = flow.tensor(float("nan"))
 
     def _prepare_inference(self, is_graph: bool) -> None:
         self._model.eval()
         self._compute_logits: Callable[..., Any] = self._run_model
         if is_graph:
-            graph = InferenceGraph(self._model, self._precision)
+            graph = InferenceGraph(self._model, self._case.precision)
             graph._compile(*self._inputs)
             self._compute_logits = graph
 
@@ -94,19 +104,36 @@ class OneFlowSession:
             self._loss = self._graph(self._batch)
         else:
             self._backpropagate()
+            self._unscale()
             if self._clip_global_norm is not None:
                 nn.utils.clip_grad_norm_(self._parameters.values(), self._clip_global_norm)
             self._optimizer.step()
+            self._forget_gradients()
         self.synchronize()
 
+    def accumulate(self) -> None:
+        with self._without_mean():
+            self._backpropagate()
+
     def _backpropagate(self) -> None:
-        """Set the loss and the gradients, which are averaged over the ranks, without the graph."""
-        # DDP's buffers must be zero; what a graph's compilation leaves has no numbers to be zeroed.
-        self._optimizer.zero_grad(set_to_none=self._graph is not None)
+        """Set the loss, and add its gradient to those of the step's other batches, all scaled.
+
+        The gradients are then averaged over the ranks. Without the graph.
+        """
         with self._autocast():
             loss = self._compute_loss(self._model, self._batch)
-        loss.backward()
         self._loss = loss.detach()
+        scale = self._loss_scale / self._batches_per_step
+        (loss if scale == 1 else loss * scale).backward()
+
+    def _unscale(self) -> None:
+        if self._loss_scale != 1:
+            for parameter in self._parameters.values():
+                parameter.grad.mul_(1 / self._loss_scale)
+
+    def _forget_gradients(self) -> None:
+        # in place: DDP adds to the same buffers, which must be zero
+        self._optimizer.zero_grad(set_to_none=False)
 
     def _compute_loss(self, model: Any, batch: Batch) -> flow.Tensor:
         logits = model(*(batch[name] for name in self._builder.INPUTS))
@@ -118,9 +145,35 @@ class OneFlowSession:
 
     def _autocast(self) -> Any:
         # left out where it is off: on the CPU OneFlow warns that it has none
-        if self._precision not in AMP_TYPES:
+        if self._case.precision not in AMP_TYPES:
             return nullcontext()
-        return flow.autocast(self._device.type, AMP_TYPES[self._precision])
+        return flow.autocast(self._device.type, AMP_TYPES[self._case.precision])
+
+    def stage(self, batch: Dict[str, Any]) -> Batch:
+        tensors = make_tensors(batch)
+        if self._device.type == "cuda":
+            return {name: tensor.pin_memory() for name, tensor in tensors.items()}
+        return tensors
+
+    def load(self, staged: Batch) -> None:
+        """Copy to the device; on the CPU too, as it is a copy that the case is about."""
+        batch = self._copy(staged)
+        self._batch = make_global(batch, self._device.type) if self._is_global else batch
+        self._inputs = [self._batch[name] for name in self._builder.INPUTS]
+
+    def _copy(self, batch: Batch) -> Batch:
+        return {name: tensor.to(self._device, copy=True) for name, tensor in batch.items()}
+
+    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Batch]:
+        return open_loader(self._case, dataset, order, is_pinned=self._device.type == "cuda")
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Not of a graph, which has it compiled in."""
+        set_learning_rate(self._optimizer, learning_rate)
+
+    def predict(self, batch: Dict[str, Any]) -> Any:
+        tensors = self._copy(make_tensors(batch))
+        return to_numpy(self._evaluate([tensors[name] for name in self._builder.INPUTS]))
 
     def infer(self) -> None:
         with flow.no_grad():
@@ -152,11 +205,14 @@ class OneFlowSession:
         return self._read_loss_of(self._logits)
 
     def evaluate_loss(self) -> float:
+        return self._read_loss_of(self._evaluate(self._inputs))
+
+    def _evaluate(self, inputs: Sequence[flow.Tensor]) -> Any:
         self._model.eval()
         with flow.no_grad():
-            logits = self._run_model(*self._inputs)
+            logits = self._run_model(*inputs)
         self._model.train(self._is_training)
-        return self._read_loss_of(logits)
+        return logits
 
     def _read_loss_of(self, logits: Any) -> float:
         with flow.no_grad(), self._autocast():
@@ -164,8 +220,13 @@ class OneFlowSession:
 
     def compute_gradients(self) -> Dict[str, Any]:
         """Without the graph, which does not give them away; its updates show what it had."""
+        for _ in range(self._batches_per_step - 1):
+            self.accumulate()
         self._backpropagate()
-        return {name: to_numpy(parameter.grad) for name, parameter in self._parameters.items()}
+        self._unscale()
+        gradients = {name: to_numpy(p.grad) for name, p in self._parameters.items()}
+        self._forget_gradients()
+        return gradients
 
     def read_weights(self) -> Dict[str, Any]:
         return {name: to_numpy(parameter) for name, parameter in self._parameters.items()}
@@ -177,28 +238,3 @@ class OneFlowSession:
 def start_session(case: Case, placement: Placement) -> OneFlowSession:
     flow.set_num_threads(case.cpus_per_rank)
     return OneFlowSession(case, placement, choose_device(case, placement))
-
-
-def choose_device(case: Case, placement: Placement) -> flow.device:
-    if case.device == "cpu":
-        return flow.device("cpu")
-    count = flow.cuda.device_count()
-    if count <= placement.local_rank:
-        raise RuntimeError(
-            f"OneFlow numbers GPUs by the local rank, and rank {placement.rank} with local rank "
-            f"{placement.local_rank} sees {count}: let each rank see all GPUs of its node"
-        )
-    return flow.device("cuda", placement.local_rank)
-
-
-def read_device_name(device: flow.device) -> str:
-    if device.type == "cuda":
-        return str(flow.cuda.get_device_name(device))
-    return host.read_cpu_name()
-
-
-def read_versions(device: flow.device) -> Dict[str, str]:
-    versions = {"oneflow": str(flow.__version__), "oneflow_commit": str(flow.__git_commit__)}
-    if device.type == "cuda":
-        versions["cuda"] = str(flow.sysconfig.get_cuda_version())
-    return versions

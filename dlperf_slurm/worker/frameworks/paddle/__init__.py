@@ -5,7 +5,7 @@ Written for Paddle 3.3.
 
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.worker.frameworks import find_unknown_value
+from dlperf_slurm.worker.frameworks import find_unknown_values
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract import Case
@@ -18,6 +18,8 @@ COMPILERS = ("none", "to_static", "cinn")
 MEMORY_FORMATS = ("default", "channels_last")
 DISTRIBUTIONS = ("native",)
 MODES = ("train", "val")
+DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
+OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
 
 # What an OSError or RuntimeError says: from CUDA, NCCL, cuBLAS, cuDNN, an operator in a graph, C++.
 # The allocators of both devices raise MemoryError.
@@ -33,7 +35,7 @@ OUT_OF_MEMORY_MESSAGES = (
 
 def find_unsupported(case: "Case") -> Optional[str]:
     """Why Paddle cannot run the case, with what it can run instead; None when it can."""
-    unknown = find_unknown_value(case)
+    unknown = find_unknown_values(case)
     if unknown:
         return unknown
     if case.device != "cuda" and case.precision == "tf32":

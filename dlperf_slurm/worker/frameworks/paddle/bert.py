@@ -1,12 +1,11 @@
 """BERT pre-training in Paddle, from the framework-neutral definition."""
 
-from typing import Dict, Optional, Tuple
+from typing import Dict, Tuple
 
 import paddle
 from paddle import Tensor, nn
 from paddle.nn import functional as F
 
-from dlperf_slurm.worker.frameworks.paddle.parameters import find_decaying
 from dlperf_slurm.worker.models.bert import Definition
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
@@ -152,25 +151,4 @@ def compute_loss(
     words, next_sentence = logits
     return F.cross_entropy(words.flatten(0, 1), batch["masked_ids"].flatten()) + F.cross_entropy(
         next_sentence, batch["next_sentence_labels"]
-    )
-
-
-def make_optimizer(
-    definition: Definition,
-    model: nn.Layer,
-    global_batch_size: int,
-    clip: Optional[nn.ClipGradByGlobalNorm],
-) -> paddle.optimizer.Optimizer:
-    """AdamW as the others have it: bias correction, epsilon added to the corrected root."""
-    # Not by parameter groups: Paddle would clip each to a norm of its own.
-    decaying = find_decaying(model)
-    return paddle.optimizer.AdamW(
-        definition.LEARNING_RATE,
-        definition.BETA1,
-        definition.BETA2,
-        definition.ADAM_EPSILON,
-        parameters=model.parameters(),
-        weight_decay=definition.WEIGHT_DECAY,
-        apply_decay_param_fun=decaying.__contains__,
-        grad_clip=clip,
     )

@@ -1,7 +1,7 @@
 """A case and the place of its rank -> the device, how it computes, and what it says of itself."""
 
 import os
-from typing import Dict
+from typing import Any, Dict
 
 import paddle
 from paddle.base import core
@@ -27,15 +27,9 @@ def allow_tf32(is_allowed: bool) -> None:
     core.set_cudnn_switch(is_allowed)
 
 
-def check_overflow_message() -> None:
-    """GradScaler (3.3) prints float(its scale), an array of one, whenever it finds an overflow."""
-    try:
-        float(paddle.ones([1]))
-    except TypeError as error:
-        raise RuntimeError(
-            "Paddle's GradScaler fails at its first overflow beside NumPy 2.4 or newer: install "
-            "numpy<2.4, or use precision 'amp-bf16'"
-        ) from error
+def choose_host_memory(case: Case) -> Any:
+    """Where batches wait: memory that a GPU reads by itself, or plain one."""
+    return paddle.CUDAPinnedPlace() if case.device == "cuda" else paddle.CPUPlace()
 
 
 def read_device_name(case: Case) -> str:

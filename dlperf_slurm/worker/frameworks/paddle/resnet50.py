@@ -1,7 +1,7 @@
 """ResNet-50 v1.5 in Paddle, from the framework-neutral definition."""
 
 import math
-from typing import Dict, Optional
+from typing import Dict
 
 import paddle
 from paddle import Tensor, nn
@@ -142,27 +142,15 @@ def build_model(definition: Definition, data_format: str) -> nn.Layer:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Mean cross-entropy of logits [batch, classes] against labels [batch].
+    """Mean cross-entropy of logits [batch, classes].
 
+    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
     On the CPU Paddle (3.3) cuts a sample's at 64, which initial running statistics lead beyond.
     """
-    return F.cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)
-
-
-def make_optimizer(
-    definition: Definition,
-    model: nn.Layer,
-    global_batch_size: int,
-    clip: Optional[nn.ClipGradByGlobalNorm],
-) -> paddle.optimizer.Optimizer:
-    """Momentum whose weight decay is added to the clipped gradient."""
-    # Not by parameter groups: Paddle would clip each to a norm of its own.
-    for parameter in model.parameters():
-        if parameter.ndim > 1:
-            parameter.regularizer = paddle.regularizer.L2Decay(definition.WEIGHT_DECAY)
-    return paddle.optimizer.Momentum(
-        definition.learning_rate(global_batch_size),
-        definition.MOMENTUM,
-        parameters=model.parameters(),
-        grad_clip=clip,
+    labels = batch["labels"]
+    return F.cross_entropy(
+        logits,
+        labels,
+        soft_label=labels.ndim == logits.ndim,
+        label_smoothing=definition.label_smoothing,
     )

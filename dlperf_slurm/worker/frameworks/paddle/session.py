@@ -2,10 +2,10 @@
 
 import os
 from importlib import import_module
-from typing import Any, Dict
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
 
 import paddle
-from paddle import distributed, nn
+from paddle import distributed
 from paddle.base import core
 
 from dlperf_slurm.contract import TRAIN, Case
@@ -16,19 +16,28 @@ from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.paddle.clocks import CudaEventClock
 from dlperf_slurm.worker.frameworks.paddle.devices import (
     allow_tf32,
-    check_overflow_message,
     choose_device,
+    choose_host_memory,
     read_device_name,
     read_versions,
 )
+from dlperf_slurm.worker.frameworks.paddle.distribution import distribute, join_process_group
+from dlperf_slurm.worker.frameworks.paddle.graphs import compile_graph
+from dlperf_slurm.worker.frameworks.paddle.optimizers import make_optimizer
 from dlperf_slurm.worker.frameworks.paddle.parameters import (
     count_parameters,
     list_trained,
     load_weights,
     read_arrays,
 )
+from dlperf_slurm.worker.frameworks.paddle.pipeline import Tensors, make_tensors, open_loader
+from dlperf_slurm.worker.frameworks.paddle.scaling import make_scaler
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.rules import make_rule
 from dlperf_slurm.worker.weights import generate_weights
+
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.datasets import Dataset
 
 AUTOCAST_TYPES = {"amp-bf16": "bfloat16", "amp-fp16": "float16"}
 DATA_FORMATS = {"default": "NCHW", "channels_last": "NHWC"}
@@ -44,27 +53,22 @@ class PaddleSession:
         load_weights(model, generate_weights(definition, case.seed))
         # The same weights on all ranks, but dropout of their own.
         paddle.seed(case.seed + 1 + placement.rank)
-        batch = {
-            name: paddle.to_tensor(values)
-            for name, values in make_batch(
-                definition, case.batch_size_per_device, case.seed, placement.rank
-            ).items()
-        }
-        if case.memory_format == "channels_last":
-            batch["images"] = batch["images"].transpose((0, 2, 3, 1)).contiguous()
-
         self.parameter_count = count_parameters(model)
         self.device_name = read_device_name(case)
         self.versions = read_versions(case)
         self._is_training = case.mode == TRAIN
+        self._case = case
         self._is_cuda = case.device == "cuda"
+        self._host_memory = choose_host_memory(case)
         self._plain_model = model
         self._parameters = list_trained(model)
-        self._precision = case.precision
         self._definition = definition
         self._builder = builder
-        self._inputs = [batch[name] for name in builder.INPUTS]
-        self._batch = batch
+        self.load(
+            self.stage(
+                make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
+            )
+        )
         if self._is_training:
             self._prepare_training(case, placement)
         else:
@@ -72,19 +76,16 @@ class PaddleSession:
 
     def _prepare_training(self, case: Case, placement: Placement) -> None:
         definition, model = self._definition, self._plain_model
-        # Paddle scales by largest / max(norm, largest); torch adds 1e-6 to the norm.
-        clip = nn.ClipGradByGlobalNorm(definition.CLIP_GLOBAL_NORM)
-        self._optimizer = self._builder.make_optimizer(
-            definition, model, case.global_batch_size, clip if case.clip_global_norm else None
-        )
-        # Paddle reads the overflow flag back in every step.
-        self._scaler = paddle.amp.GradScaler(enable=case.precision == "amp-fp16")
+        largest_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
+        self._optimizer = make_optimizer(make_rule(case, definition), model, largest_norm)
+        self._scaler = make_scaler(case, list(self._parameters.values()))
+        self._batches_per_step = case.gradient_accumulation
         self._compute_loss = self._builder.compute_loss
         if case.compiler != "none":
             model, self._compute_loss = (
                 compile_graph(part, case.compiler) for part in (model, self._compute_loss)
             )
-        self._model = model if placement.world_size == 1 else paddle.DataParallel(model)
+        self._model, self._without_mean = distribute(placement, model)
         self._loss = paddle.full((), float("nan"))
 
     def _prepare_inference(self, case: Case) -> None:
@@ -98,20 +99,54 @@ class PaddleSession:
         self._backpropagate()
         self._scaler.step(self._optimizer)
         self._scaler.update()
+        self._optimizer.clear_grad(set_to_zero=False)
+
+    def accumulate(self) -> None:
+        with self._without_mean():
+            self._backpropagate()
 
     def _backpropagate(self) -> None:
-        """Set the loss and the gradients, which are averaged over the ranks and scaled."""
-        self._optimizer.clear_grad(set_to_zero=False)
+        """Set the loss, and add its gradient to those of the step's other batches, all scaled.
+
+        The gradients are then averaged over the ranks.
+        """
         with self._autocast():
             logits = self._model(*self._inputs)
             loss = self._compute_loss(self._definition, logits, self._batch)
-        self._scaler.scale(loss).backward()
         self._loss = loss.detach()
+        if self._batches_per_step > 1:
+            loss = loss / self._batches_per_step
+        self._scaler.scale(loss).backward()
 
     def _autocast(self) -> Any:
         # of one use each
-        dtype = AUTOCAST_TYPES.get(self._precision)
+        dtype = AUTOCAST_TYPES.get(self._case.precision)
         return paddle.amp.auto_cast(dtype is not None, level="O1", dtype=dtype or "float16")
+
+    def stage(self, batch: Dict[str, Any]) -> Tensors:
+        return make_tensors(batch, self._host_memory)
+
+    def load(self, staged: Tensors) -> None:
+        """Copy to the device; on the CPU too, as it is a copy that the case is about."""
+        self._batch = {name: self._copy(tensor) for name, tensor in staged.items()}
+        self._inputs = [self._batch[name] for name in self._builder.INPUTS]
+
+    def _copy(self, tensor: paddle.Tensor) -> paddle.Tensor:
+        copy = tensor._copy_to(paddle.framework._current_expected_place(), False)
+        if tensor.ndim == 4 and self._case.memory_format == "channels_last":
+            return copy.transpose((0, 2, 3, 1)).contiguous()
+        return copy
+
+    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Tensors]:
+        return open_loader(self._case, dataset, order, self._host_memory)
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        self._optimizer.set_lr(learning_rate)
+
+    def predict(self, batch: Dict[str, Any]) -> Any:
+        tensors = self.stage(batch)
+        logits = self._evaluate([self._copy(tensors[name]) for name in self._builder.INPUTS])
+        return logits.astype("float32").numpy()
 
     def infer(self) -> None:
         """On the CPU the model returns when it is done."""
@@ -146,25 +181,31 @@ class PaddleSession:
         return self._read_loss_of(self._logits)
 
     def evaluate_loss(self) -> float:
+        return self._read_loss_of(self._evaluate(self._inputs))
+
+    def _evaluate(self, inputs: Sequence[paddle.Tensor]) -> Any:
         # neither distributed, which has nothing to average, nor compiled, which would begin anew
         self._plain_model.eval()
         paddle.jit.enable_to_static(False)
         with paddle.no_grad(), self._autocast():
-            logits = self._plain_model(*self._inputs)
+            logits = self._plain_model(*inputs)
         paddle.jit.enable_to_static(True)
         if self._is_training:
             self._plain_model.train()
-        return self._read_loss_of(logits)
+        return logits
 
     def _read_loss_of(self, logits: Any) -> float:
         with paddle.no_grad(), self._autocast():
             return float(self._builder.compute_loss(self._definition, logits, self._batch))
 
     def compute_gradients(self) -> Dict[str, Any]:
+        for _ in range(self._batches_per_step - 1):
+            self.accumulate()
         self._backpropagate()
-        scale = self._scaler.state_dict().get("scale", 1.0)
+        scale = self._scaler.state_dict()["scale"]
         gradients = {name: parameter.grad for name, parameter in self._parameters.items()}
         arrays = read_arrays(self._plain_model, gradients)
+        self._optimizer.clear_grad(set_to_zero=False)
         return {name: values / scale for name, values in arrays.items()}
 
     def read_weights(self) -> Dict[str, Any]:
@@ -188,31 +229,6 @@ def start_session(case: Case, placement: Placement) -> PaddleSession:
     if case.device == "cpu" and case.nodes == 1:
         # Gloo looks for the interface of this host's name, which need not resolve to one
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    if case.precision == "amp-fp16":
-        check_overflow_message()
     if placement.world_size > 1:
         join_process_group(case, placement)
     return PaddleSession(case, placement)
-
-
-def compile_graph(part: Any, compiler: str) -> Any:
-    """A layer (which is changed) or a function as one static graph, without or with CINN."""
-    if compiler == "cinn" and not paddle.is_compiled_with_cinn():
-        raise RuntimeError("this build of Paddle has no CINN; use compiler 'to_static'")
-    # The default of `backend` is CINN.
-    backend = "CINN" if compiler == "cinn" else None
-    return paddle.jit.to_static(part, full_graph=True, backend=backend)
-
-
-def join_process_group(case: Case, placement: Placement) -> None:
-    os.environ.update(
-        PADDLE_TRAINER_ID=str(placement.rank),
-        PADDLE_TRAINERS_NUM=str(placement.world_size),
-        PADDLE_TRAINER_ENDPOINTS=",".join(placement.rank_addresses),
-        PADDLE_CURRENT_ENDPOINT=placement.rank_addresses[placement.rank],
-        # These two go before the endpoints, and a site may have set them.
-        MASTER_ADDR=placement.master_address,
-        MASTER_PORT=str(placement.master_port),
-        PADDLE_DISTRI_BACKEND="nccl" if case.device == "cuda" else "gloo",
-    )
-    distributed.init_parallel_env()

@@ -6,7 +6,8 @@ Written for torch 2.5 and newer.
 import sys
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.worker.frameworks import find_unknown_value
+from dlperf_slurm.contract import DALI, TRAIN
+from dlperf_slurm.worker.frameworks import find_unknown_values
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract import Case
@@ -14,29 +15,45 @@ if TYPE_CHECKING:
 
 MODELS = ("bert", "resnet50")
 DEVICES = ("cpu", "cuda")
-PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
+PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16")
 COMPILERS = ("none", "torch.compile")
 MEMORY_FORMATS = ("default", "channels_last")
 DISTRIBUTIONS = ("native", "horovod")
 MODES = ("train", "val")
+DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder", "dali")
+OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
 
-# What a plain RuntimeError says: from the CUDA driver or NCCL, torch's CPU allocator, cuBLAS, C++.
+# What a plain RuntimeError says: from the CUDA driver or NCCL, torch's CPU allocator, cuBLAS, cuDNN
+# before and since version 9 (cudaMalloc failed inside it), C++.
 OUT_OF_MEMORY_MESSAGES = (
     "out of memory",
     "can't allocate memory",
     "not enough memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
     "std::bad_alloc",
 )
+
+# What the search for a convolution's algorithm ends with. torch drops what each candidate failed
+# of: a workspace that there was no memory for, or kernels that cuDNN does not have for this GPU.
+NO_ENGINE_MESSAGE = "unable to find an engine to execute this computation"
 
 
 def find_unsupported(case: "Case") -> Optional[str]:
     """Why PyTorch cannot run the case, with what it can run instead; None when it can."""
-    unknown = find_unknown_value(case)
+    unknown = find_unknown_values(case)
     if unknown:
         return unknown
     if case.precision == "tf32" and case.device != "cuda":
         return "pytorch: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"
+    if case.precision == "fp16" and case.mode == TRAIN and not case.loss_scale:
+        return (
+            "pytorch: precision 'fp16' has fp16 gradients, which torch's dynamic loss scaling does "
+            "not take; use loss_scale = 128, or 'amp-fp16'"
+        )
+    if case.data == DALI and case.model != "resnet50":
+        return f"pytorch: data 'dali' reads images; use 'folder' for {case.model!r}"
     if case.memory_format == "channels_last" and case.model != "resnet50":
         return (
             f"pytorch: memory_format 'channels_last' needs images; use 'default' for {case.model!r}"
@@ -59,6 +76,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return True
+    if torch is not None and NO_ENGINE_MESSAGE in str(error):
+        # torch's allocator counts its errors, also those that torch has caught
+        return bool(torch.cuda.memory_stats().get("num_ooms", 0))
     return isinstance(error, RuntimeError) and any(
         message in str(error) for message in OUT_OF_MEMORY_MESSAGES
     )

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dlperf_slurm.worker.frameworks.pytorch.parameters import group_by_decay
 from dlperf_slurm.worker.models.bert import Definition
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
@@ -130,17 +129,4 @@ def compute_loss(
     words, next_sentence = logits
     return F.cross_entropy(words.flatten(0, 1), batch["masked_ids"].flatten()) + F.cross_entropy(
         next_sentence, batch["next_sentence_labels"]
-    )
-
-
-def make_optimizer(
-    definition: Definition, model: nn.Module, global_batch_size: int
-) -> torch.optim.Optimizer:
-    # fused: under GradScaler the others read the overflow flag back to the host in every step.
-    return torch.optim.AdamW(
-        group_by_decay(model, definition.WEIGHT_DECAY),
-        lr=definition.LEARNING_RATE,
-        betas=(definition.BETA1, definition.BETA2),
-        eps=definition.ADAM_EPSILON,
-        fused=True,
     )

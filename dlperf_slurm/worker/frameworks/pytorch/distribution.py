@@ -1,6 +1,7 @@
 """Ranks -> a model whose gradients become their mean: DistributedDataParallel or Horovod."""
 
-from typing import Any, Callable, List, NamedTuple
+from contextlib import contextmanager, nullcontext
+from typing import Any, Callable, ContextManager, Iterator, List, NamedTuple
 
 import torch
 from torch import distributed, nn
@@ -10,10 +11,14 @@ from dlperf_slurm.worker.frameworks import Placement
 
 
 class Distribution(NamedTuple):
-    """`model` takes the inputs; after `wait` the gradients of a backward pass are the mean's."""
+    """`model` takes the inputs; after `wait` the gradients of a backward pass are the mean's.
+
+    Those of one within `without_mean` are kept on their rank, for the next one to send.
+    """
 
     model: nn.Module
     wait: Callable[[], None]
+    without_mean: Callable[[], ContextManager[Any]]
 
 
 def join_ranks(case: Case, placement: Placement, device: torch.device) -> None:
@@ -50,17 +55,19 @@ def distribute(
     case: Case, placement: Placement, model: nn.Module, device: torch.device
 ) -> Distribution:
     if placement.world_size == 1:
-        return Distribution(model, do_nothing)
+        return Distribution(model, do_nothing, nullcontext)
     if case.distribution == "horovod":
-        return Distribution(model, HorovodMean(model).wait)
-    return Distribution(wrap_in_ddp(model, device), do_nothing)
+        mean = HorovodMean(model)
+        return Distribution(model, mean.wait, mean.pause)
+    wrapped = wrap_in_ddp(model, device)
+    return Distribution(wrapped, do_nothing, wrapped.no_sync)
 
 
 def do_nothing() -> None:
     """One rank's gradients are the mean; DDP's are when the backward pass returns."""
 
 
-def wrap_in_ddp(model: nn.Module, device: torch.device) -> nn.Module:
+def wrap_in_ddp(model: nn.Module, device: torch.device) -> nn.parallel.DistributedDataParallel:
     return nn.parallel.DistributedDataParallel(
         model,
         device_ids=[device.index] if device.type == "cuda" else None,
@@ -84,17 +91,27 @@ class HorovodMean:
 
         self._horovod = hvd
         self._handles: List[int] = []
+        self._is_paused = False
         for name, parameter in model.named_parameters():
             parameter.register_post_accumulate_grad_hook(self._make_hook(name))
 
     def _make_hook(self, name: str) -> Callable[[torch.Tensor], None]:
         def start_averaging(parameter: Any) -> None:
+            if self._is_paused:
+                return
             handle = self._horovod.allreduce_async_(
                 parameter.grad, name=name, op=self._horovod.Average
             )
             self._handles.append(handle)
 
         return start_averaging
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Gradients stay on their rank."""
+        self._is_paused = True
+        yield
+        self._is_paused = False
 
     def wait(self) -> None:
         for handle in self._handles:

@@ -2,11 +2,9 @@
 
 from typing import Dict
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dlperf_slurm.worker.frameworks.pytorch.parameters import group_by_decay
 from dlperf_slurm.worker.models.resnet50 import Definition
 
 INPUTS = ("images",)
@@ -84,22 +82,8 @@ def build_model(definition: Definition) -> nn.Module:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Mean cross-entropy of logits [batch, classes] against labels [batch]."""
+    """Mean cross-entropy of logits [batch, classes].
+
+    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    """
     return F.cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)
-
-
-def make_optimizer(
-    definition: Definition, model: nn.Module, global_batch_size: int
-) -> torch.optim.Optimizer:
-    # fused: under GradScaler the others read the overflow flag back to the host in every step.
-    optimizer = torch.optim.SGD(
-        group_by_decay(model, definition.WEIGHT_DECAY),
-        lr=definition.learning_rate(global_batch_size),
-        momentum=definition.MOMENTUM,
-        fused=True,
-    )
-    # Left alone, fused SGD allocates the momentum uninitialized in the first step, and keeps it so
-    # when GradScaler skips that step for an overflow, as it does (seen in torch 2.13).
-    for parameter in model.parameters():
-        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    return optimizer

@@ -2,7 +2,7 @@
 
 import os
 from importlib import import_module
-from typing import Any, Dict
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.pytorch.clocks import CudaEventClock
+from dlperf_slurm.worker.frameworks.pytorch.dali import open_dali
 from dlperf_slurm.worker.frameworks.pytorch.devices import (
     allow_tf32,
     choose_device,
@@ -24,13 +25,20 @@ from dlperf_slurm.worker.frameworks.pytorch.distribution import (
     join_ranks,
     leave_ranks,
 )
+from dlperf_slurm.worker.frameworks.pytorch.optimizers import make_optimizer, set_learning_rate
 from dlperf_slurm.worker.frameworks.pytorch.parameters import (
     count_parameters,
     load_weights,
     to_numpy,
 )
+from dlperf_slurm.worker.frameworks.pytorch.pipeline import Tensors, make_tensors, open_loader
+from dlperf_slurm.worker.frameworks.pytorch.scaling import PURE_TYPES, make_scaler
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.rules import make_rule
 from dlperf_slurm.worker.weights import generate_weights
+
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.datasets import Dataset
 
 AUTOCAST_TYPES = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
 
@@ -45,15 +53,10 @@ class TorchSession:
         load_weights(model, generate_weights(definition, case.seed))
         # The same weights on all ranks, but dropout of their own.
         torch.manual_seed(case.seed + 1 + placement.rank)
-        batch = {
-            name: torch.from_numpy(values).to(device)
-            for name, values in make_batch(
-                definition, case.batch_size_per_device, case.seed, placement.rank
-            ).items()
-        }
+        if case.precision in PURE_TYPES:
+            model = model.to(PURE_TYPES[case.precision])
         if case.memory_format == "channels_last":
             model = model.to(memory_format=torch.channels_last)
-            batch["images"] = batch["images"].to(memory_format=torch.channels_last)
 
         self.parameter_count = count_parameters(model)
         self.device_name = read_device_name(device)
@@ -61,6 +64,7 @@ class TorchSession:
         self._case = case
         self._is_training = case.mode == TRAIN
         self._device = device
+        self._input_type = PURE_TYPES.get(case.precision, torch.float32)
         self._plain_model = model
         self._parameters = list(model.parameters())
         self._autocast = torch.autocast(
@@ -70,8 +74,11 @@ class TorchSession:
         )
         self._definition = definition
         self._builder = builder
-        self._inputs = [batch[name] for name in builder.INPUTS]
-        self._batch = batch
+        self.load(
+            self.stage(
+                make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
+            )
+        )
         if self._is_training:
             self._prepare_training(case, placement)
         else:
@@ -79,10 +86,14 @@ class TorchSession:
 
     def _prepare_training(self, case: Case, placement: Placement) -> None:
         definition, model = self._definition, self._plain_model
-        self._optimizer = self._builder.make_optimizer(definition, model, case.global_batch_size)
+        self._optimizer = make_optimizer(make_rule(case, definition), model)
         self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
-        self._scaler = torch.amp.GradScaler(self._device.type, enabled=case.precision == "amp-fp16")
-        self._model, self._wait = distribute(case, placement, model, self._device)
+        self._scaler = make_scaler(case, self._device)
+        self._batches_per_step = case.gradient_accumulation
+        self._is_step_begun = False
+        self._model, self._wait, self._without_mean = distribute(
+            case, placement, model, self._device
+        )
         self._compute_loss = self._builder.compute_loss
         if case.compiler == "torch.compile":
             self._model = torch.compile(self._model, dynamic=False)
@@ -95,22 +106,70 @@ class TorchSession:
             self._model = torch.compile(self._model, dynamic=False)
 
     def step(self) -> None:
-        self._backpropagate()
+        self._compute_mean()
         if self._clip_global_norm is not None:
             self._scaler.unscale_(self._optimizer)
             nn.utils.clip_grad_norm_(self._parameters, self._clip_global_norm)
         self._scaler.step(self._optimizer)
         self._scaler.update()
 
+    def accumulate(self) -> None:
+        with self._without_mean():
+            self._backpropagate()
+
+    def _compute_mean(self) -> None:
+        """The last batch of a step: gradients are then averaged over all, and scaled."""
+        self._backpropagate()
+        self._wait()
+        self._is_step_begun = False
+
     def _backpropagate(self) -> None:
-        """Set the loss and the gradients, which are averaged over the ranks and scaled."""
-        self._optimizer.zero_grad(set_to_none=True)
+        """Set the loss, and add its gradient to those of the step's batches before it."""
+        if not self._is_step_begun:
+            self._optimizer.zero_grad(set_to_none=True)
+            self._is_step_begun = True
         with self._autocast:
             logits = self._model(*self._inputs)
             loss = self._compute_loss(self._definition, logits, self._batch)
-        self._scaler.scale(loss).backward()
-        self._wait()
         self._loss = loss.detach()
+        if self._batches_per_step > 1:
+            loss = loss / self._batches_per_step
+        self._scaler.scale(loss).backward()
+
+    def stage(self, batch: Dict[str, Any]) -> Tensors:
+        tensors = make_tensors(batch)
+        if self._device.type == "cuda":
+            return {name: tensor.pin_memory() for name, tensor in tensors.items()}
+        return tensors
+
+    def load(self, staged: Tensors) -> None:
+        """Copy to the device; on the CPU too, as it is a copy that the case is about."""
+        self._batch = {name: self._copy(tensor) for name, tensor in staged.items()}
+        self._inputs = [self._batch[name] for name in self._builder.INPUTS]
+
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        is_image = tensor.ndim == 4 and self._case.memory_format == "channels_last"
+        return tensor.to(
+            self._device,
+            self._input_type if tensor.is_floating_point() else None,
+            non_blocking=True,
+            copy=True,
+            memory_format=torch.channels_last if is_image else torch.preserve_format,
+        )
+
+    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Tensors]:
+        return open_loader(self._case, dataset, order, is_pinned=self._device.type == "cuda")
+
+    def open_dali(self, placement: Placement) -> Iterator[Tensors]:
+        """For data "dali", which other adapters do not have."""
+        return open_dali(self._case, placement, self._definition, self._device)
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        set_learning_rate(self._optimizer, learning_rate)
+
+    def predict(self, batch: Dict[str, Any]) -> Any:
+        tensors = {name: self._copy(tensor) for name, tensor in make_tensors(batch).items()}
+        return to_numpy(self._evaluate([tensors[name] for name in self._builder.INPUTS]))
 
     def infer(self) -> None:
         with torch.inference_mode(), self._autocast:
@@ -144,12 +203,15 @@ class TorchSession:
         return self._read_loss_of(self._logits)
 
     def evaluate_loss(self) -> float:
+        return self._read_loss_of(self._evaluate(self._inputs))
+
+    def _evaluate(self, inputs: Sequence[torch.Tensor]) -> Any:
         # neither distributed, which has nothing to average, nor compiled, which would begin anew
         self._plain_model.eval()
         with torch.no_grad(), self._autocast:
-            logits = self._plain_model(*self._inputs)
+            logits = self._plain_model(*inputs)
         self._plain_model.train(self._is_training)
-        return self._read_loss_of(logits)
+        return logits
 
     def _read_loss_of(self, logits: Any) -> float:
         with torch.no_grad(), self._autocast:
@@ -157,7 +219,9 @@ class TorchSession:
         return float(loss.item())
 
     def compute_gradients(self) -> Dict[str, Any]:
-        self._backpropagate()
+        for _ in range(self._batches_per_step - 1):
+            self.accumulate()
+        self._compute_mean()
         scale = self._scaler.get_scale()
         return {
             name: to_numpy(parameter.grad) / scale

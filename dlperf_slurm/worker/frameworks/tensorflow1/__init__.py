@@ -1,4 +1,4 @@
-"""TensorFlow 1: a static graph in one tf.Session, collective operations over gRPC, or Horovod.
+"""TensorFlow 1: a static graph in one tf.Session; collectives over gRPC, Horovod, or servers.
 
 Written for TensorFlow 1.15, the last release; Keras is not used. Images are NHWC, TensorFlow's own
 layout. On GPUs it was not tried.
@@ -9,7 +9,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.worker.frameworks import find_unknown_value
+from dlperf_slurm.worker.frameworks import find_unknown_values
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract import Case
@@ -20,16 +20,24 @@ DEVICES = ("cpu", "cuda")
 PRECISIONS = ("fp32", "amp-fp16")
 COMPILERS = ("none", "xla")
 MEMORY_FORMATS = ("default",)
-DISTRIBUTIONS = ("native", "horovod")
+DISTRIBUTIONS = ("native", "horovod", "parameter_server")
 MODES = ("train", "val")
+DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
+OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
 
-# What errors of other types than ResourceExhaustedError say: XLA, the CUDA driver or NCCL, C++.
+# What errors of other types than ResourceExhaustedError say: XLA, the CUDA driver or NCCL, cuDNN
+# (cudaMalloc failed inside it), C++. "No algorithm worked!" ends a search for a convolution's
+# algorithm, which drops why each failed. Our shapes are sound and one algorithm needs no workspace:
+# where it ran with a smaller batch, cuDNN now lacks memory of its own, beside a pool that grows
+# with the batch. A cuDNN that does not know the GPU says the same, but of any batch.
 OUT_OF_MEMORY_MESSAGES = (
     "RESOURCE_EXHAUSTED",
     "Resource exhausted",
     "out of memory",
     "OUT_OF_MEMORY",
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "No algorithm worked!",
     "std::bad_alloc",
 )
 
@@ -47,7 +55,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
             "tensorflow1 has no memory_format 'channels_last' beside 'default', which is "
             "channels-last already: use that"
         )
-    unknown = find_unknown_value(case)
+    unknown = find_unknown_values(case)
     if unknown:
         return unknown
     if case.compiler == "xla" and case.device == "cpu" and case.model == "resnet50":

@@ -1,6 +1,6 @@
 """BERT pre-training in TensorFlow 1, from the framework-neutral definition."""
 
-from typing import Dict, List, Tuple
+from typing import Dict, Tuple
 
 import tensorflow as tf
 
@@ -13,7 +13,6 @@ from dlperf_slurm.worker.frameworks.tensorflow1.layers import (
     make_variable,
     multiply_rows,
 )
-from dlperf_slurm.worker.frameworks.tensorflow1.optimizers import AdamW
 from dlperf_slurm.worker.models.bert import Definition
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
@@ -162,17 +161,4 @@ def compute_loss(
         tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=batch["next_sentence_labels"], logits=next_sentence
         )
-    )
-
-
-def make_optimizer(
-    definition: Definition, variables: List[tf.Variable], global_batch_size: int
-) -> AdamW:
-    return AdamW(
-        variables,
-        learning_rate=definition.LEARNING_RATE,
-        beta1=definition.BETA1,
-        beta2=definition.BETA2,
-        epsilon=definition.ADAM_EPSILON,
-        weight_decay=definition.WEIGHT_DECAY,
     )

@@ -1,6 +1,7 @@
 """Ranks -> where a session finds its device, and how gradients become their mean over the ranks."""
 
-from typing import Callable, Iterator, List, NamedTuple
+from contextlib import nullcontext
+from typing import Any, Callable, ContextManager, Iterator, List, NamedTuple, Sequence
 
 import tensorflow as tf
 from tensorflow.python.ops import collective_ops
@@ -9,6 +10,7 @@ from dlperf_slurm.contract import Case
 from dlperf_slurm.worker.frameworks import Placement
 
 Gradients = List[tf.Tensor]
+Update = Callable[[Gradients], tf.Operation]
 
 # Gradients travel in packs of this size, the last layers' first while others are being computed.
 BYTES_PER_PACK = 32 * 2**20
@@ -16,12 +18,41 @@ LEADER = "/job:worker/replica:0/task:0"
 GROUP_KEY = 1
 
 
-class Distribution(NamedTuple):
+class Exchange(NamedTuple):
+    """The means over the ranks, for proofs, and a step's update by them."""
+
+    means: Gradients
+    step: tf.Operation
+
+
+class Distribution:
     """What tf.Session takes for its target, the device to build on, and the all-reduce."""
 
-    target: str
-    device: str
-    average: Callable[[Gradients], Gradients]
+    def __init__(self, target: str, device: str, average: Callable[[Gradients], Gradients]) -> None:
+        self.target = target
+        self.device = device
+        # of what there is once for all ranks, where there is such a thing
+        self.shared_device = device
+        self._average = average
+
+    def place_variables(self) -> ContextManager[Any]:
+        """For the model to be built within: its variables are on the device of all else."""
+        return nullcontext()
+
+    def exchange(
+        self, variables: Sequence[tf.Variable], gradients: Gradients, update: Update
+    ) -> Exchange:
+        """Part of a step: `update` makes an operation of the mean gradients."""
+        means = self._average(gradients)
+        return Exchange(means, update(means))
+
+    def is_owner(self, variable: tf.Variable) -> bool:
+        """Whether this rank is to set the variable before the first step."""
+        return True
+
+    def build_start(self) -> tf.Operation:
+        """What is to be run when the rank has set its variables: nothing to wait for."""
+        return tf.no_op()
 
 
 def join_ranks(case: Case, placement: Placement, config: tf.compat.v1.ConfigProto) -> Distribution:

@@ -1,14 +1,19 @@
 """A case on this rank -> a static graph of training or of inference, with what proofs fetch."""
 
 from importlib import import_module
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple, Sequence, Union
 
 import tensorflow as tf
 
 from dlperf_slurm.contract import Case
+from dlperf_slurm.worker.frameworks.tensorflow1.accumulation import accumulate_gradients
+from dlperf_slurm.worker.frameworks.tensorflow1.distribution import Distribution
 from dlperf_slurm.worker.frameworks.tensorflow1.layers import make_variable
+from dlperf_slurm.worker.frameworks.tensorflow1.optimizers import make_optimizer
+from dlperf_slurm.worker.frameworks.tensorflow1.parameter_servers import ParameterServers
 from dlperf_slurm.worker.frameworks.tensorflow1.parameters import NamedVariable, find_variables
-from dlperf_slurm.worker.frameworks.tensorflow1.scaling import LossScale, NoLossScale
+from dlperf_slurm.worker.frameworks.tensorflow1.scaling import make_loss_scale
+from dlperf_slurm.worker.rules import make_rule
 
 COMPUTE_TYPES = {"amp-fp16": tf.float16}
 
@@ -25,21 +30,39 @@ class Forward(NamedTuple):
     definition: Any
     builder: Any
 
-    def compute_logits(self, training: bool) -> Any:
-        return self.model(*[self.batch[name] for name in self.builder.INPUTS], training=training)
+    def read_inputs(self) -> Dict[str, tf.Tensor]:
+        return {name: tf.convert_to_tensor(self.batch[name]) for name in self.builder.INPUTS}
+
+    def compute_logits(self, inputs: Dict[str, tf.Tensor], training: bool) -> Any:
+        return self.model(*inputs.values(), training=training)
 
     def compute_loss(self, logits: Any) -> tf.Tensor:
         return self.builder.compute_loss(self.definition, logits, self.batch)
 
 
+class Evaluation(NamedTuple):
+    """Inputs of others than the batch may be fed; the loss is the batch's."""
+
+    inputs: Dict[str, tf.Tensor]
+    logits: Any
+    loss: tf.Tensor
+
+
 class Training(NamedTuple):
-    """`moved` is what a training pass changes beside the weights: loss, running statistics."""
+    """`moved` is what a training pass changes beside the weights: loss, running statistics.
+
+    `gradients` are of a step whose other batches `accumulate` was run for, as is `step`; `clear`
+    forgets these.
+    """
 
     loss: tf.Variable
-    evaluation_loss: tf.Tensor
+    evaluation: Evaluation
     loss_scale: Any
+    learning_rate: tf.Variable
     gradients: List[tf.Tensor]
     moved: tf.Operation
+    clear: tf.Operation
+    accumulate: tf.Operation
     step: tf.Operation
 
 
@@ -47,7 +70,7 @@ class Inference(NamedTuple):
     """`loss` is that of the logits which the last `infer` left."""
 
     loss: tf.Tensor
-    evaluation_loss: tf.Tensor
+    evaluation: Evaluation
     infer: tf.Operation
 
 
@@ -63,10 +86,20 @@ def build_forward(case: Case, definition: Any, batch: Dict[str, Any]) -> Forward
     return Forward(model, parameters, inputs, definition, builder)
 
 
-def build_training(case: Case, forward: Forward, average: Any) -> Training:
+def build_evaluation(forward: Forward) -> Evaluation:
+    inputs = forward.read_inputs()
+    logits = forward.compute_logits(inputs, training=False)
+    return Evaluation(inputs, logits, forward.compute_loss(logits))
+
+
+def build_training(
+    case: Case, forward: Forward, distribution: Union[Distribution, ParameterServers]
+) -> Training:
     definition = forward.definition
     variables = [variable for variable, _ in forward.parameters.values()]
-    loss_scale = LossScale() if case.precision == "amp-fp16" else NoLossScale()
+    optimizer = make_optimizer(make_rule(case, definition), variables)
+    with tf.device(distribution.shared_device):
+        loss_scale = make_loss_scale(case)
 
     def clip_and_apply(gradients: Sequence[tf.Tensor]) -> tf.Operation:
         if case.clip_global_norm:
@@ -74,19 +107,27 @@ def build_training(case: Case, forward: Forward, average: Any) -> Training:
             gradients, _ = tf.clip_by_global_norm(gradients, definition.CLIP_GLOBAL_NORM)
         return optimizer.apply(gradients)
 
-    optimizer = forward.builder.make_optimizer(definition, variables, case.global_batch_size)
-    loss = forward.compute_loss(forward.compute_logits(training=True))
-    scaled_gradients = average(tf.gradients(loss_scale.scale(loss), variables))
+    loss = forward.compute_loss(forward.compute_logits(forward.read_inputs(), training=True))
+    part = loss if case.gradient_accumulation == 1 else loss / case.gradient_accumulation
+    own = accumulate_gradients(
+        tf.gradients(loss_scale.scale(part), variables), case.gradient_accumulation
+    )
+    means, step = distribution.exchange(
+        variables, own.gradients, lambda means: loss_scale.apply(means, clip_and_apply)
+    )
     last_loss = make_variable([], float("nan"), trainable=False)
     updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     moved = tf.group(last_loss.assign(loss), *updates)
     return Training(
         loss=last_loss,
-        evaluation_loss=forward.compute_loss(forward.compute_logits(training=False)),
+        evaluation=build_evaluation(forward),
         loss_scale=loss_scale,
-        gradients=loss_scale.unscale(scaled_gradients),
+        learning_rate=optimizer.learning_rate,
+        gradients=loss_scale.unscale(means),
         moved=moved,
-        step=tf.group(moved, loss_scale.apply(scaled_gradients, clip_and_apply)),
+        clear=own.clear,
+        accumulate=tf.group(moved, own.keep),
+        step=tf.group(moved, own.clear, step),
     )
 
 
@@ -95,13 +136,14 @@ def build_inference(forward: Forward) -> Inference:
 
     Of what nothing takes from its cluster XLA computes nothing; fetched, they would be copied.
     """
-    logits = forward.compute_logits(training=False)
+    evaluation = build_evaluation(forward)
+    logits = evaluation.logits
     last_logits = tf.nest.map_structure(
         lambda values: make_variable(values.shape, dtype=values.dtype, trainable=False), logits
     )
     assigned = tf.nest.map_structure(lambda last, new: last.assign(new), last_logits, logits)
     return Inference(
         loss=forward.compute_loss(tf.nest.map_structure(tf.convert_to_tensor, last_logits)),
-        evaluation_loss=forward.compute_loss(logits),
+        evaluation=evaluation,
         infer=tf.group(*tf.nest.flatten(assigned)),
     )

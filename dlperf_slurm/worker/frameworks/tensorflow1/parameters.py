@@ -33,8 +33,10 @@ def load_weights(
     variables: Dict[str, NamedVariable],
     weights: Iterable[Tuple[str, Any]],
 ) -> None:
-    """Copy NumPy arrays in the canonical layout into the variables."""
-    values = {name: array.transpose(variables[name].axes) for name, array in weights}
+    """Copy NumPy arrays in the canonical layout into those variables that there are."""
+    values = {
+        name: array.transpose(variables[name].axes) for name, array in weights if name in variables
+    }
     load_values(session, {name: variables[name].variable for name in values}, values)
 
 
@@ -48,6 +50,14 @@ def load_values(
     session.run(
         [variables[name].initializer for name in values],
         {variables[name].initializer.inputs[1]: array for name, array in values.items()},
+    )
+
+
+def make_loader(session: tf.compat.v1.Session, variables: Dict[str, tf.Variable]) -> Any:
+    """What copies one array for each variable into it, in their order, in one run."""
+    initializers = [variable.initializer for variable in variables.values()]
+    return session.make_callable(
+        initializers, feed_list=[initializer.inputs[1] for initializer in initializers]
     )
 
 

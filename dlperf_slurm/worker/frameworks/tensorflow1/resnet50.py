@@ -10,7 +10,6 @@ from dlperf_slurm.worker.frameworks.tensorflow1.layers import (
     Linear,
     pad_sides,
 )
-from dlperf_slurm.worker.frameworks.tensorflow1.optimizers import Momentum
 from dlperf_slurm.worker.models.resnet50 import Definition
 
 INPUTS = ("images",)
@@ -91,11 +90,12 @@ def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
 def compute_loss(
     definition: Definition, logits: tf.Tensor, batch: Dict[str, tf.Tensor]
 ) -> tf.Tensor:
-    """Mean cross-entropy of logits [batch, classes] against labels [batch], in float32."""
+    """Mean cross-entropy of logits [batch, classes], in float32.
+
+    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    """
     logits = tf.cast(logits, tf.float32)
-    loss = tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch["labels"], logits=logits)
-    )
+    loss = tf.reduce_mean(compute_cross_entropies(logits, batch["labels"]))
     if definition.label_smoothing == 0:
         return loss
     # smoothing spreads its share evenly over all classes, the right one included
@@ -103,12 +103,7 @@ def compute_loss(
     return (1 - definition.label_smoothing) * loss + definition.label_smoothing * even
 
 
-def make_optimizer(
-    definition: Definition, variables: List[tf.Variable], global_batch_size: int
-) -> Momentum:
-    return Momentum(
-        variables,
-        learning_rate=definition.learning_rate(global_batch_size),
-        momentum=definition.MOMENTUM,
-        weight_decay=definition.WEIGHT_DECAY,
-    )
+def compute_cross_entropies(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    if labels.dtype.is_floating:
+        return tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)

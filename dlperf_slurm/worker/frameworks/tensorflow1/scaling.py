@@ -1,9 +1,10 @@
 """Loss scaling for float16: keeps small gradients from vanishing, and skips steps that overflow."""
 
-from typing import Callable, List, Sequence
+from typing import Callable, List, Sequence, Union
 
 import tensorflow as tf
 
+from dlperf_slurm.contract import Case
 from dlperf_slurm.worker.frameworks.tensorflow1.layers import make_variable
 
 Update = Callable[[Sequence[tf.Tensor]], tf.Operation]
@@ -23,12 +24,12 @@ class LossScale:
         return loss * self.value
 
     def unscale(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
-        return [gradient / self.value for gradient in gradients]
+        return multiply(gradients, 1 / self.value)
 
     def apply(self, gradients: Sequence[tf.Tensor], update: Update) -> tf.Operation:
         """Update with unscaled gradients, unless one is not finite; the device decides."""
         gradients = self.unscale(gradients)
-        is_finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
+        is_finite = tf.reduce_all([is_all_finite(gradient) for gradient in gradients])
 
         def accept() -> tf.Operation:
             steps = self._finite_steps + 1
@@ -48,14 +49,39 @@ class LossScale:
         return tf.group(tf.cond(is_finite, accept, skip))
 
 
-class NoLossScale:
-    """In LossScale's place where gradients do not underflow."""
+class ConstantLossScale:
+    """The same scale in every step, and no check for an overflow; a scale of 1 costs nothing."""
+
+    def __init__(self, scale: int) -> None:
+        self._scale = scale
 
     def scale(self, loss: tf.Tensor) -> tf.Tensor:
-        return loss
+        return loss if self._scale == 1 else loss * self._scale
 
     def unscale(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
-        return list(gradients)
+        if self._scale == 1:
+            return list(gradients)
+        return multiply(gradients, 1 / self._scale)
 
     def apply(self, gradients: Sequence[tf.Tensor], update: Update) -> tf.Operation:
-        return update(gradients)
+        return update(self.unscale(gradients))
+
+
+def make_loss_scale(case: Case) -> Union[LossScale, ConstantLossScale]:
+    if case.precision == "amp-fp16" and not case.loss_scale:
+        return LossScale()
+    return ConstantLossScale(case.loss_scale or 1)
+
+
+def multiply(gradients: Sequence[tf.Tensor], factor: Union[tf.Tensor, float]) -> List[tf.Tensor]:
+    """On the device of each."""
+    products = []
+    for gradient in gradients:
+        with tf.device(gradient.device):
+            products.append(gradient * factor)
+    return products
+
+
+def is_all_finite(gradient: tf.Tensor) -> tf.Tensor:
+    with tf.device(gradient.device):
+        return tf.reduce_all(tf.math.is_finite(gradient))

@@ -1,10 +1,11 @@
 """A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
-from typing import Any, Dict
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Union
 
+import numpy
 import tensorflow as tf
 
-from dlperf_slurm.contract import TRAIN, Case
+from dlperf_slurm.contract import PARAMETER_SERVER, TRAIN, Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch
@@ -14,20 +15,29 @@ from dlperf_slurm.worker.frameworks.tensorflow1.devices import (
     read_device_name,
     read_versions,
 )
-from dlperf_slurm.worker.frameworks.tensorflow1.distribution import join_ranks
+from dlperf_slurm.worker.frameworks.tensorflow1.distribution import Distribution, join_ranks
 from dlperf_slurm.worker.frameworks.tensorflow1.graph import (
     build_forward,
     build_inference,
     build_training,
 )
+from dlperf_slurm.worker.frameworks.tensorflow1.parameter_servers import (
+    ParameterServers,
+    join_servers,
+)
 from dlperf_slurm.worker.frameworks.tensorflow1.parameters import (
     count_parameters,
     load_values,
     load_weights,
+    make_loader,
     to_canonical,
 )
+from dlperf_slurm.worker.frameworks.tensorflow1.pipeline import Arrays, arrange, open_dataset
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.weights import generate_weights
+
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.datasets import Dataset
 
 
 class TensorFlowSession:
@@ -35,42 +45,85 @@ class TensorFlowSession:
 
     def __init__(self, case: Case, placement: Placement) -> None:
         definition: Any = load_model(case.model).Definition(**case.model_parameters)
-        batch = make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
-        if "images" in batch:
-            batch["images"] = batch["images"].transpose(0, 2, 3, 1)
+        self._case = case
+        # of labels that are probabilities
+        self._classes = definition.classes if case.training.mixup_alpha else 0
+        batch = self.stage(
+            make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
+        )
+        self._config = make_config(case, placement)
         config = make_config(case, placement)
-        distribution = join_ranks(case, placement, config)
+        distribution = join(case, placement, config)
         graph = tf.Graph()
         with graph.as_default(), tf.device(distribution.device):
             # The same weights on all ranks, but dropout of their own.
             tf.compat.v1.set_random_seed(case.seed + 1 + placement.rank)
-            forward = build_forward(case, definition, batch)
+            with distribution.place_variables():
+                forward = build_forward(case, definition, batch)
             if case.mode == TRAIN:
-                self._program: Any = build_training(case, forward, distribution.average)
+                self._program: Any = build_training(case, forward, distribution)
             else:
                 self._program = build_inference(forward)
-            initializer = tf.compat.v1.global_variables_initializer()
+            own = [v for v in tf.compat.v1.global_variables() if distribution.is_owner(v)]
+            initializer = tf.compat.v1.variables_initializer(own)
+            start = distribution.build_start()
             self._peak_memory = make_peak_memory(case.device)
         # what a step needed to add would be built anew in it
         graph.finalize()
         session = tf.compat.v1.Session(distribution.target, graph=graph, config=config)
         session.run(initializer)
-        load_weights(session, forward.parameters, generate_weights(definition, case.seed))
-        load_values(session, forward.batch, batch)
+        load_weights(
+            session,
+            {n: v for n, v in forward.parameters.items() if distribution.is_owner(v.variable)},
+            generate_weights(definition, case.seed),
+        )
+        session.run(start)
 
         self.parameter_count = count_parameters(forward.model)
         self.device_name = read_device_name(case.device, config)
         self.versions = read_versions(case)
         self._session = session
+        self._distribution = distribution
         self._parameters = forward.parameters
-        # looks up what to run once, not in each step
+        self._batch = forward.batch
+        # each looks up what to run once, not in each step
+        self._load = make_loader(session, forward.batch)
+        self.load(batch)
         if case.mode == TRAIN:
             self._step = session.make_callable(self._program.step)
+            self._accumulate = session.make_callable(self._program.accumulate)
         else:
             self._infer = session.make_callable(self._program.infer)
 
     def step(self) -> None:
         self._step()
+
+    def accumulate(self) -> None:
+        self._accumulate()
+
+    def stage(self, batch: Dict[str, Any]) -> Arrays:
+        return arrange(batch, self._classes)
+
+    def load(self, staged: Arrays) -> None:
+        self._load(*[staged[name] for name in self._batch])
+
+    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Arrays]:
+        return open_dataset(self._case, dataset, order, self._batch, self._classes, self._config)
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        rate = {"rate": self._program.learning_rate}
+        load_values(self._session, rate, {"rate": learning_rate})
+
+    def predict(self, batch: Dict[str, Any]) -> Any:
+        """Smaller batches are filled up with their own samples, as shapes are fixed."""
+        evaluation = self._program.evaluation
+        inputs = {
+            evaluation.inputs[name]: numpy.resize(values, evaluation.inputs[name].shape.as_list())
+            for name, values in self.stage(batch).items()
+            if name in evaluation.inputs
+        }
+        logits = self._session.run(evaluation.logits, inputs)
+        return logits[: len(batch["images"])].astype(numpy.float32)
 
     def infer(self) -> None:
         self._infer()
@@ -96,10 +149,13 @@ class TensorFlowSession:
         return float(self._session.run(self._program.loss))
 
     def evaluate_loss(self) -> float:
-        return float(self._session.run(self._program.evaluation_loss))
+        return float(self._session.run(self._program.evaluation.loss))
 
     def compute_gradients(self) -> Dict[str, Any]:
-        gradients, _ = self._session.run((self._program.gradients, self._program.moved))
+        program = self._program
+        for _ in range(self._case.gradient_accumulation - 1):
+            self.accumulate()
+        gradients, *_ = self._session.run((program.gradients, program.moved, program.clear))
         return {
             name: to_canonical(gradient, axes)
             for (name, (_, axes)), gradient in zip(self._parameters.items(), gradients)
@@ -118,6 +174,15 @@ def start_session(case: Case, placement: Placement) -> TensorFlowSession:
     # deprecations, of which this is all made
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     return TensorFlowSession(case, placement)
+
+
+def join(
+    case: Case, placement: Placement, config: tf.compat.v1.ConfigProto
+) -> Union[Distribution, ParameterServers]:
+    """Weights that are not trained are on their rank."""
+    if case.mode == TRAIN and case.distribution == PARAMETER_SERVER:
+        return join_servers(case, placement, config)
+    return join_ranks(case, placement, config)
 
 
 def make_peak_memory(device: str) -> Any:

@@ -1,4 +1,4 @@
-"""TensorFlow 2: graph mode or XLA, MultiWorkerMirroredStrategy over NCCL or gRPC, or Horovod.
+"""TensorFlow 2: graph mode or XLA, MultiWorkerMirroredStrategy, Horovod, or parameter servers.
 
 Written for TensorFlow 2.21; Keras is not used. Images are NHWC, TensorFlow's own layout.
 """
@@ -6,7 +6,8 @@ Written for TensorFlow 2.21; Keras is not used. Images are NHWC, TensorFlow's ow
 import sys
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.worker.frameworks import find_unknown_value
+from dlperf_slurm.contract import PARAMETER_SERVER, TRAIN
+from dlperf_slurm.worker.frameworks import find_unknown_values
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract import Case
@@ -17,15 +18,20 @@ DEVICES = ("cpu", "cuda")
 PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 COMPILERS = ("none", "xla")
 MEMORY_FORMATS = ("default",)
-DISTRIBUTIONS = ("native", "horovod")
+DISTRIBUTIONS = ("native", "horovod", "parameter_server")
 MODES = ("train", "val")
+DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
+OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
 
-# What errors of other types than ResourceExhaustedError say: XLA, the CUDA driver or NCCL, C++.
+# What errors of other types than ResourceExhaustedError say: XLA, the CUDA driver or NCCL, cuDNN
+# before and since version 9 (cudaMalloc failed inside it), C++.
 OUT_OF_MEMORY_MESSAGES = (
     "RESOURCE_EXHAUSTED",
     "out of memory",
     "OUT_OF_MEMORY",
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
     "std::bad_alloc",
 )
 
@@ -37,12 +43,22 @@ def find_unsupported(case: "Case") -> Optional[str]:
             "tensorflow2 has no memory_format 'channels_last' beside 'default', which is "
             "channels-last already: use that"
         )
-    unknown = find_unknown_value(case)
+    unknown = find_unknown_values(case)
     if unknown:
         return unknown
     if case.precision == "tf32" and case.device != "cuda":
         return (
             "tensorflow2: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"
+        )
+    if (
+        case.distribution == PARAMETER_SERVER
+        and case.mode == TRAIN
+        and case.precision == "amp-fp16"
+        and not case.loss_scale
+    ):
+        return (
+            "tensorflow2: distribution 'parameter_server' has no dynamic loss scale; use "
+            "loss_scale = 1024, or 'native'"
         )
     return None
 

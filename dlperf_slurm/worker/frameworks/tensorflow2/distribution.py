@@ -4,7 +4,7 @@ from typing import Callable, List, NamedTuple
 
 import tensorflow as tf
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract import PARAMETER_SERVER, Case
 from dlperf_slurm.worker.frameworks import Placement
 
 Gradients = List[tf.Tensor]
@@ -22,7 +22,7 @@ class Distribution(NamedTuple):
 
 def join_ranks(case: Case, placement: Placement) -> Distribution:
     """To be called before anything is computed, which would start TensorFlow without a cluster."""
-    if placement.world_size == 1:
+    if placement.world_size == 1 or case.distribution == PARAMETER_SERVER:
         return Distribution(tf.distribute.get_strategy(), list)
     if case.distribution == "horovod":
         return join_horovod(placement)

@@ -1,0 +1,171 @@
+"""A session and a data set -> training over epochs, each followed by a validation."""
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Tuple
+
+from dlperf_slurm.contract import COSINE, Case, Epoch, Training
+from dlperf_slurm.worker.datasets import open_dataset
+from dlperf_slurm.worker.datasets.batches import collate, list_indices, split_for_validation
+from dlperf_slurm.worker.datasets.description import TRAIN_SPLIT, VAL_SPLIT
+from dlperf_slurm.worker.datasets.mixtures import Mixtures
+from dlperf_slurm.worker.inputs.order import FileOrder
+from dlperf_slurm.worker.measure import BOUNDARY_SAMPLES, Measurement, Step, measure_boundary
+from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.rules import make_rule
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dlperf_slurm.worker.comm import World
+    from dlperf_slurm.worker.datasets import Dataset
+    from dlperf_slurm.worker.frameworks import Placement, Session
+    from dlperf_slurm.worker.telemetry import Sampler
+
+
+def train_to_accuracy(
+    session: "Session", world: "World", case: Case, placement: "Placement", sampler: "Sampler"
+) -> Measurement:
+    """Train over the case's epochs, or up to the first that reaches its target.
+
+    The window is all training steps, from the first one on, without the validations between them.
+    What the sampler sees has these in it.
+    """
+    trainer = Trainer(session, world, case, placement)
+    sampler.start_window()
+    start = time.perf_counter()
+    epochs: List[Epoch] = []
+    for number in range(1, case.training.epochs + 1):
+        training_seconds = trainer.train(number - 1)
+        top1, validation_loss = trainer.validate()
+        epochs.append(
+            Epoch(
+                number=number,
+                top1=top1,
+                validation_loss=validation_loss,
+                training_loss=session.read_loss(),
+                training_seconds=training_seconds,
+                elapsed_seconds=time.perf_counter() - start,
+            )
+        )
+        if case.training.target_top1 and top1 >= case.training.target_top1:
+            break
+    sampler.end_window()
+    clock = session.make_clock(BOUNDARY_SAMPLES + 1)
+    steps = len(trainer.step_seconds)
+    return Measurement(
+        step_seconds=trainer.step_seconds,
+        warmup_step_seconds=[],
+        window_seconds=sum(epoch.training_seconds for epoch in epochs),
+        clock=clock.name,
+        boundary_seconds=measure_boundary(session, clock),
+        data_wait_seconds=trainer.step.wait_seconds[:steps],
+        epochs=tuple(epochs),
+        trained_samples=steps * case.global_batch_size,
+    )
+
+
+class Trainer:
+    """One rank's part of a training; `step_seconds` are those of all epochs so far."""
+
+    def __init__(
+        self, session: "Session", world: "World", case: Case, placement: "Placement"
+    ) -> None:
+        definition: Any = load_model(case.model).Definition(**case.model_parameters)
+        dataset = open_training_data(case, definition.classes)
+        order = FileOrder(case, placement, len(dataset))
+        batches: Iterator[Any] = session.open_pipeline(dataset, order)
+        self.steps_per_epoch = order.batches_per_epoch // case.gradient_accumulation
+        steps = self.steps_per_epoch * case.training.epochs
+        self.step = Step(session, batches, case, steps)
+        self.step_seconds: List[float] = []
+        self._base_rate = make_rule(case, definition).learning_rate
+        self._session = session
+        self._world = world
+        self._case = case
+        self._validation = Validation(session, case, placement)
+
+    def train(self, epoch: int) -> float:
+        """Take the steps of an epoch, counted from 0, between two fences; returns its seconds."""
+        clock = self._session.make_clock(self.steps_per_epoch + 1)
+        self._session.synchronize()
+        self._world.barrier()
+        start = time.perf_counter()
+        clock.mark(0)
+        for index in range(self.steps_per_epoch):
+            # the middle of the step
+            progress = epoch + (index + 0.5) / self.steps_per_epoch
+            rate = find_learning_rate(self._case.training, self._base_rate, progress)
+            self._session.set_learning_rate(rate)
+            self.step()
+            clock.mark(index + 1)
+        self._session.synchronize()
+        seconds = time.perf_counter() - start
+        self.step_seconds += clock.read_step_seconds()
+        return seconds
+
+    def validate(self) -> Tuple[float, float]:
+        """Top-1 and mean loss over the validation data of all ranks."""
+        right, loss, count = (sum(part) for part in zip(*self._world.exchange(self._validation())))
+        return right / count, loss / count
+
+
+class Validation:
+    """One rank's part of the validation data, which its threads read; nothing of it is timed."""
+
+    def __init__(self, session: "Session", case: Case, placement: "Placement") -> None:
+        self._session = session
+        self._dataset = open_dataset(case, VAL_SPLIT)
+        self._batches = split_for_validation(
+            list_indices(len(self._dataset), case.seed, 0, is_shuffled=False),
+            placement.rank,
+            placement.world_size,
+            case.batch_size_per_device,
+        )
+        self._readers = ThreadPoolExecutor(case.data_workers)
+
+    def __call__(self) -> Tuple[int, float, int]:
+        """How many samples were right, the sum of their losses, and how many there were."""
+        right, loss, count = 0, 0.0, 0
+        for indices in self._batches:
+            batch = collate(list(self._readers.map(self._read, indices.tolist())))
+            logits = self._session.predict(batch)
+            right += int((logits.argmax(axis=1) == batch["labels"]).sum())
+            loss += sum_losses(logits, batch["labels"])
+            count += len(indices)
+        return right, loss, count
+
+    def _read(self, index: int) -> "Dict[str, NDArray[Any]]":
+        return self._dataset.read_sample(index, 0)
+
+
+def open_training_data(case: Case, classes: int) -> "Dataset":
+    """The data set of the case, its samples mixed if the case says so."""
+    dataset = open_dataset(case, TRAIN_SPLIT)
+    if not case.training.mixup_alpha:
+        return dataset
+    return Mixtures(dataset, classes, case.training.mixup_alpha, case.seed)
+
+
+def find_learning_rate(training: Training, base_rate: float, progress: float) -> float:
+    """The learning rate after `progress` epochs.
+
+    Linear from 0 over the warm-up (Goyal et al. 2017, arXiv:1706.02677), then constant, or half a
+    cosine down to 0 at the end (Loshchilov and Hutter 2016, arXiv:1608.03983, without restarts).
+    """
+    if progress < training.warmup_epochs:
+        return base_rate * progress / training.warmup_epochs
+    if training.schedule != COSINE:
+        return base_rate
+    rest = (progress - training.warmup_epochs) / (training.epochs - training.warmup_epochs)
+    return base_rate * 0.5 * (1 + math.cos(math.pi * rest))
+
+
+def sum_losses(logits: "NDArray[Any]", labels: "NDArray[Any]") -> float:
+    """Cross-entropies of logits [batch, classes] against labels [batch], added up in float64."""
+    import numpy
+
+    shifted = logits.astype(numpy.float64) - logits.max(axis=1, keepdims=True)
+    chosen = numpy.take_along_axis(shifted, labels[:, None], axis=1)[:, 0]
+    return float((numpy.log(numpy.exp(shifted).sum(axis=1)) - chosen).sum())

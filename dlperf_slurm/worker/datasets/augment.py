@@ -1,0 +1,114 @@
+"""A decoded image -> the pixels that a model sees: crop, flip or shift, resize, normalize.
+
+Images come in as Pillow's, in RGB; pixels are uint8 [height, width, channel]. Resizing is Pillow's
+bilinear filter, which averages where it makes an image smaller.
+"""
+
+import math
+from typing import TYPE_CHECKING, Any, Tuple
+
+if TYPE_CHECKING:
+    from numpy.random import RandomState
+    from numpy.typing import NDArray
+    from PIL.Image import Image
+
+
+# of ImageNet's training images, channels in the order red, green, blue, for pixels in 0 ... 1
+MEAN = (0.485, 0.456, 0.406)
+STANDARD_DEVIATION = (0.229, 0.224, 0.225)
+
+# Szegedy et al. 2015, section 6
+CROP_RATIOS = (3 / 4, 4 / 3)
+CROP_ATTEMPTS = 10
+
+# the part of the shorter side that validation sees: 224 of 256 pixels (Krizhevsky et al. 2012)
+CENTRE_PART = 224 / 256
+
+SHIFT_PART = 1 / 8
+
+# left, upper, right, lower, in pixels from the upper left corner
+Box = Tuple[float, float, float, float]
+
+
+def crop_and_flip(
+    image: "Image", size: int, random: "RandomState", least_area: float
+) -> "NDArray[Any]":
+    """A random crop, resized to [size, size, channel], and its mirror image every second time."""
+    box = choose_crop(image.width, image.height, random, least_area)
+    pixels = resize(image, size, box)
+    return pixels[:, ::-1] if random.randint(2) else pixels
+
+
+def choose_crop(width: int, height: int, random: "RandomState", least_area: float) -> Box:
+    """A box of `least_area` ... 1 of the image's area and 3/4 ... 4/3 as wide as high.
+
+    Area is uniform, and so is the logarithm of the ratio: as many are upright as lying. An image
+    into which no attempt fits gives the largest box of an allowed ratio, from its centre.
+    """
+    least_ratio, largest_ratio = CROP_RATIOS
+    for _ in range(CROP_ATTEMPTS):
+        area = width * height * random.uniform(least_area, 1)
+        ratio = math.exp(random.uniform(math.log(least_ratio), math.log(largest_ratio)))
+        box_width, box_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < box_width <= width and 0 < box_height <= height:
+            left = random.randint(width - box_width + 1)
+            upper = random.randint(height - box_height + 1)
+            return left, upper, left + box_width, upper + box_height
+    return find_centre(
+        width, height, min(width, height * largest_ratio), min(height, width / least_ratio)
+    )
+
+
+def crop_centre(image: "Image", size: int) -> "NDArray[Any]":
+    """The centre of what is left when the shorter side becomes size * 256/224: [size, size, ...].
+
+    In one step, so that nothing is rounded to pixels of the larger image.
+    """
+    side = min(image.width, image.height) * CENTRE_PART
+    return resize(image, size, find_centre(image.width, image.height, side, side))
+
+
+def find_centre(width: int, height: int, box_width: float, box_height: float) -> Box:
+    left, upper = (width - box_width) / 2, (height - box_height) / 2
+    return left, upper, left + box_width, upper + box_height
+
+
+def shift(image: "Image", size: int, random: "RandomState") -> "NDArray[Any]":
+    """The whole image at [size, size, channel], moved by up to an eighth of that each way.
+
+    What comes in from outside is black.
+    """
+    import numpy
+
+    margin = int(size * SHIFT_PART)
+    side = size + 2 * margin
+    framed: "NDArray[Any]" = numpy.zeros((side, side, 3), numpy.uint8)
+    framed[margin:-margin, margin:-margin] = fit(image, size)
+    upper, left = random.randint(2 * margin + 1, size=2)
+    return framed[upper : upper + size, left : left + size]
+
+
+def fit(image: "Image", size: int) -> "NDArray[Any]":
+    """The whole image, whatever its shape, at [size, size, channel]."""
+    return resize(image, size, (0, 0, image.width, image.height))
+
+
+def resize(image: "Image", size: int, box: Box) -> "NDArray[Any]":
+    import numpy
+    import PIL.Image
+
+    return numpy.asarray(image.resize((size, size), PIL.Image.Resampling.BILINEAR, box=box))
+
+
+def normalize(pixels: "NDArray[Any]") -> "NDArray[Any]":
+    """float32 [channel, height, width], of mean 0 and variance 1 over ImageNet."""
+    import numpy
+
+    scale = numpy.array([1 / (255 * deviation) for deviation in STANDARD_DEVIATION], numpy.float32)
+    offset = numpy.array(
+        [-mean / deviation for mean, deviation in zip(MEAN, STANDARD_DEVIATION)], numpy.float32
+    )
+    values = numpy.array(pixels.transpose(2, 0, 1), numpy.float32, order="C")
+    values *= scale[:, None, None]
+    values += offset[:, None, None]
+    return values

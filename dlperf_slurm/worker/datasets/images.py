@@ -1,0 +1,109 @@
+"""A folder of images -> samples of resnet50: decoded, augmented in training, normalized."""
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict
+
+from dlperf_slurm.worker.datasets import augment
+from dlperf_slurm.worker.datasets.description import (
+    CROP_AND_FLIP,
+    TRAIN_SPLIT,
+    DataError,
+    ImageDescription,
+    read_description,
+)
+from dlperf_slurm.worker.datasets.folders import list_classes, list_images
+from dlperf_slurm.worker.models.resnet50 import Definition
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from PIL.Image import Image
+
+
+class ImageFolder:
+    """One split of a folder; its images are listed at once, and decoded when they are read."""
+
+    def __init__(self, data_dir: str, split: str, definition: Definition, seed: int) -> None:
+        import numpy
+
+        check_pillow()
+        self._size = definition.image_size
+        self._seed = seed
+        self._is_training = split == TRAIN_SPLIT
+        self._description = describe_images(data_dir)
+        self._folder = os.path.join(os.fsencode(data_dir), os.fsencode(split))
+        self._classes = list_classes(data_dir)
+        check_class_count(data_dir, len(self._classes), definition)
+        images = list_images(data_dir, split, self._classes)
+        # Two arrays, not a list: the reference counts of a million strings would make each loading
+        # process write to, and so copy, all of the memory that it was forked with.
+        self._names = numpy.array([name for name, _ in images])
+        self._labels = numpy.array([label for _, label in images], numpy.int64)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def find_path(self, index: int) -> bytes:
+        """The file of a sample."""
+        class_name = self._classes[self._labels[index]]
+        return os.path.join(self._folder, class_name, bytes(self._names[index]))
+
+    def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
+        """images: float32 [channel, height, width], normalized; labels: int64 []."""
+        import numpy
+
+        pixels = self._choose_pixels(decode_image(self.find_path(index)), index, epoch)
+        return {"images": augment.normalize(pixels), "labels": numpy.array(self._labels[index])}
+
+    def _choose_pixels(self, image: "Image", index: int, epoch: int) -> "NDArray[Any]":
+        import numpy
+
+        is_photograph = self._description.augmentation == CROP_AND_FLIP
+        if not self._is_training:
+            # a sign fills its image: the centre alone would cut it off
+            choose = augment.crop_centre if is_photograph else augment.fit
+            return choose(image, self._size)
+        random = numpy.random.RandomState([self._seed, epoch, index])
+        if is_photograph:
+            least_area = self._description.least_crop_area
+            return augment.crop_and_flip(image, self._size, random, least_area)
+        return augment.shift(image, self._size, random)
+
+
+def check_pillow() -> None:
+    """Raises DataError before anything is read, rather than in a loading process."""
+    if find_spec("PIL") is None:
+        raise DataError("reading images takes Pillow, which this Python lacks: pip install pillow")
+
+
+def describe_images(data_dir: str) -> ImageDescription:
+    """What dataset.json says; photographs where there is none, as in ImageNet itself."""
+    try:
+        return read_description(Path(data_dir), ImageDescription)
+    except FileNotFoundError:
+        return ImageDescription()
+
+
+def check_class_count(data_dir: str, count: int, definition: Definition) -> None:
+    """Raises DataError when the model cannot tell so many classes apart."""
+    if count > definition.classes:
+        raise DataError(
+            f"{data_dir!r} has {count} classes, the model {definition.classes}; "
+            f"set classes = {count} in the matrix's [[model]] table"
+        )
+
+
+def decode_image(path: bytes) -> "Image":
+    """An image in RGB, 8 bits each; DataError, which names the file, when it is none."""
+    import PIL.Image
+
+    try:
+        with PIL.Image.open(path) as image:
+            if image.mode.startswith(("I", "F")):
+                raise ValueError(f"has pixels of mode {image.mode}, more than 8 bits")
+            return image.convert("RGB")
+    except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError) as error:
+        raise DataError(
+            f"{os.fsdecode(path)!r} cannot be decoded: {error}; replace or remove it"
+        ) from error

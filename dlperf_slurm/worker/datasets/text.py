@@ -1,0 +1,89 @@
+"""The files of a tokenised text -> its ids, sentences and documents, mapped into memory.
+
+ids.npy               uint16 or int32 [ids]: all words of the text, one after the other
+sentence_starts.npy   int64 [sentences]: where in `ids` each begins, ascending from 0
+document_starts.npy   int64 [documents]: the number of its first sentence, ascending from 0
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Tuple
+
+from dlperf_slurm.worker.datasets.description import DataError
+
+if TYPE_CHECKING:
+    from numpy.random import RandomState
+    from numpy.typing import NDArray
+
+
+IDS_FILE = "ids.npy"
+SENTENCES_FILE = "sentence_starts.npy"
+DOCUMENTS_FILE = "document_starts.npy"
+
+
+class Text(NamedTuple):
+    """Ids and their borders; a position is an index into `ids`, and after its end comes 0."""
+
+    ids: "NDArray[Any]"
+    sentence_starts: "NDArray[Any]"
+    document_starts: "NDArray[Any]"
+
+    def read_ids(self, position: int, count: int) -> "NDArray[Any]":
+        """int64 [count]."""
+        import numpy
+
+        positions = numpy.arange(position, position + count)
+        return numpy.asarray(self.ids.take(positions, mode="wrap"), numpy.int64)
+
+    def find_sentence(self, position: int) -> int:
+        """The number of the sentence that a position is in."""
+        return int(self.sentence_starts.searchsorted(position, side="right")) - 1
+
+    def find_sentence_start(self, sentence: int) -> int:
+        """Where a sentence begins; the text's end for the one after the last."""
+        is_end = sentence == len(self.sentence_starts)
+        return len(self.ids) if is_end else int(self.sentence_starts[sentence])
+
+    def find_document(self, sentence: int) -> Tuple[int, int]:
+        """The document that a sentence is in, as its first sentence and the one after its last."""
+        number = int(self.document_starts.searchsorted(sentence, side="right"))
+        is_last = number == len(self.document_starts)
+        end = len(self.sentence_starts) if is_last else int(self.document_starts[number])
+        return int(self.document_starts[number - 1]), end
+
+    def choose_other_sentence(self, sentence: int, random: "RandomState") -> int:
+        """A sentence of another document than this one's, each as likely as any other."""
+        first, end = self.find_document(sentence)
+        other = int(random.randint(len(self.sentence_starts) - (end - first)))
+        return other if other < first else other + end - first
+
+
+def open_text(folder: Path) -> Text:
+    """The text of a split; DataError, which names the file, for one that cannot be used."""
+    text = Text(*(_map_array(folder / n) for n in (IDS_FILE, SENTENCES_FILE, DOCUMENTS_FILE)))
+    for name, starts, end in (
+        (SENTENCES_FILE, text.sentence_starts, len(text.ids)),
+        (DOCUMENTS_FILE, text.document_starts, len(text.sentence_starts)),
+    ):
+        if not len(starts) or starts[0] != 0 or starts[-1] >= end:
+            raise DataError(
+                f"{str(folder / name)!r} must begin with 0 and end below {end}; "
+                "make the text's files again"
+            )
+    return text
+
+
+def _map_array(path: Path) -> "NDArray[Any]":
+    import numpy
+
+    try:
+        array: "NDArray[Any]" = numpy.load(str(path), mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(
+            f"{str(path)!r} cannot be read: {error}; `dlperf-slurm data make text` makes such files"
+        ) from error
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise DataError(
+            f"{str(path)!r} has {array.dtype} {list(array.shape)}; integers of one dimension "
+            "are expected"
+        )
+    return array

@@ -1,0 +1,153 @@
+"""A folder of tokenised text -> samples of bert: masked words and next sentence.
+
+    DIRECTORY/dataset.json  DIRECTORY/train/*.npy  DIRECTORY/val/*.npy
+
+dataset.json is a TextDescription, the arrays are those of `text`. The text holds words only: what
+marks a sequence's segments is added here.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Tuple
+
+from dlperf_slurm.worker.datasets.description import (
+    DESCRIPTION_FILE,
+    TRAIN_SPLIT,
+    DataError,
+    TextDescription,
+    read_description,
+)
+from dlperf_slurm.worker.datasets.masking import mask_words
+from dlperf_slurm.worker.datasets.text import open_text
+from dlperf_slurm.worker.models.bert import Definition
+
+if TYPE_CHECKING:
+    from numpy.random import RandomState
+    from numpy.typing import NDArray
+
+# [CLS], and [SEP] after each of the two segments
+MARKS = 3
+
+
+class TokenFolder:
+    """One split of a text, mapped into memory; its samples follow each other through all of it.
+
+    A sample is two segments that fill the sequence. The first begins with a sentence, and ends with
+    the last one that fits into the first half; a sentence that is longer is cut into pieces. The
+    second is what follows, on into the next documents if it has to (Liu et al. 2019,
+    FULL-SENTENCES); or, every second time, it begins with a random sentence of another document
+    (Devlin et al. 2018).
+    """
+
+    def __init__(self, data_dir: str, split: str, definition: Definition, seed: int) -> None:
+        self._arguments = (data_dir, split, definition, seed)
+        self._definition = definition
+        self._seed = seed
+        self._is_training = split == TRAIN_SPLIT
+        self._description = describe_text(data_dir, definition)
+        self._words = definition.sequence_length - MARKS
+        folder = Path(data_dir) / split
+        self._text = open_text(folder)
+        documents = len(self._text.document_starts)
+        if documents < 2 or len(self) == 0:
+            raise DataError(
+                f"{str(folder)!r} has {len(self._text.ids)} ids in {documents} documents; "
+                f"a sequence of the model takes {self._words} ids, of two documents"
+            )
+
+    def __reduce__(self) -> Any:
+        # A copy opens the files again: pickled, a mapped array would be read and sent as a whole.
+        return type(self), self._arguments
+
+    def __len__(self) -> int:
+        return len(self._text.ids) // self._words
+
+    def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
+        """The keys of `worker.data._make_sequence`; a next-sentence label of 1 is a random one."""
+        import numpy
+
+        # validation masks the same words each time
+        epoch = epoch if self._is_training else 0
+        random = numpy.random.RandomState([self._seed, epoch, index])
+        first, second, is_next = self._choose_segments(index * self._words, random)
+        self._check_ids(first, second)
+        input_ids, token_type_ids, words = self._join(first, second)
+        count = self._definition.predictions_per_sequence
+        masked = mask_words(input_ids, words, count, self._description, random)
+        input_ids, masked_positions, masked_ids = masked
+        return {
+            "input_ids": input_ids,
+            "token_type_ids": token_type_ids,
+            "attention_mask": numpy.ones(len(input_ids), numpy.int64),
+            "masked_positions": masked_positions,
+            "masked_ids": masked_ids,
+            "next_sentence_labels": numpy.array(0 if is_next else 1, numpy.int64),
+        }
+
+    def _choose_segments(
+        self, position: int, random: "RandomState"
+    ) -> "Tuple[NDArray[Any], NDArray[Any], bool]":
+        """Both segments of the sample whose part of the text is here; whether they are neighbours.
+
+        There is no neighbour in the same document when the first segment ends with it.
+        """
+        text, half = self._text, self._words // 2
+        sentence = text.find_sentence(position)
+        begin = text.find_sentence_start(sentence)
+        if position - begin >= half:
+            begin = position
+        document_end = text.find_sentence_start(text.find_document(sentence)[1])
+        border = text.find_sentence_start(text.find_sentence(begin + half))
+        end = min(border if border > begin else begin + half, document_end)
+        is_next = bool(random.randint(2)) and end < document_end
+        other = text.find_sentence_start(text.choose_other_sentence(sentence, random))
+        second = text.read_ids(end if is_next else other, self._words - (end - begin))
+        return text.read_ids(begin, end - begin), second, is_next
+
+    def _check_ids(self, *segments: "NDArray[Any]") -> None:
+        least = min(int(segment.min()) for segment in segments)
+        largest = max(int(segment.max()) for segment in segments)
+        if least < 0 or largest >= self._description.vocabulary_size:
+            raise DataError(
+                f"{self._arguments[0]!r} has ids {least} to {largest}, the vocabulary_size in its "
+                f"{DESCRIPTION_FILE} is {self._description.vocabulary_size}; correct one of them"
+            )
+
+    def _join(
+        self, first: "NDArray[Any]", second: "NDArray[Any]"
+    ) -> "Tuple[NDArray[Any], NDArray[Any], NDArray[Any]]":
+        """input_ids, token_type_ids: [sequence_length]; and the positions that hold words."""
+        import numpy
+
+        classification = [self._description.classification_id]
+        separator = [self._description.separator_id]
+        input_ids = numpy.concatenate([classification, first, separator, second, separator])
+        token_type_ids: "NDArray[Any]" = numpy.zeros(len(input_ids), numpy.int64)
+        token_type_ids[len(first) + 2 :] = min(1, self._definition.type_vocabulary_size - 1)
+        marks = [0, len(first) + 1, len(input_ids) - 1]
+        return input_ids, token_type_ids, numpy.delete(numpy.arange(len(input_ids)), marks)
+
+
+def describe_text(data_dir: str, definition: Definition) -> TextDescription:
+    """What dataset.json says; DataError when the model cannot read such a text."""
+    path = str(Path(data_dir) / DESCRIPTION_FILE)
+    try:
+        text = read_description(Path(data_dir), TextDescription)
+    except OSError as error:
+        raise DataError(
+            f"{path!r} cannot be read ({error.strerror}); `dlperf-slurm data make text` makes one"
+        ) from error
+    words = definition.sequence_length - MARKS
+    if text.vocabulary_size > definition.vocabulary_size:
+        raise DataError(
+            f"{path!r}: vocabulary_size is {text.vocabulary_size}, the model's is "
+            f"{definition.vocabulary_size}; set it in the matrix's [[model]] table, "
+            f"or make a text with --vocabulary {definition.vocabulary_size}"
+        )
+    if text.mask_id != definition.MASK_ID:
+        raise DataError(f"{path!r}: mask_id is {text.mask_id}, the model's {definition.MASK_ID}")
+    if words < 2 or definition.predictions_per_sequence > words:
+        raise DataError(
+            f"a sequence_length of {definition.sequence_length} has room for {words} words of a "
+            f"text; predictions_per_sequence may be that at most, and two words are the least"
+        )
+    return text

@@ -1,0 +1,54 @@
+"""Samples in an order -> OneFlow's DataLoader over them: batches of tensors in host memory."""
+
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
+
+import oneflow as flow
+from oneflow.utils.data import DataLoader
+
+from dlperf_slurm.contract import Case
+from dlperf_slurm.worker.datasets.batches import collate
+
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.datasets import Dataset
+
+Key = Tuple[int, int]
+Batch = Dict[str, flow.Tensor]
+
+
+class Samples(flow.utils.data.Dataset):
+    """The samples by (epoch, index)."""
+
+    def __init__(self, dataset: "Dataset") -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, key: Key) -> Dict[str, Any]:
+        epoch, index = key
+        return self._dataset.read_sample(index, epoch)
+
+
+def make_tensors(batch: Dict[str, Any]) -> Batch:
+    """The same memory as tensors."""
+    return {name: flow.from_numpy(values) for name, values in batch.items()}
+
+
+def collate_tensors(samples: Sequence[Dict[str, Any]]) -> Batch:
+    return make_tensors(collate(samples))
+
+
+def open_loader(
+    case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], is_pinned: bool
+) -> Iterator[Batch]:
+    """One pass over `order`; workers are processes that live as long as the iterator.
+
+    They are forked, as OneFlow is made for: it computes nothing in them but to copy tensors into
+    memory that the rank sees too.
+    """
+    loader = DataLoader(
+        Samples(dataset),
+        batch_sampler=order,
+        num_workers=case.data_workers,
+        prefetch_factor=case.prefetch_batches,
+        collate_fn=collate_tensors,
+        pin_memory=is_pinned,
+    )
+    return iter(loader)

@@ -1,0 +1,55 @@
+"""Samples in an order -> Paddle's DataLoader over them: batches of tensors in host memory."""
+
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
+
+import paddle
+from paddle.io import DataLoader
+
+from dlperf_slurm.contract import Case
+from dlperf_slurm.worker.datasets.batches import collate
+
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.datasets import Dataset
+
+Key = Tuple[int, int]
+Tensors = Dict[str, paddle.Tensor]
+
+
+class Samples(paddle.io.Dataset):
+    """The samples by (epoch, index)."""
+
+    def __init__(self, dataset: "Dataset") -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, key: Key) -> Dict[str, Any]:
+        epoch, index = key
+        return self._dataset.read_sample(index, epoch)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+
+def make_tensors(batch: Dict[str, Any], place: Any) -> Tensors:
+    """Copies in a place's memory."""
+    return {name: paddle.to_tensor(values, place=place) for name, values in batch.items()}
+
+
+def open_loader(
+    case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], place: Any
+) -> Iterator[Tensors]:
+    """One pass over `order`; workers are processes that live as long as the iterator.
+
+    Paddle knows no other way than to fork them; all they do with it is to copy arrays into memory
+    that the rank sees too.
+    """
+    loader = DataLoader(
+        Samples(dataset),
+        places=[place],
+        batch_sampler=order,
+        num_workers=case.data_workers,
+        prefetch_factor=case.prefetch_batches,
+        collate_fn=collate,
+        # it would read more batches ahead than those
+        use_buffer_reader=False,
+    )
+    return iter(loader)

@@ -1,0 +1,88 @@
+"""A folder of images -> NVIDIA DALI's pipeline over it: batches of tensors on the device.
+
+On a GPU DALI decodes there too. Tried with DALI 2.4 on the CPU.
+"""
+
+import os
+from typing import Any, Iterator
+
+import torch
+
+from dlperf_slurm.contract import Case
+from dlperf_slurm.worker.datasets import augment
+from dlperf_slurm.worker.datasets.description import CROP_AND_FLIP, TRAIN_SPLIT, DataError
+from dlperf_slurm.worker.datasets.images import describe_images
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.pytorch.pipeline import Tensors
+from dlperf_slurm.worker.models.resnet50 import Definition
+
+
+def open_dali(
+    case: Case, placement: Placement, definition: Definition, device: torch.device
+) -> Iterator[Tensors]:
+    """Endless batches of this rank's share of the images, in an order of DALI's own.
+
+    `data_workers` are its threads, `prefetch_batches` its queue. Augmentation is that of
+    `worker.datasets` for photographs, drawn by DALI.
+    """
+    try:
+        from nvidia.dali.plugin.pytorch import DALIGenericIterator
+    except ImportError as error:
+        raise DataError(
+            "data 'dali' takes NVIDIA DALI, which this environment lacks: "
+            "pip install nvidia-dali-cuda120, or of your CUDA"
+        ) from error
+    pipeline = make_pipeline(case, placement, definition, device)
+    # no size: passes follow each other without an end
+    for (batch,) in DALIGenericIterator([pipeline], ["images", "labels"], size=-1):
+        yield {"images": batch["images"], "labels": batch["labels"].flatten().long()}
+
+
+def make_pipeline(
+    case: Case, placement: Placement, definition: Definition, device: torch.device
+) -> Any:
+    from nvidia.dali import fn, pipeline_def, types
+
+    description = describe_images(case.data_dir)
+    if description.augmentation != CROP_AND_FLIP:
+        raise DataError(
+            f"{case.data_dir!r}: data 'dali' augments as for photographs, this data set asks for "
+            f"{description.augmentation!r}; use data 'folder'"
+        )
+    is_gpu = device.type == "cuda"
+
+    @pipeline_def
+    def read_images() -> Any:
+        files, labels = fn.readers.file(
+            file_root=os.path.join(case.data_dir, TRAIN_SPLIT),
+            shard_id=placement.rank,
+            num_shards=placement.world_size,
+            random_shuffle=True,
+            seed=case.seed,
+        )
+        images = fn.decoders.image_random_crop(
+            files,
+            device="mixed" if is_gpu else "cpu",
+            random_area=[description.least_crop_area, 1.0],
+            random_aspect_ratio=list(augment.CROP_RATIOS),
+            output_type=types.RGB,
+        )
+        size = definition.image_size
+        images = fn.resize(images, resize_x=size, resize_y=size)
+        images = fn.crop_mirror_normalize(
+            images,
+            dtype=types.FLOAT,
+            output_layout="CHW",
+            mean=[255 * value for value in augment.MEAN],
+            std=[255 * value for value in augment.STANDARD_DEVIATION],
+            mirror=fn.random.coin_flip(),
+        )
+        return images, labels.gpu() if is_gpu else labels
+
+    return read_images(
+        batch_size=case.batch_size_per_device,
+        num_threads=case.data_workers,
+        device_id=device.index if is_gpu else None,
+        prefetch_queue_depth=case.prefetch_batches,
+        seed=case.seed,
+    )

@@ -1,0 +1,121 @@
+"""A placement -> processes of a framework that serve the ranks, and an eye on them."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from dlperf_slurm.worker.comm import find_free_port
+from dlperf_slurm.worker.frameworks import Placement
+
+END_SECONDS = 10
+# 0: all ranks have left; SIGTERM and SIGINT: the whole job is told to end
+EXPECTED_EXIT_CODES = (0, -signal.SIGTERM, -signal.SIGINT)
+
+
+class ServerError(RuntimeError):
+    """A server has ended before the ranks that it serves."""
+
+
+# has it written down before it becomes the end of this rank: set by the worker's entry, which knows
+# where to
+report_early_end: Optional[Callable[[ServerError], None]] = None
+
+
+class WatchedServers:
+    """Processes that this rank has started; when one fails, so does this process, at once.
+
+    For frameworks that wait for their servers in C, for ever: no exception would get there.
+    """
+
+    def __init__(self, processes: Sequence["subprocess.Popen[bytes]"]) -> None:
+        self._processes = processes
+        self._may_end = threading.Event()
+        for process in processes:
+            threading.Thread(target=self._watch, args=(process,), daemon=True).start()
+
+    def release(self) -> None:
+        """To be called before they are told to end: they may, from now on, in any way."""
+        self._may_end.set()
+
+    def end(self) -> None:
+        """Wait for those that were told to end, then end those that did not."""
+        for process in self._processes:
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _watch(self, process: "subprocess.Popen[bytes]") -> None:
+        exit_code = process.wait()
+        if exit_code in EXPECTED_EXIT_CODES or self._may_end.is_set():
+            return
+        error = ServerError(f"a server of this rank ended with code {exit_code}")
+        try:
+            print(error, file=sys.stderr, flush=True)
+            if report_early_end is not None:
+                report_early_end(error)
+        finally:
+            # sys.exit would end this thread only; the launcher then ends the other ranks
+            os._exit(1)
+
+
+class Cluster(NamedTuple):
+    """Addresses of servers and ranks; this rank's number, and the server that it starts, or ""."""
+
+    servers: Tuple[str, ...]
+    ranks: Tuple[str, ...]
+    rank: int
+    own_server: str
+
+    def list_jobs(self) -> Dict[str, List[str]]:
+        """As TensorFlow names them."""
+        return {"ps": list(self.servers), "worker": list(self.ranks)}
+
+
+def list_addresses(placement: Placement) -> Cluster:
+    """Of a world of one, with the data of whatever rank, they are chosen here."""
+    if placement.world_size == 1:
+        server, rank = (f"127.0.0.1:{find_free_port(offset, 2)}" for offset in range(2))
+        return Cluster((server,), (rank,), 0, server)
+    addresses = placement.server_addresses
+    return Cluster(
+        servers=tuple(address for address in addresses if address),
+        ranks=placement.rank_addresses,
+        rank=placement.rank,
+        own_server=addresses[placement.rank],
+    )
+
+
+def start_server(module: str, cluster: Cluster, threads: int) -> None:
+    """`python -m MODULE PARENT_ID TASK THREADS CLUSTER`, if this rank is to start one.
+
+    It is to end with this process, which does not end before all ranks are done: MPI_Finalize
+    waits for them. Returns when it listens; RuntimeError when it has ended instead.
+    """
+    if not cluster.own_server:
+        return
+    task = cluster.servers.index(cluster.own_server)
+    arguments = [os.getpid(), task, threads, json.dumps(cluster.list_jobs())]
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        # it has no use for GPUs, and would reserve their memory
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        stdin=subprocess.DEVNULL,
+    )
+    host, _, port = cluster.own_server.rpartition(":")
+    while not is_listening(host, int(port)):
+        if process.poll() is not None:
+            raise RuntimeError(f"a parameter server ended with code {process.returncode}")
+        time.sleep(0.1)
+
+
+def is_listening(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0

@@ -1,0 +1,143 @@
+"""A process beside the ranks of a host -> what its CPUs and devices did in the window.
+
+It must never cost a record: where it cannot be had, its samples say why and there are none.
+"""
+
+import json
+import os
+import select
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Dict, List, Optional, Sequence, Tuple, cast
+
+from dlperf_slurm.contract import Case, Telemetry
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.telemetry.devices import choose_devices
+from dlperf_slurm.worker.telemetry.series import END, READY, START, STOP, HostSamples, Series
+from dlperf_slurm.worker.telemetry.summary import summarize_samples
+
+# arrays "HOST/DEVICE/COLUMN" of all samples; device -1 is the host
+SAMPLES_FILE = "telemetry.npz"
+
+# for a driver that wakes up slowly, and for a process that has the least priority
+READY_SECONDS = 20.0
+STOP_SECONDS = 20.0
+
+
+class Sampler:
+    """One rank's end of the sampling process; a rank that has nothing to watch has none.
+
+    The process begins with this, and ends with the rank, however that ends: by then it can hear
+    nothing more.
+    """
+
+    def __init__(self, case: Case, placement: Placement) -> None:
+        self._host = placement.host
+        self._problem = ""
+        self._process: "Optional[subprocess.Popen[bytes]]" = None
+        sources = choose_sources(case, placement)
+        interval_seconds = case.telemetry_interval_seconds
+        if sources and interval_seconds > 0:
+            self._start([self._host, "--interval", str(interval_seconds), *sources])
+
+    def await_ready(self) -> None:
+        """Wait until it could sample at once, within bounds; to be called before the warm-up."""
+        if self._process is None:
+            return
+        output = cast(IO[bytes], self._process.stdout)
+        is_answered = select.select([output], [], [], READY_SECONDS)[0]
+        if not is_answered or output.readline() != READY:
+            end_process(self._process)
+            self._process = None
+            self._problem = "the sampling process did not start"
+
+    def start_window(self) -> None:
+        """To be called right before the measured steps; costs a write to a pipe."""
+        self._say(START)
+
+    def end_window(self) -> None:
+        """To be called right after the measured steps."""
+        self._say(END)
+
+    def finish(self) -> HostSamples:
+        """What was sampled between start and end of the window."""
+        process, self._process = self._process, None
+        if process is None:
+            return HostSamples(self._host, problem=self._problem)
+        try:
+            output, _ = process.communicate(STOP, timeout=STOP_SECONDS)
+            return read_samples(output)
+        except subprocess.TimeoutExpired:
+            end_process(process)
+            problem = "did not answer"
+        except ValueError:
+            problem = f"ended with exit code {process.returncode}"
+        return HostSamples(self._host, problem=f"the sampling process {problem}")
+
+    def _start(self, arguments: Sequence[str]) -> None:
+        command = [sys.executable, "-m", "dlperf_slurm.worker.telemetry", *arguments]
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            )
+        except OSError as error:
+            self._problem = f"the sampling process did not start: {error}"
+
+    def _say(self, word: bytes) -> None:
+        if self._process is None:
+            return
+        # of a process that is gone; `finish` tells how it ended
+        with suppress(BrokenPipeError):
+            cast(IO[bytes], self._process.stdin).write(word)
+
+
+def end_process(process: "subprocess.Popen[bytes]") -> None:
+    """Whatever it does, and leave no zombie."""
+    process.kill()
+    process.communicate()
+
+
+def choose_sources(case: Case, placement: Placement) -> List[str]:
+    """The process' arguments; none for a rank that has nothing to watch."""
+    devices = choose_devices(case, placement, os.environ)
+    host = ["--is-host"] if placement.local_rank == 0 else []
+    return host + [f"--device={rank}={gpu}" for rank, gpu in devices.items()]
+
+
+def read_samples(output: bytes) -> HostSamples:
+    """What the process printed; ValueError when that is not all of it."""
+    data: Dict[str, Any] = json.loads(output.decode())
+    series = tuple(Series(**one) for one in data.pop("series"))
+    return HostSamples(series=series, **data)
+
+
+def gather_telemetry(
+    world: Any, sampler: Sampler, attempt_dir: Path
+) -> Tuple[Tuple[Telemetry, ...], Dict[str, str]]:
+    """`Record.telemetry`, and facts for `Record.platform` on what could not be sampled, on rank 0.
+
+    It writes all samples beside the step times. All ranks call it.
+    """
+    samples = world.gather(sampler.finish())
+    problems = [f"{one.host}: {one.problem}" for one in samples if one.problem]
+    if any(one.series for one in samples):
+        write_samples(attempt_dir / SAMPLES_FILE, samples)
+    return summarize_samples(samples), {"telemetry": "; ".join(problems)} if problems else {}
+
+
+def write_samples(path: Path, samples: Sequence[HostSamples]) -> None:
+    """Write all columns of all series, whole or not at all."""
+    import numpy
+
+    arrays = {
+        f"{one.host}/{series.device}/{name}": numpy.array(values)
+        for one in samples
+        for series in one.series
+        for name, values in series.columns.items()
+    }
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("wb") as file:
+        numpy.savez_compressed(file, **arrays)
+    os.replace(str(partial), str(path))

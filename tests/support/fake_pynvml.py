@@ -1,0 +1,90 @@
+"""A pynvml for tests, to be copied to where Python finds it first, under the name pynvml.py.
+
+FAKE_NVML is a JSON list with an object per GPU: the answer of each query, by its name without
+"nvmlDeviceGet". Of a list the answers are given one after the other, the last one for ever; null,
+or a query that is not named, is not supported. "die" ends the process.
+"""
+
+import json
+import os
+
+NVML_CLOCK_SM = 1
+NVML_TEMPERATURE_GPU = 0
+NVML_NVLINK_MAX_LINKS = 4
+
+
+class NVMLError(Exception):
+    pass
+
+
+class NVMLError_NotSupported(NVMLError):
+    pass
+
+
+class Answer:
+    """Utilization and memory come as fields."""
+
+    def __init__(self, fields):
+        self.__dict__.update(fields)
+
+
+_DEVICES = json.loads(os.environ.get("FAKE_NVML", "[]"))
+_ASKED = {}
+
+
+def nvmlInit():
+    if "FAKE_NVML" not in os.environ:
+        raise NVMLError("driver not loaded")
+
+
+def nvmlShutdown():
+    pass
+
+
+def nvmlDeviceGetCount():
+    return len(_DEVICES)
+
+
+def nvmlSystemGetDriverVersion():
+    return "550.54.15"
+
+
+def nvmlSystemGetCudaDriverVersion():
+    return 12040
+
+
+def nvmlDeviceGetHandleByIndex(index):
+    if not 0 <= index < len(_DEVICES):
+        raise NVMLError("invalid argument")
+    return index
+
+
+def nvmlDeviceGetHandleByUUID(uuid):
+    for index, device in enumerate(_DEVICES):
+        if device.get("UUID") == uuid:
+            return index
+    raise NVMLError("not found")
+
+
+def nvmlDeviceGetTopologyCommonAncestor(first, second):
+    return 30
+
+
+def __getattr__(name):
+    if not name.startswith("nvmlDeviceGet"):
+        raise AttributeError(name)
+    query = name[len("nvmlDeviceGet") :]
+
+    def answer(handle, *arguments):
+        value = _DEVICES[handle].get(query)
+        if isinstance(value, list):
+            asked = _ASKED.get((handle, query), 0)
+            _ASKED[handle, query] = asked + 1
+            value = value[min(asked, len(value) - 1)]
+        if value == "die":
+            os._exit(3)
+        if value is None:
+            raise NVMLError_NotSupported(query)
+        return Answer(value) if isinstance(value, dict) else value
+
+    return answer

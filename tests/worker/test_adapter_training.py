@@ -1,0 +1,331 @@
+"""What every adapter owes beside plain steps: loaded batches, accumulation, optimizers, scales.
+
+.venv/environments/jax/bin/python -m pytest tests/worker/test_adapter_training.py --framework jax
+"""
+
+import math
+from dataclasses import replace
+
+import pytest
+from support import attempts, sessions
+
+from dlperf_slurm.contract import DALI, FOLDER, OK, ON_DEVICE, STEP_SECONDS_FILE, Training
+from dlperf_slurm.worker.data import make_batch
+from dlperf_slurm.worker.datasets.batches import collate
+from dlperf_slurm.worker.datasets.synthetic import SyntheticSamples
+from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.inputs import open_batches
+from dlperf_slurm.worker.measure import Step
+from dlperf_slurm.worker.optimizers import make_optimizer
+from dlperf_slurm.worker.parity import find_difference, find_update_difference
+
+numpy = pytest.importorskip("numpy")
+
+MODELS = ("bert", "resnet50")
+
+
+def pytest_generate_tests(metafunc):
+    """`scaled`: precisions with a constant loss scale, of the smaller model."""
+    framework = metafunc.config.getoption("--framework", default=None)
+    if "scaled" in metafunc.fixturenames:
+        cases = list_scaled(framework) if framework else []
+        ids = [case.precision for case in cases]
+        metafunc.parametrize("scaled", cases, ids=ids)
+
+
+def list_scaled(framework):
+    cases = [
+        sessions.make_case(framework, "bert", precision=precision, loss_scale=128)
+        for precision in ("amp-fp16", "fp16")
+    ]
+    return [case for case in cases if load_adapter(framework).find_unsupported(case) is None]
+
+
+def make_rank_batch(case, rank, size=None):
+    definition = sessions.make_definition(case)
+    return make_batch(definition, size or case.batch_size_per_device, case.seed, rank)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_loaded_batch_is_the_one_that_is_used(framework, model):
+    case = sessions.make_case(framework, model)
+    session = sessions.start(case)
+    before = session.evaluate_loss()
+    session.load(session.stage(make_rank_batch(case, rank=1)))
+    other = sessions.start(case, rank=1)
+    assert session.evaluate_loss() == pytest.approx(other.evaluate_loss(), rel=1e-6)
+    assert session.evaluate_loss() != pytest.approx(before, rel=1e-5)
+    session.step()
+    other.step()
+    assert session.read_loss() == pytest.approx(other.read_loss(), rel=1e-6)
+    assert find_difference(session.read_weights(), other.read_weights()).relative < 1e-5
+
+
+def test_staged_batch_may_be_loaded_again(framework):
+    case = sessions.make_case(framework, "resnet50")
+    session = sessions.start(case)
+    first, second = (session.stage(make_rank_batch(case, rank)) for rank in (0, 1))
+    losses = []
+    for staged in (first, second, first, second):
+        session.load(staged)
+        losses.append(session.evaluate_loss())
+    # a sum may be of another order the next time
+    assert losses[:2] == pytest.approx(losses[2:], rel=1e-6)
+    assert losses[0] != losses[1]
+
+
+def test_pipeline_gives_the_samples_asked_for_in_their_order(framework, adapter):
+    case = sessions.make_case(framework, "bert", data="dataset", data_workers=2)
+    sessions.skip_unsupported(adapter, case)
+    found, expected = sessions.run_elsewhere(read_through_pipeline, case)
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert len(set(expected)) == len(expected)
+
+
+def read_through_pipeline(case):
+    """Losses of batches as the pipeline gives them, and as they are made without it."""
+    session = sessions.start(case)
+    dataset = SyntheticSamples(sessions.make_definition(case), 8, case.seed)
+    keys = [[(epoch, (epoch + i) % 8) for i in range(4)] for epoch in range(5)]
+    found, expected = [], []
+    for staged in session.open_pipeline(dataset, keys):
+        session.load(staged)
+        found.append(session.evaluate_loss())
+    for batch in keys:
+        samples = [dataset.read_sample(index, epoch) for epoch, index in batch]
+        session.load(session.stage(collate(samples)))
+        expected.append(session.evaluate_loss())
+    return found, expected
+
+
+def test_every_data_source_trains_on_the_samples_of_the_rank(framework, adapter):
+    # BERT without dropout: the loss of a batch does not depend on the order of its samples
+    case = sessions.make_case(
+        framework, "bert", warmup_steps=1, measured_steps=3, prefetch_batches=1
+    )
+    # those with files have tests of their own
+    sources = [source for source in adapter.DATA if source not in (ON_DEVICE, FOLDER, DALI)]
+    cases = [replace(case, data=source) for source in sources]
+    losses = sessions.run_elsewhere(take_fed_losses, cases)
+    expected = sessions.take_losses(case, 4)
+    assert losses == {source: pytest.approx(expected, rel=1e-4) for source in sources}
+
+
+def take_fed_losses(cases):
+    """By data source; one process is enough for all."""
+    losses = {}
+    for case in cases:
+        session = sessions.start(case)
+        batches = open_batches(case, sessions.ALONE, session)
+        step = Step(session, batches, case)
+        losses[case.data] = []
+        for _ in range(4):
+            step()
+            losses[case.data].append(session.read_loss())
+        assert all(0 < seconds < 30 for seconds in step.wait_seconds)
+        # as many as the steps took, and no more
+        assert next(batches, None) is None
+    return losses
+
+
+def test_accumulated_gradient_is_the_mean_over_the_batches(framework, adapter):
+    case = sessions.make_case(framework, "bert", gradient_accumulation=2)
+    sessions.skip_unsupported(adapter, case)
+    plain = replace(case, gradient_accumulation=1)
+    gradients = [sessions.start(plain, rank).compute_gradients() for rank in (0, 1)]
+    mean = {name: (gradients[0][name] + gradients[1][name]) / 2 for name in gradients[0]}
+
+    session = sessions.start(case)
+    before = session.read_weights()
+    session.accumulate()
+    assert find_difference(session.read_weights(), before).relative == 0.0
+    session.load(session.stage(make_rank_batch(case, rank=1)))
+    session.step()
+    expected = {name: values.astype("float64") for name, values in before.items()}
+    make_optimizer(case, sessions.make_definition(case)).update(expected, mean)
+    found = find_update_difference(before, session.read_weights(), expected)
+    assert found.relative < 1e-3, found
+
+
+def test_accumulation_begins_anew_in_every_step(framework, adapter):
+    case = sessions.make_case(framework, "resnet50", gradient_accumulation=3)
+    sessions.skip_unsupported(adapter, case)
+    session = sessions.start(case)
+    rule = make_optimizer(case, sessions.make_definition(case))
+    take_step = Step(session, None, case)
+    initial = session.read_weights()
+    expected = {name: values.astype("float64") for name, values in initial.items()}
+    for _ in range(2):
+        rule.update(expected, session.compute_gradients())
+        take_step()
+    found = find_update_difference(initial, session.read_weights(), expected)
+    assert found.relative < 1e-4, found
+
+
+@pytest.mark.exhaustive
+@sessions.needs_mpirun
+def test_two_ranks_average_what_each_has_accumulated(framework, adapter, tmp_path):
+    case = sessions.make_case(framework, "bert")
+    for distribution in adapter.DISTRIBUTIONS:
+        pair = replace(case, devices_per_node=2, distribution=distribution, gradient_accumulation=2)
+        if not sessions.find_lack(adapter, pair):
+            folder = tmp_path / distribution
+            folder.mkdir()
+            # MindSpore compiles for minutes on a busy machine
+            parity, gradients = sessions.verify_on_ranks(pair, folder, timeout=900)
+            joined = replace(case, batch_size_per_device=2 * case.batch_size_per_device)
+            # the same batch twice
+            expected = sessions.start(joined).compute_gradients()
+            assert find_difference(gradients, expected).relative < 1e-4, distribution
+            assert parity.ranks.relative < 1e-6
+            assert parity.updates.relative < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "model"), [("sgd", "resnet50"), ("momentum", "bert"), ("adamw", "resnet50")]
+)
+def test_each_optimizer_follows_its_update_rule(framework, adapter, optimizer, model):
+    case = sessions.make_case(framework, model, optimizer=optimizer)
+    sessions.skip_unsupported(adapter, case)
+    session = sessions.start(case)
+    rule = make_optimizer(case, sessions.make_definition(case))
+    initial = session.read_weights()
+    expected = {name: values.astype("float64") for name, values in initial.items()}
+    for _ in range(3):
+        rule.update(expected, session.compute_gradients())
+        session.step()
+    found = find_update_difference(initial, session.read_weights(), expected)
+    assert found.relative < 1e-5, found
+
+
+def test_learning_rate_can_be_set_between_steps(framework):
+    session = sessions.start(sessions.make_case(framework, "resnet50"))
+    session.step()
+    session.set_learning_rate(0.0)
+    before = session.read_weights()
+    session.step()
+    assert find_difference(session.read_weights(), before).relative == 0.0
+    session.set_learning_rate(1e-3)
+    session.step()
+    assert find_difference(session.read_weights(), before).relative > 0.0
+
+
+def test_constant_loss_scale_trains_as_none_does(framework, scaled):
+    losses = sessions.run_elsewhere(sessions.take_losses, scaled, 10)
+    plain = sessions.take_losses(sessions.make_case(framework, scaled.model), 1)
+    assert losses[0] == pytest.approx(plain[0], rel=1e-2)
+    assert all(map(math.isfinite, losses))
+    assert losses[-1] < losses[0] - 0.05
+
+
+def test_gradients_of_a_constant_loss_scale_are_without_it(framework, scaled):
+    gradients = sessions.run_elsewhere(take_gradients, scaled)
+    plain = sessions.start(sessions.make_case(framework, scaled.model)).compute_gradients()
+    norms = [
+        math.sqrt(sum(float((values.astype("float64") ** 2).sum()) for values in found.values()))
+        for found in (gradients, plain)
+    ]
+    assert norms[0] == pytest.approx(norms[1], rel=0.1)
+
+
+def take_gradients(case):
+    return sessions.start(case).compute_gradients()
+
+
+def test_predicted_logits_have_the_loss_of_evaluation(framework):
+    case = sessions.make_case(framework, "resnet50")
+    session = sessions.start(case)
+    session.step()
+    batch = make_rank_batch(case, rank=0)
+    logits = session.predict(batch)
+    assert logits.shape == (4, 10)
+    assert logits.dtype == "float32"
+    loss = find_cross_entropy(logits, batch["labels"])
+    assert loss == pytest.approx(session.evaluate_loss(), rel=1e-5)
+
+
+def find_cross_entropy(logits, labels):
+    shifted = logits.astype("float64") - logits.max(axis=1, keepdims=True)
+    likelihoods = shifted - numpy.log(numpy.exp(shifted).sum(axis=1, keepdims=True))
+    return -likelihoods[numpy.arange(len(labels)), labels].mean()
+
+
+def test_predictions_do_not_depend_on_the_batch_that_they_are_part_of(framework):
+    case = sessions.make_case(framework, "resnet50")
+    session = sessions.start(case)
+    batch = make_rank_batch(case, rank=1)
+    loss = session.evaluate_loss()
+    whole = session.predict(batch)
+    part = session.predict({name: values[:3] for name, values in batch.items()})
+    numpy.testing.assert_allclose(part, whole[:3], rtol=1e-4, atol=1e-5)
+    assert session.evaluate_loss() == loss
+
+
+def test_labels_may_be_probabilities(framework, adapter):
+    """As of images that are mixtures of two."""
+    case = sessions.make_case(framework, "resnet50")
+    batch = make_rank_batch(case, rank=0)
+    one_hot = numpy.eye(10, dtype="float32")[batch["labels"]]
+    other = numpy.eye(10, dtype="float32")[(batch["labels"] + 1) % 10]
+    mixed = sessions.make_case(framework, "resnet50", training=sessions.MIXTURES)
+    sessions.skip_unsupported(adapter, mixed)
+    session = sessions.start(mixed)
+    losses = []
+    for labels in (one_hot, other, 0.3 * one_hot + 0.7 * other):
+        session.load(session.stage({**batch, "labels": labels.astype("float32")}))
+        losses.append(session.evaluate_loss())
+    assert losses[0] == pytest.approx(sessions.start(case).evaluate_loss(), rel=1e-5)
+    assert losses[2] == pytest.approx(0.3 * losses[0] + 0.7 * losses[1], rel=1e-5)
+    session.step()
+    assert session.read_loss() != pytest.approx(sessions.take_losses(case, 1)[0], rel=1e-4)
+
+
+@sessions.needs_mpirun
+def test_training_over_epochs_learns_and_is_validated_on_all_samples(framework, adapter, tmp_path):
+    """Two classes, dark and bright, of which 5 of the validation's 7 are bright."""
+    write_images(tmp_path / "data")
+    # small: twelve steps of batch normalization over four samples diverge with more
+    training = Training(epochs=3, learning_rate=0.003, schedule="cosine", warmup_epochs=0.5)
+    case = sessions.make_case(
+        framework,
+        "resnet50",
+        model_parameters={**sessions.SMALL["resnet50"], "image_size": 32},
+        devices_per_node=2,
+        distribution=find_possible_distribution(framework, adapter),
+        data=FOLDER,
+        data_dir=str(tmp_path / "data"),
+        training=training,
+    )
+    attempt = attempts.Attempt(tmp_path / "attempt", sessions.CHECKOUT, **vars(case))
+    record = attempt.launch().conclude()
+    assert record.status == OK, attempt.stderr
+    assert [epoch.number for epoch in record.epochs] == [1, 2, 3]
+    # 32 samples, four on each of two ranks
+    assert record.trained_samples == 3 * 32
+    sevenths = [epoch.top1 * 7 for epoch in record.epochs]
+    assert sevenths == pytest.approx([round(value) for value in sevenths])
+    # more than by calling all of them bright
+    assert max(sevenths) > 5.5
+    assert record.epochs[-1].training_loss < 0.75 * record.epochs[0].training_loss
+    assert numpy.load(str(attempt.path / STEP_SECONDS_FILE)).shape == (2, 12)
+    assert all(0 < rank.data_wait_seconds < rank.window_seconds for rank in record.ranks)
+
+
+def find_possible_distribution(framework, adapter):
+    pair = sessions.make_case(framework, "resnet50", devices_per_node=2)
+    pairs = (replace(pair, distribution=name) for name in adapter.DISTRIBUTIONS)
+    return next(p.distribution for p in pairs if not sessions.find_lack(adapter, p))
+
+
+def write_images(folder):
+    from PIL import Image
+
+    counts = {"train": {"bright": 16, "dark": 16}, "val": {"bright": 5, "dark": 2}}
+    for split, classes in counts.items():
+        for name, count in classes.items():
+            (folder / split / name).mkdir(parents=True)
+            for number in range(count):
+                level = (200 if name == "bright" else 20) + number
+                Image.new("RGB", (40, 36), (level,) * 3).save(
+                    str(folder / split / name / f"{number}.png")
+                )

@@ -1,0 +1,320 @@
+"""Image folders: labels, errors that name the file, and pixels that can be reckoned by hand."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dlperf_slurm.worker.data import make_batch
+from dlperf_slurm.worker.datasets import augment
+from dlperf_slurm.worker.datasets.description import DataError
+from dlperf_slurm.worker.datasets.images import ImageFolder
+from dlperf_slurm.worker.models.resnet50 import Definition
+
+numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
+image_module = pytest.importorskip("PIL.Image", reason="images need it: pip install pillow")
+
+SMALL = Definition(image_size=32, classes=10)
+HOSTILE_NAMES = ["a b", "a'b", "$(x)", "#", "\\", "new\nline", "größe", "x" * 200, "-rf"]
+
+
+def make_image(width=40, height=36, seed=0):
+    pixels = numpy.random.RandomState(seed).randint(0, 256, (height, width, 3))
+    return image_module.fromarray(pixels.astype(numpy.uint8))
+
+
+def make_ramp(width, height, step):
+    """An image that is `step` brighter in each column than in the one left of it."""
+    columns = (numpy.arange(width) * step).astype(numpy.uint8)
+    pixels = numpy.broadcast_to(columns[None, :, None], (height, width, 3))
+    return image_module.fromarray(numpy.ascontiguousarray(pixels))
+
+
+def write_images(folder, split, class_names, names=("0.png",)):
+    for number, class_name in enumerate(class_names):
+        class_folder = folder / split / class_name
+        class_folder.mkdir(parents=True)
+        for index, name in enumerate(names):
+            make_image(seed=1000 * number + index).save(str(class_folder / name))
+
+
+def describe(folder, **keys):
+    (folder / "dataset.json").write_text(json.dumps(keys), encoding="utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three classes to train and to validate, two images of each."""
+    for split in ("train", "val"):
+        write_images(tmp_path, split, ["b", "a", "c"], ["0.png", "1.JPEG"])
+    return tmp_path
+
+
+def open_folder(folder, split="train", definition=SMALL, seed=5):
+    return ImageFolder(str(folder), split, definition, seed)
+
+
+@pytest.mark.parametrize("augmentation", ["crop-and-flip", "shift"])
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_samples_have_keys_shapes_and_types_of_synthetic_ones(folder, split, augmentation):
+    describe(folder, augmentation=augmentation)
+    sample = open_folder(folder, split).read_sample(0, 0)
+    expected = {name: values[0] for name, values in make_batch(SMALL, 1, 0, 0).items()}
+    assert {name: (v.shape, v.dtype) for name, v in sample.items()} == {
+        name: (v.shape, v.dtype) for name, v in expected.items()
+    }
+    assert sample["images"].flags["C_CONTIGUOUS"]
+
+
+def test_label_is_the_place_among_sorted_class_folders(folder):
+    dataset = open_folder(folder)
+    paths = [Path(os.fsdecode(dataset.find_path(index))) for index in range(len(dataset))]
+    labels = [int(dataset.read_sample(index, 0)["labels"]) for index in range(len(dataset))]
+    assert [(path.parent.name, path.name) for path in paths] == [
+        (class_name, name) for class_name in "abc" for name in ("0.png", "1.JPEG")
+    ]
+    assert labels == [0, 0, 1, 1, 2, 2]
+
+
+def test_class_without_validation_images_moves_no_other_label(folder):
+    for path in (folder / "val" / "a").iterdir():
+        path.unlink()
+    (folder / "val" / "a").rmdir()
+    dataset = open_folder(folder, "val")
+    assert [int(dataset.read_sample(i, 0)["labels"]) for i in range(4)] == [1, 1, 2, 2]
+
+
+def test_other_files_and_hidden_ones_are_no_images(folder):
+    for name in (".hidden.png", "readme.txt", "._0.JPEG"):
+        (folder / "train" / "a" / name).write_bytes(b"")
+    (folder / "train" / ".cache").mkdir()
+    (folder / "train" / "list.txt").write_bytes(b"")
+    assert len(open_folder(folder)) == 6
+
+
+def test_hostile_names_are_read_like_others(tmp_path):
+    write_images(tmp_path, "train", HOSTILE_NAMES, [f"{name}.png" for name in HOSTILE_NAMES])
+    dataset = open_folder(tmp_path)
+    labels = [int(dataset.read_sample(index, 0)["labels"]) for index in range(len(dataset))]
+    assert labels == [label for label in range(9) for _ in range(9)]
+    paths = [Path(os.fsdecode(dataset.find_path(index))) for index in range(len(dataset))]
+    assert {path.parent.name for path in paths} == set(HOSTILE_NAMES)
+
+
+def test_name_that_is_no_text_is_read(tmp_path):
+    write_images(tmp_path, "train", ["a"])
+    path = tmp_path / "train" / "a" / "0.png"
+    try:
+        path.rename(path.with_name(os.fsdecode(b"\xff\x80.png")))
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    assert open_folder(tmp_path).read_sample(0, 0)["images"].shape == (3, 32, 32)
+
+
+@pytest.mark.parametrize(
+    ("make", "split", "message"),
+    [
+        (lambda f: None, "train", r"train' cannot be read \(No such file or directory\)"),
+        (lambda f: (f / "train").mkdir(), "train", "train' has no class folders"),
+        (lambda f: (f / "train" / "a").mkdir(parents=True), "train", r"a' has no images \(.jpeg"),
+        (lambda f: write_images(f, "train", "a"), "val", "val' cannot be read"),
+        (
+            lambda f: [write_images(f, s, c) for s, c in (("train", "a"), ("val", "ab"))],
+            "val",
+            "val/b' is no class of train/; remove it, or add images of it there",
+        ),
+    ],
+)
+def test_folder_in_another_layout_is_named_with_what_to_do(tmp_path, make, split, message):
+    make(tmp_path)
+    with pytest.raises(DataError, match=message):
+        open_folder(tmp_path, split)
+
+
+def test_python_without_pillow_is_told_what_to_install(folder, monkeypatch):
+    # what Python does when a module is not there
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(DataError, match="this Python lacks: pip install pillow"):
+        open_folder(folder)
+
+
+def test_more_classes_than_the_models_are_an_error(folder):
+    with pytest.raises(DataError, match=r"has 3 classes, the model 2; set classes = 3 in"):
+        open_folder(folder, definition=Definition(image_size=32, classes=2))
+
+
+@pytest.mark.parametrize("keep", [0, 1, 60, 0.5])
+@pytest.mark.parametrize("name", ["0.png", "1.JPEG"])
+def test_image_that_was_cut_off_is_named(folder, name, keep):
+    path = folder / "train" / "a" / name
+    content = path.read_bytes()
+    path.write_bytes(content[: keep if isinstance(keep, int) else int(len(content) * keep)])
+    dataset = open_folder(folder)
+    index = 0 if name == "0.png" else 1
+    with pytest.raises(DataError, match=rf"train/a/{name}' cannot be decoded: .*replace or remove"):
+        dataset.read_sample(index, 0)
+
+
+def test_image_of_more_than_eight_bits_is_an_error(folder):
+    pixels = numpy.full((8, 8), 40000, numpy.uint16)
+    image_module.fromarray(pixels).save(str(folder / "train" / "a" / "0.png"))
+    with pytest.raises(DataError, match=r"has pixels of mode I.*, more than 8 bits"):
+        open_folder(folder).read_sample(0, 0)
+
+
+@pytest.mark.parametrize("mode", ["L", "1", "P", "CMYK", "LA", "RGBA"])
+def test_image_of_another_colour_model_becomes_rgb(folder, mode):
+    suffix = "tiff" if mode == "CMYK" else "png"
+    path = folder / "train" / "a" / f"0.{suffix}"
+    make_image().convert(mode).save(str(path))
+    path.rename(folder / "train" / "a" / "0.png")
+    assert open_folder(folder).read_sample(0, 0)["images"].shape == (3, 32, 32)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"augmentatoin": "shift"}', "augmentatoin is not a key .*; keys: name, augmentation"),
+        ('{"augmentation": "flip"}', "augmentation is 'flip'; allowed: crop-and-flip, shift"),
+        ('{"augmentation": 1}', "augmentation is 1, not of type str"),
+        ('{"least_crop_area": 0}', "least_crop_area is 0.0; allowed: 0 < value <= 1"),
+        ("{", "not JSON"),
+        ("[]", "expected an object"),
+    ],
+)
+def test_mistake_in_the_description_is_named(folder, text, message):
+    (folder / "dataset.json").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=f"dataset.json'.*{message}"):
+        open_folder(folder)
+
+
+def test_augmentation_depends_on_seed_epoch_and_index_alone(folder):
+    dataset = open_folder(folder)
+    first = dataset.read_sample(3, 1)["images"]
+    dataset.read_sample(0, 0)
+    assert numpy.array_equal(first, dataset.read_sample(3, 1)["images"])
+    assert not numpy.array_equal(first, dataset.read_sample(3, 2)["images"])
+    assert not numpy.array_equal(first, open_folder(folder, seed=6).read_sample(3, 1)["images"])
+
+
+def test_validation_is_the_same_in_each_epoch(folder):
+    dataset = open_folder(folder, "val")
+    one, other = (dataset.read_sample(3, epoch)["images"] for epoch in (0, 1))
+    assert numpy.array_equal(one, other)
+
+
+def test_copy_in_another_process_reads_the_same(folder):
+    dataset = open_folder(folder)
+    code = (
+        "import pickle, sys\n"
+        "dataset = pickle.load(sys.stdin.buffer)\n"
+        "samples = [dataset.read_sample(i, 4) for i in range(len(dataset))]\n"
+        "sys.stdout.buffer.write(b''.join(s['images'].tobytes() for s in samples))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=pickle.dumps(dataset),
+        stdout=subprocess.PIPE,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
+    )
+    images = [dataset.read_sample(index, 4)["images"] for index in range(6)]
+    assert done.stdout == b"".join(image.tobytes() for image in images)
+
+
+def test_normalized_pixels_have_the_values_reckoned_by_hand():
+    pixels = numpy.array([[[0, 0, 0], [255, 255, 255]]], numpy.uint8)
+    expected = [[[-2.117904, 2.248908]], [[-2.035714, 2.428571]], [[-1.804444, 2.64]]]
+    assert augment.normalize(pixels) == pytest.approx(numpy.array(expected), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "left", "upper"), [(32, 32, 2, 2), (64, 32, 18, 2), (32, 42, 2, 7)]
+)
+def test_centre_crop_without_a_change_of_size_is_the_centre(width, height, left, upper):
+    # the shorter side of 32 is what 28 is to 256/224
+    image = make_image(width, height)
+    expected = numpy.asarray(image)[upper : upper + 28, left : left + 28]
+    assert numpy.array_equal(augment.crop_centre(image, 28), expected)
+
+
+def test_centre_crop_at_half_the_size_averages_neighbours():
+    pixels = augment.crop_centre(make_ramp(32, 32, 4), 14)
+    # columns 2 and 3, of 8 and 12, become the first one
+    assert pixels[0, :, 0].tolist() == [10 + 8 * column for column in range(14)]
+
+
+def test_random_crops_have_area_and_ratio_in_their_bounds():
+    random = numpy.random.RandomState(0)
+    boxes = [augment.choose_crop(500, 375, random, 0.08) for _ in range(2000)]
+    for left, upper, right, lower in boxes:
+        assert 0 <= left < right <= 500
+        assert 0 <= upper < lower <= 375
+    widths = numpy.array([right - left for left, _, right, _ in boxes])
+    heights = numpy.array([lower - upper for _, upper, _, lower in boxes])
+    areas = widths * heights / (500 * 375)
+    # sides are whole pixels
+    assert 0.078 < areas.min() < 0.1
+    assert 0.95 < areas.max() <= 1
+    assert (widths / heights).min() == pytest.approx(3 / 4, abs=0.02)
+    assert (widths / heights).max() == pytest.approx(4 / 3, abs=0.02)
+
+
+def test_image_too_narrow_for_a_crop_gives_its_centre():
+    box = augment.choose_crop(12, 1000, numpy.random.RandomState(0), 0.5)
+    assert box == pytest.approx((0, 492, 12, 508))
+
+
+def test_least_crop_area_of_the_description_is_kept(folder):
+    describe(folder, least_crop_area=1)
+    path = folder / "train" / "a" / "0.png"
+    make_image(32, 32).save(str(path))
+    whole = augment.normalize(numpy.asarray(image_module.open(str(path))))
+    dataset = open_folder(folder)
+    for epoch in range(20):
+        image = dataset.read_sample(0, epoch)["images"]
+        assert numpy.array_equal(image, whole) or numpy.array_equal(image[:, :, ::-1], whole)
+
+
+def test_every_second_crop_is_flipped():
+    image = make_ramp(40, 40, 5)
+    random = numpy.random.RandomState(0)
+    crops = [augment.crop_and_flip(image, 32, random, 0.5) for _ in range(400)]
+    flipped = [crop[0, 0, 0] > crop[0, -1, 0] for crop in crops]
+    assert 160 < sum(flipped) < 240
+
+
+def test_shift_moves_all_of_the_image_by_an_eighth_and_fills_with_black():
+    pixels = numpy.zeros((32, 32, 3), numpy.uint8)
+    pixels[14:18, 14:18] = 255
+    image = image_module.fromarray(pixels)
+    random = numpy.random.RandomState(0)
+    offsets = set()
+    for _ in range(2000):
+        moved = augment.shift(image, 32, random)
+        rows, columns = numpy.nonzero(moved[:, :, 0])
+        offsets.add((rows.min() - 14, columns.min() - 14))
+        assert moved.sum() == pixels.sum()
+    assert offsets == {(row, column) for row in range(-4, 5) for column in range(-4, 5)}
+
+
+def test_shift_does_not_mirror():
+    moved = augment.shift(make_ramp(32, 32, 8), 32, numpy.random.RandomState(0))
+    inside = moved[4:-4, 4:-4, 0].astype(int)
+    assert (numpy.diff(inside, axis=1) == 8).all()
+
+
+def test_small_signs_are_validated_whole(tmp_path):
+    (tmp_path / "val" / "a").mkdir(parents=True)
+    write_images(tmp_path, "train", "a")
+    white = image_module.fromarray(numpy.full((8, 8), 255, numpy.uint8))
+    white.putpixel((0, 0), 0)
+    white.save(str(tmp_path / "val" / "a" / "0.png"))
+    describe(tmp_path, augmentation="shift")
+    image = open_folder(tmp_path, "val").read_sample(0, 0)["images"]
+    assert image[0, 0, 0] == pytest.approx(-2.117904, abs=1e-5)
+    assert image[0, -1, -1] == pytest.approx(2.248908, abs=1e-5)

@@ -1,0 +1,386 @@
+"""What a record says of its machines, from trees of /proc and /sys that are made here."""
+
+import json
+import resource
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from dlperf_slurm.contract import HostPlatform
+from dlperf_slurm.worker.provenance import describe_platform
+from dlperf_slurm.worker.provenance.cpu import describe_binding, describe_cpu, format_ranges
+from dlperf_slurm.worker.provenance.environment import MAX_CHARACTERS, describe_environment
+from dlperf_slurm.worker.provenance.gpu import describe_gpus
+from dlperf_slurm.worker.provenance.hosts import merge_platforms
+from dlperf_slurm.worker.provenance.limits import describe_limits
+from dlperf_slurm.worker.provenance.network import describe_network
+from dlperf_slurm.worker.provenance.software import (
+    describe_code,
+    describe_container,
+    describe_libraries,
+    describe_system,
+)
+
+FAKE_PYNVML = Path(__file__).resolve().parents[1] / "support" / "fake_pynvml.py"
+
+CPUINFO = """\
+processor\t: 0
+model name\t: Example 9000 : 32 cores @ 2.0GHz
+microcode\t: 0xd0003b9
+
+processor\t: 1
+model name\t: another one
+"""
+TWO_SOCKETS = {
+    f"sys/devices/system/cpu/cpu{cpu}/topology/{name}": text
+    for cpu in range(8)
+    for name, text in (
+        ("physical_package_id", str(cpu // 2 % 2)),
+        ("thread_siblings_list", f"{cpu % 4},{cpu % 4 + 4}"),
+    )
+}
+
+
+@pytest.fixture
+def grow(tmp_path):
+    """Makes files below a folder that stands for the root, which it returns."""
+
+    def write(files):
+        for name, text in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return tmp_path
+
+    return write
+
+
+@pytest.fixture
+def fake_nvml(tmp_path, monkeypatch):
+    """Puts these GPUs behind a pynvml of its own."""
+
+    def install(*devices):
+        shutil.copy(str(FAKE_PYNVML), str(tmp_path / "pynvml.py"))
+        monkeypatch.setenv("FAKE_NVML", json.dumps(devices))
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+
+    yield install
+    sys.modules.pop("pynvml", None)
+
+
+def test_this_machine_is_described_without_an_empty_fact():
+    facts = describe_platform()
+    assert {"cpu_model", "kernel", "cpu_list", "code_digest", "limit_nofile"} <= set(facts)
+    assert [name for name, value in facts.items() if not isinstance(value, str) or not value] == []
+
+
+def test_machine_that_shows_nothing_is_described_by_what_is_left(tmp_path):
+    assert set(describe_cpu(tmp_path)) == {"cpu_model", "cpu_count"}
+    assert describe_network(tmp_path) == {}
+    assert describe_container(tmp_path, {}) == {}
+    assert describe_libraries(tmp_path) == {}
+    assert "os" not in describe_system(tmp_path)
+
+
+def test_cpu_is_that_of_the_first_processor(grow):
+    facts = describe_cpu(grow({"proc/cpuinfo": CPUINFO}))
+    assert facts["cpu_model"] == "Example 9000 : 32 cores @ 2.0GHz"
+    assert facts["cpu_microcode"] == "0xd0003b9"
+
+
+def test_sockets_and_cores_are_counted_apart_from_threads(grow):
+    facts = describe_cpu(grow({**TWO_SOCKETS, "sys/devices/system/cpu/smt/control": "on\n"}))
+    assert (facts["cpu_sockets"], facts["cpu_cores"], facts["cpu_smt"]) == ("2", "4", "on")
+
+
+def test_numa_nodes_are_counted(grow):
+    nodes = "sys/devices/system/node"
+    root = grow({f"{nodes}/{name}/cpulist": "" for name in ("node0", "node1", "power")})
+    assert describe_cpu(root)["numa_nodes"] == "2"
+
+
+def test_memory_is_rounded_so_that_nodes_of_one_make_agree(grow):
+    sizes = ("527896512", "527834120")
+    found = {
+        describe_cpu(grow({"proc/meminfo": f"MemTotal:  {s} kB\n"}))["memory_gib"] for s in sizes
+    }
+    assert found == {"503"}
+
+
+def test_frequency_limits_are_in_mhz_and_named_once(grow):
+    policy = "sys/devices/system/cpu/cpufreq/policy"
+    files = {
+        f"{policy}{cpu}/{name}": text
+        for cpu in range(3)
+        for name, text in (
+            ("scaling_min_freq", "800000"),
+            ("scaling_max_freq", "3500000" if cpu < 2 else "2000000"),
+            ("scaling_governor", "performance\n"),
+        )
+    }
+    facts = describe_cpu(grow(files))
+    assert facts["cpu_limits_mhz"] == "800 to 3500, 800 to 2000"
+    assert facts["cpu_governor"] == "performance"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "boost"),
+    [
+        ("cpufreq/boost", "0", "off"),
+        ("cpufreq/boost", "1", "on"),
+        ("intel_pstate/no_turbo", "1", "off"),
+        ("intel_pstate/no_turbo", "0", "on"),
+    ],
+)
+def test_boost_is_told_by_either_driver(grow, name, text, boost):
+    assert describe_cpu(grow({f"sys/devices/system/cpu/{name}": text}))["cpu_boost"] == boost
+
+
+def test_binding_counts_and_lists_the_same_cpus():
+    facts = describe_binding()
+    ends = [part.partition("-") for part in facts["cpu_list"].split(",")]
+    count = sum(int(last or first) - int(first) + 1 for first, _, last in ends)
+    assert str(count) == facts["cpus_allowed"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([0, 1, 2, 8], "0-2,8"), ([5], "5"), ([0, 2, 4, 5], "0,2,4-5"), ([], "")]
+)
+def test_cpus_are_written_as_linux_does(numbers, text):
+    assert format_ranges(numbers) == text
+
+
+def test_interfaces_that_are_up_have_driver_speed_and_mtu(grow, tmp_path):
+    net = "sys/class/net"
+    root = grow(
+        {
+            f"{net}/eth0/operstate": "up\n",
+            f"{net}/eth0/speed": "25000\n",
+            f"{net}/eth0/mtu": "9000\n",
+            f"{net}/eth0/device/vendor": "",
+            f"{net}/eth1/operstate": "down\n",
+            f"{net}/eth1/device/vendor": "",
+            f"{net}/lo/operstate": "unknown\n",
+            f"{net}/veth1/operstate": "up\n",
+            f"{net}/bond0/operstate": "up\n",
+            f"{net}/bond0/speed": "-1\n",
+            f"{net}/bond0/mtu": "1500\n",
+            f"{net}/bond0/bonding/mode": "",
+        }
+    )
+    drivers = root / "sys/bus/drivers/mlx5_core"
+    drivers.mkdir(parents=True)
+    (root / net / "eth0/device/driver").symlink_to(drivers)
+    facts = describe_network(root)
+    assert facts == {"network": "bond0 mtu 1500; eth0 mlx5_core 25000 Mbit/s mtu 9000"}
+
+
+def test_infiniband_ports_have_state_rate_and_firmware(grow):
+    port = "sys/class/infiniband/mlx5_0/ports/1"
+    root = grow(
+        {
+            f"{port}/state": "4: ACTIVE\n",
+            f"{port}/rate": "200 Gb/sec (4X HDR)\n",
+            f"{port}/link_layer": "InfiniBand\n",
+            "sys/class/infiniband/mlx5_0/fw_ver": "20.31.1014\n",
+        }
+    )
+    expected = "mlx5_0/1 ACTIVE 200 Gb/sec (4X HDR) InfiniBand firmware 20.31.1014"
+    assert describe_network(root) == {"infiniband": expected}
+
+
+def test_system_has_distribution_and_huge_pages_and_what_the_kernel_was_told(grow):
+    root = grow(
+        {
+            "etc/os-release": 'NAME="Example"\nPRETTY_NAME="Example Linux 9.4 (Plow)"\nID=x\n',
+            "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
+            "proc/cmdline": "root=UUID=1234 mitigations=off isolcpus=2-7 quiet\n",
+        }
+    )
+    facts = describe_system(root)
+    assert facts["os"] == "Example Linux 9.4 (Plow)"
+    assert facts["transparent_huge_pages"] == "madvise"
+    assert facts["kernel_options"] == "mitigations=off isolcpus=2-7"
+
+
+def test_apptainer_tells_its_image(tmp_path):
+    facts = describe_container(tmp_path, {"APPTAINER_CONTAINER": "/images/a b.sif"})
+    assert facts == {"container": "apptainer", "container_image": "/images/a b.sif"}
+
+
+def test_image_of_pyxis_is_found_whatever_its_variable_begins_with(tmp_path):
+    name = "SLURM_SPANK__SLURM_SPANK_OPTION_pyxis_container_image"
+    facts = describe_container(tmp_path, {name: "nvcr.io#nvidia/pytorch:24.05-py3"})
+    assert facts["container_image"] == "nvcr.io#nvidia/pytorch:24.05-py3"
+
+
+def test_podman_tells_image_and_digest(grow):
+    root = grow({"run/.containerenv": 'engine="podman-4"\nimage="q.io/x:1"\nimageid="ab12"\n'})
+    assert describe_container(root, {}) == {
+        "container": "podman",
+        "container_image": "q.io/x:1",
+        "container_digest": "ab12",
+    }
+
+
+def test_docker_is_told_by_its_file(grow):
+    assert describe_container(grow({".dockerenv": ""}), {}) == {"container": "docker"}
+
+
+def test_code_digest_changes_with_any_module_and_with_nothing_else(tmp_path):
+    (tmp_path / "part").mkdir()
+    module = tmp_path / "part" / "module.py"
+    module.write_text("x = 1\n")
+    before = describe_code(tmp_path)
+    (tmp_path / "notes.txt").write_text("new")
+    assert describe_code(tmp_path) == before
+    module.write_text("x = 2\n")
+    assert describe_code(tmp_path) != before
+
+
+def test_loaded_libraries_are_named_once_without_their_folders(grow):
+    row = "7f00-7f01 r-xp 00000000 08:01 12 {}\n"
+    paths = [
+        "/opt/a b/libnccl.so.2.21.5",
+        "/opt/a b/libnccl.so.2.21.5",
+        "/usr/lib/libmpi.so.40.40.5",
+        "/usr/lib/libompeter.so.1",
+        "/x/libgomp-a34b3233.so.1.0.0",
+        "/usr/lib/libc.so.6",
+        "[heap]",
+    ]
+    text = "".join(map(row.format, paths)) + "7f00-7f01 rw-p 00000000 00:00 0 \n"
+    facts = describe_libraries(grow({"proc/self/maps": text}))
+    assert facts["libraries"] == "libgomp-a34b3233.so.1.0.0, libmpi.so.40.40.5, libnccl.so.2.21.5"
+
+
+def test_limits_are_those_of_this_process(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    expected = str(soft) if soft == hard else f"{soft} of {hard}"
+    assert describe_limits(tmp_path)["limit_nofile"] == expected
+
+
+def test_no_cgroup_is_no_limit(tmp_path):
+    facts = describe_limits(tmp_path)
+    assert (facts["cgroup_memory_mib"], facts["cgroup_cpus"]) == ("none", "none")
+
+
+def test_tightest_cgroup_above_counts(grow):
+    job = "sys/fs/cgroup/slurm/job_1"
+    root = grow(
+        {
+            "proc/self/cgroup": "0::/slurm/job_1/step_0\n",
+            f"{job}/step_0/memory.max": "max\n",
+            f"{job}/memory.max": str(64 * 2**30),
+            "sys/fs/cgroup/slurm/memory.max": str(256 * 2**30),
+            f"{job}/step_0/cpu.max": "max 100000\n",
+            f"{job}/cpu.max": "250000 100000\n",
+        }
+    )
+    facts = describe_limits(root)
+    assert (facts["cgroup_memory_mib"], facts["cgroup_cpus"]) == ("65536", "2.50")
+
+
+def test_cgroups_of_version_1_have_limits_too(grow):
+    root = grow(
+        {
+            "proc/self/cgroup": "9:memory:/job\n4:cpu,cpuacct:/job\n1:name=systemd:/job\n",
+            "sys/fs/cgroup/memory/job/memory.limit_in_bytes": str(2**30),
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+            "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us": "400000",
+            "sys/fs/cgroup/cpu/job/cpu.cfs_period_us": "100000",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+        }
+    )
+    facts = describe_limits(root)
+    assert (facts["cgroup_memory_mib"], facts["cgroup_cpus"]) == ("1024", "4.00")
+
+
+def test_variables_of_frameworks_and_libraries_are_kept():
+    environ = {"NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "8", "HOME": "/root", "LD_PRELOAD": "x.so"}
+    assert describe_environment(environ) == {
+        "env.LD_PRELOAD": "x.so",
+        "env.NCCL_DEBUG": "INFO",
+        "env.OMP_NUM_THREADS": "8",
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["TF_API_TOKEN", "CUDA_SECRET_X", "JAX_KEY", "FI_PASSWORD", "TORCH_access_key"]
+)
+def test_variables_named_as_secrets_are_left_out(name):
+    assert describe_environment({name: "x"}) == {}
+
+
+def test_what_a_launch_makes_anew_each_time_is_left_out():
+    assert describe_environment({"OMPI_MCA_initial_wdir": "/x", "TF_CONFIG": "{}"}) == {}
+
+
+def test_long_values_are_cut_and_say_so():
+    text = describe_environment({"XLA_FLAGS": "é\n" * 5000})["env.XLA_FLAGS"]
+    assert text.endswith("... (10000 characters)")
+    assert len(text) < MAX_CHARACTERS + 30
+
+
+def test_gpus_of_one_kind_are_described_once(fake_nvml):
+    gpu = {
+        "Name": "NVIDIA A100-SXM4-80GB",
+        "EnforcedPowerLimit": 400000,
+        "MaxClockInfo": 1410,
+        "EccMode": [[1, 1]],
+        "MaxPcieLinkGeneration": 4,
+        "CurrPcieLinkWidth": 16,
+        "NvLinkState": [1, 1, 1, 0],
+    }
+    fake_nvml({**gpu, "UUID": "GPU-a"}, {**gpu, "UUID": "GPU-b"})
+    assert describe_gpus() == {
+        "cuda_driver": "12.4",
+        "gpu_count": "2",
+        "gpu_driver": "550.54.15",
+        "gpu_ecc": "on",
+        "gpu_greatest_clock_mhz": "1410",
+        "gpu_models": "NVIDIA A100-SXM4-80GB",
+        "gpu_nvlinks": "3",
+        "gpu_pcie": "gen4 x16",
+        "gpu_power_limit_watts": "400",
+        "gpu_topology": "1 x host bridge",
+        "gpu_uuids": "GPU-a, GPU-b",
+    }
+
+
+def test_gpu_with_another_limit_shows(fake_nvml):
+    fake_nvml({"EnforcedPowerLimit": 400000}, {"EnforcedPowerLimit": 300000})
+    assert describe_gpus()["gpu_power_limit_watts"] == "400, 300"
+
+
+def test_host_without_a_driver_has_no_gpu_facts(fake_nvml, monkeypatch):
+    fake_nvml()
+    monkeypatch.delenv("FAKE_NVML")
+    assert describe_gpus() == {}
+
+
+def test_hosts_that_do_not_differ_are_not_repeated():
+    told = [(host, {"cpu_model": "A"}, {"env.X": "1"}) for host in ("n1", "n2")]
+    assert merge_platforms(told) == ({"cpu_model": "A", "env.X": "1"}, ())
+
+
+def test_host_has_only_what_differs_and_what_it_lacks():
+    told = [("n1", {"cpu_model": "A", "kernel": "5", "gpu": "x"}, {}),
+            ("n2", {"cpu_model": "B", "kernel": "5"}, {})]  # fmt: skip
+    _, hosts = merge_platforms(told)
+    assert hosts == (HostPlatform("n2", {"cpu_model": "B", "gpu": ""}),)
+
+
+def test_fact_on_which_ranks_of_a_host_differ_has_all_values():
+    told = [("n1", {"kernel": "5"}, {"cpu_list": "0-3", "env.X": "1"}),
+            ("n1", {}, {"cpu_list": "4-7"})]  # fmt: skip
+    platform, _ = merge_platforms(told)
+    assert platform == {"kernel": "5", "cpu_list": "0-3; 4-7", "env.X": "1; none"}
+
+
+def test_ranks_to_which_nothing_was_gathered_have_nothing():
+    assert merge_platforms([]) == ({}, ())

@@ -1,0 +1,353 @@
+"""The process beside the window: what it sees for real, of GPUs that are made up, and its end."""
+
+import json
+import math
+import os
+import shutil
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy
+import pytest
+from support import attempts
+
+from dlperf_slurm.contract import HOST
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.telemetry import SAMPLES_FILE, Sampler, gather_telemetry
+from dlperf_slurm.worker.telemetry.affinity import find_busy_cpus
+from dlperf_slurm.worker.telemetry.devices import choose_devices
+from dlperf_slurm.worker.telemetry.host import EnergyCounter
+from dlperf_slurm.worker.telemetry.series import HostSamples, Series
+from dlperf_slurm.worker.telemetry.summary import summarize_samples
+
+psutil = pytest.importorskip("psutil", reason="needs psutil: pip install psutil")
+
+PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])
+FAKE_PYNVML = Path(__file__).resolve().parents[1] / "support" / "fake_pynvml.py"
+# of any Linux (proc_sys_kernel(5), pid_max)
+GREATEST_PID = 2**22
+CPU = replace(attempts.CASE, device="cpu", devices_per_node=1)
+CUDA = replace(attempts.CASE, device="cuda", devices_per_node=2)
+FIRST = Placement(0, 0, 2, "n1", "127.0.0.1", 0)
+SECOND = replace(FIRST, rank=1, local_rank=1)
+
+A100 = {
+    "Name": "A100",
+    # the first answer is to the reading before the window
+    "TotalEnergyConsumption": [0, 5000, 8000],
+    "PowerUsage": [0, 300000, 350000],
+    "UtilizationRates": [{"gpu": 0}, {"gpu": 90}, {"gpu": 100}],
+    "ClockInfo": [210, 1410, 1200],
+    "Temperature": [30, 55, 60],
+    "MemoryInfo": [{"used": 0}, {"used": 7 * 2**30}, {"used": 9 * 2**30}],
+    "CurrentClocksThrottleReasons": [0x1, 0x4, 0x44],
+}
+
+
+@pytest.fixture
+def fake_nvml(tmp_path, monkeypatch):
+    """Puts these GPUs before the process that is to be started."""
+
+    def install(*devices):
+        shutil.copy(str(FAKE_PYNVML), str(tmp_path / "pynvml.py"))
+        folders = [str(tmp_path), PACKAGE_FOLDER]
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
+        monkeypatch.setenv("FAKE_NVML", json.dumps(devices))
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    return install
+
+
+@pytest.fixture(autouse=True)
+def own_package(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", PACKAGE_FOLDER)
+
+
+def sample_window(case, placement=FIRST, work=lambda: None, interval_seconds=60):
+    """One sample at the start and one at the end of `work`, and between them by the interval."""
+    sampler = Sampler(replace(case, telemetry_interval_seconds=interval_seconds), placement)
+    sampler.await_ready()
+    sampler.start_window()
+    work()
+    sampler.end_window()
+    return sampler.finish()
+
+
+def compute(seconds):
+    """Keep one CPU busy for this time of it."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+@pytest.fixture
+def list_new_children():
+    """Child processes begun since the test did: an earlier one may have left some of Python's."""
+    before = psutil.Process().children()
+    return lambda: [one for one in psutil.Process().children() if one not in before]
+
+
+def make_series(device=0, **columns):
+    count = max(map(len, columns.values()))
+    return Series(device, "GPU", {"seconds": [float(i) for i in range(count)], **columns})
+
+
+def summarize(*series):
+    return summarize_samples([HostSamples("n1", 1.0, 0.1, series)])
+
+
+def test_host_is_sampled_at_the_ends_of_the_window_and_between():
+    samples = sample_window(CPU, work=lambda: time.sleep(1.0), interval_seconds=0.1)
+    (host,) = summarize_samples([samples])
+    assert samples.problem == ""
+    assert (host.host, host.device, host.interval_seconds) == ("n1", HOST, 0.1)
+    first, *_, last = samples.series[0].columns["seconds"]
+    # what has the least priority may miss its turn, but never takes more of them
+    assert 2 < host.samples <= 2 + (last - first) / 0.1
+
+
+def test_host_utilization_is_a_fraction_of_all_its_cpus():
+    (host,) = summarize_samples([sample_window(CPU, work=lambda: compute(1.0))])
+    # clock ticks of 10 ms; other processes may take the rest
+    assert 0.8 / os.cpu_count() < host.mean_utilization <= 1.01
+
+
+@pytest.mark.parametrize(
+    ("busy", "stolen", "share"),
+    [([5.0, 9.0], [1.0, 2.0], 0.25), ([5.0, 5.0], [1.0, 1.0], 0.0), ([5.0], [1.0], 0.0)],
+)
+def test_stolen_share_is_of_the_time_that_cpus_were_needed(busy, stolen, share):
+    series = make_series(HOST, cpu_busy_seconds=busy, cpu_stolen_seconds=stolen)
+    (host,) = summarize(series)
+    assert host.stolen_share == pytest.approx(share)
+
+
+def test_steal_is_read_of_the_real_counters():
+    (host,) = summarize_samples([sample_window(CPU, work=lambda: compute(0.2))])
+    assert 0 <= host.stolen_share < 1
+
+
+def test_host_memory_is_between_nothing_and_all_there_is():
+    (host,) = summarize_samples([sample_window(CPU)])
+    assert 0 < host.peak_memory_bytes <= psutil.virtual_memory().total
+
+
+def test_cpu_time_of_the_sampler_is_known_and_small():
+    samples = sample_window(CPU, work=lambda: compute(1.0), interval_seconds=0.1)
+    assert 0 < samples.cpu_seconds < 0.1
+
+
+def test_only_the_first_rank_of_a_host_samples_it():
+    samples = sample_window(CPU, SECOND)
+    assert samples == HostSamples("n1")
+
+
+def test_interval_of_zero_is_no_sampling():
+    assert sample_window(CPU, interval_seconds=0) == HostSamples("n1")
+
+
+def test_gpus_are_watched_for_all_ranks_of_the_host(fake_nvml):
+    fake_nvml(A100, {**A100, "Name": "other"})
+    samples = summarize_samples([sample_window(CUDA)])
+    assert [(one.device, one.name) for one in samples[1:]] == [(0, "A100"), (1, "other")]
+
+
+def test_gpu_figures_are_those_of_the_window_alone(fake_nvml):
+    fake_nvml(A100, A100)
+    samples = sample_window(CUDA, work=lambda: compute(0.2))
+    gpu = summarize_samples([samples])[1]
+    assert gpu.samples == 2
+    assert gpu.energy_joules == pytest.approx(3.0)
+    first, last = samples.series[1].columns["seconds"]
+    assert gpu.mean_power_watts == pytest.approx(3.0 / (last - first))
+    assert gpu.mean_utilization == pytest.approx(0.95)
+    assert (gpu.mean_clock_mhz, gpu.least_clock_mhz) == (1305, 1200)
+    assert gpu.peak_temperature_celsius == 60
+    assert gpu.peak_memory_bytes == 9 * 2**30
+    assert gpu.throttle_reasons == ("power cap", "thermal slowdown by hardware")
+
+
+def test_gpu_that_tells_no_power_has_the_rest(fake_nvml):
+    fake_nvml({"Name": "vGPU", "ClockInfo": 1000}, A100)
+    gpu = summarize_samples([sample_window(CUDA)])[1]
+    assert (gpu.name, gpu.mean_clock_mhz) == ("vGPU", 1000)
+    assert (gpu.energy_joules, gpu.mean_power_watts, gpu.throttle_reasons) == (0, 0, ())
+
+
+def test_gpus_that_nvml_does_not_know_are_left_out(fake_nvml):
+    fake_nvml(A100)
+    samples = sample_window(CUDA)
+    assert [series.device for series in samples.series] == [HOST, 0]
+    assert samples.problem == ""
+
+
+def test_host_without_a_driver_is_sampled_alone(fake_nvml, monkeypatch):
+    fake_nvml()
+    monkeypatch.delenv("FAKE_NVML")
+    assert [series.device for series in sample_window(CUDA).series] == [HOST]
+
+
+def test_gpu_named_by_uuid_is_found(fake_nvml, monkeypatch):
+    fake_nvml({"UUID": "GPU-a", "Name": "a"}, {"UUID": "GPU-b", "Name": "b"})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b,GPU-a")
+    samples = sample_window(CUDA)
+    assert [(s.device, s.name) for s in samples.series[1:]] == [(0, "b"), (1, "a")]
+
+
+@pytest.mark.parametrize(
+    ("visible", "first", "second"),
+    [
+        (None, {0: "0", 1: "1"}, {}),
+        ("2,3", {0: "2", 1: "3"}, {}),
+        ("4, 5,6,7", {0: "4", 1: "5"}, {}),
+        # srun --gpus-per-task=1: each rank sees its own only
+        ("3", {0: "3"}, {1: "3"}),
+        ("", {}, {}),
+    ],
+)
+def test_each_gpu_is_watched_by_one_rank(visible, first, second):
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    found = [choose_devices(CUDA, placement, environ) for placement in (FIRST, SECOND)]
+    assert found == [first, second]
+
+
+def test_killed_sampler_leaves_no_samples_and_says_why(list_new_children):
+    sampler = Sampler(CPU, FIRST)
+    sampler.await_ready()
+    (process,) = list_new_children()
+    process.send_signal(signal.SIGKILL)
+    # not there any more, but whoever started it can still ask how it ended
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    sampler.start_window()
+    sampler.end_window()
+    samples = sampler.finish()
+    assert samples == HostSamples("n1", problem="the sampling process ended with exit code -9")
+
+
+def test_sampler_that_dies_in_the_window_says_why(fake_nvml):
+    fake_nvml({"Name": "A100", "PowerUsage": [1000, "die"]}, A100)
+    samples = sample_window(CUDA)
+    assert samples == HostSamples("n1", problem="the sampling process ended with exit code 3")
+
+
+def test_sampler_that_dies_before_it_is_ready_says_why(fake_nvml):
+    fake_nvml({"Name": "die"}, A100)
+    samples = sample_window(CUDA)
+    assert samples == HostSamples("n1", problem="the sampling process did not start")
+
+
+def test_python_that_is_not_there_is_no_error(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    problem = sample_window(CPU).problem
+    assert problem.startswith("the sampling process did not start: ")
+    assert "/nowhere/python" in problem
+
+
+def test_sampler_leaves_no_process_behind(list_new_children):
+    sample_window(CPU)
+    assert list_new_children() == []
+
+
+def test_samples_are_gathered_written_and_problems_named(tmp_path):
+    class World:
+        def gather(self, value):
+            return [value, HostSamples("n1"), HostSamples("n2", problem="the sampler died")]
+
+    sampler = Sampler(CPU, FIRST)
+    sampler.await_ready()
+    sampler.start_window()
+    sampler.end_window()
+    telemetry, facts = gather_telemetry(World(), sampler, tmp_path)
+    assert [one.host for one in telemetry] == ["n1"]
+    assert facts == {"telemetry": "n2: the sampler died"}
+    with numpy.load(str(tmp_path / SAMPLES_FILE)) as arrays:
+        assert arrays["n1/-1/memory_bytes"].shape == (2,)
+
+
+def test_energy_is_power_over_time_without_a_counter():
+    (gpu,) = summarize(make_series(power_watts=[100.0, 300.0, 300.0]))
+    # 200 W and 300 W over a second each
+    assert (gpu.energy_joules, gpu.mean_power_watts) == (500.0, 250.0)
+
+
+def test_counter_comes_before_power():
+    (gpu,) = summarize(make_series(energy_joules=[7.0, 9.0, 27.0], power_watts=[1.0, 1.0, 1.0]))
+    assert (gpu.energy_joules, gpu.mean_power_watts) == (20.0, 10.0)
+
+
+def test_samples_that_could_not_be_taken_are_passed_over():
+    nan = math.nan
+    (gpu,) = summarize(make_series(clock_mhz=[nan, 900.0, 700.0], power_watts=[nan, 10.0, 20.0]))
+    assert (gpu.mean_clock_mhz, gpu.least_clock_mhz) == (800.0, 700.0)
+    assert gpu.energy_joules == 15.0
+
+
+def test_idling_is_no_throttling():
+    assert summarize(make_series(throttle_bits=[1.0, 0.0]))[0].throttle_reasons == ()
+
+
+@pytest.fixture
+def zones(tmp_path):
+    """Two packages, one with its memory apart, and what is counted in them already."""
+    names = {
+        "intel-rapl:0": "package-0",
+        "intel-rapl:0:0": "core",
+        "intel-rapl:0:1": "dram",
+        "intel-rapl:1": "package-1",
+        "intel-rapl:2": "psys",
+    }
+    folder = tmp_path / "sys/class/powercap"
+    for zone, name in names.items():
+        (folder / zone).mkdir(parents=True)
+        (folder / zone / "name").write_text(name + "\n")
+        (folder / zone / "max_energy_range_uj").write_text("10000000")
+        (folder / zone / "energy_uj").write_text("9000000")
+    return folder
+
+
+def test_packages_and_memory_add_up_and_nothing_counts_twice(zones, tmp_path):
+    counter = EnergyCounter(tmp_path)
+    for zone in zones.iterdir():
+        (zone / "energy_uj").write_text("9500000\n")
+    assert counter.read_joules() == pytest.approx(3 * 0.5)
+
+
+def test_counter_that_wraps_around_goes_on(zones, tmp_path):
+    counter = EnergyCounter(tmp_path)
+    for microjoules in ("9900000", "400000"):
+        (zones / "intel-rapl:1" / "energy_uj").write_text(microjoules)
+        joules = counter.read_joules()
+    # 0.9 J to 9.9, then 0.1 to the range and 0.4 from zero
+    assert joules == pytest.approx(1.4)
+
+
+def test_energy_of_a_machine_without_counters_is_unknown(tmp_path):
+    assert math.isnan(EnergyCounter(tmp_path).read_joules())
+
+
+def test_energy_that_may_not_be_read_is_unknown(zones, tmp_path):
+    (zones / "intel-rapl:1" / "energy_uj").unlink()
+    assert math.isnan(EnergyCounter(tmp_path).read_joules())
+
+
+def test_cpus_of_ranks_beside_this_one_are_busy(tmp_path):
+    launcher, ended_rank, other_rank = 7, GREATEST_PID + 1, os.getpid()
+    (tmp_path / str(ended_rank)).mkdir()
+    (tmp_path / str(ended_rank) / "stat").write_text(f"1 (python (x) y) S {launcher} 1 1")
+    children = tmp_path / str(launcher) / "task" / "8"
+    children.mkdir(parents=True)
+    (children / "children").write_text(f"{ended_rank} {other_rank} ")
+    assert find_busy_cpus(ended_rank, tmp_path) == os.sched_getaffinity(other_rank)
+
+
+def test_sampler_has_the_least_priority(list_new_children):
+    sampler = Sampler(CPU, FIRST)
+    sampler.await_ready()
+    (process,) = list_new_children()
+    assert process.nice() == 19
+    sampler.start_window()
+    sampler.end_window()
+    sampler.finish()
