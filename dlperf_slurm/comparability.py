@@ -1,11 +1,13 @@
 """Records of one case in two runs -> whether they are of the same work, and what else changed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from dlperf_slurm.collect import CaseOutcomes
 from dlperf_slurm.contract import Record
 from dlperf_slurm.run import Manifest
+from dlperf_slurm.statistics import find_median
+from dlperf_slurm.worker.provenance import IDENTITIES
 
 # With another of these it is other work, or on another number of devices. Case ids have most of
 # them, but neither the sizes of the model, nor the steps, nor the batch size that a search found.
@@ -24,13 +26,34 @@ WORK = (
     "case.clip_global_norm",
     "case.mode",
     "case.source",
+    "case.data",
+    "case.data_workers",
+    "case.prefetch_batches",
+    "case.optimizer",
+    "case.gradient_accumulation",
+    "case.loss_scale",
+    "case.training",
     "case.warmup_steps",
     "case.measured_steps",
 )
 
 # Why runs are compared at all, with versions and machine: named beside the verdict.
-SURROUNDINGS = ("case.device", "case.cpus_per_rank", "case.seed", "case.source_rule", "clock.name")
+SURROUNDINGS = (
+    "case.device",
+    "case.cpus_per_rank",
+    "case.seed",
+    "case.source_rule",
+    "case.telemetry_interval_seconds",
+    "clock.name",
+)
 JOB_VARIABLES = ("SLURM_CLUSTER_NAME", "SLURM_JOB_PARTITION")
+
+# the least slowdown that anybody compares runs for
+MIN_STOLEN_DIFFERENCE = 0.02
+
+# distinct values of a case's sound records, by name
+Facts = Mapping[str, Sequence[str]]
+NOT_TOLD = ["none"]
 
 
 def explain_absence(run_name: str, outcomes: CaseOutcomes) -> str:
@@ -42,28 +65,43 @@ def explain_absence(run_name: str, outcomes: CaseOutcomes) -> str:
     return f"{run_name} has no sound record: {outcomes.outcomes[-1].problem}"
 
 
-def find_other_work(a: Sequence[Record], b: Sequence[Record]) -> str:
-    """Why records of one case_id are not of the same work; empty when they are."""
+def list_work(records: Sequence[Record]) -> dict[str, list[str]]:
+    """What decides whether a case's figures are of the same work."""
+    return {path: _list_distinct(map(attrgetter(path), records)) for path in WORK}
+
+
+def find_other_work(a: Facts, b: Facts) -> str:
+    """Why figures of one case_id are not of the same work; empty when they are."""
     differences = []
     for path in WORK:
-        values_a, values_b = (_list_distinct(map(attrgetter(path), run)) for run in (a, b))
         # repeats of one run that differ among themselves are not comparable either
-        if values_a != values_b or len(values_a) > 1:
-            differences.append(_describe_change(path.rpartition(".")[2], values_a, values_b))
+        if a[path] != b[path] or len(a[path]) > 1:
+            differences.append(_describe_change(path.rpartition(".")[2], a[path], b[path]))
     return f"other work: {'; '.join(differences)}" if differences else ""
 
 
-def name_changes(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
-    """Versions, machine and settings that are not the same in both runs."""
-    facts_a, facts_b = ([_describe_surroundings(record) for record in run] for run in (a, b))
-    changes = []
-    for name in dict.fromkeys(name for facts in [*facts_a, *facts_b] for name in facts):
-        values_a, values_b = (
-            _list_distinct(facts.get(name, "") for facts in run) for run in (facts_a, facts_b)
-        )
-        if values_a != values_b:
-            changes.append(_describe_change(name, values_a, values_b))
-    return changes
+def list_surroundings(records: Sequence[Record]) -> dict[str, list[str]]:
+    """Versions, machine and settings of a case."""
+    described = [_describe_surroundings(record) for record in records]
+    return {
+        name: _list_distinct(facts.get(name, "") for facts in described)
+        for name in dict.fromkeys(name for facts in described for name in facts)
+    }
+
+
+def name_changes(a: Facts, b: Facts) -> list[str]:
+    """What of the surroundings is not the same in both runs."""
+    pairs = {name: (a.get(name, NOT_TOLD), b.get(name, NOT_TOLD)) for name in {**a, **b}}
+    return [_describe_change(name, x, y) for name, (x, y) in pairs.items() if x != y]
+
+
+def name_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
+    """What neighbours on shared hosts had of the CPUs, where that is another share in the runs."""
+    shares = [find_median([record.stolen_share for record in records]) for records in (a, b)]
+    if abs(shares[0] - shares[1]) < MIN_STOLEN_DIFFERENCE:
+        return []
+    texts = [[f"{100 * share:.0f} %"] for share in shares]
+    return [_describe_change("CPU time that a hypervisor gave to others", *texts)]
 
 
 def name_tool_changes(a: Manifest, b: Manifest) -> list[str]:
@@ -79,9 +117,20 @@ def _describe_surroundings(record: Record) -> dict[str, str]:
     return {
         **record.versions,
         "devices": ", ".join(sorted({rank.device_name for rank in record.ranks})),
-        **record.platform,
+        **_describe_hosts(record),
         **{path: str(attrgetter(path)(record)) for path in SURROUNDINGS},
         **{name: record.job.get(name, "") for name in JOB_VARIABLES},
+    }
+
+
+def _describe_hosts(record: Record) -> dict[str, str]:
+    """The facts of all hosts, where they differ every value; not what only tells machines apart."""
+    hosts = [record.platform, *({**record.platform, **host.facts} for host in record.hosts)]
+    names = dict.fromkeys(name for facts in hosts for name in facts)
+    return {
+        name: " and ".join(_list_distinct(facts.get(name, "") for facts in hosts))
+        for name in names
+        if name not in (*IDENTITIES, "telemetry")
     }
 
 

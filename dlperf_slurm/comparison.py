@@ -9,7 +9,10 @@ from dlperf_slurm.collect import CaseOutcomes
 from dlperf_slurm.comparability import (
     explain_absence,
     find_other_work,
+    list_surroundings,
+    list_work,
     name_changes,
+    name_stolen_time,
     name_tool_changes,
 )
 from dlperf_slurm.contract import VAL
@@ -102,7 +105,7 @@ def compare_runs(
     for outcomes in cases_a:
         found += _compare_case(outcomes, by_id_b.get(outcomes.case.case_id), tools)
     found += [_refuse(c.case, "only in B", (), _list_samples(c, THROUGHPUT)) for c in only_b]
-    return RunComparison(manifest_a, manifest_b, limit, tuple(_decide(found, limit)))
+    return RunComparison(manifest_a, manifest_b, limit, tuple(decide_all(found, limit)))
 
 
 def _compare_case(
@@ -113,10 +116,12 @@ def _compare_case(
     if b is None:
         return [_refuse(a.case, "only in A", rates_a, ())]
     reason = explain_absence("A", a) or explain_absence("B", b)
-    reason = reason or find_other_work(a.records, b.records)
+    reason = reason or find_other_work(list_work(a.records), list_work(b.records))
     if reason:
         return [_refuse(a.case, reason, rates_a, _list_samples(b, THROUGHPUT))]
-    changes = (*tools, *name_changes(a.records, b.records))
+    surroundings = (list_surroundings(a.records), list_surroundings(b.records))
+    stolen = name_stolen_time(a.records, b.records)
+    changes = (*tools, *name_changes(*surroundings), *stolen)
     is_inference = a.records[0].case.mode == VAL
     return [
         _measure(a, b, quantity, changes)
@@ -148,6 +153,11 @@ def _measure(
         samples_b=_list_samples(b, quantity),
         changes=changes,
     )
+    return measure_ratio(comparison)
+
+
+def measure_ratio(comparison: Comparison) -> Comparison:
+    """With the ratio of its samples and that one's interval, and no verdict yet."""
     first, second = comparison.speeds
     ratio = find_median(second) / find_median(first)
     return replace(comparison, speed_ratio=ratio, interval=find_ratio_interval(first, second))
@@ -160,7 +170,7 @@ def _list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
     return tuple(statistics.fmean(o.batch_seconds) for o in outcomes.outcomes if o.record)
 
 
-def _decide(found: Sequence[Comparison], limit: Optional[float]) -> list[Comparison]:
+def decide_all(found: Sequence[Comparison], limit: Optional[float]) -> list[Comparison]:
     """Verdicts that are all right together with the confidence, whatever the cases have in common.
 
     What has too few repeats to be decided even alone does not count among the tests.

@@ -7,6 +7,9 @@ from typing import Any
 from dlperf_slurm.config import Reporter, TomlTable, suggest
 from dlperf_slurm.worker.models import list_models, load_model
 
+# of a [model] table, beside the parameters of the model
+OWN_KEYS = ("name", "dataset")
+
 
 def check_models(data: TomlTable, reporter: Reporter) -> None:
     """Report what is wrong with the parameters of [model] tables and of overrides."""
@@ -17,7 +20,7 @@ def check_models(data: TomlTable, reporter: Reporter) -> None:
         if not isinstance(model, dict) or model.get("name") not in list_models():
             continue
         name = model["name"]
-        base = {key: value for key, value in model.items() if key != "name"}
+        base = {key: value for key, value in model.items() if key not in OWN_KEYS}
         problems = find_parameter_problems(name, base)
         for key, message in problems:
             reporter.add(("model", index, key) if is_list else ("model", key), message)

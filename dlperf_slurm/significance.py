@@ -3,6 +3,7 @@
 import math
 import statistics
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -139,3 +140,28 @@ def count_needed_repeats(tests: int = 1, confidence: float = CONFIDENCE) -> int:
     while tests * find_smallest_p(count, count) > 1 - confidence:
         count += 1
     return count
+
+
+def find_excess_chance(hits: int, chances: Sequence[float]) -> float:
+    """How probable it is that at least `hits` of independent events happen, each with its chance.
+
+    The upper tail of the Poisson binomial distribution, exact.
+    """
+    import numpy
+
+    counts = numpy.ones(1)
+    for chance, events in Counter(chances).items():
+        counts = numpy.convolve(counts, _find_hit_chances(events, chance))
+    return min(1.0, float(counts[hits:].sum()))
+
+
+@lru_cache(maxsize=64)
+def _find_hit_chances(events: int, chance: float) -> Any:
+    """Element k is the probability that k of the events happen; from those of their halves."""
+    import numpy
+
+    if events == 1:
+        return numpy.array([1 - chance, chance])
+    half = _find_hit_chances(events // 2, chance)
+    rest = _find_hit_chances(events - events // 2, chance)
+    return numpy.convolve(half, rest)

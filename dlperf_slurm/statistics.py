@@ -16,6 +16,13 @@ class Interval:
     low: float
     high: float
 
+    def scale(self, factor: float) -> "Interval":
+        """Of the quantity times a positive factor."""
+        return Interval(factor * self.low, factor * self.high)
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
 
 # of a batch's latency, in percent; the last one is the slowest batch
 LATENCY_PERCENTILES = (50, 90, 95, 99, 100)

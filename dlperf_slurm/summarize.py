@@ -6,10 +6,15 @@ from dataclasses import dataclass
 from dlperf_slurm.collect import CaseOutcomes
 from dlperf_slurm.contract import TRAIN, VAL
 from dlperf_slurm.run import Manifest
-from dlperf_slurm.tables import Footnotes
+from dlperf_slurm.tables.accuracy import AccuracyTable, make_accuracy_tables
 from dlperf_slurm.tables.against import AgainstTable, make_against_table
+from dlperf_slurm.tables.data import DataTable, make_data_tables
+from dlperf_slurm.tables.footnotes import Footnotes
 from dlperf_slurm.tables.latency import LatencyTable, make_latency_tables
 from dlperf_slurm.tables.precision import PrecisionTable, make_precision_tables
+from dlperf_slurm.tables.provenance import describe_differences
+from dlperf_slurm.tables.ranks import RankTable, make_rank_tables
+from dlperf_slurm.tables.resources import ResourceTable, make_resource_tables
 from dlperf_slurm.tables.throughput import ThroughputTable, make_throughput_tables
 
 
@@ -19,7 +24,9 @@ class Summary:
 
     Each case of training has its place in `throughput_tables`, each of inference in
     `latency_tables`; `precision_tables` show some of the former side by side, `against_tables` all
-    of them beside published figures, when those were asked for.
+    of them beside published figures, when those were asked for. `data_tables` has what getting
+    batches costs, `accuracy_tables` what trainings over epochs came to, `rank_tables` the cases of
+    several ranks, with who was slow, `resource_tables` what cases took of memory and energy.
     """
 
     manifest: Manifest
@@ -30,6 +37,10 @@ class Summary:
     ok_repeats: int
     planned_repeats: int
     against_tables: tuple[AgainstTable, ...] = ()
+    rank_tables: tuple[RankTable, ...] = ()
+    resource_tables: tuple[ResourceTable, ...] = ()
+    data_tables: tuple[DataTable, ...] = ()
+    accuracy_tables: tuple[AccuracyTable, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -40,14 +51,18 @@ def summarize(
     manifest: Manifest, cases: Sequence[CaseOutcomes], against: Sequence[str] = ()
 ) -> Summary:
     """Make the tables of a run, in the order of its matrix; InputError for an unknown source."""
-    footnotes = Footnotes()
+    footnotes = Footnotes(of_cases=describe_differences(cases))
     training = [c for c in cases if c.case.mode == TRAIN]
     inference = [c for c in cases if c.case.mode == VAL]
     return Summary(
         manifest=manifest,
         throughput_tables=make_throughput_tables(training, footnotes),
         precision_tables=make_precision_tables(training, footnotes),
+        data_tables=make_data_tables(training, footnotes),
+        accuracy_tables=make_accuracy_tables(training, footnotes),
         latency_tables=make_latency_tables(inference, footnotes),
+        rank_tables=make_rank_tables(cases, footnotes),
+        resource_tables=make_resource_tables(cases, footnotes),
         footnotes=tuple(footnotes.texts),
         ok_repeats=sum(len(c.records) for c in cases),
         planned_repeats=sum(c.case.repeats for c in cases if not c.case.reason),

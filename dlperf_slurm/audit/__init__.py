@@ -1,14 +1,14 @@
 """Printed tables -> the cells that do not follow from the others, and what cannot be checked."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_slurm.audit.derived import INVERSE_SPEEDUPS, Derived, derive_cells
 from dlperf_slurm.audit.files import read_rows
 from dlperf_slurm.audit.interpret import NotAudited
-from dlperf_slurm.audit.latencies import check_latencies
-from dlperf_slurm.audit.printed import EFFICIENCY, PRECISION_SPEEDUP, SPEEDUP, Finding, Row
+from dlperf_slurm.audit.latencies import check_latencies, has_unknown_devices
+from dlperf_slurm.audit.printed import EFFICIENCY, PRECISION_SPEEDUP, SPEEDUP, Cell, Finding, Row
 from dlperf_slurm.audit.repetitions import check_duplicates, check_medians
 from dlperf_slurm.audit.run_reports import read_run
 from dlperf_slurm.audit.speedups import check_speedups
@@ -67,14 +67,21 @@ def find_contradictions(rows: Sequence[Row], derived: Sequence[Derived]) -> list
 
 
 def _list_unchecked(rows: Sequence[Row], derived: Sequence[Derived]) -> Iterator[NotAudited]:
-    """The columns of derived cells that nothing was recomputed for, one entry for each table."""
+    """The columns that nothing was recomputed for, one entry for each table and reason."""
     checked = {id(one.cell) for one in derived}
     columns: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
     for row in rows:
-        for quantity, cell in row.cells.items():
-            if quantity in _MISSING and id(cell) not in checked:
-                key = (row.file, row.table, _MISSING[quantity])
-                columns.setdefault(key, []).append((row.line, cell.column))
+        for cell, reason in _list_missing(row, checked):
+            columns.setdefault((row.file, row.table, reason), []).append((row.line, cell.column))
     for (file, table, reason), cells in columns.items():
         names = ", ".join(dict.fromkeys(column for _, column in cells))
         yield NotAudited(file, cells[0][0], f"{table}: {len(cells)} cells of {names}", reason)
+
+
+def _list_missing(row: Row, checked: Set[int]) -> Iterator[tuple[Cell, str]]:
+    """The cells of a row that cannot be recomputed, and what there is not to do it."""
+    for quantity, cell in row.cells.items():
+        if quantity in _MISSING and id(cell) not in checked:
+            yield cell, _MISSING[quantity]
+    if row.samples_per_s is not None and has_unknown_devices(row):
+        yield row.samples_per_s, "no column has the device count, for throughput x latency"

@@ -210,13 +210,13 @@ def _derive_precision_speedups(rows: Sequence[Row]) -> Iterator[Derived]:
 
 def _find_reference(row: Row, candidates: Sequence[Row]) -> Optional[Row]:
     """On the same printed line, as NVIDIA's; else of the same devices and batch size."""
-    found = [
-        other
-        for other in candidates
-        if (other.framework, other.model, other.compiler, other.devices, other.note)
-        == (row.framework, row.model, row.compiler, row.devices, row.note)
-    ]
+    found = [other for other in candidates if _name_setting(other) == _name_setting(row)]
     found.sort(key=lambda other: FULL_PRECISIONS.index(other.precision))
     beside = [other for other in found if other.printed_line == row.printed_line]
     alike = [other for other in found if other.batch_size == row.batch_size]
     return next(iter(beside or alike or (found if len(found) == 1 else [])), None)
+
+
+def _name_setting(row: Row) -> tuple[object, ...]:
+    """What rows of two precisions share, but the batch size."""
+    return (row.framework, row.model, row.compiler, row.devices, row.topology, row.note)

@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from dlperf_slurm.audit.interpret import NotAudited, interpret_table
@@ -77,8 +77,7 @@ def _read_text(text: str, name: str) -> tuple[list[Row], list[NotAudited]]:
 def read_csv(text: str, name: str) -> tuple[list[Row], list[NotAudited]]:
     """A report.csv of ours, a published source, or any CSV with headers as tables have them."""
     try:
-        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-        lines = [(reader.line_num, cells) for cells in reader if cells]
+        lines = list(read_records(text))
     except csv.Error as error:
         raise InputError(f"{name}: is no CSV: {error}") from error
     if not lines:
@@ -97,6 +96,19 @@ def read_csv(text: str, name: str) -> tuple[list[Row], list[NotAudited]]:
         raise InputError(f"{name}: {error}") from error
     table = PipeTable(first, tuple(header), tuple((n, tuple(c)) for n, c in records))
     return interpret_table(table, name)
+
+
+def read_records(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each record of a CSV, with the line on which it begins.
+
+    csv.Error where the text is no CSV.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    line = 1
+    for cells in reader:
+        if cells:
+            yield line, cells
+        line = reader.line_num + 1
 
 
 def _make_published_row(file: str, line: int, record: Mapping[str, str]) -> Row:
@@ -138,6 +150,7 @@ def _make_report_row(file: str, line: int, record: Mapping[str, str]) -> Row:
         devices=parse_topology(record["topology"]).world_size,
         repeat=0,
         cells=_make_report_cells(record),
+        topology=record["topology"],
     )
 
 

@@ -18,7 +18,10 @@ DEVICES_PER_NODE = "devices_per_node"
 NODES = "nodes"
 TOPOLOGY = "topology"
 BATCH_SIZE = "batch_size"
-WORDS = ("framework", "source", "precision", "compiler", "model")
+# the document that a figure stands in, and the line
+PATH = "path"
+LINE = "line"
+WORDS = ("framework", "source", "precision", "compiler", "model", "hardware", PATH, LINE)
 
 # in this order: the first that is found decides
 _PATTERNS = (
@@ -27,6 +30,8 @@ _PATTERNS = (
     (TIME_SPEEDUP, r"time to train.*speedup"),
     (TRAINING_TIME, r"time to train"),
     ("latency_{}_speedup", r"(avg|[0-9]+ ?%) latency.*speedup"),
+    ("latency_{}_speedup", r"^speedup_latency_(avg|p[0-9]+)$"),
+    ("latency_{}", r"^latency_(avg|p[0-9]+)_ms$"),
     ("latency_{}", r"(avg|[0-9]+ ?%) (?:latency.*\(ms\)|ms$)"),
     ("latency_{}", r"latency-(average|[0-9]+%) ?\(ms\)"),
     ("latency_{}", r"^p([0-9]+) latency \(ms\)"),
@@ -58,16 +63,19 @@ class Column:
 def read_headers(headers: Sequence[str]) -> list[Column]:
     """One column for each header.
 
-    A bare "speedup" in a table of latencies belongs to the column before it, as in our reports.
+    A speedup in a table of latencies is one over another precision; a bare "speedup" there belongs
+    to the column before it, as in our reports.
     """
     columns: list[Column] = []
     quantities = [_find_quantity(_clean(header)) for header in headers]
     has_latencies = any(quantity.startswith("latency") for quantity in quantities)
     for header in map(_clean, headers):
         quantity = _find_quantity(header)
-        if has_latencies and header.lower() == SPEEDUP and columns:
+        # "weak scaling" is the same quantity, and never one over a precision
+        if has_latencies and quantity == SPEEDUP and SPEEDUP in header.lower() and columns:
             before = columns[-1].quantity
-            quantity = PRECISION_SPEEDUP if before == SAMPLES_PER_S else f"{before}_speedup"
+            is_of_latency = header.lower() == SPEEDUP and before != SAMPLES_PER_S
+            quantity = f"{before}_speedup" if is_of_latency else PRECISION_SPEEDUP
         columns.append(Column(header, quantity, _find_precision(header), _find_size(header)))
     return columns
 
@@ -87,7 +95,7 @@ def _find_quantity(header: str) -> str:
 
 
 def _name_latency(text: str) -> str:
-    percent = re.match(r"[0-9]+", text)
+    percent = re.search(r"[0-9]+", text)
     return f"p{percent[0]}" if percent else "avg"
 
 

@@ -10,7 +10,9 @@ from dlperf_slurm.audit.headers import (
     BATCH_SIZE,
     DEVICES,
     DEVICES_PER_NODE,
+    LINE,
     NODES,
+    PATH,
     TOPOLOGY,
     WORDS,
     Column,
@@ -90,7 +92,30 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[Row], list[NotAud
     for line, texts in table.rows:
         gaps += _list_unread(file, line, columns, texts)
         rows += _make_rows(file, name, line, columns, texts)
-    return rows, gaps
+    return _split_by_document(rows), gaps
+
+
+def _split_by_document(rows: Sequence[Row]) -> list[Row]:
+    """Rows that were taken from the tables of documents, each with its table.
+
+    Lines that follow each other in one document are of one table.
+    """
+    tables: dict[tuple[str, int], str] = {}
+    for row in sorted(rows, key=_read_place):
+        path, line = _read_place(row)
+        if row.where:
+            tables[path, line] = (
+                tables.get((path, line - 1)) or tables.get((path, line)) or row.where
+            )
+    return [
+        dataclasses.replace(row, table=tables[_read_place(row)]) if row.where else row
+        for row in rows
+    ]
+
+
+def _read_place(row: Row) -> tuple[str, int]:
+    path, _, line = row.where.rpartition(":")
+    return path, read_count(line)
 
 
 def _drop_repeated(columns: Sequence[Column]) -> list[Column]:
@@ -131,7 +156,10 @@ def _make_rows(
     file: str, table: str, line: int, columns: Sequence[Column], texts: Sequence[str]
 ) -> list[Row]:
     labels = {c.quantity: t for c, t in zip(columns, texts) if c.quantity in _LABELS}
-    words = _list_words(columns, texts)
+    first_figure = _find_first_figure(columns)
+    words = _list_words(columns[:first_figure], texts)
+    # numbers there are figures of which no rule is known
+    remarks = _list_words(columns[first_figure:], texts[first_figure:], has_numbers=False)
     groups: dict[tuple[str, str, str], dict[str, Value]] = {}
     for column, text in zip(columns, texts):
         if not column.quantity or column.quantity in _LABELS:
@@ -144,7 +172,7 @@ def _make_rows(
         Row(
             file=file,
             line=line,
-            where="",
+            where=_name_place(labels),
             table=table,
             model=labels.get("model", ""),
             framework=labels.get("framework", ""),
@@ -152,25 +180,39 @@ def _make_rows(
             note=" ".join(filter(None, (variant, *words))),
             precision=precision,
             compiler=labels.get("compiler", ""),
-            hardware="",
+            hardware=labels.get("hardware", ""),
             batch_size=labels.get(BATCH_SIZE) or size or _find_batch_size(values),
             devices=_count_devices(labels),
             repeat=0,
             cells={quantity: value.cell for quantity, value in values.items()},
+            remark=" ".join(remarks),
+            topology=labels.get(TOPOLOGY, ""),
         )
         for (precision, size, variant), values in groups.items()
     ]
 
 
-def _list_words(columns: Sequence[Column], texts: Sequence[str]) -> list[str]:
-    """What other columns say before the first figure, such as a sequence length."""
-    words = []
-    for column, text in zip(columns, texts):
-        if column.quantity and column.quantity not in _LABELS:
-            break
-        if not column.quantity:
-            words.append(f"{column.header} {text}")
-    return words
+def _name_place(labels: Mapping[str, str]) -> str:
+    """Where a document has the row; empty for what is no line number."""
+    if labels.get(PATH) and labels.get(LINE, "").isdigit():
+        return f"{labels[PATH]}:{labels[LINE]}"
+    return ""
+
+
+def _find_first_figure(columns: Sequence[Column]) -> int:
+    places = (n for n, c in enumerate(columns) if c.quantity and c.quantity not in _LABELS)
+    return next(places, len(columns))
+
+
+def _list_words(
+    columns: Sequence[Column], texts: Sequence[str], has_numbers: bool = True
+) -> list[str]:
+    """What columns say that have no quantity, such as a sequence length; numbers too if asked."""
+    return [
+        f"{column.header} {text}"
+        for column, text in zip(columns, texts)
+        if not column.quantity and (has_numbers or not _VALUE.fullmatch(_clean(text).strip()))
+    ]
 
 
 def _find_default_precision(

@@ -70,6 +70,8 @@ def _check_throughput(row: Row) -> Optional[Finding]:
 
     Of medians over repeats only this follows: some throughput among the repeats fits.
     """
+    if has_unknown_devices(row):
+        return None
     samples, latency = row.samples_per_s, row.cells.get("latency_avg")
     batch = Fraction(read_count(row.batch_size) * max(row.devices, 1) * 1000)
     if samples is None or latency is None or not batch:
@@ -85,9 +87,18 @@ def _check_throughput(row: Row) -> Optional[Finding]:
     return make_finding(row, samples, LATENCY_OFF, follows, reason)
 
 
+def has_unknown_devices(row: Row) -> bool:
+    """Whether they stand in the heading, as over our latency tables; others are of one device."""
+    latency = row.cells.get("latency_avg")
+    return not row.devices and latency is not None and _is_ours(latency)
+
+
+def _is_ours(latency: Cell) -> bool:
+    return latency.is_exact or latency.column == "avg ms"
+
+
 def _allow(latency: Cell) -> Span:
-    is_ours = latency.is_exact or latency.column == "avg ms"
-    return Span(1 - OUR_TOLERANCE, 1 + OUR_TOLERANCE) if is_ours else ONE
+    return Span(1 - OUR_TOLERANCE, 1 + OUR_TOLERANCE) if _is_ours(latency) else ONE
 
 
 def _scale(product: Span, batch: Fraction) -> Span:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 _SEPARATOR = re.compile(r"\s*\|?(\s*:?-{3,}:?\s*\|)*\s*:?-{3,}:?\s*\|?\s*")
 _BAR = re.compile(r"(?<!\\)\|")
+# of any punctuation of ASCII, as CommonMark has it
+_ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ def find_tables(text: str) -> Iterator[PipeTable]:
 
 def split_cells(line: str) -> list[str]:
     """The texts between the bars; those at the ends may be missing."""
-    cells = [cell.strip().replace("\\|", "|") for cell in _BAR.split(line.strip())]
+    cells = [_ESCAPED.sub(r"\1", cell.strip()) for cell in _BAR.split(line.strip())]
     first = 1 if not cells[0] else 0
     last = len(cells) - 1 if not cells[-1] else len(cells)
     return cells[first:last]

@@ -96,8 +96,9 @@ class Row:
     """One configuration of a table with the cells that were printed for it.
 
     `where` is the line that readers know, when it is not that of the file. `software`, `note` and
-    `table` tell figures of one configuration apart; a batch size is "" and devices are 0 where
-    they were not printed. A row of several precisions becomes one Row for each.
+    `table` tell figures of one configuration apart, and so does `remark`, words that follow the
+    figures, but for speedups. A batch size and a topology are "" and devices are 0 where they were
+    not printed. A row of several precisions becomes one Row for each.
     """
 
     file: str
@@ -115,6 +116,8 @@ class Row:
     devices: int
     repeat: int
     cells: Mapping[str, Cell]
+    remark: str = ""
+    topology: str = ""
 
     @property
     def configuration(self) -> tuple[str, ...]:
@@ -142,7 +145,7 @@ class Row:
         words = [
             self.software or self.framework,
             self.model,
-            f"{self.devices} devices" if self.devices else "",
+            self.topology or (f"{self.devices} devices" if self.devices else ""),
             f"batch size {self.batch_size}" if self.batch_size else "",
             self.precision,
             "" if self.compiler in ("", "none") else self.compiler,

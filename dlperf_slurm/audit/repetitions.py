@@ -29,7 +29,8 @@ def check_duplicates(rows: Sequence[Row]) -> Iterator[Finding]:
             inside = [other for other in group if _name_series(other) == _name_series(row)]
             if inside[0] is not row:
                 yield from _compare(row, inside[0])
-            yield from _compare_files(row, group[:position], group)
+            alike = [other for other in group if _is_same_topology(row, other)]
+            yield from _compare_files(row, group[:position], alike)
 
 
 def _compare_files(row: Row, earlier: Sequence[Row], group: Sequence[Row]) -> Iterator[Finding]:
@@ -45,7 +46,7 @@ def _compare_files(row: Row, earlier: Sequence[Row], group: Sequence[Row]) -> It
 
 
 def _name_series(row: Row) -> tuple[str, ...]:
-    return (row.file, row.table, row.software, row.note)
+    return (row.file, row.table, row.software, row.topology, row.note, row.remark)
 
 
 def is_same_software(row: Row, other: Row) -> bool:
@@ -53,6 +54,11 @@ def is_same_software(row: Row, other: Row) -> bool:
     words, others = (text.partition(" (")[0].split() for text in (row.software, other.software))
     shared = min(len(words), len(others))
     return words[:shared] == others[:shared]
+
+
+def _is_same_topology(row: Row, other: Row) -> bool:
+    """Of as many devices: 1n8g is not 2n4g, but either may be 8 devices without more words."""
+    return row.topology == other.topology or not (row.topology and other.topology)
 
 
 def _agree(row: Row, other: Row) -> bool:

@@ -1,11 +1,9 @@
 """A run directory -> the rows of its report, and the cells that its records do not give."""
 
-import csv
-import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from dlperf_slurm.audit.files import read_csv
+from dlperf_slurm.audit.files import read_csv, read_records
 from dlperf_slurm.audit.interpret import NotAudited
 from dlperf_slurm.audit.printed import STALE, Finding, Row
 from dlperf_slurm.collect import collect_outcomes
@@ -14,7 +12,8 @@ from dlperf_slurm.reports import csv_format
 from dlperf_slurm.run import REPORT_DIR, open_run
 from dlperf_slurm.summarize import summarize
 
-Records = Mapping[str, Mapping[str, str]]
+# line and cells by case_id
+Cases = Mapping[str, tuple[int, Mapping[str, str]]]
 
 
 def read_run(path: Path) -> tuple[list[Row], list[NotAudited], list[Finding]]:
@@ -39,21 +38,23 @@ def read_run(path: Path) -> tuple[list[Row], list[NotAudited], list[Finding]]:
 
 def _compare(file: str, text: str, fresh: str) -> Iterator[Finding]:
     """Cells, case by case, that are not what the records give; columns that both have."""
-    found, expected = _index_cases(text), _index_cases(fresh)
-    lines = {case_id: number for number, case_id in enumerate(found, start=2)}
-    for case_id, record in expected.items():
+    found = _index_cases(text)
+    for case_id, (_, record) in _index_cases(fresh).items():
         if case_id not in found:
             reason = "the run has this case, the report has not"
             yield Finding(file, 1, "", f"case_id: {case_id}", "", case_id, STALE, reason)
             continue
+        line, texts = found[case_id]
         for column, value in record.items():
-            printed = found[case_id].get(column, value)
+            printed = texts.get(column, value)
             if printed != value:
                 cell = f"{column}: {case_id}"
                 reason = "the records give another value: the report is older, or was edited"
-                yield Finding(file, lines[case_id], "", cell, printed, value, STALE, reason)
+                yield Finding(file, line, "", cell, printed, value, STALE, reason)
 
 
-def _index_cases(text: str) -> dict[str, dict[str, str]]:
-    records = csv.DictReader(io.StringIO(text, newline=""))
-    return {record["case_id"]: record for record in records if record["case_id"]}
+def _index_cases(text: str) -> Cases:
+    """Without the lines that are of no case: points that are not in the matrix."""
+    (_, header), *records = read_records(text)
+    named = [(line, dict(zip(header, cells))) for line, cells in records]
+    return {texts["case_id"]: (line, texts) for line, texts in named if texts.get("case_id")}

@@ -24,6 +24,7 @@ from dlperf_slurm.layouts.document import (
 from dlperf_slurm.layouts.figures import LayoutFigure
 from dlperf_slurm.reports.text import Grid
 from dlperf_slurm.tables import REFERENCE_PRECISIONS
+from dlperf_slurm.tables.footnotes import Note
 from dlperf_slurm.topology import Topology
 
 PRECISION_NAMES = {"amp-fp16": "AMP", "amp-bf16": "AMP BF16"}
@@ -162,11 +163,11 @@ def _format_parts(parts: Sequence[tuple[LayoutFigure, str, str]], draft: Draft) 
         lines.append(_join(value, variant))
         if figure.batch_group == LARGEST and figure.batch_sizes:
             lines.append(f"bsz={list_sizes(figure)}")
-    marks = draft.mark(text for figure, _, _ in parts for text in _list_footnotes(figure))
+    marks = draft.mark(note for figure, _, _ in parts for note in _list_footnotes(figure))
     return _join(marks, _join_lines(*lines) or ABSENT)
 
 
-def _list_footnotes(part: LayoutFigure) -> list[str]:
+def _list_footnotes(part: LayoutFigure) -> list[Note]:
     """The figure's own, and the batch size where it is not its column's."""
     sizes = list_sizes(part)
     if part.batch_group == LARGEST or sizes in ("", part.batch_group):

@@ -6,7 +6,8 @@ from typing import Optional, TypeVar
 
 from dlperf_slurm.layouts.figures import LayoutFigure
 from dlperf_slurm.reports.text import Grid
-from dlperf_slurm.tables import Footnotes, find_unit
+from dlperf_slurm.tables import find_unit
+from dlperf_slurm.tables.footnotes import Footnotes, Note
 from dlperf_slurm.topology import Topology
 
 Key = TypeVar("Key", bound=Hashable)
@@ -35,9 +36,9 @@ class Draft:
     footnotes: Footnotes = field(default_factory=Footnotes)
     notes: list[str] = field(default_factory=list)
 
-    def mark(self, texts: Iterable[str]) -> str:
+    def mark(self, notes: Iterable[Note]) -> str:
         """Such as "[1][3]" for these footnotes."""
-        return "".join(f"[{number}]" for number in dict.fromkeys(map(self.footnotes.number, texts)))
+        return "".join(f"[{number}]" for number in dict.fromkeys(map(self.footnotes.number, notes)))
 
     def index(
         self, figures: Iterable[LayoutFigure], find_key: Callable[[LayoutFigure], Key]
@@ -125,7 +126,7 @@ def describe_sizes(figures: Iterable[LayoutFigure]) -> str:
 
 def list_footnotes(
     figure: LayoutFigure, column: Iterable[Optional[LayoutFigure]]
-) -> tuple[str, ...]:
+) -> tuple[Note, ...]:
     """The figure's own, and its batch size if the job chose it and another one elsewhere in the
     column: what is compared there did not do the same work per step.
     """

@@ -8,23 +8,25 @@ from typing import Optional
 
 from dlperf_slurm.batch_size import LARGEST
 from dlperf_slurm.collect import CaseOutcomes
-from dlperf_slurm.contract import TRAIN, VAL, WORKER
+from dlperf_slurm.contract import ON_DEVICE, ON_HOST, TRAIN, VAL, WORKER
 from dlperf_slurm.published import PublishedFigure
 from dlperf_slurm.statistics import find_latency, find_median, find_median_latency
 from dlperf_slurm.tables import (
     VARIANT_AXES,
-    Footnotes,
     find_batch_sizes,
+    list_notes,
     list_samples_per_s,
     make_label,
     name_problem,
-    number_footnotes,
 )
+from dlperf_slurm.tables.footnotes import Note
 from dlperf_slurm.topology import Topology, parse_topology
 
 OUR_SOURCE = "dlperf_slurm"
 NO_SOURCE = "-"
-_SHOWN_APART = ("source", "compiler", "distribution")
+_SHOWN_APART = ("source", "compiler", "distribution", "data")
+# tensorpack's words for where a batch lies; nothing is said of one on the device
+_DATA_LOCATIONS = {ON_DEVICE: "", ON_HOST: "cpu"}
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class LayoutFigure:
     `source` is whose script it was, NO_SOURCE if nobody said. `batch_group` is the batch size that
     was asked for: a number, or "max"; `batch_sizes` are those measured, empty where none is known.
     `latency_ms` are the mean, then percentiles in the order of statistics.LATENCY_PERCENTILES, as
-    many as there are. `table` tells published tables apart whose figures are not to be compared; a
+    many as there are. `top1` has the fraction of each seed of a training over `epochs`, which took
+    `train_seconds`. `table` tells published tables apart whose figures are not to be compared; a
     run's figures have none.
     """
 
@@ -53,8 +56,11 @@ class LayoutFigure:
     table: str
     samples_per_s: Optional[float]
     latency_ms: tuple[float, ...]
-    footnotes: tuple[str, ...]
+    footnotes: tuple[Note, ...]
     problem: str
+    top1: tuple[float, ...] = ()
+    epochs: int = 0
+    train_seconds: Optional[float] = None
 
     @property
     def is_published(self) -> bool:
@@ -75,8 +81,7 @@ def make_run_figures(cases: Sequence[CaseOutcomes]) -> list[LayoutFigure]:
 def _make_run_figure(outcomes: CaseOutcomes) -> LayoutFigure:
     case = outcomes.case
     samples = list_samples_per_s(outcomes)
-    footnotes = Footnotes()
-    number_footnotes(outcomes, footnotes)
+    trained = [record for record in outcomes.records if record.epochs]
     return LayoutFigure(
         model=case.model,
         framework=make_label(outcomes, [axis for axis in VARIANT_AXES if axis not in _SHOWN_APART]),
@@ -88,15 +93,21 @@ def _make_run_figure(outcomes: CaseOutcomes) -> LayoutFigure:
         # of a ladder the size that it starts from
         batch_group=case.batch_size_text.partition(" ->")[0],
         mode=case.mode,
-        data_location="",
+        data_location=_DATA_LOCATIONS.get(case.data, case.data),
         variable_update=case.distribution,
         hardware="",
         table="",
         samples_per_s=find_median(samples) if samples else None,
         latency_ms=_find_latency_ms(outcomes),
-        # no layout has room for the braces
-        footnotes=tuple(text for text in footnotes.texts if "in braces" not in text),
+        footnotes=tuple(list_notes(outcomes)),
         problem="" if samples else name_problem(outcomes),
+        top1=tuple(record.epochs[-1].top1 for record in trained),
+        epochs=case.epochs,
+        train_seconds=(
+            find_median([record.epochs[-1].elapsed_seconds for record in trained])
+            if trained
+            else None
+        ),
     )
 
 

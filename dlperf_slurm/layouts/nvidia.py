@@ -4,7 +4,6 @@ The columns are those of the performance sections in NVIDIA's DeepLearningExampl
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Optional
 
 from dlperf_slurm.contract import TRAIN, VAL
@@ -27,46 +26,29 @@ from dlperf_slurm.layouts.document import (
     order_batch_groups,
 )
 from dlperf_slurm.layouts.figures import NO_SOURCE, OUR_SOURCE, LayoutFigure
+from dlperf_slurm.layouts.nvidia_accuracy import make_accuracy_grids
+from dlperf_slurm.layouts.precision_pairs import Pair, name_precision, pair_precisions
 from dlperf_slurm.reports.text import Grid
-from dlperf_slurm.tables import choose_reference
 from dlperf_slurm.topology import Topology
 
-PRECISION_NAMES = {
-    "amp-fp16": "mixed precision",
-    "amp-bf16": "mixed precision (BF16)",
-    "tf32": "TF32",
-    "fp32": "FP32",
-}
 LATENCY_NAMES = ("Avg", "50%", "90%", "95%", "99%", "100%")
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """The precisions of one table: the reduced one first; either is empty where it is missing."""
-
-    reduced: str
-    reference: str
-
-    @property
-    def precisions(self) -> tuple[str, ...]:
-        return tuple(precision for precision in (self.reduced, self.reference) if precision)
-
-    @property
-    def is_complete(self) -> bool:
-        return len(self.precisions) == 2
-
-
 def lay_out(figures: Sequence[LayoutFigure]) -> Document:
-    """A table per model, framework, compiler and pair of precisions; training first."""
+    """A table per model, framework, compiler and pair of precisions.
+
+    Throughput of training first, then accuracy, then inference.
+    """
     draft = Draft()
     training = [figure for figure in figures if figure.mode == TRAIN]
     for group in group_figures(training, _find_training_key).values():
         for part in _split_by_batch_group(group):
-            for pair in _pair_precisions(part, draft):
+            for pair in pair_precisions(part, draft):
                 draft.grids.append(_make_training_grid(part, pair, draft))
+    draft.grids += make_accuracy_grids(training, draft)
     inference = [figure for figure in figures if figure.mode == VAL]
     for group in group_figures(inference, _find_inference_key).values():
-        for pair in _pair_precisions(group, draft):
+        for pair in pair_precisions(group, draft):
             draft.grids.append(_make_inference_grid(group, pair, draft))
     for name, found in (("training", training), ("inference", inference)):
         if not found:
@@ -98,35 +80,21 @@ def _split_by_batch_group(figures: Sequence[LayoutFigure]) -> list[list[LayoutFi
     return [groups[name] for name in order_batch_groups(groups)]
 
 
-def _pair_precisions(figures: Sequence[LayoutFigure], draft: Draft) -> list[_Pair]:
-    """Each precision with the full one; what there is where one of the two is missing."""
-    precisions = dict.fromkeys(figure.precision for figure in figures)
-    measured = {figure.precision for figure in figures if figure.samples_per_s is not None}
-    reference = choose_reference(measured or precisions)
-    pairs = [_Pair(name, reference) for name in precisions if name != reference]
-    mode = "inference" if figures[0].mode == VAL else "training"
-    what = f"{figures[0].label} {figures[0].model} {mode}"
-    if not pairs:
-        draft.notes.append(f"{what}: nothing but {_name(reference)}, so no speedup over it")
-    elif not reference:
-        draft.notes.append(f"{what}: no figures in TF32 or FP32, so no speedup over them")
-    return pairs or [_Pair("", reference)]
-
-
-def _make_training_grid(figures: Sequence[LayoutFigure], pair: _Pair, draft: Draft) -> Grid:
+def _make_training_grid(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) -> Grid:
     shown = [figure for figure in figures if figure.precision in pair.precisions]
     points = draft.index(shown, lambda figure: (figure.precision, figure.topology))
     topologies = list_topologies(shown)
     columns = [
         _make_throughput_column(
-            f"Throughput - {_name(precision)}",
+            f"Throughput - {name_precision(precision)}",
             [points.get((precision, topology)) for topology in topologies],
             draft,
         )
         for precision in pair.precisions
     ]
     if pair.is_complete:
-        name = f"Throughput speedup ({_name(pair.reference)} - {_name(pair.reduced)})"
+        both = f"{name_precision(pair.reference)} - {name_precision(pair.reduced)}"
+        name = f"Throughput speedup ({both})"
         ratios = (_find_speedup(points, pair, topology) for topology in topologies)
         columns.append((name, *map(format_ratio, ratios)))
     for precision in pair.precisions:
@@ -134,7 +102,7 @@ def _make_training_grid(figures: Sequence[LayoutFigure], pair: _Pair, draft: Dra
         # the smallest topology that was measured
         base = next((rate for rate in rates if rate is not None), None)
         ratios = (divide(rate, base) for rate in rates)
-        columns.append((f"Weak scaling - {_name(precision)}", *map(format_ratio, ratios)))
+        columns.append((f"Weak scaling - {name_precision(precision)}", *map(format_ratio, ratios)))
     return _make_grid(
         f"{_make_title(shown[0])} training",
         [("GPUs", *name_device_counts(topologies)), *columns],
@@ -150,12 +118,12 @@ def _get_rate(points: _Points, precision: str, topology: Topology) -> Optional[f
     return None if figure is None else figure.samples_per_s
 
 
-def _find_speedup(points: _Points, pair: _Pair, topology: Topology) -> Optional[float]:
+def _find_speedup(points: _Points, pair: Pair, topology: Topology) -> Optional[float]:
     reference = _get_rate(points, pair.reference, topology)
     return divide(_get_rate(points, pair.reduced, topology), reference)
 
 
-def _describe_bases(figures: Sequence[LayoutFigure], pair: _Pair) -> str:
+def _describe_bases(figures: Sequence[LayoutFigure], pair: Pair) -> str:
     bases = {
         min((f.topology.world_size for f in figures if _is_measured(f, precision)), default=0)
         for precision in pair.precisions
@@ -168,7 +136,7 @@ def _is_measured(figure: LayoutFigure, precision: str) -> bool:
     return figure.precision == precision and figure.samples_per_s is not None
 
 
-def _make_inference_grid(figures: Sequence[LayoutFigure], pair: _Pair, draft: Draft) -> Grid:
+def _make_inference_grid(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) -> Grid:
     shown = [figure for figure in figures if figure.precision in pair.precisions]
     points = draft.index(shown, lambda figure: (figure.precision, figure.batch_group))
     groups = order_batch_groups(figure.batch_group for figure in shown)
@@ -176,20 +144,20 @@ def _make_inference_grid(figures: Sequence[LayoutFigure], pair: _Pair, draft: Dr
     own = [points.get((name, group)) for group in groups]
     others = [points.get((pair.reference, group)) for group in groups]
     unit = name_unit(figures[0].model, "img/sec")
-    columns = [_make_throughput_column(f"Throughput ({unit}) - {_name(name)}", own, draft)]
+    columns = [_make_throughput_column(f"Throughput ({unit}) - {name_precision(name)}", own, draft)]
     if pair.is_complete:
         cells = (_format_speedup(a, b, draft) for a, b in zip(own, others))
         columns.append(("Throughput - speedup", *cells))
     for index in range(max(len(figure.latency_ms) for figure in shown)):
         title = f"{LATENCY_NAMES[index]} latency"
-        columns.append(_make_latency_column(f"{title} (ms) - {_name(name)}", own, index))
+        columns.append(_make_latency_column(f"{title} (ms) - {name_precision(name)}", own, index))
         if pair.is_complete:
             times = [
                 (_read_latency(a, index), _read_latency(b, index)) for a, b in zip(own, others)
             ]
             ratios = [divide(base, time) for time, base in times]
             columns.append((f"{title} - speedup", *map(format_ratio, ratios)))
-    over = f"speedups over {_name(pair.reference)}; " if pair.is_complete else ""
+    over = f"speedups over {name_precision(pair.reference)}; " if pair.is_complete else ""
     return _make_grid(
         f"{_make_title(shown[0])} inference, {shown[0].topology}",
         [("Batch size", *(_name_batch(group, f) for group, f in zip(groups, own))), *columns],
@@ -257,14 +225,10 @@ def _make_title(figure: LayoutFigure) -> str:
     return f"{figure.model}: {figure.label}{source}{compiler}{hardware},"
 
 
-def _describe_columns(figures: Sequence[LayoutFigure], pair: _Pair) -> str:
+def _describe_columns(figures: Sequence[LayoutFigure], pair: Pair) -> str:
     """The unit, and the batch size of each precision."""
     sizes = []
     for precision in pair.precisions:
         own = (figure for figure in figures if figure.precision == precision)
-        sizes.append(f"{describe_sizes(own)} ({_name(precision)})")
+        sizes.append(f"{describe_sizes(own)} ({name_precision(precision)})")
     return f"{name_unit(figures[0].model)}; batch size per GPU {', '.join(sizes)}"
-
-
-def _name(precision: str) -> str:
-    return PRECISION_NAMES.get(precision, precision.upper())

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dlperf_slurm.layouts.document import Document
-from dlperf_slurm.reports.markdown_format import make_table
+from dlperf_slurm.reports.markdown_format import escape_markdown, make_table
 from dlperf_slurm.reports.terminal import print_table
 from dlperf_slurm.reports.text import Grid
 
@@ -19,12 +19,14 @@ Column = tuple[str, ...]
 
 def serialize(document: Document, title: str, description: str) -> str:
     """A Markdown document with the tables, their captions, the footnotes and the notes."""
-    blocks = [f"# {title}", description]
+    blocks = [f"# {escape_markdown(title)}", escape_markdown(description)]
     for grid in document.grids:
-        blocks += [f"## {grid.title}", make_table(grid), f"{grid.caption}."]
+        heading, caption = escape_markdown(grid.title), escape_markdown(grid.caption)
+        blocks += [f"## {heading}", make_table(grid), f"{caption}."]
     if document.footnotes:
-        blocks.append("\n".join(f"{line}  " for line in _number(document)))
-    blocks += [f"Note: {note}." for note in document.notes]
+        # without the backslash a single word behind it would be an address
+        blocks.append("\n".join(f"\\{escape_markdown(line)}  " for line in _number(document)))
+    blocks += [f"Note: {escape_markdown(note)}." for note in document.notes]
     return "\n\n".join(blocks) + "\n"
 
 

@@ -22,7 +22,9 @@ from dlperf_slurm.layouts.figures import LayoutFigure
 from dlperf_slurm.reports.text import Grid
 from dlperf_slurm.topology import Topology
 
-LOCATION_NAMES = {"gpu": "GPU", "cpu": "CPU", "python-queue": "Python"}
+LOCATION_NAMES = {"": "GPU", "gpu": "GPU", "cpu": "CPU", "python-queue": "Python"}
+# a matrix's word for what tensorpack and tf_cnn_benchmarks call so
+UPDATE_NAMES = {"native": "replicated"}
 
 
 def lay_out(figures: Sequence[LayoutFigure]) -> Document:
@@ -53,17 +55,27 @@ def _make_grid(figures: Sequence[LayoutFigure], draft: Draft) -> Grid:
     first = figures[0]
     topologies = list_topologies(figures)
     names = {(figure.framework, figure.source) for figure in figures}
+    # columns are scripts: of one framework, its name goes without saying
+    is_one_framework = len(names) > 1 and len({framework for framework, _ in names}) == 1
     columns = [
         _make_column(name, group, topologies, draft)
         for name, group in group_figures(
-            figures, lambda f: tell_apart(f.framework, f, names)
+            figures,
+            lambda f: f.source if is_one_framework else tell_apart(f.framework, f, names),
         ).items()
     ]
     header, *rows = zip(("#GPU", *name_device_counts(topologies)), *columns)
     compiler = [] if first.compiler == "none" else [first.compiler]
-    parts = [first.precision, *compiler, f"batch size {describe_sizes(figures)}", first.hardware]
+    framework = [first.framework] if is_one_framework else []
+    parts = [
+        *framework,
+        first.precision,
+        *compiler,
+        f"batch size {describe_sizes(figures)}",
+        first.hardware,
+    ]
     return Grid(
-        title=f"variable-update={first.variable_update}",
+        title=f"variable-update={UPDATE_NAMES.get(first.variable_update, first.variable_update)}",
         header=header,
         rows=tuple(rows),
         text_columns=1,
@@ -83,6 +95,6 @@ def _make_column(
     cells = []
     for topology in topologies:
         parts = [points[topology, p] for p in locations if (topology, p) in points]
-        marks = draft.mark(text for part in parts for text in list_footnotes(part, found))
+        marks = draft.mark(note for part in parts for note in list_footnotes(part, found))
         cells.append(f"{'/'.join(next(values) for _ in locations)} {marks}".rstrip())
     return (f"{name}({'/'.join(names)})" if len(names) > 1 else name, *cells)

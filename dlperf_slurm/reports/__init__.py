@@ -5,7 +5,7 @@ from typing import Protocol, cast
 
 from dlperf_slurm.summarize import Summary
 
-FILE_FORMATS = ("markdown", "csv", "json")
+FILE_FORMATS = ("markdown", "csv", "json", "latex")
 
 
 class ReportFormat(Protocol):

@@ -14,7 +14,8 @@ from dlperf_slurm.comparison import (
 from dlperf_slurm.reports.text import Grid
 from dlperf_slurm.run import Manifest
 from dlperf_slurm.statistics import find_median
-from dlperf_slurm.tables import Footnotes, find_unit
+from dlperf_slurm.tables import OUTSIDE_INTERVAL, find_unit
+from dlperf_slurm.tables.footnotes import Footnotes
 
 SCHEMA_VERSION = 1
 
@@ -51,6 +52,8 @@ def describe_method(compared: RunComparison) -> str:
 
 def _make_row(comparison: Comparison, notes: Footnotes) -> tuple[str, ...]:
     texts = [*([comparison.reason] if comparison.reason else []), *comparison.changes]
+    if _is_outside_interval(comparison):
+        texts.append(OUTSIDE_INTERVAL)
     marks = "".join(f"[{n}]" for n in dict.fromkeys(map(notes.number, texts)))
     verdict = comparison.verdict + (", beyond the limit" if comparison.is_beyond_limit else "")
     unit = "ms mean latency" if comparison.quantity == MEAN_LATENCY else find_unit(comparison.model)
@@ -64,6 +67,12 @@ def _make_row(comparison: Comparison, notes: Footnotes) -> tuple[str, ...]:
         "none" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}",
         f"{verdict} {marks}".rstrip(),
     )
+
+
+def _is_outside_interval(comparison: Comparison) -> bool:
+    """Whether the ratio of the medians is not in its interval, as where repeats are in groups."""
+    ratio, interval = comparison.speed_ratio, comparison.interval
+    return ratio is not None and interval is not None and not interval.holds(ratio)
 
 
 def _format_median(comparison: Comparison, samples: Sequence[float]) -> str:

@@ -1,19 +1,32 @@
 """Summary, plan and states -> tables on a terminal, through rich; plain text when piped."""
 
-from collections.abc import Sequence
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from rich import box
 from rich.console import Console, JustifyMethod
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from dlperf_slurm.plan import Plan
-from dlperf_slurm.reports.text import describe_run, make_grids
+from dlperf_slurm.reports.grids import make_grids
+from dlperf_slurm.reports.text import Grid, describe_run
 from dlperf_slurm.summarize import Summary
 
 # from here on there is room for a speedup beside each latency
 WIDE_COLUMNS = 160
+
+# a figure, its interval or range, and what follows them
+_WITH_SPREAD = re.compile(r"(\S+(?: %)?) (\([^()]* to [^()]*\)|\{[^{}]* to [^{}]*\}) ?")
+
+# wider than any table: what it would take
+_UNLIMITED_COLUMNS = 10_000
+
+# blanks between columns, of which the box has one
+_WIDE_GAP, _NARROW_GAP, _LEAST_GAP = 3, 2, 1
 
 
 def print_summary(summary: Summary, console: Console) -> None:
@@ -22,8 +35,7 @@ def print_summary(summary: Summary, console: Console) -> None:
     console.print(Text(describe_run(summary)))
     for grid in make_grids(summary, is_wide=console.width >= WIDE_COLUMNS):
         console.print()
-        print_table(grid.header, grid.rows, console, grid.title, grid.text_columns)
-        console.print(Text(grid.caption, style="dim"))
+        print_grid(grid, console)
     if summary.footnotes:
         console.print()
     for number, text in enumerate(summary.footnotes, start=1):
@@ -31,7 +43,23 @@ def print_summary(summary: Summary, console: Console) -> None:
 
 
 def print_plan(plan: Plan, console: Console) -> None:
-    """Groups, then cases, then what is left out; totals last."""
+    """Groups, then cases, then what is left out, of which there may be none; totals last."""
+    if plan.cases:
+        _print_planned(plan, console)
+    if plan.left_out:
+        rows = [[left_out.case.case_id, left_out.reason] for left_out in plan.left_out]
+        print_table(["case", "why"], rows, console, title="left out", text_columns=None)
+        console.print()
+    console.print(
+        Text(
+            f"{len(plan.cases)} cases, {len(plan.groups)} groups (sbatch calls), "
+            f"{plan.array_task_count} array tasks, at most {plan.node_hours:.1f} node-hours",
+            style="bold",
+        )
+    )
+
+
+def _print_planned(plan: Plan, console: Console) -> None:
     print_table(
         ["group", "array tasks", "nodes", "devices/node", "limit min", "node-hours"],
         [
@@ -63,18 +91,13 @@ def print_plan(plan: Plan, console: Console) -> None:
         console,
         title="cases, with warm-up + measured steps",
     )
-    if plan.left_out:
-        console.print()
-        rows = [[left_out.case.case_id, left_out.reason] for left_out in plan.left_out]
-        print_table(["case", "why"], rows, console, title="left out", text_columns=None)
     console.print()
-    console.print(
-        Text(
-            f"{len(plan.cases)} cases, {len(plan.groups)} groups (sbatch calls), "
-            f"{plan.array_task_count} array tasks, at most {plan.node_hours:.1f} node-hours",
-            style="bold",
-        )
-    )
+
+
+def print_grid(grid: Grid, console: Console) -> None:
+    """With its caption."""
+    print_table(grid.header, grid.rows, console, grid.title, grid.text_columns)
+    console.print(Text(grid.caption, style="dim"))
 
 
 def print_table(
@@ -84,18 +107,75 @@ def print_table(
     title: str = "",
     text_columns: Optional[int] = 1,
 ) -> None:
-    """A table whose first columns are text; the others, if any, are figures and flush right."""
+    """A table whose first columns are text; the others, if any, are figures and flush right.
+
+    Where it is too wide, intervals stand below their figures and columns closer together; where
+    words would be cut even so, it becomes a list.
+    """
+    table = _make_table(header, rows, title, text_columns, _WIDE_GAP)
+    if _measure(table).maximum > console.width:
+        rows = [[_WITH_SPREAD.sub(r"\1\n\2\n", text).rstrip() for text in row] for row in rows]
+        columns = zip(*rows) if rows else [()] * len(header)
+        header = [_wrap_head(head, column) for head, column in zip(header, columns)]
+        table = _make_table(header, rows, title, text_columns, _NARROW_GAP)
+    if _measure(table).maximum > console.width:
+        table = _make_table(header, rows, title, text_columns, _LEAST_GAP)
+    if _measure(table).minimum <= console.width:
+        console.print(table)
+    else:
+        _print_list(header, rows, console, title)
+
+
+def _wrap_head(head: str, column: Iterable[str]) -> str:
+    """As wide as the column is without it, but for a word that is wider."""
+    lines = [line for text in column for line in text.splitlines()]
+    width = max(map(len, [*lines, *head.split(), "."]))
+    return "\n".join(textwrap.wrap(head, width, break_on_hyphens=False)) or head
+
+
+def _measure(table: RichTable) -> Measurement:
+    # without a height too rich takes 80 columns on a terminal that it does not know
+    console = Console(width=_UNLIMITED_COLUMNS, height=25)
+    return Measurement.get(console, console.options, table)
+
+
+def _print_list(
+    header: Sequence[str], rows: Sequence[Sequence[str]], console: Console, title: str
+) -> None:
+    """A block for each row, with a line for each of its cells."""
+    if title:
+        console.print(Text(title, style="bold"))
+    names = [head.replace("\n", " ") for head in header]
+    for row in rows:
+        console.print()
+        for name, text in zip(names, row):
+            cell = Text(text.replace("\n", " "), overflow="fold")
+            console.print(Text(f"{name}: ").append(cell))
+    console.print()
+
+
+def _make_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str,
+    text_columns: Optional[int],
+    gap: int,
+) -> RichTable:
     table = RichTable(
         title=Text(title, style="bold") if title else None,
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
+        padding=0 if gap == _LEAST_GAP else (0, 1),
+        collapse_padding=gap == _NARROW_GAP,
     )
     for index, head in enumerate(header):
         # folded where it does not fit: rich would cut it and print an ellipsis
         is_text = text_columns is None or index < text_columns
         justify: JustifyMethod = "left" if is_text else "right"
-        table.add_column(Text(head), justify=justify, overflow="fold")
+        # of a table that is too wide rich would narrow the widest column first, and cut its words
+        has_words = any(" " in line for row in rows for line in row[index].splitlines())
+        table.add_column(Text(head), justify=justify, overflow="fold", no_wrap=not has_words)
     for row in rows:
         table.add_row(*(Text(text) for text in row))
-    console.print(table)
+    return table

@@ -1,10 +1,11 @@
 """Tables -> grids of short texts, the same in every format that people read."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Optional, Union
 
-from dlperf_slurm.statistics import LATENCY_PERCENTILES
+from dlperf_slurm.statistics import LATENCY_PERCENTILES, Interval
 from dlperf_slurm.summarize import Summary
 from dlperf_slurm.tables.against import AgainstRow, AgainstTable
 from dlperf_slurm.tables.latency import LatencyRow, LatencyTable
@@ -13,36 +14,32 @@ from dlperf_slurm.tables.throughput import Cell, Column, ThroughputTable
 
 METHOD = (
     "Throughput: median over independent repeats of global batch size x measured steps / window "
-    "of the slowest rank; in parentheses its 95 % interval. TFLOP/s: matrix products and "
-    "convolutions of the model's definition, forward and backward, over the same time."
+    "of the slowest rank; in parentheses its 95 % interval. Speedup and efficiency: ratios of "
+    "medians; in parentheses their 95 % interval, from the ratios of all pairs of repeats. "
+    "TFLOP/s: matrix products and convolutions of the model's definition, forward and backward, "
+    "over the same time."
 )
+
+_MARKS = re.compile(r"(?P<text>.*?) ?(?P<marks>(?:\[[0-9]{1,9}\])+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table in texts, never an empty one; the first `text_columns` are words, not figures."""
+    """A table in texts, never an empty one; the first `text_columns` are words, not figures.
+
+    `has_marks`: "[1]" at the end of a cell is a footnote's; else it is a part of the text.
+    """
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     text_columns: int
     caption: str
+    has_marks: bool = True
 
 
-def make_grids(summary: Summary, is_wide: bool = True) -> Iterator[Grid]:
-    """All tables of a run; one that is not wide leaves the latencies' speedups out."""
-    for throughput in summary.throughput_tables:
-        yield make_throughput_grid(throughput)
-    for precision in summary.precision_tables:
-        yield make_precision_grid(precision)
-    for latency in summary.latency_tables:
-        yield make_latency_grid(latency, is_wide)
-    for against in summary.against_tables:
-        yield make_against_grid(against)
-
-
-def make_throughput_grid(table: ThroughputTable) -> Grid:
-    """One row per case of the matrix."""
+def make_throughput_grid(table: ThroughputTable, is_wide: bool = True) -> Grid:
+    """One row per case of the matrix; not wide it has no intervals of efficiencies."""
     texts = ["framework", *(["compiler"] if table.has_compilers else []), "topology"]
     figures = [table.unit, "speedup", "efficiency", "TFLOP/s per device"]
     return Grid(
@@ -54,7 +51,7 @@ def make_throughput_grid(table: ThroughputTable) -> Grid:
                 *([column.compiler] if table.has_compilers else []),
                 str(topology),
                 *([_format_batch_sizes(cell.batch_sizes)] if table.is_searched else []),
-                *format_cell(cell),
+                *format_cell(cell, is_wide),
             )
             for column in table.columns
             for topology, cell in zip(table.topologies, column.cells)
@@ -65,29 +62,31 @@ def make_throughput_grid(table: ThroughputTable) -> Grid:
     )
 
 
-def format_cell(cell: Cell) -> list[str]:
+def format_cell(cell: Cell, is_wide: bool) -> list[str]:
     """Throughput with its interval or range, then what follows from it; or the problem."""
     if cell.median is None:
-        return [f"{cell.problem} {_mark(cell.footnotes)}".strip(), *[cell.problem] * 3]
+        return [f"{cell.problem} {mark_footnotes(cell.footnotes)}".strip(), *[cell.problem] * 3]
     work = "unknown" if cell.tflops_per_device is None else f"{cell.tflops_per_device:.3g}"
     return [
         _format_throughput(cell),
-        f"{cell.speedup:.2f}",
-        f"{cell.efficiency:.1%}".replace("%", " %"),
+        _format_ratio(cell.speedup, cell.speedup_interval),
+        _format_share(cell.efficiency, cell.efficiency_interval if is_wide else None),
         work,
     ]
 
 
 def _format_throughput(cell: Union[Cell, LatencyRow]) -> str:
-    if cell.interval is not None:
-        spread = f" ({cell.interval.low:.2f} to {cell.interval.high:.2f})"
-    elif len(cell.samples_per_s) > 1:
-        spread = f" {{{min(cell.samples_per_s):.2f} to {max(cell.samples_per_s):.2f}}}"
-    else:
-        spread = ""
+    spread = _format_spread(cell.interval, cell.samples_per_s)
     count = len(cell.samples_per_s)
     missing = f" n={count} of {cell.planned_repeats}" if count < cell.planned_repeats else ""
-    return f"{cell.median:.2f}{spread}{missing} {_mark(cell.footnotes)}".rstrip()
+    return f"{cell.median:.2f}{spread}{missing} {mark_footnotes(cell.footnotes)}".rstrip()
+
+
+def _format_spread(interval: Optional[Interval], values: Sequence[float]) -> str:
+    """The median's interval; without one the range of the values, if they are several."""
+    if interval is not None:
+        return f" ({interval.low:.2f} to {interval.high:.2f})"
+    return f" {{{min(values):.2f} to {max(values):.2f}}}" if len(values) > 1 else ""
 
 
 def make_precision_grid(table: PrecisionTable) -> Grid:
@@ -120,20 +119,28 @@ def make_precision_grid(table: PrecisionTable) -> Grid:
 
 
 def _join_figures(figures: Sequence[Figure], name: str) -> str:
-    """One value per compiler, with the case's marks behind the throughput."""
+    """One value per compiler, with the case's marks behind the throughput.
+
+    Only the speedups have their intervals: those of the rest stand in the throughput tables.
+    """
     texts = []
     for figure in figures:
         value: Optional[float] = getattr(figure, name)
-        if value is None:
-            texts.append(figure.problem or "no reference")
+        if value is None and figure.problem:
+            texts.append(figure.problem)
         else:
-            texts.append(f"{value:.2f}")
-    marks = _mark(dict.fromkeys(n for f in figures for n in f.footnotes))
+            interval = figure.speedup_interval if name == "speedup" else None
+            texts.append(_format_ratio(value, interval))
+    marks = mark_footnotes(dict.fromkeys(n for f in figures for n in f.footnotes))
     return " / ".join(texts) + (f" {marks}" if marks and name == "median" else "")
 
 
 def make_latency_grid(table: LatencyTable, is_wide: bool = True) -> Grid:
-    """NVIDIA's columns: throughput and latencies in ms, each with its speedup if there is one."""
+    """NVIDIA's columns: throughput and latencies in ms, each with its speedup if there is one.
+
+    The mean latency and its speedup have their intervals: with those of the percentiles, which the
+    files have, nobody could read the table. Not wide it has neither, nor the latencies' speedups.
+    """
     is_compared = len({row.precision for row in table.rows}) > 1 and bool(table.reference_precision)
     names = ["avg ms", *(f"{percent} % ms" for percent in LATENCY_PERCENTILES)]
     header = ["precision", "batch size", table.unit, *(["speedup"] if is_compared else [])]
@@ -145,7 +152,8 @@ def make_latency_grid(table: LatencyTable, is_wide: bool = True) -> Grid:
         header=tuple(header),
         rows=tuple(tuple(_format_latency_row(row, is_compared, is_wide)) for row in table.rows),
         text_columns=1,
-        caption=f"{reference}latency of one batch, all ranks' batches alike, medians over repeats",
+        caption=f"{reference}latency of one batch, all ranks' batches alike, medians over repeats; "
+        f"their intervals {'but for the average ' if is_wide else ''}are in the report's CSV",
     )
 
 
@@ -154,17 +162,26 @@ def _format_latency_row(row: LatencyRow, is_compared: bool, is_wide: bool) -> li
     width = len(LATENCY_PERCENTILES) + 1
     if row.median is None or row.latency is None:
         cells = 1 + width * (2 if is_compared and is_wide else 1) + is_compared
-        marked = f"{row.problem} {_mark(row.footnotes)}".rstrip()
+        marked = f"{row.problem} {mark_footnotes(row.footnotes)}".rstrip()
         return [row.precision, size, marked, *[row.problem] * (cells - 1)]
     texts = [row.precision, size, _format_throughput(row)]
     if is_compared:
-        texts.append(_format_ratio(row.speedup))
+        texts.append(_format_ratio(row.speedup, row.speedup_interval))
     ratios = row.latency_speedup or (None,) * width
-    for seconds, ratio in zip(row.latency.values, ratios):
-        texts.append(f"{1000 * seconds:.2f}")
+    for index, (seconds, ratio) in enumerate(zip(row.latency.values, ratios)):
+        has_spread = is_wide and index == 0
+        texts.append(f"{1000 * seconds:.2f}{_format_mean_spread(row) if has_spread else ''}")
         if is_compared and is_wide:
-            texts.append(_format_ratio(ratio))
+            intervals = row.latency_speedup_intervals if has_spread else ()
+            texts.append(_format_ratio(ratio, next(iter(intervals), None)))
     return texts
+
+
+def _format_mean_spread(row: LatencyRow) -> str:
+    """In milliseconds."""
+    interval = row.latency_intervals[0]
+    values = [1000 * latency.mean for latency in row.repeat_latencies]
+    return _format_spread(None if interval is None else interval.scale(1000), values)
 
 
 def make_against_grid(table: AgainstTable) -> Grid:
@@ -186,6 +203,7 @@ def make_against_grid(table: AgainstTable) -> Grid:
         text_columns=5,
         caption=f"{units}; of the same model the published figure that is nearest to the case, "
         "several where they tie",
+        has_marks=False,
     )
 
 
@@ -217,16 +235,36 @@ def _format_against_row(row: AgainstRow) -> tuple[str, ...]:
     )
 
 
-def _format_ratio(ratio: Optional[float]) -> str:
-    return "no reference" if ratio is None else f"{ratio:.2f}"
+def _format_ratio(ratio: Optional[float], interval: Optional[Interval] = None) -> str:
+    if ratio is None:
+        return "no reference"
+    spread = "" if interval is None else f" ({interval.low:.2f} to {interval.high:.2f})"
+    return f"{ratio:.2f}{spread}"
+
+
+def _format_share(share: Optional[float], interval: Optional[Interval]) -> str:
+    if share is None:
+        return "no reference"
+    percent = None if interval is None else interval.scale(100)
+    spread = "" if percent is None else f" ({percent.low:.1f} to {percent.high:.1f})"
+    return f"{100 * share:.1f} %{spread}"
 
 
 def _format_batch_sizes(sizes: Sequence[int]) -> str:
     return " and ".join(map(str, sizes)) or "none"
 
 
-def _mark(footnotes: Iterable[int]) -> str:
-    return "".join(f"[{number}]" for number in footnotes)
+def mark_footnotes(footnotes: Iterable[int]) -> str:
+    return "".join(f"[{number}]" for number in sorted(set(footnotes)))
+
+
+def split_marks(text: str, footnotes: int) -> tuple[str, tuple[int, ...]]:
+    """A cell without its marks, and their numbers; none where one is of no footnote, 1 to n."""
+    match = _MARKS.fullmatch(text)
+    numbers = tuple(map(int, re.findall("[0-9]+", match["marks"]))) if match else ()
+    if match is None or not all(0 < number <= footnotes for number in numbers):
+        return text, ()
+    return match["text"], numbers
 
 
 def describe_baselines(columns: Sequence[Column]) -> str:

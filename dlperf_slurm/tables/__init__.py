@@ -1,11 +1,14 @@
-"""What all tables share: their footnotes, the names of their columns, and words for what failed."""
+"""What all tables share: footnotes of cases, the names of columns, and words for what failed."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Optional
 
 from dlperf_slurm.collect import CaseOutcomes
-from dlperf_slurm.contract import WORKER
-from dlperf_slurm.statistics import count_needed_samples, find_median
+from dlperf_slurm.contract import DEFAULT_OPTIMIZER, ON_DEVICE, WORKER
+from dlperf_slurm.significance import count_needed_repeats
+from dlperf_slurm.statistics import Interval, count_needed_samples, find_median
+from dlperf_slurm.tables.footnotes import Footnotes, Note
 from dlperf_slurm.tables.stability import describe_stability
 from dlperf_slurm.worker.models import list_models, load_model
 
@@ -16,25 +19,35 @@ VARIANT_AXES = {
     "memory_format": "default",
     "distribution": "native",
     "clip_global_norm": False,
+    "data": ON_DEVICE,
+    "data_workers": 1,
+    "prefetch_batches": 2,
+    "optimizer": DEFAULT_OPTIMIZER,
+    "gradient_accumulation": 1,
+    "loss_scale": 0,
+}
+
+# how a value is told that does not speak for itself
+_VARIANT_TEXTS = {
+    "clip_global_norm": "clip",
+    "data": "data={}",
+    "data_workers": "{} workers",
+    "prefetch_batches": "prefetch {}",
+    "gradient_accumulation": "accumulate {}",
+    "loss_scale": "loss scale {}",
 }
 
 # what the speedup of a reduced precision is relative to: the first of these that was measured
 REFERENCE_PRECISIONS = ("fp32", "tf32")
 
+# medians jump where repeats are in groups, and the ratios of all pairs do not
+OUTSIDE_INTERVAL = (
+    "the ratio of the medians lies outside its interval, which is of the ratios of all pairs of "
+    "repeats: these fall into groups"
+)
+
 # a publisher's own rule that differs by more is named
 PUBLISHER_TOLERANCE = 0.02
-
-
-@dataclass
-class Footnotes:
-    """Texts in the order in which tables first refer to them; the first is number 1."""
-
-    texts: list[str] = field(default_factory=list)
-
-    def number(self, text: str) -> int:
-        if text not in self.texts:
-            self.texts.append(text)
-        return self.texts.index(text) + 1
 
 
 def find_varying_axes(cases: Sequence[CaseOutcomes]) -> list[str]:
@@ -52,7 +65,7 @@ def describe_variants(outcomes: CaseOutcomes, axes: Collection[str]) -> list[str
     for axis, default in VARIANT_AXES.items():
         value = getattr(outcomes.case, axis)
         if axis in axes and value != default:
-            texts.append("clip" if axis == "clip_global_norm" else str(value))
+            texts.append(_VARIANT_TEXTS.get(axis, "{}").format(value))
     return texts
 
 
@@ -63,21 +76,43 @@ def choose_reference(precisions: Collection[str]) -> str:
 
 def number_footnotes(outcomes: CaseOutcomes, footnotes: Footnotes) -> tuple[int, ...]:
     """The case's notes, why it was not run, and what else a reader of its cell has to know."""
+    notes = list_notes(outcomes, footnotes.of_cases)
+    if 0 < len(outcomes.records) < count_needed_samples():
+        notes.append(
+            f"a 95 % interval takes {count_needed_samples()} repeats; in braces the smallest "
+            "and the largest value"
+        )
+    return tuple(dict.fromkeys(map(footnotes.number, notes)))
+
+
+def list_notes(
+    outcomes: CaseOutcomes, of_cases: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> list[Note]:
+    """Those of `number_footnotes` that any layout has room for."""
     case = outcomes.case
-    texts = [*case.notes]
     if case.reason:
-        texts.append(case.reason)
-    else:
-        texts += _describe_problems(outcomes)
-        texts += _describe_batch_trials(outcomes)
-        texts += _describe_publisher(outcomes)
-        texts += describe_stability(outcomes)
-        if 0 < len(outcomes.records) < count_needed_samples():
-            texts.append(
-                f"a 95 % interval takes {count_needed_samples()} repeats; in braces the smallest "
-                "and the largest value"
-            )
-    return tuple(dict.fromkeys(footnotes.number(text) for text in texts))
+        return [*case.notes, case.reason]
+    return [
+        *case.notes,
+        *_describe_problems(outcomes),
+        *_describe_batch_trials(outcomes),
+        *_describe_publisher(outcomes),
+        *describe_stability(outcomes),
+        *of_cases.get(case.case_id, ()),
+    ]
+
+
+def number_ratio_footnotes(
+    ratio: float, interval: Optional[Interval], footnotes: Footnotes
+) -> tuple[int, ...]:
+    """Of a cell with a speedup: why it has no interval, or one that it is not in."""
+    if interval is None:
+        note = (
+            "too few repeats for the 95 % interval of a speedup: it takes "
+            f"{count_needed_repeats()} of each of the two cases"
+        )
+        return (footnotes.number(note),)
+    return () if interval.holds(ratio) else (footnotes.number(OUTSIDE_INTERVAL),)
 
 
 def _describe_problems(outcomes: CaseOutcomes) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from dlperf_slurm.collect import CaseOutcomes
+from dlperf_slurm.significance import find_ratio_interval
 from dlperf_slurm.statistics import (
     Interval,
     Latency,
@@ -15,7 +16,6 @@ from dlperf_slurm.statistics import (
 )
 from dlperf_slurm.tables import (
     VARIANT_AXES,
-    Footnotes,
     choose_reference,
     find_batch_sizes,
     find_unit,
@@ -23,16 +23,20 @@ from dlperf_slurm.tables import (
     make_label,
     name_problem,
     number_footnotes,
+    number_ratio_footnotes,
 )
+from dlperf_slurm.tables.footnotes import Footnotes
 
 
 @dataclass(frozen=True)
 class LatencyRow:
     """One batch size at one precision: figures, or the problem that stands in their place.
 
-    `latency` is in seconds, its median over the repeats; the batches of all ranks count alike.
-    `latency_speedup` holds, in `latency`'s order, how many times longer the same batch size takes
-    at the table's reference precision.
+    `repeat_latencies` are those of each repeat, in seconds, where the batches of all ranks count
+    alike; `latency` has the median over repeats of each of their values, `latency_intervals` what
+    is known of these medians. `latency_speedup` holds, in `latency`'s order, how many times longer
+    the same batch size takes at the table's reference precision; its intervals are empty where
+    there is nothing to compare. An interval is None where the repeats are too few for it.
     """
 
     case_id: str
@@ -44,8 +48,12 @@ class LatencyRow:
     median: Optional[float]
     interval: Optional[Interval]
     speedup: Optional[float]
+    speedup_interval: Optional[Interval]
+    repeat_latencies: tuple[Latency, ...]
     latency: Optional[Latency]
+    latency_intervals: tuple[Optional[Interval], ...]
     latency_speedup: Optional[tuple[float, ...]]
+    latency_speedup_intervals: tuple[Optional[Interval], ...]
     problem: str
     footnotes: tuple[int, ...]
 
@@ -109,10 +117,17 @@ def _make_row(
 ) -> LatencyRow:
     case = outcomes.case
     samples = list_samples_per_s(outcomes)
-    median = find_median(samples) if samples else None
-    latency = _find_latency(outcomes)
+    latencies = _list_latencies(outcomes)
     reference = references.get(case.batch_size_text)
-    speedup, latency_speedup = _compare(median, latency, reference)
+    base = _list_latencies(reference) if reference is not None else []
+    base_samples = list_samples_per_s(reference) if reference is not None else []
+    is_compared = bool(latencies and base)
+    numbers = number_footnotes(outcomes, footnotes)
+    speedup = find_median(samples) / find_median(base_samples) if is_compared else None
+    speedup_interval = None
+    if speedup is not None and reference is not outcomes:
+        speedup_interval = find_ratio_interval(base_samples, samples)
+        numbers += number_ratio_footnotes(speedup, speedup_interval, footnotes)
     return LatencyRow(
         case_id=case.case_id,
         precision=case.precision,
@@ -120,27 +135,34 @@ def _make_row(
         batch_sizes=find_batch_sizes(outcomes),
         samples_per_s=tuple(samples),
         planned_repeats=0 if case.reason else case.repeats,
-        median=median,
+        median=find_median(samples) if samples else None,
         interval=find_median_interval(samples),
         speedup=speedup,
-        latency=latency,
-        latency_speedup=latency_speedup,
+        speedup_interval=speedup_interval,
+        repeat_latencies=tuple(latencies),
+        latency=find_median_latency(latencies) if latencies else None,
+        latency_intervals=tuple(map(find_median_interval, _list_values(latencies))),
+        latency_speedup=_divide(base, latencies) if is_compared else None,
+        latency_speedup_intervals=(
+            tuple(map(find_ratio_interval, _list_values(latencies), _list_values(base)))
+            if is_compared and reference is not outcomes
+            else ()
+        ),
         problem="" if samples else name_problem(outcomes),
-        footnotes=number_footnotes(outcomes, footnotes),
+        footnotes=numbers,
     )
 
 
-def _find_latency(outcomes: CaseOutcomes) -> Optional[Latency]:
-    repeats = [find_latency(o.batch_seconds) for o in outcomes.outcomes if o.batch_seconds]
-    return find_median_latency(repeats) if repeats else None
+def _list_latencies(outcomes: CaseOutcomes) -> list[Latency]:
+    return [find_latency(o.batch_seconds) for o in outcomes.outcomes if o.batch_seconds]
 
 
-def _compare(
-    median: Optional[float], latency: Optional[Latency], reference: Optional[CaseOutcomes]
-) -> tuple[Optional[float], Optional[tuple[float, ...]]]:
-    """Throughput over the reference's, and the reference's latencies over these."""
-    base = _find_latency(reference) if reference is not None else None
-    if median is None or latency is None or reference is None or base is None:
-        return None, None
-    speedup = median / find_median(list_samples_per_s(reference))
-    return speedup, tuple(other / own for other, own in zip(base.values, latency.values))
+def _list_values(latencies: Sequence[Latency]) -> list[tuple[float, ...]]:
+    """Of each value of a latency those of all repeats."""
+    return list(zip(*(latency.values for latency in latencies)))
+
+
+def _divide(base: Sequence[Latency], latencies: Sequence[Latency]) -> tuple[float, ...]:
+    """The reference's medians over these."""
+    pairs = zip(find_median_latency(base).values, find_median_latency(latencies).values)
+    return tuple(other / own for other, own in pairs)

@@ -5,17 +5,19 @@ from dataclasses import dataclass
 from typing import Optional
 
 from dlperf_slurm.collect import CaseOutcomes
-from dlperf_slurm.statistics import find_median
+from dlperf_slurm.significance import find_ratio_interval
+from dlperf_slurm.statistics import Interval, find_median
 from dlperf_slurm.tables import (
     VARIANT_AXES,
-    Footnotes,
     choose_reference,
     find_unit,
     list_samples_per_s,
     make_label,
     name_problem,
     number_footnotes,
+    number_ratio_footnotes,
 )
+from dlperf_slurm.tables.footnotes import Footnotes
 from dlperf_slurm.topology import Topology, parse_topology
 
 
@@ -24,7 +26,8 @@ class Figure:
     """One compiler's part of a cell: figures, or the problem in their place.
 
     `speedup` is over the reference precision with the same compiler, `weak_scaling` over the
-    smallest topology that was measured.
+    smallest topology that was measured. The interval is that of the speedup, of which the reference
+    itself has none; the throughput tables have that of weak scaling.
     """
 
     case_id: str
@@ -33,6 +36,7 @@ class Figure:
     weak_scaling: Optional[float]
     problem: str
     footnotes: tuple[int, ...]
+    speedup_interval: Optional[Interval] = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ def make_precision_tables(
     """One table for each model and framework that has more than one precision or compiler.
 
     Where precisions share a batch size it has a table of its own; a precision with another one (as
-    NVIDIA's 96 in fp32 beside 192 in mixed precision) stands beside them when each has just one.
+    NVIDIA's 96 in fp32 beside 192 in mixed precision) stands beside them when each has just one. A
+    precision or compiler that is left out everywhere has no place here: other tables say why.
     """
     groups: dict[tuple[str, str], list[CaseOutcomes]] = {}
     for outcomes in cases:
@@ -84,9 +89,17 @@ def make_precision_tables(
     return tuple(
         _make_table(key, part, footnotes)
         for key, group in groups.items()
-        for part in _split_by_batch_size(group)
+        for part in _split_by_batch_size(_keep_planned(group))
         if len({c.case.precision for c in part}) > 1 or len({c.case.compiler for c in part}) > 1
     )
+
+
+def _keep_planned(cases: Sequence[CaseOutcomes]) -> list[CaseOutcomes]:
+    """Without the precisions, and the compilers, of which no case was to be run."""
+    planned = [c.case for c in cases if not c.case.reason]
+    precisions = {case.precision for case in planned}
+    compilers = {case.compiler for case in planned}
+    return [c for c in cases if c.case.precision in precisions and c.case.compiler in compilers]
 
 
 def _split_by_batch_size(cases: Sequence[CaseOutcomes]) -> list[list[CaseOutcomes]]:
@@ -146,27 +159,36 @@ def _make_figure(
     if outcomes is None:
         return Figure("", None, None, None, "not in the matrix", ())
     precision, compiler, topology = point
-    median = _find_median(outcomes)
+    samples = list_samples_per_s(outcomes)
     smaller = [
         other for (p, c, other), found in points.items()
         if (p, c) == (precision, compiler) and found.records
     ]  # fmt: skip
     smallest = min(smaller, key=lambda t: (t.world_size, t), default=topology)
+    speedup = _divide(outcomes, points.get((reference, compiler, topology)))
+    weak_scaling = _divide(outcomes, points.get((precision, compiler, smallest)))
+    interval = _find_interval(outcomes, points.get((reference, compiler, topology)))
+    numbers = number_footnotes(outcomes, footnotes)
+    if speedup is not None and precision != reference:
+        numbers += number_ratio_footnotes(speedup, interval, footnotes)
     return Figure(
         case_id=outcomes.case.case_id,
-        median=median,
-        speedup=_divide(median, points.get((reference, compiler, topology))),
-        weak_scaling=_divide(median, points.get((precision, compiler, smallest))),
-        problem="" if median is not None else name_problem(outcomes),
-        footnotes=number_footnotes(outcomes, footnotes),
+        median=find_median(samples) if samples else None,
+        speedup=speedup,
+        weak_scaling=weak_scaling,
+        problem="" if samples else name_problem(outcomes),
+        footnotes=numbers,
+        speedup_interval=interval,
     )
 
 
-def _divide(median: Optional[float], base: Optional[CaseOutcomes]) -> Optional[float]:
-    base_median = None if base is None else _find_median(base)
-    return None if median is None or base_median is None else median / base_median
-
-
-def _find_median(outcomes: CaseOutcomes) -> Optional[float]:
+def _divide(outcomes: CaseOutcomes, base: Optional[CaseOutcomes]) -> Optional[float]:
     samples = list_samples_per_s(outcomes)
-    return find_median(samples) if samples else None
+    base_samples = [] if base is None else list_samples_per_s(base)
+    return find_median(samples) / find_median(base_samples) if samples and base_samples else None
+
+
+def _find_interval(outcomes: CaseOutcomes, base: Optional[CaseOutcomes]) -> Optional[Interval]:
+    if base is None or base is outcomes:
+        return None
+    return find_ratio_interval(list_samples_per_s(base), list_samples_per_s(outcomes))

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Optional
 
 from dlperf_slurm.collect import CaseOutcomes
+from dlperf_slurm.significance import find_ratio_interval
 from dlperf_slurm.statistics import Interval, find_median, find_median_interval
 from dlperf_slurm.tables import (
     VARIANT_AXES,
-    Footnotes,
     describe_variants,
     find_batch_sizes,
     find_unit,
@@ -17,7 +17,9 @@ from dlperf_slurm.tables import (
     make_label,
     name_problem,
     number_footnotes,
+    number_ratio_footnotes,
 )
+from dlperf_slurm.tables.footnotes import Footnotes
 from dlperf_slurm.topology import Topology, parse_topology
 from dlperf_slurm.worker.models import load_model
 
@@ -32,6 +34,7 @@ class Cell:
     `batch_sizes` were measured, per device: one, unless repeats of a search found several.
     `tflops_per_device` is the work that the model's definition asks for (10^12 floating-point
     operations, `flops_per_sample` of forward and backward pass) over the time that it took.
+    The intervals of ratios take repeats of the baseline too, whose own ratios are 1 and have none.
     """
 
     case_id: str
@@ -45,6 +48,8 @@ class Cell:
     tflops_per_device: Optional[float]
     problem: str
     footnotes: tuple[int, ...]
+    speedup_interval: Optional[Interval] = None
+    efficiency_interval: Optional[Interval] = None
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,7 @@ def _make_column(
     by_topology = {parse_topology(c.case.topology): c for c in cases}
     measured = [t for t in topologies if t in by_topology and by_topology[t].records]
     baseline = min(measured, key=lambda t: (t.world_size, t), default=None)
-    base = None if baseline is None else find_median(list_samples_per_s(by_topology[baseline]))
+    base = [] if baseline is None else list_samples_per_s(by_topology[baseline])
     cells = [_make_cell(by_topology.get(t), t, baseline, base, footnotes) for t in topologies]
     return Column(label, compiler, baseline, tuple(cells))
 
@@ -141,7 +146,7 @@ def _make_cell(
     outcomes: Optional[CaseOutcomes],
     topology: Topology,
     baseline: Optional[Topology],
-    base_median: Optional[float],
+    base_samples: Sequence[float],
     footnotes: Footnotes,
 ) -> Cell:
     if outcomes is None:
@@ -149,11 +154,15 @@ def _make_cell(
     case = outcomes.case
     numbers = number_footnotes(outcomes, footnotes)
     samples = list_samples_per_s(outcomes)
-    if not samples or baseline is None or base_median is None:
+    if not samples or baseline is None:
         planned = 0 if case.reason else case.repeats
         return _make_empty_cell(case.case_id, planned, name_problem(outcomes), numbers)
     median = find_median(samples)
-    speedup = median / base_median
+    speedup = median / find_median(base_samples)
+    per_device = baseline.world_size / topology.world_size
+    interval = None if topology == baseline else find_ratio_interval(base_samples, samples)
+    if topology != baseline:
+        numbers += number_ratio_footnotes(speedup, interval, footnotes)
     return Cell(
         case_id=case.case_id,
         batch_sizes=find_batch_sizes(outcomes),
@@ -162,10 +171,12 @@ def _make_cell(
         median=median,
         interval=find_median_interval(samples),
         speedup=speedup,
-        efficiency=speedup * baseline.world_size / topology.world_size,
+        efficiency=speedup * per_device,
         tflops_per_device=_find_tflops(outcomes, median / topology.world_size),
         problem="",
         footnotes=numbers,
+        speedup_interval=interval,
+        efficiency_interval=interval and interval.scale(per_device),
     )
 
 

@@ -6,13 +6,23 @@ import json
 from pathlib import Path
 
 import pytest
-from builders import find_task, make_record, read_case, write_record
+from builders import (
+    find_task,
+    make_manifest,
+    make_outcomes,
+    make_planned_case,
+    make_record,
+    read_case,
+    write_record,
+)
 
 from dlperf_slurm.audit import audit_paths
 from dlperf_slurm.audit.pipe_tables import find_tables
-from dlperf_slurm.audit.printed import ABOVE_DEVICES, STALE, WRONG
+from dlperf_slurm.audit.printed import ABOVE_DEVICES, DUPLICATE, STALE, WRONG
 from dlperf_slurm.cli import main
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.reports import load_format
+from dlperf_slurm.summarize import summarize
 
 WRONG_TABLE = "GPUs | img/s | speedup\n--- | --- | ---\n1 | 100.0 | 1.0\n4 | 380.0 | 3.9\n"
 
@@ -117,6 +127,46 @@ def test_rows_that_differ_in_a_word_of_their_own_are_no_duplicates():
     assert found.findings == ()
 
 
+def test_words_behind_the_figures_tell_rows_apart_and_numbers_do_not():
+    header = "framework,gpus,img/s,speedup,data,seconds\n"
+    apart = "tf,1,228.0,,gpu,1.5\ntf,1,223.0,,python-queue,1.6\n"
+    assert audit_text(header + apart, "x.csv").findings == ()
+    (finding,) = audit_text(header + apart.replace("python-queue", "gpu"), "x.csv").findings
+    assert (finding.kind, finding.published) == (DUPLICATE, "223.0")
+
+
+def test_lines_of_a_document_that_follow_each_other_are_a_table_of_their_own():
+    text = (
+        "model,nodes,gpus_per_node,img/s,speedup,path,line\n"
+        "rn50,1,1,100.0,1.00,README.md,10\n"
+        "rn50,1,8,780.0,7.80,README.md,11\n"
+        # of several nodes, relative to one of them
+        "rn50,1,8,800.0,1.00,README.md,20\n"
+        "rn50,4,8,3000.0,3.75,README.md,21\n"
+        "rn50,8,8,6000.0,7.60,README.md,22\n"
+    )
+    found = audit_text(text, "x.csv")
+    assert [(f.where, f.published, f.follows) for f in found.findings] == [
+        ("README.md:22", "7.60", "7.5000")
+    ]
+    assert found.recomputed == 5
+
+
+def test_speedup_in_a_csv_of_latencies_is_that_of_a_precision():
+    text = (
+        "precision,gpus,batch_size,img/s,published_speedup,latency_avg_ms,speedup_latency_avg\n"
+        "fp32,1,8,1000.0,1.0,8.00,1.0\namp,1,8,2000.0,2.1,4.00,2.0\n"
+    )
+    (finding,) = audit_text(text, "x.csv").findings
+    assert (finding.cell.partition(":")[0], finding.follows) == ("published_speedup", "2.000")
+
+
+def test_weak_scaling_beside_latencies_is_over_devices():
+    text = "GPUs,img/s,weak scaling,latency_avg_ms\n1,100.0,1.0,10.0\n4,380.0,3.9,10.5\n"
+    (finding,) = audit_text(text, "x.csv").findings
+    assert (finding.published, finding.follows) == ("3.9", "3.800")
+
+
 def test_scaling_over_batch_sizes_is_not_taken_for_one_over_devices():
     found = audit_text(
         "Batch size | img/s | weak scaling\n---|---|---\n1 | 10.0 | 1\n8 | 35.0 | 3.5"
@@ -192,6 +242,17 @@ def test_cell_that_the_records_do_not_give_is_stale(staged_run):
     assert (stale[0].file, stale[0].line) == (str(path), 2)
 
 
+def test_stale_cell_is_named_with_the_line_on_which_its_case_begins(staged_run):
+    path = measure(staged_run)
+    header, first, *others = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    first = first.replace(",images/s,", ',"images\n/s",')
+    # as of a point that is not in the matrix
+    nameless = first.replace("pytorch-resnet50-1n1g-bs8-fp32", "", 1)
+    path.write_text("".join([header, nameless, first, *others]), encoding="utf-8")
+    (finding,) = audit_paths([staged_run.path]).findings
+    assert (finding.published, finding.line) == ("images\n/s", 4)
+
+
 def test_report_that_is_older_than_the_records_is_stale(staged_run):
     before = measure(staged_run).read_bytes()
     after = measure(staged_run, window_seconds=4.0)
@@ -213,6 +274,37 @@ def test_run_without_a_report_is_audited_from_its_records(staged_run):
     found = audit_paths([staged_run.path])
     assert (found.findings, found.recomputed) == ((), 6)
     assert found.not_audited[0].reason == "is not there; the figures are those of the records"
+
+
+def report_scaling(name: str, path: str) -> Path:
+    """A report where 1n8g and 2n4g, of as many devices, have figures of their own."""
+    samples_per_s = {"1n1g": 100.0, "1n8g": 760.0, "2n4g": 720.0}
+    cases = [
+        make_outcomes(
+            make_planned_case(topology, case_id=f"{topology}-{precision}", precision=precision),
+            [factor * samples] * 3,
+        )
+        for precision, factor in (("fp32", 1.0), ("amp-fp16", 2.0))
+        for topology, samples in samples_per_s.items()
+    ]
+    text = load_format(name).serialize(summarize(make_manifest(), cases))
+    Path(path).write_text(text, encoding="utf-8")
+    return Path(path)
+
+
+# speedup and efficiency of each case; only the CSV has a precision speedup beside one precision
+@pytest.mark.parametrize(("name", "recomputed"), [("csv", 18), ("markdown", 12)])
+def test_topologies_of_as_many_devices_are_told_apart(name, recomputed):
+    found = audit_paths([report_scaling(name, "x.csv" if name == "csv" else "x.md")])
+    assert (found.findings, found.recomputed) == ((), recomputed)
+
+
+def test_speedup_of_a_topology_that_shares_its_device_count_is_checked():
+    path = report_scaling("csv", "x.csv")
+    edit_csv(path, "2n4g", speedup="7.6")
+    first, second = audit_paths([path]).findings
+    assert first.cell == "speedup: pytorch, resnet50, 2n4g, batch size 8, fp32"
+    assert [f.follows for f in (first, second)] == ["7.200", "7.200"]
 
 
 def test_markdown_of_a_run_follows_too(staged_run):

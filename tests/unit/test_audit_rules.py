@@ -172,10 +172,22 @@ def test_throughput_times_latency_is_the_batch(samples, latency, kinds):
 
 
 def test_median_throughput_over_repeats_need_not_be_of_the_median_latency():
-    header = "batch size | images/s | avg ms"
-    assert list_kinds(audit_tables((header, "8 | 110.00 {80.00 to 140.00} | 80.00"))) == []
-    assert list_kinds(audit_tables((header, "8 | 110.00 {108.00 to 112.00} | 80.00"))) == [
+    header = "GPUs | batch size | images/s | avg ms"
+    assert list_kinds(audit_tables((header, "1 | 8 | 110.00 {80.00 to 140.00} | 80.00"))) == []
+    assert list_kinds(audit_tables((header, "1 | 8 | 110.00 {108.00 to 112.00} | 80.00"))) == [
         ("110.00", LATENCY_OFF)
+    ]
+
+
+def test_throughput_of_a_latency_table_whose_heading_has_the_devices_is_not_audited():
+    # of 1n2g, as our report prints it
+    found = audit_tables(("batch size | images/s | avg ms", "8 | 2666.67 | 6.00"))
+    assert found.findings == ()
+    assert [(gap.what, gap.reason) for gap in found.not_audited] == [
+        (
+            "table at line 1: 1 cells of images/s",
+            "no column has the device count, for throughput x latency",
+        )
     ]
 
 
@@ -207,6 +219,21 @@ def test_figure_of_one_of_two_versions_is_no_duplicate_of_the_other():
     one = audit_published(make_line(1, "150.0"), name="one.csv")
     two = audit_published(*versions, name="two.csv")
     assert list_kinds(audit_paths([one, two])) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "kinds"),
+    [
+        ("topology", "2n4g", []),
+        ("topology", "1n8g", [("720.0", DUPLICATE)]),
+        ("gpus", "8", [("720.0", DUPLICATE)]),
+    ],
+)
+def test_other_topology_of_as_many_devices_is_no_duplicate_in_another_file(column, text, kinds):
+    one, two = Path("one.csv"), Path("two.csv")
+    one.write_text("model,topology,img/s,speedup\nresnet50,1n8g,760.0,1.0\n", encoding="utf-8")
+    two.write_text(f"model,{column},img/s,speedup\nresnet50,{text},720.0,1.0\n", encoding="utf-8")
+    assert list_kinds(audit_paths([one, two])) == kinds
 
 
 def test_other_software_is_no_duplicate():

@@ -211,3 +211,20 @@ def test_hostile_texts_leave_junit_well_formed(hostile):
     (failure,) = ElementTree.fromstring(text.encode()).iter("failure")
     shown = failure.get("message")
     assert hostile in shown or ascii(hostile)[1:-1] in shown
+
+
+def test_figure_has_a_line_for_each_case_and_the_limit(run_a, staged, capsys):
+    other = make_run(staged, "b", 0.9)
+    run_compare([run_a, other, *LIMIT, "--plot", "ratios.svg"], capsys)
+    text = Path("ratios.svg").read_text(encoding="utf-8")
+    ElementTree.fromstring(text)
+    assert all(f"pytorch-resnet50-{topology}-bs8-fp32" in text for topology in ("1n1g", "1n2g"))
+    assert "speed of B over A" in text
+    run_compare([run_a, other, "--plot", "ratios.pdf"], capsys)
+    assert Path("ratios.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_figure_in_another_format_is_refused_before_anything_is_read(run_a, capsys):
+    code, out, err = run_compare([run_a, "nowhere", "--plot", "ratios.jpg"], capsys)
+    assert (code, out) == (2, "")
+    assert "write FILE.svg or FILE.pdf" in err

@@ -4,9 +4,11 @@ import dataclasses
 import random
 
 import pytest
-from builders import make_manifest, make_outcomes, make_planned_case, make_rank
+from builders import make_manifest, make_outcomes, make_planned_case, make_rank, make_record
+from test_resource_tables import make_telemetry
 
 from dlperf_slurm.collect import CaseOutcomes
+from dlperf_slurm.comparability import list_surroundings, name_changes
 from dlperf_slurm.comparison import (
     FASTER,
     MEAN_LATENCY,
@@ -17,6 +19,7 @@ from dlperf_slurm.comparison import (
     Comparison,
     compare_runs,
 )
+from dlperf_slurm.contract import HOST, HostPlatform
 
 RATES = (100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8)
 
@@ -261,6 +264,10 @@ def test_not_comparable_has_figures_but_no_ratio():
         ({"ranks": (make_rank(device_name="H200", window_seconds=0.8),)}, "devices cpu -> H200"),
         ({"changes": {"cpus_per_rank": 9}}, "case.cpus_per_rank 1 -> 9"),
         ({"changes": {"seed": 7}}, "case.seed 1 -> 7"),
+        (
+            {"telemetry": (make_telemetry(HOST, stolen_share=0.24), make_telemetry(0))},
+            "CPU time that a hypervisor gave to others 0 % -> 24 %",
+        ),
     ],
 )
 def test_what_else_changed_is_named_beside_the_verdict(changes, text):
@@ -268,9 +275,11 @@ def test_what_else_changed_is_named_beside_the_verdict(changes, text):
     assert (comparison.changes, comparison.is_decided) == ((text,), True)
 
 
-def test_job_ids_and_hosts_are_no_change():
+def test_job_ids_and_hosts_and_a_little_steal_are_no_change():
     b = make_case_outcomes(
-        job={"SLURM_JOB_ID": "7"}, ranks=(make_rank(host="node9", window_seconds=0.8),)
+        job={"SLURM_JOB_ID": "7"},
+        ranks=(make_rank(host="node9", window_seconds=0.8),),
+        telemetry=(make_telemetry(HOST, stolen_share=0.019),),
     )
     assert compare([make_case_outcomes()], [b])[0].changes == ()
 
@@ -305,3 +314,13 @@ def test_case_that_was_left_out_says_why():
 
 def test_runs_without_cases_compare_to_nothing():
     assert compare([], []) == ()
+
+
+def test_facts_of_every_host_are_compared_but_those_that_only_name_machines():
+    record = make_record(platform={"cpu_model": "A", "cpu_list": "0-3"})
+    other = make_record(
+        platform={"cpu_model": "A", "cpu_list": "4-7"},
+        hosts=(HostPlatform("node2", {"cpu_model": "B"}),),
+    )
+    facts = [list_surroundings([one]) for one in (record, other)]
+    assert name_changes(*facts) == ["cpu_model A -> A and B"]

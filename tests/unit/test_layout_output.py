@@ -74,5 +74,5 @@ def test_markdown_cell_keeps_to_its_row():
     assert serialize(make_document(grid), "title", "run x") == (
         "# title\n\nrun x\n\n## t\n\n"
         "| a\\|b | c<br>d |\n| --- | ---: |\n| x\\|y | 1<br>2 |\n\n"
-        f"caption.\n\n[1]: {HOSTILE}  \n\nNote: nothing is missing.\n"
+        "caption.\n\n\\[1]: a|b [bold]c[/bold] \\$(d)  \n\nNote: nothing is missing.\n"
     )

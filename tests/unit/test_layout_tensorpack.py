@@ -63,13 +63,39 @@ def test_run_without_training_says_so():
     assert (document.grids, document.notes) == ((), ("no cases of training, so no table",))
 
 
-def test_scripts_of_two_sources_have_columns_of_their_own():
+def test_scripts_of_one_framework_are_columns_and_the_caption_has_its_name():
     (grid,) = lay_out_run(
         "tensorpack",
         make_training("1n1g", rate=10.0),
         make_training("1n1g", rate=11.0, source="pytorch_examples"),
     ).grids
-    assert grid.header == ("#GPU", "pytorch (dlperf_slurm)", "pytorch (pytorch_examples)")
+    assert grid.header == ("#GPU", "dlperf_slurm", "pytorch_examples")
+    assert grid.caption == "resnet50, pytorch, fp32, batch size 8; img/s"
+
+
+def test_scripts_of_several_frameworks_are_named_with_them():
+    (grid,) = lay_out_run(
+        "tensorpack",
+        make_training("1n1g", rate=10.0),
+        make_training("1n1g", rate=11.0, source="pytorch_examples"),
+        make_training("1n1g", rate=12.0, framework="jax"),
+    ).grids
+    assert grid.header == ("#GPU", "pytorch (dlperf_slurm)", "pytorch (pytorch_examples)", "jax")
+
+
+def test_run_over_places_of_data_has_a_value_for_each_as_published():
+    (grid,) = lay_out_run(
+        "tensorpack",
+        make_training("1n1g", rate=9.0),
+        *(
+            make_training(topology, rate=rate, source="tensorpack", data=data)
+            for topology, rates in (("1n1g", (12.0, 11.0, 10.0)), ("1n2g", (22.0, 21.0, 20.0)))
+            for data, rate in zip(("device", "host", "python-queue"), rates)
+        ),
+    ).grids
+    assert grid.title == "variable-update=replicated"
+    assert grid.header == ("#GPU", "dlperf_slurm", "tensorpack(GPU/CPU/Python)")
+    assert grid.rows == (("1", "9.00", "12.00/11.00/10.00"), ("2", "-", "22.00/21.00/20.00"))
 
 
 def test_batch_size_that_the_job_chose_is_named():

@@ -1,14 +1,17 @@
 """Reports: the same summary on a terminal, as Markdown, CSV and JSON, with no hole in it."""
 
-import csv
 import io
 import json
+import re
 
 import pytest
-from builders import make_manifest, make_outcomes, make_planned_case
+from builders import make_manifest, make_outcomes, make_planned_case, read_csv
+from report_values import HOSTILE
 from rich.console import Console
 
+from dlperf_slurm.audit.pipe_tables import find_tables
 from dlperf_slurm.reports import FILE_FORMATS, load_format
+from dlperf_slurm.reports.markdown_format import escape_markdown, make_table
 from dlperf_slurm.reports.terminal import print_summary, print_table
 from dlperf_slurm.reports.text import Grid, make_throughput_grid
 from dlperf_slurm.summarize import Summary, summarize
@@ -32,10 +35,6 @@ def print_on(width: int, summary: Summary, **options) -> str:
     console = Console(file=io.StringIO(), width=width, **options)
     print_summary(summary, console)
     return console.file.getvalue()
-
-
-def read_csv(summary: Summary) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(load_format("csv").serialize(summary), newline="")))
 
 
 def refuse_constant(text: str) -> float:
@@ -78,19 +77,42 @@ def test_cell_of_one_repeat_has_no_range():
 def test_cell_of_a_partly_measured_case_says_how_many():
     # 770 is the median of 760 and 780; 770 / 100 = 7.7; 7.7 / 8 = 96.25 %
     assert make_grid(make_summary()).rows[1][3:6] == (
-        "770.00 {760.00 to 780.00} n=2 of 3 [1][2]", "7.70", "96.2 %",
+        "770.00 {760.00 to 780.00} n=2 of 3 [1][2][3]", "7.70", "96.2 %",
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("row", "cells"),
     [
-        (2, ("OOM [3]", "OOM", "OOM")),
-        (3, ("not run [4]", "not run", "not run")),
+        (2, ("OOM [4]", "OOM", "OOM")),
+        (3, ("not run [5]", "not run", "not run")),
     ],
 )
 def test_cell_without_a_figure_has_a_word_in_its_place(row, cells):
     assert make_grid(make_summary()).rows[row][3:6] == cells
+
+
+def make_scaling_summary() -> Summary:
+    """Two topologies with four repeats, whose ratios of pairs go from 180 / 101 to 199 / 99."""
+    return summarize(
+        make_manifest(),
+        [
+            make_outcomes(make_planned_case("1n1g", repeats=4), [99.0, 100.0, 100.0, 101.0]),
+            make_outcomes(make_planned_case("1n2g", repeats=4), [180.0, 190.0, 190.0, 199.0]),
+        ],
+    )
+
+
+def test_speedup_and_efficiency_have_their_intervals():
+    row = make_grid(make_scaling_summary()).rows[1]
+    # 180 / 101 = 1.782, 199 / 99 = 2.010; half of that on two devices
+    assert row[3:5] == ("1.90 (1.78 to 2.01)", "95.0 % (89.1 to 100.5)")
+
+
+def test_csv_has_the_intervals_of_ratios():
+    line = read_csv(make_scaling_summary())[1]
+    names = ("speedup_low", "speedup_high", "weak_scaling_efficiency_low")
+    assert [float(line[name]) for name in names] == pytest.approx([180 / 101, 199 / 99, 90 / 101])
 
 
 def test_header_names_the_unit():
@@ -143,32 +165,82 @@ def test_markdown_is_a_whole_document():
         "abc1234, 7 of 8 repeats measured\n"
         "\n"
         "Throughput: median over independent repeats of global batch size x measured steps / "
-        "window of the slowest rank; in parentheses its 95 % interval. TFLOP/s: matrix products "
-        "and convolutions of the model's definition, forward and backward, over the same time.\n"
+        "window of the slowest rank; in parentheses its 95 % interval. Speedup and efficiency: "
+        "ratios of medians; in parentheses their 95 % interval, from the ratios of all pairs of "
+        "repeats. TFLOP/s: matrix products and convolutions of the model's definition, forward and "
+        "backward, over the same time.\n"
         "\n"
         "## resnet50: fp32, batch size 8 per device\n"
         "\n"
         "| framework | topology | images/s | speedup | efficiency | TFLOP/s per device |\n"
         "| --- | --- | ---: | ---: | ---: | ---: |\n"
         "| pytorch | 1n1g | 100.00 (100.00 to 100.00) | 1.00 | 100.0 % | 2.45 |\n"
-        "| pytorch | 1n2g | 150.00 n=1 of 2 [1][2] | 1.50 | 75.0 % | 1.84 |\n"
+        "| pytorch | 1n2g | 150.00 n=1 of 2 [1][2][3] | 1.50 | 75.0 % | 1.84 |\n"
         "\n"
         "speedup and weak-scaling efficiency against 1n1g.\n"
         "\n"
+        "## resnet50: memory and energy\n"
+        "\n"
+        "| case | peak MiB |\n"
+        "| --- | ---: |\n"
+        "| pytorch-resnet50-1n1g-bs8-fp32 | 1 |\n"
+        "| pytorch-resnet50-1n2g-bs8-fp32 | 1 |\n"
+        "\n"
+        "peak memory of the rank that takes most; use, power and clocks of all devices (of the "
+        "hosts' CPUs, where these are the devices) over the window, medians over repeats.\n"
+        "\n"
         f"[1] pytorch-resnet50-1n2g-bs8-fp32 repeat 2: {OOM}  \n"
         "[2] a 95 % interval takes 6 repeats; in braces the smallest and the largest value  \n"
+        "[3] too few repeats for the 95 % interval of a speedup: it takes 4 of each of the two "
+        "cases  \n"
     )
 
 
 def test_markdown_rows_have_a_cell_for_each_column():
     lines = load_format("markdown").serialize(make_small_summary([1.0])).splitlines()
-    assert {line.count("|") for line in lines if line.startswith("|")} == {7}
+    first_table = lines[: next(i for i, line in enumerate(lines) if "memory" in line)]
+    assert {line.count("|") for line in first_table if line.startswith("|")} == {7}
 
 
 def test_markdown_escapes_a_pipe_in_a_cell():
     planned = make_planned_case(framework="a|b", repeats=1)
     summary = summarize(make_manifest(), [make_outcomes(planned, [100.0])])
     assert "| a\\|b | 1n1g | 100.00" in load_format("markdown").serialize(summary)
+
+
+@pytest.mark.parametrize(
+    ("text", "markdown"),
+    [
+        ("local object <lambda>", r"local object \<lambda>"),
+        ("*Half* and __Float__", r"\*Half\* and \_\_Float\_\_"),
+        ("`x` ~y~ $z$ ^n^", r"\`x\` \~y\~ \$z\$ \^n\^"),
+        ("C:\\node &lt; a & b", r"C:\\node \&lt; a & b"),
+        ("[a](b) expected [8], got [2]", r"[a\](b) expected [8], got [2]"),
+        ("parameter_server 1.00 {0.98 to 1.02} [1]", "parameter_server 1.00 {0.98 to 1.02} [1]"),
+        ("run #", r"run \#"),
+        ("a\n# b", "a # b"),
+    ],
+)
+def test_markdown_has_texts_as_texts(text, markdown):
+    assert escape_markdown(text) == markdown
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "a\\|b \\", r"\_<x>`|`*_*\\", "lr_0.1 [1]{x}"])
+def test_cell_of_markdown_is_read_as_it_was_written(text):
+    document = make_table(Grid("t", ("a|*b*", "c_"), ((text, "1.00"),), 1, "c"))
+    (table,) = find_tables(document)
+    assert table.header == ("a|*b*", "c_")
+    assert table.rows == ((3, (text, "1.00")),)
+
+
+def test_markdown_escapes_all_that_users_and_errors_say():
+    text = "<b>*x*</b>"
+    planned = make_planned_case(framework=text, case_id=text, repeats=2)
+    cases = [make_outcomes(planned, [100.0], [f"failed: {text}"])]
+    document = load_format("markdown").serialize(summarize(make_manifest(title=text), cases))
+    assert document.startswith("# \\<b>\\*x\\*\\</b>\n")
+    assert "failed: \\<b>" in document
+    assert re.search(r"(?<!\\)(<b>|\*)", document) is None
 
 
 def test_csv_has_a_line_for_each_case_of_the_tables():
@@ -269,3 +341,61 @@ def test_long_word_in_a_table_is_folded():
     console = Console(file=io.StringIO(), width=40)
     print_table(["key", "value"], [["k", "x" * 100]], console, text_columns=None)
     assert console.file.getvalue().count("x") == 100
+
+
+def print_grid_on(width):
+    """The printed lines, without what aligns them."""
+    console = Console(file=io.StringIO(), width=width)
+    rows = [["pytorch", "1n1g", "1234.56 (1200.00 to 1300.00) n=6 of 7 [1]", "1.90 (1.78 to 2.01)"]]
+    print_table(["framework", "topology", "images/s", "speedup over fp32"], rows, console, "t", 2)
+    lines = console.file.getvalue().splitlines()
+    return [" ".join(line.split()) for line in lines if line.strip(" ─")]
+
+
+def test_table_with_room_has_intervals_beside_their_figures():
+    assert print_grid_on(100)[2:] == [
+        "pytorch 1n1g 1234.56 (1200.00 to 1300.00) n=6 of 7 [1] 1.90 (1.78 to 2.01)"
+    ]
+
+
+def test_narrow_table_has_intervals_below_their_figures():
+    assert print_grid_on(70)[1:] == [
+        "speedup over",
+        "framework topology images/s fp32",
+        "pytorch 1n1g 1234.56 1.90",
+        "(1200.00 to 1300.00) (1.78 to 2.01)",
+        "n=6 of 7 [1]",
+    ]
+
+
+def test_table_that_would_cut_words_is_a_list():
+    assert print_grid_on(30) == [
+        "t",
+        "framework: pytorch",
+        "topology: 1n1g",
+        "images/s: 1234.56 (1200.00 to",
+        "1300.00) n=6 of 7 [1]",
+        "speedup over fp32: 1.90 (1.78",
+        "to 2.01)",
+    ]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 200])
+def test_no_line_is_longer_than_the_terminal_and_no_figure_is_cut(width):
+    text = print_on(width, make_summary())
+    assert max(map(len, text.splitlines())) <= width
+    assert {"{760.00", "780.00}", "770.00", "7.70"} <= set(text.split())
+
+
+def test_table_without_rows_is_printed():
+    console = Console(file=io.StringIO(), width=10)
+    print_table(["framework", "topology"], [], console)
+    assert console.file.getvalue().strip() == ""
+
+
+def test_latencies_of_80_columns_stay_a_table():
+    planned = make_planned_case(mode="val", precision="amp-fp16", repeats=7)
+    outcomes = make_outcomes(planned, [1000.0 + i for i in range(7)], batch_seconds=[0.1234] * 10)
+    lines = print_on(80, summarize(make_manifest(), [outcomes])).splitlines()
+    (row,) = [line.split() for line in lines if line.startswith(" amp-fp16 ")]
+    assert row == ["amp-fp16", "8", "1003.00", *["123.40"] * 6]

@@ -9,6 +9,7 @@ from dlperf_slurm.significance import (
     Tails,
     adjust_by_holm,
     count_needed_repeats,
+    find_excess_chance,
     find_ratio_interval,
     find_shifts,
     find_smallest_p,
@@ -165,3 +166,43 @@ def test_smallest_p_is_that_of_samples_that_do_not_overlap(count, p_value):
 @pytest.mark.parametrize(("tests", "count"), [(1, 4), (2, 5), (6, 5), (7, 6), (85, 7), (86, 8)])
 def test_more_tests_need_more_repeats(tests, count):
     assert count_needed_repeats(tests) == count
+
+
+@pytest.mark.parametrize(
+    ("hits", "chances", "expected"),
+    [
+        (0, [0.5, 0.25], 1.0),
+        # one or both: 1 - 1/2 * 3/4; both: 1/2 * 1/4
+        (1, [0.5, 0.25], 0.625),
+        (2, [0.5, 0.25], 0.125),
+        (3, [0.5, 0.25], 0.0),
+        # scipy.stats.binom.sf(4, 7, 0.25)
+        (5, [0.25] * 7, 0.01287841796875),
+    ],
+)
+def test_chance_of_many_hits_is_that_of_the_poisson_binomial(hits, chances, expected):
+    assert find_excess_chance(hits, chances) == pytest.approx(expected)
+
+
+def add_up_events(chances):
+    """The chances of 0, 1, ... hits, event after event."""
+    counts = [1.0]
+    for chance in chances:
+        missed, hit = [*counts, 0.0], [0.0, *counts]
+        counts = [(1 - chance) * a + chance * b for a, b in zip(missed, hit)]
+    return counts
+
+
+@pytest.mark.parametrize("choices", [(8,), (2, 3, 4, 36)])
+def test_chance_over_many_events_is_that_of_adding_them_one_by_one(choices):
+    generator = random.Random(3)
+    chances = [1 / generator.choice(choices) for _ in range(501)]
+    counts = add_up_events(chances)
+    found = [find_excess_chance(hits, chances) for hits in range(502)]
+    assert found == pytest.approx([sum(counts[hits:]) for hits in range(502)], rel=0, abs=1e-12)
+
+
+def test_chance_of_thousands_of_events_is_found():
+    # in whole numbers: sum of C(7000, k) * 7 ** (7000 - k) over k from 950, / 8 ** 7000
+    expected = pytest.approx(0.003845846551674093, rel=1e-12)
+    assert find_excess_chance(950, [1 / 8] * 7000) == expected

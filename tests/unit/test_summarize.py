@@ -87,6 +87,29 @@ def test_baseline_with_one_sound_repeat_counts():
     assert table.columns[0].cells[1].speedup == pytest.approx(7.0)
 
 
+def test_baseline_has_no_interval_of_its_speedup():
+    column = make_column({"1n1g": [100.0, 101.0, 102.0, 103.0], "1n2g": [200.0] * 4})
+    assert column.cells[0].speedup_interval is None
+    assert column.cells[1].speedup_interval is not None
+
+
+def test_interval_of_the_efficiency_is_that_of_the_speedup_per_device():
+    # all 16 ratios count: 190 / 103 to 200 / 100, over two devices
+    column = make_column({"1n1g": [100.0, 101.0, 102.0, 103.0], "1n2g": [190.0, 200.0] * 2})
+    interval = column.cells[1].efficiency_interval
+    assert (interval.low, interval.high) == pytest.approx((190 / 206, 1.0))
+
+
+def test_speedup_of_too_few_repeats_says_how_many_its_interval_takes():
+    cases = [make_planned_case("1n1g", repeats=7), make_planned_case("1n2g", repeats=2)]
+    summary = summarize_cases(
+        make_outcomes(cases[0], [100.0] * 7), make_outcomes(cases[1], [200.0] * 2)
+    )
+    assert summary.footnotes[-1] == (
+        "too few repeats for the 95 % interval of a speedup: it takes 4 of each of the two cases"
+    )
+
+
 def test_interval_of_seven_repeats_is_their_range():
     # 1 - 2 / 2**7 = 0.984 between the extremes, 1 - 16 / 2**7 = 0.875 one rank further in
     samples = [103.0, 101.0, 107.0, 102.0, 106.0, 104.0, 105.0]

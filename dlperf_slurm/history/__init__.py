@@ -1,0 +1,1 @@
+"""Runs of one or more results folders -> what each case measured over time."""

@@ -1,0 +1,163 @@
+"""Summary, outcomes and figures -> one HTML file that loads nothing, to open or to send."""
+
+import base64
+import hashlib
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from dlperf_slurm.collect import CaseOutcomes
+from dlperf_slurm.plots import Plot
+from dlperf_slurm.reports.grids import make_grids
+from dlperf_slurm.reports.html_figures import inline_svg
+from dlperf_slurm.reports.html_provenance import make_missing_grid, make_provenance_grids
+from dlperf_slurm.reports.html_tables import HtmlTable, References, make_html_table
+from dlperf_slurm.reports.text import METHOD, Grid
+from dlperf_slurm.summarize import Summary
+
+FILE_NAME = "report.html"
+
+_ASSETS = Path(__file__).with_name("html_assets")
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that the page shows; `matrix_toml` is empty where a run has none."""
+
+    summary: Summary
+    cases: Sequence[CaseOutcomes]
+    plots: Sequence[Plot]
+    matrix_toml: str
+
+
+@dataclass(frozen=True)
+class HtmlFigure:
+    """`svg` is markup of our own making; the caption is a text."""
+
+    title: str
+    caption: str
+    svg: Markup
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table with the figures that show it."""
+
+    table: HtmlTable
+    figures: tuple[HtmlFigure, ...]
+
+
+@dataclass(frozen=True)
+class StepSection:
+    """A case with the figures of its steps."""
+
+    id: str
+    case_id: str
+    figures: tuple[HtmlFigure, ...]
+
+
+def serialize(page: Page) -> str:
+    """HTML 5; every text is escaped, and only the page's own script can run."""
+    summary = page.summary
+    references = References(len(summary.footnotes))
+    missing = _make_tables(make_missing_grid(page.cases), "missing", references)
+    sections = _make_sections(summary, page.plots, references)
+    script = (_ASSETS / "report.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return _load_template().render(
+        summary=summary,
+        manifest=summary.manifest,
+        facts=_list_facts(page),
+        missing=missing,
+        sections=sections,
+        steps=_make_step_sections(page.plots, page.cases),
+        footnotes=[
+            (number, text, references.ids.get(number, []))
+            for number, text in enumerate(summary.footnotes, start=1)
+        ],
+        method=METHOD,
+        provenance=_make_tables(make_provenance_grids(page.cases), "provenance", references),
+        command=shlex.join(summary.manifest.command),
+        matrix_toml=page.matrix_toml,
+        style=Markup((_ASSETS / "report.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        script_digest=digest,
+    )
+
+
+def _load_template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_ASSETS),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("report.html.j2")
+
+
+def _make_tables(grids: Iterable[Grid], name: str, references: References) -> list[HtmlTable]:
+    return [
+        make_html_table(grid, f"{name}-{number}", references)
+        for number, grid in enumerate(grids, start=1)
+    ]
+
+
+def _make_sections(
+    summary: Summary, plots: Sequence[Plot], references: References
+) -> list[Section]:
+    """Tables in the order of all reports; a figure is shown at the first one of its subject."""
+    left = list(plots)
+    sections = []
+    for table in _make_tables(make_grids(summary), "table", references):
+        own = [plot for plot in left if plot.subject == table.title]
+        left = [plot for plot in left if plot.subject != table.title]
+        sections.append(Section(table, tuple(map(_make_figure, own))))
+    return sections
+
+
+def _make_step_sections(plots: Sequence[Plot], cases: Sequence[CaseOutcomes]) -> list[StepSection]:
+    by_case: dict[str, list[HtmlFigure]] = {c.case.case_id: [] for c in cases}
+    for plot in plots:
+        if plot.subject in by_case:
+            by_case[plot.subject].append(_make_figure(plot))
+    found = [(case_id, figures) for case_id, figures in by_case.items() if figures]
+    return [
+        StepSection(f"steps-{number}", case_id, tuple(figures))
+        for number, (case_id, figures) in enumerate(found, start=1)
+    ]
+
+
+def _make_figure(plot: Plot) -> HtmlFigure:
+    return HtmlFigure(plot.title, plot.caption, Markup(inline_svg(plot)))
+
+
+def _list_facts(page: Page) -> list[tuple[str, str]]:
+    """What, where and when, for the top of the page."""
+    manifest = page.summary.manifest
+    records = [record for outcomes in page.cases for record in outcomes.records]
+    facts = [
+        ("Run", manifest.run_id),
+        ("Site", f"{manifest.site_name} ({manifest.scheduler})"),
+        ("Submitted", f"{manifest.created_at} by {manifest.created_by} on {manifest.created_on}"),
+        ("Tool", f"dlperf_slurm {manifest.tool_version} {manifest.tool_git}".strip()),
+        ("Models", _join(c.case.model for c in page.cases)),
+        ("Frameworks", _join(c.case.framework for c in page.cases)),
+        ("Topologies", _join(c.case.topology for c in page.cases)),
+        ("Precisions", _join(c.case.precision for c in page.cases)),
+    ]
+    if records:
+        first, last = min(r.started_at for r in records), max(r.ended_at for r in records)
+        # the date once, where it is the same
+        end = last[11:] if last[:10] == first[:10] else last
+        facts.insert(3, ("Measured", f"{first} to {end}"))
+    return facts
+
+
+def _join(values: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(values))

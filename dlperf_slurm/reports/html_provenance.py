@@ -1,0 +1,100 @@
+"""Outcomes -> grids that say with what, on what and how completely a run was measured."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from dlperf_slurm.collect import CaseOutcomes
+from dlperf_slurm.contract import Record
+from dlperf_slurm.reports.text import Grid
+
+# of a fact, such as a job's id; more of them tell a reader nothing
+MOST_VALUES = 4
+
+
+def make_missing_grid(cases: Sequence[CaseOutcomes]) -> Iterator[Grid]:
+    """The repeats without a sound record and the cases left out; none when there are none."""
+    rows = []
+    for outcomes in cases:
+        case = outcomes.case
+        if case.reason:
+            rows.append((case.case_id, "all", f"left out: {case.reason}"))
+        rows += [(case.case_id, str(o.repeat), o.problem) for o in outcomes.outcomes if o.problem]
+    if rows:
+        header = ("case", "repeat", "why")
+        caption = "each attempt's own files have more"
+        yield Grid("Not measured", header, tuple(rows), 3, caption, has_marks=False)
+
+
+def make_provenance_grids(cases: Sequence[CaseOutcomes]) -> Iterator[Grid]:
+    """Versions by framework, hosts with their devices, facts of the machine and of the jobs."""
+    records = [record for outcomes in cases for record in outcomes.records]
+    if not records:
+        return
+    yield _make_version_grid(records)
+    yield _make_host_grid(records)
+    facts = (
+        ("Machine", "what rank 0 saw", [record.platform for record in records]),
+        ("Jobs", "as the scheduler told it", [record.job for record in records]),
+    )
+    for title, caption, dictionaries in facts:
+        rows = tuple(_list_facts(dictionaries))
+        if rows:
+            yield Grid(title, ("fact", "value"), rows, 2, caption, has_marks=False)
+
+
+def _make_version_grid(records: Sequence[Record]) -> Grid:
+    frameworks = list(dict.fromkeys(record.case.framework for record in records))
+    names = sorted({name for record in records for name in record.versions})
+    rows = tuple(
+        (
+            name,
+            *(
+                _join_values(
+                    record.versions.get(name, "")
+                    for record in records
+                    if record.case.framework == framework
+                )
+                or "none"
+                for framework in frameworks
+            ),
+        )
+        for name in names
+    )
+    width = len(frameworks) + 1
+    header = ("software", *frameworks)
+    return Grid("Versions", header, rows, width, "as each framework's Python said", has_marks=False)
+
+
+def _make_host_grid(records: Sequence[Record]) -> Grid:
+    devices: dict[str, list[str]] = {}
+    repeats: Counter[str] = Counter()
+    for record in records:
+        for rank in record.ranks:
+            devices.setdefault(rank.host, []).append(rank.device_name)
+        repeats.update({rank.host for rank in record.ranks})
+    rows = tuple(
+        (host, ", ".join(dict.fromkeys(devices[host])), str(repeats[host]))
+        for host in sorted(devices)
+    )
+    header = ("host", "devices", "repeats")
+    return Grid("Hosts", header, rows, 2, "where sound repeats ran", has_marks=False)
+
+
+def _list_facts(dictionaries: Sequence[dict[str, str]]) -> Iterator[tuple[str, str]]:
+    names = sorted({name for facts in dictionaries for name in facts})
+    for name in names:
+        text = _join_values(facts.get(name, "") for facts in dictionaries)
+        if text:
+            yield name, text
+
+
+def _join_values(values: Iterable[str]) -> str:
+    """One value, or each with the number of repeats that had it, the most frequent first."""
+    counts = Counter(value or "not said" for value in values)
+    if list(counts) == ["not said"]:
+        return ""
+    if len(counts) == 1:
+        return next(iter(counts))
+    if len(counts) > MOST_VALUES:
+        return f"{len(counts)} different ones"
+    return "; ".join(f"{value} (in {count} repeats)" for value, count in counts.most_common())

@@ -1,0 +1,60 @@
+"""What cells refer to by number: texts; those that differ in their figures alone are one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import Union
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A text with a replacement field of `str.format` for each of its figures."""
+
+    form: str
+    figures: tuple[float, ...]
+
+    def __str__(self) -> str:
+        return _fill_in(self.form, [self.figures])
+
+
+Note = Union[str, Remark]
+
+
+@dataclass
+class Footnotes:
+    """Texts in the order in which tables first refer to them; the first is number 1.
+
+    `of_cases` has, by case_id, what was found by looking at all cases together.
+    """
+
+    of_cases: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    _notes: dict[str, list[Note]] = field(default_factory=dict)
+
+    def number(self, note: Note) -> int:
+        """Remarks of one form share a number."""
+        form = note if isinstance(note, str) else note.form
+        self._notes.setdefault(form, []).append(note)
+        return list(self._notes).index(form) + 1
+
+    @property
+    def texts(self) -> list[str]:
+        """Final when all tables are made: a figure is a range where cells have several of it."""
+        return [_merge(form, notes) for form, notes in self._notes.items()]
+
+
+def _merge(form: str, notes: Sequence[Note]) -> str:
+    rows = [note.figures for note in notes if isinstance(note, Remark)]
+    return _fill_in(form, rows) if rows else form
+
+
+def _fill_in(form: str, rows: Sequence[tuple[float, ...]]) -> str:
+    """`rows[i][j]` is figure j of cell i; "5 to 15" where they are written in different ways."""
+    columns = iter(zip(*rows))
+    text = ""
+    for literal, _, spec, _ in Formatter().parse(form):
+        text += literal
+        if spec is not None:
+            column = next(columns)
+            low, high = (format(figure, spec) for figure in (min(column), max(column)))
+            text += low if low == high else f"{low} to {high}"
+    return text

@@ -1,0 +1,69 @@
+"""A real Chromium, headless and without network, with a report open in it.
+
+pip install playwright
+apt-get install chromium          # or another one, by CHROMIUM=/path/to/chromium
+python -m pytest tests/browser
+"""
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from unit.report_values import HOSTILE, make_cases, summarize_cases
+
+HOW = "see tests/browser/conftest.py for what to install"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator:
+    api = pytest.importorskip("playwright.sync_api", reason=f"needs playwright of PyPI: {HOW}")
+    program = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    if program is None:
+        pytest.skip(f"needs a chromium on PATH, or by CHROMIUM: {HOW}")
+    with api.sync_playwright() as playwright:
+        # root, as in a container, has no sandbox
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        chromium = playwright.chromium.launch(executable_path=program, args=arguments)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def report_file(tmp_path_factory) -> Path:
+    """A report with all that one can have: hostile texts, and footnotes behind words too."""
+    from dlperf_slurm.plots.run_plots import plot_run
+    from dlperf_slurm.reports.html import Page, serialize
+
+    cases = make_cases()
+    summary = summarize_cases(cases, title=HOSTILE, created_by=HOSTILE, command=(HOSTILE,))
+    (ranks,) = summary.rank_tables
+    marked = tuple(dataclasses.replace(row, footnotes=(2,)) for row in ranks.rows)
+    summary = dataclasses.replace(summary, rank_tables=(dataclasses.replace(ranks, rows=marked),))
+    page = Page(summary, cases, plot_run(summary, cases), f"title = '{HOSTILE}'\n")
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(serialize(page), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def open_page(browser, report_file):
+    """Opens the report; what goes wrong in it is in `problems` of the page."""
+    contexts = []
+
+    def open_report(width: int = 1400, **options):
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.problems = []
+        page.on("console", lambda message: page.problems.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: page.problems.append(f"error: {error}"))
+        page.on("request", lambda request: page.problems.append(f"request: {request.url}"))
+        page.goto(report_file.as_uri())
+        return page
+
+    yield open_report
+    for context in contexts:
+        context.close()

@@ -1,0 +1,261 @@
+"""The HTML report in a browser: it sorts, filters, fits, can be read, and loads nothing."""
+
+import pytest
+from unit.report_values import HOSTILE
+
+# the first table: throughputs of five cases, of which one was left out
+TABLE = "#table-1"
+THROUGHPUT = 2
+
+# of all texts on the page: the contrast with what is behind it, as WCAG 2.1 defines it
+LIST_CONTRASTS = """
+() => {
+  const read = (color) => (color.match(/[\\d.]+/g) || []).map(Number);
+  const linear = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  const behind = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const color = read(getComputedStyle(e).backgroundColor);
+      if (color.length === 3 || color[3] > 0) return color;
+    }
+    throw new Error("nothing is behind " + element.tagName);
+  };
+  const found = [];
+  for (const element of document.querySelectorAll("body *:not(script):not(title):not(desc)")) {
+    const text = [...element.childNodes].filter((n) => n.nodeType === 3)
+      .map((n) => n.data).join("").trim();
+    if (!text || !element.getClientRects().length) continue;
+    const style = getComputedStyle(element);
+    const color = element.closest("svg") ? style.fill : style.color;
+    const [a, b] = [light(read(color)), light(behind(element))];
+    found.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), text]);
+  }
+  return found;
+}
+"""
+
+
+def read_column(page, column: int) -> list[str]:
+    """The figures of the rows that are shown, from the top."""
+    rows = page.locator(f"{TABLE} tbody tr:visible")
+    return [
+        rows.nth(i).locator("th, td").nth(column).get_attribute("data-value")
+        for i in range(rows.count())
+    ]
+
+
+def click_heading(page, column: int):
+    heading = page.locator(f"{TABLE} thead th").nth(column)
+    heading.get_by_role("button").click()
+    return heading
+
+
+def test_page_says_nothing_on_the_console_and_asks_for_nothing(open_page, report_file):
+    page = open_page()
+    click_heading(page, THROUGHPUT)
+    page.get_by_label("Filter rows").fill("jax")
+    # its images are data in the page itself
+    asked = [text for text in page.problems if not text.startswith("request: data:")]
+    assert asked == [f"request: {report_file.as_uri()}"]
+
+
+def test_hostile_texts_stay_texts(open_page):
+    page = open_page()
+    assert page.locator("h1").text_content() == HOSTILE
+    assert page.title() == HOSTILE
+    assert page.evaluate("typeof window.pwned") == "undefined"
+
+
+def test_policy_stops_a_script_that_is_not_the_pages(open_page):
+    page = open_page()
+    page.evaluate(
+        "() => { const s = document.createElement('script'); s.textContent = 'window.pwned = 1';"
+        " document.body.append(s); }"
+    )
+    assert page.evaluate("typeof window.pwned") == "undefined"
+    assert any("Content Security Policy" in text for text in page.problems)
+
+
+def test_heading_sorts_by_figures_and_then_the_other_way_round(open_page):
+    page = open_page()
+    before = read_column(page, THROUGHPUT)
+    heading = click_heading(page, THROUGHPUT)
+    ascending = read_column(page, THROUGHPUT)
+    assert heading.get_attribute("aria-sort") == "ascending"
+    click_heading(page, THROUGHPUT)
+    descending = read_column(page, THROUGHPUT)
+    assert heading.get_attribute("aria-sort") == "descending"
+
+    figures = sorted((value for value in before if value), key=float)
+    assert ascending[:-1] == figures
+    assert descending[:-1] == figures[::-1]
+    assert before not in (ascending, descending)
+
+
+def test_case_without_a_figure_is_last_in_both_directions(open_page):
+    page = open_page()
+    for _ in range(2):
+        click_heading(page, THROUGHPUT)
+        assert read_column(page, THROUGHPUT)[-1] == ""
+
+
+def test_only_one_column_says_that_it_is_sorted(open_page):
+    page = open_page()
+    click_heading(page, 0)
+    click_heading(page, THROUGHPUT)
+    assert page.locator(f"{TABLE} th[aria-sort]").count() == 1
+
+
+def test_keyboard_alone_sorts(open_page):
+    page = open_page()
+    page.get_by_label("Filter rows").focus()
+    # the region that scrolls, then its headings
+    for _ in range(2 + THROUGHPUT):
+        page.keyboard.press("Tab")
+    focused = page.evaluate("document.activeElement.closest('th').cellIndex")
+    page.keyboard.press("Enter")
+    heading = page.locator(f"{TABLE} thead th").nth(THROUGHPUT)
+    assert focused == THROUGHPUT
+    assert heading.get_attribute("aria-sort") == "ascending"
+
+
+def test_skip_link_is_first_and_seen_when_it_has_the_focus(open_page):
+    page = open_page()
+    page.keyboard.press("Tab")
+    box = page.locator(".skip").bounding_box()
+    assert page.evaluate("document.activeElement.className") == "skip"
+    assert box["x"] >= 0
+    assert box["y"] >= 0
+
+
+def test_filter_hides_rows_and_counts_the_rest(open_page):
+    page = open_page()
+    box = page.get_by_label("Filter rows")
+    rows = page.locator(f"{TABLE} tbody tr:visible")
+    all_rows = rows.count()
+    box.fill("JAX 1n2g")
+    assert (all_rows, rows.count()) == (5, 1)
+    assert rows.first.text_content().split()[:2] == ["jax", "1n2g"]
+    assert (
+        page.get_by_role("status")
+        .text_content()
+        .startswith(f"{page.locator('.sortable tbody tr:visible').count()} of ")
+    )
+    box.fill("")
+    assert rows.count() == all_rows
+
+
+def test_filter_without_a_match_leaves_no_row(open_page):
+    page = open_page()
+    page.get_by_label("Filter rows").fill("caffe")
+    assert page.locator(".sortable tbody tr:visible").count() == 0
+    assert page.get_by_role("status").text_content().startswith("0 of ")
+
+
+def test_number_of_a_footnote_is_no_part_of_the_text(open_page):
+    page = open_page()
+    box = page.get_by_label("Filter rows")
+    shown = page.locator(".sortable tbody tr:visible")
+    assert page.locator("td[data-text='1 on node1'] sup").first.text_content() == "2"
+    box.fill("on node1")
+    assert shown.count() > 0
+    # with the number of the footnote
+    box.fill("on node12")
+    assert shown.count() == 0
+
+
+def test_number_of_a_footnote_does_not_count_in_sorting(open_page):
+    page = open_page()
+    keys = page.evaluate("() => [...document.querySelectorAll('td[data-text]')].map(keyOf)")
+    assert "1 on node1" in keys
+
+
+def test_paper_has_the_rows_that_the_filter_hides(open_page):
+    page = open_page()
+    rows = page.locator(".sortable tbody tr:visible")
+    all_rows = rows.count()
+    page.get_by_label("Filter rows").fill("jax 1n2g")
+    assert rows.count() < all_rows
+    page.emulate_media(media="print")
+    assert rows.count() == all_rows
+
+
+def test_page_without_scripts_has_plain_tables(open_page):
+    page = open_page(java_script_enabled=False)
+    assert page.locator(f"{TABLE} tbody tr:visible").count() == 5
+    assert page.locator("th button").count() == 0
+    assert not page.locator(".filter").is_visible()
+
+
+def test_footnote_is_reached_and_left(open_page):
+    page = open_page()
+    mark = page.locator(f"{TABLE} tbody sup a").first
+    name = mark.get_attribute("id")
+    mark.click()
+    assert page.url.endswith(mark.get_attribute("href"))
+    page.locator(f'.back[href="#{name}"]').click()
+    assert page.url.endswith(f"#{name}")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out(open_page, scheme):
+    page = open_page(color_scheme=scheme)
+    page.locator("details").evaluate_all("all => all.forEach((d) => { d.open = true; })")
+    contrasts = page.evaluate(LIST_CONTRASTS)
+    assert len(contrasts) > 200
+    assert [text for contrast, text in contrasts if contrast < 4.5] == []
+
+
+def test_dark_page_is_dark(open_page):
+    colors = {
+        scheme: open_page(color_scheme=scheme).evaluate(
+            "getComputedStyle(document.body).backgroundColor"
+        )
+        for scheme in ("light", "dark")
+    }
+    assert colors == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}
+
+
+@pytest.mark.parametrize("width", [390, 800, 1400])
+def test_page_itself_does_not_scroll_sideways(open_page, width):
+    page = open_page(width)
+    page.locator("details").evaluate_all("all => all.forEach((d) => { d.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_wide_table_scrolls_in_its_own_place(open_page):
+    page = open_page(390)
+    region = page.locator(f"{TABLE} .scroll").first
+    assert region.evaluate("e => e.scrollWidth > e.clientWidth")
+    region.evaluate("e => { e.scrollLeft = 100; }")
+    assert region.evaluate("e => e.scrollLeft") > 0
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_text_of_figures_can_be_read(open_page, width):
+    heights = open_page(width).evaluate(
+        "() => [...document.querySelectorAll('svg text')]"
+        ".map((t) => [parseFloat(getComputedStyle(t).fontSize), t.getScreenCTM()])"
+        # an SVG's own unit is scaled with it, and some of its texts are turned
+        ".map(([size, matrix]) => size * Math.hypot(matrix.a, matrix.b))"
+    )
+    # pixels of the screen
+    assert min(heights) >= 9
+
+
+def test_paper_has_neither_controls_nor_hidden_parts(open_page):
+    page = open_page(color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert not page.locator(".filter").is_visible()
+    assert not page.locator("nav").is_visible()
+    assert page.locator("details pre").is_visible()
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == "rgb(255, 255, 255)"
+
+
+def test_figures_have_names_for_screen_readers(open_page):
+    page = open_page()
+    images = page.get_by_role("img")
+    assert images.count() == page.locator("svg").count() > 0
+    assert page.get_by_role("img", name="Throughput over devices").count() == 1

@@ -1,0 +1,92 @@
+"""A run's outcomes with step times, and with what else a report has to show, for its tests."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy
+from unit.builders import make_case, make_manifest, make_planned_case, make_record
+
+from dlperf_slurm.collect import CaseOutcomes, Outcome
+from dlperf_slurm.run import PlannedCase
+from dlperf_slurm.summarize import Summary, summarize
+from dlperf_slurm.topology import parse_topology
+
+STEPS = 20
+
+# what must come out as it went in, wherever a user can write something
+HOSTILE = (
+    "<script>window.pwned = 1</script><img src=x onerror='window.pwned=1'> & \"q\" ${x}_%~^\\ é"
+)
+
+
+def make_measured(
+    framework: str,
+    topology: str,
+    step_seconds: Sequence[float],
+    problems: Sequence[str] = (),
+    stalled_step: int = -1,
+    **changes: object,
+) -> CaseOutcomes:
+    """A repeat for each of `step_seconds`, its steps by then all alike but the stalled one.
+
+    Rank r takes r thousandths of a step longer than rank 0.
+    """
+    planned = make_planned_case(
+        topology,
+        case_id=f"{framework}-resnet50-{topology}-bs8-fp32",
+        framework=framework,
+        repeats=len(step_seconds) + len(problems),
+        **changes,
+    )
+    outcomes = [
+        _make_outcome(planned, repeat, seconds, stalled_step)
+        for repeat, seconds in enumerate(step_seconds, start=1)
+    ]
+    first = len(outcomes) + 1
+    outcomes += [
+        Outcome(planned.case_id, repeat, None, problem)
+        for repeat, problem in enumerate(problems, start=first)
+    ]
+    return CaseOutcomes(planned, tuple(outcomes))
+
+
+def _make_outcome(
+    planned: PlannedCase, repeat: int, step_seconds: float, stalled_step: int
+) -> Outcome:
+    topology = parse_topology(planned.topology)
+    case = make_case(
+        case_id=planned.case_id,
+        repeat=repeat,
+        framework=planned.framework,
+        nodes=topology.nodes,
+        devices_per_node=topology.devices_per_node,
+        measured_steps=STEPS,
+    )
+    ranks = numpy.arange(topology.world_size)[:, None]
+    seconds = step_seconds * (1 + ranks / 1000) * numpy.ones((1, STEPS))
+    if stalled_step >= 0:
+        seconds[:, stalled_step] *= 10
+    record = make_record(case, float(seconds.sum(axis=1).max()))
+    slowest = tuple(seconds.max(axis=0).tolist())
+    return Outcome(planned.case_id, repeat, record, "", (), slowest, seconds)
+
+
+def make_cases() -> list[CaseOutcomes]:
+    """Two frameworks on one and two devices; a stall, a lost repeat, a case that was left out."""
+    seven = [0.1, 0.101, 0.102, 0.103, 0.104, 0.105, 0.106]
+    return [
+        make_measured("jax", "1n1g", seven, notes=(HOSTILE,)),
+        make_measured("jax", "1n2g", [1.2 * s for s in seven], stalled_step=9),
+        make_measured("pytorch", "1n1g", [0.9 * s for s in seven]),
+        make_measured("pytorch", "1n2g", [0.1, 0.11], [f"failed: {HOSTILE}"]),
+        make_measured("pytorch", "4n8g", [], reason=f"the site has 2 nodes {HOSTILE}"),
+    ]
+
+
+def summarize_cases(cases: Sequence[CaseOutcomes], **changes: object) -> Summary:
+    return summarize(make_manifest(**changes), cases)
+
+
+def rename(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
+    """The same outcomes of a case with other axes."""
+    return dataclasses.replace(outcomes, case=dataclasses.replace(outcomes.case, **changes))

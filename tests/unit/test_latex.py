@@ -1,0 +1,95 @@
+"""LaTeX tables: every text is text, and every footnote stands below its table."""
+
+import dataclasses
+import re
+
+import pytest
+from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases
+
+from dlperf_slurm.reports import load_format
+from dlperf_slurm.reports.latex_format import escape_latex
+
+# commands and escapes that our tables may have; what is left must be plain
+ESCAPES = re.compile(
+    r"\\text(backslash|asciicircum|asciitilde|less|greater|bar|quotedbl|quotesingle|asciigrave)\{\}"
+    r"|\\[{}$&#%_]|\{-\}"
+)
+
+
+def serialize(*cases, **changes) -> str:
+    return load_format("latex").serialize(summarize_cases(cases or make_cases(), **changes))
+
+
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [
+        ("50 %", r"50 \%"),
+        ("a_b & c#1", r"a\_b \& c\#1"),
+        ("$x^2$ ~ {y}", r"\$x\textasciicircum{}2\$ \textasciitilde{} \{y\}"),
+        ("\\input{/etc/passwd}", r"\textbackslash{}input\{/etc/passwd\}"),
+        ("64 -> 8", r"64 {-}\textgreater{} 8"),
+        ("a\nb\x00c", "a b c"),
+    ],
+)
+def test_text_is_escaped(text, latex):
+    assert escape_latex(text) == latex
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "".join(map(chr, range(256))), "\\" * 50])
+def test_no_special_character_survives(text):
+    assert not re.search(r"[\\{}$&#%_^~<>|\"'`\x00-\x1f]|--", ESCAPES.sub("", escape_latex(text)))
+
+
+def test_rows_have_as_many_cells_as_the_header():
+    for table in re.findall(r"\\toprule\n(.*?)\\bottomrule", serialize(), re.DOTALL):
+        header, _, *rows = table.strip().split("\n")
+        counts = {len(re.findall(r"(?<!\\)&", row)) for row in (header, *rows)}
+        assert len(counts) == 1
+
+
+def test_row_cannot_begin_with_an_option_of_the_line_end():
+    # "\\ [1]" would be a skip of length 1
+    for line in serialize().splitlines():
+        assert not line.startswith("[")
+
+
+def test_marks_are_raised_and_their_footnotes_follow():
+    text = serialize(make_measured("jax", "1n1g", [0.1, 0.1]))
+    assert r"80.00 \{80.00 to 80.00\}}" not in text
+    assert r"80.00 \{80.00 to 80.00\}\textsuperscript{1}}" in text
+    assert r"\par\textsuperscript{1} a 95 \% interval takes 6 repeats" in text
+
+
+def test_table_has_only_its_own_footnotes():
+    cases = [make_measured("jax", "1n1g", [0.1]), make_measured("mxnet", "1n1g", [], ["failed: x"])]
+    first = serialize(*cases).split(r"\begin{table}")[1]
+    assert re.findall(r"\\par\\textsuperscript\{(\d+)\}", first) == ["1", "2"]
+
+
+def test_number_in_brackets_that_is_no_footnote_is_text():
+    case = make_measured("jax", "1n1g", [0.1])
+    text = serialize(rename(case, case_id="a [7]"))
+    assert "{a [7]}" in text
+    assert "textsuperscript{7}" not in text
+
+
+def test_numbers_in_brackets_of_free_texts_are_no_footnotes():
+    case = make_measured("jax", "1n2g", [0.1])
+    (outcome,) = case.outcomes
+    ranks = [dataclasses.replace(rank, host="node [1]") for rank in outcome.record.ranks]
+    record = dataclasses.replace(outcome.record, ranks=tuple(ranks))
+    outcomes = (dataclasses.replace(outcome, record=record),)
+    assert "{node [1]}" in serialize(dataclasses.replace(case, outcomes=outcomes))
+
+
+def test_title_cannot_end_its_comment():
+    text = serialize(title="a\n\\input{x}")
+    assert r"\input" not in [line.strip()[:6] for line in text.splitlines()]
+    assert "% a \\input{x}" in text
+
+
+def test_braces_and_environments_are_balanced():
+    text = re.sub(r"(?m)^%.*$", "", serialize(title=HOSTILE))
+    plain = re.sub(r"\\[{}]", "", text)
+    assert plain.count("{") == plain.count("}")
+    assert text.count(r"\begin{") == text.count(r"\end{")
