@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar, Union
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -16,12 +17,26 @@ from pydantic import (
 
 from dlperf_slurm.batch_size import BatchSearch, BatchSize, parse_batch_search, parse_batch_size
 from dlperf_slurm.config import OneOrMore, Table, check_known
-from dlperf_slurm.contract import MODES, TRAIN, WORKER
+from dlperf_slurm.contract import (
+    DATA_SOURCES,
+    DEFAULT_OPTIMIZER,
+    MODES,
+    ON_DEVICE,
+    OPTIMIZERS,
+    TRAIN,
+    WORKER,
+)
 from dlperf_slurm.topology import parse_topology
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 from dlperf_slurm.worker.models import list_models
 
 Item = TypeVar("Item")
+
+DYNAMIC = "dynamic"
+# of `topology`, in conditions
+TOPOLOGY_PARTS = ("nodes", "devices_per_node", "world_size")
+# how tf_cnn_benchmarks calls our "native", an all-reduce by the framework's own means
+REPLICATED = "replicated"
 
 
 def _list_choices(attribute: str) -> list[str]:
@@ -51,6 +66,16 @@ def check_values(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values
 
 
+def _name_distribution(value: Any) -> Any:
+    return "native" if value == REPLICATED else value
+
+
+def _check_loss_scale(value: Any) -> Union[int, str]:
+    if value == DYNAMIC or (type(value) is int and value >= 1):
+        return str(value) if value == DYNAMIC else int(value)
+    raise ValueError(f"{value!r} is neither {DYNAMIC!r} nor a whole number of 1 or more")
+
+
 PositiveInt = Annotated[int, Field(ge=1)]
 Framework = Annotated[str, one_of("a framework", list_frameworks)]
 Model = Annotated[str, one_of("a model", list_models)]
@@ -58,7 +83,18 @@ TopologyName = Annotated[str, AfterValidator(_check_topology)]
 Precision = Annotated[str, one_of("a precision", lambda: _list_choices("PRECISIONS"))]
 Compiler = Annotated[str, one_of("a compiler", lambda: _list_choices("COMPILERS"))]
 MemoryFormat = Annotated[str, one_of("a memory format", lambda: _list_choices("MEMORY_FORMATS"))]
-Distribution = Annotated[str, one_of("a distribution", lambda: _list_choices("DISTRIBUTIONS"))]
+Distribution = Annotated[
+    str,
+    BeforeValidator(_name_distribution),
+    one_of("a distribution", lambda: _list_choices("DISTRIBUTIONS")),
+]
+Data = Annotated[str, one_of("a data source", lambda: DATA_SOURCES)]
+Optimizer = Annotated[str, one_of("an optimizer", lambda: OPTIMIZERS)]
+LossScale = Annotated[
+    Union[int, str],
+    PlainValidator(_check_loss_scale),
+    WithJsonSchema({"type": ["integer", "string"], "minimum": 1}),
+]
 Mode = Annotated[str, one_of("a mode", lambda: MODES)]
 AnyBatchSize = Annotated[
     BatchSize,
@@ -66,6 +102,8 @@ AnyBatchSize = Annotated[
     WithJsonSchema({"type": ["integer", "string"], "minimum": 1}),
 ]
 Values = Annotated[OneOrMore[Item], AfterValidator(check_values)]
+# tf_cnn_benchmarks' word for the same axis
+OR_UPDATE = AliasChoices("distribution", "update")
 
 
 @dataclass(frozen=True)
@@ -118,10 +156,16 @@ class Condition(Table):
     precision: Values[Precision] = ()
     compiler: Values[Compiler] = ()
     memory_format: Values[MemoryFormat] = ()
-    distribution: Values[Distribution] = ()
+    distribution: Values[Distribution] = Field((), validation_alias=OR_UPDATE)
     clip_global_norm: Values[bool] = ()
     mode: Values[Mode] = ()
     source: Values[str] = ()
+    data: Values[Data] = ()
+    optimizer: Values[Optimizer] = ()
+    loss_scale: Values[LossScale] = ()
+    data_workers: Values[BoundOrNumber] = ()
+    prefetch_batches: Values[BoundOrNumber] = ()
+    gradient_accumulation: Values[BoundOrNumber] = ()
     batch_size_per_device: Values[BatchBound] = ()
     nodes: Values[BoundOrNumber] = ()
     devices_per_node: Values[BoundOrNumber] = ()
@@ -139,10 +183,16 @@ class Selection(Table):
     precision: Values[Precision] = ()
     compiler: Values[Compiler] = ()
     memory_format: Values[MemoryFormat] = ()
-    distribution: Values[Distribution] = ()
+    distribution: Values[Distribution] = Field((), validation_alias=OR_UPDATE)
     clip_global_norm: Values[bool] = ()
     mode: Values[Mode] = ()
     source: Values[str] = ()
+    data: Values[Data] = ()
+    data_workers: Values[PositiveInt] = ()
+    prefetch_batches: Values[PositiveInt] = ()
+    optimizer: Values[Optimizer] = ()
+    gradient_accumulation: Values[PositiveInt] = ()
+    loss_scale: Values[LossScale] = ()
 
     def named_axes(self) -> tuple[str, ...]:
         return tuple(axis for axis in AXES if getattr(self, axis))
@@ -160,7 +210,13 @@ class Axes(Selection):
     precision: Values[Precision] = ("fp32",)
     compiler: Values[Compiler] = ("none",)
     memory_format: Values[MemoryFormat] = ("default",)
-    distribution: Values[Distribution] = ("native",)
+    distribution: Values[Distribution] = Field(("native",), validation_alias=OR_UPDATE)
     clip_global_norm: Values[bool] = (False,)
     mode: Values[Mode] = (TRAIN,)
     source: Values[str] = (WORKER,)
+    data: Values[Data] = (ON_DEVICE,)
+    data_workers: Values[PositiveInt] = (1,)
+    prefetch_batches: Values[PositiveInt] = (2,)
+    optimizer: Values[Optimizer] = (DEFAULT_OPTIMIZER,)
+    gradient_accumulation: Values[PositiveInt] = (1,)
+    loss_scale: Values[LossScale] = (DYNAMIC,)

@@ -1,17 +1,29 @@
 """A matrix -> its cases, in the order of the axes, and what it leaves out with the reason."""
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
-from dlperf_slurm.axes import AXES, Bound, Condition, Selection
+from dlperf_slurm.axes import AXES, DYNAMIC, TOPOLOGY_PARTS, Bound, Condition, Selection
 from dlperf_slurm.batch_size import BatchSearch, BatchSize
 from dlperf_slurm.config import Reporter
-from dlperf_slurm.contract import TRAIN, WORKER, ModelParameter
+from dlperf_slurm.contract import (
+    DEFAULT_OPTIMIZER,
+    NO_TRAINING,
+    ON_DEVICE,
+    ON_HOST,
+    TRAIN,
+    VAL,
+    WORKER,
+    ModelParameter,
+    Training,
+)
 from dlperf_slurm.errors import raise_problems
 from dlperf_slurm.matrix import Matrix, MatrixFile, Protocol, Source
 from dlperf_slurm.topology import Topology, parse_topology
+from dlperf_slurm.worker.models import load_model
 
 _DEFAULTS = {
     "compiler": "none",
@@ -19,7 +31,24 @@ _DEFAULTS = {
     "distribution": "native",
     "mode": TRAIN,
     "source": WORKER,
+    "data": ON_DEVICE,
+    "optimizer": DEFAULT_OPTIMIZER,
 }
+
+# numbers in a case_id, by their axis
+_NUMBERS = {
+    "data_workers": ("workers", 1),
+    "prefetch_batches": ("prefetch", 2),
+    "gradient_accumulation": ("accumulate", 1),
+    "loss_scale": ("scale", DYNAMIC),
+}
+_SETTINGS_OF_TRAINING = {
+    "optimizer": DEFAULT_OPTIMIZER,
+    "gradient_accumulation": 1,
+    "loss_scale": DYNAMIC,
+}
+_SETTINGS_OF_INPUT = {"data_workers": 1, "prefetch_batches": 2}
+_SCALED_PRECISIONS = ("amp-fp16", "fp16")
 
 
 @dataclass(frozen=True)
@@ -41,6 +70,14 @@ class MatrixCase:
     mode: str = TRAIN
     source: str = WORKER
     script: Optional[Source] = None
+    data: str = ON_DEVICE
+    data_workers: int = 1
+    prefetch_batches: int = 2
+    optimizer: str = DEFAULT_OPTIMIZER
+    gradient_accumulation: int = 1
+    loss_scale: Union[int, str] = DYNAMIC
+    training: Training = NO_TRAINING
+    dataset: str = ""
 
     @property
     def batch_search(self) -> Optional[BatchSearch]:
@@ -70,6 +107,10 @@ class MatrixCase:
         ]
         parts += [
             getattr(self, axis) for axis, default in _DEFAULTS.items()
+            if getattr(self, axis) != default
+        ]  # fmt: skip
+        parts += [
+            f"{name}{getattr(self, axis)}" for axis, (name, default) in _NUMBERS.items()
             if getattr(self, axis) != default
         ]  # fmt: skip
         if self.clip_global_norm:
@@ -105,15 +146,15 @@ def expand_matrix(file: MatrixFile) -> Expansion:
     reporter = Reporter(file.toml)
     points: dict[tuple[Any, ...], Point] = {}
     models = tuple(model.name for model in matrix.model)
-    for point in _expand(matrix, models, matrix.axes):
+    for point in map(_normalize, _expand(matrix, models, matrix.axes)):
         points[tuple(point.values())] = point
     for index, selection in enumerate(matrix.include):
-        for point in _expand(matrix, selection.model or models, selection):
-            key = tuple(point.values())
-            if key in points:
-                case_id = _make_case(matrix, point).case_id
-                reporter.add(("include", index), f"adds {case_id}, which is there already")
-            points[key] = point
+        included = map(_normalize, _expand(matrix, selection.model or models, selection))
+        added = {tuple(point.values()): point for point in included}
+        for key in filter(points.__contains__, added):
+            case_id = _make_case(matrix, points[key]).case_id
+            reporter.add(("include", index), f"adds {case_id}, which is there already")
+        points.update(added)
     cases: list[MatrixCase] = []
     excluded: list[LeftOut] = []
     for point in points.values():
@@ -125,6 +166,10 @@ def expand_matrix(file: MatrixFile) -> Expansion:
             excluded.append(LeftOut(case, rule.reason))
     if not cases:
         reporter.add(("exclude",), "leaves no case to run")
+    for case_id, count in Counter(case.case_id for case in cases).items():
+        if count > 1:
+            problem = f"{count} cases are called {case_id}: name the source otherwise than a value"
+            reporter.add(("sources",), f"{problem} of another axis")
     raise_problems(reporter.problems)
     return Expansion(tuple(cases), tuple(excluded))
 
@@ -134,9 +179,7 @@ def is_match(condition: Condition, point: Point) -> bool:
     values = dict(point)
     if "topology" in point:
         topology = parse_topology(point["topology"])
-        values["nodes"] = topology.nodes
-        values["devices_per_node"] = topology.devices_per_node
-        values["world_size"] = topology.world_size
+        values.update({part: getattr(topology, part) for part in TOPOLOGY_PARTS})
     return all(
         any(_is_allowed(values[axis], allowed) for allowed in getattr(condition, axis))
         for axis in condition.model_fields_set
@@ -171,6 +214,21 @@ def _expand(matrix: Matrix, models: Sequence[str], selection: Selection) -> Iter
             yield {axis: whole[axis] for axis in ("model", *AXES)}
 
 
+def _normalize(point: Point) -> Point:
+    """The point with the default on each axis that has no meaning for it.
+
+    So `data = ["device", "folder"]` with `data_workers = [1, 4]` are three cases, not four.
+    """
+    meaningless: dict[str, Any] = {}
+    if point["mode"] == VAL:
+        meaningless.update(_SETTINGS_OF_TRAINING)
+    if point["precision"] not in _SCALED_PRECISIONS:
+        meaningless["loss_scale"] = DYNAMIC
+    if point["data"] in (ON_DEVICE, ON_HOST):
+        meaningless.update(_SETTINGS_OF_INPUT)
+    return {**point, **meaningless}
+
+
 def _make_case(matrix: Matrix, point: Point) -> MatrixCase:
     (model,) = (model for model in matrix.model if model.name == point["model"])
     parameters = dict(model.parameters)
@@ -187,6 +245,8 @@ def _make_case(matrix: Matrix, point: Point) -> MatrixCase:
         },
         protocol=protocol,
         script=matrix.sources.get(point["source"]),
+        training=matrix.training.as_contract() if point["mode"] == TRAIN else NO_TRAINING,
+        dataset=model.dataset or load_model(model.name).DATASET,
         notes=tuple(note.text for note in matrix.note if is_match(note.when, point)),
         **{**point, "topology": parse_topology(point["topology"])},
     )

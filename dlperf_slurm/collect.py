@@ -1,7 +1,7 @@
 """A run directory -> the outcome of every repeat of every case: a sound record, or why not."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
@@ -11,12 +11,11 @@ from dlperf_slurm.contract import (
     RECORD_FILE,
     STEP_SECONDS_FILE,
     VAL,
-    ContractError,
     Record,
     find_record_problem,
-    read_json,
 )
 from dlperf_slurm.journal import STATE, SUBMITTED, Event, read_journal
+from dlperf_slurm.json_files import ContractError, read_json
 from dlperf_slurm.run import PlannedCase, Run, RunTask
 
 # between the sum of a rank's batches and its window: the clock's marks, and the last wait
@@ -29,6 +28,7 @@ class Outcome:
 
     `batch_seconds` is the latency of each inference batch, rank after rank; empty in training.
     `step_seconds` is the slowest rank's time of each measured step; empty where none were kept.
+    `rank_step_seconds` is the array of all [ranks, steps], in the order of the record's ranks.
     """
 
     case_id: str
@@ -37,6 +37,7 @@ class Outcome:
     problem: str
     batch_seconds: tuple[float, ...] = ()
     step_seconds: tuple[float, ...] = ()
+    rank_step_seconds: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -93,30 +94,44 @@ def read_outcome(
     """The outcome of one attempt."""
     attempt_dir = run_dir / task.attempt_dir
     record: Optional[Record] = None
-    batches: tuple[float, ...] = ()
-    steps: tuple[float, ...] = ()
+    seconds: Any = None
     try:
         record = read_json(attempt_dir / RECORD_FILE, Record)
         problem = _find_problem(record, task)
         if not problem:
-            batches, steps = _read_times(attempt_dir / STEP_SECONDS_FILE, record)
+            seconds = _read_times(attempt_dir / STEP_SECONDS_FILE, record)
     except FileNotFoundError:
         problem = _explain_absence(last_state, is_submitted)
     except (ContractError, OSError) as error:
         problem = f"broken record: {error}"
-    return Outcome(task.case_id, task.repeat, None if problem else record, problem, batches, steps)
+    if problem or record is None:
+        return Outcome(task.case_id, task.repeat, None, problem)
+    return _make_outcome(task, record, seconds)
 
 
-def _read_times(path: Path, record: Record) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """`batch_seconds` and `step_seconds` of an outcome; logs of other scripts have none."""
+def _make_outcome(task: RunTask, record: Record, rank_step_seconds: Any) -> Outcome:
+    """Of a sound record and the times [ranks, steps] of its steps, or None."""
+    if rank_step_seconds is None:
+        return Outcome(task.case_id, task.repeat, record, "")
     is_inference = record.case.mode == VAL
-    if not is_inference and not path.exists():
-        return (), ()
+    return Outcome(
+        task.case_id,
+        task.repeat,
+        record,
+        "",
+        batch_seconds=tuple(rank_step_seconds.ravel().tolist()) if is_inference else (),
+        step_seconds=tuple(rank_step_seconds.max(axis=0).tolist()),
+        rank_step_seconds=rank_step_seconds,
+    )
+
+
+def _read_times(path: Path, record: Record) -> Any:
+    """The times of the steps, or None: logs of other scripts have none."""
+    if record.case.mode != VAL:
+        return read_step_seconds(path, record) if path.exists() else None
     seconds = read_step_seconds(path, record)
-    if is_inference:
-        _check_windows(path, seconds, record)
-    batches = tuple(seconds.ravel().tolist()) if is_inference else ()
-    return batches, tuple(seconds.max(axis=0).tolist())
+    _check_windows(path, seconds, record)
+    return seconds
 
 
 def read_step_seconds(path: Path, record: Record) -> Any:
@@ -131,7 +146,9 @@ def read_step_seconds(path: Path, record: Record) -> Any:
             seconds = numpy.lib.format.read_array(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise ContractError(f"{path}: {error}") from error
-    shape = (len(record.ranks), record.case.measured_steps)
+    # a training to accuracy may have reached its target early
+    steps = seconds.shape[-1] if record.epochs else record.case.measured_steps
+    shape = (len(record.ranks), steps)
     if seconds.shape != shape:
         raise ContractError(f"{path}: has the shape {seconds.shape}, not [ranks, steps] {shape}")
     if seconds.dtype.kind != "f" or not (numpy.isfinite(seconds) & (seconds >= 0)).all():

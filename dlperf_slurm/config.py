@@ -157,7 +157,11 @@ def _describe(kind: type[BaseModel], mistake: Mapping[str, Any]) -> str:
         known = [name.strip("' ") for name in expected.replace(" or ", ", ").split(",")]
         return f"{value!r} is not allowed; allowed: {', '.join(known)}{suggest(value, known)}"
     message = mistake["msg"]
-    return f"{value!r}: {message[0].lower()}{message[1:]}"
+    hint = ""
+    if error_type == "string_type" and isinstance(value, (int, float)):
+        # a shell takes the quotes of --set account="123" away
+        hint = f'; in quotes it is one: "{value}" (in a shell: \'"{value}"\')'
+    return f"{value!r}: {message[0].lower()}{message[1:]}{hint}"
 
 
 def _find_fields(kind: type[BaseModel], location: KeyPath) -> Iterable[str]:

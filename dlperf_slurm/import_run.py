@@ -22,10 +22,10 @@ from dlperf_slurm.contract import (
     RankResult,
     Record,
     format_now,
-    write_json,
 )
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.journal import STAGED, STATE, Event, append_events
+from dlperf_slurm.json_files import write_json
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.reading.runs import SETTINGS, ImportedRun
 from dlperf_slurm.run import (

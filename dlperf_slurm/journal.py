@@ -20,6 +20,8 @@ SUBMITTING = "submitting"
 SUBMITTED = "submitted"
 REFUSED = "refused"
 STATE = "state"
+# the scheduler says that it completed, and its script left no marker
+UNMARKED = "unmarked"
 CANCELLED = "cancelled"
 TRACKED = "tracked"
 
@@ -94,7 +96,8 @@ def hold_submit_lock(run_dir: Path) -> Iterator[int]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SchedulerError(
-                f"{run_dir}: another process is submitting this run; try again when it is done"
+                f"{run_dir}: another process is submitting this run; end it or wait until "
+                "it is done, and try again"
             ) from None
         yield descriptor
     finally:

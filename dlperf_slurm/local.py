@@ -9,14 +9,15 @@ import fcntl
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Optional
+from typing import IO, Optional
 
 from dlperf_slurm.run import MARKERS_DIR, SCRIPTS_DIR
 from dlperf_slurm.slurm import clean_environment
@@ -97,18 +98,50 @@ def end_process_group(process: "subprocess.Popen[bytes]") -> None:
 
 @contextlib.contextmanager
 def hold_machine(cancelled: Optional[threading.Event] = None) -> Iterator[None]:
-    """Wait until nothing of this user is measured on this machine, or this is cancelled."""
+    """Wait for one's turn, when nothing of this user is measured here, or until cancelled."""
     cancelled = cancelled or threading.Event()
-    path = Path(tempfile.gettempdir()) / f"dlperf-slurm-{os.getuid()}.lock"
-    with path.open("w") as file:
-        while not cancelled.is_set():
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                cancelled.wait(LOOK_SECONDS)
-            else:
-                break
+    name = f"dlperf-slurm-{os.getuid()}"
+    folder = Path(tempfile.gettempdir())
+    with (folder / f"{name}.lock").open("w") as machine, stand_in_line(folder / name) as is_first:
+        while not cancelled.is_set() and not (is_first() and _try_lock(machine)):
+            cancelled.wait(LOOK_SECONDS)
         yield
+
+
+@contextlib.contextmanager
+def stand_in_line(line: Path) -> Iterator[Callable[[], bool]]:
+    """A place in the line that this folder is, and whether all before it are done or dead.
+
+    A run that just had the machine would take it again before anybody else looks. By turns, runs
+    that were submitted together meet the same hours of a machine.
+    """
+    line.mkdir(exist_ok=True)
+    place = line / f"{time.monotonic_ns():020}.{make_job_id(os.getpid())}"
+    place.touch()
+
+    def is_first() -> bool:
+        for other in sorted(line.iterdir()):
+            if other == place:
+                break
+            if is_alive(other.name.partition(".")[2]):
+                return False
+            # killed, it could not leave the line by itself
+            other.unlink(missing_ok=True)
+        return True
+
+    try:
+        yield is_first
+    finally:
+        place.unlink(missing_ok=True)
+
+
+def _try_lock(file: IO[str]) -> bool:
+    """Lock it until it is closed; False if another one has."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def find_claim(run_dir: Path, group_id: str) -> Path:
@@ -139,18 +172,27 @@ def read_claim(run_dir: Path, group_id: str) -> Optional[str]:
 
 
 def make_job_id(pid: int) -> Optional[str]:
-    """ "local-PID-STARTTIME": the start time tells a process from a later one with its number."""
+    """ "local-PID-STARTTIME@HOST" of a process here; None if there is none.
+
+    The start time tells a process from a later one with its number.
+    """
     start_time = _read_start_time(pid)
-    return None if start_time is None else f"local-{pid}-{start_time}"
+    return None if start_time is None else f"local-{pid}-{start_time}@{socket.gethostname()}"
+
+
+def find_other_host(job_id: str) -> str:
+    """Where the process of a local job id was started; empty if that is here."""
+    host = job_id.partition("@")[2]
+    return "" if host == socket.gethostname() else host
 
 
 def is_alive(job_id: str) -> bool:
-    """Whether the process of a local job id still runs."""
+    """Whether the process of a local job id still runs; False for one of another host."""
     return make_job_id(int(job_id.split("-")[1])) == job_id
 
 
 def terminate(job_id: str) -> None:
-    """Ask the process of a local job id to end its array task and itself."""
+    """Ask the process of a local job id, on this host, to end its array task and itself."""
     if is_alive(job_id):
         os.kill(int(job_id.split("-")[1]), signal.SIGTERM)
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Optional
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from dlperf_slurm.axes import (
+    TOPOLOGY_PARTS,
     Axes,
     Condition,
     Model,
@@ -29,7 +30,11 @@ from dlperf_slurm.config import (
     read_toml,
     validate,
 )
-from dlperf_slurm.contract import WORKER
+from dlperf_slurm.contract import (
+    NO_TRAINING,
+    WORKER,
+    Training,
+)
 from dlperf_slurm.errors import raise_problems
 from dlperf_slurm.logs import list_formats, load_format
 from dlperf_slurm.model_tables import check_models
@@ -41,7 +46,8 @@ class Protocol(Table):
 
     `shuffle_seed` orders the array tasks; `seed` makes weights and synthetic data. A search for the
     largest batch size goes in steps of `batch_granularity`; a rank that needed more memory than
-    `memory_limit_mib_per_device` counts as out of memory.
+    `memory_limit_mib_per_device` counts as out of memory. Beside the measured steps a
+    sample of power, clocks and memory is taken every `telemetry_interval_seconds`; 0 is none.
     """
 
     repeats: PositiveInt = 7
@@ -51,6 +57,7 @@ class Protocol(Table):
     seed: Annotated[int, Field(ge=0)] = 1
     batch_granularity: PositiveInt = 8
     memory_limit_mib_per_device: Optional[PositiveInt] = None
+    telemetry_interval_seconds: Annotated[float, Field(ge=0)] = 0.5
 
 
 class ProtocolOverride(Table):
@@ -61,12 +68,52 @@ class ProtocolOverride(Table):
     measured_steps: Optional[PositiveInt] = None
 
 
+class TrainingTable(Table):
+    """Training to accuracy instead of a number of steps: `contract.Training` has the terms.
+
+    Cases of mode "train" then run `epochs` over the data set, or stop after the first one that
+    reaches `target_top1`; each repeat has a seed of its own, counted from the protocol's.
+    """
+
+    epochs: Annotated[int, Field(ge=0)] = 0
+    target_top1: Optional[Annotated[float, Field(gt=0, le=1)]] = None
+    learning_rate: Optional[Annotated[float, Field(gt=0)]] = None
+    schedule: Literal["constant", "cosine"] = "constant"
+    warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
+    mixup_alpha: Annotated[float, Field(ge=0)] = 0.0
+
+    @model_validator(mode="after")
+    def _check_warmup(self) -> "TrainingTable":
+        if self.epochs and self.warmup_epochs >= self.epochs:
+            raise ValueError(
+                f"warmup_epochs is {self.warmup_epochs}; allowed: less than epochs, {self.epochs}"
+            )
+        return self
+
+    def as_contract(self) -> Training:
+        """The same in the words of the worker."""
+        if not self.epochs:
+            return NO_TRAINING
+        return Training(
+            epochs=self.epochs,
+            target_top1=self.target_top1 or 0.0,
+            learning_rate=self.learning_rate or 0.0,
+            schedule=self.schedule,
+            warmup_epochs=self.warmup_epochs,
+            mixup_alpha=self.mixup_alpha,
+        )
+
+
 class ModelTable(Table):
-    """A model by name, and its sizes where they differ from the published ones."""
+    """A model by name, and its sizes where they differ from the published ones.
+
+    `dataset` is the name of the real files that data sources "folder" and "dali" read.
+    """
 
     model_config = ConfigDict(extra="allow")
 
     name: Model
+    dataset: str = ""
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -129,6 +176,7 @@ class Matrix(Table):
     model: Annotated[OneOrMoreTables[ModelTable], AfterValidator(_check_models_differ)]
     axes: Axes
     protocol: Protocol = Protocol()
+    training: TrainingTable = TrainingTable()
     include: OneOrMore[Inclusion] = ()
     exclude: OneOrMore[Exclusion] = ()
     override: OneOrMore[Override] = ()
@@ -164,6 +212,8 @@ def read_matrix(path: Path) -> MatrixFile:
 
 def _check_overrides(matrix: Matrix, reporter: Reporter) -> None:
     overridden = {axis for override in matrix.override for axis in override.named_axes()}
+    if "topology" in overridden:
+        overridden |= set(TOPOLOGY_PARTS)
     for index, override in enumerate(matrix.override):
         if not override.named_axes():
             continue

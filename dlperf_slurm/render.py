@@ -122,42 +122,50 @@ def find_starter(task: ArrayTask) -> str:
     return "search" if task.case.is_search else "launch"
 
 
-def render_source_script(case: MatrixCase, script: Source, repeat: int) -> str:
+def render_source_script(case: MatrixCase, script: Source, repeat: int, device: str) -> str:
     """What runs instead of our worker: the source's command over the values of a case.
 
     Raises InputError, which names the key, when the command is no template, or asks for a value
     that there is not.
     """
-    values = list_script_values(case, repeat)
+    values = list_script_values(case, repeat, device)
     key = f"sources.{case.source}.command"
     try:
         command = make_environment([]).from_string(script.command).render(values)
     except jinja2.UndefinedError as error:
         raise InputError(f"{key}: {error}; known: {', '.join(values)}") from error
-    except jinja2.TemplateError as error:
+    except (jinja2.TemplateError, ArithmeticError, TypeError, ValueError) as error:
+        # the latter three of what the template computes
         raise InputError(f"{key}: {type(error).__name__}: {error}") from error
     exports = [f"export {name}={shlex.quote(value)}" for name, value in _sorted_items(script.env)]
     return "\n".join(["#!/bin/bash", *exports, command.rstrip("\n"), ""])
 
 
-def list_script_values(case: MatrixCase, repeat: int) -> dict[str, object]:
+def list_script_values(case: MatrixCase, repeat: int, device: str) -> dict[str, object]:
     """What a source's command may ask for; `parameters` are the model's, defaults included."""
     definition = load_model(case.model).Definition(**case.model_parameters)
     batch_size = case.batch_size or 0
     return {
         "framework": case.framework,
         "model": case.model,
+        "device": device,
         "parameters": dataclasses.asdict(definition),
         "nodes": case.topology.nodes,
         "devices_per_node": case.topology.devices_per_node,
         "world_size": case.topology.world_size,
         "batch_size_per_device": batch_size,
-        "global_batch_size": batch_size * case.topology.world_size,
+        "global_batch_size": batch_size * case.gradient_accumulation * case.topology.world_size,
         "precision": case.precision,
         "compiler": case.compiler,
         "memory_format": case.memory_format,
         "distribution": case.distribution,
         "clip_global_norm": case.clip_global_norm,
+        "data": case.data,
+        "data_workers": case.data_workers,
+        "prefetch_batches": case.prefetch_batches,
+        "optimizer": case.optimizer,
+        "gradient_accumulation": case.gradient_accumulation,
+        "loss_scale": case.loss_scale,
         "warmup_steps": case.protocol.warmup_steps,
         "measured_steps": case.protocol.measured_steps,
         "seed": case.protocol.seed,

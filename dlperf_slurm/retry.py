@@ -4,9 +4,10 @@ from pathlib import Path
 
 from dlperf_slurm.cases import expand_matrix
 from dlperf_slurm.config import Reporter, read_toml, validate
-from dlperf_slurm.errors import raise_problems
+from dlperf_slurm.errors import SchedulerError, raise_problems
+from dlperf_slurm.journal import hold_submit_lock
 from dlperf_slurm.matrix import read_matrix
-from dlperf_slurm.plan import DEFAULT_MAX_ARRAY_SIZE, ArrayTask, group_array_tasks
+from dlperf_slurm.plan import ArrayTask, group_array_tasks
 from dlperf_slurm.run import MATRIX_FILE, SITE_FILE, Run, list_latest_attempts
 from dlperf_slurm.site import Site
 from dlperf_slurm.stage import stage_groups
@@ -18,9 +19,18 @@ def stage_retry(run: Run) -> int:
 
     The run's own copies of matrix and site decide, whatever became of the originals. Returns how
     many array tasks were staged; what is pending or running is left alone.
+    Raises SchedulerError when the scheduler does not say what that is, or when another process is
+    submitting the run.
     """
+    with hold_submit_lock(run.path):
+        return _stage_retry(run)
+
+
+def _stage_retry(run: Run) -> int:
     tracker = Tracker(run)
     states = {state.task: state for state in tracker.refresh(ask_scheduler=True)}
+    if tracker.scheduler_error:
+        raise SchedulerError(tracker.scheduler_error)
     ended = [
         task
         for task in list_latest_attempts(list(states))
@@ -33,9 +43,9 @@ def stage_retry(run: Run) -> int:
     }
     site = read_frozen_site(run.path / SITE_FILE)
     tasks = [ArrayTask(cases[task.case_id], task.repeat, task.attempt + 1) for task in ended]
-    groups = group_array_tasks(
-        tasks, site, site.max_array_size or DEFAULT_MAX_ARRAY_SIZE, suffix=_choose_suffix(run)
-    )
+    # no larger than the cluster took them before
+    largest = max(len(run.read_tasks(group_id)) for group_id in run.list_group_ids())
+    groups = group_array_tasks(tasks, site, largest, suffix=_choose_suffix(run))
     stage_groups(run.path, run.path, run.run_id, groups, site)
     return len(tasks)
 

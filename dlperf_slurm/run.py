@@ -2,14 +2,16 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Optional
 
-from dlperf_slurm.contract import TRAIN, WORKER, ContractError, build_dataclass
+from dlperf_slurm.contract import DEFAULT_OPTIMIZER, ON_DEVICE, TRAIN, WORKER
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.journal import STAGED, read_journal
+from dlperf_slurm.json_files import ContractError, build_dataclass
 
 MANIFEST_FILE = "manifest.json"
 MANIFEST_VERSION = 1
@@ -19,6 +21,9 @@ SCRIPTS_DIR = "scripts"
 MARKERS_DIR = "markers"
 CODE_DIR = "code"
 REPORT_DIR = "report"
+# in the directory of an attempt: what it wrote to its standard error
+ERROR_FILE = "err"
+MAX_ERROR_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,8 @@ class PlannedCase:
     """A case of the matrix with the axes that the tables show; `reason` if it is left out.
 
     `batch_search` is how the job finds the batch size, which is then 0 here: "max" or a ladder.
-    `source` is whose script it was: our worker's, or the name of another's.
+    `source` is whose script it was: our worker's, or the name of another's. `loss_scale` 0 is a
+    dynamic one; a case with `epochs` trains to accuracy.
     """
 
     case_id: str
@@ -45,6 +51,13 @@ class PlannedCase:
     mode: str = TRAIN
     batch_search: str = ""
     source: str = WORKER
+    data: str = ON_DEVICE
+    data_workers: int = 1
+    prefetch_batches: int = 2
+    optimizer: str = DEFAULT_OPTIMIZER
+    gradient_accumulation: int = 1
+    loss_scale: int = 0
+    epochs: int = 0
 
     @property
     def batch_size_text(self) -> str:
@@ -122,7 +135,8 @@ class Run:
 
     def list_group_ids(self) -> list[str]:
         """Groups in the order they were staged."""
-        return [event.group_id for event in read_journal(self.path) if event.event == STAGED]
+        events = read_journal(self.path)
+        return list(dict.fromkeys(event.group_id for event in events if event.event == STAGED))
 
     def read_tasks(self, group_id: str) -> list[RunTask]:
         """The array tasks of one group, by array_task_id."""
@@ -189,8 +203,12 @@ def find_run(reference: Optional[str], results_dir: Path) -> Run:
 
 
 def list_run_ids(results_dir: Path) -> list[str]:
-    """Ids of the runs in a results folder, oldest first (an id begins with the time)."""
-    return sorted(path.parent.name for path in results_dir.glob(f"*/{MANIFEST_FILE}"))
+    """Ids of the runs in a results folder, oldest first (an id begins with the time).
+
+    What is hidden is on its way to be one, or was left behind.
+    """
+    names = (path.parent.name for path in results_dir.glob(f"*/{MANIFEST_FILE}"))
+    return sorted(name for name in names if not name.startswith("."))
 
 
 def list_latest_attempts(tasks: Sequence[RunTask]) -> list[RunTask]:
@@ -201,6 +219,19 @@ def list_latest_attempts(tasks: Sequence[RunTask]) -> list[RunTask]:
         if key not in latest or task.attempt > latest[key].attempt:
             latest[key] = task
     return list(latest.values())
+
+
+def read_last_error(attempt_dir: Path) -> str:
+    """The last line that an attempt wrote to its standard error, cut to what fits a message."""
+    try:
+        with (attempt_dir / ERROR_FILE).open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 4 * MAX_ERROR_CHARACTERS))
+            lines = file.read().decode(errors="replace").split("\n")
+    except FileNotFoundError:
+        return ""
+    written = [line.strip() for line in lines if line.strip()]
+    return written[-1][:MAX_ERROR_CHARACTERS] if written else ""
 
 
 def read_marker(run_dir: Path, task: RunTask, kind: str) -> Optional[Marker]:

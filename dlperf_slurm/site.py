@@ -114,14 +114,19 @@ class Site(Table):
     max_array_size: Optional[PositiveInt] = None
     directives: OneOrMore[Annotated[str, AfterValidator(_check_directive)]] = ()
     env: dict[Annotated[str, AfterValidator(_check_env_name)], str] = {}
-    template: Optional[str] = None
+    template: Optional[Annotated[str, AfterValidator(_make_absolute)]] = None
     launcher: LauncherOptions = LauncherOptions()
     environments: dict[Annotated[str, AfterValidator(_check_framework)], Environment] = {}
+    datasets: dict[str, Annotated[str, AfterValidator(_make_absolute)]] = {}
     tracking: Tracking = Tracking()
 
     def find_time_limit_minutes(self, topology: Topology) -> int:
         limits = self.time_limit_minutes
         return limits.get(str(topology), limits.get("default", 30))
+
+    def find_dataset_dir(self, name: str) -> str:
+        """Where a data set's files are: what `[datasets]` says, else data/NAME from here."""
+        return self.datasets.get(name) or _make_absolute(f"data/{name}")
 
     def find_environment(self, framework: str) -> Environment:
         """The site's own environment for a framework, else the one that `env create` makes."""

@@ -14,9 +14,10 @@ import tomli_w
 
 from dlperf_slurm import __version__
 from dlperf_slurm.cases import MatrixCase
-from dlperf_slurm.contract import CASE_FILE, SCRIPT_FILE, format_now, write_json
+from dlperf_slurm.contract import CASE_FILE, DALI, FOLDER, SCRIPT_FILE, format_now
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.journal import STAGED, Event, append_event
+from dlperf_slurm.json_files import write_json
 from dlperf_slurm.matrix import MatrixFile
 from dlperf_slurm.plan import Group, Plan, make_case
 from dlperf_slurm.render import render_scripts, render_source_script
@@ -34,7 +35,7 @@ from dlperf_slurm.run import (
 from dlperf_slurm.site import LoadedSite, Site
 
 # what the worker needs of the package; it imports nothing else
-FROZEN_CODE = ("__init__.py", "contract.py", "logs", "worker")
+FROZEN_CODE = ("__init__.py", "contract.py", "json_files.py", "logs", "sources", "worker")
 
 
 def stage_run(
@@ -52,19 +53,39 @@ def stage_run(
         partial.mkdir(parents=True)
     except OSError as error:
         raise InputError(f"{results_dir}: cannot be written: {error}") from error
-    (partial / MARKERS_DIR).mkdir()
-    (partial / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
-    (partial / MATRIX_FILE).write_text(file.toml.text, encoding="utf-8")
-    site = loaded.site.model_dump(mode="json", exclude_none=True)
-    (partial / SITE_FILE).write_text(tomli_w.dumps(site), encoding="utf-8")
-    freeze_code(partial / CODE_DIR)
     try:
-        stage_groups(partial, run_dir, run_id, plan.groups, loaded.site)
-    except InputError:
-        shutil.rmtree(partial)
+        (partial / MARKERS_DIR).mkdir()
+        (partial / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
+        (partial / MATRIX_FILE).write_text(file.toml.text, encoding="utf-8")
+        site = freeze_site(loaded.site, plan.cases)
+        text = tomli_w.dumps(site.model_dump(mode="json", exclude_none=True))
+        (partial / SITE_FILE).write_text(text, encoding="utf-8")
+        freeze_code(partial / CODE_DIR)
+        stage_groups(partial, run_dir, run_id, plan.groups, site)
+        partial.rename(run_dir)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
         raise
-    partial.rename(run_dir)
     return Run(run_dir, manifest)
+
+
+def freeze_site(site: Site, cases: Sequence[MatrixCase]) -> Site:
+    """The site with the paths that else come from the current directory and environment variables.
+
+    A later attempt, staged from anywhere, then reads the same data in the same environments.
+    """
+    environments = {case.framework: site.find_environment(case.framework) for case in cases}
+    datasets = {
+        case.dataset: site.find_dataset_dir(case.dataset)
+        for case in cases
+        if case.data in (FOLDER, DALI)
+    }
+    return site.model_copy(
+        update={
+            "environments": {**site.environments, **environments},
+            "datasets": {**site.datasets, **datasets},
+        }
+    )
 
 
 def stage_groups(
@@ -86,7 +107,7 @@ def stage_groups(
             # thousands of files; a worker that finds one cut short says so in its record
             write_json(attempt_dir / CASE_FILE, case, is_synced=False)
             if task.case.script is not None:
-                text = render_source_script(task.case, task.case.script, task.repeat)
+                text = render_source_script(task.case, task.case.script, task.repeat, site.device)
                 (attempt_dir / SCRIPT_FILE).write_text(text, encoding="utf-8")
         size = f"{len(group.array_tasks)} array tasks"
         append_event(folder, Event(STAGED, format_now(), group_id=group.group_id, detail=size))
@@ -147,6 +168,13 @@ def _describe_case(case: MatrixCase, reason: str) -> PlannedCase:
         mode=case.mode,
         batch_search=str(case.batch_search or ""),
         source=case.source,
+        data=case.data,
+        data_workers=case.data_workers,
+        prefetch_batches=case.prefetch_batches,
+        optimizer=case.optimizer,
+        gradient_accumulation=case.gradient_accumulation,
+        loss_scale=case.loss_scale if isinstance(case.loss_scale, int) else 0,
+        epochs=case.training.epochs,
     )
 
 

@@ -68,8 +68,8 @@ class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
     def _get_job_id_from_submission_command(string: Any) -> str:
         """The last line that is a job id, alone or as "id;cluster": sites print banners too."""
         text = string.decode() if isinstance(string, bytes) else string
-        for line in reversed(text.split()):
-            job_id = str(line).partition(";")[0]
+        for line in reversed(text.splitlines()):
+            job_id = str(line).strip().partition(";")[0]
             if job_id.isdigit():
                 return job_id
         raise SchedulerError(f"sbatch did not print a job id: {text.strip()!r}")
@@ -123,19 +123,30 @@ def submit_run(run: Run, report: Callable[[str], None]) -> int:
     """
     started = 0
     with hold_submit_lock(run.path) as lock:
+        for group_id, array_job_id in find_cut_short(run).items():
+            report(f"{group_id}: array job {array_job_id} was submitted already")
         for group_id in find_unsubmitted(run):
-            array_job_id = None
-            if was_begun(run, group_id):
-                array_job_id = find_submitted(run, group_id)
-            if array_job_id is None:
-                append_event(run.path, Event(SUBMITTING, format_now(), group_id=group_id))
-                array_job_id = _submit_group(run, group_id, lock)
-                started += 1
-                report(f"{group_id}: array job {array_job_id}")
-            else:
-                report(f"{group_id}: array job {array_job_id} was submitted already")
+            executor = _make_executor(run, group_id, lock)
+            append_event(run.path, Event(SUBMITTING, format_now(), group_id=group_id))
+            array_job_id = _submit_group(run, group_id, executor)
+            started += 1
             _journal_submitted(run, group_id, array_job_id)
+            report(f"{group_id}: array job {array_job_id}")
     return started
+
+
+def find_cut_short(run: Run) -> dict[str, str]:
+    """Array jobs by group that an earlier submission began and did not journal; now it has them.
+
+    Only for who holds the submit lock.
+    """
+    found = {}
+    for group_id in find_unsubmitted(run):
+        array_job_id = find_submitted(run, group_id) if was_begun(run, group_id) else None
+        if array_job_id is not None:
+            _journal_submitted(run, group_id, array_job_id)
+            found[group_id] = array_job_id
+    return found
 
 
 def find_unsubmitted(run: Run) -> list[str]:
@@ -145,9 +156,13 @@ def find_unsubmitted(run: Run) -> list[str]:
 
 
 def was_begun(run: Run, group_id: str) -> bool:
-    """Whether the last that the journal knows of a group is the beginning of its submission."""
+    """Whether the last that the journal knows of a group is the beginning of its submission.
+
+    One that was refused may have been taken after all: the answer that came was of a busy
+    controller, and the queue showed nothing yet.
+    """
     events = [event.event for event in read_journal(run.path) if event.group_id == group_id]
-    return events[-1:] == [SUBMITTING]
+    return events[-1:] in ([SUBMITTING], [REFUSED])
 
 
 def find_submitted(run: Run, group_id: str) -> Optional[str]:
@@ -163,12 +178,19 @@ def find_submitted(run: Run, group_id: str) -> Optional[str]:
     return watcher.find_array_job_id()
 
 
-def _submit_group(run: Run, group_id: str, lock: int) -> str:
-    executor: core.Executor
+def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
     if run.manifest.scheduler == "local":
-        executor = LocalArrayExecutor(run, group_id)
-    else:
-        executor = SlurmArrayExecutor(run.find_script(group_id), lock)
+        return LocalArrayExecutor(run, group_id)
+    try:
+        return SlurmArrayExecutor(run.find_script(group_id), lock)
+    except RuntimeError as error:
+        # submitit's, where there is no srun
+        raise SchedulerError(
+            f"{group_id} was not submitted: {error}; this takes a login node"
+        ) from error
+
+
+def _submit_group(run: Run, group_id: str, executor: core.Executor) -> str:
     script = run.find_script(group_id)
     try:
         with executor.batch():
@@ -188,7 +210,7 @@ def _submit_group(run: Run, group_id: str, lock: int) -> str:
             f"What was submitted before it runs on. When the cause is gone: "
             f"dlperf-slurm submit --resume {run.path}"
         ) from error
-    return jobs[0].job_id.partition("_")[0]
+    return jobs[0].job_id.rpartition("_")[0]
 
 
 def _journal_submitted(run: Run, group_id: str, array_job_id: str) -> None:

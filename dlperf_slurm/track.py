@@ -9,29 +9,21 @@ from datetime import datetime, timezone
 
 from submitit.core import core
 
-from dlperf_slurm import local, slurm
-from dlperf_slurm.contract import (
-    OK,
-    OUT_OF_MEMORY,
-    RECORD_FILE,
-    ContractError,
-    Record,
-    format_now,
-    parse_time,
-    read_json,
-)
+from dlperf_slurm.contract import OK, OUT_OF_MEMORY, RECORD_FILE, Record, format_now, parse_time
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.journal import (
     CANCELLED,
     STATE,
     SUBMITTED,
     TRACKED,
+    UNMARKED,
     Event,
     append_event,
     append_events,
     read_journal,
 )
-from dlperf_slurm.run import MARKERS_DIR, Run, RunTask, read_marker
+from dlperf_slurm.json_files import ContractError, read_json
+from dlperf_slurm.run import ERROR_FILE, MARKERS_DIR, Run, RunTask, read_last_error, read_marker
 from dlperf_slurm.watch import (
     UNKNOWN,
     LocalArrayTaskJob,
@@ -45,6 +37,7 @@ STAGED = "STAGED"
 PENDING = "PENDING"
 RUNNING = "RUNNING"
 COMPLETED = "COMPLETED"
+COMPLETING = "COMPLETING"
 FAILED = "FAILED"
 OOM = "OUT_OF_MEMORY"
 LOST = "LOST"
@@ -100,16 +93,15 @@ class Tracker:
         self.submitted_at = {
             event.group_id: event.time for event in self.events if event.event == SUBMITTED
         }
-        self.cancelled_ids = {
-            job_id
-            for event in self.events
-            if event.event == CANCELLED
-            for job_id in event.detail.split()
-        }
+        self.cancelled_ids = _list_cancelled_ids(self.events)
         self.final = self._read_final_states()
         self.watcher = make_watcher(run, list(self.array_job_ids))
         self.scheduler_error = ""
-        self.unmarked_since: dict[str, float] = {}
+        self.unmarked_since = {
+            f"{event.group_id}.{event.array_task_id}": event.time
+            for event in self.events
+            if event.event == UNMARKED
+        }
         self.jobs = self._make_jobs()
 
     def _read_final_states(self) -> dict[str, TaskState]:
@@ -148,7 +140,9 @@ class Tracker:
                 self.scheduler_error = ""
             except SchedulerError as error:
                 self.scheduler_error = str(error)
-        present = {path.name for path in (self.run.path / MARKERS_DIR).iterdir()}
+            # behind the question: another process says so before it cancels anything
+            self.cancelled_ids = _list_cancelled_ids(read_journal(self.run.path))
+        present = {path.name for path in (self.run.path / MARKERS_DIR).glob("*")}
         states = [self._find_state(task, present) for task in self.tasks]
         fresh = [s for s in states if s.is_final and s.task.marker not in self.final]
         if fresh:
@@ -193,7 +187,10 @@ class Tracker:
             return replace(found, state=FAILED, detail=f"no valid record: {error}")
         except FileNotFoundError:
             code = "?" if marker is None else marker.exit_code
-            detail = f"no record, exit code {code}: see err in {found.task.attempt_dir}"
+            attempt_dir = found.task.attempt_dir
+            last_line = read_last_error(self.run.path / attempt_dir)
+            words = f"{last_line!r} in" if last_line else "see"
+            detail = f"no record, exit code {code}: {words} {attempt_dir}/{ERROR_FILE}"
             return replace(found, state=FAILED, detail=detail)
         if record.status == OK:
             return replace(found, state=COMPLETED, detail="")
@@ -214,15 +211,21 @@ class Tracker:
                 and all(failure.rank < 0 for failure in record.failures)
             ):
                 # it may be requeued, or the scheduler has not told yet what it did
-                return replace(found, state="COMPLETING")
+                return replace(found, state=COMPLETING)
         return replace(found, state=FAILED, detail=detail)
 
     def _judge_unmarked(self, found: TaskState) -> TaskState:
-        """Slurm says COMPLETED; the marker may be on its way through the file system."""
-        now = time.monotonic()
-        since = self.unmarked_since.setdefault(found.task.marker, now)
-        if now - since < self.run.manifest.lost_after_seconds:
-            return replace(found, state="COMPLETING", detail="")
+        """Slurm says COMPLETED; the marker may be on its way through the file system.
+
+        Since when that is so stands in the journal: who looks need not be who looked first.
+        """
+        if found.task.marker not in self.unmarked_since:
+            event = replace(_make_event(found), event=UNMARKED)
+            append_event(self.run.path, event)
+            self.unmarked_since[found.task.marker] = event.time
+        since = self.unmarked_since[found.task.marker]
+        if _age_seconds(since) < self.run.manifest.lost_after_seconds:
+            return replace(found, state=COMPLETING, detail="")
         detail = "its script ended and wrote no marker: see its log below scripts/"
         return replace(found, state=LOST, detail=detail)
 
@@ -264,26 +267,15 @@ def follow_run(tracker: Tracker) -> Iterator[list[TaskState]]:
         time.sleep(TICK_SECONDS)
 
 
-def cancel_run(tracker: Tracker) -> int:
-    """Cancel all array jobs of the run that have not ended; the number of array tasks affected.
-
-    Raises SchedulerError when the scheduler refuses.
-    """
-    states = tracker.refresh(ask_scheduler=False)
-    waiting = [state for state in states if state.array_job_id and not state.is_final]
-    array_job_ids = sorted({state.array_job_id for state in waiting})
-    append_event(tracker.run.path, Event(CANCELLED, format_now(), detail=" ".join(array_job_ids)))
-    if tracker.run.manifest.scheduler == "local":
-        for array_job_id in array_job_ids:
-            local.terminate(array_job_id)
-    elif array_job_ids:
-        slurm.run_client(["scancel", *array_job_ids])
-    return len(waiting)
-
-
 def count_states(states: Sequence[TaskState]) -> dict[str, int]:
     """How many array tasks are in each state."""
     return dict(Counter(state.state for state in states))
+
+
+def _list_cancelled_ids(events: Sequence[Event]) -> set[str]:
+    """Array jobs that `cancel` was asked to end."""
+    cancelled = (event.detail.split() for event in events if event.event == CANCELLED)
+    return {job_id for job_ids in cancelled for job_id in job_ids}
 
 
 def _make_event(state: TaskState) -> Event:

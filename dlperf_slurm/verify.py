@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlperf_slurm.agreement import Agreement, compare_frameworks, compare_ranks
-from dlperf_slurm.contract import Case, ModelParameter
+from dlperf_slurm.contract import HOROVOD, Case, ModelParameter
 from dlperf_slurm.environments import find_managed_environment
 from dlperf_slurm.environments.horovod import has_horovod
 from dlperf_slurm.errors import EnvironmentMissingError
@@ -21,7 +21,6 @@ from dlperf_slurm.workplace import (
 
 REFERENCE = "pytorch"
 NATIVE = "native"
-HOROVOD = "horovod"
 # see agreement.GRADIENT_TOLERANCES
 SEED = 4
 

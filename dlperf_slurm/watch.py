@@ -138,11 +138,12 @@ class ProcessWatcher(core.InfoWatcher):
 
     def update(self) -> None:
         """Look which processes live; a local array task that has not started is PENDING."""
-        for array_job_id in {job_id.partition("_")[0] for job_id in self._registered}:
-            state = "PENDING" if local.is_alive(array_job_id) else UNKNOWN
-            for job_id in self._registered:
-                if job_id.partition("_")[0] == array_job_id:
-                    self._info_dict[job_id] = {"JobID": job_id, "State": state}
+        for job_id in self._registered:
+            array_job_id = job_id.rpartition("_")[0]
+            host = local.find_other_host(array_job_id)
+            state = "PENDING" if host or local.is_alive(array_job_id) else UNKNOWN
+            reason = f"on {host}, where alone it can be seen whether it lives" if host else ""
+            self._info_dict[job_id] = {"JobID": job_id, "State": state, "Reason": reason}
 
     def mark_finished(self, job_id: str) -> None:
         self._finished.add(job_id)

@@ -8,16 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional
 
-from dlperf_slurm.contract import (
-    CASE_FILE,
-    PARITY_FILE,
-    Case,
-    ContractError,
-    Parity,
-    read_json,
-    write_json,
-)
+from dlperf_slurm.contract import CASE_FILE, PARITY_FILE, Case, Parity
 from dlperf_slurm.errors import DlperfError, InputError
+from dlperf_slurm.json_files import ContractError, read_json, write_json
 from dlperf_slurm.local import end_process_group, hold_machine
 from dlperf_slurm.render import render_verification
 from dlperf_slurm.run import CODE_DIR

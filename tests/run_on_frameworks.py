@@ -1,17 +1,24 @@
 """Every framework in an environment of its own: made where it is not there, tested, and compared.
 
-    python tests/run_on_frameworks.py [FRAMEWORK ...] [--present]
+    python tests/run_on_frameworks.py [FRAMEWORK ...] [--present | --brief]
 
-Environments are made one after the other beside the tests, with Horovod where it exists: a test
-runs on one core most of the time. What this machine lacks (an interpreter, a compiler) is named,
-with what to do, and the rest goes on. With --present, nothing is made: an environment that is not
-there is named with the command that makes it.
+Environments are made one after the other beside the tests, with Horovod where it exists, and two
+frameworks are tested at a time: a test runs on one core most of the time. What each wrote is
+printed when it is done. A test that failed beside another framework's is tried once more by itself,
+as ranks that wait for each other may run out of time on cores that they share; it is named in any
+case. What this machine lacks (an interpreter, a compiler) is named, with what to
+do, and the rest goes on. With --present, nothing is made: an environment that is not there is named
+with the command that makes it. With --brief, tests that are marked as exhaustive are left out, and
+fewer frameworks are compared.
 """
 
 import argparse
+import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,6 +30,12 @@ from dlperf_slurm.environments.pins import read_pins
 CHECKOUT = Path(__file__).resolve().parents[1]
 TOOL = [sys.executable, "-m", "dlperf_slurm"]
 REFERENCE = "pytorch"
+BRIEFLY_COMPARED = (REFERENCE, "tensorflow2")
+TESTED_AT_ONCE = 2
+NOT_MADE = ["its environment could not be made"]
+SHARED_TESTS = ("tests/worker/test_adapter.py", "tests/worker/test_adapter_training.py")
+# what runs in a framework's environment beside its adapter
+OTHER_TESTS = {"tensorflow1": ["tests/worker/test_tensorpack_source.py"]}
 # those that are there soonest first, so that tests begin early
 FRAMEWORKS = (
     "jax",
@@ -41,29 +54,57 @@ def main() -> int:
     """Test all frameworks, or those named; 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("frameworks", nargs="*", metavar="FRAMEWORK")
-    parser.add_argument("--present", action="store_true", help="make nothing")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--present", action="store_true", help="make nothing")
+    modes.add_argument("--brief", action="store_true", help="without the exhaustive tests")
     arguments = parser.parse_args()
     frameworks = arguments.frameworks or FRAMEWORKS
     if arguments.present:
         return test_present(frameworks)
+    options = ["-m", "not exhaustive"] if arguments.brief else []
     possible = [framework for framework in frameworks if is_possible(framework)]
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        makings = {framework: pool.submit(make_environment, framework) for framework in possible}
-        failed = [name for name, making in makings.items() if not test_made(name, making)]
-    if not verify(possible):
-        failed.append("verify")
+    with ThreadPoolExecutor(1) as making, ThreadPoolExecutor(TESTED_AT_ONCE) as testing:
+        made = {name: making.submit(make_environment, name) for name in possible}
+        tested = {name: testing.submit(test_made, name, made[name], options) for name in possible}
+        failures = {name: test.result() for name, test in tested.items()}
+    failures = try_alone(failures, options)
+    compared = [name for name in possible if not arguments.brief or name in BRIEFLY_COMPARED]
+    failures["verify"] = [] if not compared or verify(compared) else ["see its tables"]
+    return conclude(failures)
+
+
+def conclude(failures: "dict[str, list[str]]") -> int:
+    """Say what failed, once more and last, where it is looked for; the exit code."""
+    failed = {name: lines for name, lines in failures.items() if lines}
+    for name, lines in failed.items():
+        print("\n".join(f"{name}: {line}" for line in lines))
     print(f"failed: {', '.join(failed)}" if failed else "all passed", flush=True)
     return 1 if failed else 0
 
 
 def test_present(frameworks: "list[str] | tuple[str, ...]") -> int:
-    codes = [0]
+    present = []
     for framework in frameworks:
         if (find_managed_environment(framework) / "bin" / "python").exists():
-            codes.append(0 if run_tests(framework) else 1)
+            present.append(framework)
         else:
             print(f"NOT RUN: {framework}: create it with: dlperf-slurm env create {framework}")
-    return max(codes)
+    with ThreadPoolExecutor(TESTED_AT_ONCE) as testing:
+        failures = dict(zip(present, testing.map(run_tests, present)))
+    return conclude(try_alone(failures))
+
+
+def try_alone(
+    failures: "dict[str, list[str]]", options: "Sequence[str]" = ()
+) -> "dict[str, list[str]]":
+    """What still fails of this with nothing beside it."""
+    remaining = dict(failures)
+    for name, lines in failures.items():
+        if lines and lines != NOT_MADE:
+            remaining[name] = run_tests(name, ["--last-failed", *options])
+            if not remaining[name]:
+                print("\n".join(f"{name}: passed alone, after {x}" for x in lines), flush=True)
+    return remaining
 
 
 def is_possible(framework: str) -> bool:
@@ -93,28 +134,50 @@ def make_environment(framework: str) -> str:
     return run(command) + note
 
 
-def test_made(framework: str, making: "Future[str]") -> bool:
-    """Whether the environment could be made and its tests pass."""
+def test_made(framework: str, making: "Future[str]", options: "list[str]") -> "list[str]":
+    """What failed, in lines: making the environment, or tests in it."""
     try:
         print(making.result(), end="", flush=True)
     except subprocess.CalledProcessError as error:
         print(f"{error}\n{error.stdout}", flush=True)
-        return False
-    return run_tests(framework)
+        return NOT_MADE
+    return run_tests(framework, options)
 
 
-def run_tests(framework: str) -> bool:
-    """The adapter's own tests and those that every adapter owes."""
-    print(f"--- {framework}", flush=True)
+def run_tests(framework: str, options: "Sequence[str]" = ()) -> "list[str]":
+    """The adapter's own tests and those that every adapter owes, as these options of pytest say.
+
+    Returns pytest's line on each that failed.
+    """
     start = time.monotonic()
     python = find_managed_environment(framework) / "bin" / "python"
     run([str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "pytest"])
-    own = [f"tests/worker/test_{framework}.py", "tests/worker/test_adapter.py"]
-    tests = ["-k", "horovod", own[1]] if framework == REFERENCE else own
-    command = [str(python), "-m", "pytest", "-q", "--framework", framework, *tests]
-    code = subprocess.run(command, cwd=CHECKOUT).returncode
-    print(f"--- {framework}: exit code {code}, {time.monotonic() - start:.0f} s", flush=True)
-    return code == 0
+    # the rest of the reference's tests is `make test-worker`
+    tests = ["-k", "horovod", *SHARED_TESTS] if framework == REFERENCE else list_tests(framework)
+    command = [str(python), "-m", "pytest", "-q", f"--framework={framework}", *options, *tests]
+    # of its own, for what failed last
+    command += [f"--override-ini=cache_dir=.pytest_cache/{framework}"]
+    with tempfile.TemporaryDirectory(prefix="dlperf-slurm-") as folder:
+        done = subprocess.run(
+            command,
+            cwd=CHECKOUT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "TMPDIR": folder},
+        )
+    seconds = time.monotonic() - start
+    title = f"--- {framework}: exit code {done.returncode}, {seconds:.0f} s"
+    print(f"{title}\n{done.stdout}", end="", flush=True)
+    if done.returncode == 0:
+        return []
+    failed = [x for x in done.stdout.splitlines() if x.startswith(("FAILED ", "ERROR "))]
+    return failed or [f"pytest ended with exit code {done.returncode}"]
+
+
+def list_tests(framework: str) -> "list[str]":
+    """A framework's own files, of its adapter and of what else runs in its environment."""
+    return [f"tests/worker/test_{framework}.py", *SHARED_TESTS, *OTHER_TESTS.get(framework, [])]
 
 
 def verify(frameworks: "list[str]") -> bool:

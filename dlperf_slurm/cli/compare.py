@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.cli.output import make_console
+from dlperf_slurm.cli.output import check_plot_file, make_console, write_file, write_plot
 from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def add_compare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--junit", type=Path, metavar="FILE", help="write a JUnit report for a CI system"
     )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .svg or .pdf")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.set_defaults(handler=run_compare)
 
@@ -36,11 +37,16 @@ def run_compare(options: argparse.Namespace) -> None:
     from dlperf_slurm.run import find_run
 
     limit = parse_percent(options.fail_if_slower)
+    check_plot_file(options.plot)
     a, b = (find_run(name, options.results) for name in (options.run_a, options.run_b))
     compared = compare_runs(a.manifest, collect_outcomes(a), b.manifest, collect_outcomes(b), limit)
     _print(compared, options.json)
     if options.junit is not None:
         _write_junit(compared, options.junit)
+    if options.plot is not None:
+        from dlperf_slurm.plots.comparison import plot_comparison
+
+        write_plot(plot_comparison(compared), options.plot)
     if limit is not None:
         guard(compared)
 
@@ -75,10 +81,7 @@ def _print(compared: "RunComparison", as_json: bool) -> None:
 def _write_junit(compared: "RunComparison", file: Path) -> None:
     from dlperf_slurm.reports.junit import serialize_junit
 
-    try:
-        file.write_text(serialize_junit(compared), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--junit: {error}") from error
+    write_file(file, "--junit", serialize_junit(compared).encode())
 
 
 def guard(compared: "RunComparison") -> None:

@@ -1,19 +1,16 @@
-"""Commands of a run, in the order of the pipeline: plan, render, submit, status, ..., report."""
+"""Commands of a run, in the order of the pipeline: plan, render, submit, status, ..., cancel."""
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_slurm.cli.output import PROGRAM, make_console
+from dlperf_slurm.cli.output import PROGRAM, make_console, say
 from dlperf_slurm.errors import (
-    CasesFailedError,
     EnvironmentMissingError,
     InputError,
     SchedulerError,
 )
-from dlperf_slurm.layouts import DEFAULT_LAYOUT
 
 if TYPE_CHECKING:
     from dlperf_slurm.matrix import MatrixFile
@@ -55,11 +52,11 @@ def run_submit(options: argparse.Namespace) -> None:
             raise InputError("submit: a run keeps its site; --site and --set go with a MATRIX")
         run = find_run(options.resume, options.results)
         if options.retry:
-            print(f"{stage_retry(run)} array tasks to try again", flush=True)
+            say(f"{stage_retry(run)} array tasks to try again")
     else:
         run = _stage(options, must_reach_cluster=True)
-    print(f"Run directory: {run.path}", flush=True)
-    submit_run(run, lambda line: print(line, flush=True))
+    say(f"Run directory: {run.path}")
+    submit_run(run, say)
     if options.wait:
         _follow(run)
         return
@@ -87,21 +84,11 @@ def run_wait(options: argparse.Namespace) -> None:
 
 
 def run_cancel(options: argparse.Namespace) -> None:
+    from dlperf_slurm.cancel import cancel_run
     from dlperf_slurm.run import find_run
-    from dlperf_slurm.track import Tracker, cancel_run
 
     run = find_run(options.run, options.results)
-    print(f"{cancel_run(Tracker(run))} array tasks of {run.run_id} cancelled")
-
-
-def run_report(options: argparse.Namespace) -> None:
-    from dlperf_slurm.cli.layouts import print_published
-    from dlperf_slurm.run import find_run
-
-    if options.published is not None:
-        print_published(options)
-        return
-    _report(find_run(options.run, options.results), options.layout, options.against)
+    print(f"{cancel_run(run)} array tasks of {run.run_id} cancelled")
 
 
 def _load_plan(
@@ -174,6 +161,7 @@ def _list_missing_environments(loaded: "LoadedSite", plan: "Plan") -> list[str]:
 
 
 def _follow(run: "Run") -> None:
+    from dlperf_slurm.cli.report import report_run
     from dlperf_slurm.reports.progress import show_progress
     from dlperf_slurm.track import Tracker
 
@@ -182,34 +170,4 @@ def _follow(run: "Run") -> None:
     calls = ", ".join(f"{count} {name}" for name, count in tracker.watcher.calls.items())
     if calls:
         print(f"{len(tracker.array_job_ids)} sbatch; while waiting: {calls}")
-    _report(run)
-
-
-def _report(run: "Run", layout: str = DEFAULT_LAYOUT, against: Sequence[str] = ()) -> None:
-    from dlperf_slurm.cli.layouts import report_layout
-    from dlperf_slurm.collect import collect_outcomes
-    from dlperf_slurm.reports import FILE_FORMATS, load_format
-    from dlperf_slurm.reports.terminal import print_summary
-    from dlperf_slurm.run import REPORT_DIR
-    from dlperf_slurm.summarize import summarize
-
-    outcomes = collect_outcomes(run)
-    summary = summarize(run.manifest, outcomes, against)
-    folder = run.path / REPORT_DIR
-    folder.mkdir(exist_ok=True)
-    for name in FILE_FORMATS:
-        report_format = load_format(name)
-        text = report_format.serialize(summary)
-        # as bytes: CSV has line ends of its own, and write_text(newline=) is Python 3.10
-        (folder / report_format.FILE_NAME).write_bytes(text.encode())
-    if layout == DEFAULT_LAYOUT:
-        print_summary(summary, make_console())
-    else:
-        report_layout(run, summary, outcomes, layout)
-    print(f"\nReport: {folder}", flush=True)
-    if not summary.is_complete:
-        missing = summary.planned_repeats - summary.ok_repeats
-        raise CasesFailedError(
-            f"{missing} of {summary.planned_repeats} repeats have no sound record; "
-            "the footnotes name each"
-        )
+    report_run(run)

@@ -19,8 +19,9 @@ from support.tool import (
     start_tool,
 )
 
-from dlperf_slurm.contract import OUT_OF_MEMORY, RECORD_FILE, Record, read_json
+from dlperf_slurm.contract import OUT_OF_MEMORY, RECORD_FILE, Record
 from dlperf_slurm.journal import REFUSED, SUBMITTED, read_journal
+from dlperf_slurm.json_files import read_json
 
 pytestmark = pytest.mark.slurm
 

@@ -1,7 +1,8 @@
 """Values for the tests, with defaults that are sound and small; each call changes what it names."""
 
+import csv
 import dataclasses
-import json
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional, Union
@@ -10,6 +11,7 @@ import dlperf_slurm
 from dlperf_slurm.cases import MatrixCase
 from dlperf_slurm.collect import CaseOutcomes, Outcome
 from dlperf_slurm.contract import (
+    CASE_FILE,
     FAILED,
     OK,
     RECORD_FILE,
@@ -18,12 +20,14 @@ from dlperf_slurm.contract import (
     Failure,
     RankResult,
     Record,
-    write_json,
 )
+from dlperf_slurm.json_files import read_json, write_json
 from dlperf_slurm.matrix import Protocol
 from dlperf_slurm.plan import ArrayTask, Group, group_array_tasks
+from dlperf_slurm.reports import csv_format
 from dlperf_slurm.run import Manifest, PlannedCase, Run, RunTask
 from dlperf_slurm.site import Site
+from dlperf_slurm.summarize import Summary
 from dlperf_slurm.topology import parse_topology
 
 # for PYTHONPATH of processes that start elsewhere
@@ -171,9 +175,7 @@ def make_failed_record(
 
 def read_case(run: Run, task: RunTask) -> Case:
     """What the worker would read of an array task."""
-    data = json.loads((run.path / task.attempt_dir / "case.json").read_text(encoding="utf-8"))
-    del data["schema_version"]
-    return Case(**data)
+    return read_json(run.path / task.attempt_dir / CASE_FILE, Case)
 
 
 def find_task(run: Run, topology: str, repeat: int = 1) -> RunTask:
@@ -263,3 +265,8 @@ def make_outcomes(
         for repeat, problem in enumerate(problems, start=first)
     ]
     return CaseOutcomes(planned, tuple(outcomes))
+
+
+def read_csv(summary: Summary) -> list[dict[str, str]]:
+    """The lines of the CSV report."""
+    return list(csv.DictReader(io.StringIO(csv_format.serialize(summary), newline="")))

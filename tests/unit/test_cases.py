@@ -188,6 +188,31 @@ def test_include_of_a_case_that_is_there_is_refused():
     )
 
 
+def test_include_whose_axes_fold_into_one_case_adds_it_once():
+    axes = TWO_BY_TWO + "loss_scale = ['dynamic', 128]\n"
+    found = expand("[[include]]\ntopology = '4n1g'\n", axes)
+    assert list_points(found)[-2:] == ["4n1g fp32 8", "4n1g amp-bf16 8"]
+    assert len(found.cases) == 6
+
+
+def test_cases_that_would_share_a_directory_are_refused():
+    rules = (
+        "source = ['worker', 'horovod']\ndistribution = ['native', 'horovod']\n"
+        "[sources.horovod]\nformat = 'horovod_synthetic'\nstart = 'ranks'\ncommand = 'true'\n"
+    )
+    with pytest.raises(InputError, match=r"2 cases are called pytorch-.*-horovod: name the source"):
+        expand(rules)
+
+
+def test_override_that_sets_the_topology_cannot_have_it_decide_by_its_parts():
+    rules = (
+        "[[override]]\nwhen = { precision = 'fp32' }\ntopology = '4n1g'\n"
+        "[[override]]\nwhen = { nodes = '>=2' }\nbatch_size_per_device = 4\n"
+    )
+    with pytest.raises(InputError, match=r"override\[1\]\.when\.nodes: nodes is itself set by"):
+        expand(rules)
+
+
 def test_two_includes_of_the_same_case_are_refused():
     rule = "[[include]]\ntopology = '4n1g'\nprecision = 'fp32'\n"
     with pytest.raises(InputError, match=r"matrix\.toml:11: include\[1\]: adds .*-4n1g-"):

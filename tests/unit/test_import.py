@@ -9,8 +9,9 @@ import pytest
 from reference_logs import FOLDER
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.contract import Record, find_record_problem, read_json
+from dlperf_slurm.contract import Record, find_record_problem
 from dlperf_slurm.import_logs import parse_settings
+from dlperf_slurm.json_files import read_json
 from dlperf_slurm.logs import list_formats
 from dlperf_slurm.logs.reading.runs import ImportOptions, import_log
 from dlperf_slurm.run import list_run_ids, open_run
@@ -44,7 +45,7 @@ def read_record(run, case_id, repeat=1):
 def test_repeats_become_one_case_that_report_shows_with_its_median(home, capsys):
     code, _, _ = run_main([FIVE, "--name", "dlperf"], capsys)
     run = open_only_run()
-    report = main(["report", str(run.path)])
+    report = main(["report", "--plots", "none", str(run.path)])
     printed = capsys.readouterr().out
 
     assert (code, report) == (0, 0)
@@ -86,7 +87,7 @@ def test_failed_log_becomes_a_failed_record_beside_sound_ones(home, capsys):
     assert "1 of 2 runs in the logs are not ok" in error
     assert (failed.status, failed.samples_per_s if failed.ranks else None) == ("failed", None)
     assert failed.reason in printed
-    assert main(["report", str(open_only_run().path)]) == 5
+    assert main(["report", "--plots", "none", str(open_only_run().path)]) == 5
 
 
 def test_directory_stands_for_all_files_below_it_but_hidden_ones(home, capsys):

@@ -2,21 +2,36 @@
 
 import contextlib
 import functools
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from pathlib import Path
 
 import pytest
 from support import local_runs, stand_in
 from support.local_runs import list_attempt_dirs
-from support.tool import await_that, find_states, has_marker, run_tool
+from support.tool import await_that, find_details, find_states, has_marker, run_tool
 
 from dlperf_slurm import local
-from dlperf_slurm.contract import RECORD_FILE, Record, read_json
-from dlperf_slurm.journal import SUBMITTED, hold_submit_lock, read_journal
+from dlperf_slurm.cancel import cancel_run
+from dlperf_slurm.contract import RECORD_FILE, Record
+from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.journal import (
+    CANCELLED,
+    JOURNAL_FILE,
+    SUBMITTED,
+    hold_submit_lock,
+    read_journal,
+)
+from dlperf_slurm.json_files import read_json
 from dlperf_slurm.run import Run
+from dlperf_slurm.track import Tracker
 
 LIMIT = "memory_limit_mib_per_device"
 
@@ -126,6 +141,17 @@ def test_killed_rank_fails_its_task_while_the_next_still_runs(stage_local):
     assert find_states(run) == {"1n1g.0": "FAILED", "1n1g.1": "RUNNING"}
 
 
+def test_module_that_the_site_lacks_is_named(stage_local):
+    run = stage_local(repeats=1, settings=['environments.pytorch.modules=["cuda/99"]'])
+    assert submit(run, "--wait").returncode == 5
+    assert find_states(run) == {"1n1g.0": "FAILED"}
+    detail = find_details(run)["1n1g.0"]
+    assert detail.startswith("no record, exit code 69: ")
+    # bash's own words, as this machine has no environment modules
+    assert "module: command not found" in detail
+    assert detail.endswith(f"{run.read_all_tasks()[0].attempt_dir}/err")
+
+
 def test_time_limit_ends_a_task_and_the_next_goes_on(stage_local):
     run = stage_local()
     set_time_limit(run, "0:03")
@@ -156,6 +182,99 @@ def test_cancel_while_another_run_has_the_machine(stage_local):
         await_that(lambda: not is_running(runner), "the runner ends")
     assert set(find_states(run).values()) == {"CANCELLED"}
     assert count_all_starts(run) == [0, 0]
+
+
+def list_places():
+    """Of those who stand in this user's line."""
+    return list((Path(tempfile.gettempdir()) / f"dlperf-slurm-{os.getuid()}").iterdir())
+
+
+def test_who_had_the_machine_is_last_in_line(stage_local):
+    stage_local()
+    order = []
+
+    def measure(name):
+        for _ in range(4):
+            with local.hold_machine():
+                order.append(name)
+                # longer than between two looks of those who wait
+                time.sleep(2 * local.LOOK_SECONDS)
+
+    threads = [threading.Thread(target=measure, args=[name]) for name in "abc"]
+    with local.hold_machine():
+        for count, thread in enumerate(threads, start=1):
+            thread.start()
+            await_that(lambda count=count: len(list_places()) == 1 + count, "it stands in line")
+    for thread in threads:
+        thread.join()
+    assert "".join(order) == "abcabcabcabc"
+
+
+def test_who_was_killed_keeps_nobody_waiting(stage_local):
+    stage_local()
+    code = "with local.hold_machine(): print(flush=True), input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"from dlperf_slurm import local\n{code}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as first:
+        first.stdout.readline()
+        assert len(list_places()) == 1
+        first.kill()
+    cancelled = threading.Event()
+    patience = threading.Timer(60, cancelled.set)
+    patience.start()
+    with local.hold_machine(cancelled):
+        patience.cancel()
+        assert not cancelled.is_set()
+        assert len(list_places()) == 1
+    assert list_places() == []
+
+
+def test_run_of_another_host_is_neither_lost_nor_cancelled_from_here(stage_local, monkeypatch):
+    run = stage_local()
+    with local.hold_machine():
+        submit(run)
+        here = socket.gethostname()
+        monkeypatch.setattr(socket, "gethostname", lambda: "login2")
+        states = Tracker(run).refresh(ask_scheduler=True)
+        assert {state.state for state in states} == {"PENDING"}
+        assert states[0].detail == f"on {here}, where alone it can be seen whether it lives"
+        with pytest.raises(SchedulerError, match=f"runs on {here}; cancel it there"):
+            cancel_run(run)
+        monkeypatch.undo()
+    assert CANCELLED not in [event.event for event in read_journal(run.path)]
+
+
+def test_cancel_of_what_has_ended_leaves_no_trace(stage_local):
+    run = stage_local()
+    submit(run, "--wait")
+    done = run_tool(["cancel", str(run.path)], run.path.parent)
+    assert done.stdout.startswith("0 array tasks")
+    assert CANCELLED not in [event.event for event in read_journal(run.path)]
+
+
+def test_cancel_finds_an_array_job_whose_submission_was_cut_short(stage_local):
+    run = stage_local()
+    stand_in.choose_behaviour(list_attempt_dirs(run)[0], "hang")
+    submit(run)
+    await_that(lambda: sum(count_all_starts(run)), "the first array task runs")
+    runner = find_runner(run)
+    journal = run.path / JOURNAL_FILE
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(x for x in lines if json.loads(x)["event"] != SUBMITTED))
+    done = run_tool(["cancel", str(run.path)], run.path.parent)
+    assert done.stdout.startswith("2 array tasks")
+    await_that(lambda: not is_running(runner), "the runner ends")
+    assert set(find_states(run).values()) == {"CANCELLED"}
+
+
+def test_cancel_beside_a_submission_is_refused(stage_local):
+    run = stage_local()
+    with hold_submit_lock(run.path):
+        done = run_tool(["cancel", str(run.path)], run.path.parent)
+    assert done.returncode == 3
+    assert "another process is submitting this run; end it" in done.stderr
 
 
 def test_wait_after_cancel_ends_with_the_exit_code_of_missing_cases(stage_local):

@@ -145,8 +145,9 @@ def test_malformed_matrix_exits_with_2_and_writes_nothing(command):
         (
             "batch_size_per_device = 8\nbatchsize = 8",
             "matrix.toml:7: axes.batchsize: unknown key; known: batch_size_per_device, "
-            "clip_global_norm, compiler, distribution, framework, memory_format, mode, "
-            "precision, source, topology. Did you mean 'batch_size_per_device'?",
+            "clip_global_norm, compiler, data, data_workers, distribution, framework, "
+            "gradient_accumulation, loss_scale, memory_format, mode, optimizer, precision, "
+            "prefetch_batches, source, topology. Did you mean 'batch_size_per_device'?",
         ),
         (
             "batch_size_per_device = 8\nclip_global_norm = 'yes'",
@@ -168,7 +169,7 @@ def test_table_that_is_missing_is_required():
     assert read_mistakes(SOUND.replace("[model]\n", "[modle]\n")) == [
         "matrix.toml: model: is required, and missing",
         "matrix.toml:1: modle: unknown key; known: axes, exclude, include, model, note, override, "
-        "protocol, slurm, sources, title. Did you mean 'model'?",
+        "protocol, slurm, sources, title, training. Did you mean 'model'?",
     ]
 
 
@@ -194,9 +195,10 @@ def test_empty_file_names_the_tables_it_needs():
         (
             "[[override]]\nwhen = { nods = 2 }",
             "matrix.toml:8: override[0].when.nods: unknown key; known: batch_size_per_device, "
-            "clip_global_norm, compiler, devices_per_node, distribution, framework, "
-            "memory_format, mode, model, nodes, precision, source, topology, world_size. Did "
-            "you mean 'nodes'?",
+            "clip_global_norm, compiler, data, data_workers, devices_per_node, distribution, "
+            "framework, gradient_accumulation, loss_scale, memory_format, mode, model, nodes, "
+            "optimizer, precision, prefetch_batches, source, topology, world_size. Did you "
+            "mean 'nodes'?",
         ),
         (
             "[[override]]\nwhen = { nodes = 2 }\nprotocol = { shuffle_seed = 3 }",

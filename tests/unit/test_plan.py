@@ -1,8 +1,11 @@
 """Cases x site -> groups: shapes, chunks, order, what is left out, what it costs."""
 
+import os
+
 import pytest
 from builders import make_matrix_case, make_site
 
+from dlperf_slurm.batch_size import BatchSearch
 from dlperf_slurm.cases import Expansion, LeftOut, expand_matrix
 from dlperf_slurm.matrix import Protocol, read_matrix
 from dlperf_slurm.plan import ArrayTask, Plan, group_array_tasks, make_plan
@@ -124,10 +127,69 @@ def test_repeats_of_a_case_are_spread_over_the_array():
             {},
             "pytorch: memory_format 'channels_last' needs images; use 'default' for 'bert'",
         ),
+        (
+            make_matrix_case("1n4g"),
+            {"scheduler": "local", "device": "cpu", "cpus_per_rank": 1000},
+            f"1n4g needs 4000 CPUs, this machine has {os.cpu_count()}; to let ranks share them, "
+            "set max_devices_per_node=4",
+        ),
+        (
+            make_matrix_case(batch_size_per_device=BatchSearch(())),
+            {"scheduler": "local", "device": "cpu"},
+            "batch size 'max' would take all memory of this machine; set "
+            "memory_limit_mib_per_device in [protocol]",
+        ),
+        (
+            make_matrix_case("4n8g", precision="tf32"),
+            {"max_nodes": 2, "device": "cpu"},
+            "4n8g needs 4 nodes, the site has 2; also: pytorch: precision 'tf32' needs device "
+            "'cuda'; on the CPU use 'fp32' or 'amp-bf16'",
+        ),
+        (
+            make_matrix_case(
+                framework="jax", distribution="horovod", data="dali", precision="tf32"
+            ),
+            {"device": "cpu"},
+            "jax compiles whatever it trains; use compiler 'xla'; also: jax has no distribution "
+            "'horovod'; it has: native; also: jax has no data 'dali'; it has: device, host, "
+            "python-queue, dataset, zmq, folder",
+        ),
+        (
+            make_matrix_case(mode="val", distribution="horovod"),
+            {},
+            "distribution 'horovod' brings gradients together, which mode 'val' has not; use "
+            "'native', or mode 'train'",
+        ),
+        (
+            make_matrix_case(mode="val", data="folder"),
+            {},
+            "data 'folder' would be part of the latency of mode 'val', whose batch is on the "
+            "device; use data 'device', or mode 'train'",
+        ),
     ],
 )
 def test_what_cannot_run_is_left_out_with_the_reason(case, site, reason):
     assert plan_cases(case, **site).left_out == (LeftOut(case, reason),)
+
+
+@pytest.mark.parametrize(
+    ("case", "site"),
+    [
+        (make_matrix_case("1n999g"), {"max_devices_per_node": 999, "scheduler": "local"}),
+        (make_matrix_case("1n999g"), {"scheduler": "slurm"}),
+        (
+            make_matrix_case(
+                batch_size_per_device=BatchSearch(()),
+                protocol=Protocol(memory_limit_mib_per_device=500),
+            ),
+            {"scheduler": "local"},
+        ),
+        (make_matrix_case(batch_size_per_device=BatchSearch(())), {"scheduler": "slurm"}),
+        (make_matrix_case(batch_size_per_device=BatchSearch((64, 32))), {"scheduler": "local"}),
+    ],
+)
+def test_what_is_only_too_much_elsewhere_runs(case, site):
+    assert plan_cases(case, device="cpu", **site).left_out == ()
 
 
 def test_what_cannot_run_is_in_no_group():

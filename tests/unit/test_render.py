@@ -89,6 +89,23 @@ def test_golden_folder_holds_nothing_else():
     assert found == set(GOLDEN_NAMES)
 
 
+@pytest.mark.parametrize(
+    ("of_user", "of_site", "order"),
+    [
+        ({}, {}, "PCI_BUS_ID"),
+        ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, {}, "FASTEST_FIRST"),
+        ({}, {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "FASTEST_FIRST"),
+    ],
+)
+def test_gpus_are_numbered_by_the_bus_unless_user_or_site_say_otherwise(of_user, of_site, order):
+    script = render(make_site(env=of_site))
+    exports = [line for line in script.splitlines() if line.startswith("export CUDA_DEVICE_ORDER")]
+    lines = ["set -u", *exports, "printenv CUDA_DEVICE_ORDER"]
+    env = {"PATH": os.environ["PATH"], **of_user}
+    done = subprocess.run(["bash", "-c", "\n".join(lines)], env=env, capture_output=True, text=True)
+    assert done.stdout == f"{order}\n"
+
+
 def test_directives_end_before_the_first_command():
     lines = render(load_site("example", None, []).site).splitlines()
     last = max(i for i, line in enumerate(lines) if line.startswith("#SBATCH"))

@@ -16,6 +16,7 @@ from dlperf_slurm.run import (
     list_run_ids,
     make_job_name,
     open_run,
+    read_last_error,
     read_marker,
 )
 
@@ -182,3 +183,22 @@ def test_task_list_that_is_missing_is_named(staged_run):
     staged_run.find_tasks_file("1n2g").unlink()
     with pytest.raises(InputError, match=r"scripts/1n2g\.tasks: is missing; was the whole run"):
         staged_run.read_all_tasks()
+
+
+@pytest.mark.parametrize(
+    ("written", "last"),
+    [
+        (b"", ""),
+        (b"\n \n", ""),
+        (b"first\nlast\n\n", "last"),
+        (b"first\n" + b"x" * 999, "x" * 200),
+        (b"\xff\xfe" * 999 + b"\nlast", "last"),
+    ],
+)
+def test_last_error_is_the_last_line_that_says_something(tmp_path, written, last):
+    (tmp_path / "err").write_bytes(written)
+    assert read_last_error(tmp_path) == last
+
+
+def test_attempt_that_never_wrote_has_no_last_error(tmp_path):
+    assert read_last_error(tmp_path) == ""

@@ -19,8 +19,9 @@ from builders import (
 )
 
 from dlperf_slurm.cases import MatrixCase, expand_matrix
-from dlperf_slurm.contract import Case, Record, find_record_problem, read_json, write_json
+from dlperf_slurm.contract import Case, Record, find_record_problem
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.json_files import read_json, write_json
 from dlperf_slurm.matrix import Source, read_matrix
 from dlperf_slurm.plan import ArrayTask, find_obstacle
 from dlperf_slurm.render import find_starter, render_scripts, render_source_script
@@ -139,7 +140,7 @@ def test_command_is_a_template_over_the_case():
     cases = expand_matrix(read_matrix(write_matrix(MATRIX))).cases
     (case,) = (case for case in cases if case.script)
     assert case.case_id == "tensorflow1-resnet50-1n2g-bs64-fp32-official"
-    assert render_source_script(case, case.script, repeat=1) == (
+    assert render_source_script(case, case.script, repeat=1, device="cpu") == (
         "#!/bin/bash\n"
         """export NAME='a b'"'"'c'\n"""
         "python train.py --batch_size=64 --gpus=2\n"
@@ -150,7 +151,7 @@ def test_model_parameters_and_repeat_are_there_for_the_command():
     case = make_script_case(model_parameters={"width": 16})
     command = "{{ parameters.width }} {{ parameters.image_size }} {{ seed + repeat }}"
     script = Source(command=command, format="tf_cnn_benchmarks")
-    assert render_source_script(case, script, repeat=3).splitlines()[1] == "16 224 4"
+    assert render_source_script(case, script, repeat=3, device="cpu").splitlines()[1] == "16 224 4"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_model_parameters_and_repeat_are_there_for_the_command():
 def test_command_that_is_no_template_names_its_key(command, message):
     script = Source(command=command, format="tf_cnn_benchmarks")
     with pytest.raises(InputError) as caught:
-        render_source_script(make_script_case(), script, repeat=1)
+        render_source_script(make_script_case(), script, repeat=1, device="cpu")
     assert str(caught.value).startswith(message)
 
 

@@ -129,7 +129,8 @@ def test_mistakes_of_all_layers_come_in_one_answer():
         ),
         (
             "[env]\nA = 1",
-            "site.toml:2: env.A: 1: input should be a valid string",
+            "site.toml:2: env.A: 1: input should be a valid string; in quotes it is one: "
+            '"1" (in a shell: \'"1"\')',
         ),
         (
             "directives = ['mail-type=END']",
@@ -220,6 +221,10 @@ def test_time_limit_is_that_of_the_topology():
     site = make_site(time_limit_minutes={"default": 30, "4n8g": 60})
     topologies = [parse_topology("1n8g"), parse_topology("4n8g")]
     assert [site.find_time_limit_minutes(topology) for topology in topologies] == [30, 60]
+
+
+def test_own_template_is_found_from_any_folder(home):
+    assert make_site(template="own/x.sbatch.j2").template == str(home / "own/x.sbatch.j2")
 
 
 def test_framework_without_an_environment_gets_the_managed_one(home):

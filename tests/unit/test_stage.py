@@ -11,14 +11,20 @@ from builders import SMALL_MATRIX, make_site, read_case, write_matrix
 
 from dlperf_slurm.cases import expand_matrix
 from dlperf_slurm.config import read_toml
-from dlperf_slurm.contract import Case, read_json
+from dlperf_slurm.contract import Case, format_now
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.journal import STAGED, read_journal
+from dlperf_slurm.journal import STAGED, STATE, Event, append_event, read_journal
+from dlperf_slurm.json_files import read_json
 from dlperf_slurm.matrix import read_matrix
 from dlperf_slurm.plan import make_plan
+from dlperf_slurm.retry import stage_retry
 from dlperf_slurm.run import Run, open_run
 from dlperf_slurm.site import LoadedSite, Site, load_site
 from dlperf_slurm.stage import make_run_id, stage_run
+
+ONE_TASK = SMALL_MATRIX.replace('["1n1g", "1n2g", "2n2g"]', '"1n1g"').replace(
+    "repeats = 2", "repeats = 1"
+)
 
 
 def stage(results: Path, text: str = SMALL_MATRIX, **site_values) -> Run:
@@ -26,6 +32,15 @@ def stage(results: Path, text: str = SMALL_MATRIX, **site_values) -> Run:
     site = make_site(**site_values)
     plan = make_plan(expand_matrix(file), site, 1001)
     return stage_run(results, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"])
+
+
+def retry_from(folder: Path, run: Run, monkeypatch) -> None:
+    """Stage another attempt of a run whose only array task failed, from another folder."""
+    failed = Event(STATE, format_now(), group_id="1n1g", array_task_id=0, state="FAILED")
+    append_event(run.path, failed)
+    folder.mkdir(exist_ok=True)
+    monkeypatch.chdir(folder)
+    assert stage_retry(run) == 1
 
 
 def test_every_array_task_has_its_case(staged_run):
@@ -64,7 +79,34 @@ def test_matrix_is_kept_as_it_was_written(staged_run):
 def test_site_is_kept_with_all_its_values(home, name):
     site = load_site(name, None, []).site
     run = stage(home / "results", **site.model_dump(exclude_none=True))
-    assert Site.model_validate(read_toml(run.path / "site.toml").data) == site
+    chosen = {**site.environments, "pytorch": site.find_environment("pytorch")}
+    kept = Site.model_validate(read_toml(run.path / "site.toml").data)
+    assert kept == site.model_copy(update={"environments": chosen})
+
+
+def test_retry_in_another_shell_starts_ranks_in_the_same_environment(home, monkeypatch):
+    run = stage(home / "results", ONE_TASK)
+    monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", "/elsewhere")
+    retry_from(home / "elsewhere", run, monkeypatch)
+    first, second = (run.find_script(group_id).read_text() for group_id in ("1n1g", "1n1g-try2"))
+    assert second.replace("1n1g-try2", "1n1g") == first
+
+
+def test_retry_in_another_folder_reads_the_same_data(home, monkeypatch):
+    for folder in (home, home / "elsewhere"):
+        (folder / "data" / "images").mkdir(parents=True)
+    run = stage(home / "results", ONE_TASK.replace("[axes]\n", '[axes]\ndata = "folder"\n'))
+    retry_from(home / "elsewhere", run, monkeypatch)
+    folders = [read_case(run, task).data_dir for task in run.read_all_tasks()]
+    assert folders == [str(home / "data" / "images")] * 2
+
+
+def test_retry_in_another_folder_has_the_same_template(home, monkeypatch):
+    own = '{% extends "base.sbatch.j2" %}\n{% block prologue %}\n# ours\n{% endblock %}\n'
+    (home / "own.sbatch.j2").write_text(own, encoding="utf-8")
+    run = stage(home / "results", ONE_TASK, template="own.sbatch.j2")
+    retry_from(home / "elsewhere", run, monkeypatch)
+    assert "# ours\n" in run.find_script("1n1g-try2").read_text(encoding="utf-8")
 
 
 def test_manifest_names_what_is_left_out_with_the_reason(home):
@@ -105,7 +147,7 @@ def test_frozen_worker_runs_without_the_package(staged_run):
 def test_frozen_code_is_the_worker_and_no_more(staged_run):
     code = staged_run.path / "code/dlperf_slurm"
     assert sorted(path.name for path in code.iterdir()) == [
-        "__init__.py", "contract.py", "logs", "worker",
+        "__init__.py", "contract.py", "json_files.py", "logs", "sources", "worker",
     ]  # fmt: skip
 
 

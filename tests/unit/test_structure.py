@@ -33,7 +33,10 @@ def test_imports_go_in_one_direction():
 
 @pytest.mark.parametrize(
     "library",
-    ["pandas", "numpy", "jinja2", "submitit", "pydantic", "rich", "tomli_w", "torch", "mpi4py"],
+    [
+        *("pandas", "numpy", "duckdb", "matplotlib", "jinja2", "submitit", "pydantic", "rich"),
+        *("tomli_w", "PIL", "sklearn", "torch", "mpi4py"),
+    ],
 )
 def test_help_does_not_import(library, help_imports):
     assert library not in help_imports

@@ -20,8 +20,9 @@ from dlperf_slurm.agreement import (
     make_parity_rows,
 )
 from dlperf_slurm.cli import main
-from dlperf_slurm.contract import CASE_FILE, Case, Difference, Parity, read_json, write_json
+from dlperf_slurm.contract import CASE_FILE, Case, Difference, Parity
 from dlperf_slurm.errors import EnvironmentMissingError
+from dlperf_slurm.json_files import read_json, write_json
 from dlperf_slurm.render import render_verification
 from dlperf_slurm.site import load_site
 from dlperf_slurm.topology import Topology

@@ -1,0 +1,166 @@
+"""The command history: what each case measured from run to run, and the guard over it."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlperf_slurm.cli.compare import parse_percent
+from dlperf_slurm.cli.output import (
+    PROGRAM,
+    check_plot_file,
+    make_console,
+    write_file,
+    write_plot,
+)
+from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError
+
+if TYPE_CHECKING:
+    from dlperf_slurm.history.entries import Entry
+    from dlperf_slurm.history.guard import Guarded
+    from dlperf_slurm.history.timeline import Timeline
+
+DEFAULT_WINDOW = 5
+# of case ids in an error
+SHOWN_CASES = 5
+
+
+def add_history_options(parser: argparse.ArgumentParser) -> None:
+    """All its options: unlike other commands it takes several results folders."""
+    parser.add_argument(
+        "--results",
+        action="append",
+        type=Path,
+        metavar="DIR",
+        help="folder of runs, several times for several (results)",
+    )
+    parser.add_argument(
+        "--case",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="only cases whose id has this in it, or matches it as a whole with * and ?",
+    )
+    parser.add_argument(
+        "--framework", action="append", default=[], metavar="NAME", help="only cases of it"
+    )
+    parser.add_argument(
+        "--fail-if-slower",
+        metavar="PERCENT",
+        help="exit code 6 if a case of the newest run is slower by more, such as 3%%, beyond "
+        "chance, than the middle one of the runs before it; 5 if that cannot be decided",
+    )
+    parser.add_argument(
+        "--window",
+        type=int,
+        default=DEFAULT_WINDOW,
+        metavar="RUNS",
+        help=f"how many comparable runs before the newest one count ({DEFAULT_WINDOW})",
+    )
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write a line per case and run")
+    parser.add_argument("--parquet", type=Path, metavar="FILE", help="write the same as Parquet")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .svg or .pdf")
+    parser.set_defaults(handler=run_history)
+
+
+def run_history(options: argparse.Namespace) -> None:
+    from dlperf_slurm.history.timeline import make_timelines, select_entries
+
+    limit = parse_percent(options.fail_if_slower)
+    if options.window < 1:
+        raise InputError(f"--window: {options.window}: at least one run has to count")
+    check_plot_file(options.plot)
+    folders = options.results or [Path("results")]
+    entries, problems = _gather(folders)
+    for problem in problems:
+        print(f"{PROGRAM}: warning: {problem}", file=sys.stderr)
+    selected = select_entries(entries, options.case, options.framework)
+    if not selected:
+        raise InputError(_explain_nothing(folders, entries))
+    timelines = make_timelines(selected)
+    _write_files(timelines, options)
+    _print(timelines, problems, options.json)
+    if limit is not None:
+        _guard(timelines, limit, options.window)
+
+
+def _gather(folders: Sequence[Path]) -> "tuple[list[Entry], list[str]]":
+    from dlperf_slurm.history.catalogue import read_catalogue
+    from dlperf_slurm.history.timeline import drop_copies
+
+    catalogues = [read_catalogue(folder) for folder in dict.fromkeys(folders)]
+    entries, copies = drop_copies(entry for found in catalogues for entry in found.entries)
+    return entries, [*(problem for found in catalogues for problem in found.problems), *copies]
+
+
+def _explain_nothing(folders: "Sequence[Path]", entries: "Sequence[Entry]") -> str:
+    where = ", ".join(map(str, folders))
+    case_ids = sorted({entry.case_id for entry in entries})
+    if not case_ids:
+        return f"{where}: no runs here; name a folder of runs with --results"
+    known = ", ".join(case_ids[:SHOWN_CASES])
+    more = f" and {len(case_ids) - SHOWN_CASES} more" if len(case_ids) > SHOWN_CASES else ""
+    return f"{where}: no case is selected by --case and --framework; there are {known}{more}"
+
+
+def _write_files(timelines: "Sequence[Timeline]", options: argparse.Namespace) -> None:
+    from dlperf_slurm.reports.history_text import serialize_csv, write_parquet
+
+    if options.csv is not None:
+        write_file(options.csv, "--csv", serialize_csv(timelines).encode())
+    if options.parquet is not None:
+        write_parquet(timelines, options.parquet)
+    if options.plot is not None:
+        from dlperf_slurm.plots.history import plot_history
+
+        write_plot(plot_history(timelines), options.plot)
+
+
+def _print(timelines: "Sequence[Timeline]", problems: Sequence[str], as_json: bool) -> None:
+    from rich.text import Text
+
+    from dlperf_slurm.reports.history_text import METHOD, make_timeline_grid, serialize_json
+    from dlperf_slurm.reports.terminal import print_grid
+    from dlperf_slurm.tables.footnotes import Footnotes
+
+    if as_json:
+        print(serialize_json(timelines, problems), end="", flush=True)
+        return
+    console = make_console()
+    notes = Footnotes()
+    for timeline in timelines:
+        print_grid(make_timeline_grid(timeline, notes), console)
+        console.print()
+    console.print(Text(METHOD, style="dim"))
+    for number, text in enumerate(notes.texts, start=1):
+        console.print(Text(f"[{number}] {text}"))
+
+
+def _guard(timelines: "Sequence[Timeline]", limit: float, window: int) -> None:
+    """Raise what a CI is to stop at: a slower case, or one that cannot be decided."""
+    from dlperf_slurm.history.guard import guard_newest
+    from dlperf_slurm.reports.comparison_text import format_percent
+
+    guarded = guard_newest(timelines, limit, window)
+    slower = [one for one in guarded if one.comparison.is_beyond_limit]
+    if slower:
+        raise SlowerError(
+            f"slower by more than {format_percent(limit)}: {len(slower)} of "
+            + "\n  ".join([f"{len(guarded)} cases", *map(_describe, slower)])
+        )
+    undecided = [one for one in guarded if not one.comparison.is_decided]
+    if undecided or not guarded:
+        first_line = (
+            f"--fail-if-slower: {len(undecided)} of the {len(guarded)} cases of the newest run "
+            "that ran before cannot be decided"
+        )
+        raise CasesFailedError("\n  ".join([first_line, *map(_describe, undecided)]))
+
+
+def _describe(guarded: "Guarded") -> str:
+    from dlperf_slurm.reports.comparison_text import describe_comparison
+
+    against = f" against {guarded.reference.run_id}" if guarded.reference else ""
+    return f"{guarded.comparison.case_id}{against}: {describe_comparison(guarded.comparison)}"

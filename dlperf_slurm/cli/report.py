@@ -1,0 +1,125 @@
+"""`report`: a run's tables on the terminal, then the files of its report folder."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlperf_slurm.cli.layouts import add_layout_options
+from dlperf_slurm.cli.output import make_console
+from dlperf_slurm.errors import CasesFailedError
+from dlperf_slurm.layouts import DEFAULT_LAYOUT
+
+if TYPE_CHECKING:
+    from dlperf_slurm.collect import CaseOutcomes
+    from dlperf_slurm.plots import Plot
+    from dlperf_slurm.run import Run
+    from dlperf_slurm.summarize import Summary
+
+# which figures to draw: those of the tables and of the cases to look at, of every case, none
+SOME = "some"
+ALL = "all"
+NONE = "none"
+
+PLOTS_DIR = "plots"
+
+
+def add_report_options(parser: argparse.ArgumentParser) -> None:
+    """What `report` takes beside the run."""
+    add_layout_options(parser)
+    parser.add_argument(
+        "--against",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="set a published source beside it: dlperf, nvidia_pytorch_resnet50, ...",
+    )
+    parser.add_argument(
+        "--plots",
+        choices=(SOME, ALL, NONE),
+        default=SOME,
+        help="figures: of the tables and of the steps worth a look, of all cases' steps, or none, "
+        "which is faster (some)",
+    )
+
+
+def run_report(options: argparse.Namespace) -> None:
+    from dlperf_slurm.cli.layouts import print_published
+    from dlperf_slurm.run import find_run
+
+    if options.published is not None:
+        print_published(options)
+        return
+    run = find_run(options.run, options.results)
+    report_run(run, options.layout, options.against, options.plots)
+
+
+def report_run(
+    run: "Run", layout: str = DEFAULT_LAYOUT, against: Sequence[str] = (), plots: str = SOME
+) -> None:
+    """Raises CasesFailedError, after all is written, when repeats have no sound record."""
+    from dlperf_slurm.cli.layouts import report_layout
+    from dlperf_slurm.collect import collect_outcomes
+    from dlperf_slurm.reports.terminal import print_summary
+    from dlperf_slurm.run import REPORT_DIR
+    from dlperf_slurm.summarize import summarize
+
+    outcomes = collect_outcomes(run)
+    summary = summarize(run.manifest, outcomes, against)
+    folder = run.path / REPORT_DIR
+    folder.mkdir(exist_ok=True)
+    _write_tables(summary, folder)
+    if layout == DEFAULT_LAYOUT:
+        print_summary(summary, make_console())
+    else:
+        report_layout(run, summary, outcomes, layout)
+    _write_page(run, summary, outcomes, _write_plots(summary, outcomes, folder, plots))
+    print(f"\nReport: {folder}", flush=True)
+    if not summary.is_complete:
+        missing = summary.planned_repeats - summary.ok_repeats
+        raise CasesFailedError(
+            f"{missing} of {summary.planned_repeats} repeats have no sound record; "
+            "the footnotes name each"
+        )
+
+
+def _write_tables(summary: "Summary", folder: Path) -> None:
+    """Each file as bytes: CSV has line ends of its own, and Parquet is no text."""
+    from dlperf_slurm.reports import FILE_FORMATS, load_format, parquet
+
+    for name in FILE_FORMATS:
+        report_format = load_format(name)
+        (folder / report_format.FILE_NAME).write_bytes(report_format.serialize(summary).encode())
+    (folder / parquet.FILE_NAME).write_bytes(parquet.serialize(summary))
+
+
+def _write_plots(
+    summary: "Summary", outcomes: "Sequence[CaseOutcomes]", folder: Path, which: str
+) -> "list[Plot]":
+    """Draw them, in place of those of an earlier report."""
+    plots: list[Plot] = []
+    if which != NONE:
+        from dlperf_slurm.plots.run_plots import plot_run
+
+        plots = plot_run(summary, outcomes, is_every_case=which == ALL)
+    plots_dir = folder / PLOTS_DIR
+    for old in [*plots_dir.glob("*.svg"), *plots_dir.glob("*.pdf")]:
+        old.unlink()
+    for plot in plots:
+        plots_dir.mkdir(exist_ok=True)
+        (plots_dir / f"{plot.name}.svg").write_bytes(plot.svg)
+        (plots_dir / f"{plot.name}.pdf").write_bytes(plot.pdf)
+    return plots
+
+
+def _write_page(
+    run: "Run", summary: "Summary", outcomes: "Sequence[CaseOutcomes]", plots: "Sequence[Plot]"
+) -> None:
+    from dlperf_slurm.reports import html
+    from dlperf_slurm.run import MATRIX_FILE, REPORT_DIR
+
+    matrix = run.path / MATRIX_FILE
+    # imported logs have none
+    toml = matrix.read_text(encoding="utf-8") if matrix.is_file() else ""
+    text = html.serialize(html.Page(summary, outcomes, plots, toml))
+    (run.path / REPORT_DIR / html.FILE_NAME).write_bytes(text.encode())
