@@ -1,16 +1,20 @@
 # make demo              a real benchmark on this machine, from nothing, in a few minutes
 # make test              the tool, PyTorch and the frameworks whose environments are there already,
 #                        with a real Slurm cluster of emulated nodes
-# make test-frameworks   creates all environments (12 GB), builds Horovod for four, and tests each
+# make test-frameworks   creates all environments (12 GB), builds Horovod for four, and tests each;
+#                        test-frameworks-briefly leaves out what takes longest for what it tells
 #
 # PYTHON chooses the interpreter of the tool (3.9 or newer); all that is made lies in .venv.
+# `make test TEST_FRAMEWORKS=test-frameworks` is both of the latter.
 
 PYTHON ?= python3
+TEST_FRAMEWORKS ?= test-present
 BIN := .venv/bin
 ENVIRONMENTS := .venv/environments
 PYTORCH := $(ENVIRONMENTS)/pytorch/bin/python
 
-.PHONY: demo test lint test-unit test-worker test-slurm test-pythons test-present test-frameworks
+.PHONY: demo test lint test-unit test-browser test-worker test-slurm test-pythons test-present
+.PHONY: test-frameworks test-frameworks-briefly
 .PHONY: benchmark clean
 .SECONDARY:
 
@@ -18,7 +22,7 @@ demo: .venv/installed
 	$(BIN)/python -m dlperf_slurm env create pytorch
 	$(BIN)/python -m dlperf_slurm submit matrices/quickstart.toml --site local --wait
 
-test: lint test-unit test-worker test-pythons test-slurm test-present
+test: lint test-unit test-browser test-worker test-pythons test-slurm $(TEST_FRAMEWORKS)
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -28,6 +32,10 @@ lint: .venv/installed-dev
 
 test-unit: .venv/installed-dev
 	$(BIN)/python -m pytest -q tests/unit
+
+test-browser: .venv/installed-dev
+	tests/browser/install
+	$(BIN)/python -m pytest -q tests/browser
 
 test-worker: $(ENVIRONMENTS)/pytorch/with-pytest
 	$(PYTORCH) -m pytest -q tests/worker --framework pytorch
@@ -44,10 +52,16 @@ test-present: .venv/installed-dev
 test-frameworks: .venv/installed-dev
 	$(BIN)/python tests/run_on_frameworks.py
 
+test-frameworks-briefly: .venv/installed-dev
+	$(BIN)/python tests/run_on_frameworks.py --brief
+
 benchmark: .venv/installed-dev
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/submit.py
 	$(BIN)/python benchmarks/frameworks.py
+	$(BIN)/python benchmarks/ratio_intervals.py
+	$(BIN)/python benchmarks/slow_machines.py
+	PYTHONPATH=. $(PYTORCH) benchmarks/telemetry.py
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,106 @@
+"""Time of the same steps with the sampling process beside them over that without it: a ratio.
+
+    PYTHONPATH=. .venv/environments/pytorch/bin/python benchmarks/telemetry.py [SECONDS]
+
+For any Python that has NumPy and psutil; SECONDS is the sampling interval. A step is a chain of
+matrix products on all CPUs, so that the process finds none that is idle. Windows with and without
+it alternate, so that a drift of the machine falls on both, and which comes first does too. Both
+come after its start, as on a busy machine whoever has just waited goes first.
+"""
+
+import dataclasses
+import os
+import sys
+import time
+
+import numpy
+
+from dlperf_slurm.contract import Case
+from dlperf_slurm.statistics import find_median, find_median_interval
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.telemetry import Sampler
+
+PAIRS = 25
+STEPS = 20
+SIZE = 768
+PRODUCTS = 2
+
+CASE = Case(
+    run_id="benchmark",
+    case_id="telemetry",
+    repeat=1,
+    attempt=1,
+    framework="numpy",
+    model="none",
+    model_parameters={},
+    nodes=1,
+    devices_per_node=1,
+    device="cpu",
+    cpus_per_rank=os.cpu_count() or 1,
+    batch_size_per_device=1,
+    precision="fp32",
+    compiler="none",
+    memory_format="default",
+    distribution="native",
+    clip_global_norm=False,
+    warmup_steps=0,
+    measured_steps=STEPS,
+    seed=1,
+)
+ALONE = Placement(
+    rank=0, local_rank=0, world_size=1, host="here", master_address="127.0.0.1", master_port=0
+)
+
+
+def main() -> None:
+    """Print the median ratio with its interval, and what the process itself took of a CPU."""
+    interval_seconds = float(sys.argv[1]) if len(sys.argv) > 1 else CASE.telemetry_interval_seconds
+    matrices = numpy.random.default_rng(1).standard_normal((2, SIZE, SIZE), dtype=numpy.float32)
+    time_window(matrices, interval_seconds, is_sampled=False)
+    ratios, shares = [], []
+    for pair in range(PAIRS):
+        order = [False, True] if pair % 2 else [True, False]
+        windows = {
+            is_sampled: time_window(matrices, interval_seconds, is_sampled) for is_sampled in order
+        }
+        ratios.append(windows[True][0] / windows[False][0])
+        shares.append(windows[True][1])
+    interval = find_median_interval(ratios)
+    assert interval is not None
+    print(
+        f"with / without a sample every {interval_seconds} s: median {find_median(ratios):.4f}, "
+        f"95 % interval {interval.low:.4f} to {interval.high:.4f}, {PAIRS} pairs of {STEPS} steps; "
+        f"the process took {100 * find_median(shares):.3f} % of one CPU"
+    )
+
+
+def time_window(
+    matrices: numpy.ndarray, interval_seconds: float, is_sampled: bool
+) -> tuple[float, float]:
+    """Wall seconds of a window, and the share of a CPU that the sampling process took in it."""
+    case = dataclasses.replace(CASE, telemetry_interval_seconds=interval_seconds)
+    sampler = Sampler(case, ALONE)
+    sampler.await_ready()
+    if not is_sampled:
+        sampler.finish()
+    sampler.start_window()
+    start = time.perf_counter()
+    for _ in range(STEPS):
+        take_step(matrices)
+    seconds = time.perf_counter() - start
+    sampler.end_window()
+    samples = sampler.finish()
+    if is_sampled and not samples.series:
+        raise SystemExit(f"nothing was sampled: {samples.problem or 'this Python has no psutil'}")
+    return seconds, samples.cpu_seconds / seconds
+
+
+def take_step(matrices: numpy.ndarray) -> None:
+    product, factor = matrices
+    for _ in range(PRODUCTS):
+        product = product @ factor
+        product /= numpy.abs(product).max()
+
+
+if __name__ == "__main__":
+    main()
