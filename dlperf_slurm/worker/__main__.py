@@ -35,6 +35,7 @@ from dlperf_slurm.worker.conclude import conclude_attempt
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.inputs import open_batches
 from dlperf_slurm.worker.measure import measure_steps
+from dlperf_slurm.worker.own_devices import check_own_devices
 from dlperf_slurm.worker.parity import (
     WrongWorkError,
     check_parameter_count,
@@ -127,6 +128,7 @@ def measure_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path
     import numpy
 
     placement = world.place(case)
+    check_own_devices(case, placement, world, os.environ)
     started_at = format_now()
     # it starts while the session is built
     sampler = Sampler(case, placement)

@@ -28,3 +28,14 @@ def ask(nvml: Any, query: str, *arguments: Any) -> Any:
         return None
     # earlier pynvml answers in bytes
     return answer.decode() if isinstance(answer, bytes) else answer
+
+
+def find_handle(nvml: Any, name: str) -> Any:
+    """The GPU, or instance of one, that CUDA_VISIBLE_DEVICES names so; None if NVML has none.
+
+    NVML numbers GPUs by their place on the bus, as CUDA does in the order PCI_BUS_ID, which the job
+    script asks for.
+    """
+    if name.isdigit():
+        return ask(nvml, "nvmlDeviceGetHandleByIndex", int(name))
+    return ask(nvml, "nvmlDeviceGetHandleByUUID", name)

@@ -1,10 +1,16 @@
 """Which framework's adapter test_adapter.py is about: each lives in a Python of its own."""
 
+import json
 import os
+import shutil
+import sys
+from pathlib import Path
 
 import pytest
 
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
+
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def pytest_addoption(parser):
@@ -43,3 +49,19 @@ def every_cpu():
     allowed = os.sched_getaffinity(0)
     yield
     os.sched_setaffinity(0, allowed)
+
+
+@pytest.fixture
+def fake_nvml(tmp_path, monkeypatch):
+    """Puts these GPUs behind a pynvml of its own, here and in processes that are started."""
+
+    def install(*devices):
+        shutil.copy(str(CHECKOUT / "tests/support/fake_pynvml.py"), str(tmp_path / "pynvml.py"))
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(CHECKOUT)]))
+        monkeypatch.setenv("FAKE_NVML", json.dumps(devices))
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+
+    yield install
+    sys.modules.pop("pynvml", None)

@@ -1,10 +1,6 @@
 """What a record says of its machines, from trees of /proc and /sys that are made here."""
 
-import json
 import resource
-import shutil
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -22,8 +18,6 @@ from dlperf_slurm.worker.provenance.software import (
     describe_libraries,
     describe_system,
 )
-
-FAKE_PYNVML = Path(__file__).resolve().parents[1] / "support" / "fake_pynvml.py"
 
 CPUINFO = """\
 processor\t: 0
@@ -55,20 +49,6 @@ def grow(tmp_path):
         return tmp_path
 
     return write
-
-
-@pytest.fixture
-def fake_nvml(tmp_path, monkeypatch):
-    """Puts these GPUs behind a pynvml of its own."""
-
-    def install(*devices):
-        shutil.copy(str(FAKE_PYNVML), str(tmp_path / "pynvml.py"))
-        monkeypatch.setenv("FAKE_NVML", json.dumps(devices))
-        monkeypatch.syspath_prepend(str(tmp_path))
-        monkeypatch.delitem(sys.modules, "pynvml", raising=False)
-
-    yield install
-    sys.modules.pop("pynvml", None)
 
 
 def test_this_machine_is_described_without_an_empty_fact():

@@ -1,9 +1,7 @@
 """The process beside the window: what it sees for real, of GPUs that are made up, and its end."""
 
-import json
 import math
 import os
-import shutil
 import signal
 import sys
 import time
@@ -26,7 +24,6 @@ from dlperf_slurm.worker.telemetry.summary import summarize_samples
 psutil = pytest.importorskip("psutil", reason="needs psutil: pip install psutil")
 
 PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])
-FAKE_PYNVML = Path(__file__).resolve().parents[1] / "support" / "fake_pynvml.py"
 # of any Linux (proc_sys_kernel(5), pid_max)
 GREATEST_PID = 2**22
 CPU = replace(attempts.CASE, device="cpu", devices_per_node=1)
@@ -45,20 +42,6 @@ A100 = {
     "MemoryInfo": [{"used": 0}, {"used": 7 * 2**30}, {"used": 9 * 2**30}],
     "CurrentClocksThrottleReasons": [0x1, 0x4, 0x44],
 }
-
-
-@pytest.fixture
-def fake_nvml(tmp_path, monkeypatch):
-    """Puts these GPUs before the process that is to be started."""
-
-    def install(*devices):
-        shutil.copy(str(FAKE_PYNVML), str(tmp_path / "pynvml.py"))
-        folders = [str(tmp_path), PACKAGE_FOLDER]
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
-        monkeypatch.setenv("FAKE_NVML", json.dumps(devices))
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-    return install
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from dlperf_slurm.contract import Case
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.nvml import ask, load_nvml
+from dlperf_slurm.worker.nvml import ask, find_handle, load_nvml
 from dlperf_slurm.worker.telemetry.series import (
     CLOCK,
     ENERGY,
@@ -53,19 +53,12 @@ def _scale(value: Optional[float], factor: float = 1.0) -> float:
 
 
 def open_devices(named: Mapping[int, str]) -> Iterator[DeviceSource]:
-    """The GPU that each local rank drives; those that NVML does not know are left out.
-
-    NVML numbers GPUs by their place on the bus, as CUDA does in the order PCI_BUS_ID, which the job
-    script asks for.
-    """
+    """The GPU that each local rank drives; those that NVML does not know are left out."""
     nvml = load_nvml() if named else None
     if nvml is None:
         return
     for local_rank, name in named.items():
-        if name.isdigit():
-            handle = ask(nvml, "nvmlDeviceGetHandleByIndex", int(name))
-        else:
-            handle = ask(nvml, "nvmlDeviceGetHandleByUUID", name)
+        handle = find_handle(nvml, name)
         if handle is not None:
             yield DeviceSource(nvml, handle, local_rank)
 
