@@ -3,7 +3,7 @@
 import re
 from typing import Optional
 
-from dlperf_slurm.reports.text import Grid, mark_footnotes
+from dlperf_slurm.reports.text import Grid, format_ratio, mark_footnotes
 from dlperf_slurm.tables.accuracy import AccuracyRow, AccuracyTable
 
 _UNIT_SECONDS = {"h": 3600, "min": 60, "s": 1}
@@ -47,7 +47,7 @@ def _format_row(row: AccuracyRow, has_target: bool, has_speedup: bool) -> tuple[
         f"{row.epochs:g}",
         *([f"{row.reached} of {count}"] if has_target else []),
         format_duration(row.train_seconds),
-        *(["no reference" if row.speedup is None else f"{row.speedup:.2f}"] if has_speedup else []),
+        *([format_ratio(row.speedup, row.speedup_interval)] if has_speedup else []),
     )
 
 

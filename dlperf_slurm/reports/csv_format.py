@@ -59,6 +59,8 @@ FIELDS = (
     "computed_samples_per_s",
     "data_waiting_share",
     "relative_to_device_data",
+    "relative_to_device_data_low",
+    "relative_to_device_data_high",
     "top1_average",
     "top1_deviation",
     "top1_lowest",
@@ -67,6 +69,8 @@ FIELDS = (
     "seeds_at_target",
     "train_seconds",
     "train_speedup",
+    "train_speedup_low",
+    "train_speedup_high",
     "imbalance",
     "waiting_share",
     "slowest_host",
@@ -140,7 +144,7 @@ def _describe_data(row: DataRow) -> dict[str, Any]:
         "prefetch_batches": row.prefetch_batches,
         "computed_samples_per_s": row.computed_samples_per_s,
         "data_waiting_share": row.waiting_share,
-        "relative_to_device_data": row.relative,
+        **_describe_figure("relative_to_device_data", row.relative, row.relative_interval),
     }
 
 
@@ -153,7 +157,7 @@ def _describe_accuracy(row: AccuracyRow) -> dict[str, Any]:
         "epochs": row.epochs,
         "seeds_at_target": row.reached,
         "train_seconds": row.train_seconds,
-        "train_speedup": row.speedup,
+        **_describe_figure("train_speedup", row.speedup, row.speedup_interval),
     }
 
 

@@ -1,7 +1,7 @@
 """Data tables -> grids: throughput with the time that ranks waited for data, and without it."""
 
 from dlperf_slurm.contract import ON_DEVICE, ON_HOST
-from dlperf_slurm.reports.text import Grid, mark_footnotes
+from dlperf_slurm.reports.text import Grid, format_ratio, mark_footnotes
 from dlperf_slurm.tables.data import DataRow, DataTable
 
 
@@ -40,7 +40,7 @@ def _format_row(row: DataRow, has_precisions: bool, has_sizes: bool) -> tuple[st
         f"{row.samples_per_s:.2f} {marks}".rstrip(),
         "unknown" if row.computed_samples_per_s is None else f"{row.computed_samples_per_s:.2f}",
         "unknown" if row.waiting_share is None else f"{100 * row.waiting_share:.1f} %",
-        "no reference" if row.relative is None else f"{row.relative:.2f}",
+        format_ratio(row.relative, row.relative_interval),
     )
 
 

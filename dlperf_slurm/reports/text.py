@@ -69,7 +69,7 @@ def format_cell(cell: Cell, is_wide: bool) -> list[str]:
     work = "unknown" if cell.tflops_per_device is None else f"{cell.tflops_per_device:.3g}"
     return [
         _format_throughput(cell),
-        _format_ratio(cell.speedup, cell.speedup_interval),
+        format_ratio(cell.speedup, cell.speedup_interval),
         _format_share(cell.efficiency, cell.efficiency_interval if is_wide else None),
         work,
     ]
@@ -130,7 +130,7 @@ def _join_figures(figures: Sequence[Figure], name: str) -> str:
             texts.append(figure.problem)
         else:
             interval = figure.speedup_interval if name == "speedup" else None
-            texts.append(_format_ratio(value, interval))
+            texts.append(format_ratio(value, interval))
     marks = mark_footnotes(dict.fromkeys(n for f in figures for n in f.footnotes))
     return " / ".join(texts) + (f" {marks}" if marks and name == "median" else "")
 
@@ -166,14 +166,14 @@ def _format_latency_row(row: LatencyRow, is_compared: bool, is_wide: bool) -> li
         return [row.precision, size, marked, *[row.problem] * (cells - 1)]
     texts = [row.precision, size, _format_throughput(row)]
     if is_compared:
-        texts.append(_format_ratio(row.speedup, row.speedup_interval))
+        texts.append(format_ratio(row.speedup, row.speedup_interval))
     ratios = row.latency_speedup or (None,) * width
     for index, (seconds, ratio) in enumerate(zip(row.latency.values, ratios)):
         has_spread = is_wide and index == 0
         texts.append(f"{1000 * seconds:.2f}{_format_mean_spread(row) if has_spread else ''}")
         if is_compared and is_wide:
             intervals = row.latency_speedup_intervals if has_spread else ()
-            texts.append(_format_ratio(ratio, next(iter(intervals), None)))
+            texts.append(format_ratio(ratio, next(iter(intervals), None)))
     return texts
 
 
@@ -235,7 +235,7 @@ def _format_against_row(row: AgainstRow) -> tuple[str, ...]:
     )
 
 
-def _format_ratio(ratio: Optional[float], interval: Optional[Interval] = None) -> str:
+def format_ratio(ratio: Optional[float], interval: Optional[Interval] = None) -> str:
     if ratio is None:
         return "no reference"
     spread = "" if interval is None else f" ({interval.low:.2f} to {interval.high:.2f})"

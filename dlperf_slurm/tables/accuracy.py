@@ -7,13 +7,15 @@ from typing import Optional
 
 from dlperf_slurm.collect import CaseOutcomes
 from dlperf_slurm.contract import Record
-from dlperf_slurm.statistics import find_median
+from dlperf_slurm.significance import find_ratio_interval
+from dlperf_slurm.statistics import Interval, find_median
 from dlperf_slurm.tables import (
     VARIANT_AXES,
     choose_reference,
     make_label,
     name_problem,
     number_footnotes,
+    number_ratio_footnotes,
 )
 from dlperf_slurm.tables.footnotes import Footnotes
 
@@ -25,8 +27,8 @@ class AccuracyRow:
     `top1` is by seed, after its last epoch, a fraction of the validation samples; `deviation` is
     their standard deviation (n - 1), None for a single one. `train_seconds` is the median time from
     the first step to the end of the last epoch's validation, `speedup` how many times longer the
-    reference precision took. `reached` is how many seeds reached the target, None without one, and
-    `epochs` the median number of epochs that were run.
+    reference precision took, whose own has no interval. `reached` is how many seeds reached the
+    target, None without one, and `epochs` the median number of epochs that were run.
     """
 
     case_id: str
@@ -42,6 +44,7 @@ class AccuracyRow:
     reached: Optional[int]
     train_seconds: Optional[float]
     speedup: Optional[float]
+    speedup_interval: Optional[Interval]
     problem: str
     footnotes: tuple[int, ...]
 
@@ -112,8 +115,13 @@ def _make_row(
 ) -> AccuracyRow:
     case, records = outcomes.case, outcomes.records
     top1 = tuple(record.epochs[-1].top1 for record in records)
-    own = _find_train_seconds(records)
-    base_seconds = None if base is None else _find_train_seconds(base.records)
+    own = _list_train_seconds(outcomes)
+    base_seconds = [] if base is None else _list_train_seconds(base)
+    speedup = find_median(base_seconds) / find_median(own) if own and base_seconds else None
+    interval = None if base is outcomes else find_ratio_interval(own, base_seconds)
+    numbers = number_footnotes(outcomes, footnotes)
+    if speedup is not None and base is not outcomes:
+        numbers += number_ratio_footnotes(speedup, interval, footnotes)
     return AccuracyRow(
         case_id=case.case_id,
         label=make_label(outcomes, set(VARIANT_AXES) - {"data"}),
@@ -126,10 +134,11 @@ def _make_row(
         deviation=statistics.stdev(top1) if len(top1) > 1 else None,
         epochs=find_median([float(len(record.epochs)) for record in records]) if records else None,
         reached=_count_reached(records),
-        train_seconds=own,
-        speedup=None if own is None or base_seconds is None else base_seconds / own,
+        train_seconds=find_median(own) if own else None,
+        speedup=speedup,
+        speedup_interval=interval,
         problem="" if records else name_problem(outcomes),
-        footnotes=number_footnotes(outcomes, footnotes),
+        footnotes=numbers,
     )
 
 
@@ -139,5 +148,5 @@ def _count_reached(records: Sequence[Record]) -> Optional[int]:
     return sum(r.epochs[-1].top1 >= r.case.training.target_top1 for r in records)
 
 
-def _find_train_seconds(records: Sequence[Record]) -> Optional[float]:
-    return find_median([r.epochs[-1].elapsed_seconds for r in records]) if records else None
+def _list_train_seconds(outcomes: CaseOutcomes) -> list[float]:
+    return [record.epochs[-1].elapsed_seconds for record in outcomes.records]

@@ -6,7 +6,8 @@ from typing import Optional
 
 from dlperf_slurm.collect import CaseOutcomes
 from dlperf_slurm.contract import ON_DEVICE, Record
-from dlperf_slurm.statistics import find_median
+from dlperf_slurm.significance import find_ratio_interval
+from dlperf_slurm.statistics import Interval, find_median
 from dlperf_slurm.tables import (
     VARIANT_AXES,
     find_unit,
@@ -14,6 +15,7 @@ from dlperf_slurm.tables import (
     make_label,
     name_problem,
     number_footnotes,
+    number_ratio_footnotes,
 )
 from dlperf_slurm.tables.footnotes import Footnotes
 from dlperf_slurm.worker.clock import HostClock
@@ -39,7 +41,8 @@ class DataRow:
     `computed_samples_per_s` without it (compute IPS), `waiting_share` that time over the window, of
     the rank that waited longest; both are None of logs, which do not tell, and where they would be
     the host's and not the device's (`is_wait_known`). `relative` is the throughput over that of the
-    same case with its batch on the device, None where there is none.
+    same case with its batch on the device, None where there is none; of that case there is no
+    interval.
     """
 
     case_id: str
@@ -54,6 +57,7 @@ class DataRow:
     computed_samples_per_s: Optional[float]
     waiting_share: Optional[float]
     relative: Optional[float]
+    relative_interval: Optional[Interval]
     problem: str
     footnotes: tuple[int, ...]
 
@@ -91,7 +95,7 @@ def _make_rows(cases: Sequence[CaseOutcomes], footnotes: Footnotes) -> tuple[Dat
     rows: list[DataRow] = []
     for group in groups.values():
         on_device = [c for c in group if c.case.data == ON_DEVICE]
-        base = _find_median(on_device[0]) if on_device else None
+        base = on_device[0] if on_device else None
         rows += [_make_row(outcomes, base, footnotes) for outcomes in group]
     return tuple(rows)
 
@@ -102,7 +106,9 @@ def _find_key(outcomes: CaseOutcomes) -> tuple[str, ...]:
     return label, case.precision, case.topology, case.batch_size_text
 
 
-def _make_row(outcomes: CaseOutcomes, base: Optional[float], footnotes: Footnotes) -> DataRow:
+def _make_row(
+    outcomes: CaseOutcomes, base: Optional[CaseOutcomes], footnotes: Footnotes
+) -> DataRow:
     case, records = outcomes.case, outcomes.records
     # logs of other people's scripts say nothing of waiting
     own = [record for record in records if not record.case.source]
@@ -111,7 +117,15 @@ def _make_row(outcomes: CaseOutcomes, base: Optional[float], footnotes: Footnote
         *([WAIT_UNKNOWN] if len(telling) < len(own) else []),
         *([NOT_MEMORY] if any(map(_is_search_without_end, own)) else []),
     ]
-    median = _find_median(outcomes)
+    samples = list_samples_per_s(outcomes)
+    base_samples = [] if base is None else list_samples_per_s(base)
+    relative = (
+        find_median(samples) / find_median(base_samples) if samples and base_samples else None
+    )
+    interval = None if base is outcomes else find_ratio_interval(base_samples, samples)
+    numbers = number_footnotes(outcomes, footnotes)
+    if relative is not None and base is not outcomes:
+        numbers += number_ratio_footnotes(relative, interval, footnotes)
     return DataRow(
         case_id=case.case_id,
         label=_find_key(outcomes)[0],
@@ -121,14 +135,15 @@ def _make_row(outcomes: CaseOutcomes, base: Optional[float], footnotes: Footnote
         precision=case.precision,
         topology=case.topology,
         batch_size=case.batch_size_text,
-        samples_per_s=median,
+        samples_per_s=find_median(samples) if samples else None,
         computed_samples_per_s=(
             find_median([record.computed_samples_per_s for record in telling]) if telling else None
         ),
         waiting_share=find_median(list(map(find_waiting_share, telling))) if telling else None,
-        relative=None if median is None or base is None else median / base,
+        relative=relative,
+        relative_interval=interval,
         problem="" if records else name_problem(outcomes),
-        footnotes=(*number_footnotes(outcomes, footnotes), *map(footnotes.number, notes)),
+        footnotes=(*numbers, *map(footnotes.number, notes)),
     )
 
 
@@ -151,8 +166,3 @@ def _is_search_without_end(record: Record) -> bool:
 def find_waiting_share(record: Record) -> float:
     """How much of its window the rank that waited longest for data stood still."""
     return max(rank.data_wait_seconds / rank.window_seconds for rank in record.ranks)
-
-
-def _find_median(outcomes: CaseOutcomes) -> Optional[float]:
-    samples = list_samples_per_s(outcomes)
-    return find_median(samples) if samples else None

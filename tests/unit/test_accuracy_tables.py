@@ -1,6 +1,7 @@
 """Outcomes of training to accuracy -> tables over the seeds: figures computed by hand."""
 
 import dataclasses
+from typing import Union
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
@@ -10,21 +11,26 @@ from dlperf_slurm.contract import Epoch, Training
 from dlperf_slurm.layouts import load_layout
 from dlperf_slurm.layouts.figures import make_run_figures
 from dlperf_slurm.reports.accuracy_text import format_duration, make_accuracy_grid
+from dlperf_slurm.statistics import Interval
 from dlperf_slurm.summarize import summarize
 from dlperf_slurm.tables.accuracy import AccuracyTable
 
 
 def make_case(
-    top1: list[float], seconds: float = 60.0, target: float = 0.0, **changes: object
+    top1: list[float],
+    seconds: Union[float, list[float]] = 60.0,
+    target: float = 0.0,
+    **changes: object,
 ) -> CaseOutcomes:
-    """A seed per value of `top1`, each after 3 epochs that took `seconds` together."""
+    """A seed per value of `top1`, each after 3 epochs that took `seconds`, or those, together."""
+    of_seeds = seconds if isinstance(seconds, list) else [seconds] * len(top1)
     planned = make_planned_case(**{"epochs": 3, "repeats": len(top1), "data": "folder", **changes})
     outcomes = make_outcomes(planned, [40.0] * len(top1))
     return CaseOutcomes(
         planned,
         tuple(
-            dataclasses.replace(outcome, record=add_epochs(outcome.record, value, seconds, target))
-            for outcome, value in zip(outcomes.outcomes, top1)
+            dataclasses.replace(outcome, record=add_epochs(outcome.record, value, total, target))
+            for outcome, value, total in zip(outcomes.outcomes, top1, of_seeds)
         ),
     )
 
@@ -72,6 +78,23 @@ def test_time_to_train_is_compared_with_the_full_precision_at_the_same_topology(
     assert table.reference_precision == "fp32"
     assert [row.speedup for row in table.rows] == [1.0, pytest.approx(84.5 / 24.2), None]
     assert [row[-1] for row in make_accuracy_grid(table).rows] == ["1.00", "3.49", "no reference"]
+
+
+def test_speedup_of_the_time_to_train_has_its_interval_or_the_reason_why_not():
+    full = make_case([0.7] * 4, [60.0, 66.0, 72.0, 78.0], case_id="a")
+    reduced = make_case([0.7] * 4, [30.0, 33.0, 36.0, 39.0], case_id="b", precision="amp-fp16")
+    reference, row = make_table(full, reduced).rows
+    assert reference.speedup_interval is None
+    # the least and the greatest of the sixteen ratios
+    assert row.speedup_interval == Interval(pytest.approx(60 / 39), pytest.approx(78 / 30))
+    assert make_accuracy_grid(make_table(full, reduced)).rows[1][-1] == "2.00 (1.54 to 2.60)"
+    line = read_csv(summarize(make_manifest(), [full, reduced]))[1]
+    assert float(line["train_speedup_low"]) == pytest.approx(60 / 39)
+
+    summary = summarize(make_manifest(), [make_case([0.7], 60.0, case_id="a"), reduced])
+    _, row = summary.accuracy_tables[0].rows
+    notes = [summary.footnotes[number - 1] for number in row.footnotes]
+    assert any(note.startswith("too few repeats for the 95 % interval") for note in notes)
 
 
 def test_time_to_train_of_each_batch_size_is_its_own():

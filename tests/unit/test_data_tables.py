@@ -8,6 +8,7 @@ from builders import make_manifest, make_outcomes, make_planned_case, make_rank,
 from dlperf_slurm.collect import CaseOutcomes
 from dlperf_slurm.contract import BatchTrial, Clock
 from dlperf_slurm.reports.data_text import make_data_grid
+from dlperf_slurm.statistics import Interval
 from dlperf_slurm.summarize import summarize
 from dlperf_slurm.tables.data import NOT_MEMORY, WAIT_UNKNOWN, DataTable
 
@@ -52,6 +53,23 @@ def test_throughput_without_waiting_is_over_the_rest_of_the_window():
     assert [row.computed_samples_per_s for row in table.rows] == pytest.approx([50.0, 80 / 1.5])
     assert [row.waiting_share for row in table.rows] == pytest.approx([0.0, 0.25])
     assert [row.relative for row in table.rows] == pytest.approx([1.0, 0.8])
+
+
+def test_ratio_to_data_on_the_device_has_its_interval_or_the_reason_why_not():
+    on_device = make_case("device", [50.0, 51.0, 52.0, 53.0])
+    base, row = make_table(on_device, make_case("folder", [40.0, 41.0, 42.0, 43.0])).rows
+    assert base.relative_interval is None
+    # the least and the greatest of the sixteen ratios
+    assert row.relative_interval == Interval(pytest.approx(40 / 53), pytest.approx(43 / 50))
+
+    few = [on_device, make_case("folder", [40.0, 41.0, 42.0])]
+    grid = make_data_grid(make_table(*few))
+    assert [row[-1] for row in grid.rows] == ["1.00", "0.80"]
+    summary = summarize(make_manifest(), few)
+    assert read_csv(summary)[1]["relative_to_device_data_low"] == ""
+    base, row = summary.data_tables[0].rows
+    notes = [[summary.footnotes[n - 1] for n in r.footnotes] for r in (base, row)]
+    assert [sum("interval of a speedup" in note for note in of_row) for of_row in notes] == [0, 1]
 
 
 def test_rank_that_waited_longest_is_the_one_that_is_told():
