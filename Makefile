@@ -34,7 +34,7 @@ lint: .venv/installed-dev
 	$(BIN)/lint-imports --no-logo
 
 test-unit: .venv/installed-dev
-	$(BIN)/python -m pytest -q tests/unit
+	$(BIN)/python -m pytest -q tests/unit || $(BIN)/python -m pytest -q tests/unit $(AGAIN)
 
 test-browser: .venv/installed-dev
 	tests/browser/install
