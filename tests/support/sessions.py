@@ -14,7 +14,13 @@ from dlperf_slurm.contract import CASE_FILE, PARITY_FILE, Parity, Training
 from dlperf_slurm.json_files import read_json, write_json
 from dlperf_slurm.worker.frameworks import Placement, load_adapter
 from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.parity import GRADIENTS_FILE, read_arrays
+from dlperf_slurm.worker.optimizers import make_optimizer
+from dlperf_slurm.worker.parity import (
+    GRADIENTS_FILE,
+    find_difference,
+    find_update_difference,
+    read_arrays,
+)
 from support import attempts
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -114,3 +120,19 @@ def find_lack(adapter, case):
         return f"needs Horovod: dlperf-slurm env create {case.framework} --horovod"
     find_lack_of_cpu = getattr(adapter, "find_lack_of_cpu", lambda case: None)
     return adapter.find_unsupported(case) or find_lack_of_cpu(case) or ""
+
+
+def follow_learning_rates(session, case):
+    """Steps by one that falls to 0, and on from there, against the update rule in float64."""
+    rule = make_optimizer(case, make_definition(case))
+    initial = before = session.read_weights()
+    expected = {name: values.astype("float64") for name, values in initial.items()}
+    for learning_rate in (1e-2, 2e-3, 0.0, 5e-3):
+        session.set_learning_rate(learning_rate)
+        rule._rule = rule._rule._replace(learning_rate=learning_rate)
+        rule.update(expected, session.compute_gradients())
+        session.step()
+        after = session.read_weights()
+        assert (find_difference(after, before).relative == 0.0) == (learning_rate == 0.0)
+        before = after
+    assert find_update_difference(initial, after, expected).relative < 1e-5
