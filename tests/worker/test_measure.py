@@ -1,0 +1,192 @@
+"""The measuring loop on one rank: what happens, in which order, and what its figures are of."""
+
+from dataclasses import replace
+
+import pytest
+from support import attempts
+
+from dlperf_slurm.contract import VAL
+from dlperf_slurm.worker.measure import BOUNDARY_SAMPLES, measure_steps
+
+# seconds of what a rank does; powers of two, so that sums are exact
+STEP, ACCUMULATE, INFER, LOAD, FETCH = 1.0, 0.5, 2.0, 0.25, 0.125
+SYNCHRONIZE, BARRIER, HOOK, MARK = 4.0, 64.0, 256.0, 1 / 1024
+
+
+class Rank:
+    """A rank whose time passes only with what it does, all of which is in `log`.
+
+    It is the session, and makes the clocks, the batches and the hooks too.
+    """
+
+    def __init__(self):
+        self.log = []
+        self.now = 0.0
+        self.sizes_of_clocks = []
+
+    def spend(self, what, seconds):
+        self.log.append(what)
+        self.now += seconds
+
+    def step(self):
+        self.spend("step", STEP)
+
+    def accumulate(self):
+        self.spend("accumulate", ACCUMULATE)
+
+    def infer(self):
+        self.spend("infer", INFER)
+
+    def load(self, batch):
+        self.spend(f"load {batch}", LOAD)
+
+    def synchronize(self):
+        self.spend("sync", SYNCHRONIZE)
+
+    def reset_peak_memory(self):
+        self.spend("reset", 0.0)
+
+    def make_clock(self, boundaries):
+        self.sizes_of_clocks.append(boundaries)
+        return Clock(self, boundaries)
+
+    def make_batches(self):
+        number = 0
+        while True:
+            self.spend(f"fetch {number}", FETCH)
+            yield number
+            number += 1
+
+    def measure(self, batches=None, **changes):
+        """The measurement, and the log up to the end of the window."""
+        case = replace(attempts.CASE, **changes)
+        measurement = measure_steps(
+            self,
+            lambda: self.spend("barrier", BARRIER),
+            case,
+            batches,
+            lambda: self.spend("start", HOOK),
+            lambda: self.spend("end", HOOK),
+        )
+        return measurement, self.log[: self.log.index("end") + 1]
+
+
+class Clock:
+    """Reads the rank's time; each mark takes some of it."""
+
+    name = "of the rank"
+
+    def __init__(self, rank, boundaries):
+        self.rank = rank
+        self.seconds = [None] * boundaries
+
+    def mark(self, index):
+        self.rank.spend("mark", MARK)
+        self.seconds[index] = self.rank.now
+
+    def read_step_seconds(self):
+        return [end - start for start, end in zip(self.seconds, self.seconds[1:])]
+
+
+@pytest.fixture
+def rank(monkeypatch):
+    one = Rank()
+    monkeypatch.setattr("time.perf_counter", lambda: one.now)
+    return one
+
+
+def test_window_lies_between_two_fences_and_holds_nothing_but_steps_and_marks(rank):
+    _, log = rank.measure(warmup_steps=1, measured_steps=2)
+    assert log == [
+        *["sync", "mark", "step", "mark"],
+        *["reset", "sync", "barrier", "start"],
+        *["mark", "step", "mark", "step", "mark", "sync", "end"],
+    ]
+
+
+def test_fences_stand_without_warm_up_too(rank):
+    _, log = rank.measure(warmup_steps=0, measured_steps=1)
+    assert log == [
+        *["sync", "mark"],
+        *["reset", "sync", "barrier", "start"],
+        *["mark", "step", "mark", "sync", "end"],
+    ]
+
+
+def test_window_is_the_measured_steps_and_the_last_wait_alone(rank):
+    measurement, _ = rank.measure(warmup_steps=5, measured_steps=3)
+    assert measurement.window_seconds == 3 * STEP + 4 * MARK + SYNCHRONIZE
+
+
+def test_step_times_are_those_of_the_session_s_clock_warm_up_apart(rank):
+    measurement, _ = rank.measure(warmup_steps=2, measured_steps=3)
+    assert measurement.warmup_step_seconds == [STEP + MARK] * 2
+    assert measurement.step_seconds == [STEP + MARK] * 3
+    assert measurement.clock == Clock.name
+    assert rank.sizes_of_clocks == [3, 4, BOUNDARY_SAMPLES + 1]
+
+
+def test_boundary_is_the_mean_of_marks_after_the_window_without_the_wait(rank):
+    measurement, log = rank.measure(warmup_steps=1, measured_steps=2)
+    assert measurement.boundary_seconds == MARK
+    assert rank.log[len(log) :] == ["mark"] * (BOUNDARY_SAMPLES + 1) + ["sync"]
+
+
+def test_inference_is_fenced_alike_and_timed_by_the_host(rank):
+    measurement, log = rank.measure(warmup_steps=1, measured_steps=2, mode=VAL)
+    assert log == [
+        *["sync", "infer"],
+        *["reset", "sync", "barrier", "start"],
+        *["infer", "infer", "sync", "end"],
+    ]
+    assert rank.sizes_of_clocks == []
+    assert measurement.clock == "host"
+    assert [len(measurement.warmup_step_seconds), len(measurement.step_seconds)] == [1, 2]
+    assert measurement.window_seconds == 2 * INFER + SYNCHRONIZE
+
+
+def test_step_that_accumulates_has_one_boundary_for_all_its_batches(rank):
+    measurement, log = rank.measure(warmup_steps=0, measured_steps=2, gradient_accumulation=3)
+    whole_step = ["accumulate", "accumulate", "step"]
+    assert log[log.index("start") + 1 :] == [
+        *["mark", *whole_step, "mark", *whole_step, "mark"],
+        *["sync", "end"],
+    ]
+    assert measurement.step_seconds == [2 * ACCUMULATE + STEP + MARK] * 2
+    assert measurement.data_wait_seconds == []
+
+
+def test_each_batch_is_loaded_before_its_part_of_the_step_from_the_first_step_on(rank):
+    _, log = rank.measure(
+        rank.make_batches(), warmup_steps=1, measured_steps=1, gradient_accumulation=2
+    )
+    assert log == [
+        *["sync", "mark"],
+        *["fetch 0", "load 0", "accumulate", "fetch 1", "load 1", "step", "mark"],
+        *["reset", "sync", "barrier", "start", "mark"],
+        *["fetch 2", "load 2", "accumulate", "fetch 3", "load 3", "step", "mark"],
+        *["sync", "end"],
+    ]
+
+
+def test_wait_for_data_is_that_of_all_batches_of_each_measured_step(rank):
+    measurement, _ = rank.measure(
+        rank.make_batches(), warmup_steps=2, measured_steps=3, gradient_accumulation=2
+    )
+    assert measurement.data_wait_seconds == [2 * (FETCH + LOAD)] * 3
+
+
+def test_wait_during_warm_up_is_none_of_the_measured_steps(rank):
+    def make_batches():
+        for number, seconds in enumerate([32.0, 16.0, 8.0, 0.0]):
+            rank.spend("fetch", seconds)
+            yield number
+
+    measurement, _ = rank.measure(make_batches(), warmup_steps=2, measured_steps=2)
+    assert measurement.data_wait_seconds == [8.0 + LOAD, LOAD]
+
+
+def test_without_batches_there_is_no_wait_for_data(rank):
+    measurement, log = rank.measure(warmup_steps=1, measured_steps=2)
+    assert measurement.data_wait_seconds == []
+    assert not any(what.startswith("load") for what in log)
