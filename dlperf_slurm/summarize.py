@@ -1,6 +1,7 @@
 """Outcomes -> the tables of a run and their footnotes."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dlperf_slurm.collect import CaseOutcomes
@@ -50,11 +51,14 @@ class Summary:
 def summarize(
     manifest: Manifest, cases: Sequence[CaseOutcomes], against: Sequence[str] = ()
 ) -> Summary:
-    """Make the tables of a run, in the order of its matrix; InputError for an unknown source."""
+    """Make the tables of a run, in the order of its matrix; InputError for an unknown source.
+
+    Raises AssertionError when a case is not in its table, or is there twice.
+    """
     footnotes = Footnotes(of_cases=describe_differences(cases))
     training = [c for c in cases if c.case.mode == TRAIN]
     inference = [c for c in cases if c.case.mode == VAL]
-    return Summary(
+    summary = Summary(
         manifest=manifest,
         throughput_tables=make_throughput_tables(training, footnotes),
         precision_tables=make_precision_tables(training, footnotes),
@@ -68,3 +72,30 @@ def summarize(
         planned_repeats=sum(c.case.repeats for c in cases if not c.case.reason),
         against_tables=tuple(make_against_table(name, cases) for name in against),
     )
+    check_places(summary, cases)
+    return summary
+
+
+def check_places(summary: Summary, cases: Sequence[CaseOutcomes]) -> None:
+    """Check that each case stands exactly once in the tables of its kind.
+
+    Raises AssertionError, which names the others. Two cases that a table does not tell apart would
+    fall into one cell, and one of them vanish from a report that counts the repeats of both.
+    """
+    training = [c for c in cases if c.case.mode == TRAIN]
+    columns = (column for table in summary.throughput_tables for column in table.columns)
+    cells = (cell.case_id for column in columns for cell in column.cells)
+    latencies = (row.case_id for table in summary.latency_tables for row in table.rows)
+    accuracies = (row.case_id for table in summary.accuracy_tables for row in table.rows)
+    _check_once("throughput", training, cells)
+    _check_once("latency", [c for c in cases if c.case.mode == VAL], latencies)
+    _check_once("accuracy", [c for c in training if c.case.epochs], accuracies)
+
+
+def _check_once(kind: str, cases: Sequence[CaseOutcomes], shown: Iterable[str]) -> None:
+    planned = Counter(c.case.case_id for c in cases)
+    # a topology that a column lacks is an empty cell without a case
+    found = Counter(filter(None, shown))
+    wrong = (planned - found) + (found - planned)
+    if wrong:
+        raise AssertionError(f"not exactly once in the {kind} tables: {', '.join(sorted(wrong))}")
