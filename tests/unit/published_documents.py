@@ -1,4 +1,4 @@
-"""Published documents, from shared/reference beside the checkout, and figures in their layouts."""
+"""Published documents, from tests/data, and figures in their layouts."""
 
 from pathlib import Path
 
@@ -10,19 +10,17 @@ from dlperf_slurm.layouts.document import Document
 from dlperf_slurm.layouts.figures import make_published_figures, make_run_figures
 from dlperf_slurm.published import read_source
 
-FOLDER = Path(__file__).parents[3] / "shared" / "reference" / "seeds"
+FOLDER = Path(__file__).parents[1] / "data" / "documents"
 
 Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 
-def read_pipe_tables(start: str) -> list[Table]:
-    """Header and rows of each table of the document whose file name starts so.
+def read_pipe_tables(name: str) -> list[Table]:
+    """Header and rows of each table of the document of this name.
 
     For tables that have a line for each row.
     """
-    paths = list(FOLDER.glob(f"{start}_*.txt"))
-    assert paths, f"{FOLDER} is missing: the tests of the layouts need shared/reference"
-    lines = paths[0].read_text(encoding="utf-8").splitlines()
+    lines = (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines()
     tables = []
     for index, line in enumerate(lines):
         if set(line) <= set("-| ") and "---|" in line.replace(" ", ""):

@@ -1,4 +1,4 @@
-"""Real logs and what their publishers printed, from shared/reference beside the checkout."""
+"""Real logs and what their publishers printed, from tests/data."""
 
 import csv
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dlperf_slurm.logs.reading.runs import ImportedRun, ImportOptions, import_log
 
-FOLDER = Path(__file__).parents[3] / "shared" / "reference" / "logs"
+FOLDER = Path(__file__).parents[1] / "data" / "logs"
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,7 @@ class PublishedRow:
 
 
 def read_published_rows() -> list[PublishedRow]:
-    path = FOLDER / "expected.csv"
-    assert path.is_file(), f"{path} is missing: the tests of real logs need shared/reference"
-    with path.open(encoding="utf-8", newline="") as file:
+    with (FOLDER / "expected.csv").open(encoding="utf-8", newline="") as file:
         return [
             PublishedRow(row["log"], row["rule"], float(row["expected"]), float(row["tol"]))
             for row in csv.DictReader(file)

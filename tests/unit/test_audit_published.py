@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from published_documents import FOLDER
 
 from dlperf_slurm.audit import Audit, audit_paths
 from dlperf_slurm.audit.printed import (
@@ -17,10 +18,9 @@ from dlperf_slurm.audit.printed import (
     WRONG,
 )
 
-SEEDS = Path(__file__).parents[3] / "shared" / "reference" / "seeds"
-MXNET_README = SEEDS / "003_a5cbda6dc62da346.txt"
-DLPERF_README = SEEDS / "002_180f71fb1fa20301.txt"
-TENSORPACK_README = SEEDS / "004_2fd22d88add21193.txt"
+MXNET_README = FOLDER / "nvidia_mxnet_resnet50.txt"
+DLPERF_README = FOLDER / "dlperf.txt"
+TENSORPACK_README = FOLDER / "tensorpack.txt"
 
 SPEEDUP, PRECISION, SAMPLES = "published_speedup", "published_precision_speedup", "samples_per_s"
 
@@ -112,7 +112,6 @@ def audit(*names: str) -> Audit:
 
 
 def audit_document(path: Path) -> Audit:
-    assert path.is_file(), f"{path} is missing: this test needs shared/reference"
     return audit_paths([path])
 
 

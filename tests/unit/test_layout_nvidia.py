@@ -4,7 +4,7 @@ import pytest
 from builders import make_outcomes, make_planned_case
 from published_documents import lay_out_published, lay_out_run, make_training, read_pipe_tables
 
-DOCUMENT = "003"
+DOCUMENT = "nvidia_mxnet_resnet50"
 MIXED = "mixed precision"
 
 # (title of the table, GPUs, column): what NVIDIA published beside throughputs that give another

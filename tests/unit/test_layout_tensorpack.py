@@ -2,7 +2,7 @@
 
 from published_documents import lay_out_published, lay_out_run, make_training, read_pipe_tables
 
-DOCUMENT = "004"
+DOCUMENT = "tensorpack"
 
 
 def list_published_grids():

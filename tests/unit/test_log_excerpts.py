@@ -1,16 +1,14 @@
 """Excerpts of logs in formats of which no whole log is at hand: what is read from them."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from log_excerpts import EXCERPTS, split_content
+from reference_logs import FOLDER
 
 from dlperf_slurm.logs import compute_samples_per_s, find_formats, load_format, read_runs
 from dlperf_slurm.logs.reading.lines import read_lines
-
-SHARED_LOGS = Path(__file__).parents[3] / "shared" / "reference" / "logs"
 
 
 class Expected(NamedTuple):
@@ -194,9 +192,9 @@ def test_an_empty_log_has_no_timed_step(name):
     assert reading.windows == ()
 
 
-def test_no_shared_log_is_taken_for_one_of_these_formats():
+def test_no_log_of_another_format_is_taken_for_one_of_these_formats():
     own = {name.split("/")[0] for name in LOGS}
-    logs = [path for path in SHARED_LOGS.rglob("*") if path.is_file() and path.suffix != ".csv"]
-    assert logs, f"{SHARED_LOGS} holds no logs"
+    logs = [path for path in FOLDER.rglob("*") if path.is_file() and path.suffix != ".csv"]
+    assert logs, f"{FOLDER} holds no logs"
     claims = {str(path): own & set(find_formats(read_lines(path))) for path in logs}
     assert {path: names for path, names in claims.items() if names} == {}

@@ -9,7 +9,7 @@ import pytest
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.published import LATENCIES, list_sources, read_source
 
-REFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "published"
+REFERENCE = Path(__file__).parents[1] / "data" / "published"
 
 # which sources hold the figures of a reference file
 SOURCES_OF = {
@@ -27,9 +27,7 @@ SOURCES_OF = {
 
 
 def read_reference(name: str) -> list[dict[str, str]]:
-    path = REFERENCE / name
-    assert path.is_file(), f"{path} is missing: this test needs shared/reference"
-    with path.open(encoding="utf-8", newline="") as file:
+    with (REFERENCE / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
