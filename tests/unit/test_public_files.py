@@ -1,0 +1,31 @@
+"""What a reader of the project finds at its top agrees with the package."""
+
+import re
+from pathlib import Path
+
+import dlperf_slurm
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_citation_and_the_changelog_are_of_this_version():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^version: (.+)$", citation, re.M) == [dlperf_slurm.__version__]
+    released = re.findall(r"^## (\d\S*)", changelog, re.M)
+    assert released[0] == dlperf_slurm.__version__
+
+
+def test_the_license_is_the_one_that_the_metadata_and_the_citation_name():
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert text.split()[:4] == ["Apache", "License", "Version", "2.0,"]
+    for name in ("setup.cfg", "CITATION.cff"):
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        assert [line for line in lines if re.match(r"license(_expression)?[ :=]", line)] in (
+            ["license_expression = Apache-2.0"],
+            ["license: Apache-2.0"],
+        )
+
+
+def test_the_package_says_that_it_is_typed():
+    assert (Path(dlperf_slurm.__file__).parent / "py.typed").is_file()
