@@ -85,7 +85,7 @@ clean:
 	touch $@
 
 # the environment of the pins, and pytest beside them
-$(ENVIRONMENTS)/%/with-pytest: .venv/installed dlperf_slurm/environments/%.txt
+$(ENVIRONMENTS)/%/with-pytest: .venv/installed dlperf_slurm/provision/environments/%.txt
 	$(BIN)/python -m dlperf_slurm env create $*
 	$(ENVIRONMENTS)/$*/bin/python -m pip install --quiet --disable-pip-version-check pytest
 	touch $@

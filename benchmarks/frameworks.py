@@ -15,9 +15,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dlperf_slurm.contract import CASE_FILE, RECORD_FILE, Case, Record
-from dlperf_slurm.environments import find_managed_environment
-from dlperf_slurm.json_files import read_json, write_json
+from dlperf_slurm.config.environment_paths import find_managed_environment
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.record import RECORD_FILE, Record
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 
 CHECKOUT = Path(__file__).resolve().parents[1]

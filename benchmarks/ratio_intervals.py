@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy
 
-from dlperf_slurm.significance import find_ratio_interval
-from dlperf_slurm.statistics import find_median_interval
+from dlperf_slurm.stats.median import find_median_interval
+from dlperf_slurm.stats.rank_sum import find_ratio_interval
 
 SEED = 2020
 TRIALS = 4000

@@ -7,7 +7,7 @@ and by 2 % from step to step. No framework runs here.
 import random
 import statistics
 
-from dlperf_slurm.tables.slow_machines import Machine, Repeat, find_slow_machines
+from dlperf_slurm.stats.stragglers import Machine, Repeat, find_slow_machines
 
 SEED = 2020
 RUNS = 300

@@ -15,8 +15,8 @@ import time
 
 import numpy
 
-from dlperf_slurm.contract import Case
-from dlperf_slurm.statistics import find_median, find_median_interval
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.stats.median import find_median, find_median_interval
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.telemetry import Sampler
 

@@ -22,10 +22,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from dlperf_slurm.environments import find_managed_environment, programs
-from dlperf_slurm.environments.horovod import BUILD_PROGRAMS, RECIPES
-from dlperf_slurm.environments.interpreters import describe_missing, find_interpreter
-from dlperf_slurm.environments.pins import read_pins
+from dlperf_slurm.config.environment_paths import find_managed_environment
+from dlperf_slurm.provision.environments import programs
+from dlperf_slurm.provision.environments.horovod import BUILD_PROGRAMS, RECIPES
+from dlperf_slurm.provision.environments.interpreters import describe_missing, find_interpreter
+from dlperf_slurm.provision.environments.pins import read_pins
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 TOOL = [sys.executable, "-m", "dlperf_slurm"]

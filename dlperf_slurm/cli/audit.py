@@ -9,11 +9,11 @@ from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.errors import CasesFailedError
 
 if TYPE_CHECKING:
-    from dlperf_slurm.audit import Audit
+    from dlperf_slurm.checks.audit import Audit
 
 
 def run_audit(options: argparse.Namespace) -> None:
-    from dlperf_slurm.audit import audit_paths
+    from dlperf_slurm.checks.audit import audit_paths
 
     audit = audit_paths(options.files)
     if options.json:

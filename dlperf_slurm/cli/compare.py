@@ -9,7 +9,7 @@ from dlperf_slurm.cli.output import check_plot_file, make_console, write_file, w
 from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError
 
 if TYPE_CHECKING:
-    from dlperf_slurm.comparison import RunComparison
+    from dlperf_slurm.results.compare import RunComparison
 
 
 def add_compare_options(parser: argparse.ArgumentParser) -> None:
@@ -32,9 +32,9 @@ def add_compare_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_compare(options: argparse.Namespace) -> None:
-    from dlperf_slurm.collect import collect_outcomes
-    from dlperf_slurm.comparison import compare_runs
-    from dlperf_slurm.run import find_run
+    from dlperf_slurm.jobs.run_directory import find_run
+    from dlperf_slurm.results.collect import collect_outcomes
+    from dlperf_slurm.results.compare import compare_runs
 
     limit = parse_percent(options.fail_if_slower)
     check_plot_file(options.plot)
@@ -44,7 +44,7 @@ def run_compare(options: argparse.Namespace) -> None:
     if options.junit is not None:
         _write_junit(compared, options.junit)
     if options.plot is not None:
-        from dlperf_slurm.plots.comparison import plot_comparison
+        from dlperf_slurm.reports.plots.comparison import plot_comparison
 
         write_plot(plot_comparison(compared), options.plot)
     if limit is not None:

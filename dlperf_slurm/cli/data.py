@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dlperf_slurm.datasets import Recipe
+    from dlperf_slurm.provision.datasets import Recipe
 
 LARGEST_SEED = 2**32 - 1
 
@@ -31,14 +31,14 @@ def add_data_commands(parser: argparse.ArgumentParser) -> None:
 
 
 def run_make_images(options: argparse.Namespace) -> None:
-    from dlperf_slurm.datasets.images import ImageRecipe
+    from dlperf_slurm.provision.datasets.images import ImageRecipe
 
     recipe = ImageRecipe(options.train, options.val, options.classes, options.size, options.seed)
     _make(options.directory, recipe)
 
 
 def run_make_text(options: argparse.Namespace) -> None:
-    from dlperf_slurm.datasets.text import TextRecipe
+    from dlperf_slurm.provision.datasets.text import TextRecipe
 
     _make(
         options.directory,
@@ -47,7 +47,7 @@ def run_make_text(options: argparse.Namespace) -> None:
 
 
 def run_make_digits(options: argparse.Namespace) -> None:
-    from dlperf_slurm.datasets.digits import DigitRecipe
+    from dlperf_slurm.provision.datasets.digits import DigitRecipe
 
     _make(options.directory, DigitRecipe(options.seed))
 
@@ -93,7 +93,7 @@ def _parse_seed(text: str) -> int:
 def _make(directory: Path, recipe: "Recipe") -> None:
     import tomli_w
 
-    from dlperf_slurm.datasets import make_dataset
+    from dlperf_slurm.provision.datasets import make_dataset
 
     contents = make_dataset(directory, recipe)
     size_bytes = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())

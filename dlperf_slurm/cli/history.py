@@ -17,9 +17,9 @@ from dlperf_slurm.cli.output import (
 from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError
 
 if TYPE_CHECKING:
-    from dlperf_slurm.history.entries import Entry
-    from dlperf_slurm.history.guard import Guarded
-    from dlperf_slurm.history.timeline import Timeline
+    from dlperf_slurm.results.history.entries import Entry
+    from dlperf_slurm.results.history.guard import Guarded
+    from dlperf_slurm.results.history.timeline import Timeline
 
 DEFAULT_WINDOW = 5
 # of case ids in an error
@@ -66,7 +66,7 @@ def add_history_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_history(options: argparse.Namespace) -> None:
-    from dlperf_slurm.history.timeline import make_timelines, select_entries
+    from dlperf_slurm.results.history.timeline import make_timelines, select_entries
 
     limit = parse_percent(options.fail_if_slower)
     if options.window < 1:
@@ -87,8 +87,8 @@ def run_history(options: argparse.Namespace) -> None:
 
 
 def _gather(folders: Sequence[Path]) -> "tuple[list[Entry], list[str]]":
-    from dlperf_slurm.history.catalogue import read_catalogue
-    from dlperf_slurm.history.timeline import drop_copies
+    from dlperf_slurm.results.history.catalogue import read_catalogue
+    from dlperf_slurm.results.history.timeline import drop_copies
 
     catalogues = [read_catalogue(folder) for folder in dict.fromkeys(folders)]
     entries, copies = drop_copies(entry for found in catalogues for entry in found.entries)
@@ -113,7 +113,7 @@ def _write_files(timelines: "Sequence[Timeline]", options: argparse.Namespace) -
     if options.parquet is not None:
         write_parquet(timelines, options.parquet)
     if options.plot is not None:
-        from dlperf_slurm.plots.history import plot_history
+        from dlperf_slurm.reports.plots.history import plot_history
 
         write_plot(plot_history(timelines), options.plot)
 
@@ -123,7 +123,7 @@ def _print(timelines: "Sequence[Timeline]", problems: Sequence[str], as_json: bo
 
     from dlperf_slurm.reports.history_text import METHOD, make_timeline_grid, serialize_json
     from dlperf_slurm.reports.terminal import print_grid
-    from dlperf_slurm.tables.footnotes import Footnotes
+    from dlperf_slurm.results.footnotes import Footnotes
 
     if as_json:
         print(serialize_json(timelines, problems), end="", flush=True)
@@ -140,8 +140,8 @@ def _print(timelines: "Sequence[Timeline]", problems: Sequence[str], as_json: bo
 
 def _guard(timelines: "Sequence[Timeline]", limit: float, window: int) -> None:
     """Raise what a CI is to stop at: a slower case, or one that cannot be decided."""
-    from dlperf_slurm.history.guard import guard_newest
     from dlperf_slurm.reports.comparison_text import format_percent
+    from dlperf_slurm.results.history.guard import guard_newest
 
     guarded = guard_newest(timelines, limit, window)
     slower = [one for one in guarded if one.comparison.is_beyond_limit]

@@ -18,9 +18,9 @@ NOTED_DIFFERENCE = 0.02
 
 
 def run_import(options: argparse.Namespace) -> None:
-    from dlperf_slurm.contract import OK
-    from dlperf_slurm.import_logs import check_options, list_logs, parse_settings
+    from dlperf_slurm.contract.record import OK
     from dlperf_slurm.logs.reading.runs import ImportOptions, import_log
+    from dlperf_slurm.results.import_options import check_options, list_logs, parse_settings
 
     chosen = ImportOptions(options.format or "", options.rule or "", parse_settings(options.set))
     check_options(chosen)
@@ -95,7 +95,7 @@ def _describe_difference(ours: Optional[float], publisher: Optional[float]) -> s
 
 
 def _write_run(runs: "Sequence[ImportedRun]", options: argparse.Namespace) -> None:
-    from dlperf_slurm.import_run import find_missing, write_imported_run
+    from dlperf_slurm.results.import_run import find_missing, write_imported_run
 
     run = write_imported_run(options.results, options.name, runs, sys.argv)
     for left_out in runs:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.layouts import DEFAULT_LAYOUT, LAYOUTS
+from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT, LAYOUTS
 
 if TYPE_CHECKING:
-    from dlperf_slurm.collect import CaseOutcomes
-    from dlperf_slurm.run import Run
-    from dlperf_slurm.summarize import Summary
+    from dlperf_slurm.jobs.run_directory import Run
+    from dlperf_slurm.reports.summarize import Summary
+    from dlperf_slurm.results.collect import CaseOutcomes
 
 
 def add_layout_options(parser: argparse.ArgumentParser) -> None:
@@ -30,10 +30,10 @@ def add_layout_options(parser: argparse.ArgumentParser) -> None:
 
 def print_published(options: argparse.Namespace) -> None:
     """`report --published SOURCE --layout NAME`: needs no run and writes nothing."""
-    from dlperf_slurm.layouts import load_layout
-    from dlperf_slurm.layouts.figures import make_published_figures
-    from dlperf_slurm.layouts.output import print_document
-    from dlperf_slurm.published import read_source
+    from dlperf_slurm.reports.layouts import load_layout
+    from dlperf_slurm.reports.layouts.figures import make_published_figures
+    from dlperf_slurm.reports.layouts.output import print_document
+    from dlperf_slurm.results.published import read_source
 
     if options.run is not None:
         raise InputError("report: name either a RUN or --published SOURCE")
@@ -51,11 +51,11 @@ def report_layout(
     run: "Run", summary: "Summary", outcomes: "Sequence[CaseOutcomes]", layout: str
 ) -> None:
     """Print a run's tables in a layout, and write them beside the report's other files."""
-    from dlperf_slurm.layouts import load_layout
-    from dlperf_slurm.layouts.figures import make_run_figures
-    from dlperf_slurm.layouts.output import print_document, serialize
+    from dlperf_slurm.jobs.run_directory import REPORT_DIR
+    from dlperf_slurm.reports.layouts import load_layout
+    from dlperf_slurm.reports.layouts.figures import make_run_figures
+    from dlperf_slurm.reports.layouts.output import print_document, serialize
     from dlperf_slurm.reports.text import describe_run, make_against_grid
-    from dlperf_slurm.run import REPORT_DIR
 
     document = load_layout(layout).lay_out(make_run_figures(outcomes))
     against = tuple(map(make_against_grid, summary.against_tables))

@@ -12,7 +12,7 @@ from dlperf_slurm.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dlperf_slurm.plots import Plot
+    from dlperf_slurm.reports.plots import Plot
 
 PROGRAM = "dlperf-slurm"
 

@@ -8,7 +8,7 @@ from dlperf_slurm.errors import CasesFailedError, EnvironmentMissingError, Input
 
 
 def run_init(options: argparse.Namespace) -> None:
-    from dlperf_slurm.init import copy_examples
+    from dlperf_slurm.provision.examples import copy_examples
 
     for path in copy_examples(options.directory):
         print(path)
@@ -16,8 +16,8 @@ def run_init(options: argparse.Namespace) -> None:
 
 
 def run_env_create(options: argparse.Namespace) -> None:
-    from dlperf_slurm.environments.create import create_environment
-    from dlperf_slurm.environments.pins import list_pins, read_pins
+    from dlperf_slurm.provision.environments.create import create_environment
+    from dlperf_slurm.provision.environments.pins import list_pins, read_pins
 
     if options.all == bool(options.frameworks):
         raise InputError(f"env create: name either frameworks ({', '.join(list_pins())}) or --all")
@@ -40,7 +40,7 @@ def run_env_create(options: argparse.Namespace) -> None:
 
 
 def run_env_list(options: argparse.Namespace) -> None:
-    from dlperf_slurm.environments.check import list_environments
+    from dlperf_slurm.provision.environments.check import list_environments
     from dlperf_slurm.reports.terminal import print_table
 
     rows = list_environments()
@@ -52,8 +52,8 @@ def run_env_list(options: argparse.Namespace) -> None:
 
 
 def run_env_check(options: argparse.Namespace) -> None:
-    from dlperf_slurm.environments.check import check_environment
-    from dlperf_slurm.environments.pins import list_pins, read_pins
+    from dlperf_slurm.provision.environments.check import check_environment
+    from dlperf_slurm.provision.environments.pins import list_pins, read_pins
     from dlperf_slurm.reports.terminal import print_table
 
     names = [read_pins(name).framework for name in options.frameworks or list_pins()]
@@ -72,9 +72,9 @@ def run_env_check(options: argparse.Namespace) -> None:
 
 
 def run_config_show(options: argparse.Namespace) -> None:
-    from dlperf_slurm.config import read_toml
+    from dlperf_slurm.config.site import list_effective_values, load_site
+    from dlperf_slurm.config.toml_tables import read_toml
     from dlperf_slurm.reports.terminal import print_table
-    from dlperf_slurm.site import list_effective_values, load_site
 
     matrix = read_toml(options.matrix) if options.matrix else None
     loaded = load_site(options.site, matrix, options.set)
@@ -94,27 +94,27 @@ def run_config_show(options: argparse.Namespace) -> None:
 def run_config_schema(options: argparse.Namespace) -> None:
     import json
 
-    from dlperf_slurm.matrix import Matrix
-    from dlperf_slurm.site import Site
+    from dlperf_slurm.config.site import Site
+    from dlperf_slurm.matrix.file import Matrix
 
     kind = Matrix if options.file == "matrix" else Site
     print(json.dumps(kind.model_json_schema(), indent=1))
 
 
 def run_verify(options: argparse.Namespace) -> None:
-    from dlperf_slurm.agreement import (
+    from dlperf_slurm.checks.parity.run_case import make_workplace
+    from dlperf_slurm.checks.parity.tolerances import (
         DATA_PARALLEL_HEADER,
         PARITY_HEADER,
         make_data_parallel_rows,
         make_parity_rows,
     )
-    from dlperf_slurm.config import check_known
+    from dlperf_slurm.checks.parity.verify import SIZES, verify_frameworks
+    from dlperf_slurm.config.site import load_site
+    from dlperf_slurm.config.toml_tables import check_known
+    from dlperf_slurm.jobs.stage import make_run_id
     from dlperf_slurm.reports.terminal import print_table
-    from dlperf_slurm.site import load_site
-    from dlperf_slurm.stage import make_run_id
-    from dlperf_slurm.verify import SIZES, verify_frameworks
     from dlperf_slurm.worker.frameworks import list_frameworks
-    from dlperf_slurm.workplace import make_workplace
 
     try:
         for framework in options.frameworks:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from dlperf_slurm.cli.layouts import add_layout_options
 from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.errors import CasesFailedError
-from dlperf_slurm.layouts import DEFAULT_LAYOUT
+from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT
 
 if TYPE_CHECKING:
-    from dlperf_slurm.collect import CaseOutcomes
-    from dlperf_slurm.plots import Plot
-    from dlperf_slurm.run import Run
-    from dlperf_slurm.summarize import Summary
+    from dlperf_slurm.jobs.run_directory import Run
+    from dlperf_slurm.reports.plots import Plot
+    from dlperf_slurm.reports.summarize import Summary
+    from dlperf_slurm.results.collect import CaseOutcomes
 
 # which figures to draw: those of the tables and of the cases to look at, of every case, none
 SOME = "some"
@@ -45,7 +45,7 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
 
 def run_report(options: argparse.Namespace) -> None:
     from dlperf_slurm.cli.layouts import print_published
-    from dlperf_slurm.run import find_run
+    from dlperf_slurm.jobs.run_directory import find_run
 
     if options.published is not None:
         print_published(options)
@@ -59,10 +59,10 @@ def report_run(
 ) -> None:
     """Raises CasesFailedError, after all is written, when repeats have no sound record."""
     from dlperf_slurm.cli.layouts import report_layout
-    from dlperf_slurm.collect import collect_outcomes
+    from dlperf_slurm.jobs.run_directory import REPORT_DIR
+    from dlperf_slurm.reports.summarize import summarize
     from dlperf_slurm.reports.terminal import print_summary
-    from dlperf_slurm.run import REPORT_DIR
-    from dlperf_slurm.summarize import summarize
+    from dlperf_slurm.results.collect import collect_outcomes
 
     outcomes = collect_outcomes(run)
     summary = summarize(run.manifest, outcomes, against)
@@ -99,7 +99,7 @@ def _write_plots(
     """Draw them, in place of those of an earlier report."""
     plots: list[Plot] = []
     if which != NONE:
-        from dlperf_slurm.plots.run_plots import plot_run
+        from dlperf_slurm.reports.plots.run_plots import plot_run
 
         plots = plot_run(summary, outcomes, is_every_case=which == ALL)
     plots_dir = folder / PLOTS_DIR
@@ -115,8 +115,8 @@ def _write_plots(
 def _write_page(
     run: "Run", summary: "Summary", outcomes: "Sequence[CaseOutcomes]", plots: "Sequence[Plot]"
 ) -> None:
+    from dlperf_slurm.jobs.run_directory import MATRIX_FILE, REPORT_DIR
     from dlperf_slurm.reports import html
-    from dlperf_slurm.run import MATRIX_FILE, REPORT_DIR
 
     matrix = run.path / MATRIX_FILE
     # imported logs have none

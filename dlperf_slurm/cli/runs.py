@@ -13,10 +13,10 @@ from dlperf_slurm.errors import (
 )
 
 if TYPE_CHECKING:
-    from dlperf_slurm.matrix import MatrixFile
-    from dlperf_slurm.plan import Plan
-    from dlperf_slurm.run import Run
-    from dlperf_slurm.site import LoadedSite
+    from dlperf_slurm.config.site import LoadedSite
+    from dlperf_slurm.jobs.plan import Plan
+    from dlperf_slurm.jobs.run_directory import Run
+    from dlperf_slurm.matrix.file import MatrixFile
 
 
 def run_plan(options: argparse.Namespace) -> None:
@@ -39,9 +39,9 @@ def run_render(options: argparse.Namespace) -> None:
 
 
 def run_submit(options: argparse.Namespace) -> None:
-    from dlperf_slurm.retry import stage_retry
-    from dlperf_slurm.run import find_run
-    from dlperf_slurm.submit import submit_run
+    from dlperf_slurm.jobs.run_directory import find_run
+    from dlperf_slurm.scheduler.retry import stage_retry
+    from dlperf_slurm.scheduler.submit import submit_run
 
     if (options.matrix is None) == (options.resume is None):
         raise InputError("submit: name either a MATRIX or --resume RUN")
@@ -66,9 +66,9 @@ def run_submit(options: argparse.Namespace) -> None:
 
 
 def run_status(options: argparse.Namespace) -> None:
+    from dlperf_slurm.jobs.run_directory import find_run
     from dlperf_slurm.reports.progress import print_states
-    from dlperf_slurm.run import find_run
-    from dlperf_slurm.track import Tracker
+    from dlperf_slurm.scheduler.track import Tracker
 
     run = find_run(options.run, options.results)
     tracker = Tracker(run)
@@ -78,14 +78,14 @@ def run_status(options: argparse.Namespace) -> None:
 
 
 def run_wait(options: argparse.Namespace) -> None:
-    from dlperf_slurm.run import find_run
+    from dlperf_slurm.jobs.run_directory import find_run
 
     _follow(find_run(options.run, options.results))
 
 
 def run_cancel(options: argparse.Namespace) -> None:
-    from dlperf_slurm.cancel import cancel_run
-    from dlperf_slurm.run import find_run
+    from dlperf_slurm.jobs.run_directory import find_run
+    from dlperf_slurm.scheduler.cancel import cancel_run
 
     run = find_run(options.run, options.results)
     print(f"{cancel_run(run)} array tasks of {run.run_id} cancelled")
@@ -94,10 +94,10 @@ def run_cancel(options: argparse.Namespace) -> None:
 def _load_plan(
     options: argparse.Namespace, must_reach_cluster: bool
 ) -> "tuple[MatrixFile, LoadedSite, Plan]":
-    from dlperf_slurm.cases import expand_matrix
-    from dlperf_slurm.matrix import read_matrix
-    from dlperf_slurm.plan import make_plan
-    from dlperf_slurm.site import load_site
+    from dlperf_slurm.config.site import load_site
+    from dlperf_slurm.jobs.plan import make_plan
+    from dlperf_slurm.matrix.expand import expand_matrix
+    from dlperf_slurm.matrix.file import read_matrix
 
     if not options.matrix.exists():
         raise InputError(
@@ -111,15 +111,15 @@ def _load_plan(
 
 
 def _find_max_array_size(loaded: "LoadedSite", must_reach_cluster: bool) -> int:
-    from dlperf_slurm import slurm
-    from dlperf_slurm.plan import DEFAULT_MAX_ARRAY_SIZE
+    from dlperf_slurm import slurm_client
+    from dlperf_slurm.jobs.plan import DEFAULT_MAX_ARRAY_SIZE
 
     if loaded.site.max_array_size is not None:
         return loaded.site.max_array_size
     if loaded.site.scheduler == "local":
         return DEFAULT_MAX_ARRAY_SIZE
     try:
-        text = slurm.read_cluster_config().get("MaxArraySize", "not shown")
+        text = slurm_client.read_cluster_config().get("MaxArraySize", "not shown")
     except SchedulerError as error:
         if must_reach_cluster:
             raise SchedulerError(
@@ -132,7 +132,7 @@ def _find_max_array_size(loaded: "LoadedSite", must_reach_cluster: bool) -> int:
 
 
 def _stage(options: argparse.Namespace, must_reach_cluster: bool) -> "Run":
-    from dlperf_slurm.stage import stage_run
+    from dlperf_slurm.jobs.stage import stage_run
 
     file, loaded, plan = _load_plan(options, must_reach_cluster)
     if not plan.groups:
@@ -163,7 +163,7 @@ def _list_missing_environments(loaded: "LoadedSite", plan: "Plan") -> list[str]:
 def _follow(run: "Run") -> None:
     from dlperf_slurm.cli.report import report_run
     from dlperf_slurm.reports.progress import show_progress
-    from dlperf_slurm.track import Tracker
+    from dlperf_slurm.scheduler.track import Tracker
 
     tracker = Tracker(run)
     show_progress(tracker, make_console())

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Protocol, cast
 
-from dlperf_slurm.summarize import Summary
+from dlperf_slurm.reports.summarize import Summary
 
 FILE_FORMATS = ("markdown", "csv", "json", "latex")
 

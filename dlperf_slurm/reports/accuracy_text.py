@@ -3,8 +3,8 @@
 import re
 from typing import Optional
 
+from dlperf_slurm.reports.tables.accuracy import AccuracyRow, AccuracyTable
 from dlperf_slurm.reports.text import Grid, format_ratio, mark_footnotes
-from dlperf_slurm.tables.accuracy import AccuracyRow, AccuracyTable
 
 _UNIT_SECONDS = {"h": 3600, "min": 60, "s": 1}
 _PART = r"([0-9]+(?:\.[0-9]+)?) (h|min|s)"

@@ -4,18 +4,18 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
-from dlperf_slurm.comparison import (
+from dlperf_slurm.jobs.run_directory import Manifest
+from dlperf_slurm.reports.text import Grid
+from dlperf_slurm.results.cases import OUTSIDE_INTERVAL, find_unit
+from dlperf_slurm.results.compare import (
     MEAN_LATENCY,
     NOT_COMPARABLE,
     TOO_FEW_REPEATS,
     Comparison,
     RunComparison,
 )
-from dlperf_slurm.reports.text import Grid
-from dlperf_slurm.run import Manifest
-from dlperf_slurm.statistics import find_median
-from dlperf_slurm.tables import OUTSIDE_INTERVAL, find_unit
-from dlperf_slurm.tables.footnotes import Footnotes
+from dlperf_slurm.results.footnotes import Footnotes
+from dlperf_slurm.stats.median import find_median
 
 SCHEMA_VERSION = 1
 

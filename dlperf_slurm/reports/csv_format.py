@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from typing import Any, Optional
 
-from dlperf_slurm.contract import TRAIN, VAL
-from dlperf_slurm.statistics import LATENCY_PERCENTILES, Interval
-from dlperf_slurm.summarize import Summary
-from dlperf_slurm.tables.accuracy import AccuracyRow
-from dlperf_slurm.tables.data import DataRow
-from dlperf_slurm.tables.latency import LatencyRow, LatencyTable
-from dlperf_slurm.tables.ranks import RankRow
-from dlperf_slurm.tables.resources import ResourceRow
-from dlperf_slurm.tables.throughput import ThroughputTable
+from dlperf_slurm.contract.axes import TRAIN, VAL
+from dlperf_slurm.reports.summarize import Summary
+from dlperf_slurm.reports.tables.accuracy import AccuracyRow
+from dlperf_slurm.reports.tables.data import DataRow
+from dlperf_slurm.reports.tables.latency import LatencyRow, LatencyTable
+from dlperf_slurm.reports.tables.ranks import RankRow
+from dlperf_slurm.reports.tables.resources import ResourceRow
+from dlperf_slurm.reports.tables.throughput import ThroughputTable
+from dlperf_slurm.stats.median import LATENCY_PERCENTILES, Interval
 
 FILE_NAME = "report.csv"
 

@@ -1,8 +1,8 @@
 """Data tables -> grids: throughput with the time that ranks waited for data, and without it."""
 
-from dlperf_slurm.contract import ON_DEVICE, ON_HOST
+from dlperf_slurm.contract.axes import ON_DEVICE, ON_HOST
+from dlperf_slurm.reports.tables.data import DataRow, DataTable
 from dlperf_slurm.reports.text import Grid, format_ratio, mark_footnotes
-from dlperf_slurm.tables.data import DataRow, DataTable
 
 
 def make_data_grid(table: DataTable) -> Grid:

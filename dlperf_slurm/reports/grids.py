@@ -6,6 +6,7 @@ from dlperf_slurm.reports.accuracy_text import make_accuracy_grid
 from dlperf_slurm.reports.data_text import make_data_grid
 from dlperf_slurm.reports.rank_text import make_rank_grid, make_rank_times_grid
 from dlperf_slurm.reports.resource_text import make_resource_grid
+from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.text import (
     Grid,
     make_against_grid,
@@ -13,7 +14,6 @@ from dlperf_slurm.reports.text import (
     make_precision_grid,
     make_throughput_grid,
 )
-from dlperf_slurm.summarize import Summary
 
 
 def make_grids(summary: Summary, is_wide: bool = True) -> Iterator[Grid]:

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from dlperf_slurm.comparability import Facts
-from dlperf_slurm.database import open_database
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.history.catalogue import insert_rows
-from dlperf_slurm.history.entries import Entry
-from dlperf_slurm.history.timeline import Point, Timeline
 from dlperf_slurm.reports.text import Grid, mark_footnotes
-from dlperf_slurm.statistics import Interval
-from dlperf_slurm.tables.footnotes import Footnotes
+from dlperf_slurm.results.database import open_database
+from dlperf_slurm.results.footnotes import Footnotes
+from dlperf_slurm.results.history.catalogue import insert_rows
+from dlperf_slurm.results.history.entries import Entry
+from dlperf_slurm.results.history.timeline import Point, Timeline
+from dlperf_slurm.results.same_work import Facts
+from dlperf_slurm.stats.median import Interval
 
 SCHEMA_VERSION = 1
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from dlperf_slurm.collect import CaseOutcomes
-from dlperf_slurm.plots import Plot
 from dlperf_slurm.reports.grids import make_grids
 from dlperf_slurm.reports.html_figures import inline_svg
 from dlperf_slurm.reports.html_provenance import make_missing_grid, make_provenance_grids
 from dlperf_slurm.reports.html_tables import HtmlTable, References, make_html_table
+from dlperf_slurm.reports.plots import Plot
+from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.text import METHOD, Grid
-from dlperf_slurm.summarize import Summary
+from dlperf_slurm.results.collect import CaseOutcomes
 
 FILE_NAME = "report.html"
 

@@ -3,8 +3,8 @@
 import re
 import xml.etree.ElementTree as ElementTree
 
-from dlperf_slurm.plots import Plot
-from dlperf_slurm.plots.style import FAINT, INK, MUTED, RULE, SERIES_COLORS
+from dlperf_slurm.reports.plots import Plot
+from dlperf_slurm.reports.plots.style import FAINT, INK, MUTED, RULE, SERIES_COLORS
 
 _SVG = "http://www.w3.org/2000/svg"
 _LINK = "http://www.w3.org/1999/xlink"

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from dlperf_slurm.collect import CaseOutcomes
-from dlperf_slurm.contract import Record
+from dlperf_slurm.contract.record import Record
 from dlperf_slurm.reports.text import Grid
+from dlperf_slurm.results.collect import CaseOutcomes
 
 # of a fact, such as a job's id; more of them tell a reader nothing
 MOST_VALUES = 4

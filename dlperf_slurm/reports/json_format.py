@@ -4,8 +4,8 @@ import dataclasses
 import json
 from typing import Any
 
-from dlperf_slurm.summarize import Summary
-from dlperf_slurm.topology import Topology
+from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.reports.summarize import Summary
 
 FILE_NAME = "report.json"
 SCHEMA_VERSION = 1

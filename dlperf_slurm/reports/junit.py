@@ -3,8 +3,8 @@
 import re
 import xml.etree.ElementTree as ElementTree
 
-from dlperf_slurm.comparison import Comparison, RunComparison
 from dlperf_slurm.reports.comparison_text import describe_comparison, describe_method
+from dlperf_slurm.results.compare import Comparison, RunComparison
 
 # what XML 1.0 cannot hold, not even escaped (section 2.2, Char)
 NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

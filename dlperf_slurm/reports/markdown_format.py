@@ -3,8 +3,8 @@
 import re
 
 from dlperf_slurm.reports.grids import make_grids
+from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.text import METHOD, Grid, describe_run
-from dlperf_slurm.summarize import Summary
 
 FILE_NAME = "report.md"
 

@@ -5,9 +5,9 @@ import io
 import tempfile
 from pathlib import Path
 
-from dlperf_slurm.database import open_database
 from dlperf_slurm.reports import csv_format
-from dlperf_slurm.summarize import Summary
+from dlperf_slurm.reports.summarize import Summary
+from dlperf_slurm.results.database import open_database
 
 FILE_NAME = "report.parquet"
 

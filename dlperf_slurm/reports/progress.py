@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.reports.terminal import print_table
-from dlperf_slurm.run import Run
-from dlperf_slurm.track import COMPLETED, TaskState, Tracker, count_states, follow_run
+from dlperf_slurm.scheduler.track import COMPLETED, TaskState, Tracker, count_states, follow_run
 
 
 def show_progress(tracker: Tracker, console: Console) -> None:

@@ -1,7 +1,7 @@
 """Rank tables -> grids: who was slow in each case, and how long the steps of single ranks took."""
 
+from dlperf_slurm.reports.tables.ranks import STEP_PERCENTILES, RankRow, RankTable, RankTimes
 from dlperf_slurm.reports.text import Grid, mark_footnotes
-from dlperf_slurm.tables.ranks import STEP_PERCENTILES, RankRow, RankTable, RankTimes
 
 # as many as one would look at
 SHOWN_SLOW_RANKS = 3

@@ -2,8 +2,8 @@
 
 from typing import Optional
 
+from dlperf_slurm.reports.tables.resources import ResourceRow, ResourceTable
 from dlperf_slurm.reports.text import Grid, mark_footnotes
-from dlperf_slurm.tables.resources import ResourceRow, ResourceTable
 
 MIB = 2**20
 

@@ -11,10 +11,10 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dlperf_slurm.plan import Plan
+from dlperf_slurm.jobs.plan import Plan
 from dlperf_slurm.reports.grids import make_grids
+from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.text import Grid, describe_run
-from dlperf_slurm.summarize import Summary
 
 # from here on there is room for a speedup beside each latency
 WIDE_COLUMNS = 160

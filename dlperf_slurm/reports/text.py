@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Optional, Union
 
-from dlperf_slurm.statistics import LATENCY_PERCENTILES, Interval
-from dlperf_slurm.summarize import Summary
-from dlperf_slurm.tables.against import AgainstRow, AgainstTable
-from dlperf_slurm.tables.latency import LatencyRow, LatencyTable
-from dlperf_slurm.tables.precision import Figure, PrecisionTable
-from dlperf_slurm.tables.throughput import Cell, Column, ThroughputTable
+from dlperf_slurm.reports.summarize import Summary
+from dlperf_slurm.reports.tables.against import AgainstRow, AgainstTable
+from dlperf_slurm.reports.tables.latency import LatencyRow, LatencyTable
+from dlperf_slurm.reports.tables.precision import Figure, PrecisionTable
+from dlperf_slurm.reports.tables.throughput import Cell, Column, ThroughputTable
+from dlperf_slurm.stats.median import LATENCY_PERCENTILES, Interval
 
 METHOD = (
     "Throughput: median over independent repeats of global batch size x measured steps / window "

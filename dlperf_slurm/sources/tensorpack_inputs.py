@@ -20,7 +20,7 @@ from tensorpack.input_source import (
     ZMQInput,
 )
 
-from dlperf_slurm.contract import ON_DEVICE, ON_HOST, PIPELINE, PYTHON_QUEUE, ZMQ
+from dlperf_slurm.contract.axes import ON_DEVICE, ON_HOST, PIPELINE, PYTHON_QUEUE, ZMQ
 
 if TYPE_CHECKING:
     from dlperf_slurm.sources.tensorpack_resnet import Settings

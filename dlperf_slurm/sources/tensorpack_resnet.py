@@ -15,7 +15,14 @@ import warnings
 from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple
 
-from dlperf_slurm.contract import ON_DEVICE, ON_HOST, PARAMETER_SERVER, PIPELINE, PYTHON_QUEUE, ZMQ
+from dlperf_slurm.contract.axes import (
+    ON_DEVICE,
+    ON_HOST,
+    PARAMETER_SERVER,
+    PIPELINE,
+    PYTHON_QUEUE,
+    ZMQ,
+)
 from dlperf_slurm.logs.reading.intervals import drop_warmup
 from dlperf_slurm.worker.models.resnet50 import Definition
 

@@ -16,7 +16,7 @@ from tensorpack.train import (
 )
 from tensorpack.utils import logger
 
-from dlperf_slurm.contract import PARAMETER_SERVER, ZMQ
+from dlperf_slurm.contract.axes import PARAMETER_SERVER, ZMQ
 from dlperf_slurm.sources.tensorpack_inputs import find_missing_operators, make_input
 from dlperf_slurm.sources.tensorpack_model import ResNet50
 

@@ -10,24 +10,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Union
 
-from dlperf_slurm.contract import (
-    CASE_FILE,
+from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.record import (
     DATA_WAIT_SECONDS_FILE,
     FAILURES_DIR,
     OK,
     RECORD_FILE,
     STEP_SECONDS_FILE,
-    VAL,
     WARMUP_STEP_SECONDS_FILE,
-    Case,
     Clock,
     Failure,
     RankResult,
     Record,
     find_record_problem,
-    format_now,
 )
-from dlperf_slurm.json_files import read_json, write_json
+from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.worker import servers
 from dlperf_slurm.worker.accuracy import train_to_accuracy
 from dlperf_slurm.worker.comm import Alone, World, join_world

@@ -5,7 +5,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Tuple
 
-from dlperf_slurm.contract import COSINE, Case, Epoch, Training
+from dlperf_slurm.contract.case import COSINE, Case, Training
+from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.worker.datasets import open_dataset
 from dlperf_slurm.worker.datasets.batches import collate, list_indices, split_for_validation
 from dlperf_slurm.worker.datasets.description import TRAIN_SPLIT, VAL_SPLIT

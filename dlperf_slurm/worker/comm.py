@@ -6,7 +6,7 @@ import socket
 import time
 from typing import Any, Dict, List
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import Placement
 
 FAILURE_GRACE_SECONDS = 5.0

@@ -4,19 +4,18 @@ import re
 from pathlib import Path
 from typing import List, Tuple
 
-from dlperf_slurm.contract import (
-    CASE_FILE,
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import ContractError, read_json, write_json
+from dlperf_slurm.contract.record import (
     FAILED,
     FAILURES_DIR,
     OUT_OF_MEMORY,
     RECORD_FILE,
-    Case,
     Clock,
     Failure,
     Record,
-    format_now,
 )
-from dlperf_slurm.json_files import ContractError, read_json, write_json
+from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.provenance import describe_job, describe_platform
 

@@ -4,8 +4,9 @@ import shutil
 from pathlib import Path
 from typing import Sequence
 
-from dlperf_slurm.contract import CASE_FILE, RECORD_FILE, Case, Record
-from dlperf_slurm.json_files import read_json, write_json
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.record import RECORD_FILE, Record
 from dlperf_slurm.worker.child import Child
 from dlperf_slurm.worker.conclude import conclude_attempt
 

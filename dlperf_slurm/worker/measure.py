@@ -4,7 +4,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple
 
-from dlperf_slurm.contract import VAL, Case, Epoch
+from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.worker.clock import HostClock
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Optional, Tuple, Union
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.models import bert, resnet50
 from dlperf_slurm.worker.rules import ADAMW, Rule, make_rule
 

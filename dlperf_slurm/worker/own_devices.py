@@ -6,7 +6,7 @@ many GPUs.
 
 from typing import Dict, List, Mapping, Sequence, Tuple
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.comm import PlacementError, World
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.nvml import ask, find_handle, load_nvml

@@ -7,8 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Union
 
-from dlperf_slurm.contract import PARITY_FILE, Case, Difference, Parity
-from dlperf_slurm.json_files import write_json
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.json_files import write_json
+from dlperf_slurm.contract.parity import PARITY_FILE, Difference, Parity
 from dlperf_slurm.worker.comm import Alone, World
 from dlperf_slurm.worker.measure import Step
 from dlperf_slurm.worker.models import load_model

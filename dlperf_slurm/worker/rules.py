@@ -2,7 +2,8 @@
 
 from typing import Any, NamedTuple, Tuple, Union
 
-from dlperf_slurm.contract import DEFAULT_OPTIMIZER, Case
+from dlperf_slurm.contract.axes import DEFAULT_OPTIMIZER
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.models import bert, resnet50
 
 SGD = "sgd"

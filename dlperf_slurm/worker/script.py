@@ -4,23 +4,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import List, Sequence
 
-from dlperf_slurm.contract import (
-    CASE_FILE,
+from dlperf_slurm.contract.case import CASE_FILE, SCRIPT_FILE, Case
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.record import (
     FAILED,
     LOG_FILE,
     OK,
     OUT_OF_MEMORY,
     RECORD_FILE,
-    SCRIPT_FILE,
     WHOLE_JOB,
-    Case,
     Clock,
     Failure,
     RankResult,
     Record,
-    format_now,
 )
-from dlperf_slurm.json_files import read_json, write_json
+from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.reading.runs import SETTINGS, ImportedRun, ImportOptions, import_log
 from dlperf_slurm.worker.child import Child

@@ -8,18 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Callable, Optional, Sequence, Tuple
 
-from dlperf_slurm.contract import (
-    CASE_FILE,
-    FAILED,
-    FOLDER,
-    OK,
-    OUT_OF_MEMORY,
-    RECORD_FILE,
-    BatchTrial,
-    Case,
-    Record,
-)
-from dlperf_slurm.json_files import read_json, write_json
+from dlperf_slurm.contract.axes import FOLDER
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.record import FAILED, OK, OUT_OF_MEMORY, RECORD_FILE, BatchTrial, Record
 from dlperf_slurm.worker.datasets import open_dataset
 from dlperf_slurm.worker.datasets.description import TRAIN_SPLIT, DataError
 from dlperf_slurm.worker.launch import Launcher

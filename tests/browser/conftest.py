@@ -34,8 +34,8 @@ def browser() -> Iterator:
 @pytest.fixture(scope="session")
 def report_file(tmp_path_factory) -> Path:
     """A report with all that one can have: hostile texts, and footnotes behind words too."""
-    from dlperf_slurm.plots.run_plots import plot_run
     from dlperf_slurm.reports.html import Page, serialize
+    from dlperf_slurm.reports.plots.run_plots import plot_run
 
     cases = make_cases()
     summary = summarize_cases(cases, title=HOSTILE, created_by=HOSTILE, command=(HOSTILE,))

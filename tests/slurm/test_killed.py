@@ -15,7 +15,7 @@ from support.slurm_runs import (
 )
 from support.tool import await_that, find_states
 
-from dlperf_slurm.journal import SUBMITTED, SUBMITTING, read_journal
+from dlperf_slurm.jobs.journal import SUBMITTED, SUBMITTING, read_journal
 
 pytestmark = pytest.mark.slurm
 

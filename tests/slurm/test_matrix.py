@@ -16,10 +16,10 @@ from support.slurm_runs import (
 )
 from support.tool import run_tool
 
-from dlperf_slurm.contract import RECORD_FILE, Record
-from dlperf_slurm.journal import TRACKED, read_journal
-from dlperf_slurm.json_files import read_json
-from dlperf_slurm.run import find_run
+from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.contract.record import RECORD_FILE, Record
+from dlperf_slurm.jobs.journal import TRACKED, read_journal
+from dlperf_slurm.jobs.run_directory import find_run
 
 pytestmark = [pytest.mark.slurm, pytest.mark.pytorch]
 

@@ -6,9 +6,9 @@ import pytest
 from support.slurm_runs import CHECKOUT, SITE, ask, stage_spin, submit, write_matrix
 from support.tool import find_states, run_tool, stage
 
-from dlperf_slurm.contract import RECORD_FILE, Record
-from dlperf_slurm.journal import SUBMITTED, read_journal
-from dlperf_slurm.json_files import read_json
+from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.contract.record import RECORD_FILE, Record
+from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
 
 pytestmark = pytest.mark.slurm
 

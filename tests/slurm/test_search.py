@@ -4,9 +4,9 @@ import pytest
 from support.slurm_runs import ask, stage_spin, submit, wait
 from support.tool import await_that, find_states
 
-from dlperf_slurm.contract import OK, RECORD_FILE, Record
-from dlperf_slurm.journal import SUBMITTED, read_journal
-from dlperf_slurm.json_files import read_json
+from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.contract.record import OK, RECORD_FILE, Record
+from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
 
 pytestmark = pytest.mark.slurm
 

@@ -19,9 +19,9 @@ from support.tool import (
     start_tool,
 )
 
-from dlperf_slurm.contract import OUT_OF_MEMORY, RECORD_FILE, Record
-from dlperf_slurm.journal import REFUSED, SUBMITTED, read_journal
-from dlperf_slurm.json_files import read_json
+from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.contract.record import OUT_OF_MEMORY, RECORD_FILE, Record
+from dlperf_slurm.jobs.journal import REFUSED, SUBMITTED, read_journal
 
 pytestmark = pytest.mark.slurm
 

@@ -9,8 +9,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from dlperf_slurm.contract import CASE_FILE, RECORD_FILE, Case, Record
-from dlperf_slurm.json_files import read_json, write_json
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.record import RECORD_FILE, Record
 
 MPIRUN = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
 LAUNCH_SECONDS = 180

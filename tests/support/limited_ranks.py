@@ -11,15 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from dlperf_slurm.contract import (
-    CASE_FILE,
-    FAILURES_DIR,
-    RECORD_FILE,
-    STEP_SECONDS_FILE,
-    Case,
-    Failure,
-)
-from dlperf_slurm.json_files import read_json, write_json
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.record import FAILURES_DIR, RECORD_FILE, STEP_SECONDS_FILE, Failure
 from support import stand_in
 
 # what ends a process without a file of its own; the last is PyTorch's own

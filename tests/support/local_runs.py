@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlperf_slurm.run import Run
+from dlperf_slurm.jobs.run_directory import Run
 from support import stand_in
 from support.tool import stage
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_slurm.contract import CASE_FILE, PARITY_FILE, Parity, Training
-from dlperf_slurm.json_files import read_json, write_json
+from dlperf_slurm.contract.case import CASE_FILE, Training
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.parity import PARITY_FILE, Parity
 from dlperf_slurm.worker.frameworks import Placement, load_adapter
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.optimizers import make_optimizer

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_slurm.run import Run
+from dlperf_slurm.jobs.run_directory import Run
 from support.frozen_code import put_spin_as
 from support.tool import run_tool, stage
 

@@ -11,19 +11,18 @@ import sys
 import time
 from pathlib import Path
 
-from dlperf_slurm.contract import (
-    CASE_FILE,
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.record import (
     FAILURES_DIR,
     OK,
     RECORD_FILE,
-    Case,
     Clock,
     Failure,
     RankResult,
     Record,
-    format_now,
 )
-from dlperf_slurm.json_files import read_json, write_json
+from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.worker.conclude import conclude_attempt
 from dlperf_slurm.worker.search import search_batch_size
 

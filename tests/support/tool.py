@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Optional
 
 import dlperf_slurm
-from dlperf_slurm.run import Run, open_run
-from dlperf_slurm.track import Tracker
+from dlperf_slurm.jobs.run_directory import Run, open_run
+from dlperf_slurm.scheduler.track import Tracker
 
 COMMAND_SECONDS = 300.0
 DEADLINE_SECONDS = 60.0

@@ -8,27 +8,18 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 import dlperf_slurm
-from dlperf_slurm.cases import MatrixCase
-from dlperf_slurm.collect import CaseOutcomes, Outcome
-from dlperf_slurm.contract import (
-    CASE_FILE,
-    FAILED,
-    OK,
-    RECORD_FILE,
-    Case,
-    Clock,
-    Failure,
-    RankResult,
-    Record,
-)
-from dlperf_slurm.json_files import read_json, write_json
-from dlperf_slurm.matrix import Protocol
-from dlperf_slurm.plan import ArrayTask, Group, group_array_tasks
+from dlperf_slurm.config.site import Site
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.record import FAILED, OK, RECORD_FILE, Clock, Failure, RankResult, Record
+from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.jobs.plan import ArrayTask, Group, group_array_tasks
+from dlperf_slurm.jobs.run_directory import Manifest, PlannedCase, Run, RunTask
+from dlperf_slurm.matrix.expand import MatrixCase
+from dlperf_slurm.matrix.file import Protocol
 from dlperf_slurm.reports import csv_format
-from dlperf_slurm.run import Manifest, PlannedCase, Run, RunTask
-from dlperf_slurm.site import Site
-from dlperf_slurm.summarize import Summary
-from dlperf_slurm.topology import parse_topology
+from dlperf_slurm.reports.summarize import Summary
+from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 
 # for PYTHONPATH of processes that start elsewhere
 IMPORT_DIR = str(Path(dlperf_slurm.__file__).parents[1])

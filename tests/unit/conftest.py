@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from builders import SMALL_MATRIX, make_site, write_matrix
 
-from dlperf_slurm.cases import expand_matrix
-from dlperf_slurm.matrix import read_matrix
-from dlperf_slurm.plan import make_plan
-from dlperf_slurm.run import Run, open_run
-from dlperf_slurm.site import LoadedSite
-from dlperf_slurm.stage import stage_run
+from dlperf_slurm.config.site import LoadedSite
+from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.run_directory import Run, open_run
+from dlperf_slurm.jobs.stage import stage_run
+from dlperf_slurm.matrix.expand import expand_matrix
+from dlperf_slurm.matrix.file import read_matrix
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,19 +4,50 @@ import dataclasses
 import shutil
 from pathlib import Path
 
-from builders import make_failed_record, make_site, read_case, write_matrix, write_record
-from test_compare_cli import MATRIX, make_run
+from builders import (
+    make_failed_record,
+    make_record,
+    make_site,
+    read_case,
+    write_matrix,
+    write_record,
+)
+from outcome_builders import RATES
 
-from dlperf_slurm.cases import expand_matrix
-from dlperf_slurm.matrix import read_matrix
-from dlperf_slurm.plan import make_plan
-from dlperf_slurm.run import CODE_DIR, MANIFEST_FILE, format_manifest, open_run
-from dlperf_slurm.site import LoadedSite
-from dlperf_slurm.stage import stage_run
+from dlperf_slurm.config.site import LoadedSite
+from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.run_directory import CODE_DIR, MANIFEST_FILE, format_manifest, open_run
+from dlperf_slurm.jobs.stage import stage_run
+from dlperf_slurm.matrix.expand import expand_matrix
+from dlperf_slurm.matrix.file import read_matrix
 
+MATRIX = """\
+title = "Seven"
+[model]
+name = "resnet50"
+[axes]
+framework = "pytorch"
+topology = ["1n1g", "1n2g"]
+batch_size_per_device = 8
+[protocol]
+repeats = 7
+warmup_steps = 3
+measured_steps = 10
+"""
 RESULTS = Path("results")
 CASE_1 = "pytorch-resnet50-1n1g-bs8-fp32"
 CASE_2 = "pytorch-resnet50-1n2g-bs8-fp32"
+
+
+def make_run(staged, name, factor=1.0, repeats=7, topologies=("1n1g", "1n2g"), **changes):
+    """A copy of the run whose figures are these times the rates."""
+    run = open_run(Path(shutil.copytree(staged, name)))
+    for task in run.read_all_tasks():
+        case = read_case(run, task)
+        if task.repeat <= repeats and f"1n{case.world_size}g" in topologies:
+            window = 1 / (factor * RATES[task.repeat - 1])
+            write_record(run, task, make_record(case, window, **changes))
+    return name
 
 
 def stage_seven(folder):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy
 from unit.builders import make_case, make_manifest, make_planned_case, make_record
 
-from dlperf_slurm.collect import CaseOutcomes, Outcome
-from dlperf_slurm.run import PlannedCase
-from dlperf_slurm.summarize import Summary, summarize
-from dlperf_slurm.topology import parse_topology
+from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.jobs.run_directory import PlannedCase
+from dlperf_slurm.reports.summarize import Summary, summarize
+from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 
 STEPS = 20
 

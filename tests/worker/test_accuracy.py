@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from support import attempts, sessions
 
-from dlperf_slurm.contract import COSINE, Training
+from dlperf_slurm.contract.case import COSINE, Training
 from dlperf_slurm.worker.accuracy import find_learning_rate, sum_losses
 from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.datasets.mixtures import Mixtures

@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 from support import attempts, sessions
 
-from dlperf_slurm.contract import OK, STEP_SECONDS_FILE, TRAIN, VAL
+from dlperf_slurm.contract.axes import TRAIN, VAL
+from dlperf_slurm.contract.record import OK, STEP_SECONDS_FILE
 from dlperf_slurm.worker import data
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.optimizers import make_optimizer, measure_norm

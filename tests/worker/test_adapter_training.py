@@ -9,7 +9,9 @@ from dataclasses import replace
 import pytest
 from support import attempts, sessions
 
-from dlperf_slurm.contract import DALI, FOLDER, OK, ON_DEVICE, STEP_SECONDS_FILE, Training
+from dlperf_slurm.contract.axes import DALI, FOLDER, ON_DEVICE
+from dlperf_slurm.contract.case import Training
+from dlperf_slurm.contract.record import OK, STEP_SECONDS_FILE
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.datasets.batches import collate
 from dlperf_slurm.worker.datasets.synthetic import SyntheticSamples

@@ -9,8 +9,9 @@ from support import attempts
 from support.attempts import make_environment
 from support.frozen_code import PACKAGE
 
-from dlperf_slurm.contract import (
-    CASE_FILE,
+from dlperf_slurm.contract.case import CASE_FILE
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.record import (
     FAILED,
     FAILURES_DIR,
     OK,
@@ -21,7 +22,6 @@ from dlperf_slurm.contract import (
     RankResult,
     Record,
 )
-from dlperf_slurm.json_files import read_json, write_json
 from dlperf_slurm.worker.conclude import LOG_TAIL_LINES, conclude_attempt
 
 CASE = replace(attempts.CASE, framework="oneflow")

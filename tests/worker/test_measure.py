@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from support import attempts
 
-from dlperf_slurm.contract import VAL
+from dlperf_slurm.contract.axes import VAL
 from dlperf_slurm.worker.measure import BOUNDARY_SAMPLES, measure_steps
 
 # seconds of what a rank does; powers of two, so that sums are exact

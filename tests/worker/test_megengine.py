@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from support import sessions
 
-from dlperf_slurm.contract import VAL
+from dlperf_slurm.contract.axes import VAL
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models.resnet50 import Definition

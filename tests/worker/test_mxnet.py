@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from support import attempts, ports, sessions
 
-from dlperf_slurm.contract import CASE_FILE, PARAMETER_SERVER, VAL, Case
-from dlperf_slurm.json_files import read_json, write_json
+from dlperf_slurm.contract.axes import PARAMETER_SERVER, VAL
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.comm import find_free_port, join_world
 from dlperf_slurm.worker.frameworks import load_adapter

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from support import attempts, sessions
 
-from dlperf_slurm.contract import VAL, Training
+from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.case import Training
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.parity import find_difference, find_update_difference

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from support import attempts
 
-from dlperf_slurm.contract import Training
+from dlperf_slurm.contract.case import Training
 from dlperf_slurm.worker.models import bert, resnet50
 from dlperf_slurm.worker.optimizers import clip_gradients, make_optimizer, measure_norm
 

@@ -10,7 +10,7 @@ import pytest
 from support import attempts, frozen_code
 from support.attempts import CASE
 
-from dlperf_slurm.contract import FAILED, OK
+from dlperf_slurm.contract.record import FAILED, OK
 from dlperf_slurm.worker.comm import PlacementError
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.own_devices import compare_devices, find_device_uuid

@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from dlperf_slurm.contract import HostPlatform
+from dlperf_slurm.contract.record import HostPlatform
 from dlperf_slurm.worker.provenance import describe_platform
 from dlperf_slurm.worker.provenance.cpu import describe_binding, describe_cpu, format_ranges
 from dlperf_slurm.worker.provenance.environment import MAX_CHARACTERS, describe_environment

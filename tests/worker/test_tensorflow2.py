@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from support import sessions
 
-from dlperf_slurm.contract import VAL
+from dlperf_slurm.contract.axes import VAL
 from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.servers import Cluster

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import sessions
 
-from dlperf_slurm.contract import OK
+from dlperf_slurm.contract.record import OK
 from dlperf_slurm.logs.reading.runs import ImportOptions, import_log
 
 INSTALL = "needs TensorFlow 1 with tensorpack: dlperf-slurm env create tensorflow1"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional, Sequence, Set, Tuple
 
-from dlperf_slurm.contract import FAILED, OK, OUT_OF_MEMORY
+from dlperf_slurm.contract.record import FAILED, OK, OUT_OF_MEMORY
 from dlperf_slurm.logs import (
     Identity,
     Reading,

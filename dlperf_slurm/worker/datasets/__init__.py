@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Dict
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.datasets.images import ImageFolder
 from dlperf_slurm.worker.datasets.tokens import TokenFolder
 from dlperf_slurm.worker.models import bert, load_model

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Type, TypeVar
 
-from dlperf_slurm.json_files import ContractError, build_dataclass
+from dlperf_slurm.contract.json_files import ContractError, build_dataclass
 
 DESCRIPTION_FILE = "dataset.json"
 

@@ -7,7 +7,8 @@ as many as the steps of the case take.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Iterator, List, Optional
 
-from dlperf_slurm.contract import ON_DEVICE, Case
+from dlperf_slurm.contract.axes import ON_DEVICE
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.datasets.batches import list_indices
 from dlperf_slurm.worker.datasets.synthetic import SyntheticSamples
 from dlperf_slurm.worker.models import load_model

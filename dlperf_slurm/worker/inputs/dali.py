@@ -3,7 +3,7 @@
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Iterator
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.inputs import count_batches
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Iterator
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.datasets import open_dataset
 from dlperf_slurm.worker.inputs import count_batches
 from dlperf_slurm.worker.inputs.order import FileOrder

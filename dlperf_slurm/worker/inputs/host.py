@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Iterator
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.inputs import count_batches
 from dlperf_slurm.worker.models import load_model

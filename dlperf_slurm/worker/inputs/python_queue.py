@@ -4,7 +4,7 @@ import threading
 from queue import Queue
 from typing import TYPE_CHECKING, Any, Iterator, List
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.datasets.batches import collate
 from dlperf_slurm.worker.inputs import make_samples, order_samples
 

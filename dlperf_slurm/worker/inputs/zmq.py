@@ -8,7 +8,7 @@ import signal
 import tempfile
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.datasets.batches import collate
 from dlperf_slurm.worker.host import end_with_parent
 from dlperf_slurm.worker.inputs import make_samples, order_samples

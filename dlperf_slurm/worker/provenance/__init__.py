@@ -18,7 +18,7 @@ from dlperf_slurm.worker.provenance.software import (
 )
 
 if TYPE_CHECKING:
-    from dlperf_slurm.contract import HostPlatform
+    from dlperf_slurm.contract.record import HostPlatform
     from dlperf_slurm.worker.frameworks import Placement
 
 # what places a job among others, and what changes how fast it runs

@@ -2,7 +2,7 @@
 
 from typing import Dict, List, Tuple
 
-from dlperf_slurm.contract import HostPlatform
+from dlperf_slurm.contract.record import HostPlatform
 
 Facts = Dict[str, str]
 

@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Dict, List, Optional, Sequence, Tuple, cast
 
-from dlperf_slurm.contract import Case, Telemetry
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.record import Telemetry
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.telemetry.devices import choose_devices
 from dlperf_slurm.worker.telemetry.series import END, READY, START, STOP, HostSamples, Series

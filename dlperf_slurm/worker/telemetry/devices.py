@@ -3,7 +3,7 @@
 import math
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.nvml import ask, find_handle, load_nvml
 from dlperf_slurm.worker.telemetry.series import (

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any, Dict, Iterator
 
-from dlperf_slurm.contract import HOST
+from dlperf_slurm.contract.record import HOST
 from dlperf_slurm.worker.host import read_cpu_name
 from dlperf_slurm.worker.telemetry.series import BUSY, ENERGY, MEMORY, STOLEN, TOTAL
 

@@ -3,7 +3,7 @@
 import statistics
 from typing import List, Sequence, Tuple
 
-from dlperf_slurm.contract import Telemetry
+from dlperf_slurm.contract.record import Telemetry
 from dlperf_slurm.worker.telemetry.series import (
     BUSY,
     CLOCK,

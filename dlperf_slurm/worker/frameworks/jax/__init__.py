@@ -6,11 +6,11 @@ Written for jax 0.10.
 from dataclasses import replace
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.contract import TRAIN
+from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.worker.frameworks import find_unknown_values, join_reasons
 
 if TYPE_CHECKING:
-    from dlperf_slurm.contract import Case
+    from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
 MODELS = ("bert", "resnet50")

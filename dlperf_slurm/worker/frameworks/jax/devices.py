@@ -8,7 +8,7 @@ import jaxlib
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import Placement
 

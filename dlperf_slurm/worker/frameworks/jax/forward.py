@@ -8,7 +8,7 @@ from jax import numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.jax.devices import RANKS
 from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS, Scope
 from dlperf_slurm.worker.frameworks.jax.optimizers import Arrays

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence, Tuple
 import grain
 from absl import flags
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.datasets.batches import collate
 from dlperf_slurm.worker.frameworks.jax.batches import prepare_batch
 

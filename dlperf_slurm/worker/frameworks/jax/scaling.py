@@ -10,7 +10,7 @@ import numpy
 from jax import Array
 from jax import numpy as jnp
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 
 INITIAL_SCALE = 2.0**16
 GROWTH_FACTOR = 2.0

@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.jax.devices import RANKS
 from dlperf_slurm.worker.frameworks.jax.forward import (
     STATE_SPECS,

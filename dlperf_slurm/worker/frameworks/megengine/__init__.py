@@ -6,12 +6,12 @@ GPUs up to Turing (sm_75) and PTX for newer ones.
 
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.contract import FOLDER, PIPELINE, TRAIN
+from dlperf_slurm.contract.axes import FOLDER, PIPELINE, TRAIN
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import find_unknown_values
 
 if TYPE_CHECKING:
-    from dlperf_slurm.contract import Case
+    from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
 MODELS = ("bert", "resnet50")

@@ -6,7 +6,7 @@ import megengine as mge
 import numpy
 from megengine import Parameter, distributed
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import Placement
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence, Tuple
 from megengine.data import Collator, DataLoader, MapSampler
 from megengine.data.dataset import Dataset as MegEngineDataset
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.datasets.batches import collate
 
 if TYPE_CHECKING:

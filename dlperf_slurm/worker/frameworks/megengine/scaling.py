@@ -4,7 +4,7 @@ from typing import Optional
 
 from megengine import amp
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 
 
 def make_scaler(case: Case) -> Optional[amp.GradScaler]:

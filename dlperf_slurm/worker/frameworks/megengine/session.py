@@ -9,7 +9,8 @@ from megengine import amp, distributed
 from megengine.autodiff import GradManager
 from megengine.optimizer import clip_grad_norm
 
-from dlperf_slurm.contract import TRAIN, Case
+from dlperf_slurm.contract.axes import TRAIN
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch

@@ -10,7 +10,7 @@ from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import find_unknown_values
 
 if TYPE_CHECKING:
-    from dlperf_slurm.contract import Case
+    from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
 MODELS = ("bert", "resnet50")

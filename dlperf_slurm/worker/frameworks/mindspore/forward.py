@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, NamedTuple
 import mindspore as ms
 from mindspore import Tensor, nn
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 
 Batch = Dict[str, Tensor]
 

@@ -8,7 +8,8 @@ import mindspore as ms
 from mindspore import Tensor
 from mindspore.graph.api import _pynative_executor
 
-from dlperf_slurm.contract import TRAIN, Case
+from dlperf_slurm.contract.axes import TRAIN
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch

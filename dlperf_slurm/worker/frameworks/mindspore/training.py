@@ -5,7 +5,7 @@ from typing import Any, List, Tuple
 import mindspore as ms
 from mindspore import Parameter, Tensor, ops
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.mindspore.forward import Batch, Forward
 from dlperf_slurm.worker.frameworks.mindspore.optimizers import make_optimizer
 from dlperf_slurm.worker.rules import make_rule

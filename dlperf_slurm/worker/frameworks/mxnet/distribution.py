@@ -9,7 +9,8 @@ from typing import Any, Callable, Dict, NamedTuple
 import mxnet as mx
 from mxnet.gluon import Parameter, Trainer
 
-from dlperf_slurm.contract import PARAMETER_SERVER, Case
+from dlperf_slurm.contract.axes import PARAMETER_SERVER
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.mxnet.serving import FIRST_SUM
 from dlperf_slurm.worker.servers import WatchedServers

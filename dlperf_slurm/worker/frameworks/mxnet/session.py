@@ -10,7 +10,8 @@ from mxnet import autograd
 from mxnet.contrib import amp
 from mxnet.gluon.utils import clip_global_norm
 
-from dlperf_slurm.contract import TRAIN, Case
+from dlperf_slurm.contract.axes import TRAIN
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch

@@ -5,7 +5,7 @@ from typing import Any, Callable
 import oneflow as flow
 from oneflow import nn
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.oneflow.pipeline import Batch
 
 AMP_TYPES = {"amp-bf16": flow.bfloat16, "amp-fp16": flow.float16}

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Seque
 import oneflow as flow
 from oneflow import nn
 
-from dlperf_slurm.contract import TRAIN, Case
+from dlperf_slurm.contract.axes import TRAIN
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch

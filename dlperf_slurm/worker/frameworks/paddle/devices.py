@@ -6,7 +6,7 @@ from typing import Any, Dict
 import paddle
 from paddle.base import core
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import Placement
 

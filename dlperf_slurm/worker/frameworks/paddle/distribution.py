@@ -7,7 +7,7 @@ from typing import Any, Callable, ContextManager, NamedTuple
 import paddle
 from paddle import distributed
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import Placement
 
 

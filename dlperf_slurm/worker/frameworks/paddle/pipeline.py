@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
 import paddle
 from paddle.io import DataLoader
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.datasets.batches import collate
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from typing import Dict, List, Union
 
 import paddle
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 
 
 class ConstantScaler:

@@ -8,7 +8,7 @@ from typing import Any, Iterator
 
 import torch
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.datasets import augment
 from dlperf_slurm.worker.datasets.description import CROP_AND_FLIP, TRAIN_SPLIT, DataError
 from dlperf_slurm.worker.datasets.images import describe_images

@@ -6,7 +6,7 @@ from typing import Any, Callable, ContextManager, Iterator, List, NamedTuple
 import torch
 from torch import distributed, nn
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import Placement
 
 

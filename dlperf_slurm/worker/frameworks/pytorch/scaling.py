@@ -5,7 +5,7 @@ from typing import Any, List, Union
 import torch
 from torch import Tensor
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 
 PURE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

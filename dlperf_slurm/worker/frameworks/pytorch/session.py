@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
 import torch
 from torch import nn
 
-from dlperf_slurm.contract import TRAIN, Case
+from dlperf_slurm.contract.axes import TRAIN
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch

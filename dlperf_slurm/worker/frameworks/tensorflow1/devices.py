@@ -5,7 +5,7 @@ from typing import Dict
 import tensorflow as tf
 from tensorflow.python.client import device_lib
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import Placement
 

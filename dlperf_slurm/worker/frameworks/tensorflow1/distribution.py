@@ -6,7 +6,7 @@ from typing import Any, Callable, ContextManager, Iterator, List, NamedTuple, Se
 import tensorflow as tf
 from tensorflow.python.ops import collective_ops
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import Placement
 
 Gradients = List[tf.Tensor]

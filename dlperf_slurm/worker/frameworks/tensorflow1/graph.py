@@ -5,7 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Union
 
 import tensorflow as tf
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.tensorflow1.accumulation import accumulate_gradients
 from dlperf_slurm.worker.frameworks.tensorflow1.distribution import Distribution
 from dlperf_slurm.worker.frameworks.tensorflow1.layers import make_variable

@@ -10,7 +10,7 @@ from typing import Any, Callable, ContextManager, List, Sequence
 
 import tensorflow as tf
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.tensorflow1.distribution import Exchange, Gradients, Update
 from dlperf_slurm.worker.servers import Cluster, list_addresses, start_server

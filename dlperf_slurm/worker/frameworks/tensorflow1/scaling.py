@@ -4,7 +4,7 @@ from typing import Callable, List, Sequence, Union
 
 import tensorflow as tf
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.tensorflow1.layers import make_variable
 
 Update = Callable[[Sequence[tf.Tensor]], tf.Operation]

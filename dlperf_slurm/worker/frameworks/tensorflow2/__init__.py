@@ -6,11 +6,11 @@ Written for TensorFlow 2.21; Keras is not used. Images are NHWC, TensorFlow's ow
 import sys
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.contract import PARAMETER_SERVER, TRAIN
+from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
 from dlperf_slurm.worker.frameworks import find_unknown_values
 
 if TYPE_CHECKING:
-    from dlperf_slurm.contract import Case
+    from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
 MODELS = ("bert", "resnet50")

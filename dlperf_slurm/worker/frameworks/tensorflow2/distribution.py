@@ -4,7 +4,8 @@ from typing import Callable, List, NamedTuple
 
 import tensorflow as tf
 
-from dlperf_slurm.contract import PARAMETER_SERVER, Case
+from dlperf_slurm.contract.axes import PARAMETER_SERVER
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import Placement
 
 Gradients = List[tf.Tensor]

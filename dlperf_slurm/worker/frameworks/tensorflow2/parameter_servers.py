@@ -11,7 +11,7 @@ from typing import Any, List, NamedTuple, Sequence
 
 import tensorflow as tf
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.tensorflow2.optimizers import make_optimizer
 from dlperf_slurm.worker.frameworks.tensorflow2.pipeline import Tensors

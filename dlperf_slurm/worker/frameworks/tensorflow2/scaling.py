@@ -4,7 +4,7 @@ from typing import Callable, List, Sequence, Union
 
 import tensorflow as tf
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 
 Update = Callable[[Sequence[tf.Tensor]], None]
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence, Union
 import numpy
 import tensorflow as tf
 
-from dlperf_slurm.contract import PARAMETER_SERVER, TRAIN, Case
+from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.data import make_batch

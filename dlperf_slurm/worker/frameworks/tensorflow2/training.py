@@ -4,7 +4,7 @@ from typing import Any, Callable, List, Sequence, Tuple
 
 import tensorflow as tf
 
-from dlperf_slurm.contract import Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.tensorflow2.accumulation import Accumulation
 from dlperf_slurm.worker.frameworks.tensorflow2.distribution import Distribution
 from dlperf_slurm.worker.frameworks.tensorflow2.optimizers import make_optimizer

@@ -1,0 +1,180 @@
+"""A file with tables -> its rows, and what of it cannot be audited."""
+
+import csv
+import dataclasses
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from dlperf_slurm.checks.audit.interpret import NotAudited, interpret_table
+from dlperf_slurm.checks.audit.pipe_tables import PipeTable, find_tables
+from dlperf_slurm.checks.audit.printed import (
+    EFFICIENCY,
+    LATENCY_NAMES,
+    PRECISION_SPEEDUP,
+    SAMPLES_PER_S,
+    SPEEDUP,
+    Cell,
+    Row,
+    Span,
+    make_cell,
+)
+from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.results.published import find_source_file, list_sources
+
+_LATENCIES = {
+    **{f"latency_{name}_ms": f"latency_{name}" for name in LATENCY_NAMES},
+    **{f"latency_{name}_speedup": f"latency_{name}_speedup" for name in LATENCY_NAMES},
+}
+_PUBLISHED_CELLS = {
+    "samples_per_s": SAMPLES_PER_S,
+    "published_speedup": SPEEDUP,
+    "published_precision_speedup": PRECISION_SPEEDUP,
+    **_LATENCIES,
+}
+_REPORT_CELLS = {
+    "samples_per_s": SAMPLES_PER_S,
+    "speedup": SPEEDUP,
+    "weak_scaling_efficiency": EFFICIENCY,
+    "precision_speedup": PRECISION_SPEEDUP,
+    **_LATENCIES,
+}
+
+
+def read_rows(path: Path) -> tuple[list[Row], list[NotAudited]]:
+    """The rows of a CSV, a text with pipe tables, or a published source by its name.
+
+    InputError when there is no such file, it is no text, or there is no table in it.
+    """
+    name = str(path)
+    if not path.exists() and name in list_sources():
+        path = find_source_file(name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InputError(
+            f"{name}: cannot be read: {reason}; a CSV, a text with tables, a run directory, or one "
+            f"of {', '.join(list_sources())}"
+        ) from error
+    return read_csv(text, name) if path.suffix == ".csv" else _read_text(text, name)
+
+
+def _read_text(text: str, name: str) -> tuple[list[Row], list[NotAudited]]:
+    tables = list(find_tables(text))
+    if not tables:
+        raise InputError(f"{name}: has no table; expected rows of cells with | between them")
+    rows: list[Row] = []
+    gaps: list[NotAudited] = []
+    for table in tables:
+        more_rows, more_gaps = interpret_table(table, name)
+        rows += more_rows
+        gaps += more_gaps
+    return rows, gaps
+
+
+def read_csv(text: str, name: str) -> tuple[list[Row], list[NotAudited]]:
+    """A report.csv of ours, a published source, or any CSV with headers as tables have them."""
+    try:
+        lines = list(read_records(text))
+    except csv.Error as error:
+        raise InputError(f"{name}: is no CSV: {error}") from error
+    if not lines:
+        raise InputError(f"{name}: is empty")
+    (first, header), *records = lines
+    ragged = [number for number, cells in records if len(cells) != len(header)]
+    if ragged:
+        raise InputError(f"{name}:{ragged[0]}: has not the {len(header)} cells of the header")
+    named = [(number, dict(zip(header, cells))) for number, cells in records]
+    try:
+        if {"case_id", "topology", "weak_scaling_efficiency"} <= set(header):
+            return [_make_report_row(name, number, record) for number, record in named], []
+        if {"samples_per_s", "nodes", "devices_per_node", "where"} <= set(header):
+            return [_make_published_row(name, number, record) for number, record in named], []
+    except (KeyError, ValueError) as error:
+        raise InputError(f"{name}: {error}") from error
+    table = PipeTable(first, tuple(header), tuple((n, tuple(c)) for n, c in records))
+    return interpret_table(table, name)
+
+
+def read_records(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each record of a CSV, with the line on which it begins.
+
+    csv.Error where the text is no CSV.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    line = 1
+    for cells in reader:
+        if cells:
+            yield line, cells
+        line = reader.line_num + 1
+
+
+def _make_published_row(file: str, line: int, record: Mapping[str, str]) -> Row:
+    return Row(
+        file=file,
+        line=line,
+        where=record["where"],
+        table=record["table"],
+        model=record["model"],
+        framework=record["framework"],
+        software=record["software"],
+        note=" ".join(
+            record.get(key, "") for key in ("note", "data_location", "variable_update")
+        ).strip(),
+        precision=record["precision"],
+        compiler=record["compiler"],
+        hardware=record["hardware"],
+        batch_size=record.get("batch_size_per_device", ""),
+        devices=int(record["nodes"]) * int(record["devices_per_node"]),
+        repeat=int(record.get("repeat") or 0),
+        cells=_make_cells(record, _PUBLISHED_CELLS, is_exact=False),
+    )
+
+
+def _make_report_row(file: str, line: int, record: Mapping[str, str]) -> Row:
+    return Row(
+        file=file,
+        line=line,
+        where="",
+        table=f"{record['model']} {record['mode']}",
+        model=record["model"],
+        framework=record["framework"],
+        software="",
+        note="",
+        precision=record["precision"],
+        compiler=record["compiler"],
+        hardware="",
+        batch_size=record["batch_size_per_device"],
+        devices=parse_topology(record["topology"]).world_size,
+        repeat=0,
+        cells=_make_report_cells(record),
+        topology=record["topology"],
+    )
+
+
+def _make_report_cells(record: Mapping[str, str]) -> dict[str, Cell]:
+    cells = _make_cells(record, _REPORT_CELLS, is_exact=True)
+    samples = cells.get(SAMPLES_PER_S)
+    smallest = make_cell(record.get("smallest", ""), "smallest")
+    largest = make_cell(record.get("largest", ""), "largest")
+    if samples is not None and smallest is not None and largest is not None:
+        spread = Span(smallest.value, largest.value)
+        cells[SAMPLES_PER_S] = dataclasses.replace(samples, spread=spread)
+    return cells
+
+
+def _make_cells(
+    record: Mapping[str, str], names: Mapping[str, str], is_exact: bool
+) -> dict[str, Cell]:
+    """The cells that are filled; ValueError names one that is no number."""
+    cells: dict[str, Cell] = {}
+    for column, quantity in names.items():
+        text = record.get(column, "")
+        cell = make_cell(text, column, is_exact)
+        if cell is not None:
+            cells[quantity] = cell
+        elif text:
+            raise ValueError(f"{column}: {text!r} is no positive number")
+    return cells

@@ -1,0 +1,1 @@
+"""Whether frameworks do the same work: the same losses, gradients and updates."""

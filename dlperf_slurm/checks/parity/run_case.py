@@ -1,0 +1,124 @@
+"""A small case -> its parity.json, by the framework's Python and the launch code of array tasks."""
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Optional
+
+from dlperf_slurm.config.site import Site
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import ContractError, read_json, write_json
+from dlperf_slurm.contract.parity import PARITY_FILE, Parity
+from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.errors import DlperfError, InputError
+from dlperf_slurm.jobs.render import render_verification
+from dlperf_slurm.jobs.run_directory import CODE_DIR
+from dlperf_slurm.jobs.stage import freeze_code
+from dlperf_slurm.scheduler.local import end_process_group, hold_machine
+from dlperf_slurm.slurm_client import clean_environment
+from dlperf_slurm.worker.conclude import read_failures
+from dlperf_slurm.worker.frameworks import load_adapter
+
+SCRIPT_FILE = "verify.sh"
+LOG_FILE = "log"
+
+
+class VerificationError(DlperfError):
+    """A case that could not be run; the message says why, and where its log is."""
+
+
+class UnsupportedError(VerificationError):
+    """A case that the framework's adapter says it cannot run."""
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where and how cases are run."""
+
+    site: Site
+    folder: Path
+    report: Callable[[str], None]
+
+
+def make_workplace(site: Site, folder: Path, report: Callable[[str], None]) -> Workplace:
+    """A new folder with a frozen copy of the worker, in which cases leave their files."""
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made: {error}") from error
+    freeze_code(folder / CODE_DIR)
+    return Workplace(site, folder.absolute(), report)
+
+
+def run_case(
+    case: Case,
+    workplace: Workplace,
+    suffix: str = "",
+    data_rank: int = 0,
+    references: Sequence[Path] = (),
+) -> Path:
+    """The folder of a case with its parity.json, which is made unless it is there already.
+
+    Raises UnsupportedError when the framework cannot run the case, VerificationError when it
+    failed to.
+    """
+    reason = load_adapter(case.framework).find_unsupported(case)
+    if reason:
+        raise UnsupportedError(reason)
+    topology = Topology(case.nodes, case.devices_per_node)
+    clip = "-clip" if case.clip_global_norm else ""
+    name = f"{case.framework}-{case.model}-{topology}-{case.distribution}{clip}{suffix}"
+    folder = workplace.folder / name
+    if (folder / PARITY_FILE).exists():
+        return folder
+    workplace.report(name)
+    folder.mkdir(exist_ok=True)
+    write_json(folder / CASE_FILE, replace(case, case_id=name))
+    options = [f"--data-rank={data_rank}", *(f"--reference={path}" for path in references)]
+    script = render_verification(
+        case.framework, topology, workplace.site, options, workplace.folder / CODE_DIR, folder
+    )
+    (folder / SCRIPT_FILE).write_text(script, encoding="utf-8")
+    minutes = workplace.site.find_time_limit_minutes(topology)
+    is_local = workplace.site.scheduler == "local"
+    with hold_machine() if is_local else nullcontext():
+        exit_code = run_script(folder / SCRIPT_FILE, folder / LOG_FILE, 60 * minutes)
+    failures = read_failures(folder)
+    if failures:
+        first = failures[0]
+        raise VerificationError(f"{first.error}: {first.message} (see {folder / LOG_FILE})")
+    if exit_code != 0 or not (folder / PARITY_FILE).exists():
+        how = f"exit code {exit_code}" if exit_code is not None else f"not done in {minutes} min"
+        raise VerificationError(f"{how}; see {folder / LOG_FILE}")
+    return folder
+
+
+def run_script(script: Path, log: Path, limit_seconds: float) -> Optional[int]:
+    """The exit code of a script with all output in `log`; None when it was ended at the limit."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["bash", str(script)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=clean_environment(os.environ),
+            start_new_session=True,
+        )
+        try:
+            return process.wait(timeout=limit_seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if process.poll() is None:
+                end_process_group(process)
+
+
+def read_parity(folder: Path) -> Parity:
+    """parity.json of a folder; VerificationError when it cannot be trusted."""
+    try:
+        return read_json(folder / PARITY_FILE, Parity)
+    except ContractError as error:
+        raise VerificationError(str(error)) from error

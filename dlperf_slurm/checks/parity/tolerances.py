@@ -1,0 +1,202 @@
+"""Parity files of two runs -> how far they are from each other, and the rows that say so; pure."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlperf_slurm.contract.parity import Parity
+
+LOSS_TOLERANCE = 1e-5
+GRADIENT_NORM_TOLERANCE = 1e-4
+# Of single parameters. The tanh form of GELU moves a gradient of BERT by 6e-5. In ResNet, a value
+# that rounding puts on the other side of a ReLU's kink moves one by 1e-4 to 5e-2, even between two
+# memory layouts of one framework: the seed of `verify` is one without a value that near.
+GRADIENT_TOLERANCES = {"bert": 1e-5, "resnet50": 1e-3}
+TRAINED_LOSS_TOLERANCE = 1e-3
+# Three steps against the update rule in float64, on the same gradients: 3e-7 was seen where they
+# agree, 2e-4 where BERT's matrices do not decay.
+UPDATE_TOLERANCE = 1e-5
+DATA_PARALLEL_TOLERANCE = 1e-4
+RANK_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Check:
+    """One quantity of a run: its value, its relative difference from what it must be."""
+
+    quantity: str
+    value: float
+    difference: float
+    tolerance: float
+    parameter: str = ""
+
+    @property
+    def is_within(self) -> bool:
+        # a NaN is not
+        return self.difference <= self.tolerance
+
+    def __str__(self) -> str:
+        where = f" in {self.parameter}" if self.parameter else ""
+        return f"{self.quantity} differs by {self.difference:.1e} > {self.tolerance:.0e}{where}"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One line of a table: what was compared with what, or why it could not be."""
+
+    framework: str
+    model: str
+    variant: str
+    reference: str
+    checks: tuple[Check, ...] = ()
+    problem: str = ""
+    # no environment here, or a thing that the adapter says it cannot do: no other work
+    is_left_out: bool = False
+
+    @property
+    def verdict(self) -> str:
+        if self.problem:
+            return self.problem
+        return "; ".join(str(check) for check in self.checks if not check.is_within) or "same"
+
+    @property
+    def largest_difference(self) -> float:
+        """Of all checks; infinite for a NaN."""
+        differences = [check.difference for check in self.checks]
+        return math.inf if any(map(math.isnan, differences)) else max(differences, default=0.0)
+
+    @property
+    def is_same(self) -> bool:
+        return not self.problem and all(check.is_within for check in self.checks)
+
+
+def compare_frameworks(found: Parity, expected: Parity) -> tuple[Check, ...]:
+    """Checks of one framework's run against the reference framework's run of the same case."""
+    checks = [
+        _compare("parameters", found.parameter_count, expected.parameter_count, 0.0),
+        _compare("loss", found.initial_loss, expected.initial_loss, LOSS_TOLERANCE),
+        _compare(
+            "evaluation loss",
+            found.initial_evaluation_loss,
+            expected.initial_evaluation_loss,
+            LOSS_TOLERANCE,
+        ),
+        _compare(
+            "gradient norm", found.gradient_norm, expected.gradient_norm, GRADIENT_NORM_TOLERANCE
+        ),
+        _compare(
+            "loss after 3 steps", found.trained_loss, expected.trained_loss, TRAINED_LOSS_TOLERANCE
+        ),
+        _compare(
+            "evaluation loss after",
+            found.trained_evaluation_loss,
+            expected.trained_evaluation_loss,
+            TRAINED_LOSS_TOLERANCE,
+        ),
+        check_gradients(found, GRADIENT_TOLERANCES[found.case.model]),
+        check_updates(found),
+    ]
+    return tuple(checks)
+
+
+def compare_ranks(found: Parity, expected: Parity) -> tuple[Check, ...]:
+    """Checks of a run on several ranks.
+
+    `found` holds its gradients' difference from those that its ranks must have on average;
+    `expected` is a run whose mean losses must be the same.
+    """
+    return (
+        check_gradients(found, DATA_PARALLEL_TOLERANCE),
+        check_updates(found),
+        Check("weights of the ranks", 0.0, found.ranks.relative, RANK_TOLERANCE),
+        _compare("loss", found.initial_loss, expected.initial_loss, LOSS_TOLERANCE),
+        _compare(
+            "loss after 3 steps", found.trained_loss, expected.trained_loss, TRAINED_LOSS_TOLERANCE
+        ),
+    )
+
+
+def check_gradients(found: Parity, tolerance: float) -> Check:
+    """The gradients' largest difference from the reference's, over the parameters."""
+    worst = found.gradients[0]
+    return Check("gradients", found.gradient_norm, worst.relative, tolerance, worst.parameter)
+
+
+def check_updates(found: Parity) -> Check:
+    """What the optimizer did, against the model's update rule."""
+    return Check("updates", 0.0, found.updates.relative, UPDATE_TOLERANCE, found.updates.parameter)
+
+
+def _compare(quantity: str, value: float, expected: float, tolerance: float) -> Check:
+    difference = abs(value - expected) / abs(expected) if expected else abs(value)
+    return Check(quantity, value, difference, tolerance)
+
+
+PARITY_HEADER = (
+    "framework",
+    "model",
+    "clip",
+    "parameters",
+    "loss",
+    "evaluation",
+    "gradient norm",
+    "after 3 steps",
+    "evaluation",
+    "gradients",
+    "updates",
+    "largest",
+    "verdict",
+)
+
+
+def make_parity_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
+    """A row each: values with their relative differences, then the verdict."""
+    return [
+        [*_name(agreement, agreement.variant), *_show_parity(agreement), agreement.verdict]
+        for agreement in agreements
+    ]
+
+
+def _show_parity(agreement: Agreement) -> list[str]:
+    if not agreement.checks:
+        return ["-"] * (len(PARITY_HEADER) - 4)
+    count, *figures, gradients, updates = agreement.checks
+    return [
+        f"{count.value:,.0f}",
+        *(f"{check.value:.6f} {check.difference:.0e}" for check in figures),
+        f"{gradients.difference:.0e}",
+        f"{updates.difference:.0e}",
+        f"{agreement.largest_difference:.0e}",
+    ]
+
+
+DATA_PARALLEL_HEADER = (
+    "framework",
+    "model",
+    "distribution",
+    "averaged gradient against",
+    "gradients",
+    "updates",
+    "ranks",
+    "loss",
+    "after 3 steps",
+    "verdict",
+)
+
+
+def make_data_parallel_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
+    """A row each: relative differences, then the verdict."""
+    empty = ["-"] * (len(DATA_PARALLEL_HEADER) - 5)
+    return [
+        [
+            *_name(agreement, agreement.variant),
+            agreement.reference,
+            *([f"{check.difference:.0e}" for check in agreement.checks] or empty),
+            agreement.verdict,
+        ]
+        for agreement in agreements
+    ]
+
+
+def _name(agreement: Agreement, variant: str) -> list[str]:
+    return [agreement.framework, agreement.model, variant]

@@ -1,0 +1,185 @@
+"""Frameworks x models at small sizes -> whether they do the same work, alone and on two ranks."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dlperf_slurm.checks.parity.run_case import (
+    UnsupportedError,
+    VerificationError,
+    Workplace,
+    read_parity,
+    run_case,
+)
+from dlperf_slurm.checks.parity.tolerances import Agreement, compare_frameworks, compare_ranks
+from dlperf_slurm.config.environment_paths import find_managed_environment
+from dlperf_slurm.config.site import Site
+from dlperf_slurm.contract.axes import HOROVOD
+from dlperf_slurm.contract.case import Case, ModelParameter
+from dlperf_slurm.errors import EnvironmentMissingError
+from dlperf_slurm.provision.environments.horovod import has_horovod
+from dlperf_slurm.worker.frameworks import load_adapter
+
+REFERENCE = "pytorch"
+NATIVE = "native"
+# see agreement.GRADIENT_TOLERANCES
+SEED = 4
+
+# Enough values behind each batch normalization to keep it well-conditioned, blocks with and
+# without a projection, and whatever a full-size case would switch on.
+SIZES: dict[str, dict[str, ModelParameter]] = {
+    "bert": {
+        "sequence_length": 32,
+        "layers": 2,
+        "hidden_size": 128,
+        "heads": 4,
+        "intermediate_size": 256,
+        "vocabulary_size": 500,
+        "max_positions": 64,
+        "predictions_per_sequence": 5,
+        "dropout": 0.0,
+    },
+    "resnet50": {
+        "image_size": 64,
+        "stage_blocks": (1, 2, 1, 1),
+        "width": 8,
+        "classes": 10,
+        "label_smoothing": 0.1,
+    },
+}
+BATCH_SIZES = {"bert": 4, "resnet50": 16}
+
+
+def verify_frameworks(
+    frameworks: Sequence[str], models: Sequence[str], workplace: Workplace
+) -> tuple[list[Agreement], list[Agreement]]:
+    """Lines of the parity table and of the data-parallel table.
+
+    A framework without an environment has one line that says how to make it. Raises
+    EnvironmentMissingError when there is none for the reference, to which all are compared.
+    """
+    missing = find_missing_environment(REFERENCE, workplace.site)
+    if missing:
+        raise EnvironmentMissingError(f"{missing}; every framework is compared with {REFERENCE}")
+    parity: list[Agreement] = []
+    data_parallel: list[Agreement] = []
+    for framework in frameworks:
+        missing = find_missing_environment(framework, workplace.site)
+        if missing:
+            parity.append(Agreement(framework, "-", "-", "-", problem=missing, is_left_out=True))
+            continue
+        for model in models:
+            for is_clipped in (False, True):
+                parity.append(verify_parity(framework, model, is_clipped, workplace))
+            for distribution in load_adapter(framework).DISTRIBUTIONS:
+                data_parallel.append(
+                    verify_data_parallel(framework, model, distribution, workplace)
+                )
+    return parity, data_parallel
+
+
+def find_missing_environment(framework: str, site: Site) -> str:
+    """Which environment is not there, with the command that makes it; empty when it is."""
+    venv = site.find_environment(framework).venv
+    if venv is None or (Path(venv) / "bin" / "python").exists():
+        return ""
+    return f"{framework}: no environment; create it with `dlperf-slurm env create {framework}`"
+
+
+def find_missing_horovod(framework: str, site: Site) -> str:
+    """Whether our own environment lacks Horovod, with the command that adds it; empty if not.
+
+    Of other environments only the ranks can tell.
+    """
+    environment = find_managed_environment(framework)
+    if site.find_environment(framework).venv != str(environment) or has_horovod(environment):
+        return ""
+    return f"no Horovod; add it with `dlperf-slurm env create {framework} --horovod`"
+
+
+def verify_parity(framework: str, model: str, is_clipped: bool, workplace: Workplace) -> Agreement:
+    """One rank of a framework against one rank of the reference, in fp32."""
+    case = make_case(framework, model, workplace.site, is_clipped=is_clipped)
+    line = Agreement(framework, model, "clip" if is_clipped else "no clip", REFERENCE)
+    try:
+        reference = replace(
+            case,
+            framework=REFERENCE,
+            distribution=NATIVE,
+            compiler=load_adapter(REFERENCE).COMPILERS[0],
+        )
+        expected_dir = run_case(reference, workplace)
+        found_dir = run_case(case, workplace, "-compared", references=[expected_dir])
+        found, expected = read_parity(found_dir), read_parity(expected_dir)
+    except UnsupportedError as error:
+        return replace(line, problem=str(error), is_left_out=True)
+    except VerificationError as error:
+        return replace(line, problem=str(error))
+    return replace(line, checks=compare_frameworks(found, expected))
+
+
+def verify_data_parallel(
+    framework: str, model: str, distribution: str, workplace: Workplace
+) -> Agreement:
+    """Two ranks with different data against the same work without any distribution.
+
+    BERT: against one rank with the joined batch. ResNet, whose batch normalization sees the
+    batch of its own rank: against the mean of both ranks' own gradients, and its losses against
+    those of the reference framework's two ranks.
+    """
+    alone = make_case(framework, model, workplace.site)
+    pair = replace(alone, devices_per_node=2, distribution=distribution)
+    is_joined = model == "bert"
+    reference = "joined batch" if is_joined else "mean of the ranks' own"
+    line = Agreement(framework, model, distribution, reference)
+    missing = find_missing_horovod(framework, workplace.site)
+    if distribution == HOROVOD and missing:
+        return replace(line, problem=missing, is_left_out=True)
+    try:
+        if is_joined:
+            joined = replace(alone, batch_size_per_device=pair.global_batch_size)
+            references = [run_case(joined, workplace, "-joined")]
+            expected_dir = references[0]
+        else:
+            references = [run_case(alone, workplace, f"-rank{r}", data_rank=r) for r in range(2)]
+            same_pair = replace(
+                pair,
+                framework=REFERENCE,
+                distribution=NATIVE,
+                compiler=load_adapter(REFERENCE).COMPILERS[0],
+            )
+            expected_dir = run_case(same_pair, workplace)
+        found_dir = run_case(pair, workplace, "-compared", references=references)
+        found, expected = read_parity(found_dir), read_parity(expected_dir)
+    except UnsupportedError as error:
+        return replace(line, problem=str(error), is_left_out=True)
+    except VerificationError as error:
+        return replace(line, problem=str(error))
+    return replace(line, checks=compare_ranks(found, expected))
+
+
+def make_case(framework: str, model: str, site: Site, is_clipped: bool = False) -> Case:
+    """A small case on one rank, in fp32 and without a compiler."""
+    return Case(
+        run_id="verify",
+        case_id=f"{framework}-{model}",
+        repeat=1,
+        attempt=1,
+        framework=framework,
+        model=model,
+        model_parameters=SIZES[model],
+        nodes=1,
+        devices_per_node=1,
+        device=site.device,
+        cpus_per_rank=site.cpus_per_rank,
+        batch_size_per_device=BATCH_SIZES[model],
+        precision="fp32",
+        # the first is each framework's plainest: JAX has none without a compiler
+        compiler=load_adapter(framework).COMPILERS[0],
+        memory_format="default",
+        distribution=load_adapter(framework).DISTRIBUTIONS[0],
+        clip_global_norm=is_clipped,
+        warmup_steps=0,
+        measured_steps=1,
+        seed=SEED,
+    )

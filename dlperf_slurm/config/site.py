@@ -1,0 +1,235 @@
+"""Site files and their layers -> one validated Site, and where each value came from."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Optional
+
+from pydantic import AfterValidator, Field
+
+from dlperf_slurm import slurm_client
+from dlperf_slurm.config.environment_paths import find_managed_environment
+from dlperf_slurm.config.key_paths import KeyPath
+from dlperf_slurm.config.package_files import find_resource_dir
+from dlperf_slurm.config.toml_tables import (
+    Layer,
+    OneOrMore,
+    Reporter,
+    Table,
+    TomlFile,
+    check_known,
+    merge_layers,
+    parse_assignment,
+    read_toml,
+    suggest,
+    validate,
+)
+from dlperf_slurm.contract.topology import Topology, parse_topology
+from dlperf_slurm.errors import InputError, Problem, raise_problems
+from dlperf_slurm.worker.frameworks import list_frameworks
+
+DEFAULT_LAYER = "default"
+
+
+def _check_topology_key(text: str) -> str:
+    if text != "default":
+        parse_topology(text)
+    return text
+
+
+def _check_framework(name: str) -> str:
+    return check_known(name, list_frameworks(), "a framework")
+
+
+def _check_directive(line: str) -> str:
+    if not line.startswith("--"):
+        raise ValueError(f"{line!r} must begin with '--', as on an #SBATCH line")
+    if not line.isprintable() or "\\" in line:
+        raise ValueError(f"{line!r}: line breaks and backslashes cannot stand on an #SBATCH line")
+    return line
+
+
+def _check_env_name(name: str) -> str:
+    if not name.isidentifier() or not name.isascii():
+        raise ValueError(f"{name!r} is not a name for an environment variable")
+    return name
+
+
+def _make_absolute(path: str) -> str:
+    # jobs do not run in the directory that they are submitted from
+    return str(Path(path).expanduser().absolute())
+
+
+PositiveInt = Annotated[int, Field(ge=1)]
+
+
+class LauncherOptions(Table):
+    """What starts the ranks, and how."""
+
+    name: Literal["srun", "mpirun"] = "srun"
+    mpi: str = "pmix"
+    flags: OneOrMore[str] = ()
+
+
+class Environment(Table):
+    """Where a framework's Python is on this site: modules first, then a virtual environment."""
+
+    venv: Optional[Annotated[str, AfterValidator(_make_absolute)]] = None
+    python: str = "python"
+    modules: OneOrMore[str] = ()
+    setup: OneOrMore[str] = ()
+    env: dict[Annotated[str, AfterValidator(_check_env_name)], str] = {}
+
+
+class Tracking(Table):
+    """How often the scheduler is asked, and when a job that it does not know is given up."""
+
+    poll_seconds: Annotated[float, Field(ge=1, strict=False)] = 30.0
+    slowest_poll_seconds: Annotated[float, Field(ge=1, strict=False)] = 180.0
+    lost_after_seconds: Annotated[float, Field(ge=1, strict=False)] = 300.0
+
+
+class Site(Table):
+    """A cluster or machine: how to ask it for nodes, and how to start ranks on them."""
+
+    scheduler: Literal["slurm", "local"] = "slurm"
+    device: Literal["cuda", "cpu"] = "cuda"
+    max_nodes: Optional[PositiveInt] = None
+    max_devices_per_node: Optional[PositiveInt] = None
+    cpus_per_rank: PositiveInt = 1
+    partition: Optional[str] = None
+    account: Optional[str] = None
+    qos: Optional[str] = None
+    constraint: Optional[str] = None
+    reservation: Optional[str] = None
+    gpu_request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
+    gpu_type: Optional[str] = None
+    exclusive: bool = False
+    memory_mib_per_node: Optional[Annotated[int, Field(ge=0)]] = None
+    time_limit_minutes: dict[Annotated[str, AfterValidator(_check_topology_key)], PositiveInt] = {
+        "default": 30
+    }
+    array_throttle: Optional[PositiveInt] = None
+    max_array_size: Optional[PositiveInt] = None
+    directives: OneOrMore[Annotated[str, AfterValidator(_check_directive)]] = ()
+    env: dict[Annotated[str, AfterValidator(_check_env_name)], str] = {}
+    template: Optional[Annotated[str, AfterValidator(_make_absolute)]] = None
+    launcher: LauncherOptions = LauncherOptions()
+    environments: dict[Annotated[str, AfterValidator(_check_framework)], Environment] = {}
+    datasets: dict[str, Annotated[str, AfterValidator(_make_absolute)]] = {}
+    tracking: Tracking = Tracking()
+
+    def find_time_limit_minutes(self, topology: Topology) -> int:
+        limits = self.time_limit_minutes
+        return limits.get(str(topology), limits.get("default", 30))
+
+    def find_dataset_dir(self, name: str) -> str:
+        """Where a data set's files are: what `[datasets]` says, else data/NAME from here."""
+        return self.datasets.get(name) or _make_absolute(f"data/{name}")
+
+    def find_environment(self, framework: str) -> Environment:
+        """The site's own environment for a framework, else the one that `env create` makes."""
+        named = self.environments.get(framework)
+        if named is not None and (named.venv or named.modules or named.python != "python"):
+            return named
+        managed = str(find_managed_environment(framework))
+        return (named or Environment()).model_copy(update={"venv": managed})
+
+
+@dataclass(frozen=True)
+class LoadedSite:
+    """A site ready for use: its name, its values, and the layer of each value."""
+
+    name: str
+    site: Site
+    sources: dict[KeyPath, str]
+
+
+def find_user_config_dir() -> Path:
+    config_home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(config_home).expanduser() / "dlperf-slurm"
+
+
+def list_site_dirs() -> list[Path]:
+    """Where a site's name is looked up, in this order."""
+    user = find_user_config_dir() / "site_configs"
+    return [Path("site_configs"), user, find_resource_dir("site_configs")]
+
+
+def find_site_file(name: str) -> Optional[Path]:
+    """The file of a site's name, or of a path to a TOML file; None when there is none."""
+    if name.endswith(".toml") or "/" in name:
+        return Path(name)
+    candidates = (folder / f"{name}.toml" for folder in list_site_dirs())
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def choose_site_file(requested: Optional[str]) -> Path:
+    """`--site`, else a file named after this cluster, else `slurm` where Slurm is, else `local`."""
+    if requested is not None:
+        path = find_site_file(requested)
+        if path is None:
+            known = sorted({p.stem for folder in list_site_dirs() for p in folder.glob("*.toml")})
+            raise InputError(
+                f"--site {requested}: no such site; known: {', '.join(known)}"
+                f"{suggest(requested, known)}"
+            )
+        return path
+    cluster_name = slurm_client.find_cluster_name()
+    path = find_site_file(cluster_name) if cluster_name else None
+    path = path or find_site_file("slurm" if slurm_client.is_slurm_here() else "local")
+    if path is None:
+        raise InputError(
+            "the site configs that ship with the package are missing: install it again"
+        )
+    return path
+
+
+def load_site(
+    requested: Optional[str], matrix: Optional[TomlFile], assignments: Sequence[str]
+) -> LoadedSite:
+    """Read all layers and validate what they add up to.
+
+    Raises InputError with every mistake of every layer, each with its file and line.
+    """
+    path = choose_site_file(requested)
+    layers = [Layer(read_toml(path))]
+    user_file = find_user_config_dir() / "config.toml"
+    if user_file.is_file():
+        layers.append(Layer(read_toml(user_file)))
+    if matrix is not None and isinstance(matrix.data.get("slurm"), dict):
+        layers.append(Layer(matrix, ("slurm",)))
+    layers.extend(Layer(parse_assignment(text)) for text in assignments)
+
+    raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
+    merged, sources = merge_layers(layers)
+    reporter = Reporter(TomlFile(str(path), "", merged))
+    site = validate(Site, merged, reporter)
+    raise_problems(reporter.problems)
+    assert site is not None, "layers that are valid one by one are valid together"
+    return LoadedSite(path.stem, site, sources)
+
+
+def find_layer_problems(layer: Layer) -> list[Problem]:
+    """The mistakes of one layer of a site's settings."""
+    reporter = Reporter(layer.toml, layer.prefix)
+    validate(Site, layer.data, reporter)
+    return reporter.problems
+
+
+def list_effective_values(loaded: LoadedSite) -> list[tuple[str, Any, str]]:
+    """Every setting as (key, value, layer), defaults included."""
+    rows: list[tuple[str, Any, str]] = []
+    _flatten(loaded.site.model_dump(mode="json"), (), loaded.sources, rows)
+    return rows
+
+
+def _flatten(
+    value: Any, path: KeyPath, sources: dict[KeyPath, str], rows: list[tuple[str, Any, str]]
+) -> None:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            _flatten(item, (*path, key), sources, rows)
+    else:
+        rows.append((".".join(map(str, path)), value, sources.get(path, DEFAULT_LAYER)))

@@ -1,0 +1,261 @@
+"""TOML files -> validated values: every mistake with its line, every value with its layer."""
+
+import copy
+import difflib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Optional, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, GetJsonSchemaHandler, ValidationError
+from pydantic_core import CoreSchema
+
+from dlperf_slurm.config.key_paths import KeyPath, drop_indices, format_key, locate_keys
+from dlperf_slurm.errors import InputError, Problem
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TomlTable = dict[str, Any]
+Model = TypeVar("Model", bound=BaseModel)
+Item = TypeVar("Item")
+
+
+class Table(BaseModel):
+    """A TOML table: unknown keys are errors, values are not converted between types."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def _as_tuple(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    return value if isinstance(value, (tuple, dict)) else (value,)
+
+
+def _as_tables(value: Any) -> Any:
+    return (value,) if isinstance(value, dict) else _as_tuple(value)
+
+
+class _AllowsOne:
+    """Tells the JSON Schema that one item may stand for a list of one."""
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        schema = handler(core_schema)
+        return {"anyOf": [schema["items"], schema]}
+
+
+# a TOML list, or one value that stands for a list of one
+OneOrMore = Annotated[tuple[Item, ...], BeforeValidator(_as_tuple), _AllowsOne()]
+# [[name]] tables, or one [name]
+OneOrMoreTables = Annotated[tuple[Item, ...], BeforeValidator(_as_tables), _AllowsOne()]
+
+
+@dataclass(frozen=True)
+class TomlFile:
+    """A parsed file, with its text for looking up the lines of keys."""
+
+    label: str
+    text: str
+    data: TomlTable
+
+
+def read_toml(path: Path) -> TomlFile:
+    """Read a TOML file; InputError when it is missing or not TOML."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from error
+    try:
+        return TomlFile(str(path), text, tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not TOML: {error}") from error
+
+
+def suggest(name: object, known: Iterable[str]) -> str:
+    """A closing sentence with the nearest known name, or nothing."""
+    near = difflib.get_close_matches(str(name).lower(), list(known), n=1, cutoff=0.5)
+    return f". Did you mean {near[0]!r}?" if near else ""
+
+
+def check_known(value: str, known: Sequence[str], what: str) -> str:
+    """Return `value`; ValueError that lists the known ones when it is not among them."""
+    if value not in known:
+        raise ValueError(
+            f"{value!r} is not {what}; known: {', '.join(known)}{suggest(value, known)}"
+        )
+    return value
+
+
+@dataclass
+class Reporter:
+    """Turns the key paths of one file into problems with line numbers."""
+
+    toml: TomlFile
+    prefix: KeyPath = ()
+    problems: list[Problem] = field(default_factory=list)
+    _lines: Optional[dict[KeyPath, int]] = None
+
+    def add(self, path: KeyPath, message: str) -> None:
+        """Note a mistake at `path`, which may be deeper than what stands in the file."""
+        if self._lines is None:
+            self._lines = locate_keys(self.toml.text)
+        full = drop_indices(self.prefix + path, self.toml.data)
+        line = next(
+            (self._lines[full[:n]] for n in range(len(full), 0, -1) if full[:n] in self._lines),
+            None,
+        )
+        self.problems.append(Problem(self.toml.label, line, format_key(full), message))
+
+
+def validate(kind: type[Model], data: TomlTable, reporter: Reporter) -> Optional[Model]:
+    """Validate `data`; each mistake goes to the reporter.
+
+    Returns the value, or what can be made of `data` without its mistakes (so that checks across
+    keys can run too and all is reported in one go), or None when nothing can.
+    """
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        mistakes = error.errors()
+    for mistake in mistakes:
+        reporter.add(_clean(mistake["loc"]), _describe(kind, mistake))
+    sound = copy.deepcopy(data)
+    # from the last to the first, so that list indices stay true while items go
+    for mistake in sorted(
+        mistakes, key=lambda m: [str(p).zfill(9) for p in m["loc"]], reverse=True
+    ):
+        _prune(sound, drop_indices(_clean(mistake["loc"]), data))
+    try:
+        return kind.model_validate(sound)
+    except ValidationError:
+        return None
+
+
+def _clean(location: KeyPath) -> KeyPath:
+    return tuple(part for part in location if part != "[key]")
+
+
+def _describe(kind: type[BaseModel], mistake: Mapping[str, Any]) -> str:
+    value, error_type = mistake["input"], mistake["type"]
+    if error_type == "extra_forbidden":
+        known = sorted(_find_fields(kind, mistake["loc"][:-1]))
+        return f"unknown key; known: {', '.join(known)}{suggest(mistake['loc'][-1], known)}"
+    if error_type == "missing":
+        return "is required, and missing"
+    if error_type == "value_error":
+        return str(mistake["ctx"]["error"])
+    if error_type == "literal_error":
+        expected = mistake["ctx"]["expected"]
+        known = [name.strip("' ") for name in expected.replace(" or ", ", ").split(",")]
+        return f"{value!r} is not allowed; allowed: {', '.join(known)}{suggest(value, known)}"
+    message = mistake["msg"]
+    hint = ""
+    if error_type == "string_type" and isinstance(value, (int, float)):
+        # a shell takes the quotes of --set account="123" away
+        hint = f'; in quotes it is one: "{value}" (in a shell: \'"{value}"\')'
+    return f"{value!r}: {message[0].lower()}{message[1:]}{hint}"
+
+
+def _find_fields(kind: type[BaseModel], location: KeyPath) -> Iterable[str]:
+    for part in location:
+        if isinstance(part, str) and part in kind.model_fields:
+            inner = _find_model(kind.model_fields[part].annotation)
+            if inner is not None:
+                kind = inner
+    return kind.model_fields
+
+
+def _find_model(annotation: Any) -> Optional[type[BaseModel]]:
+    if get_origin(annotation) is None:
+        is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+        return annotation if is_model else None
+    found = (_find_model(argument) for argument in get_args(annotation))
+    return next((model for model in found if model is not None), None)
+
+
+def _prune(data: Any, location: KeyPath) -> None:
+    *parents, last = location
+    for part in parents:
+        if isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        elif isinstance(data, dict) and part in data:
+            if not isinstance(data[part], (dict, list)):
+                del data[part]
+                return
+            data = data[part]
+        else:
+            return
+    if isinstance(data, dict):
+        data.pop(last, None)
+    elif isinstance(data, list) and isinstance(last, int) and last < len(data):
+        del data[last]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One source of settings: a file, a table of a file (`prefix`), or the command line."""
+
+    toml: TomlFile
+    prefix: KeyPath = ()
+
+    @property
+    def data(self) -> TomlTable:
+        value: TomlTable = self.toml.data
+        for part in self.prefix:
+            value = value.get(str(part), {})
+        return value
+
+    @property
+    def name(self) -> str:
+        return self.toml.label + (f" [{format_key(self.prefix)}]" if self.prefix else "")
+
+
+def merge_layers(layers: Sequence[Layer]) -> tuple[TomlTable, dict[KeyPath, str]]:
+    """Later layers win, key by key inside tables; also the layer that each leaf came from."""
+    merged: TomlTable = {}
+    sources: dict[KeyPath, str] = {}
+    for layer in layers:
+        _merge(merged, layer.data, layer.name, (), sources)
+    return merged, sources
+
+
+def _merge(
+    into: TomlTable, data: TomlTable, name: str, path: KeyPath, sources: dict[KeyPath, str]
+) -> None:
+    for key, value in data.items():
+        here = (*path, key)
+        if isinstance(value, dict):
+            if not isinstance(into.get(key), dict):
+                into[key] = {}
+            _merge(into[key], value, name, here, sources)
+        else:
+            into[key] = value
+            sources[here] = name
+
+
+def parse_assignment(text: str) -> TomlFile:
+    """`--set key=value` as a file of one line; a value that is not TOML is taken as a string."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"--set {text}: write KEY=VALUE, as in --set launcher.name=mpirun")
+    # a value of several lines would bring in further keys
+    literals = [_quote_toml(value)] if "\n" in value else [value, _quote_toml(value)]
+    for line in (f"{key} = {literal}" for literal in literals):
+        try:
+            return TomlFile(f"--set {text}", "", tomllib.loads(line))
+        except tomllib.TOMLDecodeError:
+            continue
+    raise InputError(f"--set {text}: {key!r} is not a TOML key")
+
+
+def _quote_toml(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c >= " " else f"\\u{ord(c):04x}" for c in escaped) + '"'

@@ -1,0 +1,1 @@
+"""Cases x site -> a run directory: what will run, where, and the scripts that run it."""

@@ -1,0 +1,25 @@
+"""Ranks as the tasks of one Slurm step (srun(1))."""
+
+from collections.abc import Sequence
+
+from dlperf_slurm.jobs.launchers import Ranks
+
+
+def make_command(ranks: Ranks, program: Sequence[str]) -> list[str]:
+    """Everything is said again on srun itself.
+
+    Slurm 22.05 stopped to hand --cpus-per-task from sbatch to srun and 23.11 began again, so that
+    what is inherited depends on the version.
+    """
+    return [
+        "srun",
+        f"--nodes={ranks.topology.nodes}",
+        f"--ntasks={ranks.topology.world_size}",
+        f"--ntasks-per-node={ranks.topology.devices_per_node}",
+        f"--cpus-per-task={ranks.cpus_per_rank}",
+        f"--mpi={ranks.mpi}",
+        # a rank that dies takes the others with it, instead of leaving them in a collective
+        "--kill-on-bad-exit=1",
+        *ranks.flags,
+        *program,
+    ]

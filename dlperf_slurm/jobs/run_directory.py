@@ -1,0 +1,244 @@
+"""A run directory -> what was planned in it: the manifest and the array tasks of each group."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Optional
+
+from dlperf_slurm.contract.axes import DEFAULT_OPTIMIZER, ON_DEVICE, TRAIN, WORKER
+from dlperf_slurm.contract.json_files import ContractError, build_dataclass
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.journal import STAGED, read_journal
+
+MANIFEST_FILE = "manifest.json"
+MANIFEST_VERSION = 1
+MATRIX_FILE = "matrix.toml"
+SITE_FILE = "site.toml"
+SCRIPTS_DIR = "scripts"
+MARKERS_DIR = "markers"
+CODE_DIR = "code"
+REPORT_DIR = "report"
+# in the directory of an attempt: what it wrote to its standard error
+ERROR_FILE = "err"
+MAX_ERROR_CHARACTERS = 200
+
+
+@dataclass(frozen=True)
+class PlannedCase:
+    """A case of the matrix with the axes that the tables show; `reason` if it is left out.
+
+    `batch_search` is how the job finds the batch size, which is then 0 here: "max" or a ladder.
+    `source` is whose script it was: our worker's, or the name of another's. `loss_scale` 0 is a
+    dynamic one; a case with `epochs` trains to accuracy.
+    """
+
+    case_id: str
+    framework: str
+    model: str
+    topology: str
+    batch_size_per_device: int
+    precision: str
+    compiler: str
+    memory_format: str
+    distribution: str
+    clip_global_norm: bool
+    repeats: int
+    notes: tuple[str, ...]
+    reason: str
+    mode: str = TRAIN
+    batch_search: str = ""
+    source: str = WORKER
+    data: str = ON_DEVICE
+    data_workers: int = 1
+    prefetch_batches: int = 2
+    optimizer: str = DEFAULT_OPTIMIZER
+    gradient_accumulation: int = 1
+    loss_scale: int = 0
+    epochs: int = 0
+
+    @property
+    def batch_size_text(self) -> str:
+        """As the matrix has it."""
+        return self.batch_search or str(self.batch_size_per_device)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What was asked, where, by whom and with which code; written once, before any submission."""
+
+    run_id: str
+    title: str
+    matrix_name: str
+    site_name: str
+    scheduler: str
+    created_at: str
+    created_by: str
+    created_on: str
+    command: tuple[str, ...]
+    tool_version: str
+    tool_git: str
+    poll_seconds: float
+    slowest_poll_seconds: float
+    lost_after_seconds: float
+    cases: tuple[PlannedCase, ...]
+
+
+@dataclass(frozen=True)
+class RunTask:
+    """An array task of a run; `attempt_dir` is relative to the run directory."""
+
+    group_id: str
+    array_task_id: int
+    attempt_dir: str
+
+    @property
+    def case_id(self) -> str:
+        return PurePosixPath(self.attempt_dir).parts[1]
+
+    @property
+    def repeat(self) -> int:
+        return int(PurePosixPath(self.attempt_dir).parts[2][1:])
+
+    @property
+    def attempt(self) -> int:
+        return int(PurePosixPath(self.attempt_dir).parts[3][1:])
+
+    @property
+    def marker(self) -> str:
+        """Name of the task's markers, without `.started` or `.ended`."""
+        return f"{self.group_id}.{self.array_task_id}"
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What a job script wrote when it started or ended."""
+
+    job_id: str
+    time: str
+    nodes: str
+    exit_code: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory that has been opened."""
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def run_id(self) -> str:
+        return self.manifest.run_id
+
+    def list_group_ids(self) -> list[str]:
+        """Groups in the order they were staged."""
+        events = read_journal(self.path)
+        return list(dict.fromkeys(event.group_id for event in events if event.event == STAGED))
+
+    def read_tasks(self, group_id: str) -> list[RunTask]:
+        """The array tasks of one group, by array_task_id."""
+        path = self.find_tasks_file(group_id)
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            raise InputError(f"{path}: is missing; was the whole run directory copied?") from None
+        return [RunTask(group_id, index, line.split("\t")[1]) for index, line in enumerate(lines)]
+
+    def read_all_tasks(self) -> list[RunTask]:
+        return [task for group_id in self.list_group_ids() for task in self.read_tasks(group_id)]
+
+    def find_script(self, group_id: str) -> Path:
+        return self.path / SCRIPTS_DIR / f"{group_id}.sbatch"
+
+    def find_tasks_file(self, group_id: str) -> Path:
+        return self.path / SCRIPTS_DIR / f"{group_id}.tasks"
+
+
+def make_job_name(run_id: str, group_id: str) -> str:
+    """The name by which a submitted array job is found again: unique to run and group."""
+    return f"{run_id}.{group_id}"
+
+
+def format_manifest(manifest: Manifest) -> str:
+    data = {"schema_version": MANIFEST_VERSION, **dataclasses.asdict(manifest)}
+    return json.dumps(data, indent=1, sort_keys=True) + "\n"
+
+
+def open_run(path: Path) -> Run:
+    """Open a run directory; InputError when it is none, or of another version of the tool."""
+    file = path / MANIFEST_FILE
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        version = data.pop("schema_version", None)
+    except FileNotFoundError:
+        raise InputError(f"{path}: not a run directory: it has no {MANIFEST_FILE}") from None
+    except (ValueError, AttributeError, TypeError) as error:
+        raise InputError(f"{file}: not a manifest: {error}") from error
+    if version != MANIFEST_VERSION:
+        raise InputError(f"{file}: schema_version {version}, this tool reads {MANIFEST_VERSION}")
+    try:
+        return Run(path.absolute(), build_dataclass(Manifest, data, str(file)))
+    except ContractError as error:
+        raise InputError(str(error)) from error
+
+
+def find_run(reference: Optional[str], results_dir: Path) -> Run:
+    """A run by directory, by run id or the beginning of one, or the latest when None."""
+    if reference is not None and (Path(reference) / MANIFEST_FILE).is_file():
+        return open_run(Path(reference))
+    known = list_run_ids(results_dir)
+    if reference is None:
+        if not known:
+            raise InputError(f"{results_dir}: no runs here; name a run directory, or use --results")
+        return open_run(results_dir / known[-1])
+    matching = [run_id for run_id in known if run_id.startswith(reference)]
+    if len(matching) == 1:
+        return open_run(results_dir / matching[0])
+    found = "several runs begin so" if matching else "no such run directory or run id"
+    shown = ", ".join((matching or known)[-5:]) or "none"
+    raise InputError(f"{reference}: {found} in {results_dir}; latest: {shown}")
+
+
+def list_run_ids(results_dir: Path) -> list[str]:
+    """Ids of the runs in a results folder, oldest first (an id begins with the time).
+
+    What is hidden is on its way to be one, or was left behind.
+    """
+    names = (path.parent.name for path in results_dir.glob(f"*/{MANIFEST_FILE}"))
+    return sorted(name for name in names if not name.startswith("."))
+
+
+def list_latest_attempts(tasks: Sequence[RunTask]) -> list[RunTask]:
+    """For each case and repeat the task with the highest attempt."""
+    latest: dict[tuple[str, int], RunTask] = {}
+    for task in tasks:
+        key = (task.case_id, task.repeat)
+        if key not in latest or task.attempt > latest[key].attempt:
+            latest[key] = task
+    return list(latest.values())
+
+
+def read_last_error(attempt_dir: Path) -> str:
+    """The last line that an attempt wrote to its standard error, cut to what fits a message."""
+    try:
+        with (attempt_dir / ERROR_FILE).open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 4 * MAX_ERROR_CHARACTERS))
+            lines = file.read().decode(errors="replace").split("\n")
+    except FileNotFoundError:
+        return ""
+    written = [line.strip() for line in lines if line.strip()]
+    return written[-1][:MAX_ERROR_CHARACTERS] if written else ""
+
+
+def read_marker(run_dir: Path, task: RunTask, kind: str) -> Optional[Marker]:
+    """The task's `started` or `ended` marker, if it is there."""
+    try:
+        text = (run_dir / MARKERS_DIR / f"{task.marker}.{kind}").read_text(encoding="utf-8")
+        data = json.loads(text)
+        return Marker(data["job_id"], data["time"], data["nodes"], data["exit_code"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None

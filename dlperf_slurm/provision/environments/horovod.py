@@ -1,0 +1,102 @@
+"""Horovod for a framework's environment: built once, with the environment's own Open MPI."""
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlperf_slurm.errors import EnvironmentMissingError
+from dlperf_slurm.provision.environments.installation import Installation
+from dlperf_slurm.provision.environments.pins import Pins
+from dlperf_slurm.provision.environments.programs import describe_missing, list_missing
+from dlperf_slurm.provision.environments.wheels import build_wheel, find_wheel, install_wheel
+
+VERSION = "0.28.1"
+STAMP_FILE = "horovod.stamp"
+COMPILER = Path(__file__).with_name("horovod_cxx.sh")
+BUILD_PROGRAMS = ("cmake", "make", "g++")
+BINDINGS = ("PYTORCH", "TENSORFLOW", "MXNET")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How Horovod is built for a framework; without `cxx_standard` as its CMake files say."""
+
+    binding: str
+    module: str
+    cxx_standard: str = ""
+    skipped_source: str = ""
+
+
+RECIPES = {
+    "pytorch": Recipe("PYTORCH", "horovod.torch", "c++17"),
+    # the source for XLA includes headers of highwayhash, which TensorFlow's wheel has not
+    "tensorflow2": Recipe("TENSORFLOW", "horovod.tensorflow", "c++17", "tensorflow/xla_mpi_ops.cc"),
+    "tensorflow1": Recipe("TENSORFLOW", "horovod.tensorflow"),
+    "mxnet": Recipe("MXNET", "horovod.mxnet"),
+}
+
+
+def has_horovod(environment: Path) -> bool:
+    """Whether the environment has this version of Horovod."""
+    try:
+        return (environment / STAMP_FILE).read_text(encoding="ascii") == VERSION
+    except FileNotFoundError:
+        return False
+
+
+def add_horovod(installation: Installation, pins: Pins) -> None:
+    """Put Horovod into the environment of a framework, from a kept wheel if there is one.
+
+    Raises EnvironmentMissingError when it cannot be built.
+    """
+    recipe = RECIPES[pins.framework]
+    key = make_key(installation, pins, recipe)
+    wheel = find_wheel(installation, key) or _build(installation, recipe, key)
+    install_wheel(installation, wheel)
+    (installation.environment / STAMP_FILE).write_text(VERSION, encoding="ascii")
+
+
+def make_key(installation: Installation, pins: Pins, recipe: Recipe) -> str:
+    """All that a build of Horovod depends on, as the name of a folder."""
+    package = installation.find_package(pins.package)
+    how = hashlib.sha256(COMPILER.read_bytes() + repr(recipe).encode()).hexdigest()[:8]
+    return f"horovod-{VERSION}-{package}-{installation.site_packages.parent.name}-{how}"
+
+
+def _build(installation: Installation, recipe: Recipe, key: str) -> Path:
+    missing = list_missing(BUILD_PROGRAMS)
+    if missing:
+        raise EnvironmentMissingError(
+            f"{installation.framework}: Horovod has no wheels, and cannot be built here: "
+            f"{describe_missing(missing)}"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        # copied, since package data need not be executable where it is installed
+        compiler = Path(folder, COMPILER.name)
+        compiler.write_bytes(COMPILER.read_bytes())
+        compiler.chmod(0o755)
+        variables = make_variables(recipe, compiler)
+        return build_wheel(installation, f"horovod=={VERSION}", key, variables)
+
+
+def make_variables(recipe: Recipe, compiler: Path) -> dict[str, str]:
+    """Horovod's build is steered by the environment (docs/install.rst of its sources)."""
+    bindings = {
+        f"HOROVOD_WITH_{name}" if name == recipe.binding else f"HOROVOD_WITHOUT_{name}": "1"
+        for name in BINDINGS
+    }
+    return {
+        **bindings,
+        "HOROVOD_WITH_MPI": "1",
+        "HOROVOD_WITH_GLOO": "1",
+        "CXX": str(compiler),
+        "CXX_STANDARD": recipe.cxx_standard,
+        "CXX_SKIP": recipe.skipped_source,
+        # from lib/python3.X/site-packages/horovod/torch to lib, where the wheel of Open MPI is
+        "CXX_RPATH": "$ORIGIN/../../../..",
+        "MAKEFLAGS": f"-j{os.cpu_count() or 1}",
+        # CMake 4 refuses the version that Horovod's third-party parts ask for
+        "CMAKE_POLICY_VERSION_MINIMUM": "3.5",
+    }

@@ -1,0 +1,136 @@
+"""The steps that make one environment: each runs a program, writes to a log, tells how it goes."""
+
+import contextlib
+import fcntl
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlperf_slurm.errors import EnvironmentMissingError
+from dlperf_slurm.slurm_client import clean_environment
+
+NEWS_SECONDS = 15.0
+SHOWN_LINES = 12
+
+# a user's settings of pip that install outside of the environment; pip.conf may say the same
+PIP_SETTINGS = {"PIP_USER": "0", "PIP_TARGET": "", "PIP_PREFIX": "", "PIP_ROOT": ""}
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What the steps of one environment share."""
+
+    framework: str
+    environment: Path
+    report: Callable[[str], None]
+
+    @property
+    def python(self) -> Path:
+        return self.environment / "bin" / "python"
+
+    @property
+    def pip(self) -> list[str]:
+        options = ["--disable-pip-version-check", "--no-input"]
+        return [str(self.python), "-m", "pip", *options]
+
+    @property
+    def site_packages(self) -> Path:
+        return next(self.environment.glob("lib/python3.*/site-packages"))
+
+    @property
+    def log(self) -> Path:
+        return self.environment.parent / "logs" / f"{self.framework}.log"
+
+    def find_package(self, name: str) -> str:
+        """An installed package with its version, local part included: "torch-2.13.0+cpu"."""
+        return next(self.site_packages.glob(f"{name}-*.dist-info")).stem
+
+    def tell(self, news: str) -> None:
+        self.report(f"{self.framework}: {news}")
+
+    def run_step(
+        self, title: str, command: Sequence[str], variables: Mapping[str, str] = {}
+    ) -> None:
+        """Run a program to its end, with news every few seconds.
+
+        Raises EnvironmentMissingError with what matters of its output.
+        """
+        self.tell(title)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        start = time.monotonic()
+        with self.log.open("w+b") as log:
+            log.write(f"{' '.join(command)}\n".encode())
+            log.flush()
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**make_variables(self.environment), **variables},
+                # it keeps the lock of hold_environment, in case that it outlives this process
+                close_fds=False,
+            )
+            try:
+                while not _has_ended(process):
+                    seconds = time.monotonic() - start
+                    self.tell(f"{title}, {seconds:.0f} s: {self._read_log()[-1].strip()[:60]}")
+            except BaseException:
+                process.terminate()
+                process.wait()
+                raise
+        if process.returncode:
+            lines = "\n  ".join(choose_lines(self._read_log()))
+            raise EnvironmentMissingError(
+                f"{self.framework}: {title} failed; all of its output is in {self.log}\n  {lines}"
+            )
+
+    def _read_log(self) -> list[str]:
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        return text.strip().splitlines()
+
+
+def make_variables(environment: Path) -> dict[str, str]:
+    """This process's environment variables, as if `environment` were activated and nothing else."""
+    variables = {**clean_environment(os.environ), **PIP_SETTINGS}
+    variables["PATH"] = os.pathsep.join([str(environment / "bin"), variables.get("PATH", "")])
+    return variables
+
+
+def choose_lines(lines: Sequence[str]) -> list[str]:
+    """The first errors of a long output, else its end."""
+    errors = [line for line in lines if re.search(r"\berror\b[: ]|no module named", line, re.I)]
+    return errors[:SHOWN_LINES] or list(lines[-SHOWN_LINES:])
+
+
+@contextlib.contextmanager
+def hold_environment(installation: Installation) -> Iterator[None]:
+    """Wait until no other process makes this environment."""
+    folder = installation.environment.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / f".{installation.framework}.lock").open("w")
+    except OSError as error:
+        raise EnvironmentMissingError(
+            f"{installation.framework}: cannot write to {folder} ({error.strerror}); set "
+            "DLPERF_SLURM_ENVIRONMENTS to a folder of your own"
+        ) from error
+    with file:
+        os.set_inheritable(file.fileno(), True)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            installation.tell("another process is making it; waiting for that")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _has_ended(process: "subprocess.Popen[bytes]") -> bool:
+    try:
+        process.wait(timeout=NEWS_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""CUDA libraries that a wheel is linked with -> empty ones, where the real ones are not.
+
+A wheel whose only builds are for GPUs then loads, and computes on the CPU. Its RPATH leads to the
+folder `<module>.libs`; the stand-ins lie there, and nothing outside of the environment sees them.
+"""
+
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from dlperf_slurm.errors import EnvironmentMissingError
+from dlperf_slurm.provision.environments.installation import Installation
+from dlperf_slurm.provision.environments.programs import describe_missing, list_missing
+
+# what a program that finds no GPU asks nevertheless; any other call says that it failed
+VERSION = "unsigned long {}(void) {{ return 8500; }}"
+PROPERTY = "int {}(int type, int *value) {{ *value = 8; return 0; }}"
+TEXT = 'const char *{}(int status) {{ return "no CUDA on this machine"; }}'
+FAILURE = "int {}(void) {{ return 1; }}"
+
+TRY_TO_LOAD = """\
+import ctypes, sys
+for name in sys.argv[1:]:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        print(name)
+"""
+
+
+def make_stand_ins(installation: Installation, module: str, libraries: Sequence[str]) -> None:
+    """Make those of the libraries that the loader does not find; the others are left alone."""
+    missing = list_missing_libraries(installation.python, libraries)
+    if not missing:
+        return
+    programs = list_missing(["gcc", "nm"])
+    if programs:
+        raise EnvironmentMissingError(
+            f"{installation.framework}: {missing[0]} is not on this machine, and a stand-in for it "
+            f"cannot be made: {describe_missing(programs)}"
+        )
+    site_packages = next(installation.environment.glob("lib/python3.*/site-packages"))
+    folder = site_packages / f"{module}.libs"
+    users = [*site_packages.glob(f"{module}/*.so"), *folder.glob("*.so*")]
+    symbols = [symbol for path in users for symbol in list_undefined_symbols(path)]
+    for library in missing:
+        names = sorted({name for name, _, origin in map(_split, symbols) if origin == library})
+        build_stand_in(library, names, folder / library)
+    installation.tell(
+        f"no {', '.join(missing)} here: empty stand-ins in this environment, for CPUs only; to "
+        "use GPUs, make it again where CUDA's libraries are on the loader's path"
+    )
+
+
+def list_missing_libraries(python: Path, libraries: Sequence[str]) -> list[str]:
+    """Those that the loader does not find for this Python."""
+    command = [str(python), "-c", TRY_TO_LOAD, *libraries]
+    return subprocess.run(command, capture_output=True, text=True).stdout.split()
+
+
+def list_undefined_symbols(library: Path) -> list[str]:
+    """What a library takes from others, as "name@origin" where the origin is known (nm(1))."""
+    command = ["nm", "--dynamic", "--undefined-only", str(library)]
+    output = subprocess.run(command, capture_output=True, text=True).stdout
+    return [line.split()[-1] for line in output.splitlines()]
+
+
+def build_stand_in(library: str, names: Iterable[str], path: Path) -> None:
+    """Compile a shared library `library` that has these functions, all of its own version."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, versions = Path(folder, "source.c"), Path(folder, "versions.map")
+        source.write_text("".join(f"{define(name)}\n" for name in names), encoding="ascii")
+        versions.write_text(f"{library} {{ global: *; }};\n", encoding="ascii")
+        options = [f"-Wl,-soname,{library}", f"-Wl,--version-script={versions}"]
+        command = ["gcc", "-shared", "-fPIC", *options, "-o", str(path), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise EnvironmentMissingError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
+
+
+def define(name: str) -> str:
+    """A C function that does as little as a caller can bear."""
+    if name.endswith(("GetVersion", "GetCudartVersion")):
+        return VERSION.format(name)
+    if name.endswith("GetProperty"):
+        return PROPERTY.format(name)
+    if name.endswith(("String", "StatusName")):
+        return TEXT.format(name)
+    return FAILURE.format(name)
+
+
+def _split(symbol: str) -> tuple[str, str, str]:
+    return symbol.partition("@")

@@ -1,0 +1,185 @@
+"""What layouts share: a document of grids with numbered footnotes, and how figures are printed."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Optional, TypeVar
+
+from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.reports.layouts.figures import LayoutFigure
+from dlperf_slurm.reports.text import Grid
+from dlperf_slurm.results.cases import find_unit
+from dlperf_slurm.results.footnotes import Footnotes, Note
+
+Key = TypeVar("Key", bound=Hashable)
+
+# what a cell has that nobody measured
+ABSENT = "-"
+MOST_DECIMALS = 2
+
+
+@dataclass(frozen=True)
+class Document:
+    """Tables in a layout; `footnotes[n - 1]` is footnote n, `notes` say in a line each what
+    it would show and the figures do not have, or have twice.
+    """
+
+    grids: tuple[Grid, ...]
+    footnotes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass
+class Draft:
+    """A document on its way, in the order of its parts."""
+
+    grids: list[Grid] = field(default_factory=list)
+    footnotes: Footnotes = field(default_factory=Footnotes)
+    notes: list[str] = field(default_factory=list)
+
+    def mark(self, notes: Iterable[Note]) -> str:
+        """Such as "[1][3]" for these footnotes."""
+        return "".join(f"[{number}]" for number in dict.fromkeys(map(self.footnotes.number, notes)))
+
+    def index(
+        self, figures: Iterable[LayoutFigure], find_key: Callable[[LayoutFigure], Key]
+    ) -> dict[Key, LayoutFigure]:
+        """The figure of each key: the first that was measured; names the other values."""
+        found = group_figures(figures, find_key)
+        chosen = {key: _choose(group) for key, group in found.items()}
+        for key, group in found.items():
+            others = [f for f in group if f is not chosen[key] and f.samples_per_s is not None]
+            if others:
+                values = ", ".join(str(figure.samples_per_s) for figure in others)
+                self.notes.append(
+                    f"{describe(chosen[key])}: {chosen[key].samples_per_s} is shown, not {values}"
+                )
+        return chosen
+
+    def finish(self) -> Document:
+        return Document(
+            tuple(self.grids), tuple(self.footnotes.texts), tuple(dict.fromkeys(self.notes))
+        )
+
+
+def group_figures(
+    figures: Iterable[LayoutFigure], find_key: Callable[[LayoutFigure], Key]
+) -> dict[Key, list[LayoutFigure]]:
+    """Figures by their key, both in the order of their first appearance."""
+    groups: dict[Key, list[LayoutFigure]] = {}
+    for figure in figures:
+        groups.setdefault(find_key(figure), []).append(figure)
+    return groups
+
+
+def _choose(figures: Sequence[LayoutFigure]) -> LayoutFigure:
+    return next((f for f in figures if f.samples_per_s is not None), figures[0])
+
+
+def describe(figure: LayoutFigure) -> str:
+    """Which case a figure is of, in words."""
+    parts = [figure.label, figure.model, str(figure.topology), figure.precision, figure.compiler]
+    return " ".join([*(part for part in parts if part != "none"), f"bsz={figure.batch_group}"])
+
+
+def tell_apart(name: str, figure: LayoutFigure, names: Iterable[tuple[str, str]]) -> str:
+    """A name, with whose script it was where these (name, source) have it of several."""
+    sources = {source for other, source in names if other == name}
+    return f"{name} ({figure.source})" if len(sources) > 1 else name
+
+
+def list_topologies(figures: Iterable[LayoutFigure], measured: bool = False) -> list[Topology]:
+    """By their number of devices."""
+    topologies = {f.topology for f in figures if not measured or f.samples_per_s is not None}
+    return sorted(topologies, key=lambda topology: (topology.world_size, topology))
+
+
+def name_device_counts(topologies: Sequence[Topology]) -> list[str]:
+    """The number of devices of each, with the nodes where two have the same number."""
+    counts = [topology.world_size for topology in topologies]
+    return [
+        str(topology.world_size)
+        if counts.count(topology.world_size) == 1
+        else f"{topology.world_size} ({topology})"
+        for topology in topologies
+    ]
+
+
+def order_batch_groups(groups: Iterable[str]) -> list[str]:
+    """What the job chose first, then numbers in their order."""
+    return sorted(
+        set(groups), key=lambda group: (group.isdigit(), int(group) if group.isdigit() else 0)
+    )
+
+
+def list_sizes(figure: LayoutFigure) -> str:
+    """The batch sizes that were measured; empty where none is known."""
+    return " and ".join(map(str, figure.batch_sizes))
+
+
+def describe_sizes(figures: Iterable[LayoutFigure]) -> str:
+    """The batch size that was asked for, and after a colon those measured if they are others."""
+    groups = group_figures(figures, lambda figure: figure.batch_group)
+    sizes = {size: None for group in groups.values() for f in group for size in f.batch_sizes}
+    asked, found = (" and ".join(map(str, texts)) for texts in (groups, sizes))
+    return asked if found in ("", asked) else f"{asked}: {found}"
+
+
+def list_footnotes(
+    figure: LayoutFigure, column: Iterable[Optional[LayoutFigure]]
+) -> tuple[Note, ...]:
+    """The figure's own, and its batch size if the job chose it and another one elsewhere in the
+    column: what is compared there did not do the same work per step.
+    """
+    sizes = {other.batch_sizes for other in column if other is not None and other.batch_sizes}
+    is_chosen = list_sizes(figure) not in ("", figure.batch_group)
+    if not is_chosen or len(sizes) == 1:
+        return figure.footnotes
+    return (f"{describe(figure)}: batch size {list_sizes(figure)}", *figure.footnotes)
+
+
+def find_decimals(figures: Iterable[LayoutFigure], read: Callable[[LayoutFigure], float]) -> int:
+    """Of a column: two for what we measured, for published figures as many as they need of these.
+
+    `figures` are those that have what `read` returns.
+    """
+    found = list(figures)
+    if not all(figure.is_published for figure in found):
+        return MOST_DECIMALS
+    texts = (format_number(read(figure)).rstrip("0") for figure in found)
+    return max((len(text.partition(".")[2]) for text in texts), default=0)
+
+
+def format_number(value: float, decimals: int = MOST_DECIMALS) -> str:
+    return f"{value:.{decimals}f}"
+
+
+def format_throughputs(figures: Sequence[Optional[LayoutFigure]]) -> list[str]:
+    """The cells of a column, with problems in the place of figures."""
+    decimals = find_decimals(
+        (f for f in figures if f is not None and f.samples_per_s is not None),
+        lambda figure: figure.samples_per_s or 0.0,
+    )
+    return [_format_throughput(figure, decimals) for figure in figures]
+
+
+def _format_throughput(figure: Optional[LayoutFigure], decimals: int) -> str:
+    if figure is None:
+        return ABSENT
+    if figure.samples_per_s is None:
+        return figure.problem
+    return format_number(figure.samples_per_s, decimals)
+
+
+def divide(value: Optional[float], base: Optional[float]) -> Optional[float]:
+    """A ratio of two figures; None where one is missing."""
+    return None if value is None or base is None else value / base
+
+
+def format_ratio(value: Optional[float]) -> str:
+    return ABSENT if value is None else format_number(value)
+
+
+def name_unit(model: str, images: str = "img/s") -> str:
+    """The unit of a model's throughput, with the layout's own word for images per second."""
+    unit = find_unit(model)
+    return images if unit == "images/s" else unit

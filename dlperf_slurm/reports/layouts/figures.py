@@ -1,0 +1,168 @@
+"""A run's outcomes, or published figures -> the figures that layouts are made of."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from dlperf_slurm.contract.axes import ON_DEVICE, ON_HOST, TRAIN, VAL, WORKER
+from dlperf_slurm.contract.topology import Topology, parse_topology
+from dlperf_slurm.matrix.batch_size import LARGEST
+from dlperf_slurm.results.cases import (
+    VARIANT_AXES,
+    find_batch_sizes,
+    list_notes,
+    list_samples_per_s,
+    make_label,
+    name_problem,
+)
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.footnotes import Note
+from dlperf_slurm.results.published import PublishedFigure
+from dlperf_slurm.stats.median import find_latency, find_median, find_median_latency
+
+OUR_SOURCE = "dlperf_slurm"
+NO_SOURCE = "-"
+_SHOWN_APART = ("source", "compiler", "distribution", "data")
+# tensorpack's words for where a batch lies; nothing is said of one on the device
+_DATA_LOCATIONS = {ON_DEVICE: "", ON_HOST: "cpu"}
+
+
+@dataclass(frozen=True)
+class LayoutFigure:
+    """One case: its throughput, or in its place the problem.
+
+    `source` is whose script it was, NO_SOURCE if nobody said. `batch_group` is the batch size that
+    was asked for: a number, or "max"; `batch_sizes` are those measured, empty where none is known.
+    `latency_ms` are the mean, then percentiles in the order of statistics.LATENCY_PERCENTILES, as
+    many as there are. `top1` has the fraction of each seed of a training over `epochs`, which took
+    `train_seconds`. `table` tells published tables apart whose figures are not to be compared; a
+    run's figures have none.
+    """
+
+    model: str
+    framework: str
+    source: str
+    precision: str
+    compiler: str
+    topology: Topology
+    batch_sizes: tuple[int, ...]
+    batch_group: str
+    mode: str
+    data_location: str
+    variable_update: str
+    hardware: str
+    table: str
+    samples_per_s: Optional[float]
+    latency_ms: tuple[float, ...]
+    footnotes: tuple[Note, ...]
+    problem: str
+    top1: tuple[float, ...] = ()
+    epochs: int = 0
+    train_seconds: Optional[float] = None
+
+    @property
+    def is_published(self) -> bool:
+        return bool(self.table)
+
+    @property
+    def label(self) -> str:
+        """The framework, with how it distributes where that is not its own way."""
+        is_native = self.variable_update in ("", VARIANT_AXES["distribution"])
+        return self.framework if is_native else f"{self.framework} {self.variable_update}"
+
+
+def make_run_figures(cases: Sequence[CaseOutcomes]) -> list[LayoutFigure]:
+    """One figure per case of a run, in its order; those that were left out have none."""
+    return [_make_run_figure(outcomes) for outcomes in cases]
+
+
+def _make_run_figure(outcomes: CaseOutcomes) -> LayoutFigure:
+    case = outcomes.case
+    samples = list_samples_per_s(outcomes)
+    trained = [record for record in outcomes.records if record.epochs]
+    return LayoutFigure(
+        model=case.model,
+        framework=make_label(outcomes, [axis for axis in VARIANT_AXES if axis not in _SHOWN_APART]),
+        source=OUR_SOURCE if case.source == WORKER else case.source,
+        precision=case.precision,
+        compiler=case.compiler,
+        topology=parse_topology(case.topology),
+        batch_sizes=find_batch_sizes(outcomes),
+        # of a ladder the size that it starts from
+        batch_group=case.batch_size_text.partition(" ->")[0],
+        mode=case.mode,
+        data_location=_DATA_LOCATIONS.get(case.data, case.data),
+        variable_update=case.distribution,
+        hardware="",
+        table="",
+        samples_per_s=find_median(samples) if samples else None,
+        latency_ms=_find_latency_ms(outcomes),
+        footnotes=tuple(list_notes(outcomes)),
+        problem="" if samples else name_problem(outcomes),
+        top1=tuple(record.epochs[-1].top1 for record in trained),
+        epochs=case.epochs,
+        train_seconds=(
+            find_median([record.epochs[-1].elapsed_seconds for record in trained])
+            if trained
+            else None
+        ),
+    )
+
+
+def _find_latency_ms(outcomes: CaseOutcomes) -> tuple[float, ...]:
+    repeats = [find_latency(o.batch_seconds) for o in outcomes.outcomes if o.batch_seconds]
+    if outcomes.case.mode != VAL or not repeats:
+        return ()
+    return tuple(1000 * value for value in find_median_latency(repeats).values)
+
+
+def make_published_figures(published: Iterable[PublishedFigure]) -> list[LayoutFigure]:
+    """One figure per published one, in their order; of published repeats their median."""
+    repeats: dict[PublishedFigure, list[float]] = {}
+    for figure in published:
+        key = dataclasses.replace(figure, repeat=0, samples_per_s=0.0, where="")
+        # without numbers of repeats two figures of one case stay two
+        key = key if figure.repeat else dataclasses.replace(key, where=figure.where)
+        repeats.setdefault(key, []).append(figure.samples_per_s)
+    return [_make_published_figure(key, find_median(rates)) for key, rates in repeats.items()]
+
+
+def _make_published_figure(figure: PublishedFigure, samples_per_s: float) -> LayoutFigure:
+    framework, source = _split_software(figure.software)
+    note = figure.note
+    if note.startswith("W/O "):
+        framework = f"{framework} {note}"
+    size = figure.batch_size_per_device
+    return LayoutFigure(
+        model=figure.model,
+        framework=framework,
+        source=source,
+        precision=figure.precision,
+        compiler=figure.compiler,
+        topology=Topology(figure.nodes, figure.devices_per_node),
+        batch_sizes=(size,) if size else (),
+        batch_group=_find_batch_group(figure),
+        mode=VAL if figure.latency_ms else TRAIN,
+        data_location=note[len("w/") :] if note.startswith("w/") else figure.data_location,
+        variable_update=figure.variable_update,
+        hardware=figure.hardware,
+        table=figure.table,
+        samples_per_s=samples_per_s,
+        latency_ms=figure.latency_ms,
+        footnotes=() if not note or note.startswith(("w/", "W/O ")) else (note,),
+        problem="",
+    )
+
+
+def _split_software(software: str) -> tuple[str, str]:
+    """The framework and whose script it was: "PyTorch (pytorch/examples); CUDA 10.2"."""
+    name, _, rest = software.partition(";")[0].partition(" (")
+    return name, rest.rstrip(")") or NO_SOURCE
+
+
+def _find_batch_group(figure: PublishedFigure) -> str:
+    """What the table's own title says, else the figure's size."""
+    match = re.search(rf"batch size = (\d+|{LARGEST})", figure.table)
+    return match[1] if match else str(figure.batch_size_per_device or "unknown")

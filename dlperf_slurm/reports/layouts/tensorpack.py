@@ -1,0 +1,100 @@
+"""Figures of training -> tensorpack's tables: GPUs x sources, a value per place of the data.
+
+The columns are those of tensorpack's comparison with tensorflow/benchmarks.
+"""
+
+from collections.abc import Sequence
+
+from dlperf_slurm.contract.axes import TRAIN
+from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.reports.layouts.document import (
+    Document,
+    Draft,
+    describe_sizes,
+    format_throughputs,
+    group_figures,
+    list_footnotes,
+    list_topologies,
+    name_device_counts,
+    name_unit,
+    tell_apart,
+)
+from dlperf_slurm.reports.layouts.figures import LayoutFigure
+from dlperf_slurm.reports.text import Grid
+
+LOCATION_NAMES = {"": "GPU", "gpu": "GPU", "cpu": "CPU", "python-queue": "Python"}
+# a matrix's word for what tensorpack and tf_cnn_benchmarks call so
+UPDATE_NAMES = {"native": "replicated"}
+
+
+def lay_out(figures: Sequence[LayoutFigure]) -> Document:
+    """A table per model, precision, compiler, batch size, way to update variables and hardware."""
+    draft = Draft()
+    training = [figure for figure in figures if figure.mode == TRAIN]
+    for group in group_figures(training, _find_key).values():
+        draft.grids.append(_make_grid(group, draft))
+    if not training:
+        draft.notes.append("no cases of training, so no table")
+    elif not any(figure.data_location for figure in training):
+        draft.notes.append("data is of one kind, so a cell has one value")
+    return draft.finish()
+
+
+def _find_key(figure: LayoutFigure) -> tuple[str, ...]:
+    return (
+        figure.model,
+        figure.precision,
+        figure.compiler,
+        figure.batch_group,
+        figure.variable_update,
+        figure.hardware,
+    )
+
+
+def _make_grid(figures: Sequence[LayoutFigure], draft: Draft) -> Grid:
+    first = figures[0]
+    topologies = list_topologies(figures)
+    names = {(figure.framework, figure.source) for figure in figures}
+    # columns are scripts: of one framework, its name goes without saying
+    is_one_framework = len(names) > 1 and len({framework for framework, _ in names}) == 1
+    columns = [
+        _make_column(name, group, topologies, draft)
+        for name, group in group_figures(
+            figures,
+            lambda f: f.source if is_one_framework else tell_apart(f.framework, f, names),
+        ).items()
+    ]
+    header, *rows = zip(("#GPU", *name_device_counts(topologies)), *columns)
+    compiler = [] if first.compiler == "none" else [first.compiler]
+    framework = [first.framework] if is_one_framework else []
+    parts = [
+        *framework,
+        first.precision,
+        *compiler,
+        f"batch size {describe_sizes(figures)}",
+        first.hardware,
+    ]
+    return Grid(
+        title=f"variable-update={UPDATE_NAMES.get(first.variable_update, first.variable_update)}",
+        header=header,
+        rows=tuple(rows),
+        text_columns=1,
+        caption=f"{first.model}, {', '.join(part for part in parts if part)}; "
+        f"{name_unit(first.model)}",
+    )
+
+
+def _make_column(
+    name: str, figures: Sequence[LayoutFigure], topologies: Sequence[Topology], draft: Draft
+) -> tuple[str, ...]:
+    points = draft.index(figures, lambda figure: (figure.topology, figure.data_location))
+    locations = list(dict.fromkeys(figure.data_location for figure in figures))
+    names = [LOCATION_NAMES.get(location, location) for location in locations]
+    found = [points.get((t, location)) for t in topologies for location in locations]
+    values = iter(format_throughputs(found))
+    cells = []
+    for topology in topologies:
+        parts = [points[topology, p] for p in locations if (topology, p) in points]
+        marks = draft.mark(note for part in parts for note in list_footnotes(part, found))
+        cells.append(f"{'/'.join(next(values) for _ in locations)} {marks}".rstrip())
+    return (f"{name}({'/'.join(names)})" if len(names) > 1 else name, *cells)

@@ -1,0 +1,188 @@
+"""Series over a common axis -> a figure: one panel, or a panel for each where they are many."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Optional
+
+from dlperf_slurm.reports.plots.style import (
+    FAINT,
+    MUTED,
+    WIDE_INCHES,
+    WIDTH_INCHES,
+    add_legend,
+    mark_series,
+    open_figure,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# more lines than these in one panel are a tangle
+MOST_LINES = 4
+PANEL_COLUMNS = 3
+
+# values further apart than this are shown by their ratio
+LINEAR_RATIO = 4.0
+# how far apart neighbours' bars stand, as a part of the axis
+DODGE = 0.014
+# above the largest value, for its marker
+HEADROOM = 1.06
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value with the ends of its bar, where it has one."""
+
+    x: float
+    y: float
+    low: Optional[float] = None
+    high: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Series:
+    label: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Series with their axes; `ticks` are values of x with their labels.
+
+    `ideal` is a line to hold the series against, under the name `ideal_label`. Shares of 100 % are
+    never shown by their ratio.
+    """
+
+    series: tuple[Series, ...]
+    x_label: str
+    y_label: str
+    ticks: tuple[tuple[float, str], ...]
+    ideal: tuple[tuple[float, float], ...] = ()
+    ideal_label: str = ""
+    is_share: bool = False
+
+
+def is_wide_range(values: Sequence[float]) -> bool:
+    """Whether ratios show better than differences; never with a value that is not positive."""
+    return min(values) > 0 and max(values) / min(values) > LINEAR_RATIO
+
+
+def draw_chart(chart: Chart) -> "Figure":
+    """One panel for few series, else small multiples in which the others are faint."""
+    if len(chart.series) <= MOST_LINES:
+        return _draw_together(chart)
+    return draw_panels(
+        len(chart.series), lambda axes, index: _draw_one_of(axes, chart, index), chart
+    )
+
+
+def _draw_together(chart: Chart) -> "Figure":
+    figure = open_figure(WIDTH_INCHES, 3.3)
+    axes = figure.add_subplot()
+    for index, series in enumerate(chart.series):
+        draw_series(axes, chart, series, index, len(chart.series))
+    _draw_ideal(axes, chart)
+    set_scales(axes, chart)
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(chart.y_label)
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) == 1:
+        axes.set_title(labels[0])
+    else:
+        add_legend(figure, dict(zip(labels, handles)))
+    return figure
+
+
+def draw_panels(count: int, draw_panel: "Callable[[Axes, int], None]", chart: Chart) -> "Figure":
+    """Panels that share both axes, three beside each other."""
+    figure, panels = open_panels(count, chart.x_label, chart.y_label)
+    for index, axes in enumerate(panels):
+        draw_panel(axes, index)
+    return figure
+
+
+def open_panels(count: int, x_label: str, y_label: str) -> "tuple[Figure, list[Axes]]":
+    """Empty panels that share both axes, up to three beside each other."""
+    columns = min(count, PANEL_COLUMNS)
+    rows = math.ceil(count / columns)
+    height = 1.75 if columns == PANEL_COLUMNS else 2.2
+    figure = open_figure(WIDE_INCHES if columns > 1 else WIDTH_INCHES, 0.9 + height * rows)
+    figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    panels = list(figure.axes)
+    for axes in panels[count:]:
+        axes.set_visible(False)
+    for axes in panels[max(0, count - columns) : count]:
+        # the last of each column, which need not be in the last row
+        axes.tick_params(labelbottom=True)
+    figure.supxlabel(x_label)
+    figure.supylabel(y_label)
+    return figure, panels[:count]
+
+
+def _draw_one_of(axes: "Axes", chart: Chart, index: int) -> None:
+    for other in chart.series:
+        xs, ys = [p.x for p in other.points], [p.y for p in other.points]
+        axes.plot(xs, ys, color=FAINT, linewidth=0.8, marker=".", markersize=3)
+    _draw_ideal(axes, chart)
+    draw_series(axes, chart, chart.series[index], index, 1)
+    set_scales(axes, chart)
+    axes.set_title(chart.series[index].label)
+
+
+def draw_series(axes: "Axes", chart: Chart, series: Series, index: int, count: int) -> None:
+    """A line through the points, with their bars; beside those of the other series."""
+    marks = mark_series(index)
+    place = _find_placing(chart, index - (count - 1) / 2 if count > 1 else 0.0)
+    xs = [place(point.x) for point in series.points]
+    axes.plot(xs, [point.y for point in series.points], label=series.label, **marks)
+    for x, point in zip(xs, series.points):
+        if point.low is not None and point.high is not None:
+            # by its own ends: a ratio of medians need not lie between them
+            middle, half = (point.low + point.high) / 2, (point.high - point.low) / 2
+            look = {"color": marks["color"], "capsize": 3, "linewidth": 1.2}
+            axes.errorbar([x], [middle], yerr=[half], fmt="none", **look)
+
+
+def _find_placing(chart: Chart, steps: float) -> Callable[[float], float]:
+    """Moves x by so many widths of a bar, on whichever scale the axis has."""
+    values = [x for x, _ in chart.ticks]
+    if is_wide_range(values):
+        factor = (max(values) / min(values)) ** (DODGE * steps)
+        return lambda x: x * factor
+    shift = DODGE * steps * (max(values) - min(values))
+    return lambda x: x + shift
+
+
+def _draw_ideal(axes: "Axes", chart: Chart) -> None:
+    if chart.ideal:
+        xs, ys = zip(*chart.ideal)
+        axes.plot(xs, ys, color=MUTED, linewidth=1, linestyle=(0, (2, 2)), label=chart.ideal_label)
+
+
+def set_scales(axes: "Axes", chart: Chart) -> None:
+    """From zero, unless the values are far apart; the ticks of x are those of the chart."""
+    xs = [x for x, _ in chart.ticks]
+    if is_wide_range(xs):
+        axes.set_xscale("log", base=2)
+    axes.set_xticks(xs, [label for _, label in chart.ticks])
+    axes.set_xticks([], minor=True)
+    axes.margins(x=0.06)
+    points = [point for series in chart.series for point in series.points]
+    values = [point.y for point in points] + [y for _, y in chart.ideal]
+    if is_wide_range(xs) and is_wide_range(values) and not chart.is_share:
+        show_ratios(axes)
+    else:
+        highest = [point.high for point in points if point.high is not None]
+        axes.set_ylim(0, HEADROOM * max(values + highest))
+
+
+def show_ratios(axes: "Axes") -> None:
+    """A logarithmic vertical axis with plain numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

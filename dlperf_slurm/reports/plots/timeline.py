@@ -1,0 +1,147 @@
+"""Step times of a case -> step time over step, a strip per repeat, with stalls and drift marked."""
+
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dlperf_slurm.reports.plots import Plot, make_plot
+from dlperf_slurm.reports.plots.case_steps import CaseSteps, RepeatSteps
+from dlperf_slurm.reports.plots.lines import HEADROOM, is_wide_range, show_ratios
+from dlperf_slurm.reports.plots.style import (
+    INK,
+    MUTED,
+    SERIES_COLORS,
+    WIDTH_INCHES,
+    add_legend,
+    find_legend_inches,
+    mark_series,
+    open_figure,
+)
+from dlperf_slurm.stats.step_times import STALL_FACTOR, find_drift
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# more ranks than these are shown as the band that they lie in
+MOST_RANKS = 8
+# the repeats of a protocol; of more than these the first are shown
+MOST_REPEATS = 7
+# a rank's, on its line
+MARKS_PER_LINE = 5
+# no rank's
+STALL_MARK = "*"
+
+STRIP_INCHES = 0.55
+# above a strip, for its title
+GAP_INCHES = 0.25
+# for the axes' numbers and names
+BOTTOM_INCHES = 0.55
+LEFT_INCHES = 0.75
+
+
+def plot_timeline(case: CaseSteps) -> Plot:
+    """Strips share both axes."""
+    shown = case.repeats[:MOST_REPEATS]
+    ranks = len(shown[0].seconds)
+    what = "the slowest rank, in the band of all" if ranks > MOST_RANKS else "a line per rank"
+    repeats = f"the first {len(shown)} of {len(case.repeats)} repeats"
+    if len(shown) == len(case.repeats):
+        repeats = "1 repeat" if len(shown) == 1 else f"all {len(shown)} repeats"
+    if ranks == 1:
+        what = "its only rank"
+    caption = (
+        f"Step time over step, {repeats}; {what}. Grey dashes: the repeat's median. Stars: stalls, "
+        f"steps that took over {STALL_FACTOR:.0f} times the median."
+    )
+    return make_plot(
+        "steps", case.case_id, "Step times in their order", caption, lambda: draw_timeline(shown)
+    )
+
+
+def draw_timeline(repeats: Sequence[RepeatSteps]) -> "Figure":
+    """Of repeats of a case, which have the same ranks."""
+    names = _name_ranks(repeats[0])
+    figure = open_strips(len(repeats), find_legend_inches(WIDTH_INCHES, names))
+    strips = figure.axes
+    for axes, repeat in zip(strips, repeats):
+        _draw_strip(axes, repeat)
+    for axes in strips[:-1]:
+        axes.xaxis.set_visible(False)
+    values = [1000 * float(value) for r in repeats for value in (r.seconds.min(), r.seconds.max())]
+    if is_wide_range(values):
+        show_ratios(strips[0])
+    else:
+        strips[0].set_ylim(0, HEADROOM * max(values))
+    strips[-1].set_xlabel("measured step")
+    figure.supylabel("step time, ms", x=0.01)
+    if names:
+        add_legend(figure, dict(zip(names, strips[0].get_lines())))
+    return figure
+
+
+def _name_ranks(repeat: RepeatSteps) -> list[str]:
+    """Of the lines that are to be told apart."""
+    has_key = 1 < len(repeat.ranks) <= MOST_RANKS
+    return [f"rank {rank}" for rank in repeat.ranks] if has_key else []
+
+
+def open_strips(count: int, head_inches: float) -> "Figure":
+    """Empty strips below each other; placed by hand, as a layout that is sought takes long."""
+    height = head_inches + BOTTOM_INCHES + count * (STRIP_INCHES + GAP_INCHES)
+    figure = open_figure(WIDTH_INCHES, height, is_by_hand=True)
+    figure.subplots(count, 1, sharex=True, sharey=True, squeeze=False)
+    figure.subplots_adjust(
+        left=LEFT_INCHES / WIDTH_INCHES,
+        right=0.98,
+        bottom=BOTTOM_INCHES / height,
+        top=1 - (head_inches + GAP_INCHES) / height,
+        hspace=GAP_INCHES / STRIP_INCHES,
+    )
+    return figure
+
+
+def _draw_strip(axes: "Axes", repeat: RepeatSteps) -> None:
+    ranks, steps = repeat.seconds.shape
+    numbers = range(1, steps + 1)
+    slowest = [1000 * float(seconds) for seconds in repeat.seconds.max(axis=0)]
+    if ranks > MOST_RANKS:
+        fastest = 1000 * repeat.seconds.min(axis=0)
+        axes.fill_between(numbers, fastest, slowest, color=SERIES_COLORS[5], alpha=0.5, linewidth=0)
+        axes.plot(numbers, slowest, color=SERIES_COLORS[0], linewidth=0.9)
+    else:
+        for row, seconds in enumerate(repeat.seconds):
+            look = {**mark_series(row), "markevery": _place_marks(row, steps), "markersize": 3.5}
+            axes.plot(numbers, 1000 * seconds, linewidth=0.9, **look)
+    median = statistics.median(slowest)
+    axes.axhline(median, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+    stalls = list_stalls(slowest)
+    axes.plot(
+        [number + 1 for number in stalls], [slowest[number] for number in stalls],
+        STALL_MARK, color=INK, markersize=7,
+    )  # fmt: skip
+    axes.set_title(_describe(repeat, slowest, len(stalls)), fontsize=9, pad=2)
+    axes.margins(x=0.01)
+
+
+def _place_marks(row: int, steps: int) -> list[int]:
+    """Indices of steps; each row has its own, where there are enough, so that all marks show."""
+    gap = steps / MARKS_PER_LINE
+    return sorted({int((mark + (row + 0.5) / MOST_RANKS) * gap) for mark in range(MARKS_PER_LINE)})
+
+
+def list_stalls(step_seconds: Sequence[float]) -> list[int]:
+    """Indices of the steps that `step_series.find_stalls` counts, in any unit."""
+    limit = STALL_FACTOR * statistics.median(step_seconds)
+    first = next((i for i, s in enumerate(step_seconds) if s <= limit), 0)
+    return [i for i, s in enumerate(step_seconds) if i >= first and s > limit]
+
+
+def _describe(repeat: RepeatSteps, slowest: Sequence[float], stalls: int) -> str:
+    texts = [f"repeat {repeat.repeat}", f"median {statistics.median(slowest):.3g} ms"]
+    drift = find_drift(slowest)
+    if drift:
+        texts.append(f"drift {100 * drift:+.1f} %")
+    if stalls:
+        texts.append("1 stall" if stalls == 1 else f"{stalls} stalls")
+    return ", ".join(texts)

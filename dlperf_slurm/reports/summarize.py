@@ -1,0 +1,101 @@
+"""Outcomes -> the tables of a run and their footnotes."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dlperf_slurm.contract.axes import TRAIN, VAL
+from dlperf_slurm.jobs.run_directory import Manifest
+from dlperf_slurm.reports.tables.accuracy import AccuracyTable, make_accuracy_tables
+from dlperf_slurm.reports.tables.against import AgainstTable, make_against_table
+from dlperf_slurm.reports.tables.data import DataTable, make_data_tables
+from dlperf_slurm.reports.tables.latency import LatencyTable, make_latency_tables
+from dlperf_slurm.reports.tables.precision import PrecisionTable, make_precision_tables
+from dlperf_slurm.reports.tables.ranks import RankTable, make_rank_tables
+from dlperf_slurm.reports.tables.resources import ResourceTable, make_resource_tables
+from dlperf_slurm.reports.tables.throughput import ThroughputTable, make_throughput_tables
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.footnotes import Footnotes
+from dlperf_slurm.results.provenance import describe_differences
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All tables of a run; `footnotes[n - 1]` is footnote n.
+
+    Each case of training has its place in `throughput_tables`, each of inference in
+    `latency_tables`; `precision_tables` show some of the former side by side, `against_tables` all
+    of them beside published figures, when those were asked for. `data_tables` has what getting
+    batches costs, `accuracy_tables` what trainings over epochs came to, `rank_tables` the cases of
+    several ranks, with who was slow, `resource_tables` what cases took of memory and energy.
+    """
+
+    manifest: Manifest
+    throughput_tables: tuple[ThroughputTable, ...]
+    precision_tables: tuple[PrecisionTable, ...]
+    latency_tables: tuple[LatencyTable, ...]
+    footnotes: tuple[str, ...]
+    ok_repeats: int
+    planned_repeats: int
+    against_tables: tuple[AgainstTable, ...] = ()
+    rank_tables: tuple[RankTable, ...] = ()
+    resource_tables: tuple[ResourceTable, ...] = ()
+    data_tables: tuple[DataTable, ...] = ()
+    accuracy_tables: tuple[AccuracyTable, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        return self.ok_repeats == self.planned_repeats
+
+
+def summarize(
+    manifest: Manifest, cases: Sequence[CaseOutcomes], against: Sequence[str] = ()
+) -> Summary:
+    """Make the tables of a run, in the order of its matrix; InputError for an unknown source.
+
+    Raises AssertionError when a case is not in its table, or is there twice.
+    """
+    footnotes = Footnotes(of_cases=describe_differences(cases))
+    training = [c for c in cases if c.case.mode == TRAIN]
+    inference = [c for c in cases if c.case.mode == VAL]
+    summary = Summary(
+        manifest=manifest,
+        throughput_tables=make_throughput_tables(training, footnotes),
+        precision_tables=make_precision_tables(training, footnotes),
+        data_tables=make_data_tables(training, footnotes),
+        accuracy_tables=make_accuracy_tables(training, footnotes),
+        latency_tables=make_latency_tables(inference, footnotes),
+        rank_tables=make_rank_tables(cases, footnotes),
+        resource_tables=make_resource_tables(cases, footnotes),
+        footnotes=tuple(footnotes.texts),
+        ok_repeats=sum(len(c.records) for c in cases),
+        planned_repeats=sum(c.case.repeats for c in cases if not c.case.reason),
+        against_tables=tuple(make_against_table(name, cases) for name in against),
+    )
+    check_places(summary, cases)
+    return summary
+
+
+def check_places(summary: Summary, cases: Sequence[CaseOutcomes]) -> None:
+    """Check that each case stands exactly once in the tables of its kind.
+
+    Raises AssertionError, which names the others. Two cases that a table does not tell apart would
+    fall into one cell, and one of them vanish from a report that counts the repeats of both.
+    """
+    training = [c for c in cases if c.case.mode == TRAIN]
+    columns = (column for table in summary.throughput_tables for column in table.columns)
+    cells = (cell.case_id for column in columns for cell in column.cells)
+    latencies = (row.case_id for table in summary.latency_tables for row in table.rows)
+    accuracies = (row.case_id for table in summary.accuracy_tables for row in table.rows)
+    _check_once("throughput", training, cells)
+    _check_once("latency", [c for c in cases if c.case.mode == VAL], latencies)
+    _check_once("accuracy", [c for c in training if c.case.epochs], accuracies)
+
+
+def _check_once(kind: str, cases: Sequence[CaseOutcomes], shown: Iterable[str]) -> None:
+    planned = Counter(c.case.case_id for c in cases)
+    # a topology that a column lacks is an empty cell without a case
+    found = Counter(filter(None, shown))
+    wrong = (planned - found) + (found - planned)
+    if wrong:
+        raise AssertionError(f"not exactly once in the {kind} tables: {', '.join(sorted(wrong))}")

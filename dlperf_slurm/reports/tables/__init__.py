@@ -1,0 +1,1 @@
+"""Outcomes -> the tables of a report, one module per kind of table."""

@@ -1,0 +1,1 @@
+"""Run directories -> what came of each case, compared, remembered, beside published figures."""

@@ -1,0 +1,191 @@
+"""What all tables share: footnotes of cases, the names of columns, and words for what failed."""
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Optional
+
+from dlperf_slurm.contract.axes import DEFAULT_OPTIMIZER, ON_DEVICE, WORKER
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.footnotes import Footnotes, Note
+from dlperf_slurm.results.stability import describe_stability
+from dlperf_slurm.stats.median import Interval, count_needed_samples, find_median
+from dlperf_slurm.stats.rank_sum import count_needed_repeats
+from dlperf_slurm.worker.models import list_models, load_model
+
+# axes that tell columns of a table apart, with the value that goes without saying
+VARIANT_AXES = {
+    "source": WORKER,
+    "compiler": "none",
+    "memory_format": "default",
+    "distribution": "native",
+    "clip_global_norm": False,
+    "data": ON_DEVICE,
+    "data_workers": 1,
+    "prefetch_batches": 2,
+    "optimizer": DEFAULT_OPTIMIZER,
+    "gradient_accumulation": 1,
+    "loss_scale": 0,
+}
+
+# how a value is told that does not speak for itself
+_VARIANT_TEXTS = {
+    "clip_global_norm": "clip",
+    "data": "data={}",
+    "data_workers": "{} workers",
+    "prefetch_batches": "prefetch {}",
+    "gradient_accumulation": "accumulate {}",
+    "loss_scale": "loss scale {}",
+}
+
+# what the speedup of a reduced precision is relative to: the first of these that was measured
+REFERENCE_PRECISIONS = ("fp32", "tf32")
+
+# medians jump where repeats are in groups, and the ratios of all pairs do not
+OUTSIDE_INTERVAL = (
+    "the ratio of the medians lies outside its interval, which is of the ratios of all pairs of "
+    "repeats: these fall into groups"
+)
+
+# a publisher's own rule that differs by more is named
+PUBLISHER_TOLERANCE = 0.02
+
+
+def find_varying_axes(cases: Sequence[CaseOutcomes]) -> list[str]:
+    """Those of the variant axes on which the cases differ."""
+    return [axis for axis in VARIANT_AXES if len({getattr(c.case, axis) for c in cases}) > 1]
+
+
+def make_label(outcomes: CaseOutcomes, axes: Collection[str]) -> str:
+    """The framework, with what is not default on these axes."""
+    return " ".join([outcomes.case.framework, *describe_variants(outcomes, axes)])
+
+
+def describe_variants(outcomes: CaseOutcomes, axes: Collection[str]) -> list[str]:
+    texts = []
+    for axis, default in VARIANT_AXES.items():
+        value = getattr(outcomes.case, axis)
+        if axis in axes and value != default:
+            texts.append(_VARIANT_TEXTS.get(axis, "{}").format(value))
+    return texts
+
+
+def choose_reference(precisions: Collection[str]) -> str:
+    """The full precision among these; empty when there is none."""
+    return next((name for name in REFERENCE_PRECISIONS if name in precisions), "")
+
+
+def number_footnotes(outcomes: CaseOutcomes, footnotes: Footnotes) -> tuple[int, ...]:
+    """The case's notes, why it was not run, and what else a reader of its cell has to know."""
+    notes = list_notes(outcomes, footnotes.of_cases)
+    if 0 < len(outcomes.records) < count_needed_samples():
+        notes.append(
+            f"a 95 % interval takes {count_needed_samples()} repeats; in braces the smallest "
+            "and the largest value"
+        )
+    return tuple(dict.fromkeys(map(footnotes.number, notes)))
+
+
+def list_notes(
+    outcomes: CaseOutcomes, of_cases: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> list[Note]:
+    """Those of `number_footnotes` that any layout has room for."""
+    case = outcomes.case
+    if case.reason:
+        return [*case.notes, case.reason]
+    return [
+        *case.notes,
+        *_describe_problems(outcomes),
+        *_describe_batch_trials(outcomes),
+        *_describe_publisher(outcomes),
+        *describe_stability(outcomes),
+        *of_cases.get(case.case_id, ()),
+    ]
+
+
+def number_ratio_footnotes(
+    ratio: float, interval: Optional[Interval], footnotes: Footnotes
+) -> tuple[int, ...]:
+    """Of a cell with a speedup: why it has no interval, or one that it is not in."""
+    if interval is None:
+        note = (
+            "too few repeats for the 95 % interval of a speedup: it takes "
+            f"{count_needed_repeats()} of each of the two cases"
+        )
+        return (footnotes.number(note),)
+    return () if interval.holds(ratio) else (footnotes.number(OUTSIDE_INTERVAL),)
+
+
+def _describe_problems(outcomes: CaseOutcomes) -> list[str]:
+    """One text per distinct problem of a case, with the repeats that had it."""
+    repeats: dict[str, list[str]] = {}
+    for outcome in outcomes.outcomes:
+        if outcome.problem:
+            repeats.setdefault(outcome.problem, []).append(str(outcome.repeat))
+    return [
+        f"{outcomes.case.case_id} repeat {', '.join(numbers)}: {problem}"
+        for problem, numbers in repeats.items()
+    ]
+
+
+def _describe_batch_trials(outcomes: CaseOutcomes) -> list[str]:
+    """The sizes of a ladder that were too large, as a reader of the table knows them from DLPerf.
+
+    A search for the largest size passes many such sizes, which say nothing.
+    """
+    case = outcomes.case
+    if "->" not in case.batch_search:
+        return []
+    sizes = {
+        trial.batch_size_per_device
+        for record in outcomes.records
+        for trial in record.batch_trials
+        if trial.is_out_of_memory
+    }
+    return [
+        f"{case.framework} {case.model} {case.topology} {case.precision}: batch size {size}: "
+        "out of memory"
+        for size in sorted(sizes, reverse=True)
+    ]
+
+
+def _describe_publisher(outcomes: CaseOutcomes) -> list[str]:
+    """A figure of which its publisher's own rule makes another one, by more than the tolerance."""
+    published = [r for r in outcomes.records if r.publisher_samples_per_s]
+    if not published:
+        return []
+    figure = find_median([record.publisher_samples_per_s for record in published])
+    excess = figure / find_median([record.samples_per_s for record in published]) - 1
+    if abs(excess) <= PUBLISHER_TOLERANCE:
+        return []
+    side = "above" if excess > 0 else "below"
+    return [
+        f"{outcomes.case.case_id}: by its publisher's rule ({published[0].publisher_rule}) the "
+        f"median is {figure:.2f}, {abs(100 * excess):.1f} % {side} ours"
+    ]
+
+
+def name_problem(outcomes: CaseOutcomes) -> str:
+    """One or two words for a cell; the footnotes have the whole story of each repeat."""
+    if outcomes.case.reason:
+        return "not run"
+    problems = [outcome.problem for outcome in outcomes.outcomes]
+    for sign, word in (("out of memory", "OOM"), ("failed", "failed"), ("invalid", "invalid")):
+        if any(problem.startswith(sign) for problem in problems):
+            return word
+    return "missing"
+
+
+def list_samples_per_s(outcomes: CaseOutcomes) -> list[float]:
+    """Throughputs of the sound repeats, in their order."""
+    return [record.samples_per_s for record in outcomes.records]
+
+
+def find_unit(model: str) -> str:
+    """Of the throughput: images/s; samples/s for a model of somebody else's script."""
+    unit = load_model(model).SAMPLE_UNIT if model in list_models() else "samples"
+    return f"{unit}/s"
+
+
+def find_batch_sizes(outcomes: CaseOutcomes) -> tuple[int, ...]:
+    """What was measured, ascending: one size, unless repeats of a search found several."""
+    return tuple(sorted({record.case.batch_size_per_device for record in outcomes.records}))

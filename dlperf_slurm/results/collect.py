@@ -1,0 +1,187 @@
+"""A run directory -> the outcome of every repeat of every case: a sound record, or why not."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.json_files import ContractError, read_json
+from dlperf_slurm.contract.record import (
+    OK,
+    OUT_OF_MEMORY,
+    RECORD_FILE,
+    STEP_SECONDS_FILE,
+    Record,
+    find_record_problem,
+)
+from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, read_journal
+from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask
+
+# between the sum of a rank's batches and its window: the clock's marks, and the last wait
+WINDOW_TOLERANCE = 0.02
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One repeat of a case: its record, or one line that says why there is none to use.
+
+    `batch_seconds` is the latency of each inference batch, rank after rank; empty in training.
+    `step_seconds` is the slowest rank's time of each measured step; empty where none were kept.
+    `rank_step_seconds` is the array of all [ranks, steps], in the order of the record's ranks.
+    """
+
+    case_id: str
+    repeat: int
+    record: Optional[Record]
+    problem: str
+    batch_seconds: tuple[float, ...] = ()
+    step_seconds: tuple[float, ...] = ()
+    rank_step_seconds: Any = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class CaseOutcomes:
+    """A planned case with the outcomes of its repeats; none for a case that was left out."""
+
+    case: PlannedCase
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """Sound records only, by repeat."""
+        return tuple(o.record for o in self.outcomes if o.record is not None)
+
+
+def collect_outcomes(run: Run) -> list[CaseOutcomes]:
+    """Read all records of a run, in the order of its plan; needs the files and nothing else."""
+    events = read_journal(run.path)
+    submitted = {event.group_id for event in events if event.event == SUBMITTED}
+    states = {
+        f"{event.group_id}.{event.array_task_id}": event for event in events if event.event == STATE
+    }
+    attempts: dict[tuple[str, int], list[RunTask]] = {}
+    for task in run.read_all_tasks():
+        attempts.setdefault((task.case_id, task.repeat), []).append(task)
+    return [
+        CaseOutcomes(
+            case,
+            tuple(
+                _choose_outcome(run.path, attempts[case.case_id, repeat], states, submitted)
+                if (case.case_id, repeat) in attempts
+                else Outcome(case.case_id, repeat, None, "the journal knows no array task of it")
+                for repeat in range(1, 1 if case.reason else case.repeats + 1)
+            ),
+        )
+        for case in run.manifest.cases
+    ]
+
+
+def _choose_outcome(
+    run_dir: Path, tasks: Sequence[RunTask], states: Mapping[str, Event], submitted: set[str]
+) -> Outcome:
+    """The first attempt with a sound record, else the last one with its problem."""
+    outcomes = [
+        read_outcome(run_dir, task, states.get(task.marker), task.group_id in submitted)
+        for task in sorted(tasks, key=lambda task: task.attempt)
+    ]
+    return next((outcome for outcome in outcomes if outcome.record), outcomes[-1])
+
+
+def read_outcome(
+    run_dir: Path, task: RunTask, last_state: Optional[Event], is_submitted: bool
+) -> Outcome:
+    """The outcome of one attempt."""
+    attempt_dir = run_dir / task.attempt_dir
+    record: Optional[Record] = None
+    seconds: Any = None
+    try:
+        record = read_json(attempt_dir / RECORD_FILE, Record)
+        problem = _find_problem(record, task)
+        if not problem:
+            seconds = _read_times(attempt_dir / STEP_SECONDS_FILE, record)
+    except FileNotFoundError:
+        problem = _explain_absence(last_state, is_submitted)
+    except (ContractError, OSError) as error:
+        problem = f"broken record: {error}"
+    if problem or record is None:
+        return Outcome(task.case_id, task.repeat, None, problem)
+    return _make_outcome(task, record, seconds)
+
+
+def _make_outcome(task: RunTask, record: Record, rank_step_seconds: Any) -> Outcome:
+    """Of a sound record and the times [ranks, steps] of its steps, or None."""
+    if rank_step_seconds is None:
+        return Outcome(task.case_id, task.repeat, record, "")
+    is_inference = record.case.mode == VAL
+    return Outcome(
+        task.case_id,
+        task.repeat,
+        record,
+        "",
+        batch_seconds=tuple(rank_step_seconds.ravel().tolist()) if is_inference else (),
+        step_seconds=tuple(rank_step_seconds.max(axis=0).tolist()),
+        rank_step_seconds=rank_step_seconds,
+    )
+
+
+def _read_times(path: Path, record: Record) -> Any:
+    """The times of the steps, or None: logs of other scripts have none."""
+    if record.case.mode != VAL:
+        return read_step_seconds(path, record) if path.exists() else None
+    seconds = read_step_seconds(path, record)
+    _check_windows(path, seconds, record)
+    return seconds
+
+
+def read_step_seconds(path: Path, record: Record) -> Any:
+    """The times of the measured steps as an array [ranks, steps].
+
+    Raises ContractError when they are not there, or are no times.
+    """
+    import numpy
+
+    try:
+        with path.open("rb") as file:
+            seconds = numpy.lib.format.read_array(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ContractError(f"{path}: {error}") from error
+    # a training to accuracy may have reached its target early
+    steps = seconds.shape[-1] if record.epochs else record.case.measured_steps
+    shape = (len(record.ranks), steps)
+    if seconds.shape != shape:
+        raise ContractError(f"{path}: has the shape {seconds.shape}, not [ranks, steps] {shape}")
+    if seconds.dtype.kind != "f" or not (numpy.isfinite(seconds) & (seconds >= 0)).all():
+        raise ContractError(f"{path}: has values that are no times")
+    return seconds
+
+
+def _check_windows(path: Path, seconds: Any, record: Record) -> None:
+    """Batches must add up to their window, else throughput x mean latency is no batch size."""
+    for rank, total in zip(record.ranks, seconds.sum(axis=1)):
+        if not abs(total - rank.window_seconds) <= WINDOW_TOLERANCE * rank.window_seconds:
+            raise ContractError(
+                f"{path}: the batches of rank {rank.rank} took {total:.6f} s together, its "
+                f"window {rank.window_seconds:.6f} s"
+            )
+
+
+def _find_problem(record: Record, task: RunTask) -> str:
+    case = record.case
+    if (case.case_id, case.repeat, case.attempt) != (task.case_id, task.repeat, task.attempt):
+        return f"the record belongs to {case.case_id} repeat {case.repeat}"
+    if record.status == OK:
+        problem = find_record_problem(record)
+        return f"invalid record: {problem}" if problem else ""
+    kind = "out of memory" if record.status == OUT_OF_MEMORY else "failed"
+    first_line = record.reason.splitlines()[0] if record.reason else "no reason was recorded"
+    return f"{kind}: {first_line}"
+
+
+def _explain_absence(last_state: Optional[Event], is_submitted: bool) -> str:
+    if last_state is not None:
+        detail = f" ({last_state.detail})" if last_state.detail else ""
+        return f"no record: {last_state.state}{detail}"
+    if is_submitted:
+        return "no record yet: pending, running, or its end was not seen (dlperf-slurm status)"
+    return "not submitted"

@@ -1,0 +1,238 @@
+"""A results folder <-> `catalogue.duckdb` in it, which spares reading runs that have not changed.
+
+The catalogue has nothing that the plain files do not have: it can be deleted at any time, and is
+made anew when it cannot be read or comes from another version. The only home of DuckDB.
+"""
+
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dlperf_slurm import __version__
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.results.database import open_database
+from dlperf_slurm.results.history.entries import Entry, read_entries
+from dlperf_slurm.results.history.folder import digest_run, list_runs
+from dlperf_slurm.results.same_work import SURROUNDINGS, WORK
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+CATALOGUE_FILE = "catalogue.duckdb"
+# with other tables, or other facts in them, a catalogue is made anew
+_LAYOUT = " ".join(("1", __version__, *WORK, *SURROUNDINGS))
+
+# DuckDB lets one process at a time open a file; each of ours does so for a moment only
+LOCK_PATIENCE_SECONDS = 10.0
+_RETRY_SECONDS = 0.05
+
+_JSON = ("work", "surroundings", "versions")
+_TYPES = {"planned_repeats": "INTEGER", "samples_per_s": "DOUBLE[]"}
+# of an entry, but for its folder, which may have been moved
+_COLUMNS = tuple(field.name for field in dataclasses.fields(Entry) if field.name != "run_dir")
+_SCHEMA = f"""
+CREATE TABLE layout (text VARCHAR);
+CREATE TABLE runs (folder VARCHAR, digest VARCHAR);
+CREATE TABLE entries (
+    folder VARCHAR, {", ".join(f"{name} {_TYPES.get(name, 'VARCHAR')}" for name in _COLUMNS)}
+);
+"""
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """The entries of a run as they were when its files had this digest."""
+
+    digest: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """All entries of a results folder, and one line for each thing in it that is not as it should.
+
+    `read_runs` of its runs were new or had changed, and were read from their files.
+    """
+
+    entries: tuple[Entry, ...]
+    problems: tuple[str, ...]
+    run_count: int
+    read_runs: int
+
+
+def read_catalogue(results_dir: Path) -> Catalogue:
+    """Bring the catalogue of a folder up to date; InputError when there is no such folder.
+
+    Where it cannot be kept, the runs are read from their files each time, and a problem says so.
+    """
+    folder = list_runs(results_dir)
+    problems = [*folder.problems]
+    stored = _load(results_dir, problems)
+    runs: dict[str, StoredRun] = {}
+    changed: dict[str, StoredRun] = {}
+    for run_dir in folder.runs:
+        digest = digest_run(run_dir)
+        known = stored.get(run_dir.name)
+        if known is not None and known.digest == digest:
+            runs[run_dir.name] = known
+            continue
+        try:
+            changed[run_dir.name] = StoredRun(digest, tuple(read_entries(run_dir)))
+        except InputError as error:
+            problems.append(str(error))
+    gone = stored.keys() - runs.keys() - changed.keys()
+    if changed or gone:
+        _store(results_dir, changed, gone, problems)
+    entries = (entry for run in {**runs, **changed}.values() for entry in run.entries)
+    count = len(runs) + len(changed)
+    return Catalogue(tuple(entries), tuple(dict.fromkeys(problems)), count, len(changed))
+
+
+def _load(results_dir: Path, problems: list[str]) -> dict[str, StoredRun]:
+    """What the catalogue has; nothing if there is none, or none that can be used."""
+    import duckdb
+
+    path = results_dir / CATALOGUE_FILE
+    if not path.exists():
+        return {}
+    try:
+        with _open(path, read_only=True) as connection:
+            if _read_layout(connection) != _LAYOUT:
+                return {}
+            return _read_runs(connection, results_dir)
+    except (duckdb.Error, ValueError) as error:
+        if _is_lock_error(error):
+            problems.append(f"{path}: another process keeps it; the runs were read themselves")
+        elif os.access(path, os.W_OK):
+            _remove(path, problems)
+        # what is somebody else's is left to them
+        return {}
+
+
+def _store(
+    results_dir: Path, changed: Mapping[str, StoredRun], gone: Iterable[str], problems: list[str]
+) -> None:
+    """In one transaction: whoever is killed, or reads at the same time, sees all of it or nothing.
+
+    What another process stored meanwhile is of the same files, and is written again.
+    """
+    import duckdb
+
+    path = results_dir / CATALOGUE_FILE
+    try:
+        with _open(path) as connection:
+            connection.begin()
+            if _read_layout(connection) != _LAYOUT:
+                _make_tables(connection)
+            for table in ("entries", "runs"):
+                connection.execute(
+                    f"DELETE FROM {table} WHERE list_contains(?::VARCHAR[], folder)",
+                    [[*gone, *changed]],
+                )
+            insert_rows(
+                connection, "runs", [(folder, run.digest) for folder, run in changed.items()]
+            )
+            insert_rows(
+                connection,
+                "entries",
+                [
+                    (folder, *_make_row(entry))
+                    for folder, run in changed.items()
+                    for entry in run.entries
+                ],
+            )
+            connection.commit()
+    except duckdb.Error as error:
+        first_line = str(error).splitlines()[0]
+        problems.append(f"{path}: not kept, the next call reads the runs again: {first_line}")
+
+
+def insert_rows(
+    connection: "DuckDBPyConnection", table: str, rows: Sequence[Sequence[Any]]
+) -> None:
+    """In one statement, a list for each column: `executemany` takes milliseconds a row."""
+    if rows:
+        types = [kind for _, kind, *_ in connection.execute(f"DESCRIBE {table}").fetchall()]
+        columns = ", ".join(f"unnest(?::{kind}[])" for kind in types)
+        connection.execute(f"INSERT INTO {table} SELECT {columns}", [*map(list, zip(*rows))])
+
+
+@contextmanager
+def _open(path: Path, read_only: bool = False) -> "Iterator[DuckDBPyConnection]":
+    """Wait for other processes; after LOCK_PATIENCE_SECONDS it is an error that says who it is."""
+    import duckdb
+
+    deadline = time.monotonic() + LOCK_PATIENCE_SECONDS
+    while True:
+        try:
+            connection = open_database(path, read_only)
+            break
+        except duckdb.IOException as error:
+            if not _is_lock_error(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY_SECONDS)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _is_lock_error(error: Exception) -> bool:
+    return "Could not set lock" in str(error)
+
+
+def _remove(path: Path, problems: list[str]) -> None:
+    """A catalogue that is broken, or of a DuckDB that this one cannot read."""
+    try:
+        path.unlink()
+        path.with_name(f"{path.name}.wal").unlink(missing_ok=True)
+    except OSError as error:
+        problems.append(f"{path}: cannot be read as a catalogue, nor removed: {error.strerror}")
+    else:
+        problems.append(f"{path}: could not be read, and was made anew from the runs")
+
+
+def _read_layout(connection: "DuckDBPyConnection") -> str:
+    """Empty before there is one."""
+    tables = connection.execute("SELECT table_name FROM information_schema.tables").fetchall()
+    if ("layout",) not in tables:
+        return ""
+    return "".join(text for (text,) in connection.execute("SELECT text FROM layout").fetchall())
+
+
+def _make_tables(connection: "DuckDBPyConnection") -> None:
+    """In place of those of another version."""
+    for table in ("entries", "runs", "layout"):
+        connection.execute(f"DROP TABLE IF EXISTS {table}")
+    connection.execute(_SCHEMA)
+    connection.execute("INSERT INTO layout VALUES (?)", [_LAYOUT])
+
+
+def _read_runs(connection: "DuckDBPyConnection", results_dir: Path) -> dict[str, StoredRun]:
+    columns = ", ".join(_COLUMNS)
+    # in the order of writing, which is that of the matrix
+    rows = connection.execute(f"SELECT folder, {columns} FROM entries ORDER BY rowid").fetchall()
+    entries: dict[str, list[Entry]] = {}
+    for folder, *values in rows:
+        entries.setdefault(folder, []).append(_make_entry(str(results_dir / folder), values))
+    digests = connection.execute("SELECT folder, digest FROM runs").fetchall()
+    return {folder: StoredRun(digest, tuple(entries.get(folder, ()))) for folder, digest in digests}
+
+
+def _make_row(entry: Entry) -> list[Any]:
+    values = {name: getattr(entry, name) for name in _COLUMNS}
+    values.update({name: json.dumps(values[name]) for name in _JSON})
+    return [*{**values, "samples_per_s": list(entry.samples_per_s)}.values()]
+
+
+def _make_entry(run_dir: str, values: Iterable[Any]) -> Entry:
+    fields = dict(zip(_COLUMNS, values))
+    fields.update({name: json.loads(fields[name]) for name in _JSON})
+    fields["samples_per_s"] = tuple(fields["samples_per_s"])
+    return Entry(run_dir=run_dir, **fields)

@@ -1,0 +1,110 @@
+"""A run directory -> its entries: what each case measured, with what, on what."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlperf_slurm.contract.record import Record
+from dlperf_slurm.contract.times import parse_time
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.run_directory import Manifest, open_run
+from dlperf_slurm.results.cases import name_problem
+from dlperf_slurm.results.collect import CaseOutcomes, collect_outcomes
+from dlperf_slurm.results.same_work import Facts, list_surroundings, list_work
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One case of one run; throughputs are those of its sound repeats, in their order.
+
+    `parameters` are the sizes of the model as JSON, empty where no record tells them. `work` and
+    `surroundings` are what `comparability` lists, `versions` the software's part of the latter; all
+    three are empty without a sound record. `problem` says what is wrong with any of the repeats,
+    `state` in a word why there is no figure: failed, OOM, invalid, missing; empty if there is one.
+    """
+
+    run_dir: str
+    run_id: str
+    created_at: str
+    site_name: str
+    tool: str
+    case_id: str
+    framework: str
+    model: str
+    topology: str
+    precision: str
+    batch_size: str
+    mode: str
+    source: str
+    parameters: str
+    planned_repeats: int
+    samples_per_s: tuple[float, ...]
+    state: str
+    problem: str
+    work: Facts
+    surroundings: Facts
+    versions: Facts
+
+
+def read_entries(run_dir: Path) -> list[Entry]:
+    """All cases of a run that were to be measured; InputError names what is wrong with the run."""
+    try:
+        run = open_run(run_dir)
+        cases = collect_outcomes(run)
+        entries = [make_entry(run_dir, run.manifest, c) for c in cases if not c.case.reason]
+        check_entries(entries)
+        return entries
+    except (OSError, RecursionError, ValueError, LookupError) as error:
+        # whatever somebody copied, cut short or put there must not hide the other runs
+        raise InputError(f"{run_dir}: cannot be read as a run: {error!r}") from error
+
+
+def check_entries(entries: Sequence[Entry]) -> None:
+    """ValueError for what can be neither printed nor drawn: text, times and rates."""
+    for entry in entries:
+        parse_time(entry.created_at)
+        text = json.dumps(dataclasses.asdict(entry), ensure_ascii=False, allow_nan=False)
+        # half a surrogate pair can be written in JSON, but is no character
+        text.encode()
+
+
+def make_entry(run_dir: Path, manifest: Manifest, outcomes: CaseOutcomes) -> Entry:
+    case, records = outcomes.case, outcomes.records
+    problems = dict.fromkeys(o.problem for o in outcomes.outcomes if o.problem)
+    return Entry(
+        run_dir=str(run_dir),
+        run_id=manifest.run_id,
+        created_at=manifest.created_at,
+        site_name=manifest.site_name,
+        tool=f"{manifest.tool_version} {manifest.tool_git}".strip(),
+        case_id=case.case_id,
+        framework=case.framework,
+        model=case.model,
+        topology=case.topology,
+        precision=case.precision,
+        batch_size=case.batch_size_text,
+        mode=case.mode,
+        source=case.source,
+        parameters=_describe_parameters(records),
+        planned_repeats=case.repeats,
+        samples_per_s=tuple(record.samples_per_s for record in records),
+        state="" if records else name_problem(outcomes),
+        problem="; ".join(problems),
+        work=list_work(records) if records else {},
+        surroundings=list_surroundings(records) if records else {},
+        versions=_list_versions(records),
+    )
+
+
+def _describe_parameters(records: Sequence[Record]) -> str:
+    return json.dumps(records[0].case.model_parameters, sort_keys=True) if records else ""
+
+
+def _list_versions(records: Sequence[Record]) -> dict[str, list[str]]:
+    names = dict.fromkeys(name for record in records for name in record.versions)
+    return {
+        name: sorted({record.versions[name] for record in records if name in record.versions})
+        for name in names
+    }

@@ -1,0 +1,138 @@
+"""Entries -> what each case measured from run to run, what changed, and whether it got slower."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Optional
+
+from dlperf_slurm.results.cases import find_unit
+from dlperf_slurm.results.compare import THROUGHPUT, Comparison, decide_all, measure_ratio
+from dlperf_slurm.results.history.entries import Entry
+from dlperf_slurm.results.same_work import find_other_work, name_changes
+from dlperf_slurm.stats.median import Interval, find_median, find_median_interval
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run of a case: its median with its interval, and how it compares with the run before it.
+
+    `comparison` is with the last run before that has a figure, as B against A; None for the first
+    one, and for a run without a figure.
+    """
+
+    entry: Entry
+    median: Optional[float]
+    interval: Optional[Interval]
+    comparison: Optional[Comparison]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The runs of one case, in the order of their creation.
+
+    `parameters` are the model's sizes, where the same case id stands for several.
+    """
+
+    case_id: str
+    parameters: str
+    unit: str
+    points: tuple[Point, ...]
+
+    @property
+    def title(self) -> str:
+        return f"{self.case_id} ({self.parameters})" if self.parameters else self.case_id
+
+
+def drop_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[str]]:
+    """A run that was copied counts once; each further copy is named."""
+    first: dict[str, str] = {}
+    kept, problems = [], []
+    for entry in entries:
+        run_dir = first.setdefault(entry.run_id, entry.run_dir)
+        if run_dir == entry.run_dir:
+            kept.append(entry)
+        else:
+            problems.append(f"{entry.run_dir}: left out, it is a copy of {run_dir}")
+    return kept, list(dict.fromkeys(problems))
+
+
+def select_entries(
+    entries: Iterable[Entry], patterns: Sequence[str], frameworks: Sequence[str]
+) -> list[Entry]:
+    """Those whose case id matches a pattern, and of these frameworks; all when none are named.
+
+    A pattern without `*`, `?` and `[` may be any part of the id.
+    """
+    wanted = [p if any(sign in p for sign in "*?[") else f"*{p}*" for p in patterns]
+    return [
+        entry
+        for entry in entries
+        if (not wanted or any(fnmatchcase(entry.case_id, pattern) for pattern in wanted))
+        and (not frameworks or entry.framework in frameworks)
+    ]
+
+
+def make_timelines(entries: Iterable[Entry]) -> tuple[Timeline, ...]:
+    """One for each case and size of its model, ordered by case id.
+
+    A run without a figure does not tell its sizes: it goes with the run before it, or after.
+    """
+    by_case: dict[str, list[Entry]] = {}
+    for entry in sorted(entries, key=lambda entry: (entry.created_at, entry.run_id)):
+        by_case.setdefault(entry.case_id, []).append(entry)
+    timelines = []
+    for case_id, runs in sorted(by_case.items()):
+        groups = _group_by_parameters(runs)
+        for parameters, group in groups.items():
+            shown = _format_parameters(parameters) if len(groups) > 1 else ""
+            points = _make_points(group)
+            timelines.append(Timeline(case_id, shown, find_unit(group[0].model), points))
+    return tuple(timelines)
+
+
+def _group_by_parameters(runs: Sequence[Entry]) -> dict[str, list[Entry]]:
+    last = next((run.parameters for run in runs if run.parameters), "")
+    groups: dict[str, list[Entry]] = {}
+    for run in runs:
+        last = run.parameters or last
+        groups.setdefault(last, []).append(run)
+    return groups
+
+
+def _format_parameters(parameters: str) -> str:
+    sizes = json.loads(parameters or "{}")
+    return ", ".join(f"{name} {value}" for name, value in sizes.items()) or "default sizes"
+
+
+def _make_points(runs: Sequence[Entry]) -> tuple[Point, ...]:
+    """Verdicts hold for all runs of the case together."""
+    measured = [run for run in runs if run.samples_per_s]
+    pairs = list(zip(measured, measured[1:]))
+    decided = decide_all([compare_entries(a, b) for a, b in pairs], limit=None)
+    found = {id(b): comparison for (_, b), comparison in zip(pairs, decided)}
+    return tuple(
+        Point(
+            entry=run,
+            median=find_median(run.samples_per_s) if run.samples_per_s else None,
+            interval=find_median_interval(run.samples_per_s),
+            comparison=found.get(id(run)),
+        )
+        for run in runs
+    )
+
+
+def compare_entries(a: Entry, b: Entry) -> Comparison:
+    """Not decided yet; of other work it has a reason in place of a ratio."""
+    pairs = {"dlperf_slurm": (a.tool, b.tool), "site": (a.site_name, b.site_name)}
+    tools = [f"{name} {x} -> {y}" for name, (x, y) in pairs.items() if x != y]
+    comparison = Comparison(
+        case_id=b.case_id,
+        model=b.model,
+        quantity=THROUGHPUT,
+        samples_a=a.samples_per_s,
+        samples_b=b.samples_per_s,
+        reason=find_other_work(a.work, b.work),
+        changes=(*name_changes(a.surroundings, b.surroundings), *tools),
+    )
+    return comparison if comparison.reason else measure_ratio(comparison)

@@ -1,0 +1,256 @@
+"""Imported runs of logs -> a run directory with a record of each, and a copy of its log."""
+
+import getpass
+import re
+import shutil
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from dlperf_slurm import __version__
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import write_json
+from dlperf_slurm.contract.record import (
+    LOG_FILE,
+    OK,
+    OUT_OF_MEMORY,
+    RECORD_FILE,
+    STEP_SECONDS_FILE,
+    WHOLE_JOB,
+    Clock,
+    Failure,
+    RankResult,
+    Record,
+)
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.contract.topology import Topology, parse_topology
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.journal import STAGED, STATE, Event, append_events
+from dlperf_slurm.jobs.run_directory import (
+    MANIFEST_FILE,
+    MARKERS_DIR,
+    SCRIPTS_DIR,
+    Manifest,
+    PlannedCase,
+    Run,
+    format_manifest,
+)
+from dlperf_slurm.jobs.stage import find_git_state, make_run_id
+from dlperf_slurm.logs import Identity
+from dlperf_slurm.logs.reading.runs import SETTINGS, ImportedRun
+
+GROUP_ID = "import"
+UNKNOWN_SOURCE = "unknown"
+
+
+def write_imported_run(
+    results_dir: Path, name: str, runs: Sequence[ImportedRun], command: Sequence[str]
+) -> Run:
+    """Write a run directory for the logs, whole or not at all; logs of one case are its repeats.
+
+    InputError if a run that is ok does not tell what a record needs, or there is none to write.
+    """
+    cases = group_runs(runs)
+    run_id = make_run_id(name, "import")
+    run_dir = results_dir.absolute() / run_id
+    partial = results_dir.absolute() / f".{run_id}.partial"
+    try:
+        partial.mkdir(parents=True)
+    except OSError as error:
+        raise InputError(f"{results_dir}: cannot be written: {error}") from error
+    manifest = _make_manifest(run_id, name, cases, command)
+    (partial / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
+    (partial / MARKERS_DIR).mkdir()
+    try:
+        _write_records(partial, run_id, cases)
+    except OSError as error:
+        shutil.rmtree(partial)
+        raise InputError(f"a log cannot be copied: {error}") from error
+    partial.rename(run_dir)
+    return Run(run_dir, manifest)
+
+
+def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
+    """The runs by case_id, in their order; failed ones that cannot be placed are left out."""
+    problems = [
+        f"{run.log}: neither the log nor its name tells {' and '.join(missing)}; add "
+        + " ".join(f"--set {name}=..." for name in missing)
+        for run in runs
+        for missing in [find_missing(run.identity)]
+        if missing and run.status == OK
+    ]
+    if problems:
+        raise InputError("\n".join(problems))
+    cases: dict[str, list[ImportedRun]] = {}
+    for run in runs:
+        if not find_missing(run.identity):
+            cases.setdefault(make_case_id(run), []).append(run)
+    if not cases:
+        raise InputError("no log tells what was run: there is nothing to write")
+    return cases
+
+
+def find_missing(identity: Identity) -> list[str]:
+    """What a record needs and nothing tells."""
+    missing = [name for name in SETTINGS if not getattr(identity, name)]
+    if identity.nodes and identity.devices and not _is_topology(identity):
+        missing.append("devices")
+    return missing
+
+
+def _is_topology(identity: Identity) -> bool:
+    topology = _make_topology(identity)
+    try:
+        return parse_topology(str(topology)).world_size == identity.devices
+    except ValueError:
+        return False
+
+
+def make_case_id(run: ImportedRun) -> str:
+    """As for a case of a matrix, with the format as its source."""
+    identity = run.identity
+    parts = [identity.framework, identity.model, str(_make_topology(identity))]
+    parts += [f"bs{identity.batch_size_per_device}", identity.precision, _name_source(run)]
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(parts))
+
+
+def _name_source(run: ImportedRun) -> str:
+    return run.format_name or UNKNOWN_SOURCE
+
+
+def _make_topology(identity: Identity) -> Topology:
+    return Topology(identity.nodes, max(1, identity.devices // identity.nodes))
+
+
+def _make_manifest(
+    run_id: str, name: str, cases: dict[str, list[ImportedRun]], command: Sequence[str]
+) -> Manifest:
+    """No scheduler is ever asked about such a run: all its array tasks have ended."""
+    return Manifest(
+        run_id=run_id,
+        title=name,
+        matrix_name=name,
+        site_name="import",
+        scheduler="local",
+        created_at=format_now(),
+        created_by=getpass.getuser(),
+        created_on=socket.gethostname(),
+        command=tuple(command),
+        tool_version=__version__,
+        tool_git=find_git_state(),
+        poll_seconds=1.0,
+        slowest_poll_seconds=1.0,
+        lost_after_seconds=1.0,
+        cases=tuple(_make_planned_case(case_id, runs) for case_id, runs in cases.items()),
+    )
+
+
+def _make_planned_case(case_id: str, runs: Sequence[ImportedRun]) -> PlannedCase:
+    identity = runs[0].identity
+    return PlannedCase(
+        case_id=case_id,
+        framework=identity.framework,
+        model=identity.model,
+        topology=str(_make_topology(identity)),
+        batch_size_per_device=identity.batch_size_per_device,
+        precision=identity.precision,
+        compiler="none",
+        memory_format="default",
+        distribution="native",
+        clip_global_norm=False,
+        repeats=len(runs),
+        notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
+        reason="",
+        source=_name_source(runs[0]),
+    )
+
+
+def _write_records(folder: Path, run_id: str, cases: dict[str, list[ImportedRun]]) -> None:
+    import numpy
+
+    lines: list[str] = []
+    events = [Event(STAGED, format_now(), group_id=GROUP_ID)]
+    for case_id, runs in cases.items():
+        for repeat, run in enumerate(runs, start=1):
+            attempt_dir = f"cases/{case_id}/r{repeat}/a1"
+            (folder / attempt_dir).mkdir(parents=True)
+            _write_record(folder / attempt_dir, _make_record(run, run_id, case_id, repeat))
+            shutil.copyfile(run.path, folder / attempt_dir / LOG_FILE)
+            if run.window is not None and run.window.step_seconds:
+                path = folder / attempt_dir / STEP_SECONDS_FILE
+                numpy.save(path, numpy.array([run.window.step_seconds]))
+            state = "COMPLETED" if run.status == OK else "FAILED"
+            index = len(lines)
+            events.append(Event(STATE, format_now(), GROUP_ID, "", index, state, detail=run.reason))
+            lines.append(f"{run.identity.framework}\t{attempt_dir}\n")
+    (folder / SCRIPTS_DIR).mkdir()
+    (folder / SCRIPTS_DIR / f"{GROUP_ID}.tasks").write_text("".join(lines), encoding="utf-8")
+    append_events(folder, events)
+
+
+def _write_record(attempt_dir: Path, record: Record) -> None:
+    write_json(attempt_dir / CASE_FILE, record.case, is_synced=False)
+    write_json(attempt_dir / RECORD_FILE, record, is_synced=False)
+
+
+def _make_record(run: ImportedRun, run_id: str, case_id: str, repeat: int) -> Record:
+    case = _make_case(run, run_id, case_id, repeat)
+    is_ok = run.status == OK
+    failure = Failure(WHOLE_JOB, "", "", run.reason, "", run.status == OUT_OF_MEMORY)
+    return Record(
+        status=run.status,
+        reason=run.reason,
+        case=case,
+        started_at=format_now(),
+        ended_at=format_now(),
+        parameter_count=0,
+        clock=Clock("log", 0.0),
+        ranks=(_make_rank(run, case),) if is_ok else (),
+        failures=() if is_ok else (failure,),
+        versions=dict(run.identity.versions),
+        platform={},
+        job={"log": run.log},
+        publisher_rule=run.publisher_rule,
+        publisher_samples_per_s=run.publisher_samples_per_s or 0.0,
+    )
+
+
+def _make_case(run: ImportedRun, run_id: str, case_id: str, repeat: int) -> Case:
+    topology = _make_topology(run.identity)
+    return Case(
+        run_id=run_id,
+        case_id=case_id,
+        repeat=repeat,
+        attempt=1,
+        framework=run.identity.framework,
+        model=run.identity.model,
+        model_parameters={},
+        nodes=topology.nodes,
+        devices_per_node=topology.devices_per_node,
+        device="cuda",
+        cpus_per_rank=0,
+        batch_size_per_device=run.identity.batch_size_per_device,
+        precision=run.identity.precision,
+        compiler="none",
+        memory_format="default",
+        distribution="native",
+        clip_global_norm=False,
+        warmup_steps=0,
+        measured_steps=run.window.steps if run.window else 0,
+        seed=0,
+        source=_name_source(run),
+    )
+
+
+def _make_rank(run: ImportedRun, case: Case) -> RankResult:
+    """The slowest rank's window, from its rate where the log tells no times."""
+    rate = run.samples_per_s or 0.0
+    return RankResult(
+        rank=WHOLE_JOB,
+        local_rank=WHOLE_JOB,
+        host="",
+        device_name="",
+        window_seconds=case.global_batch_size * case.measured_steps / rate,
+        peak_memory_bytes=0,
+        final_loss=0.0,
+    )

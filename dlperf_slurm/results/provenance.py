@@ -1,0 +1,173 @@
+"""Records of a run -> texts on where machines, versions or settings of its figures differ."""
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dlperf_slurm.contract.record import Record
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.worker.provenance import IDENTITIES
+
+# what all cases of a run should share, whatever they measure
+OF_RUN = (
+    "code_digest",
+    "cpu_boost",
+    "cpu_cores",
+    "cpu_count",
+    "cpu_driver",
+    "cpu_governor",
+    "cpu_limits_mhz",
+    "cpu_microcode",
+    "cpu_model",
+    "cpu_smt",
+    "cpu_sockets",
+    "cuda_driver",
+    "gpu_application_clock_mhz",
+    "gpu_driver",
+    "gpu_ecc",
+    "gpu_greatest_clock_mhz",
+    "gpu_mig",
+    "gpu_models",
+    "gpu_power_limit_watts",
+    "gpu_vbios",
+    "infiniband",
+    "kernel",
+    "kernel_options",
+    "machine",
+    "memory_gib",
+    "numa_balancing",
+    "numa_nodes",
+    "transparent_huge_pages",
+)
+# What may follow from a case's topology: only its own repeats and hosts should share it. All else
+# is shared by cases of one framework and precision.
+OF_CASE = (
+    "cgroup_cpus",
+    "cgroup_memory_mib",
+    "cpus_allowed",
+    "gpu_count",
+    "gpu_topology",
+    "libraries",
+)
+# the last one says why there is none, for another footnote
+NOT_COMPARED = (*IDENTITIES, "telemetry")
+
+MAX_PLACES = 3
+MAX_VALUE_CHARACTERS = 60
+
+
+@dataclass
+class Fact:
+    """One thing that is known of a case: which value was seen on which host in which repeat."""
+
+    name: str
+    seen: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+
+    @property
+    def is_shared(self) -> bool:
+        return len(self.seen) == 1
+
+    @property
+    def is_by_host(self) -> bool:
+        """Whether each host has one value, in all repeats."""
+        hosts = [{host for host, _ in places} for places in self.seen.values()]
+        return sum(map(len, hosts)) == len(set().union(*hosts))
+
+    def describe(self) -> str:
+        """As "cpu_model 'A' (n1), 'B' (n2 and n3)", with repeats where hosts do not tell."""
+        values = (f"{_quote(v)} ({self._name(places)})" for v, places in self.seen.items())
+        return f"{self.name} {', '.join(values)}"
+
+    def _name(self, places: Sequence[tuple[str, int]]) -> str:
+        names = [host if self.is_by_host else f"{host} in repeat {n}" for host, n in places]
+        distinct = list(dict.fromkeys(names))
+        if len(distinct) > MAX_PLACES:
+            left = len(distinct) - MAX_PLACES + 1
+            distinct[MAX_PLACES - 1 :] = [f"{left} more"]
+        return " and ".join([", ".join(distinct[:-1])] * (len(distinct) > 1) + distinct[-1:])
+
+
+def describe_differences(cases: Sequence[CaseOutcomes]) -> dict[str, list[str]]:
+    """By case_id, what its repeats and hosts do not share, and where it is not as most others.
+
+    Logs of other people's scripts tell no facts, and cases without records have none.
+    """
+    facts = {c.case.case_id: _list_facts(c.records) for c in cases if c.records}
+    texts = {case_id: [*_describe_own(own.values())] for case_id, own in facts.items()}
+    odd: dict[str, list[str]] = {case_id: [] for case_id in facts}
+    for case_id, text in _find_odd(facts, OF_RUN):
+        odd[case_id].append(text)
+    for alike in _group_alike(cases):
+        own_kind = {case_id: facts[case_id] for case_id in alike}
+        names = {name for own in own_kind.values() for name in own}
+        for case_id, text in _find_odd(own_kind, names - {*OF_RUN, *OF_CASE}):
+            odd[case_id].append(text)
+    for case_id, differences in odd.items():
+        if differences:
+            texts[case_id].append(f"not as most cases of this run: {'; '.join(differences)}")
+    return {case_id: found for case_id, found in texts.items() if found}
+
+
+def _group_alike(cases: Iterable[CaseOutcomes]) -> list[list[str]]:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for c in cases:
+        if c.records:
+            groups.setdefault((c.case.framework, c.case.precision), []).append(c.case.case_id)
+    return list(groups.values())
+
+
+def _list_facts(records: Iterable[Record]) -> dict[str, Fact]:
+    """Of all hosts in all repeats; what a host lacks and another one has is "" there."""
+    told = [
+        (host, record.case.repeat, facts)
+        for record in records
+        for host, facts in _list_hosts(record)
+    ]
+    names = dict.fromkeys(name for _, _, facts in told for name in facts)
+    found = {name: Fact(name) for name in names if name not in NOT_COMPARED}
+    for host, repeat, facts in told:
+        for name, fact in found.items():
+            fact.seen.setdefault(facts.get(name, ""), []).append((host, repeat))
+    return found
+
+
+def _list_hosts(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Of each host its own facts; versions are those of rank 0, and of all."""
+    shared = {**record.platform, **record.versions}
+    other = {host.host: host.facts for host in record.hosts}
+    for name in dict.fromkeys(rank.host for rank in record.ranks):
+        yield name, {**shared, **other.get(name, {})}
+
+
+def _describe_own(facts: Iterable[Fact]) -> Iterator[str]:
+    differing = [fact for fact in facts if not fact.is_shared]
+    for who, is_by_host in (("hosts", True), ("repeats", False)):
+        texts = [fact.describe() for fact in differing if fact.is_by_host == is_by_host]
+        if texts:
+            yield f"{who} differ: {'; '.join(texts)}"
+
+
+def _find_odd(
+    cases: Mapping[str, Mapping[str, Fact]], names: Container[str]
+) -> Iterator[tuple[str, str]]:
+    """Cases in which one of these facts is another one than in most; known in both, and shared."""
+    for name in dict.fromkeys(name for facts in cases.values() for name in facts):
+        if name not in names:
+            continue
+        known = {
+            case_id: next(iter(facts[name].seen))
+            for case_id, facts in cases.items()
+            if name in facts and facts[name].is_shared
+        }
+        known = {case_id: value for case_id, value in known.items() if value}
+        (usual, _), *_ = Counter(known.values()).most_common(1) or [("", 0)]
+        for case_id, value in known.items():
+            if value != usual:
+                yield case_id, f"{cases[case_id][name].describe()}, else {_quote(usual)}"
+
+
+def _quote(value: str) -> str:
+    if not value:
+        return "none"
+    cut = value if len(value) <= MAX_VALUE_CHARACTERS else f"{value[:MAX_VALUE_CHARACTERS]}..."
+    return f"'{cut}'"

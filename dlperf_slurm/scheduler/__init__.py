@@ -1,0 +1,1 @@
+"""A run directory -> array jobs and their states, on Slurm or on this machine."""

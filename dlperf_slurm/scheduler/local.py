@@ -1,0 +1,211 @@
+"""python -m dlperf_slurm.scheduler.local: an array job here, one array task after the other.
+
+Started by submit as a process of its own, so that it outlives the terminal. It needs nothing but
+the standard library and the run directory.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Optional
+
+from dlperf_slurm.jobs.run_directory import MARKERS_DIR, SCRIPTS_DIR
+from dlperf_slurm.slurm_client import clean_environment
+
+TERMINATION_GRACE_SECONDS = 20.0
+# each look wakes a core that is being measured
+LOOK_SECONDS = 0.25
+
+
+def main(arguments: list[str]) -> int:
+    """RUN_DIR GROUP_ID ARRAY_SIZE; ends when the last array task has ended."""
+    run_dir, group_id, array_size = Path(arguments[0]), arguments[1], int(arguments[2])
+    job_id = make_job_id(os.getpid())
+    if job_id is None or not claim_group(run_dir, group_id, job_id):
+        return 1
+    # an event and no exception: one could strike between a script's start and the wait for it
+    cancelled = threading.Event()
+    signal.signal(signal.SIGTERM, lambda signal_number, frame: cancelled.set())
+    for array_task_id in range(array_size):
+        # one at a time on this machine, whichever run it belongs to: two would share the cores
+        with hold_machine(cancelled):
+            if cancelled.is_set():
+                return 1
+            run_array_task(run_dir, group_id, array_task_id, job_id, cancelled)
+    return 0
+
+
+def run_array_task(
+    run_dir: Path, group_id: str, array_task_id: int, job_id: str, cancelled: threading.Event
+) -> None:
+    """Run the group's script for one array task until it ends, its time is up or it is cancelled.
+
+    What ended it before its time stands in its `killed` marker.
+    """
+    script = run_dir / SCRIPTS_DIR / f"{group_id}.sbatch"
+    log = run_dir / SCRIPTS_DIR / f"{group_id}_{array_task_id}.log"
+    environment = {**clean_environment(os.environ), "DLPERF_SLURM_JOB_ID": job_id}
+    limit_seconds = find_time_limit_seconds(script.read_text(encoding="utf-8"))
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            ["bash", str(script), str(array_task_id)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            start_new_session=True,
+        )
+    deadline = None if limit_seconds is None else time.monotonic() + limit_seconds
+    while process.poll() is None:
+        is_late = deadline is not None and time.monotonic() > deadline
+        if is_late or cancelled.is_set():
+            reason = "CANCELLED" if cancelled.is_set() else "TIMEOUT"
+            marker = run_dir / MARKERS_DIR / f"{group_id}.{array_task_id}.killed"
+            marker.write_text(reason, encoding="ascii")
+            end_process_group(process)
+            return
+        cancelled.wait(LOOK_SECONDS)
+
+
+def find_time_limit_seconds(script: str) -> Optional[int]:
+    """What the script asks for as MINUTES, MINUTES:SECONDS or HOURS:MINUTES:SECONDS (sbatch(1))."""
+    limit = re.search(r"^#SBATCH --time=(?:(\d+):(?=\d+:))?(\d+)(?::(\d+))?$", script, re.M)
+    if limit is None:
+        return None
+    hours, minutes, seconds = (int(part or 0) for part in limit.groups())
+    return (hours * 60 + minutes) * 60 + seconds
+
+
+def end_process_group(process: "subprocess.Popen[bytes]") -> None:
+    """Ask the processes of a session of their own to end, then make them."""
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal_number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=TERMINATION_GRACE_SECONDS)
+            return
+
+
+@contextlib.contextmanager
+def hold_machine(cancelled: Optional[threading.Event] = None) -> Iterator[None]:
+    """Wait for one's turn, when nothing of this user is measured here, or until cancelled."""
+    cancelled = cancelled or threading.Event()
+    name = f"dlperf-slurm-{os.getuid()}"
+    folder = Path(tempfile.gettempdir())
+    with (folder / f"{name}.lock").open("w") as machine, stand_in_line(folder / name) as is_first:
+        while not cancelled.is_set() and not (is_first() and _try_lock(machine)):
+            cancelled.wait(LOOK_SECONDS)
+        yield
+
+
+@contextlib.contextmanager
+def stand_in_line(line: Path) -> Iterator[Callable[[], bool]]:
+    """A place in the line that this folder is, and whether all before it are done or dead.
+
+    A run that just had the machine would take it again before anybody else looks. By turns, runs
+    that were submitted together meet the same hours of a machine.
+    """
+    line.mkdir(exist_ok=True)
+    place = line / f"{time.monotonic_ns():020}.{make_job_id(os.getpid())}"
+    place.touch()
+
+    def is_first() -> bool:
+        for other in sorted(line.iterdir()):
+            if other == place:
+                break
+            if is_alive(other.name.partition(".")[2]):
+                return False
+            # killed, it could not leave the line by itself
+            other.unlink(missing_ok=True)
+        return True
+
+    try:
+        yield is_first
+    finally:
+        place.unlink(missing_ok=True)
+
+
+def _try_lock(file: IO[str]) -> bool:
+    """Lock it until it is closed; False if another one has."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def find_claim(run_dir: Path, group_id: str) -> Path:
+    """The file that names the one process that runs a group here."""
+    return run_dir / SCRIPTS_DIR / f"{group_id}.local"
+
+
+def claim_group(run_dir: Path, group_id: str, job_id: str) -> bool:
+    """Become the one process that runs this group; False if there has been another."""
+    claim = find_claim(run_dir, group_id)
+    partial = claim.with_name(f".{claim.name}.{os.getpid()}")
+    partial.write_text(job_id, encoding="ascii")
+    try:
+        os.link(partial, claim)
+    except FileExistsError:
+        return False
+    finally:
+        partial.unlink()
+    return True
+
+
+def read_claim(run_dir: Path, group_id: str) -> Optional[str]:
+    """Job id of the process that runs or ran a group on this machine, if there has been one."""
+    try:
+        return find_claim(run_dir, group_id).read_text(encoding="ascii")
+    except FileNotFoundError:
+        return None
+
+
+def make_job_id(pid: int) -> Optional[str]:
+    """ "local-PID-STARTTIME@HOST" of a process here; None if there is none.
+
+    The start time tells a process from a later one with its number.
+    """
+    start_time = _read_start_time(pid)
+    return None if start_time is None else f"local-{pid}-{start_time}@{socket.gethostname()}"
+
+
+def find_other_host(job_id: str) -> str:
+    """Where the process of a local job id was started; empty if that is here."""
+    host = job_id.partition("@")[2]
+    return "" if host == socket.gethostname() else host
+
+
+def is_alive(job_id: str) -> bool:
+    """Whether the process of a local job id still runs; False for one of another host."""
+    return make_job_id(int(job_id.split("-")[1])) == job_id
+
+
+def terminate(job_id: str) -> None:
+    """Ask the process of a local job id, on this host, to end its array task and itself."""
+    if is_alive(job_id):
+        os.kill(int(job_id.split("-")[1]), signal.SIGTERM)
+
+
+def _read_start_time(pid: int) -> Optional[str]:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # the second field is the program's name in parentheses, and may hold anything
+    state, *rest = stat.rpartition(")")[2].split()
+    return None if state == "Z" else rest[18]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,177 @@
+"""Array jobs -> the states of their array tasks, one call a poll: submitit watchers and jobs."""
+
+import re
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Optional, TypeVar, Union
+
+from submitit.core import core
+from submitit.slurm import slurm as submitit_slurm
+
+from dlperf_slurm import slurm_client
+from dlperf_slurm.contract.times import parse_time
+from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.jobs.run_directory import Run, make_job_name
+from dlperf_slurm.scheduler import local
+
+UNKNOWN = "UNKNOWN"
+
+Result = TypeVar("Result")
+
+# sacct looks back this far before a run was made: clocks of head and login node may differ
+_CLOCK_SLACK = timedelta(hours=1)
+
+# sacct(1): states in which a job has not ended. Of a job that the queue has forgotten they are
+# merely old news; an array task that is cancelled while it is pending has no other ones.
+_UNENDED_STATES = frozenset(("PENDING", "REQUEUED", "RESIZING", "RUNNING", "SUSPENDED"))
+
+
+class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
+    """States of the array tasks of some jobs, by their names.
+
+    One `squeue` a poll, whatever the number of jobs. Only array tasks that the queue has forgotten
+    are looked up with one `sacct`; a site without accounting does without.
+    """
+
+    def __init__(self, job_names: Sequence[str], since: datetime) -> None:
+        super().__init__()
+        self.job_names = list(job_names)
+        self.since = since
+        self.calls = {"squeue": 0, "sacct": 0}
+
+    def register_job(self, job_id: str) -> None:
+        # submitit's own would make the next question a new call for each new job
+        self._registered.add(job_id)
+
+    def update(self) -> None:
+        """Ask once; SchedulerError when the queue does not answer, and what was known stays."""
+        if not self.job_names:
+            return
+        self._last_status_check = time.time()
+        queue = self._read_queue()
+        self._info_dict.update(queue)
+        missing = [
+            job_id
+            for job_id in self._registered
+            if job_id not in queue and job_id not in self._finished
+        ]
+        if missing:
+            accounted = self._read_accounting()
+            for job_id in missing:
+                unknown = {"JobID": job_id, "State": UNKNOWN, "NodeList": "", "Reason": ""}
+                info = accounted.get(job_id, unknown)
+                self._info_dict[job_id] = unknown if info["State"] in _UNENDED_STATES else info
+
+    def mark_finished(self, job_id: str) -> None:
+        """A file told how it ended: nothing needs to be asked about it any more."""
+        self._finished.add(job_id)
+
+    def _read_queue(self) -> dict[str, dict[str, str]]:
+        self.calls["squeue"] += 1
+        command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%N|%r"]
+        output = slurm_client.run_client([*command, f"--name={','.join(self.job_names)}"])
+        return read_table(output)
+
+    def _read_accounting(self) -> dict[str, dict[str, str]]:
+        self.calls["sacct"] += 1
+        start = (self.since.astimezone() - _CLOCK_SLACK).strftime("%Y-%m-%dT%H:%M:%S")
+        command = ["sacct", "--noheader", "--allocations", "--parsable2", f"--starttime={start}"]
+        command += ["--format=JobID,State,NodeList,Reason", f"--name={','.join(self.job_names)}"]
+        try:
+            return read_table(slurm_client.run_client(command))
+        except SchedulerError:
+            return {}
+
+    def find_array_job_id(self) -> Optional[str]:
+        """The id of the oldest array job with one of the names: of the queue, else accounting."""
+        for read in (self._read_queue, self._read_accounting):
+            ids = {job_id.partition("_")[0] for job_id in read() if job_id}
+            if ids:
+                return min(ids, key=int)
+        return None
+
+
+def read_table(output: str) -> dict[str, dict[str, str]]:
+    """ "id|state|nodes|reason" lines by id; "CANCELLED by 1000" is CANCELLED.
+
+    A line for several array tasks, "7_[0-2,5]", is one for each.
+    """
+    table: dict[str, dict[str, str]] = {}
+    for line in output.splitlines():
+        if line.count("|") < 3:
+            continue
+        job_ids, state, nodes, reason = (field.strip() for field in line.split("|", 3))
+        for job_id in _list_array_tasks(job_ids):
+            table[job_id] = {
+                "JobID": job_id,
+                "State": (state.split() or [UNKNOWN])[0].rstrip("+"),
+                "NodeList": nodes,
+                "Reason": reason,
+            }
+    return table
+
+
+def _list_array_tasks(job_ids: str) -> list[str]:
+    match = re.fullmatch(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]", job_ids)
+    if match is None:
+        return [job_ids]
+    array_task_ids: list[int] = []
+    for part in match[2].split(","):
+        first, _, last = part.partition("-")
+        array_task_ids.extend(range(int(first), int(last or first) + 1))
+    return [f"{match[1]}_{array_task_id}" for array_task_id in array_task_ids]
+
+
+class ProcessWatcher(core.InfoWatcher):
+    """States of the array tasks of this machine, from the processes that run them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: dict[str, int] = {}
+
+    def register_job(self, job_id: str) -> None:
+        self._registered.add(job_id)
+
+    def get_state(self, job_id: str, mode: str = "standard") -> str:
+        return self.get_info(job_id, mode).get("State", UNKNOWN)
+
+    def update(self) -> None:
+        """Look which processes live; a local array task that has not started is PENDING."""
+        for job_id in self._registered:
+            array_job_id = job_id.rpartition("_")[0]
+            host = local.find_other_host(array_job_id)
+            state = "PENDING" if host or local.is_alive(array_job_id) else UNKNOWN
+            reason = f"on {host}, where alone it can be seen whether it lives" if host else ""
+            self._info_dict[job_id] = {"JobID": job_id, "State": state, "Reason": reason}
+
+    def mark_finished(self, job_id: str) -> None:
+        self._finished.add(job_id)
+
+
+class SlurmArrayTaskJob(submitit_slurm.SlurmJob[Result]):
+    """One array task as a submitit job; its watcher is the run's."""
+
+    def __init__(self, folder: Path, job_id: str, watcher: Optional[QueueWatcher] = None) -> None:
+        self.watcher = watcher or QueueWatcher((), datetime.now())
+        super().__init__(folder, job_id)
+
+
+class LocalArrayTaskJob(core.Job[Result]):
+    """One array task of this machine as a submitit job."""
+
+    def __init__(self, folder: Path, job_id: str, watcher: Optional[ProcessWatcher] = None) -> None:
+        self.watcher = watcher or ProcessWatcher()
+        super().__init__(folder, job_id)
+
+
+Watcher = Union[QueueWatcher, ProcessWatcher]
+
+
+def make_watcher(run: Run, group_ids: Sequence[str]) -> Watcher:
+    """The watcher for the run's scheduler."""
+    if run.manifest.scheduler == "local":
+        return ProcessWatcher()
+    names = [make_job_name(run.run_id, group_id) for group_id in group_ids]
+    return QueueWatcher(names, parse_time(run.manifest.created_at))

@@ -1,0 +1,224 @@
+"""Staged groups -> array jobs, through submitit: one sbatch each, journaled before and after."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from submitit.core import core, utils
+from submitit.slurm import slurm as submitit_slurm
+
+from dlperf_slurm import slurm_client
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.jobs.journal import (
+    REFUSED,
+    SUBMITTED,
+    SUBMITTING,
+    Event,
+    append_event,
+    hold_submit_lock,
+    read_journal,
+)
+from dlperf_slurm.jobs.run_directory import Run, read_marker
+from dlperf_slurm.scheduler import local
+from dlperf_slurm.scheduler.queue import (
+    LocalArrayTaskJob,
+    QueueWatcher,
+    SlurmArrayTaskJob,
+    make_watcher,
+)
+
+LOCAL_START_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class ScriptCall:
+    """What submitit is asked to run: one element of the array that a rendered script makes."""
+
+    script: Path
+    array_task_id: int
+
+    def __call__(self) -> None:
+        """Run it here and now, as submitit's debug executor would."""
+        subprocess.run(["bash", str(self.script), str(self.array_task_id)], check=True)
+
+
+class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
+    """Submits one rendered script as one array job.
+
+    submitit's own array code makes fresh stock executors and pickles; this replaces the one
+    method where that happens, and keeps its batches and jobs.
+    """
+
+    job_class: type[SlurmArrayTaskJob[Any]] = SlurmArrayTaskJob
+
+    def __init__(self, script: Path, lock: int) -> None:
+        super().__init__(script.parent)
+        self.script = script
+        self.lock = lock
+
+    def _internal_process_submissions(
+        self, delayed_submissions: list[utils.DelayedSubmission]
+    ) -> list[core.Job[Any]]:
+        command = ["sbatch", "--parsable", str(self.script)]
+        output = slurm_client.run_client(command, keep_open=(self.lock,))
+        job_id = self._get_job_id_from_submission_command(output)
+        count = len(delayed_submissions)
+        return [self.job_class(self.folder, f"{job_id}_{index}") for index in range(count)]
+
+    @staticmethod
+    def _get_job_id_from_submission_command(string: Any) -> str:
+        """The last line that is a job id, alone or as "id;cluster": sites print banners too."""
+        text = string.decode() if isinstance(string, bytes) else string
+        for line in reversed(text.splitlines()):
+            job_id = str(line).strip().partition(";")[0]
+            if job_id.isdigit():
+                return job_id
+        raise SchedulerError(f"sbatch did not print a job id: {text.strip()!r}")
+
+
+class LocalArrayExecutor(core.Executor):
+    """Starts one rendered script as an array job of this machine, in a process of its own."""
+
+    job_class: type[LocalArrayTaskJob[Any]] = LocalArrayTaskJob
+
+    def __init__(self, run: Run, group_id: str) -> None:
+        super().__init__(run.path)
+        self.run = run
+        self.group_id = group_id
+
+    def _internal_process_submissions(
+        self, delayed_submissions: list[utils.DelayedSubmission]
+    ) -> list[core.Job[Any]]:
+        count = len(delayed_submissions)
+        program = [sys.executable, "-m", "dlperf_slurm.scheduler.local"]
+        log = self.run.find_script(self.group_id).with_suffix(".local.log")
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [*program, str(self.run.path), self.group_id, str(count)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        job_id = self._wait_for_claim(process, log)
+        return [self.job_class(self.folder, f"{job_id}_{index}") for index in range(count)]
+
+    def _wait_for_claim(self, process: "subprocess.Popen[bytes]", log: Path) -> str:
+        deadline = time.monotonic() + LOCAL_START_SECONDS
+        while time.monotonic() < deadline:
+            job_id = local.read_claim(self.run.path, self.group_id)
+            if job_id is not None:
+                return job_id
+            if process.poll() is not None:
+                break
+            time.sleep(0.02)
+        raise SchedulerError(f"the local array job did not start; see {log}")
+
+
+def submit_run(run: Run, report: Callable[[str], None]) -> int:
+    """Submit every staged group that has not been submitted; the number of array jobs started.
+
+    Can be killed at any moment and called again: a group whose submission was begun and not
+    journaled to its end is first looked for in the scheduler by its name.
+    Raises SchedulerError when the scheduler refuses a group; those before it stay submitted.
+    """
+    started = 0
+    with hold_submit_lock(run.path) as lock:
+        for group_id, array_job_id in find_cut_short(run).items():
+            report(f"{group_id}: array job {array_job_id} was submitted already")
+        for group_id in find_unsubmitted(run):
+            executor = _make_executor(run, group_id, lock)
+            append_event(run.path, Event(SUBMITTING, format_now(), group_id=group_id))
+            array_job_id = _submit_group(run, group_id, executor)
+            started += 1
+            _journal_submitted(run, group_id, array_job_id)
+            report(f"{group_id}: array job {array_job_id}")
+    return started
+
+
+def find_cut_short(run: Run) -> dict[str, str]:
+    """Array jobs by group that an earlier submission began and did not journal; now it has them.
+
+    Only for who holds the submit lock.
+    """
+    found = {}
+    for group_id in find_unsubmitted(run):
+        array_job_id = find_submitted(run, group_id) if was_begun(run, group_id) else None
+        if array_job_id is not None:
+            _journal_submitted(run, group_id, array_job_id)
+            found[group_id] = array_job_id
+    return found
+
+
+def find_unsubmitted(run: Run) -> list[str]:
+    """Groups that have no job id in the journal, in the order they were staged."""
+    submitted = {event.group_id for event in read_journal(run.path) if event.event == SUBMITTED}
+    return [group_id for group_id in run.list_group_ids() if group_id not in submitted]
+
+
+def was_begun(run: Run, group_id: str) -> bool:
+    """Whether the last that the journal knows of a group is the beginning of its submission.
+
+    One that was refused may have been taken after all: the answer that came was of a busy
+    controller, and the queue showed nothing yet.
+    """
+    events = [event.event for event in read_journal(run.path) if event.group_id == group_id]
+    return events[-1:] in ([SUBMITTING], [REFUSED])
+
+
+def find_submitted(run: Run, group_id: str) -> Optional[str]:
+    """The array job of a group whose submission was cut short: from files, then the scheduler."""
+    if run.manifest.scheduler == "local":
+        return local.read_claim(run.path, group_id)
+    for task in run.read_tasks(group_id):
+        marker = read_marker(run.path, task, "started")
+        if marker is not None:
+            return marker.job_id
+    watcher = make_watcher(run, [group_id])
+    assert isinstance(watcher, QueueWatcher), "a run is either local or Slurm's"
+    return watcher.find_array_job_id()
+
+
+def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
+    if run.manifest.scheduler == "local":
+        return LocalArrayExecutor(run, group_id)
+    try:
+        return SlurmArrayExecutor(run.find_script(group_id), lock)
+    except RuntimeError as error:
+        # submitit's, where there is no srun
+        raise SchedulerError(
+            f"{group_id} was not submitted: {error}; this takes a login node"
+        ) from error
+
+
+def _submit_group(run: Run, group_id: str, executor: core.Executor) -> str:
+    script = run.find_script(group_id)
+    try:
+        with executor.batch():
+            jobs = [
+                executor.submit(ScriptCall(script, task.array_task_id))
+                for task in run.read_tasks(group_id)
+            ]
+    except SchedulerError as error:
+        # "Socket timed out" comes also from a controller that did take the job
+        array_job_id = find_submitted(run, group_id)
+        if array_job_id is not None:
+            return array_job_id
+        detail = str(error)
+        append_event(run.path, Event(REFUSED, format_now(), group_id=group_id, detail=detail))
+        raise SchedulerError(
+            f"{group_id} was not submitted: {error}\n"
+            f"What was submitted before it runs on. When the cause is gone: "
+            f"dlperf-slurm submit --resume {run.path}"
+        ) from error
+    return jobs[0].job_id.rpartition("_")[0]
+
+
+def _journal_submitted(run: Run, group_id: str, array_job_id: str) -> None:
+    event = Event(SUBMITTED, format_now(), group_id=group_id, array_job_id=array_job_id)
+    append_event(run.path, event)

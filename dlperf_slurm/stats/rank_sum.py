@@ -1,0 +1,167 @@
+"""Two samples -> whether they differ, and the interval of their ratio; exact for usual sizes."""
+
+import math
+import statistics
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Optional
+
+from dlperf_slurm.stats.median import CONFIDENCE, Interval
+
+# Values of both samples together up to which distributions are exact; from there on the normal one
+# is within 0.002 of them, where they would take seconds and gigabytes.
+MAX_EXACT_VALUES = 100
+
+
+@dataclass(frozen=True)
+class Tails:
+    """How probable such small (large) values of the second sample are, if nothing differs."""
+
+    lower: float
+    upper: float
+
+    @property
+    def two_sided(self) -> float:
+        return min(1.0, 2 * min(self.lower, self.upper))
+
+
+def find_tails(first: Sequence[float], second: Sequence[float]) -> Tails:
+    """The rank-sum test of Wilcoxon, Mann and Whitney by its exact permutation distribution.
+
+    Equal values share their mean place, and the distribution is that of the shared places.
+    """
+    ordered = sorted([*first, *second])
+    places = [_double_place(value, ordered) for value in ordered]
+    observed = sum(_double_place(value, ordered) for value in second)
+    if len(ordered) > MAX_EXACT_VALUES:
+        return _approximate_tails(places, len(second), observed)
+    chances = _find_sum_chances(tuple(places), len(second))
+    return Tails(float(chances[: observed + 1].sum()), float(chances[observed:].sum()))
+
+
+def _approximate_tails(places: Sequence[int], count: int, observed: int) -> Tails:
+    """The normal distribution of a sum of `count` places drawn blindly, with continuity."""
+    share = count * (len(places) - count) / (len(places) - 1)
+    deviation = math.sqrt(share * statistics.pvariance(places))
+    if deviation == 0:
+        return Tails(1.0, 1.0)
+    distance = observed - count * statistics.fmean(places)
+    normal = statistics.NormalDist(0, deviation)
+    # neighbouring sums of doubled places are 2 apart
+    return Tails(normal.cdf(distance + 1), normal.cdf(1 - distance))
+
+
+def _double_place(value: float, ordered: Sequence[float]) -> int:
+    """Twice the mean place of a value, from 1, so that it is whole for equal values too."""
+    return bisect_left(ordered, value) + bisect_right(ordered, value) + 1
+
+
+@lru_cache(maxsize=64)
+def _find_sum_chances(places: tuple[int, ...], count: int) -> Any:
+    """Element s is the probability that `count` of the places, drawn blindly, add up to s."""
+    import numpy
+
+    ways = numpy.zeros((count + 1, sum(places) + 1))
+    ways[0, 0] = 1
+    for place in places:
+        ways[1:, place:] += ways[:-1, :-place].copy()
+    return ways[count] / math.comb(len(places), count)
+
+
+def find_ratio_interval(
+    first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
+) -> Optional[Interval]:
+    """By which factors the second sample may be the first one, as far as the samples can tell.
+
+    These are the factors that the rank-sum test does not refuse: it lies between two order
+    statistics of the ratios of all pairs (Hollander & Wolfe, Nonparametric Statistical Methods,
+    4.3). None when the samples are too few for the confidence. All values are positive.
+    """
+    place = _count_refused_ratios(len(first), len(second), 1 - confidence)
+    if place == 0:
+        return None
+    ratios = sorted(b / a for a in first for b in second)
+    return Interval(ratios[place - 1], ratios[-place])
+
+
+def _count_refused_ratios(first_count: int, second_count: int, significance: float) -> int:
+    """How many values of Mann and Whitney's U, from 0, the two-sided test refuses."""
+    import numpy
+
+    values, pairs = first_count + second_count, first_count * second_count
+    if values > MAX_EXACT_VALUES:
+        deviation = math.sqrt(pairs * (values + 1) / 12)
+        quantile = statistics.NormalDist(pairs / 2, deviation).inv_cdf(significance / 2)
+        return int(quantile + 0.5)
+    chances = _find_sum_chances(tuple(range(2, 2 * values + 1, 2)), second_count)
+    tail = numpy.cumsum(chances[second_count * (second_count + 1) :: 2])
+    return int((2 * tail <= significance).sum())
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Whether the second of two samples is lower or higher, and the p-value for that it is."""
+
+    p_value: float
+    is_lower: bool
+
+    def is_lower_at(self, significance: float) -> bool:
+        return self.is_lower and self.p_value <= significance
+
+
+def find_shifts(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[Shift]:
+    """The rank-sum test of each pair of samples, adjusted for that there are several."""
+    tails = [find_tails(first, second) for first, second in pairs]
+    p_values = adjust_by_holm([tail.two_sided for tail in tails])
+    return [Shift(p, tail.lower < tail.upper) for p, tail in zip(p_values, tails)]
+
+
+def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
+    """p-values of several tests, such that all verdicts hold together (Holm 1979)."""
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for done, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - done) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def find_smallest_p(first_count: int, second_count: int) -> float:
+    """The two-sided p-value of samples that do not even overlap."""
+    return min(1.0, 2 / math.comb(first_count + second_count, first_count))
+
+
+def count_needed_repeats(tests: int = 1, confidence: float = CONFIDENCE) -> int:
+    """How many repeats on each side can tell any difference, among so many tests (by Holm)."""
+    count = 1
+    while tests * find_smallest_p(count, count) > 1 - confidence:
+        count += 1
+    return count
+
+
+def find_excess_chance(hits: int, chances: Sequence[float]) -> float:
+    """How probable it is that at least `hits` of independent events happen, each with its chance.
+
+    The upper tail of the Poisson binomial distribution, exact.
+    """
+    import numpy
+
+    counts = numpy.ones(1)
+    for chance, events in Counter(chances).items():
+        counts = numpy.convolve(counts, _find_hit_chances(events, chance))
+    return min(1.0, float(counts[hits:].sum()))
+
+
+@lru_cache(maxsize=64)
+def _find_hit_chances(events: int, chance: float) -> Any:
+    """Element k is the probability that k of the events happen; from those of their halves."""
+    import numpy
+
+    if events == 1:
+        return numpy.array([1 - chance, chance])
+    half = _find_hit_chances(events // 2, chance)
+    rest = _find_hit_chances(events - events // 2, chance)
+    return numpy.convolve(half, rest)

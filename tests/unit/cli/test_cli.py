@@ -1,0 +1,319 @@
+"""The commands: what they print, what they write, and their exit codes."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builders import (
+    IMPORT_DIR,
+    SMALL_MATRIX,
+    find_task,
+    make_failed_record,
+    make_record,
+    read_case,
+    write_matrix,
+    write_program,
+    write_record,
+)
+
+from dlperf_slurm import __version__
+from dlperf_slurm.cli import main
+from dlperf_slurm.contract.record import OUT_OF_MEMORY
+from dlperf_slurm.jobs.run_directory import open_run
+
+SITE = """\
+scheduler = "slurm"
+device = "cpu"
+gpu_request = "none"
+[environments.pytorch]
+modules = "pytorch"
+"""
+PLAN = ["plan", "matrix.toml", "--site", "site.toml"]
+RENDER = ["render", "matrix.toml", "--site", "site.toml"]
+SUBMIT = ["submit", "matrix.toml", "--site", "site.toml"]
+
+
+@pytest.fixture
+def files(home):
+    """A small matrix and a site with an environment of its own, as files."""
+    write_matrix(SMALL_MATRIX)
+    Path("site.toml").write_text(SITE, encoding="utf-8")
+    return home
+
+
+def run_main(arguments, capsys):
+    """Exit code, standard output and standard error of a command."""
+    code = main(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def fill_run(run):
+    """Two sound repeats on 1n1g, an out-of-memory and a missing one on 1n2g, two broken on 2n2g."""
+    for repeat in (1, 2):
+        task = find_task(run, "1n1g", repeat)
+        write_record(run, task, make_record(read_case(run, task)))
+        task = find_task(run, "2n2g", repeat)
+        path = write_record(
+            run, task, make_record(read_case(run, task), window_seconds=float("nan"))
+        )
+    path.write_text("{", encoding="utf-8")
+    task = find_task(run, "1n2g", 1)
+    write_record(run, task, make_failed_record(read_case(run, task), OUT_OF_MEMORY, "rank 1: x"))
+
+
+def test_version_is_printed(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert (caught.value.code, capsys.readouterr().out) == (0, f"dlperf-slurm {__version__}\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["plan"], ["env"], ["plan", "m", "--x"]])
+def test_wrong_usage_exits_with_2(arguments):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+
+
+def test_plan_ends_with_the_totals(files, bin_dir, capsys):
+    # 3 topologies x 2 repeats; (1 + 1 + 2) nodes x 2 repeats x 0.5 h = 4 h
+    code, out, _ = run_main(PLAN, capsys)
+    assert (code, out.splitlines()[-1]) == (
+        0,
+        "3 cases, 3 groups (sbatch calls), 6 array tasks, at most 4.0 node-hours",
+    )
+
+
+def test_plan_writes_nothing(files, bin_dir):
+    before = sorted(files.rglob("*"))
+    main(PLAN)
+    assert sorted(files.rglob("*")) == before
+
+
+def test_plan_names_what_is_left_out(files, bin_dir, capsys):
+    _, out, _ = run_main([*PLAN, "--set", "max_nodes=1"], capsys)
+    assert "pytorch-resnet50-2n2g-bs8-fp32   2n2g needs 2 nodes, the site has 1" in out
+
+
+def test_plan_cuts_arrays_at_the_clusters_own_limit(files, bin_dir, capsys):
+    write_program(bin_dir, "scontrol", "echo 'MaxArraySize = 1'")
+    _, out, _ = run_main(PLAN, capsys)
+    assert "3 cases, 6 groups (sbatch calls), 6 array tasks" in out
+
+
+@pytest.mark.parametrize("line", ["MaxArraySize = 0", "ClusterName = alpha"])
+def test_cluster_without_array_jobs_is_refused(files, bin_dir, capsys, line):
+    write_program(bin_dir, "scontrol", f"echo '{line}'")
+    code, _, err = run_main(PLAN, capsys)
+    assert (code, "this cluster takes no array jobs" in err) == (3, True)
+
+
+def test_missing_matrix_points_to_init(capsys):
+    code, _, err = run_main(["plan", "nowhere.toml"], capsys)
+    assert (code, err) == (
+        2,
+        "dlperf-slurm: error: nowhere.toml: there is no such file; `dlperf-slurm init` copies "
+        "examples to here\n",
+    )
+
+
+def test_render_prints_the_scripts_it_wrote(files, bin_dir, capsys):
+    _, out, _ = run_main(RENDER, capsys)
+    scripts = [Path(line) for line in out.splitlines()[:-1]]
+    assert [(path.name, path.is_file()) for path in scripts] == [
+        ("1n1g.sbatch", True), ("1n2g.sbatch", True), ("2n2g.sbatch", True),
+    ]  # fmt: skip
+
+
+def test_render_puts_the_run_where_it_is_told(files, bin_dir):
+    main([*RENDER, "--results", "elsewhere"])
+    assert len(list((files / "elsewhere").glob("*/manifest.json"))) == 1
+
+
+def test_site_that_can_run_nothing_says_why(files, bin_dir, capsys):
+    arguments = [*RENDER, "--set", "max_nodes=1", "--set", "max_devices_per_node=1"]
+    write_matrix(SMALL_MATRIX.replace('"1n1g", ', ""))
+    code, _, err = run_main(arguments, capsys)
+    assert (code, err, Path("results").exists()) == (
+        2,
+        "dlperf-slurm: error: matrix.toml: site site can run none of its cases:\n"
+        "  1n2g needs 2 devices per node, the site has 1\n"
+        "  2n2g needs 2 nodes, the site has 1\n",
+        False,
+    )
+
+
+def test_missing_environment_exits_with_4_before_anything_is_written(files, bin_dir, capsys):
+    code, _, err = run_main(["render", "matrix.toml", "--site", "local"], capsys)
+    assert (code, "dlperf-slurm env create pytorch" in err, Path("results").exists()) == (
+        4, True, False,
+    )  # fmt: skip
+
+
+def test_submit_without_a_scheduler_exits_with_3_before_anything_is_written(files, bin_dir, capsys):
+    code, _, err = run_main(SUBMIT, capsys)
+    assert (code, err, Path("results").exists()) == (
+        3,
+        "dlperf-slurm: error: scontrol is not on PATH: is this a login node?\n"
+        "To run on this machine, without a scheduler: --site local\n",
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["submit"],
+        ["submit", "matrix.toml", "--resume", "x"],
+        ["submit", "matrix.toml", "--retry"],
+        ["submit", "--resume", "x", "--site", "local"],
+        ["submit", "--resume", "x", "--set", "max_nodes=1"],
+        ["submit", "--resume", "x"],
+        ["status", "x"],
+        ["wait", "x"],
+        ["cancel", "x"],
+        ["report", "--plots", "none", "x"],
+        ["report", "--plots", "none"],
+        ["env", "create", "pytroch"],
+        ["config", "show", "--site", "nowhere"],
+        ["config", "show", "--set", "partition"],
+    ],
+)
+def test_argument_to_correct_exits_with_2_and_one_error(files, bin_dir, capsys, arguments):
+    code, _, err = run_main(arguments, capsys)
+    assert (code, err.startswith("dlperf-slurm: error: ")) == (2, True)
+
+
+def test_config_show_has_a_row_for_each_value_with_its_layer(files, capsys):
+    _, out, _ = run_main(
+        ["config", "show", "--site", "site.toml", "--set", "partition=a b"], capsys
+    )
+    rows = [" ".join(line.split()) for line in out.splitlines()]
+    assert [row for row in rows if row.split(" ")[0] in ("scheduler", "partition", "account")] == [
+        "scheduler 'slurm' site.toml",
+        "partition 'a b' --set partition=a b",
+        "account - default",
+    ]
+
+
+def test_config_show_of_a_matrix_has_its_slurm_table(files, capsys):
+    write_matrix(SMALL_MATRIX + "[slurm]\npartition = 'gpu'\n")
+    _, out, _ = run_main(["config", "show", "matrix.toml", "--site", "site.toml"], capsys)
+    assert "'gpu'" in next(line for line in out.splitlines() if "matrix.toml [slurm]" in line)
+
+
+@pytest.mark.parametrize(("file", "key"), [("matrix", "axes"), ("site", "partition")])
+def test_config_schema_is_json(capsys, file, key):
+    _, out, _ = run_main(["config", "schema", file], capsys)
+    assert key in json.loads(out)["properties"]
+
+
+def test_config_schema_allows_one_value_in_place_of_a_list(capsys):
+    _, out, _ = run_main(["config", "schema", "matrix"], capsys)
+    framework = json.loads(out)["$defs"]["Axes"]["properties"]["framework"]
+    assert [choice["type"] for choice in framework["anyOf"]] == ["string", "array"]
+
+
+def test_config_schema_allows_a_comparison_in_a_condition(capsys):
+    _, out, _ = run_main(["config", "schema", "matrix"], capsys)
+    nodes = json.loads(out)["$defs"]["Condition"]["properties"]["nodes"]
+    assert nodes["anyOf"][0] == {"type": ["integer", "string"]}
+
+
+def test_env_list_has_a_row_for_each_framework(capsys):
+    _, out, _ = run_main(["env", "list"], capsys)
+    rows = [line.split() for line in out.splitlines()]
+    assert ["pytorch", "absent"] in [row[:2] for row in rows]
+
+
+def test_init_names_the_next_command(home, capsys):
+    _, out, _ = run_main(["init"], capsys)
+    assert out.splitlines()[-1] == "Next: dlperf-slurm plan matrices/quickstart.toml"
+
+
+def test_init_over_an_example_exits_with_2(home, capsys):
+    main(["init"])
+    code, _, err = run_main(["init"], capsys)
+    assert (code, "nothing was copied" in err) == (2, True)
+
+
+def test_report_of_a_complete_run_exits_with_0(staged_run):
+    for task in staged_run.read_all_tasks():
+        write_record(staged_run, task, make_record(read_case(staged_run, task)))
+    assert main(["report", "--plots", "none"]) == 0
+
+
+def test_report_of_a_run_with_holes_exits_with_5(staged_run, capsys):
+    fill_run(staged_run)
+    code, _, err = run_main(["report", "--plots", "none"], capsys)
+    assert (code, "4 of 6 repeats have no sound record" in err) == (5, True)
+
+
+def test_report_writes_its_files_beside_the_run(staged_run):
+    main(["report"])
+    names = {path.name for path in (staged_run.path / "report").iterdir()}
+    kinds = ("csv", "html", "json", "md", "parquet", "tex")
+    # nothing was measured, so that there is nothing to draw
+    assert names == {f"report.{kind}" for kind in kinds}
+
+
+def test_report_of_a_run_with_holes_has_no_blank_cell(staged_run):
+    fill_run(staged_run)
+    main(["report", "--plots", "none"])
+    text = (staged_run.path / "report/report.md").read_text(encoding="utf-8")
+    cells = [c for line in text.splitlines() if line.startswith("|") for c in line.split("|")[1:-1]]
+    bad = [cell for cell in cells if not cell.strip() or "nan" in cell.lower() or "None" in cell]
+    # throughput of three topologies, and memory of the only case that was measured
+    assert (len(cells), bad) == (36, [])
+
+
+def test_report_names_the_reason_of_each_hole(staged_run, capsys):
+    fill_run(staged_run)
+    _, out, _ = run_main(["report", "--plots", "none"], capsys)
+    assert [reason for reason in (
+        "1n2g-bs8-fp32 repeat 1: out of memory: rank 1: x",
+        "1n2g-bs8-fp32 repeat 2: not submitted",
+        "2n2g-bs8-fp32 repeat 1: invalid record: rank 0 has a window of nan seconds",
+        "2n2g-bs8-fp32 repeat 2: broken record: ",
+    ) if reason not in out] == []  # fmt: skip
+
+
+def run_bare(arguments, cwd) -> "subprocess.CompletedProcess[str]":
+    """The tool in a process whose PATH is empty: no Slurm, no MPI, no git."""
+    env = {"PATH": "", "HOME": str(cwd), "PYTHONPATH": IMPORT_DIR}
+    command = [sys.executable, "-m", "dlperf_slurm", *arguments]
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+
+
+def test_report_of_a_copied_run_needs_nothing_but_its_files(staged_run, home):
+    for task in staged_run.read_all_tasks():
+        write_record(staged_run, task, make_record(read_case(staged_run, task)))
+    shutil.copytree(staged_run.path, home / "laptop" / "copy")
+    shutil.rmtree(staged_run.path)
+    done = run_bare(["report", "--plots", "none", "copy"], home / "laptop")
+    # 8 samples x 10 steps in 2 s; two and four ranks as long with twice and four times as many
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(" pytorch ")]
+    assert [(row[1], row[2], row[-4]) for row in rows] == [
+        ("1n1g", "40.00", "1.00"), ("1n2g", "80.00", "2.00"), ("2n2g", "160.00", "4.00"),
+    ]  # fmt: skip
+
+
+def test_report_of_the_copy_lies_in_the_copy(staged_run, home):
+    copy = shutil.copytree(staged_run.path, home / "laptop" / "copy")
+    run_bare(["report", "--plots", "none", str(copy)], home)
+    assert (open_run(copy).path / "report/report.md").is_file()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["config", "schema", "matrix"], ["config", "show"], ["init"]]
+)
+def test_closed_pipe_is_no_traceback(home, bin_dir, monkeypatch, arguments):
+    monkeypatch.setenv("PYTHONPATH", IMPORT_DIR)
+    command = [sys.executable, "-m", "dlperf_slurm", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        err = process.stderr.read()
+    assert err == b""

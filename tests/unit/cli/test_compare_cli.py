@@ -1,0 +1,202 @@
+"""The command compare: its table, its exit codes, its JSON and its report for CI systems."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from builders import (
+    make_manifest,
+    make_site,
+    write_matrix,
+)
+from history_runs import MATRIX, make_run
+from outcome_builders import RATES, make_case_outcomes, scale
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.config.site import LoadedSite
+from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.stage import stage_run
+from dlperf_slurm.matrix.expand import expand_matrix
+from dlperf_slurm.matrix.file import read_matrix
+from dlperf_slurm.reports.junit import serialize_junit
+from dlperf_slurm.results.compare import compare_runs
+
+LIMIT = ["--fail-if-slower", "3%"]
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    """A run of two cases with seven repeats each, without a record."""
+    folder = tmp_path_factory.mktemp("seven")
+    file = read_matrix(write_matrix(MATRIX, folder / "matrix.toml"))
+    site = make_site()
+    plan = make_plan(expand_matrix(file), site, max_array_size=1001)
+    return stage_run(folder, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"]).path
+
+
+@pytest.fixture
+def run_a(staged, home):
+    return make_run(staged, "a")
+
+
+def run_compare(arguments, capsys):
+    code = main(["compare", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def list_rows(out):
+    return [line.split() for line in out.splitlines() if "-resnet50-" in line]
+
+
+def test_same_runs_have_no_difference(run_a, capsys):
+    code, out, _ = run_compare([run_a, run_a, *LIMIT], capsys)
+    assert (code, [row[-2:] for row in list_rows(out)]) == (0, [["no", "difference"]] * 2)
+
+
+def test_row_has_medians_ratio_and_interval(run_a, staged, capsys):
+    _, out, _ = run_compare([run_a, make_run(staged, "b", 0.9)], capsys)
+    # 8 samples x 10 steps at a rate of 100 windows per second; twice as many on two ranks.
+    # The ratios of all pairs are 0.9 x/y for x, y of the rates; the ninth of 49 from each end.
+    ratios = sorted(0.9 * x / y for x in RATES for y in RATES)
+    interval = [f"{ratios[8]:.3f}", "to", f"{ratios[-9]:.3f}"]
+    assert [row[1:] for row in list_rows(out)] == [
+        ["images/s", "8000.00", "7200.00", "0.900", *interval, "slower"],
+        ["images/s", "16000.00", "14400.00", "0.900", *interval, "slower"],
+    ]
+
+
+def test_slower_run_without_a_limit_exits_with_0(run_a, staged, capsys):
+    assert run_compare([run_a, make_run(staged, "b", 0.9)], capsys)[0] == 0
+
+
+def test_slower_run_beyond_the_limit_exits_with_6_and_names_the_cases(run_a, staged, capsys):
+    code, _, err = run_compare([run_a, make_run(staged, "b", 0.9), *LIMIT], capsys)
+    lines = err.splitlines()
+    assert (code, lines[0]) == (
+        6, "dlperf-slurm: error: slower by more than 3 %: 2 of 2 comparisons",
+    )  # fmt: skip
+    assert lines[1].startswith(
+        "  pytorch-resnet50-1n1g-bs8-fp32 (throughput): slower: speed B / A 0.900, 95 % interval "
+    )
+
+
+@pytest.mark.parametrize("factor", [0.98, 1.0, 1.1])
+def test_slowdown_within_the_limit_exits_with_0(run_a, staged, capsys, factor):
+    assert run_compare([run_a, make_run(staged, "b", factor), *LIMIT], capsys)[0] == 0
+
+
+def test_guard_does_not_pass_what_it_cannot_decide(run_a, staged, capsys):
+    code, out, err = run_compare([run_a, make_run(staged, "b", repeats=2), *LIMIT], capsys)
+    assert (code, "2 of the 2 figures of A cannot be compared" in err) == (5, True)
+    assert "7 and 2 repeats; it takes 5 in each run to tell any difference" in out
+
+
+def test_guard_does_not_pass_a_case_that_is_gone(run_a, staged, capsys):
+    code, _, err = run_compare([run_a, make_run(staged, "b", topologies=["1n1g"]), *LIMIT], capsys)
+    assert (code, "1 of the 2 figures of A cannot be compared" in err) == (5, True)
+
+
+def test_guard_passes_a_case_that_is_new(run_a, staged, capsys):
+    assert run_compare([make_run(staged, "b", topologies=["1n1g"]), run_a, *LIMIT], capsys)[0] == 0
+
+
+def test_guard_without_any_figure_does_not_pass(run_a, staged, capsys):
+    empty = make_run(staged, "empty", topologies=())
+    assert run_compare([empty, empty, *LIMIT], capsys)[0] == 5
+
+
+def test_other_versions_are_noted_once(run_a, staged, capsys):
+    b = make_run(staged, "b", versions={"torch": "2.14.0"})
+    _, out, _ = run_compare([run_a, b], capsys)
+    assert [line for line in out.splitlines() if "torch 2" in line] == [
+        "[1] torch 2.13.0 -> 2.14.0"
+    ]
+    assert [row[-1] for row in list_rows(out)] == ["[1]", "[1]"]
+
+
+def test_runs_are_found_by_the_beginning_of_their_ids(staged, home, capsys):
+    make_run(staged, f"results/{staged.name}")
+    assert run_compare([staged.name[:8], staged.name[:8]], capsys)[0] == 0
+
+
+@pytest.mark.parametrize("text", ["3", "0.03", "-3%", "100%", "x%", "", "nan%", "1e1%", "٣%"])
+def test_limit_that_is_no_percentage_is_refused(run_a, capsys, text):
+    code, out, err = run_compare([run_a, run_a, f"--fail-if-slower={text}"], capsys)
+    assert (code, out, "is no percentage below 100, such as 3%" in err) == (2, "", True)
+
+
+@pytest.mark.parametrize("text", ["3%", "3 %", "2.5%", "0%"])
+def test_limit_is_a_percentage(run_a, capsys, text):
+    assert run_compare([run_a, run_a, "--fail-if-slower", text], capsys)[0] == 0
+
+
+def test_run_that_is_not_there_exits_with_2(run_a, capsys):
+    assert run_compare([run_a, "nowhere"], capsys)[0] == 2
+
+
+def test_json_is_all_that_is_printed(run_a, staged, capsys):
+    _, out, _ = run_compare([run_a, make_run(staged, "b", 0.9), "--json", *LIMIT], capsys)
+    data = json.loads(out)
+    assert [(c["verdict"], c["is_beyond_limit"]) for c in data["comparisons"]] == [
+        ("slower", True)
+    ] * 2
+    assert (data["schema_version"], data["limit"], data["test_count"]) == (1, 0.03, 2)
+
+
+def test_junit_fails_the_slower_case(run_a, staged, capsys):
+    run_compare([run_a, make_run(staged, "b", 0.9), *LIMIT, "--junit", "junit.xml"], capsys)
+    suite = ElementTree.parse("junit.xml").getroot()
+    messages = [failure.get("message") for failure in suite.iter("failure")]
+    assert (suite.get("tests"), suite.get("failures"), len(messages)) == ("2", "2", 2)
+    assert messages[0].startswith("slower: speed B / A 0.900, 95 % interval ")
+
+
+def test_junit_skips_what_cannot_be_decided_with_the_reason(run_a, staged, capsys):
+    run_compare([run_a, make_run(staged, "b", repeats=2), "--junit", "junit.xml"], capsys)
+    suite = ElementTree.parse("junit.xml").getroot()
+    assert suite.get("skipped") == "2"
+    assert {skipped.get("message") for skipped in suite.iter("skipped")} == {
+        "too few repeats: 7 and 2 repeats; it takes 5 in each run to tell any difference"
+    }
+
+
+def test_junit_without_a_limit_fails_nothing(run_a, staged, capsys):
+    run_compare([run_a, make_run(staged, "b", 0.5), "--junit", "junit.xml"], capsys)
+    assert ElementTree.parse("junit.xml").getroot().get("failures") == "0"
+
+
+def test_junit_that_cannot_be_written_exits_with_2(run_a, capsys):
+    code, _, err = run_compare([run_a, run_a, "--junit", "nowhere/junit.xml"], capsys)
+    assert (code, "--junit: " in err, "nowhere/junit.xml" in err) == (2, True, True)
+
+
+@pytest.mark.parametrize(
+    "hostile", ["a b", "<x>&\"'", "]]>", "\x00\x1b[31m", "\ud800", "\ufffe", "é中😀", "x" * 10_000]
+)
+def test_hostile_texts_leave_junit_well_formed(hostile):
+    a = make_case_outcomes(versions={"x": hostile})
+    b = make_case_outcomes(scale(RATES, 0.5))
+    manifest = make_manifest(run_id=hostile)
+    text = serialize_junit(compare_runs(manifest, [a], manifest, [b], 0.03))
+    (failure,) = ElementTree.fromstring(text.encode()).iter("failure")
+    shown = failure.get("message")
+    assert hostile in shown or ascii(hostile)[1:-1] in shown
+
+
+def test_figure_has_a_line_for_each_case_and_the_limit(run_a, staged, capsys):
+    other = make_run(staged, "b", 0.9)
+    run_compare([run_a, other, *LIMIT, "--plot", "ratios.svg"], capsys)
+    text = Path("ratios.svg").read_text(encoding="utf-8")
+    ElementTree.fromstring(text)
+    assert all(f"pytorch-resnet50-{topology}-bs8-fp32" in text for topology in ("1n1g", "1n2g"))
+    assert "speed of B over A" in text
+    run_compare([run_a, other, "--plot", "ratios.pdf"], capsys)
+    assert Path("ratios.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_figure_in_another_format_is_refused_before_anything_is_read(run_a, capsys):
+    code, out, err = run_compare([run_a, "nowhere", "--plot", "ratios.jpg"], capsys)
+    assert (code, out) == (2, "")
+    assert "write FILE.svg or FILE.pdf" in err

@@ -1,0 +1,243 @@
+"""The command history: its tables, exports, drawing, and the guard with its exit codes."""
+
+import csv
+import json
+import shutil
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import duckdb
+import pytest
+from history_runs import CASE_1, CASE_2, RESULTS, add_run, fail_case, set_manifest, stage_seven
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.jobs.run_directory import open_run
+
+LIMIT = ["--fail-if-slower", "3%"]
+
+
+def run_history(capsys, *arguments):
+    code = main(["history", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    return stage_seven(tmp_path_factory.mktemp("seven"))
+
+
+@pytest.fixture
+def two_runs(staged, home):
+    return [add_run(staged, 1), add_run(staged, 2, 0.9)]
+
+
+@pytest.fixture
+def runs(staged, home):
+    """Adds runs, one a day, with these factors on their figures."""
+
+    def add(*factors, **options):
+        first = len(list(RESULTS.glob("2024*"))) + 1 if RESULTS.exists() else 1
+        return [add_run(staged, first + i, factor, **options) for i, factor in enumerate(factors)]
+
+    return add
+
+
+def list_rows(out):
+    return [line.split() for line in out.splitlines() if line.startswith(" 2024")]
+
+
+def test_runs_of_the_same_second_are_told_apart(staged, home, capsys):
+    for name in ("a", "b"):
+        path = add_run(staged, 1)
+        set_manifest(path, run_id=f"20240501-120000-{name}")
+        path.rename(RESULTS / name)
+    _, out, _ = run_history(capsys, "--case", "1n1g")
+    assert [row[0] for row in list_rows(out)] == ["20240501-120000-a", "20240501-120000-b"]
+
+
+def test_table_has_a_row_per_run_and_a_note_per_change(runs, capsys):
+    runs(1.0, versions={"torch": "2.5.0"})
+    runs(0.9, versions={"torch": "2.13.0"})
+    code, out, err = run_history(capsys, "--case", "1n1g")
+    rows = list_rows(out)
+    assert (code, err) == (0, "")
+    # 80 times the rates; the extremes of seven
+    assert rows[0] == [
+        "20240501-120000", "8000.00", "(7920.00", "to", "8080.00)", "none", "first",
+    ]  # fmt: skip
+    assert (rows[1][1], rows[1][5], rows[1][-2:]) == ("7200.00", "0.900", ["slower", "[1]"])
+    assert "[1] torch 2.5.0 -> 2.13.0\n" in out
+    assert "first with torch 2.5.0, dlperf_slurm " in out
+
+
+def test_failed_run_has_its_word_and_its_reason(runs, capsys):
+    fail_case(runs(1.0)[0], CASE_1)
+    _, out, _ = run_history(capsys, "--case", "1n1g")
+    assert "failed [1]" in out
+    assert "[1] failed: rank 1 on node1: ValueError: x\n" in out
+    assert "no run of this case has a figure" in out
+
+
+def test_problem_of_the_folder_is_a_warning(two_runs, capsys):
+    (two_runs[0] / "manifest.json").unlink()
+    code, out, err = run_history(capsys)
+    assert (code, err) == (
+        0, f"dlperf-slurm: warning: {two_runs[0]}: has no manifest.json: it is half a run\n",
+    )  # fmt: skip
+    assert len(list_rows(out)) == 2
+
+
+def test_several_folders_make_one_history(staged, home, capsys):
+    add_run(staged, 1)
+    shutil.copytree(RESULTS, "archive")
+    add_run(staged, 2, results=home / "other")
+    code, out, err = run_history(
+        capsys, "--results", RESULTS, "--results", "archive", "--results", "other", "--case", "1n1g"
+    )
+    assert (code, len(list_rows(out))) == (0, 2)
+    assert err.count("it is a copy of results/") == 1
+
+
+def test_json_has_all_facts(two_runs, capsys):
+    _, out, _ = run_history(capsys, "--json")
+    timelines = json.loads(out)["timelines"]
+    assert [timeline["case_id"] for timeline in timelines] == [CASE_1, CASE_2]
+    assert timelines[0]["points"][1]["comparison"]["verdict"] == "slower"
+    assert timelines[0]["points"][0]["entry"]["surroundings"]["python"] == ["3.11"]
+
+
+def test_csv_and_parquet_have_the_same_lines(runs, capsys):
+    runs(1.0, 0.9, versions={"torch": 'a\'b, "c"\n'})
+    run_history(capsys, "--csv", "h.csv", "--parquet", "it's.parquet")
+    with Path("h.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    with duckdb.connect() as connection:
+        found = connection.execute("SELECT * FROM read_parquet($1)", ["it's.parquet"])
+        names = [column[0] for column in found.description]
+        rows = [dict(zip(names, row)) for row in found.fetchall()]
+    assert [{k: "" if v is None else str(v) for k, v in row.items()} for row in rows] == lines
+    assert [(row["run_id"][:8], row["samples_per_s"], row["verdict"]) for row in rows[:2]] == [
+        ("20240501", pytest.approx(8000), ""), ("20240502", pytest.approx(7200), "slower"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("option", ["--csv", "--parquet", "--plot"])
+def test_file_that_cannot_be_written_is_an_error(two_runs, capsys, option):
+    code, _, err = run_history(capsys, option, "nowhere/file.svg")
+    assert (code, err.startswith(f"dlperf-slurm: error: {option}: ")) == (2, True)
+
+
+def list_texts(path):
+    return {"".join(e.itertext()).strip() for e in ElementTree.parse(path).iter() if e.text}
+
+
+def test_plot_has_a_panel_per_case_and_is_the_same_each_time(runs, capsys):
+    runs(1.0, 0.9)
+    fail_case(runs(1.0)[0], CASE_2)
+    for name in ("a.svg", "b.svg"):
+        assert run_history(capsys, "--plot", name)[0] == 0
+    assert {CASE_1, CASE_2, "images/s"} <= list_texts("a.svg")
+    assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes()
+
+
+def test_plot_as_pdf_is_one(two_runs, capsys):
+    run_history(capsys, "--plot", "a.pdf")
+    assert Path("a.pdf").read_bytes().startswith(b"%PDF-")
+
+
+def test_plot_of_another_kind_is_an_error(two_runs, capsys):
+    assert run_history(capsys, "--plot", "a.png") == (
+        2, "", "dlperf-slurm: error: --plot: a.png: write FILE.svg or FILE.pdf\n",
+    )  # fmt: skip
+
+
+def test_selection_of_nothing_names_the_cases(two_runs, capsys):
+    code, _, err = run_history(capsys, "--case", "9n9g")
+    assert code == 2
+    assert err == (
+        "dlperf-slurm: error: results: no case is selected by --case and --framework; there are "
+        f"{CASE_1}, {CASE_2}\n"
+    )
+
+
+def test_folder_without_runs_is_an_error(home, capsys):
+    RESULTS.mkdir()
+    code, _, err = run_history(capsys)
+    assert (code, err) == (
+        2, "dlperf-slurm: error: results: no runs here; name a folder of runs with --results\n",
+    )  # fmt: skip
+
+
+def test_slower_run_beyond_the_limit_exits_with_6_and_names_the_case(runs, capsys):
+    runs(1.0, 1.0, 0.9)
+    code, _, err = run_history(capsys, *LIMIT)
+    assert code == 6
+    assert err.splitlines()[0] == "dlperf-slurm: error: slower by more than 3 %: 2 of 2 cases"
+    assert err.splitlines()[1].startswith(
+        f"  {CASE_1} against 20240501-120000-seven-tiny-abcd: slower: speed B / A 0.900, 95 % "
+    )
+
+
+def test_slower_run_within_the_limit_exits_with_0(runs, capsys):
+    runs(1.0, 1.0, 0.98)
+    assert run_history(capsys, *LIMIT)[0] == 0
+
+
+def test_one_bad_run_before_does_not_hide_a_slower_one(runs, capsys):
+    # the middle one of 1, 0.8 and 1 is 1; the run just before would pass
+    runs(1.0, 1.0, 0.8, 0.9)
+    assert run_history(capsys, *LIMIT)[0] == 6
+
+
+def test_window_is_of_the_last_runs_before(runs, capsys):
+    runs(1.0, 1.0, 0.9, 0.9)
+    assert run_history(capsys, *LIMIT, "--window", "1")[0] == 0
+    assert run_history(capsys, *LIMIT, "--window", "3")[0] == 6
+
+
+@pytest.mark.parametrize("window", ["0", "-1"])
+def test_window_of_no_run_is_an_error(two_runs, capsys, window):
+    assert run_history(capsys, "--window", window)[0] == 2
+
+
+def test_runs_on_another_machine_are_no_measure(runs, capsys):
+    runs(1.0, platform={"cpu_model": "A"})
+    runs(0.9, platform={"cpu_model": "B"})
+    code, _, err = run_history(capsys, *LIMIT)
+    assert code == 5
+    assert "no earlier run did the same work on the same machine" in err
+
+
+def test_newer_software_is_held_against_older(runs, capsys):
+    runs(1.0, versions={"torch": "2.5"})
+    runs(0.9, versions={"torch": "2.13"})
+    assert run_history(capsys, *LIMIT)[0] == 6
+
+
+def test_failed_newest_run_does_not_pass(runs, capsys):
+    runs(1.0)
+    fail_case(runs(1.0)[0], CASE_1)
+    code, _, err = run_history(capsys, *LIMIT)
+    assert code == 5
+    assert f"{CASE_1}: not comparable: no sound record: failed: rank 1" in err
+
+
+def test_first_run_of_all_does_not_pass(runs, capsys):
+    runs(1.0)
+    assert run_history(capsys, *LIMIT)[0] == 5
+
+
+def test_case_that_never_ran_before_is_not_guarded(runs, capsys):
+    (first,) = runs(1.0)
+    kept = [case for case in open_run(first).manifest.cases if case.case_id == CASE_1]
+    set_manifest(first, cases=tuple(kept))
+    runs(1.0)
+    assert run_history(capsys, *LIMIT)[0] == 0
+
+
+def test_few_repeats_do_not_pass(runs, capsys):
+    runs(1.0, 0.9, repeats=3)
+    code, _, err = run_history(capsys, *LIMIT)
+    assert code == 5
+    assert "3 and 3 repeats; it takes 5 in each run to tell any difference" in err

@@ -1,0 +1,242 @@
+"""Sites: which file is chosen, which layer wins, what is refused, what is in force."""
+
+from pathlib import Path
+
+import pytest
+from builders import make_site, write_matrix, write_program
+
+from dlperf_slurm.config.package_files import find_resource_dir
+from dlperf_slurm.config.site import choose_site_file, list_effective_values, load_site
+from dlperf_slurm.config.toml_tables import read_toml
+from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.worker.frameworks import list_frameworks
+
+
+def write_site(text: str, path: str = "site.toml") -> str:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(text, encoding="utf-8")
+    return path
+
+
+def write_user_file(text: str) -> None:
+    write_site(text, ".config/dlperf-slurm/config.toml")
+
+
+def read_mistakes(text: str) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        load_site(write_site(text), None, [])
+    return str(caught.value).splitlines()
+
+
+def write_slurm(bin_dir: Path, cluster_name: str) -> None:
+    """Fake Slurm client commands of a cluster with this name."""
+    write_program(bin_dir, "sbatch", "exit 1")
+    write_program(bin_dir, "scontrol", f'echo "ClusterName             = {cluster_name}"')
+
+
+def test_user_file_wins_over_the_site_file():
+    write_user_file("partition = 'user'\n")
+    loaded = load_site(write_site("partition = 'site'\n"), None, [])
+    assert loaded.site.partition == "user"
+
+
+def test_matrix_wins_over_the_user_file():
+    write_user_file("partition = 'user'\n")
+    matrix = read_toml(write_matrix("[slurm]\npartition = 'matrix'\n"))
+    assert load_site(write_site(""), matrix, []).site.partition == "matrix"
+
+
+def test_command_line_wins_over_the_matrix():
+    matrix = read_toml(write_matrix("[slurm]\npartition = 'matrix'\n"))
+    loaded = load_site(write_site(""), matrix, ["partition=set"])
+    assert loaded.site.partition == "set"
+
+
+def test_last_assignment_wins():
+    loaded = load_site(write_site(""), None, ["partition=a", "partition=b"])
+    assert loaded.site.partition == "b"
+
+
+def test_layers_are_merged_key_by_key_inside_tables():
+    write_user_file("[env]\nB = 'user'\n")
+    loaded = load_site(write_site("[env]\nA = 'site'\nB = 'site'\n"), None, ["env.C=set"])
+    assert loaded.site.env == {"A": "site", "B": "user", "C": "set"}
+
+
+def test_effective_values_name_the_layer_of_each():
+    write_user_file("account = 'user'\n")
+    matrix = read_toml(write_matrix("[slurm.launcher]\nname = 'mpirun'\n"))
+    loaded = load_site(write_site("partition = 'site'\n"), matrix, ["qos=high"])
+    sources = {key: source for key, _, source in list_effective_values(loaded)}
+    keys = ("partition", "account", "launcher.name", "qos", "constraint", "launcher.mpi")
+    assert [sources[key] for key in keys] == [
+        "site.toml",
+        str(Path(".config/dlperf-slurm/config.toml").absolute()),
+        "matrix.toml [slurm]",
+        "--set qos=high",
+        "default",
+        "default",
+    ]
+
+
+def test_effective_values_include_each_default():
+    values = {k: v for k, v, _ in list_effective_values(load_site(write_site(""), None, []))}
+    expected = {"scheduler": "slurm", "time_limit_minutes.default": 30, "launcher.name": "srun"}
+    assert {key: values[key] for key in expected} == expected
+
+
+def test_mistakes_of_all_layers_come_in_one_answer():
+    write_user_file("\nacount = 'a'\n")
+    matrix = read_toml(write_matrix("[slurm]\nexclusive = 'yes'\n"))
+    with pytest.raises(InputError) as caught:
+        load_site(write_site("partion = 'gpu'\n"), matrix, ["max_nodes=many"])
+    answer = str(caught.value)
+    for mistake in (
+        "site.toml:1: partion: unknown key",
+        "config.toml:2: acount: unknown key",
+        "matrix.toml:2: slurm.exclusive: 'yes': input should be a valid boolean",
+        "--set max_nodes=many: max_nodes: 'many': input should be a valid integer",
+    ):
+        assert mistake in answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (
+            "[launcher]\nname = 'mpiexec'",
+            "site.toml:2: launcher.name: 'mpiexec' is not allowed; allowed: srun, mpirun",
+        ),
+        (
+            "[time_limit_minutes]\n'4n' = 60",
+            "site.toml:2: time_limit_minutes.4n: '4n' is not a topology; write NODESnDEVICESg "
+            "with both at least 1, as in '2n8g'",
+        ),
+        (
+            "[time_limit_minutes]\ndefault = 0",
+            "site.toml:2: time_limit_minutes.default: 0: input should be greater than or equal to "
+            "1",
+        ),
+        (
+            "[environments.pytroch]\nvenv = '/x'",
+            "site.toml:1: environments.pytroch: 'pytroch' is not a framework; known: "
+            f"{', '.join(list_frameworks())}. Did you mean 'pytorch'?",
+        ),
+        (
+            "[env]\n'A-B' = 'x'",
+            "site.toml:2: env.A-B: 'A-B' is not a name for an environment variable",
+        ),
+        (
+            "[env]\nA = 1",
+            "site.toml:2: env.A: 1: input should be a valid string; in quotes it is one: "
+            '"1" (in a shell: \'"1"\')',
+        ),
+        (
+            "directives = ['mail-type=END']",
+            "site.toml:1: directives[0]: 'mail-type=END' must begin with '--', as on an #SBATCH "
+            "line",
+        ),
+        (
+            "directives = '--comment=\\'",
+            "site.toml:1: directives: '--comment=\\\\': line breaks and backslashes cannot stand "
+            "on an #SBATCH line",
+        ),
+        (
+            'directives = "--comment=a\\nb"',
+            "site.toml:1: directives: '--comment=a\\nb': line breaks and backslashes cannot stand "
+            "on an #SBATCH line",
+        ),
+        (
+            "gpu_request = 'gpus-per-nodes'",
+            "site.toml:1: gpu_request: 'gpus-per-nodes' is not allowed; allowed: gpus-per-node, "
+            "gres, none. Did you mean 'gpus-per-node'?",
+        ),
+    ],
+)
+def test_mistake_in_a_site_says_where_what_and_what_is_allowed(text, answer):
+    assert read_mistakes(f"{text}\n") == [answer]
+
+
+def test_requested_site_is_looked_up_by_name_in_the_working_directory_first(bin_dir):
+    path = write_site("", "site_configs/slurm.toml")
+    assert choose_site_file("slurm") == Path(path)
+
+
+def test_requested_site_is_found_among_the_users_own():
+    path = write_site("", ".config/dlperf-slurm/site_configs/mine.toml")
+    assert choose_site_file("mine") == Path(path).absolute()
+
+
+def test_requested_site_is_found_among_the_shipped_ones():
+    assert choose_site_file("local") == find_resource_dir("site_configs") / "local.toml"
+
+
+def test_unknown_site_lists_the_known_ones_and_the_nearest():
+    with pytest.raises(InputError) as caught:
+        choose_site_file("locla")
+    assert str(caught.value) == (
+        "--site locla: no such site; known: example, local, slurm, slurm-cpu. Did you mean 'local'?"
+    )
+
+
+def test_requested_path_that_is_missing_is_named():
+    with pytest.raises(InputError, match=r"^own/there\.toml: there is no such file$"):
+        load_site("own/there.toml", None, [])
+
+
+def test_cluster_finds_the_site_of_its_own_name(bin_dir):
+    path = write_site("", "site_configs/alpha.toml")
+    write_slurm(bin_dir, "alpha")
+    assert choose_site_file(None) == Path(path)
+
+
+def test_cluster_without_a_file_of_its_name_is_a_plain_slurm(bin_dir):
+    write_slurm(bin_dir, "beta")
+    assert choose_site_file(None).name == "slurm.toml"
+
+
+def test_slurm_that_does_not_answer_is_still_slurm(bin_dir):
+    write_program(bin_dir, "sbatch", "exit 1")
+    write_program(bin_dir, "scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    assert choose_site_file(None).name == "slurm.toml"
+
+
+def test_machine_without_slurm_is_local(bin_dir):
+    assert choose_site_file(None).name == "local.toml"
+
+
+def test_requested_site_wins_over_the_clusters_name(bin_dir):
+    write_site("", "site_configs/alpha.toml")
+    write_slurm(bin_dir, "alpha")
+    assert choose_site_file("local").name == "local.toml"
+
+
+@pytest.mark.parametrize("name", ["example", "local", "slurm", "slurm-cpu"])
+def test_shipped_site_is_sound(name):
+    assert load_site(name, None, []).name == name
+
+
+def test_time_limit_is_that_of_the_topology():
+    site = make_site(time_limit_minutes={"default": 30, "4n8g": 60})
+    topologies = [parse_topology("1n8g"), parse_topology("4n8g")]
+    assert [site.find_time_limit_minutes(topology) for topology in topologies] == [30, 60]
+
+
+def test_own_template_is_found_from_any_folder(home):
+    assert make_site(template="own/x.sbatch.j2").template == str(home / "own/x.sbatch.j2")
+
+
+def test_framework_without_an_environment_gets_the_managed_one(home):
+    assert make_site().find_environment("pytorch").venv == str(home / ".environments/pytorch")
+
+
+def test_environment_of_modules_has_no_venv():
+    site = make_site(environments={"pytorch": {"modules": "pytorch/2.5"}})
+    assert site.find_environment("pytorch").venv is None
+
+
+def test_environment_with_settings_only_keeps_the_managed_venv(home):
+    site = make_site(environments={"pytorch": {"env": {"A": "1"}}})
+    chosen = site.find_environment("pytorch")
+    assert (chosen.venv, chosen.env) == (str(home / ".environments/pytorch"), {"A": "1"})

@@ -1,0 +1,34 @@
+"""Topologies: what "2n8g" means, and what is none."""
+
+import pytest
+
+from dlperf_slurm.contract.topology import Topology, parse_topology
+
+
+def test_topology_is_nodes_times_devices():
+    assert parse_topology("2n8g") == Topology(nodes=2, devices_per_node=8)
+
+
+def test_world_size_is_one_rank_per_device():
+    assert parse_topology("4n8g").world_size == 32
+
+
+@pytest.mark.parametrize("text", ["1n1g", "1n8g", "4n8g", "1024n16g"])
+def test_text_survives_a_round_trip(text):
+    assert str(parse_topology(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "0n8g", "1n0g", "8g", "2n", "2N8G", "2n8", " 2n8g", "2n8g\n", "-1n8g", "1.5n8g", "01n8g"],
+)
+def test_impossible_topology_is_refused_with_an_example(text):
+    with pytest.raises(ValueError, match=r"is not a topology; write NODESnDEVICESg .* '2n8g'"):
+        parse_topology(text)
+
+
+def test_topologies_sort_by_size_and_not_as_text():
+    texts = ["10n1g", "2n1g", "1n8g", "1n16g"]
+    assert [str(t) for t in sorted(map(parse_topology, texts))] == [
+        "1n8g", "1n16g", "2n1g", "10n1g",
+    ]  # fmt: skip

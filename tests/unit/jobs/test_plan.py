@@ -1,0 +1,248 @@
+"""Cases x site -> groups: shapes, chunks, order, what is left out, what it costs."""
+
+import os
+
+import pytest
+from builders import make_matrix_case, make_site
+
+from dlperf_slurm.config.package_files import find_resource_dir
+from dlperf_slurm.config.site import load_site
+from dlperf_slurm.jobs.plan import ArrayTask, Plan, group_array_tasks, make_plan
+from dlperf_slurm.matrix.batch_size import BatchSearch
+from dlperf_slurm.matrix.expand import Expansion, LeftOut, expand_matrix
+from dlperf_slurm.matrix.file import Protocol, read_matrix
+
+
+def plan_cases(*cases, max_array_size=1001, **site_values) -> Plan:
+    return make_plan(Expansion(cases, ()), make_site(**site_values), max_array_size)
+
+
+def list_orders(cases) -> list[str]:
+    (group,) = plan_cases(*cases).groups
+    return [f"{task.case.precision} {task.repeat}" for task in group.array_tasks]
+
+
+def make_cases(shuffle_seed=0):
+    protocol = Protocol(repeats=4, shuffle_seed=shuffle_seed)
+    return [
+        make_matrix_case(precision=precision, protocol=protocol)
+        for precision in ("fp32", "amp-bf16", "amp-fp16")
+    ]
+
+
+def test_cases_of_one_shape_are_one_group():
+    plan = plan_cases(
+        make_matrix_case("1n1g"),
+        make_matrix_case("1n2g"),
+        make_matrix_case("1n1g", precision="amp-bf16"),
+    )
+    assert [(g.group_id, len(g.array_tasks)) for g in plan.groups] == [("1n1g", 14), ("1n2g", 7)]
+
+
+def test_groups_are_ordered_by_size_of_topology():
+    cases = [make_matrix_case(topology) for topology in ("2n1g", "1n16g", "1n2g")]
+    assert [group.group_id for group in plan_cases(*cases).groups] == ["1n2g", "1n16g", "2n1g"]
+
+
+def test_each_repeat_is_an_array_task_of_its_own():
+    (group,) = plan_cases(make_matrix_case()).groups
+    assert sorted(task.repeat for task in group.array_tasks) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_attempt_has_a_folder_of_its_own():
+    task = ArrayTask(make_matrix_case("2n8g"), repeat=3, attempt=2)
+    assert task.attempt_dir == "cases/pytorch-resnet50-2n8g-bs8-fp32/r3/a2"
+
+
+# MaxArraySize is one more than the largest index: 4 allows the indices 0 to 3
+@pytest.mark.parametrize(
+    ("max_array_size", "sizes"),
+    [(8, [7]), (7, [7]), (6, [6, 1]), (4, [4, 3]), (3, [3, 3, 1]), (1, [1] * 7)],
+)
+def test_groups_are_cut_at_the_largest_index_of_the_cluster(max_array_size, sizes):
+    plan = plan_cases(make_matrix_case(), max_array_size=max_array_size)
+    assert [len(group.array_tasks) for group in plan.groups] == sizes
+
+
+def test_chunks_of_a_group_are_numbered():
+    plan = plan_cases(make_matrix_case(), max_array_size=3)
+    assert [group.group_id for group in plan.groups] == ["1n1g-1", "1n1g-2", "1n1g-3"]
+
+
+def test_chunks_lose_no_array_task():
+    (whole,) = plan_cases(make_matrix_case()).groups
+    chunks = plan_cases(make_matrix_case(), max_array_size=3).groups
+    assert tuple(t for group in chunks for t in group.array_tasks) == whole.array_tasks
+
+
+def test_order_is_shuffled():
+    orders = list_orders(make_cases())
+    assert orders != sorted(orders, key=lambda text: (text.split()[0], text))
+
+
+# by hand: `printf 0/pytorch-resnet50-1n1g-bs8-fp32/2 | sha256sum` for each, sorted; must never
+# change, so that a seed in a publication stands for the same order
+def test_order_of_a_seed_is_fixed():
+    assert list_orders(make_cases()) == [
+        "fp32 2", "amp-bf16 2", "fp32 1", "fp32 3", "amp-fp16 3", "amp-fp16 2",
+        "amp-fp16 1", "amp-bf16 3", "fp32 4", "amp-bf16 4", "amp-fp16 4", "amp-bf16 1",
+    ]  # fmt: skip
+
+
+def test_order_does_not_depend_on_the_order_of_the_axes():
+    cases = make_cases()
+    assert list_orders(cases) == list_orders(list(reversed(cases)))
+
+
+def test_another_seed_gives_another_order():
+    assert list_orders(make_cases(shuffle_seed=0)) != list_orders(make_cases(shuffle_seed=1))
+
+
+def test_repeats_of_a_case_are_spread_over_the_array():
+    orders = list_orders(make_cases())
+    first = [orders.index(f"fp32 {repeat}") for repeat in (1, 2, 3, 4)]
+    assert max(first) - min(first) > 3
+
+
+@pytest.mark.parametrize(
+    ("case", "site", "reason"),
+    [
+        (
+            make_matrix_case("4n1g"),
+            {"max_nodes": 2},
+            "4n1g needs 4 nodes, the site has 2",
+        ),
+        (
+            make_matrix_case("1n8g"),
+            {"max_devices_per_node": 4},
+            "1n8g needs 8 devices per node, the site has 4",
+        ),
+        (
+            make_matrix_case(precision="tf32"),
+            {"device": "cpu"},
+            "pytorch: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'",
+        ),
+        (
+            make_matrix_case(model="bert", memory_format="channels_last"),
+            {},
+            "pytorch: memory_format 'channels_last' needs images; use 'default' for 'bert'",
+        ),
+        (
+            make_matrix_case("1n4g"),
+            {"scheduler": "local", "device": "cpu", "cpus_per_rank": 1000},
+            f"1n4g needs 4000 CPUs, this machine has {os.cpu_count()}; to let ranks share them, "
+            "set max_devices_per_node=4",
+        ),
+        (
+            make_matrix_case(batch_size_per_device=BatchSearch(())),
+            {"scheduler": "local", "device": "cpu"},
+            "batch size 'max' would take all memory of this machine; set "
+            "memory_limit_mib_per_device in [protocol]",
+        ),
+        (
+            make_matrix_case("4n8g", precision="tf32"),
+            {"max_nodes": 2, "device": "cpu"},
+            "4n8g needs 4 nodes, the site has 2; also: pytorch: precision 'tf32' needs device "
+            "'cuda'; on the CPU use 'fp32' or 'amp-bf16'",
+        ),
+        (
+            make_matrix_case(
+                framework="jax", distribution="horovod", data="dali", precision="tf32"
+            ),
+            {"device": "cpu"},
+            "jax compiles whatever it trains; use compiler 'xla'; also: jax has no distribution "
+            "'horovod'; it has: native; also: jax has no data 'dali'; it has: device, host, "
+            "python-queue, dataset, zmq, folder",
+        ),
+        (
+            make_matrix_case(mode="val", distribution="horovod"),
+            {},
+            "distribution 'horovod' brings gradients together, which mode 'val' has not; use "
+            "'native', or mode 'train'",
+        ),
+        (
+            make_matrix_case(mode="val", data="folder"),
+            {},
+            "data 'folder' would be part of the latency of mode 'val', whose batch is on the "
+            "device; use data 'device', or mode 'train'",
+        ),
+    ],
+)
+def test_what_cannot_run_is_left_out_with_the_reason(case, site, reason):
+    assert plan_cases(case, **site).left_out == (LeftOut(case, reason),)
+
+
+@pytest.mark.parametrize(
+    ("case", "site"),
+    [
+        (make_matrix_case("1n999g"), {"max_devices_per_node": 999, "scheduler": "local"}),
+        (make_matrix_case("1n999g"), {"scheduler": "slurm"}),
+        (
+            make_matrix_case(
+                batch_size_per_device=BatchSearch(()),
+                protocol=Protocol(memory_limit_mib_per_device=500),
+            ),
+            {"scheduler": "local"},
+        ),
+        (make_matrix_case(batch_size_per_device=BatchSearch(())), {"scheduler": "slurm"}),
+        (make_matrix_case(batch_size_per_device=BatchSearch((64, 32))), {"scheduler": "local"}),
+    ],
+)
+def test_what_is_only_too_much_elsewhere_runs(case, site):
+    assert plan_cases(case, device="cpu", **site).left_out == ()
+
+
+def test_what_cannot_run_is_in_no_group():
+    plan = plan_cases(make_matrix_case("1n1g"), make_matrix_case("4n1g"), max_nodes=2)
+    assert (len(plan.cases), [group.group_id for group in plan.groups]) == (1, ["1n1g"])
+
+
+def test_case_at_the_limit_of_the_site_runs():
+    plan = plan_cases(make_matrix_case("2n8g"), max_nodes=2, max_devices_per_node=8)
+    assert plan.left_out == ()
+
+
+def test_excluded_cases_are_left_out_with_the_matrix_reason():
+    excluded = LeftOut(make_matrix_case("2n1g"), "too slow")
+    plan = make_plan(Expansion((make_matrix_case(),), (excluded,)), make_site(), 1001)
+    assert plan.left_out == (excluded,)
+
+
+def test_plan_without_a_runnable_case_has_no_groups():
+    plan = plan_cases(make_matrix_case("2n1g"), max_nodes=1)
+    assert (plan.groups, plan.array_task_count, plan.node_hours) == ((), 0, 0)
+
+
+# 7 repeats x 4 nodes x 60 min + 7 repeats x 1 node x 30 min = 28 h + 3.5 h
+def test_node_hours_are_those_of_the_time_limits():
+    plan = plan_cases(
+        make_matrix_case("4n8g"),
+        make_matrix_case("1n1g"),
+        time_limit_minutes={"default": 30, "4n8g": 60},
+    )
+    assert plan.node_hours == 31.5
+
+
+def test_node_hours_of_a_case_are_those_of_its_repeats():
+    cases = [make_matrix_case("2n1g"), make_matrix_case("2n1g", precision="amp-bf16")]
+    assert plan_cases(*cases).find_node_hours(cases[0]) == 7.0
+
+
+# resnet50: 16 cases x 7 repeats; 28 array tasks on each topology, at most 30 minutes each:
+# 28 x (1 + 1 + 2 + 4) nodes x 0.5 h = 112. bert: 64 cases, four times as much
+@pytest.mark.parametrize(
+    ("name", "cases", "tasks", "node_hours"),
+    [("resnet50", 16, 112, 112.0), ("bert", 64, 448, 448.0)],
+)
+def test_dlperf_protocol_is_four_groups_on_a_plain_cluster(name, cases, tasks, node_hours):
+    file = read_matrix(find_resource_dir("matrices") / f"{name}.toml")
+    plan = make_plan(expand_matrix(file), load_site("slurm", None, []).site, 1001)
+    assert (len(plan.cases), len(plan.groups), plan.array_task_count, plan.node_hours) == (
+        cases, 4, tasks, node_hours,
+    )  # fmt: skip
+
+
+def test_suffix_tells_the_groups_of_a_retry_apart():
+    tasks = [ArrayTask(make_matrix_case(), repeat, 2) for repeat in (1, 2)]
+    groups = group_array_tasks(tasks, make_site(), 1, suffix="-try2")
+    assert [group.group_id for group in groups] == ["1n1g-try2-1", "1n1g-try2-2"]

@@ -1,0 +1,245 @@
+"""Rendered scripts against golden files: a change of behaviour shows as a change of these.
+
+After a change that is meant: `UPDATE_GOLDEN=1 python -m pytest tests/unit/test_render.py`, and read
+the difference in tests/golden before it is committed.
+"""
+
+import os
+import subprocess
+from pathlib import Path, PurePosixPath
+
+import pytest
+from builders import make_group, make_matrix_case, make_site
+
+from dlperf_slurm.config.site import Site, load_site
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.plan import ArrayTask, Group, group_array_tasks
+from dlperf_slurm.jobs.quoting import quote_directive, quote_option
+from dlperf_slurm.jobs.render import render_scripts
+from dlperf_slurm.matrix.batch_size import BatchSearch
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+SITES = ("local", "slurm", "example")
+TOPOLOGIES = ("1n1g", "1n8g", "2n8g", "4n8g")
+GOLDEN_NAMES = [f"{name}/{topology}.sbatch" for name in SITES for topology in TOPOLOGIES] + [
+    f"search/{name}.sbatch" for name in SITES
+]
+RUN_ID = "20240501-120000-resnet50-site-abcd"
+RUN_DIR = PurePosixPath("/shared/results") / RUN_ID
+
+
+def render(site: Site, topology: str = "1n1g", run_dir=RUN_DIR) -> str:
+    """The script of one array job."""
+    files = render_scripts([make_group(site, topology)], site, RUN_ID, run_dir)
+    return files[f"scripts/{topology}.sbatch"]
+
+
+def make_search_group(site: Site) -> Group:
+    """PyTorch searches for its largest batch; MXNet's batch is known."""
+    cases = [
+        make_matrix_case("1n2g", batch_size_per_device=BatchSearch(())),
+        make_matrix_case("1n2g", framework="mxnet"),
+    ]
+    (group,) = group_array_tasks([ArrayTask(case, 1, 1) for case in cases], site, 1001)
+    return group
+
+
+def assert_is_golden(text: str, golden: Path) -> None:
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        golden.parent.mkdir(parents=True, exist_ok=True)
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+def write_template(text: str, name: str = "own/cluster.sbatch.j2") -> str:
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text(text, encoding="utf-8")
+    return name
+
+
+@pytest.fixture
+def managed(monkeypatch):
+    """Managed environments at a place that is the same on every machine."""
+    monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", "/shared/environments")
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("name", SITES)
+def test_script_is_as_its_golden_file(name, topology, managed):
+    script = render(load_site(name, None, []).site, topology)
+    assert_is_golden(script, GOLDEN / name / f"{topology}.sbatch")
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_script_with_a_search_is_as_its_golden_file(name, managed):
+    site = load_site(name, None, []).site
+    files = render_scripts([make_search_group(site)], site, RUN_ID, RUN_DIR)
+    assert_is_golden(files["scripts/1n2g.sbatch"], GOLDEN / "search" / f"{name}.sbatch")
+
+
+@pytest.mark.parametrize("golden", GOLDEN_NAMES)
+def test_golden_script_is_bash(golden):
+    golden = GOLDEN / golden
+    done = subprocess.run(["bash", "-n", str(golden)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_golden_folder_holds_nothing_else():
+    found = {str(path.relative_to(GOLDEN)) for path in GOLDEN.rglob("*.sbatch")}
+    assert found == set(GOLDEN_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("of_user", "of_site", "order"),
+    [
+        ({}, {}, "PCI_BUS_ID"),
+        ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, {}, "FASTEST_FIRST"),
+        ({}, {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "FASTEST_FIRST"),
+    ],
+)
+def test_gpus_are_numbered_by_the_bus_unless_user_or_site_say_otherwise(of_user, of_site, order):
+    script = render(make_site(env=of_site))
+    exports = [line for line in script.splitlines() if line.startswith("export CUDA_DEVICE_ORDER")]
+    lines = ["set -u", *exports, "printenv CUDA_DEVICE_ORDER"]
+    env = {"PATH": os.environ["PATH"], **of_user}
+    done = subprocess.run(["bash", "-c", "\n".join(lines)], env=env, capture_output=True, text=True)
+    assert done.stdout == f"{order}\n"
+
+
+def test_directives_end_before_the_first_command():
+    lines = render(load_site("example", None, []).site).splitlines()
+    last = max(i for i, line in enumerate(lines) if line.startswith("#SBATCH"))
+    assert all(line.startswith("#") for line in lines[: last + 1])
+
+
+def test_same_input_gives_the_same_bytes():
+    values = {"A": "1", "B": "2", "C": "3"}
+    turned = dict(reversed(values.items()))
+    pytorch = {"pytorch": {"venv": "/v", "env": values}}, {"pytorch": {"env": turned, "venv": "/v"}}
+    assert render(make_site(env=values, environments=pytorch[0])) == render(
+        make_site(environments=pytorch[1], env=turned)
+    )
+
+
+def test_task_list_names_framework_folder_and_starter_by_array_task_id():
+    group = make_search_group(make_site())
+    files = render_scripts([group], make_site(), RUN_ID, Path("/run"))
+    starters = {"pytorch": "search", "mxnet": "launch"}
+    assert files["scripts/1n2g.tasks"] == "".join(
+        f"{task.case.framework}\t{task.attempt_dir}\t{starters[task.case.framework]}\n"
+        for task in group.array_tasks
+    )
+
+
+def test_own_template_of_a_framework_changes_how_a_search_starts_its_ranks():
+    name = write_template('{% extends "base.sbatch.j2" %}\n')
+    own = """\
+{% extends "frameworks/framework.sh.j2" %}
+{% block search %}
+  exec inside {{ framework.search_command | sh_words }} "$attempt_dir" -- ranks
+{% endblock %}
+"""
+    write_template(own, "own/frameworks/pytorch.sh.j2")
+    site = make_site(template=name)
+    files = render_scripts([make_search_group(site)], site, RUN_ID, Path("/run"))
+    line = '  exec inside python -m dlperf_slurm.worker search "$attempt_dir" -- ranks\n'
+    assert f"search_pytorch() {{\n{line}}}\n" in files["scripts/1n2g.sbatch"]
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"gpu_request": "none"}, None),
+        ({}, "#SBATCH --gpus-per-node=1"),
+        ({"gpu_type": "a100"}, "#SBATCH --gpus-per-node=a100:1"),
+        ({"gpu_request": "gres"}, "#SBATCH --gres=gpu:1"),
+        ({"gpu_request": "gres", "gpu_type": "a100"}, "#SBATCH --gres=gpu:a100:1"),
+    ],
+)
+def test_gpus_are_asked_for_as_the_site_says(values, line):
+    script = render(make_site(**values))
+    lines = [x for x in script.splitlines() if x.startswith("#SBATCH --g")]
+    assert lines == ([line] if line else [])
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"partition": "gpu"}, "#SBATCH --partition=gpu"),
+        ({"constraint": "a100&nvlink"}, "#SBATCH --constraint=a100&nvlink"),
+        ({"memory_mib_per_node": 0}, "#SBATCH --mem=0"),
+        ({"exclusive": True}, "#SBATCH --exclusive"),
+        ({"array_throttle": 4}, "#SBATCH --array=0-6%4"),
+        ({}, "#SBATCH --array=0-6"),
+        ({"cpus_per_rank": 8}, "#SBATCH --cpus-per-task=8"),
+        ({"time_limit_minutes": {"1n1g": 5}}, "#SBATCH --time=5"),
+        ({"directives": "--comment=acceptance run"}, '#SBATCH --comment="acceptance run"'),
+        ({"directives": "--requeue"}, "#SBATCH --requeue"),
+    ],
+)
+def test_setting_of_a_site_becomes_a_directive(values, line):
+    assert line in render(make_site(**values)).splitlines()
+
+
+def test_setting_that_is_not_made_leaves_no_directive():
+    script = render(make_site(gpu_request="none"))
+    options = [line.split("=")[0] for line in script.splitlines() if line.startswith("#SBATCH")]
+    assert options == [
+        f"#SBATCH --{name}"
+        for name in (
+            *("job-name", "array", "nodes", "ntasks-per-node", "cpus-per-task", "time"),
+            *("output", "open-mode"),
+        )
+    ]
+
+
+@pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\x00b", "a\tb", "a\\b", "\x1b[0m"])
+def test_directive_refuses_what_sbatch_cannot_read(text):
+    with pytest.raises(InputError) as caught:
+        quote_directive(text)
+    assert repr(text) in str(caught.value)
+
+
+def test_directive_refuses_both_kinds_of_quotes():
+    with pytest.raises(InputError, match="both kinds of quotes"):
+        quote_directive("""a"b'c""")
+
+
+def test_option_with_a_space_in_its_name_is_refused():
+    with pytest.raises(InputError, match="'--a b' is not an option of sbatch"):
+        quote_option("--a b=1")
+
+
+def test_own_template_overrides_a_block():
+    name = write_template(
+        '{% extends "base.sbatch.j2" %}\n{% block prologue %}\nmodule purge\n{% endblock %}\n'
+    )
+    plain, own = render(make_site()), render(make_site(template=name))
+    assert set(own.splitlines()) - set(plain.splitlines()) == {"module purge"}
+
+
+def test_own_template_of_a_framework_hides_the_shipped_one():
+    name = write_template('{% extends "base.sbatch.j2" %}\n')
+    write_template("# {{ framework.name }} of this site\n", "own/frameworks/pytorch.sh.j2")
+    assert "# pytorch of this site\n" in render(make_site(template=name))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("{{ nothing }}", "cluster.sbatch.j2: UndefinedError: 'nothing' is undefined"),
+        ("{{ job.nothing }}", "cluster.sbatch.j2: UndefinedError: .* no attribute 'nothing'"),
+        ("{% if %}", "cluster.sbatch.j2: TemplateSyntaxError: "),
+        ('{% extends "gone.j2" %}', "cluster.sbatch.j2: TemplateNotFound: .*gone.j2"),
+        ("{{ 1 | nofilter }}", "cluster.sbatch.j2: TemplateAssertionError: .*nofilter"),
+    ],
+)
+def test_mistake_in_an_own_template_is_named_with_its_file(text, answer):
+    name = write_template(text)
+    with pytest.raises(InputError, match=answer):
+        render(make_site(template=name))
+
+
+def test_own_template_that_is_missing_is_named():
+    with pytest.raises(InputError, match=r"gone\.sbatch\.j2: TemplateNotFound"):
+        render(make_site(template="own/gone.sbatch.j2"))

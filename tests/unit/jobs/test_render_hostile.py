@@ -1,0 +1,203 @@
+"""Hostile values in a rendered script: refused by name, or carried through bash as they are."""
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from builders import make_group, make_site, write_program
+
+from dlperf_slurm.config.site import Site
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.render import render_scripts
+
+HOSTILE = {
+    "space": "a b",
+    "quote": "a'b",
+    "double quote": 'a"b',
+    "substitution": "$(touch pwned)",
+    "backticks": "`touch pwned`",
+    "variable": "$HOME",
+    "second command": "x; touch pwned #",
+    "comment": "a #b",
+    "backslash": "a\\b\\",
+    "newline": "a\ntouch pwned",
+    "percent": "%A %% %a",
+    "glob": "*",
+    "brace": "{a,b}",
+    "template": "{{ job }} {% raw %}",
+    "option": "--help",
+    "unicode": "Grüße 東京 🚀",
+    "10 kB": "x" * 10_000,
+    "empty": "",
+}
+# what sbatch's own parser of #SBATCH lines cannot take: it eats backslashes and ends at line breaks
+REFUSED_IN_DIRECTIVES = {"backslash", "newline"}
+
+
+# the first two are refused as well, the others are no names of folders
+NO_RUN_DIRECTORY = {*REFUSED_IN_DIRECTIVES, "10 kB", "empty"}
+# the `module` of a site is a function that login shells export; here it notes what it was given
+MODULE = '() { [ -e "$SEEN/argv" ] || printf "%s\\0" "$@" >> "$SEEN/modules"; }'
+
+
+class Seen(NamedTuple):
+    """What the launcher was given, in a run with a hostile value in every place."""
+
+    value: str
+    run_dir: Path
+    argv: list[str]
+    env: dict[str, str]
+    modules: list[str]
+
+
+def run_script(home: Path, site: Site, value: str, run_dir: Path) -> Seen:
+    """Render an array job, run its array task 0 with bash, and look at it from the launcher."""
+    group = make_group(site)
+    for relative, text in render_scripts([group], site, "run", run_dir).items():
+        (run_dir / relative).parent.mkdir(parents=True, exist_ok=True)
+        (run_dir / relative).write_text(text, encoding="utf-8")
+    (run_dir / "markers").mkdir()
+    attempt_dir = run_dir / group.array_tasks[0].attempt_dir
+    attempt_dir.mkdir(parents=True)
+    programs, seen = home / ".programs", home / ".seen"
+    programs.mkdir()
+    seen.mkdir()
+    write_program(programs, "srun", 'printf "%s\\0" "$@" > "$SEEN/argv"; env -0 > "$SEEN/env"')
+    write_program(programs, "python", "exit 0")
+    env = {
+        "PATH": f"{programs}:/usr/bin:/bin",
+        "SEEN": str(seen),
+        "HOME": "/home/alice",
+        "BASH_FUNC_module%%": MODULE,
+    }
+    script = run_dir / "scripts/1n1g.sbatch"
+    done = subprocess.run(["bash", str(script), "0"], env=env, cwd=home, capture_output=True)
+    err = (attempt_dir / "err").read_text(encoding="utf-8")
+    assert (done.returncode, done.stderr, err) == (0, b"", "")
+    return Seen(
+        value,
+        run_dir,
+        _split(seen / "argv"),
+        dict(item.split("=", 1) for item in _split(seen / "env")),
+        _split(seen / "modules"),
+    )
+
+
+def _split(path: Path) -> list[str]:
+    return os.fsdecode(path.read_bytes()).split("\0")[:-1] if path.exists() else []
+
+
+@pytest.fixture(scope="module", params=list(HOSTILE))
+def seen(request, tmp_path_factory) -> Seen:
+    """One run of a script for each hostile value, which stands wherever a user can put it."""
+    value = HOSTILE[request.param]
+    environment = {"venv": f"/opt/v{value}", "modules": ["first", value], "env": {"OWN": value}}
+    site = make_site(
+        env={"SITE": value},
+        environments={"pytorch": environment},
+        launcher={"mpi": value, "flags": ["--first", value]},
+    )
+    home = tmp_path_factory.mktemp("hostile")
+    run_dir = home / ("run" if request.param in NO_RUN_DIRECTORY else value)
+    return run_script(home, site, value, run_dir)
+
+
+def with_hostile(*without: str):
+    """One test for each hostile value but those named."""
+    names = [name for name in HOSTILE if name not in without]
+    return pytest.mark.parametrize("value", [HOSTILE[name] for name in names], ids=names)
+
+
+def test_environment_of_the_site_arrives_as_it_is(seen):
+    assert seen.env["SITE"] == seen.value
+
+
+def test_environment_of_the_framework_arrives_as_it_is(seen):
+    assert seen.env["OWN"] == seen.value
+
+
+def test_module_is_loaded_by_its_literal_name(seen):
+    assert seen.modules == ["load", "first", "load", seen.value]
+
+
+def test_venv_comes_first_on_path_as_it_is(seen):
+    assert seen.env["PATH"].startswith(f"/opt/v{seen.value}/bin:")
+
+
+def test_flag_of_the_launcher_is_one_word(seen):
+    assert seen.argv[seen.argv.index("--first") + 1 :][:2] == [seen.value, "python"]
+
+
+def test_mpi_of_the_launcher_is_one_word(seen):
+    assert f"--mpi={seen.value}" in seen.argv
+
+
+def test_run_directory_reaches_the_ranks_as_it_is(seen):
+    assert Path(seen.argv[-1]).parts[:-4] == seen.run_dir.parts
+
+
+def test_worker_is_found_below_the_run_directory(seen):
+    assert seen.env["PYTHONPATH"] == f"{seen.run_dir}/code"
+
+
+def test_no_part_of_a_value_is_run_as_a_command(seen):
+    assert list(seen.run_dir.parent.rglob("pwned")) == []
+
+
+def read_directive(site: Site, name: str, run_dir: Path = Path("/run")) -> str:
+    """The value of an #SBATCH option, its line split into words as a shell would."""
+    scripts = render_scripts([make_group(site)], site, "run", run_dir)
+    lines = scripts["scripts/1n1g.sbatch"].splitlines()
+    (line,) = (line for line in lines if line.startswith(f"#SBATCH --{name}="))
+    (word,) = shlex.split(line[len("#SBATCH ") :], comments=True)
+    return word.partition("=")[2]
+
+
+OPTIONS = ["partition", "account", "qos", "constraint", "reservation"]
+
+
+@with_hostile(*REFUSED_IN_DIRECTIVES)
+@pytest.mark.parametrize("option", OPTIONS)
+def test_directive_holds_the_literal_value(option, value):
+    assert read_directive(make_site(**{option: value}), option) == value
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("value", [HOSTILE[name] for name in sorted(REFUSED_IN_DIRECTIVES)])
+def test_directive_that_sbatch_cannot_read_is_refused_by_its_value(option, value):
+    with pytest.raises(InputError) as caught:
+        read_directive(make_site(**{option: value}), option)
+    assert repr(value) in str(caught.value)
+
+
+@with_hostile(*REFUSED_IN_DIRECTIVES)
+def test_extra_directive_holds_the_literal_value(value):
+    assert read_directive(make_site(directives=f"--comment={value}"), "comment") == value
+
+
+@with_hostile(*REFUSED_IN_DIRECTIVES, "empty")
+def test_gpu_type_is_literal(value):
+    site = make_site(gpu_request="gres", gpu_type=value)
+    assert read_directive(site, "gres") == f"gpu:{value}:1"
+
+
+@with_hostile(*REFUSED_IN_DIRECTIVES, "empty")
+def test_output_goes_below_the_run_directory_with_its_percent_signs_doubled(value):
+    output = read_directive(make_site(), "output", Path("/base") / value)
+    assert output == f"/base/{value}/scripts/".replace("%", "%%") + "%A_%a.log"
+
+
+@pytest.mark.parametrize("value", [HOSTILE[name] for name in sorted(REFUSED_IN_DIRECTIVES)])
+def test_run_directory_that_sbatch_cannot_read_is_refused_by_its_name(value):
+    with pytest.raises(InputError) as caught:
+        read_directive(make_site(), "output", Path("/base") / value)
+    assert repr(f"/base/{value}/scripts/%A_%a.log") in str(caught.value)
+
+
+def test_setup_lines_run_without_the_scripts_own_strictness(home):
+    setup = 'export SETUP="<$NOT_SET_ANYWHERE>"'
+    site = make_site(environments={"pytorch": {"setup": setup}})
+    assert run_script(home, site, "", home / "run").env["SETUP"] == "<>"

@@ -1,0 +1,204 @@
+"""Run directories: how one is named, found and opened, and what cannot be opened."""
+
+import json
+import shutil
+
+import pytest
+from builders import make_manifest, make_planned_case
+
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.run_directory import (
+    Marker,
+    RunTask,
+    find_run,
+    format_manifest,
+    list_latest_attempts,
+    list_run_ids,
+    make_job_name,
+    open_run,
+    read_last_error,
+    read_marker,
+)
+
+
+@pytest.fixture
+def results(home):
+    """Three runs; two of them begin with the same day."""
+    for run_id in ("20240502-080000-b", "20240501-120000-a", "20240502-090000-c"):
+        folder = home / "results" / run_id
+        folder.mkdir(parents=True)
+        manifest = make_manifest(run_id=run_id, cases=(make_planned_case(notes=("a",)),))
+        (folder / "manifest.json").write_text(format_manifest(manifest), encoding="utf-8")
+    (home / "results" / "README.md").write_text("", encoding="utf-8")
+    (home / "results" / ".20240503-partial.partial").mkdir()
+    return home / "results"
+
+
+def edit_manifest(folder, **changes):
+    path = folder / "manifest.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    data.update(changes)
+    path.write_text(json.dumps(data), encoding="utf-8")
+
+
+def test_runs_are_listed_from_the_oldest_on(results):
+    assert list_run_ids(results) == ["20240501-120000-a", "20240502-080000-b", "20240502-090000-c"]
+
+
+def test_run_is_the_latest_when_none_is_named(results):
+    assert find_run(None, results).run_id == "20240502-090000-c"
+
+
+def test_run_is_found_by_its_id(results):
+    assert find_run("20240502-080000-b", results).run_id == "20240502-080000-b"
+
+
+def test_run_is_found_by_the_beginning_of_its_id(results):
+    assert find_run("20240501", results).run_id == "20240501-120000-a"
+
+
+def test_run_is_found_by_its_directory(results):
+    moved = shutil.copytree(results / "20240501-120000-a", results.parent / "elsewhere")
+    assert find_run(str(moved), results).path == moved
+
+
+def test_run_is_found_by_a_relative_directory(results):
+    assert find_run("results/20240501-120000-a", results).path == results / "20240501-120000-a"
+
+
+def test_beginning_of_several_ids_is_refused_with_the_candidates(results):
+    with pytest.raises(InputError) as caught:
+        find_run("20240502", results)
+    assert str(caught.value) == (
+        f"20240502: several runs begin so in {results}; latest: 20240502-080000-b, "
+        "20240502-090000-c"
+    )
+
+
+def test_unknown_run_is_refused_with_the_latest(results):
+    with pytest.raises(InputError, match=r"x: no such run directory or run id in .*-090000-c$"):
+        find_run("x", results)
+
+
+def test_results_without_runs_say_so(home):
+    with pytest.raises(InputError, match=r"results: no runs here; name a run directory"):
+        find_run(None, home / "results")
+
+
+def test_folder_without_a_manifest_is_not_a_run(home):
+    with pytest.raises(InputError, match=r"not a run directory: it has no manifest\.json"):
+        open_run(home)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "5"])
+def test_manifest_that_is_not_an_object_is_refused(results, text):
+    path = results / "20240501-120000-a" / "manifest.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"manifest\.json: not a manifest: "):
+        open_run(path.parent)
+
+
+def test_manifest_of_another_version_is_refused(results):
+    edit_manifest(results / "20240501-120000-a", schema_version=99)
+    with pytest.raises(InputError, match="schema_version 99, this tool reads 1"):
+        open_run(results / "20240501-120000-a")
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer"),
+    [
+        ({"title": 3}, "title is 3, not of type str"),
+        ({"colour": "red"}, "colour is not a key of Manifest"),
+        ({"cases": [{}]}, r"cases\[0\]: case_id is missing"),
+        ({"cases": 3}, "cases is 3, not of type list"),
+        ({"cases": [3]}, r"cases\[0\]: expected an object for PlannedCase"),
+    ],
+)
+def test_manifest_with_a_wrong_key_is_refused_by_its_name(results, changes, answer):
+    edit_manifest(results / "20240501-120000-a", **changes)
+    with pytest.raises(InputError, match=rf"manifest\.json: {answer}"):
+        open_run(results / "20240501-120000-a")
+
+
+def test_job_name_tells_run_and_group_apart():
+    names = {make_job_name(run, group) for run in ("a", "b") for group in ("1n1g", "1n1g-2")}
+    assert len(names) == 4
+
+
+def test_task_is_read_from_its_folder():
+    task = RunTask("2n8g", 4, "cases/pytorch-resnet50-2n8g-bs8-fp32/r3/a2")
+    assert (task.case_id, task.repeat, task.attempt, task.marker) == (
+        "pytorch-resnet50-2n8g-bs8-fp32", 3, 2, "2n8g.4",
+    )  # fmt: skip
+
+
+def test_tasks_are_numbered_within_their_group(staged_run):
+    tasks = staged_run.read_all_tasks()
+    assert [(task.group_id, task.array_task_id) for task in tasks] == [
+        (group, index) for group in ("1n1g", "1n2g", "2n2g") for index in (0, 1)
+    ]
+
+
+def test_latest_attempt_of_each_repeat_counts():
+    tasks = [
+        RunTask("g", 0, "cases/x/r1/a1"),
+        RunTask("g-try2", 0, "cases/x/r1/a2"),
+        RunTask("g", 1, "cases/x/r2/a1"),
+        RunTask("g", 2, "cases/y/r1/a1"),
+    ]
+    assert [task.attempt_dir for task in list_latest_attempts(tasks)] == [
+        "cases/x/r1/a2", "cases/x/r2/a1", "cases/y/r1/a1",
+    ]  # fmt: skip
+
+
+def write_marker(run, text: str) -> RunTask:
+    (task, *_) = run.read_tasks("1n1g")
+    (run.path / "markers/1n1g.0.started").write_text(text, encoding="utf-8")
+    return task
+
+
+def test_marker_is_what_the_script_wrote(staged_run):
+    task = write_marker(
+        staged_run,
+        '{"job_id": "7", "time": "2024-05-01T12:00:00Z", "nodes": "n1", "restart": 0, '
+        '"exit_code": 143}\n',
+    )
+    assert read_marker(staged_run.path, task, "started") == Marker(
+        "7", "2024-05-01T12:00:00Z", "n1", 143
+    )
+
+
+@pytest.mark.parametrize("text", ["", '{"job_id": "7", ', "{}", "[]", "null"])
+def test_broken_marker_counts_as_none(staged_run, text):
+    task = write_marker(staged_run, text)
+    assert read_marker(staged_run.path, task, "started") is None
+
+
+def test_marker_that_is_not_there_is_none(staged_run):
+    (task, *_) = staged_run.read_tasks("1n1g")
+    assert read_marker(staged_run.path, task, "ended") is None
+
+
+def test_task_list_that_is_missing_is_named(staged_run):
+    staged_run.find_tasks_file("1n2g").unlink()
+    with pytest.raises(InputError, match=r"scripts/1n2g\.tasks: is missing; was the whole run"):
+        staged_run.read_all_tasks()
+
+
+@pytest.mark.parametrize(
+    ("written", "last"),
+    [
+        (b"", ""),
+        (b"\n \n", ""),
+        (b"first\nlast\n\n", "last"),
+        (b"first\n" + b"x" * 999, "x" * 200),
+        (b"\xff\xfe" * 999 + b"\nlast", "last"),
+    ],
+)
+def test_last_error_is_the_last_line_that_says_something(tmp_path, written, last):
+    (tmp_path / "err").write_bytes(written)
+    assert read_last_error(tmp_path) == last
+
+
+def test_attempt_that_never_wrote_has_no_last_error(tmp_path):
+    assert read_last_error(tmp_path) == ""

@@ -1,0 +1,210 @@
+"""Somebody else's script in the ranks' place: what runs, what its log is made of, how it ends."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from builders import (
+    IMPORT_DIR,
+    make_case,
+    make_group,
+    make_matrix_case,
+    make_site,
+    write_matrix,
+)
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.record import Record, find_record_problem
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.plan import ArrayTask, find_obstacle
+from dlperf_slurm.jobs.render import find_starter, render_scripts, render_source_script
+from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
+from dlperf_slurm.matrix.file import Source, read_matrix
+
+LOG = Path(__file__).parents[1] / "logs" / "tf_cnn_benchmarks" / "one_process.log"
+DEADLINE_SECONDS = 30
+
+MATRIX = """\
+[model]
+name = "resnet50"
+width = 16
+[axes]
+framework = "tensorflow1"
+topology = "1n2g"
+batch_size_per_device = 64
+source = ["worker", "official"]
+[sources.official]
+format = "tf_cnn_benchmarks"
+command = "python train.py --batch_size={{ batch_size_per_device }} --gpus={{ world_size }}"
+env = { NAME = "a b'c" }
+"""
+
+
+def make_script_case(**changes: object) -> MatrixCase:
+    script = Source(command="true", format="tf_cnn_benchmarks")
+    return make_matrix_case(framework="tensorflow1", source="official", script=script, **changes)
+
+
+def make_attempt(folder: Path, script: str, **changes: object) -> Path:
+    """An attempt of the log's case, with this script."""
+    asked = {
+        "framework": "tensorflow1",
+        "nodes": 1,
+        "devices_per_node": 2,
+        "batch_size_per_device": 64,
+        "source": "tf_cnn_benchmarks",
+        **changes,
+    }
+    write_json(folder / "case.json", make_case(**asked))
+    (folder / "script.sh").write_text(script, encoding="utf-8")
+    return folder
+
+
+def start_script(attempt_dir: Path) -> "subprocess.Popen[bytes]":
+    worker = [sys.executable, "-m", "dlperf_slurm.worker", "script", str(attempt_dir), "--", "bash"]
+    return subprocess.Popen(worker, env={**os.environ, "PYTHONPATH": IMPORT_DIR})
+
+
+def run_script(attempt_dir: Path) -> Record:
+    start_script(attempt_dir).wait(DEADLINE_SECONDS)
+    return read_json(attempt_dir / "record.json", Record)
+
+
+def test_log_of_the_script_becomes_the_record(tmp_path):
+    record = run_script(make_attempt(tmp_path, f"cat {LOG}"))
+    assert (record.status, find_record_problem(record)) == ("ok", "")
+    assert record.samples_per_s == pytest.approx(611.87)
+    assert record.publisher_samples_per_s == 611.87
+    assert (tmp_path / "log").read_bytes() == LOG.read_bytes()
+
+
+def test_what_the_script_says_on_either_stream_is_its_log(tmp_path):
+    assert run_script(make_attempt(tmp_path, f"cat {LOG} >&2")).status == "ok"
+
+
+def test_script_runs_in_its_attempt(tmp_path):
+    run_script(make_attempt(tmp_path, "pwd"))
+    assert (tmp_path / "log").read_text() == f"{tmp_path}\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "changes", "reason"),
+    [
+        (f"cat {LOG}; exit 3", {}, "the script ended with exit code 3; see log"),
+        (f"head -20 {LOG}", {}, "the log"),
+        ("true", {}, "the log"),
+        (
+            f"cat {LOG}",
+            {"batch_size_per_device": 32},
+            "batch_size_per_device is 64 in the log and 32 in the case",
+        ),
+        (f"cat {LOG}", {"model": "bert"}, "model is resnet50 in the log and bert in the case"),
+        (f"cat {LOG} {LOG}", {}, "the log holds 2 runs, not one"),
+        ("echo RuntimeError: CUDA out of memory. Tried to allocate 2 GiB", {}, "out of memory"),
+    ],
+)
+def test_log_that_is_not_of_the_case_fails_with_the_reason(tmp_path, script, changes, reason):
+    record = run_script(make_attempt(tmp_path, script, **changes))
+    assert record.status in ("failed", "oom")
+    assert reason in record.reason
+    assert record.case == read_json(tmp_path / "case.json", Case)
+
+
+def test_script_that_is_told_to_end_leaves_no_process(tmp_path):
+    attempt_dir = make_attempt(tmp_path, "sleep 1000 & echo $! > pid.partial; mv pid.partial pid\n"
+                               "sleep 1000")  # fmt: skip
+    process = start_script(attempt_dir)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (tmp_path / "pid").exists():
+        assert time.monotonic() < deadline
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(DEADLINE_SECONDS) == 143
+    assert not is_running(int((tmp_path / "pid").read_text()))
+    assert not (tmp_path / "record.json").exists()
+
+
+def is_running(pid: int) -> bool:
+    """Neither gone nor waiting for whoever started it to ask how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_command_is_a_template_over_the_case():
+    cases = expand_matrix(read_matrix(write_matrix(MATRIX))).cases
+    (case,) = (case for case in cases if case.script)
+    assert case.case_id == "tensorflow1-resnet50-1n2g-bs64-fp32-official"
+    assert render_source_script(case, case.script, repeat=1, device="cpu") == (
+        "#!/bin/bash\n"
+        """export NAME='a b'"'"'c'\n"""
+        "python train.py --batch_size=64 --gpus=2\n"
+    )
+
+
+def test_model_parameters_and_repeat_are_there_for_the_command():
+    case = make_script_case(model_parameters={"width": 16})
+    command = "{{ parameters.width }} {{ parameters.image_size }} {{ seed + repeat }}"
+    script = Source(command=command, format="tf_cnn_benchmarks")
+    assert render_source_script(case, script, repeat=3, device="cpu").splitlines()[1] == "16 224 4"
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("{{ batch }}", "sources.official.command: 'batch' is undefined; known: framework, model"),
+        ("{{ nodes", "sources.official.command: TemplateSyntaxError: "),
+        ("{{ nodes.x }}", "sources.official.command: 'int object' has no attribute 'x'"),
+    ],
+)
+def test_command_that_is_no_template_names_its_key(command, message):
+    script = Source(command=command, format="tf_cnn_benchmarks")
+    with pytest.raises(InputError) as caught:
+        render_source_script(make_script_case(), script, repeat=1, device="cpu")
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(("start", "starter"), [("once", "script"), ("ranks", "script_ranks")])
+def test_script_starts_once_or_on_all_ranks(start, starter, tmp_path):
+    site = make_site()
+    script = Source(command="true", format="tf_cnn_benchmarks", start=start)
+    task = ArrayTask(dataclasses.replace(make_script_case(), script=script), 1, 1)
+    group = dataclasses.replace(make_group(site, repeats=1), array_tasks=(task,))
+    files = render_scripts([group], site, "run", tmp_path)
+    assert find_starter(task) == starter
+    assert files["scripts/1n1g.tasks"].endswith(f"\t{starter}\n")
+    launcher = "srun" if start == "ranks" else "bash"
+    (line,) = (x for x in files["scripts/1n1g.sbatch"].splitlines() if "worker script" in x)
+    assert f'"$attempt_dir" -- {launcher}' in line
+
+
+def test_scripts_of_our_own_worker_know_nothing_of_others(tmp_path):
+    site = make_site()
+    files = render_scripts([make_group(site)], site, "run", tmp_path)
+    assert "worker script" not in files["scripts/1n1g.sbatch"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"mode": "val"}, "source 'official' is a training script; use mode 'train'"),
+        (
+            {"batch_size_per_device": "max"},
+            "source 'official' takes its batch size as a number; 'max' is for source 'worker'",
+        ),
+        # the adapter has no such compiler, the script may
+        ({"compiler": "tensorrt"}, None),
+    ],
+)
+def test_script_is_refused_what_only_our_worker_can(changes, reason):
+    from dlperf_slurm.matrix.batch_size import parse_batch_size
+
+    if "batch_size_per_device" in changes:
+        changes = {"batch_size_per_device": parse_batch_size(changes["batch_size_per_device"])}
+    assert find_obstacle(make_script_case(**changes), make_site()) == reason

@@ -1,0 +1,193 @@
+"""Staging: what a run directory holds before its submission, whole or not at all."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builders import SMALL_MATRIX, make_site, read_case, write_matrix
+
+from dlperf_slurm.config.site import LoadedSite, Site, load_site
+from dlperf_slurm.config.toml_tables import read_toml
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.journal import STAGED, STATE, Event, append_event, read_journal
+from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.run_directory import Run, open_run
+from dlperf_slurm.jobs.stage import make_run_id, stage_run
+from dlperf_slurm.matrix.expand import expand_matrix
+from dlperf_slurm.matrix.file import read_matrix
+from dlperf_slurm.scheduler.retry import stage_retry
+
+ONE_TASK = SMALL_MATRIX.replace('["1n1g", "1n2g", "2n2g"]', '"1n1g"').replace(
+    "repeats = 2", "repeats = 1"
+)
+
+
+def stage(results: Path, text: str = SMALL_MATRIX, **site_values) -> Run:
+    file = read_matrix(write_matrix(text))
+    site = make_site(**site_values)
+    plan = make_plan(expand_matrix(file), site, 1001)
+    return stage_run(results, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"])
+
+
+def retry_from(folder: Path, run: Run, monkeypatch) -> None:
+    """Stage another attempt of a run whose only array task failed, from another folder."""
+    failed = Event(STATE, format_now(), group_id="1n1g", array_task_id=0, state="FAILED")
+    append_event(run.path, failed)
+    folder.mkdir(exist_ok=True)
+    monkeypatch.chdir(folder)
+    assert stage_retry(run) == 1
+
+
+def test_every_array_task_has_its_case(staged_run):
+    tasks = staged_run.read_all_tasks()
+    cases = [read_case(staged_run, task) for task in tasks]
+    assert [(c.case_id, c.repeat, c.attempt) for c in cases] == [
+        (task.case_id, task.repeat, task.attempt) for task in tasks
+    ]
+
+
+def test_case_file_is_what_the_worker_reads(staged_run):
+    (task, *_) = staged_run.read_tasks("2n2g")
+    case = read_json(staged_run.path / task.attempt_dir / "case.json", Case)
+    assert (case.world_size, case.global_batch_size, case.measured_steps) == (4, 32, 10)
+
+
+def test_groups_are_journaled_in_the_order_of_the_plan(staged_run):
+    events = read_journal(staged_run.path)
+    assert [(e.event, e.group_id, e.detail) for e in events] == [
+        (STAGED, "1n1g", "2 array tasks"),
+        (STAGED, "1n2g", "2 array tasks"),
+        (STAGED, "2n2g", "2 array tasks"),
+    ]
+
+
+def test_each_group_has_its_script(staged_run):
+    scripts = [staged_run.find_script(group_id) for group_id in staged_run.list_group_ids()]
+    assert [path.is_file() for path in scripts] == [True, True, True]
+
+
+def test_matrix_is_kept_as_it_was_written(staged_run):
+    assert (staged_run.path / "matrix.toml").read_text(encoding="utf-8") == SMALL_MATRIX
+
+
+@pytest.mark.parametrize("name", ["example", "local", "slurm", "slurm-cpu"])
+def test_site_is_kept_with_all_its_values(home, name):
+    site = load_site(name, None, []).site
+    run = stage(home / "results", **site.model_dump(exclude_none=True))
+    chosen = {**site.environments, "pytorch": site.find_environment("pytorch")}
+    kept = Site.model_validate(read_toml(run.path / "site.toml").data)
+    assert kept == site.model_copy(update={"environments": chosen})
+
+
+def test_retry_in_another_shell_starts_ranks_in_the_same_environment(home, monkeypatch):
+    run = stage(home / "results", ONE_TASK)
+    monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", "/elsewhere")
+    retry_from(home / "elsewhere", run, monkeypatch)
+    first, second = (run.find_script(group_id).read_text() for group_id in ("1n1g", "1n1g-try2"))
+    assert second.replace("1n1g-try2", "1n1g") == first
+
+
+def test_retry_in_another_folder_reads_the_same_data(home, monkeypatch):
+    for folder in (home, home / "elsewhere"):
+        (folder / "data" / "images").mkdir(parents=True)
+    run = stage(home / "results", ONE_TASK.replace("[axes]\n", '[axes]\ndata = "folder"\n'))
+    retry_from(home / "elsewhere", run, monkeypatch)
+    folders = [read_case(run, task).data_dir for task in run.read_all_tasks()]
+    assert folders == [str(home / "data" / "images")] * 2
+
+
+def test_retry_in_another_folder_has_the_same_template(home, monkeypatch):
+    own = '{% extends "base.sbatch.j2" %}\n{% block prologue %}\n# ours\n{% endblock %}\n'
+    (home / "own.sbatch.j2").write_text(own, encoding="utf-8")
+    run = stage(home / "results", ONE_TASK, template="own.sbatch.j2")
+    retry_from(home / "elsewhere", run, monkeypatch)
+    assert "# ours\n" in run.find_script("1n1g-try2").read_text(encoding="utf-8")
+
+
+def test_manifest_names_what_is_left_out_with_the_reason(home):
+    run = stage(home / "results", max_nodes=1)
+    reasons = {case.topology: case.reason for case in run.manifest.cases}
+    assert reasons == {
+        "1n1g": "", "1n2g": "", "2n2g": "2n2g needs 2 nodes, the site has 1",
+    }  # fmt: skip
+
+
+def test_manifest_is_read_back_as_it_was_written(home):
+    run = stage(home / "results")
+    assert open_run(run.path) == run
+
+
+def test_manifest_has_the_polling_of_the_site(home):
+    run = stage(home / "results", tracking={"poll_seconds": 5, "lost_after_seconds": 60})
+    manifest = json.loads((run.path / "manifest.json").read_text(encoding="utf-8"))
+    assert (manifest["poll_seconds"], manifest["lost_after_seconds"]) == (5.0, 60.0)
+
+
+def test_matrix_without_a_title_is_called_by_its_file(home):
+    run = stage(home / "results", SMALL_MATRIX.replace('title = "Small"\n', ""))
+    assert run.manifest.title == "matrix"
+
+
+def test_frozen_worker_runs_without_the_package(staged_run):
+    code = "import dlperf_slurm.worker, sys; print(sys.modules['dlperf_slurm'].__file__)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env={"PYTHONPATH": str(staged_run.path / "code")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == str(staged_run.path / "code/dlperf_slurm/__init__.py")
+
+
+def test_frozen_code_is_the_worker_and_no_more(staged_run):
+    code = staged_run.path / "code/dlperf_slurm"
+    assert sorted(path.name for path in code.iterdir()) == [
+        "__init__.py", "contract", "logs", "sources", "worker",
+    ]  # fmt: skip
+
+
+def test_frozen_code_has_no_byte_code(staged_run):
+    assert list((staged_run.path / "code").rglob("__pycache__")) == []
+
+
+def test_nothing_but_the_run_is_left_in_the_results(staged_run):
+    assert [path.name for path in staged_run.path.parent.iterdir()] == [staged_run.run_id]
+
+
+def test_value_that_cannot_be_rendered_leaves_no_run_behind(home):
+    with pytest.raises(InputError):
+        stage(home / "results", partition="a\nb")
+    assert not any((home / "results").glob("*"))
+
+
+def test_results_folder_is_made(home):
+    run = stage(home / "new" / "results")
+    assert run.path.parent == home / "new" / "results"
+
+
+def test_results_that_cannot_be_written_are_named(home):
+    (home / "results").write_text("a file", encoding="utf-8")
+    with pytest.raises(InputError, match=r"results: cannot be written: "):
+        stage(home / "results")
+
+
+def test_run_id_begins_with_the_time_and_names_matrix_and_site():
+    assert re.fullmatch(r"\d{8}-\d{6}-bert-alpha-[0-9a-f]{4}", make_run_id("bert", "alpha"))
+
+
+# `squeue --name=` takes a comma for the end of a name
+@pytest.mark.parametrize(
+    "name", ["a b", "a,b", "a'b", "$(x)", "`x`", "#", "a\\b", "a\nb", "%A", "é"]
+)
+def test_run_id_is_safe_in_a_path_and_as_a_job_name(name):
+    assert re.fullmatch(r"[A-Za-z0-9._-]+", make_run_id(name, name))
+
+
+def test_two_runs_of_the_same_second_have_different_ids():
+    assert len({make_run_id("bert", "alpha") for _ in range(8)}) > 1

@@ -1,0 +1,223 @@
+"""Data sources, optimizers, loss scales, accumulation, training to accuracy: matrix -> cases."""
+
+import dataclasses
+
+import pytest
+from builders import make_matrix_case, make_site, write_matrix
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.contract.case import NO_TRAINING, Case, Training
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.plan import find_obstacle, make_case
+from dlperf_slurm.matrix.expand import expand_matrix
+from dlperf_slurm.matrix.file import read_matrix
+
+HEAD = """\
+[model]
+name = "resnet50"
+[axes]
+framework = "pytorch"
+topology = "1n1g"
+batch_size_per_device = 8
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def list_cases(lines: str):
+    return expand_matrix(read_matrix(write_matrix(HEAD + lines))).cases
+
+
+def list_ids(lines: str) -> list[str]:
+    return [case.case_id.removeprefix("pytorch-resnet50-1n1g-bs8-") for case in list_cases(lines)]
+
+
+def test_workers_and_prefetching_are_varied_only_where_there_is_a_pipeline():
+    ids = list_ids('data = ["device", "host", "folder"]\ndata_workers = [1, 4]\n')
+    assert ids == ["fp32", "fp32-host", "fp32-folder", "fp32-folder-workers4"]
+
+
+def test_loss_scale_is_varied_only_where_losses_are_scaled():
+    ids = list_ids('precision = ["fp32", "amp-fp16"]\nloss_scale = ["dynamic", 128]\n')
+    assert ids == ["fp32", "amp-fp16", "amp-fp16-scale128"]
+
+
+def test_inference_has_no_settings_of_training():
+    ids = list_ids(
+        'mode = ["train", "val"]\noptimizer = ["default", "sgd"]\ngradient_accumulation = [1, 4]\n'
+    )
+    assert ids == ["fp32", "fp32-accumulate4", "fp32-sgd", "fp32-sgd-accumulate4", "fp32-val"]
+
+
+def test_prefetching_is_in_the_case_id():
+    assert list_ids('data = "zmq"\nprefetch_batches = 8\n') == ["fp32-zmq-prefetch8"]
+
+
+@pytest.mark.parametrize(
+    ("update", "distribution"),
+    [
+        ("replicated", "native"),
+        ("horovod", "horovod"),
+        ("parameter_server", "parameter_server"),
+    ],
+)
+def test_update_is_another_word_for_distribution(update, distribution):
+    (case,) = list_cases(f'update = "{update}"\n')
+    assert case.distribution == distribution
+
+
+def test_rules_know_update_too():
+    ids = list_ids(
+        'update = ["replicated", "horovod"]\n'
+        '[[exclude]]\nwhen = { update = "horovod" }\nreason = "no"\n'
+    )
+    assert ids == ["fp32"]
+
+
+def test_both_words_at_once_are_a_mistake():
+    with pytest.raises(InputError, match="update"):
+        list_cases('update = "horovod"\ndistribution = "native"\n')
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('data = "disk"', "'disk' is not a data source; known: device, host"),
+        ('optimizer = "adam"', "'adam' is not an optimizer; known: default, sgd, momentum, adamw"),
+        ("loss_scale = 0", "0 is neither 'dynamic' nor a whole number of 1 or more"),
+        ('loss_scale = "big"', "'big' is neither 'dynamic' nor a whole number"),
+        ("loss_scale = true", "True is neither"),
+        ("gradient_accumulation = 0", "greater than or equal to 1"),
+        ("data_workers = 0", "greater than or equal to 1"),
+    ],
+)
+def test_value_that_is_none_is_named_with_those_that_are(line, message):
+    with pytest.raises(InputError) as error:
+        list_cases(f"{line}\n")
+    assert f"axes.{line.split(' ')[0]}" in str(error.value)
+    assert message in str(error.value)
+
+
+def test_conditions_compare_numbers():
+    ids = list_ids(
+        'gradient_accumulation = [1, 2, 8]\n[[exclude]]\nwhen = { gradient_accumulation = ">=2" }\n'
+    )
+    assert ids == ["fp32"]
+
+
+TRAINING = """\
+data = "folder"
+[training]
+epochs = 9
+target_top1 = 0.9
+schedule = "cosine"
+warmup_epochs = 2
+mixup_alpha = 0.2
+"""
+
+
+def test_training_to_accuracy_reaches_the_worker_with_a_seed_for_each_repeat(tmp_path):
+    (case,) = list_cases(TRAINING)
+    expected = Training(
+        epochs=9, target_top1=0.9, schedule="cosine", warmup_epochs=2.0, mixup_alpha=0.2
+    )
+    cases = [make_case(case, make_site(), "run", repeat, 1) for repeat in (1, 2, 3)]
+    assert {c.training for c in cases} == {expected}
+    assert [c.seed for c in cases] == [1, 2, 3]
+    write_json(tmp_path / "case.json", cases[0])
+    assert read_json(tmp_path / "case.json", Case) == cases[0]
+
+
+def test_repeats_of_a_measurement_have_the_same_seed():
+    (case,) = list_cases("")
+    assert {make_case(case, make_site(), "run", r, 1).seed for r in (1, 2)} == {1}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("epochs = 2\nwarmup_epochs = 2", "warmup_epochs is 2.0; allowed: less than epochs, 2"),
+        ("epochs = 2\ntarget_top1 = 90", "less than or equal to 1"),
+        ('epochs = 2\nschedule = "cosin"', "allowed: constant, cosine. Did you mean 'cosine'?"),
+        ("epoch = 2", "unknown key"),
+    ],
+)
+def test_mistakes_in_training_are_named(line, message):
+    with pytest.raises(InputError, match="training") as error:
+        list_cases(f"[training]\n{line}\n")
+    assert message in str(error.value)
+
+
+def test_inference_is_no_training():
+    (case,) = list_cases('mode = "val"\n[training]\nepochs = 3\n')
+    assert case.training == NO_TRAINING
+
+
+def test_data_set_is_found_by_the_site_or_below_the_current_folder(tmp_path):
+    site = make_site(datasets={"digits": "/scratch/digits"})
+    assert site.find_dataset_dir("digits") == "/scratch/digits"
+    assert site.find_dataset_dir("imagenet") == str(tmp_path / "data" / "imagenet")
+
+
+def test_model_table_names_the_data_set():
+    (own,) = list_cases('data = "folder"\n')
+    assert own.dataset == "images"
+    text = HEAD.replace('"resnet50"\n', '"resnet50"\ndataset = "digits"\n')
+    (other,) = expand_matrix(read_matrix(write_matrix(text + 'data = "folder"\n'))).cases
+    assert other.dataset == "digits"
+    (tmp := make_site(datasets={"digits": "/scratch/digits"}))
+    assert make_case(other, tmp, "run", 1, 1).data_dir == "/scratch/digits"
+
+
+def explain(site=None, **changes):
+    return find_obstacle(make_matrix_case(**changes), site or make_site())
+
+
+def test_data_set_that_is_not_there_is_an_obstacle(tmp_path):
+    reason = explain(data="folder", dataset="digits")
+    assert str(tmp_path / "data" / "digits") in reason
+    assert "[datasets]" in reason
+    assert "data make" in reason
+    (tmp_path / "data" / "digits").mkdir(parents=True)
+    assert explain(data="folder", dataset="digits") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mode": "val", "data": "zmq"}, "use data 'device', or mode 'train'"),
+        ({"training": Training(epochs=1)}, "training over epochs needs real data"),
+        (
+            {"training": Training(epochs=1), "data": "folder", "model": "bert"},
+            "bert has no accuracy to train to; use 'resnet50'",
+        ),
+        ({"precision": "fp16"}, "use loss_scale = 128, or 'amp-fp16'"),
+        ({"framework": "jax", "compiler": "xla", "distribution": "horovod"}, "it has: native"),
+    ],
+)
+def test_impossible_combination_says_what_works_instead(tmp_path, changes, message):
+    site = make_site(datasets={"": str(tmp_path)})
+    assert message in explain(site, **changes)
+
+
+def test_plan_names_what_cannot_be_run(capsys):
+    path = write_matrix(HEAD + 'data = ["device", "folder"]\n')
+    assert main(["plan", str(path), "--site", "local"]) == 0
+    assert "data make" in " ".join(capsys.readouterr().out.split())
+
+
+def test_plan_of_nothing_shows_no_empty_table(capsys):
+    path = write_matrix(HEAD + 'data = "folder"\n')
+    assert main(["plan", str(path), "--site", "local"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("left out")
+    assert "0 cases, 0 groups" in out
+
+
+def test_case_has_no_axis_that_the_contract_lacks():
+    names = {field.name for field in dataclasses.fields(Case)}
+    assert {"data", "optimizer", "gradient_accumulation", "loss_scale", "training"} <= names

@@ -1,0 +1,366 @@
+"""What a matrix asks for is there at every later stage: each axis, each setting of the protocol.
+
+A stage that forgets one would measure, or name, the default instead, and no figure would show it.
+"""
+
+import dataclasses
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from builders import make_manifest as make_empty_manifest
+from builders import make_record, make_site, read_csv, write_matrix
+
+from dlperf_slurm.config.site import LoadedSite
+from dlperf_slurm.contract.axes import VAL, WORKER
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.record import Record
+from dlperf_slurm.jobs.plan import group_array_tasks, make_case, make_plan
+from dlperf_slurm.jobs.render import list_script_values
+from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, PlannedCase, format_manifest, open_run
+from dlperf_slurm.jobs.stage import make_manifest
+from dlperf_slurm.matrix.axes import AXES, DYNAMIC
+from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
+from dlperf_slurm.matrix.file import Protocol, ProtocolOverride, TrainingTable, read_matrix
+from dlperf_slurm.reports.summarize import summarize
+from dlperf_slurm.results.cases import VARIANT_AXES, make_label
+from dlperf_slurm.results.collect import CaseOutcomes, Outcome
+from dlperf_slurm.results.same_work import (
+    find_other_work,
+    list_surroundings,
+    list_work,
+    name_changes,
+)
+from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
+
+SOURCE = "theirs"
+SOURCE_FORMAT = "pytorch_examples"
+
+# the case that each sample differs from, on its axis alone
+BASE = {"framework": "pytorch", "topology": "1n1g", "batch_size_per_device": 8}
+
+# of each axis a value that is neither its default nor that of BASE
+SAMPLES: dict[str, Any] = {
+    "framework": "tensorflow2",
+    "topology": "2n4g",
+    "batch_size_per_device": 16,
+    "precision": "amp-bf16",
+    "compiler": "torch.compile",
+    "memory_format": "channels_last",
+    "distribution": "horovod",
+    "clip_global_norm": True,
+    "mode": VAL,
+    "source": SOURCE,
+    "data": "zmq",
+    "data_workers": 5,
+    "prefetch_batches": 7,
+    "optimizer": "adamw",
+    "gradient_accumulation": 3,
+    "loss_scale": 128,
+}
+
+# other axes, without which one has no meaning
+CONTEXTS = {
+    "data_workers": {"data": "zmq"},
+    "prefetch_batches": {"data": "zmq"},
+    "loss_scale": {"precision": "amp-fp16"},
+}
+
+# where an axis is no part of a label, tables tell it by their titles, rows and columns
+NOT_IN_LABELS = {"topology", "batch_size_per_device", "precision", "mode"}
+# a script is of its source, and a training
+NOT_FOR_SCRIPTS = {"source", "mode"}
+NOT_IN_CSV_YET = {
+    "memory_format",
+    "distribution",
+    "clip_global_norm",
+    "optimizer",
+    "loss_scale",
+    "gradient_accumulation",
+    "source",
+}
+
+# of each setting of the protocol a value that is not its default
+PROTOCOL: dict[str, Any] = {
+    "repeats": 3,
+    "warmup_steps": 4,
+    "measured_steps": 11,
+    "shuffle_seed": 6,
+    "seed": 9,
+    "batch_granularity": 2,
+    "memory_limit_mib_per_device": 5,
+    "telemetry_interval_seconds": 0.25,
+}
+# what the worker does not need to know
+NOT_IN_CASE = {"repeats", "shuffle_seed"}
+IN_SCRIPT = {"warmup_steps", "measured_steps", "seed"}
+IN_WORK = {"warmup_steps", "measured_steps"}
+IN_SURROUNDINGS = {"seed", "telemetry_interval_seconds"}
+
+TRAINING: dict[str, Any] = {
+    "epochs": 5,
+    "target_top1": 0.75,
+    "learning_rate": 0.125,
+    "schedule": "cosine",
+    "warmup_epochs": 1.5,
+    "mixup_alpha": 0.25,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """One case at each stage, files read back."""
+
+    matrix_case: MatrixCase
+    case: Case
+    planned: PlannedCase
+    script_values: dict[str, object]
+
+    @property
+    def record(self) -> Record:
+        return make_record(self.case)
+
+    @property
+    def outcomes(self) -> CaseOutcomes:
+        batch_seconds = (0.5,) if self.case.mode == VAL else ()
+        outcome = Outcome(self.case.case_id, 1, self.record, "", batch_seconds)
+        return CaseOutcomes(self.planned, (outcome,))
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def read(axes: dict[str, Any], **tables: Any):
+    """A matrix file with these axes beside those of BASE."""
+    data = {
+        "model": {"name": "resnet50"},
+        "axes": {**BASE, **axes},
+        "sources": {SOURCE: {"command": "true", "format": SOURCE_FORMAT}},
+        **tables,
+    }
+    return read_matrix(write_matrix(tomli_w.dumps(data)))
+
+
+def list_cases(axes: dict[str, Any], **tables: Any) -> tuple[MatrixCase, ...]:
+    return expand_matrix(read(axes, **tables)).cases
+
+
+def follow(axes: dict[str, Any], **tables: Any) -> Way:
+    """The only case of a matrix on its way to the worker and to whoever reads the run later."""
+    file, site = read(axes, **tables), make_site()
+    expansion = expand_matrix(file)
+    (matrix_case,) = expansion.cases
+    write_json(Path(CASE_FILE), make_case(matrix_case, site, "run", repeat=1, attempt=1))
+    plan = make_plan(expansion, site, max_array_size=1001)
+    manifest = make_manifest("run", file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"])
+    Path(MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
+    (planned,) = open_run(Path()).manifest.cases
+    return Way(
+        matrix_case=matrix_case,
+        case=read_json(Path(CASE_FILE), Case),
+        # as if the site and the framework could run them all
+        planned=dataclasses.replace(planned, reason=""),
+        script_values=list_script_values(matrix_case, 1, "cpu"),
+    )
+
+
+@cache
+def follow_sample(axis: str) -> tuple[Way, Way]:
+    """The case without an axis's sample, and the one with it."""
+    context = CONTEXTS.get(axis, {})
+    return follow(context), follow({**context, axis: SAMPLES[axis]})
+
+
+def read_axis(stage: Any, axis: str) -> Any:
+    """The value of an axis at one stage, in the words of the matrix."""
+    if axis == "topology":
+        return read_topology(stage)
+    value = find_value(stage, axis)
+    if axis == "loss_scale":
+        return value or DYNAMIC
+    if axis == "source":
+        return {"": WORKER, SOURCE_FORMAT: SOURCE}.get(value, value)
+    return value
+
+
+def read_topology(stage: Any) -> str:
+    try:
+        return str(find_value(stage, "topology"))
+    except (AttributeError, KeyError):
+        return f"{find_value(stage, 'nodes')}n{find_value(stage, 'devices_per_node')}g"
+
+
+def find_value(stage: Any, name: str) -> Any:
+    if isinstance(stage, dict):
+        return stage[name]
+    axes = getattr(stage, "axes", None)
+    return getattr(axes if hasattr(axes, name) else stage, name)
+
+
+def name_work(one: Way, other: Way) -> set[str]:
+    """What makes the records of two cases of different work."""
+    text = find_other_work(list_work([one.record]), list_work([other.record]))
+    return {part.split(" ")[0] for part in text.removeprefix("other work: ").split("; ") if part}
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_every_axis_has_a_sample_here_that_is_not_its_default(axis):
+    (one,), (other,) = list_cases({}), list_cases({axis: SAMPLES[axis], **CONTEXTS.get(axis, {})})
+    assert read_axis(one, axis) != read_axis(other, axis)
+
+
+@pytest.mark.parametrize("stage", ["matrix_case", "case", "planned", "script_values"])
+@pytest.mark.parametrize("axis", AXES)
+def test_value_of_an_axis_arrives_and_no_other_axis_changes(axis, stage):
+    axes = [a for a in AXES if stage != "script_values" or a not in NOT_FOR_SCRIPTS]
+    before, after = (getattr(way, stage) for way in follow_sample(axis))
+    changed = {a: read_axis(after, a) for a in axes if read_axis(after, a) != read_axis(before, a)}
+    assert changed == ({axis: SAMPLES[axis]} if axis in axes else {})
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_value_of_an_axis_is_in_the_case_id_of_every_stage(axis):
+    before, after = follow_sample(axis)
+    assert before.matrix_case.case_id != after.matrix_case.case_id
+    assert after.case.case_id == after.planned.case_id == after.matrix_case.case_id
+
+
+def test_no_two_samples_have_the_same_case_id():
+    assert len({follow_sample(axis)[1].case.case_id for axis in AXES}) == len(AXES)
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_value_of_an_axis_is_in_the_label_or_told_by_the_table(axis):
+    before, after = (make_label(way.outcomes, VARIANT_AXES) for way in follow_sample(axis))
+    assert (before == after) == (axis in NOT_IN_LABELS)
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_another_value_of_an_axis_is_other_work(axis):
+    names = {"topology": {"nodes", "devices_per_node"}}
+    assert name_work(*follow_sample(axis)) == names.get(axis, {axis})
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_csv_has_the_value_of_an_axis(axis):
+    before, after = follow_sample(axis)
+    summary = summarize(make_empty_manifest(), [before.outcomes, after.outcomes])
+    lines = {line["case_id"]: line for line in read_csv(summary)}
+    line = lines[after.case.case_id]
+    assert (axis in line) == (axis not in NOT_IN_CSV_YET)
+    if axis in line:
+        assert line[axis] == str(SAMPLES[axis])
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_include_and_override_set_every_axis(axis):
+    context = CONTEXTS.get(axis, {})
+    wanted = list_cases({**context, axis: SAMPLES[axis]})
+    changes = {axis: SAMPLES[axis]}
+    base, included = list_cases(context, include=[changes])
+    assert (included,) == wanted
+    assert base == list_cases(context)[0]
+    override = {"when": {"model": "resnet50"}, **changes}
+    assert list_cases(context, override=[override]) == wanted
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_conditions_know_every_axis(axis):
+    context = CONTEXTS.get(axis, {})
+    exclude = [{"when": {axis: SAMPLES[axis]}}]
+    both = {**context, axis: [read_axis(follow(context).planned, axis), SAMPLES[axis]]}
+    assert list_cases(both, exclude=exclude) == list_cases(context)
+
+
+def list_precisions() -> list[str]:
+    """Those of all frameworks."""
+    offers = (load_adapter(framework).PRECISIONS for framework in list_frameworks())
+    return sorted({precision for offer in offers for precision in offer})
+
+
+@pytest.mark.parametrize("precision", list_precisions())
+def test_loss_scale_is_varied_in_every_precision_with_gradients_in_fp16(precision):
+    cases = list_cases({"precision": precision, "loss_scale": [DYNAMIC, 128]})
+    expected = [DYNAMIC, 128] if "fp16" in precision else [DYNAMIC]
+    assert [case.loss_scale for case in cases] == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "ladder", "is_largest"), [("max", (), True), ("64 -> 32", (64, 32), False)]
+)
+def test_batch_size_to_be_found_arrives(value, ladder, is_largest):
+    way = follow({"batch_size_per_device": value})
+    assert (way.case.batch_ladder, way.case.is_largest_batch) == (ladder, is_largest)
+    assert way.planned.batch_size_text == str(way.matrix_case.batch_size_per_device) == value
+    assert find_value(way.case, "batch_size_per_device") == 0
+    assert way.case.case_id != follow({}).case.case_id
+
+
+@pytest.mark.parametrize("setting", Protocol.model_fields)
+def test_setting_of_the_protocol_arrives_and_no_other_changes(setting):
+    before, after = follow({}), follow({}, protocol={setting: PROTOCOL[setting]})
+    expected = {**before.matrix_case.protocol.model_dump(), setting: PROTOCOL[setting]}
+    assert after.matrix_case.protocol.model_dump() == expected
+    assert PROTOCOL[setting] != Protocol.model_fields[setting].default
+
+
+@pytest.mark.parametrize("setting", Protocol.model_fields)
+def test_setting_of_the_protocol_reaches_the_worker_and_the_script(setting):
+    before, after = follow({}), follow({}, protocol={setting: PROTOCOL[setting]})
+    name, value = setting, PROTOCOL[setting]
+    if setting == "memory_limit_mib_per_device":
+        name, value = "memory_limit_bytes", 5 * 1024 * 1024
+    reached = {} if setting in NOT_IN_CASE else {name: value}
+    assert after.case == dataclasses.replace(before.case, **reached)
+    told = {setting: value} if setting in IN_SCRIPT else {}
+    assert after.script_values == {**before.script_values, **told}
+
+
+@pytest.mark.parametrize("setting", Protocol.model_fields)
+def test_setting_of_the_protocol_is_work_or_surroundings_or_neither(setting):
+    before, after = follow({}), follow({}, protocol={setting: PROTOCOL[setting]})
+    assert name_work(before, after) == ({setting} & IN_WORK)
+    changes = name_changes(*(list_surroundings([way.record]) for way in (before, after)))
+    named = {change.split(" ")[0].rpartition(".")[2] for change in changes}
+    assert named == ({setting} & IN_SURROUNDINGS)
+
+
+def test_repeats_are_planned_and_in_the_manifest():
+    file = read({}, protocol={"repeats": PROTOCOL["repeats"]})
+    plan = make_plan(expand_matrix(file), make_site(), max_array_size=1001)
+    assert plan.array_task_count == PROTOCOL["repeats"]
+    assert follow({}, protocol={"repeats": PROTOCOL["repeats"]}).planned.repeats == 3
+
+
+def test_shuffle_seed_changes_the_order_of_array_tasks_alone():
+    def list_repeats(**protocol):
+        expansion = expand_matrix(read({}, protocol=protocol))
+        (group,) = make_plan(expansion, make_site(), max_array_size=1001).groups
+        assert group_array_tasks(group.array_tasks, make_site(), 1001) == (group,)
+        return [task.repeat for task in group.array_tasks]
+
+    one, other = list_repeats(), list_repeats(shuffle_seed=PROTOCOL["shuffle_seed"])
+    assert one != other
+    assert sorted(one) == sorted(other)
+
+
+@pytest.mark.parametrize("setting", ProtocolOverride.model_fields)
+def test_override_of_the_protocol_arrives(setting):
+    override = {"when": {"model": "resnet50"}, "protocol": {setting: PROTOCOL[setting]}}
+    assert follow({}, override=[override]) == follow({}, protocol={setting: PROTOCOL[setting]})
+
+
+@pytest.mark.parametrize("setting", TrainingTable.model_fields)
+def test_setting_of_a_training_arrives_and_is_other_work(setting):
+    shortest = {"epochs": 3}
+    before = follow({}, training=shortest)
+    after = follow({}, training={**shortest, setting: TRAINING[setting]})
+    expected = dataclasses.replace(before.case.training, **{setting: TRAINING[setting]})
+    assert after.case.training == expected != before.case.training
+    assert after.planned.epochs == after.case.training.epochs
+    assert name_work(before, after) == {"training"}

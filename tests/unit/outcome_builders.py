@@ -1,0 +1,68 @@
+"""Outcomes of cases with figures that a test chooses: rates, telemetry, step times."""
+
+import dataclasses
+import math
+import random
+
+from builders import make_outcomes, make_planned_case, make_rank
+
+from dlperf_slurm.contract.record import Telemetry
+from dlperf_slurm.results.collect import CaseOutcomes
+
+RATES = (100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8)
+
+
+def scale(rates, factor):
+    return [factor * rate for rate in rates]
+
+
+def make_case_outcomes(rates=RATES, number=0, changes=None, **record_changes) -> CaseOutcomes:
+    """A case with these throughputs; `changes` are of the case in its records."""
+    planned = make_planned_case(case_id=f"case{number}", repeats=len(rates))
+    outcomes = make_outcomes(planned, rates, **record_changes)
+    return change_records(outcomes, **(changes or {}))
+
+
+def change_records(outcomes, **changes) -> CaseOutcomes:
+    """The same throughputs from records of another case: their windows follow."""
+
+    def change(record):
+        case = dataclasses.replace(record.case, **changes)
+        samples = case.global_batch_size * case.measured_steps
+        ranks = tuple(make_rank(r.rank, window_seconds=samples / record.samples_per_s)
+                      for r in record.ranks)  # fmt: skip
+        return dataclasses.replace(record, case=case, ranks=ranks if changes else record.ranks)
+
+    return CaseOutcomes(
+        outcomes.case,
+        tuple(dataclasses.replace(o, record=change(o.record)) for o in outcomes.outcomes),
+    )
+
+
+def make_telemetry(device=0, host="node1", **changes) -> Telemetry:
+    one = Telemetry(
+        host=host,
+        device=device,
+        name="GPU",
+        samples=9,
+        interval_seconds=0.5,
+        cpu_seconds=0.01,
+        energy_joules=1200.0,
+        mean_power_watts=300.0,
+        mean_utilization=0.9,
+        mean_clock_mhz=1400.0,
+        least_clock_mhz=1300.0,
+        peak_temperature_celsius=60.0,
+        peak_memory_bytes=2**30,
+    )
+    return dataclasses.replace(one, **changes)
+
+
+def make_steps(count=100, noise=0.02, seed=1, memory=0.0):
+    """Step times about 0.1 s; with memory the noise of a step is partly that of the step before."""
+    generator = random.Random(seed)
+    steps, level = [], generator.gauss(0, noise)
+    for _ in range(count):
+        steps.append(0.1 * math.exp(level))
+        level = memory * level + generator.gauss(0, noise * math.sqrt(1 - memory**2))
+    return steps

@@ -1,0 +1,212 @@
+"""`data make`: files that the worker's readers take, whole or not there, and how to name them."""
+
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy
+import PIL.Image
+import pytest
+from builders import make_case
+from support.tool import await_that, start_tool
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.config.toml_tables import tomllib
+from dlperf_slurm.provision.datasets.digits import choose_validation
+from dlperf_slurm.provision.datasets.fields import draw_image, make_fields
+from dlperf_slurm.provision.datasets.text import draw_starts, make_zipf_shares
+from dlperf_slurm.worker.datasets import open_dataset
+
+IMAGES = ["data", "make", "images", "--train=6", "--val=4", "--classes=2", "--size=40"]
+TEXT = ["data", "make", "text", "--train=5000", "--val=3000", "--vocabulary=1000"]
+DIGITS = ["data", "make", "digits"]
+HOSTILE_NAMES = ["a b", "a'b", "$(x)", "#", "\\", "new\nline", "größe", "-rf", "x" * 200]
+
+
+def make_data(arguments, capsys):
+    """What a command that works prints."""
+    assert main(arguments) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def fail_data(arguments, capsys):
+    """The error of a command for which the user is to blame."""
+    assert main(arguments) == 2
+    return capsys.readouterr().err
+
+
+def read_tables(printed):
+    """The parts of a matrix and of a site file that were printed."""
+    matrix, site = re.split(r"\nIn the site file.*:\n", printed.partition("In a matrix:\n")[2])
+    return tomllib.loads(matrix), tomllib.loads(site)
+
+
+def hash_files(folder):
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    content = b"".join(str(p.relative_to(folder)).encode() + p.read_bytes() for p in files)
+    return hashlib.sha256(content).hexdigest()
+
+
+def open_split(folder, split, **changes):
+    return open_dataset(make_case(data_dir=str(folder), **changes), split)
+
+
+@pytest.mark.parametrize(("split", "count"), [("train", 6), ("val", 4)])
+def test_images_are_read_by_the_worker(home, capsys, split, count):
+    make_data(IMAGES, capsys)
+    dataset = open_split("data/images", split)
+    samples = [dataset.read_sample(index, 0) for index in range(len(dataset))]
+    assert [int(sample["labels"]) for sample in samples] == [0] * (count // 2) + [1] * (count // 2)
+    assert {sample["images"].shape for sample in samples} == {(3, 224, 224)}
+
+
+@pytest.mark.parametrize(("split", "count"), [("train", 5000), ("val", 3000)])
+def test_text_is_read_by_the_worker(home, capsys, split, count):
+    make_data(TEXT, capsys)
+    sizes = {"vocabulary_size": 1000}
+    dataset = open_split("data/text", split, model="bert", model_parameters=sizes)
+    assert len(dataset) == count // 125
+    samples = [dataset.read_sample(index, 0) for index in range(len(dataset))]
+    assert {sample["input_ids"].shape for sample in samples} == {(128,)}
+    assert max(sample["input_ids"].max() for sample in samples) < 1000
+
+
+def test_digits_are_read_by_the_worker(home, capsys):
+    pytest.importorskip("sklearn", reason='the digits need it: pip install "dlperf-slurm[digits]"')
+    make_data(DIGITS, capsys)
+    sizes = {"classes": 10, "image_size": 32}
+    splits = [open_split("data/digits", name, model_parameters=sizes) for name in ("train", "val")]
+    assert [len(dataset) for dataset in splits] == [1438, 359]
+    description = json.loads(Path("data/digits/dataset.json").read_text(encoding="utf-8"))
+    assert description["augmentation"] == "shift"
+    image = PIL.Image.open(next(Path("data/digits/train/0").glob("*.png")))
+    assert (image.size, image.mode, image.getextrema()[1]) == ((8, 8), "L", 255)
+
+
+def test_digits_without_scikit_learn_say_how_to_get_it(home, capsys, monkeypatch):
+    # what Python does when a module is not there
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    error = fail_data(DIGITS, capsys)
+    assert 'pip install "dlperf-slurm[digits]"' in error
+    assert list(Path("data").iterdir()) == []
+
+
+def test_same_part_of_each_class_is_for_validation():
+    labels = numpy.array([0] * 50 + [1] * 100 + [2] * 9)
+    is_val = choose_validation(labels, seed=0)
+    assert [int(is_val[labels == label].sum()) for label in (0, 1, 2)] == [10, 20, 2]
+    assert not numpy.array_equal(is_val, choose_validation(labels, seed=1))
+
+
+@pytest.mark.parametrize("arguments", [IMAGES, TEXT], ids=["images", "text"])
+def test_same_seed_makes_the_same_bytes(home, capsys, arguments):
+    for name, seed in (("one", 3), ("other", 3), ("third", 4)):
+        make_data([*arguments, name, "--seed", str(seed)], capsys)
+    digests = [hash_files(home / name) for name in ("one", "other", "third")]
+    assert digests[0] == digests[1]
+    assert digests[0] != digests[2]
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_printed_tables_name_the_folder_whatever_its_name(home, capsys, name):
+    matrix, site = read_tables(make_data([*TEXT, "--", f"./{name}"], capsys))
+    assert matrix["model"] == {"name": "bert", "vocabulary_size": 1000, "dataset": name}
+    assert matrix["axes"] == {"data": "folder"}
+    assert site == {"datasets": {name: str(home / name)}}
+    assert (home / name / "dataset.json").is_file()
+
+
+def test_printed_size_and_contents_are_those_of_the_folder(home, capsys):
+    printed = make_data([*TEXT, "data/mine"], capsys)
+    assert printed.startswith(
+        "data/mine: 5000 training and 3000 validation ids of a vocabulary of 1000, no real words, "
+        "0.0 MB\n"
+    )
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch, lambda path: path.symlink_to("nowhere")])
+def test_what_is_there_is_left_alone(home, capsys, make):
+    make(home / "mine")
+    assert "mine: is there already; remove it, or" in fail_data([*TEXT, "mine"], capsys)
+    assert [path.name for path in home.iterdir()] == ["mine"]
+
+
+def test_folder_that_cannot_be_written_is_named(home, capsys):
+    (home / "file").touch()
+    assert "file/mine: cannot be written: " in fail_data([*TEXT, "file/mine"], capsys)
+
+
+def test_folder_whose_name_no_file_can_say_is_refused(home, capsys):
+    assert "not UTF-8, so that no TOML file" in fail_data([*TEXT, "\udcff"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*IMAGES, "--classes=5"], "5 classes need as many images to train and to validate"),
+        ([*TEXT, "--vocabulary=104"], "ids up to 103 are no words; take 105 or more"),
+        ([*TEXT, "--val=1"], "take 4000 or more for --train and for --val"),
+    ],
+)
+def test_sizes_that_make_no_data_set_are_errors_and_leave_nothing(home, capsys, arguments, message):
+    assert message in fail_data(arguments, capsys)
+    assert list((home / "data").iterdir()) == []
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "many", "²"])
+def test_numbers_that_are_none_are_usage_errors(home, capsys, value):
+    with pytest.raises(SystemExit) as caught:
+        main([*IMAGES, f"--train={value}"])
+    assert caught.value.code == 2
+    assert "is no integer of 1 or more" in capsys.readouterr().err
+
+
+def test_killed_in_the_middle_it_leaves_nothing_that_looks_whole(home, capsys):
+    process = start_tool([*IMAGES, "--train=1000000"], home)
+    await_that(lambda: list(home.glob("data/.images.*/train/*/*.jpeg")), "the first image")
+    process.kill()
+    process.communicate(timeout=60)
+    assert [path.name for path in (home / "data").glob("[!.]*")] == []
+    make_data(IMAGES, capsys)
+    assert len(open_split("data/images", "train")) == 6
+
+
+def test_interrupted_it_leaves_nothing(home):
+    process = start_tool([*IMAGES, "--train=1000000"], home)
+    await_that(lambda: list(home.glob("data/.images.*/train/*/*.jpeg")), "the first image")
+    process.send_signal(2)
+    assert "interrupted" in process.communicate(timeout=60)[1]
+    assert list((home / "data").iterdir()) == []
+
+
+def test_image_at_full_size_takes_as_many_bytes_as_those_of_imagenet(home, capsys):
+    make_data([*IMAGES, "--size=500", "--train=20"], capsys)
+    sizes = [path.stat().st_size for path in Path("data/images/train").rglob("*.jpeg")]
+    assert 80_000 < numpy.mean(sizes) < 140_000
+
+
+def test_images_have_the_power_spectrum_of_photographs():
+    fields = make_fields(250, numpy.random.RandomState(0))
+    images = [draw_image(fields, 256, 256, numpy.random.RandomState(i)) for i in range(20)]
+    grey = numpy.mean(images, axis=3)
+    window = numpy.hanning(256)[:, None] * numpy.hanning(256)
+    power = numpy.abs(numpy.fft.fft2((grey - grey.mean((1, 2), keepdims=True)) * window)) ** 2
+    # along one axis, from 4 to 64 periods an image
+    slope = numpy.polyfit(numpy.log(range(4, 65)), numpy.log(power.mean(0)[0, 4:65]), 1)[0]
+    assert slope == pytest.approx(-2, abs=0.4)
+
+
+def test_words_are_as_frequent_as_zipf_says():
+    shares = make_zipf_shares(3)
+    assert numpy.diff(shares, prepend=0) == pytest.approx([6 / 11, 3 / 11, 2 / 11])
+
+
+@pytest.mark.parametrize("count", [1, 2, 1000, 100_000])
+def test_borders_ascend_from_zero_to_the_end_at_their_mean_distance(count):
+    starts = draw_starts(count, 20, numpy.random.RandomState(0))
+    assert starts[0] == 0
+    assert starts[-1] < count
+    assert (numpy.diff(starts) >= 1).all()
+    assert len(starts) == pytest.approx(count / 20, abs=1 + 5 * count**0.5 / 20**0.5)

@@ -1,0 +1,136 @@
+"""`env check` and `env create`: what they say of sound, broken and missing environments."""
+
+import json
+
+import pytest
+from builders import write_program
+
+from dlperf_slurm.__main__ import main
+from dlperf_slurm.config.environment_paths import find_managed_environment
+from dlperf_slurm.provision.environments.check import check_environment
+from dlperf_slurm.provision.environments.pins import read_pins
+
+GOOD_PYTHON = "echo noise; echo version 1.2"
+GOOD_MPIEXEC = "echo ranks 2; echo ranks 2"
+
+
+@pytest.fixture
+def make_fake(home):
+    """An environment whose Python and mpiexec say what they are told to."""
+
+    def make(framework="jax", python=GOOD_PYTHON, mpiexec=GOOD_MPIEXEC, stamp=None):
+        environment = find_managed_environment(framework)
+        (environment / "bin").mkdir(parents=True)
+        write_program(environment / "bin", "python", python)
+        write_program(environment / "bin", "mpiexec", mpiexec)
+        pins = read_pins(framework)
+        content = {"pins": stamp or pins.stamp, "python": pins.pythons[0], "seconds": 1, "mib": 5}
+        (environment / "dlperf-slurm.stamp").write_text(json.dumps(content))
+        return environment
+
+    return make
+
+
+def test_sound_environment(make_fake):
+    make_fake()
+    check = check_environment("jax")
+    assert (check.row, check.problems) == (["jax", "3.11", "current", "1.2", "2 ranks", "-"], ())
+
+
+def test_import_that_fails_shows_its_error(make_fake):
+    make_fake(python="echo 'ImportError: libfoo.so: no such file' >&2; exit 1")
+    check = check_environment("jax")
+    assert check.version == "fails"
+    assert "`import jax` fails" in check.problems[0]
+    assert "libfoo.so" in check.problems[0]
+
+
+def test_ranks_that_do_not_see_each_other_are_found(make_fake):
+    make_fake(mpiexec="echo ranks 1; echo ranks 1")
+    check = check_environment("jax")
+    assert check.mpi == "fails"
+    assert "2 ranks see a world of 1: mpi4py is of another MPI" in check.problems[0]
+
+
+def test_launcher_that_fails_shows_its_error(make_fake):
+    make_fake(mpiexec="echo 'error: not enough slots' >&2; exit 1")
+    assert "mpiexec -n 2 fails" in check_environment("jax").problems[0]
+    assert "not enough slots" in check_environment("jax").problems[0]
+
+
+def test_launcher_that_is_not_there_is_named(make_fake):
+    (make_fake() / "bin/mpiexec").unlink()
+    assert "mpiexec" in check_environment("jax").problems[0]
+
+
+def test_absent_horovod_is_no_problem(make_fake):
+    make_fake("mxnet")
+    check = check_environment("mxnet")
+    assert (check.horovod, check.problems) == ("not there", ())
+
+
+def test_horovod_is_started_with_two_ranks(make_fake):
+    (make_fake("mxnet") / "horovod.stamp").write_text("0.28.1")
+    assert check_environment("mxnet").horovod == "2 ranks"
+
+
+def test_horovod_that_fails_comes_with_its_fix(make_fake):
+    mpiexec = 'case "$*" in *horovod.init*) exit 1;; esac; echo ranks 2; echo ranks 2'
+    (make_fake("mxnet", mpiexec=mpiexec) / "horovod.stamp").write_text("0.28.1")
+    check = check_environment("mxnet")
+    assert check.horovod == "fails"
+    assert "env create --horovod mxnet" in check.problems[0]
+
+
+def test_stale_environment_comes_with_its_fix(make_fake):
+    make_fake(stamp="of yesterday")
+    check = check_environment("jax")
+    assert (check.state, check.is_broken(False)) == ("stale", True)
+    assert "dlperf-slurm env create jax" in check.problems[0]
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_absent_environment_is_wrong_only_when_it_is_asked_for(is_wanted):
+    assert check_environment("jax").is_broken(is_wanted) is is_wanted
+
+
+def test_missing_program_is_named_with_what_it_is_for(make_fake, bin_dir):
+    make_fake("pytorch")
+    assert "torch.compile: no g++ on PATH" in check_environment("pytorch").problems[0]
+
+
+def test_missing_interpreter_is_named(bin_dir, home, monkeypatch):
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("PYENV_ROOT", raising=False)
+    check = check_environment("tensorflow1")
+    assert check.python == "no 3.7"
+    assert "pyenv install 3.7" in check.problems[0]
+
+
+def test_env_check_of_a_sound_environment_exits_with_0(make_fake, capsys):
+    make_fake()
+    assert main(["env", "check", "jax"]) == 0
+    assert "2 ranks" in capsys.readouterr().out
+
+
+def test_env_check_of_a_broken_environment_exits_with_4(make_fake, capsys):
+    make_fake(mpiexec="exit 1")
+    assert main(["env", "check"]) == 4
+    assert "not in order: jax" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["--all", "jax"], ["--horovod", "jax"], ["pytroch"]])
+def test_env_create_of_what_makes_no_sense_exits_with_2(arguments):
+    assert main(["env", "create", *arguments]) == 2
+
+
+def test_env_create_goes_on_after_what_cannot_be_made(
+    make_fake, bin_dir, home, monkeypatch, capsys
+):
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("PYENV_ROOT", raising=False)
+    make_fake("jax")
+    assert main(["env", "create", "tensorflow1", "jax"]) == 4
+    out, err = capsys.readouterr()
+    assert "jax: up to date" in out
+    assert "1 of 2 environments could not be made: tensorflow1" in err

@@ -1,0 +1,255 @@
+"""Environments: where they are, when they are made, and what a failure leaves."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from builders import IMPORT_DIR, write_program
+
+from dlperf_slurm.config.environment_paths import find_environments_dir, find_managed_environment
+from dlperf_slurm.errors import EnvironmentMissingError
+from dlperf_slurm.provision.environments import pins as pins_module
+from dlperf_slurm.provision.environments.create import create_environment, find_state, read_stamp
+from dlperf_slurm.provision.environments.pins import read_pins
+
+OWN_PYTHON = sys.executable
+
+# `python -m venv --clear DIR` makes a DIR/bin/python that notes how it is called, and installs
+PYTHON = """\
+PATH=/usr/bin:/bin
+echo "$0 $*" >> {log}
+[ "$1" = -m ] || exit 0
+mkdir -p "$4/bin"
+cat > "$4/bin/python" <<'END'
+#!/bin/sh
+echo "pip $*" >> {log}
+{pip}
+END
+chmod +x "$4/bin/python"
+"""
+
+TINY = """\
+# python: {version}
+# import: tiny
+# install: --no-index --find-links {index}
+# horovod: no
+tiny==1.0
+"""
+
+
+@pytest.fixture
+def python(bin_dir, home, monkeypatch):
+    """Puts fake interpreters in the place of the real ones; call it with what pip shall do."""
+
+    def install(pip: str) -> Path:
+        log = home / "calls"
+        script = PYTHON.format(log=log, pip=pip)
+        fake = write_program(bin_dir, "python3", script)
+        monkeypatch.setattr(sys, "executable", str(fake))
+        monkeypatch.setattr(sys, "version_info", (3, 11, 7))
+        return log
+
+    return install
+
+
+@pytest.fixture
+def tiny(home, monkeypatch):
+    """Pins of a framework that is one small package, in an index that is a folder."""
+    index = home / "index"
+    index.mkdir()
+    info = "tiny-1.0.dist-info"
+    with zipfile.ZipFile(index / "tiny-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny.py", "__version__ = '1.0'\n")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    monkeypatch.setattr(pins_module, "PINS_DIR", home)
+    version = "{}.{}".format(*sys.version_info)
+    (home / "tiny.txt").write_text(TINY.format(version=version, index=index), encoding="utf-8")
+    return "tiny"
+
+
+def ignore(line: str) -> None:
+    pass
+
+
+def test_environments_are_where_the_user_says(monkeypatch):
+    monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", "/elsewhere")
+    assert find_managed_environment("pytorch") == Path("/elsewhere/pytorch")
+
+
+def test_environments_come_and_go_with_the_tools_own_venv(monkeypatch):
+    monkeypatch.delenv("DLPERF_SLURM_ENVIRONMENTS")
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    monkeypatch.setattr(sys, "prefix", "/venv")
+    assert find_environments_dir() == Path("/venv/environments")
+
+
+def test_environments_of_a_tool_outside_a_venv_are_the_users(monkeypatch):
+    monkeypatch.delenv("DLPERF_SLURM_ENVIRONMENTS")
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    assert find_environments_dir() == Path("/data/dlperf-slurm/environments")
+
+
+def test_real_environment_has_the_package_and_not_the_tools(tiny):
+    environment = create_environment(tiny, ignore)
+    program = "import importlib.util, tiny; print(tiny.__version__, end=' '); "
+    program += "print(importlib.util.find_spec('dlperf_slurm'))"
+    command = [str(environment / "bin" / "python"), "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("1.0 None\n", "")
+
+
+def test_environment_is_made_from_the_pins(python):
+    python("exit 0")
+    environment = create_environment("jax", ignore)
+    text = (environment / "requirements.txt").read_text(encoding="utf-8")
+    assert tuple(text.splitlines()) == read_pins("jax").requirements
+
+
+def test_news_end_with_place_and_size(python):
+    python("exit 0")
+    news = []
+    environment = create_environment("jax", news.append)
+    assert news[-1].startswith(f"jax: ready at {environment}: Python 3.11, ")
+    assert news[-1].endswith(" MB")
+
+
+def test_environment_is_current_once_it_is_made(python):
+    python("exit 0")
+    assert find_state(create_environment("jax", ignore), read_pins("jax")) == "current"
+
+
+def test_environment_that_is_current_is_not_made_again(python):
+    log = python("exit 0")
+    create_environment("jax", ignore)
+    before = log.read_text()
+    create_environment("jax", ignore)
+    assert log.read_text() == before
+
+
+def test_environment_of_other_pins_is_stale(python):
+    python("exit 0")
+    environment = create_environment("jax", ignore)
+    assert find_state(environment, read_pins("paddle")) == "stale"
+
+
+def test_environment_of_other_pins_is_made_again(python):
+    log = python("exit 0")
+    environment = create_environment("jax", ignore)
+    stamp = environment / "dlperf-slurm.stamp"
+    stamp.write_text(stamp.read_text().replace(read_pins("jax").stamp, "of yesterday"))
+    create_environment("jax", ignore)
+    assert log.read_text().count("-m venv --clear") == 2
+
+
+def test_environment_whose_interpreter_is_gone_is_made_again(python):
+    log = python("exit 0")
+    environment = create_environment("jax", ignore)
+    (environment / "bin" / "python").unlink()
+    create_environment("jax", ignore)
+    assert log.read_text().count("-m venv --clear") == 2
+
+
+def test_environment_whose_installation_fails_is_half_made(python):
+    python("exit 1")
+    with pytest.raises(EnvironmentMissingError):
+        create_environment("jax", ignore)
+    assert find_state(find_managed_environment("jax"), read_pins("jax")) == "half-made"
+
+
+def test_half_made_environment_is_made_again(python):
+    python("exit 1")
+    with pytest.raises(EnvironmentMissingError):
+        create_environment("jax", ignore)
+    python("exit 0")
+    assert read_stamp(create_environment("jax", ignore))
+
+
+def test_update_that_is_interrupted_leaves_no_current_environment(python):
+    python("exit 0")
+    environment = create_environment("jax", ignore)
+    stamp = environment / "dlperf-slurm.stamp"
+    stamp.write_text(stamp.read_text().replace(read_pins("jax").stamp, "of yesterday"))
+    python("exit 1")
+    with pytest.raises(EnvironmentMissingError):
+        create_environment("jax", ignore)
+    assert read_stamp(environment) is None
+
+
+def test_two_at_a_time_make_one_environment(python):
+    log = python("/bin/sleep 0.3")
+    threads = [threading.Thread(target=create_environment, args=("jax", ignore)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert log.read_text().count("-m venv --clear") == 1
+
+
+def test_installer_that_outlives_the_tool_is_waited_for(python, home):
+    log = python("/bin/sleep 2; exit 1")
+    program = (
+        "import sys; from dlperf_slurm.environments.create import create_environment\n"
+        f"sys.executable, sys.version_info = {sys.executable!r}, (3, 11, 7)\n"
+        "create_environment('jax', lambda line: None)"
+    )
+    environment = {**os.environ, "PYTHONPATH": IMPORT_DIR}
+    tool = subprocess.Popen([OWN_PYTHON, "-c", program], env=environment)
+    while tool.poll() is None and not (log.exists() and "pip -m pip" in log.read_text()):
+        time.sleep(0.01)
+    tool.kill()
+    tool.wait()
+    python("exit 0")
+    news = []
+    create_environment("jax", news.append)
+    assert news[0] == "jax: another process is making it; waiting for that"
+
+
+def test_failure_shows_the_errors_of_the_installer(python):
+    python("echo 'ERROR: No matching distribution found for jax' >&2; echo noise; exit 1")
+    with pytest.raises(EnvironmentMissingError) as caught:
+        create_environment("jax", ignore)
+    assert str(caught.value).endswith("\n  ERROR: No matching distribution found for jax")
+
+
+def test_failure_without_an_error_line_shows_the_end(python):
+    python("/usr/bin/seq 100; exit 1")
+    with pytest.raises(EnvironmentMissingError, match=r"99\n  100$"):
+        create_environment("jax", ignore)
+
+
+def test_installer_does_not_see_the_tools_own_packages(python, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    python('echo "error: <$PYTHONPATH>"; exit 1')
+    with pytest.raises(EnvironmentMissingError, match="<>"):
+        create_environment("jax", ignore)
+
+
+@pytest.mark.parametrize("setting", ["PIP_USER", "PIP_TARGET", "PIP_PREFIX"])
+def test_installer_stays_inside_the_environment(python, monkeypatch, setting):
+    monkeypatch.setenv(setting, "/somewhere")
+    python(f'echo "error: <${setting}>"; exit 1')
+    with pytest.raises(EnvironmentMissingError, match=r"<0?>"):
+        create_environment("jax", ignore)
+
+
+def test_missing_python_is_named_with_what_to_install(bin_dir, home, monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 9, 0))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("PYENV_ROOT", raising=False)
+    with pytest.raises(EnvironmentMissingError, match=r"^tensorflow1: needs Python 3\.7.*pyenv"):
+        create_environment("tensorflow1", ignore)
+
+
+def test_folder_that_cannot_be_written_is_named(home, monkeypatch):
+    (home / "file").write_text("")
+    monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", str(home / "file" / "below"))
+    with pytest.raises(EnvironmentMissingError, match="set DLPERF_SLURM_ENVIRONMENTS"):
+        create_environment("jax", ignore)

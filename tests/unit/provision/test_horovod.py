@@ -1,0 +1,121 @@
+"""Horovod: what its compiler does to the arguments, when it is built, when it is only installed."""
+
+import os
+import subprocess
+
+import pytest
+from builders import write_program
+
+from dlperf_slurm.errors import EnvironmentMissingError
+from dlperf_slurm.provision.environments.horovod import (
+    COMPILER,
+    RECIPES,
+    add_horovod,
+    has_horovod,
+    make_variables,
+)
+from dlperf_slurm.provision.environments.installation import Installation
+from dlperf_slurm.provision.environments.pins import read_pins
+
+# pip of an environment: notes its call, and makes the wheel that it is asked for
+PYTHON = """\
+echo "$*" >> {log}
+while [ $# -gt 1 ]; do
+  if [ "$1" = --wheel-dir ]; then /bin/mkdir -p "$2"; echo > "$2/horovod-cp311.whl"; fi
+  shift
+done
+"""
+
+
+@pytest.fixture
+def compile_with(bin_dir):
+    """Calls the compiler of a recipe; what g++ gets of it."""
+    write_program(bin_dir, "g++", 'printf "%s\\n" "$@"')
+
+    def call(framework: str, *arguments: str) -> list[str]:
+        variables = make_variables(RECIPES[framework], COMPILER)
+        command = ["/bin/bash", str(COMPILER), *arguments]
+        environment = {**os.environ, **variables}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    return call
+
+
+@pytest.fixture
+def installation(home, bin_dir):
+    """An environment whose pip is fake; all that a build needs is on PATH."""
+    environment = home / "envs" / "pytorch"
+    packages = environment / "lib" / "python3.11" / "site-packages"
+    (packages / "torch-2.13.0+cpu.dist-info").mkdir(parents=True)
+    (environment / "bin").mkdir()
+    write_program(environment / "bin", "python", PYTHON.format(log=home / "calls"))
+    for program in ("cmake", "make", "g++"):
+        write_program(bin_dir, program, "exit 0")
+    return Installation("pytorch", environment, lambda line: None)
+
+
+def test_standard_of_the_recipe_stands_in_for_the_one_of_cmake(compile_with):
+    arguments = compile_with("pytorch", "-std=gnu++14", "-c", "a b.cc")
+    assert arguments == ["-c", "a b.cc", "-std=c++17"]
+
+
+def test_standard_of_cmake_stays_where_the_recipe_has_none(compile_with):
+    assert compile_with("mxnet", "-std=gnu++14", "-c", "a.cc") == ["-std=gnu++14", "-c", "a.cc"]
+
+
+def test_source_that_cannot_be_compiled_counts_as_empty(compile_with):
+    arguments = compile_with("tensorflow2", "-c", "/x/horovod/tensorflow/xla_mpi_ops.cc")
+    assert arguments == ["-c", "-x", "c++", "/dev/null", "-std=c++17"]
+
+
+def test_libraries_look_for_mpi_from_where_they_lie(compile_with):
+    assert compile_with("mxnet", "a.o")[-1] == "-Wl,-rpath,$ORIGIN/../../../.."
+
+
+@pytest.mark.parametrize("framework", sorted(RECIPES))
+def test_horovod_is_built_for_one_framework_with_mpi_and_gloo(framework):
+    variables = make_variables(RECIPES[framework], COMPILER)
+    chosen = {name for name in variables if name.startswith("HOROVOD_WITH_")}
+    assert chosen == {
+        f"HOROVOD_WITH_{RECIPES[framework].binding}", "HOROVOD_WITH_MPI", "HOROVOD_WITH_GLOO"
+    }  # fmt: skip
+
+
+def test_horovod_is_there_once_it_is_added(installation):
+    add_horovod(installation, read_pins("pytorch"))
+    assert has_horovod(installation.environment)
+
+
+def test_second_time_installs_the_kept_wheel(installation, home):
+    for _ in range(2):
+        add_horovod(installation, read_pins("pytorch"))
+    calls = (home / "calls").read_text().splitlines()
+    assert [" wheel " in call for call in calls] == [True, False, False]
+
+
+def test_other_build_of_the_framework_has_a_wheel_of_its_own(installation, home):
+    add_horovod(installation, read_pins("pytorch"))
+    folder = installation.site_packages
+    (folder / "torch-2.13.0+cpu.dist-info").rename(folder / "torch-2.13.0+cu130.dist-info")
+    add_horovod(installation, read_pins("pytorch"))
+    assert (home / "calls").read_text().count(" wheel ") == 2
+
+
+def test_missing_programs_are_named_with_the_command(installation, bin_dir):
+    (bin_dir / "cmake").unlink()
+    (bin_dir / "g++").unlink()
+    with pytest.raises(
+        EnvironmentMissingError, match=r"no cmake and no g\+\+.*install cmake g\+\+"
+    ):
+        add_horovod(installation, read_pins("pytorch"))
+
+
+def test_build_that_fails_leaves_no_wheel(installation, home):
+    python = installation.python.read_text()
+    write_program(installation.python.parent, "python", "echo 'CMake Error: no MPI'; exit 1")
+    with pytest.raises(EnvironmentMissingError, match="CMake Error: no MPI"):
+        add_horovod(installation, read_pins("pytorch"))
+    write_program(installation.python.parent, "python", python.partition("\n")[2])
+    add_horovod(installation, read_pins("pytorch"))
+    assert (home / "calls").read_text().count(" wheel ") == 1

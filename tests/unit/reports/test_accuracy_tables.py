@@ -1,0 +1,195 @@
+"""Outcomes of training to accuracy -> tables over the seeds: figures computed by hand."""
+
+import dataclasses
+from typing import Union
+
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case, read_csv
+
+from dlperf_slurm.contract.case import Training
+from dlperf_slurm.contract.record import Epoch
+from dlperf_slurm.reports.accuracy_text import format_duration, make_accuracy_grid
+from dlperf_slurm.reports.layouts import load_layout
+from dlperf_slurm.reports.layouts.figures import make_run_figures
+from dlperf_slurm.reports.summarize import summarize
+from dlperf_slurm.reports.tables.accuracy import AccuracyTable
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.stats.median import Interval
+
+
+def make_case(
+    top1: list[float],
+    seconds: Union[float, list[float]] = 60.0,
+    target: float = 0.0,
+    **changes: object,
+) -> CaseOutcomes:
+    """A seed per value of `top1`, each after 3 epochs that took `seconds`, or those, together."""
+    of_seeds = seconds if isinstance(seconds, list) else [seconds] * len(top1)
+    planned = make_planned_case(**{"epochs": 3, "repeats": len(top1), "data": "folder", **changes})
+    outcomes = make_outcomes(planned, [40.0] * len(top1))
+    return CaseOutcomes(
+        planned,
+        tuple(
+            dataclasses.replace(outcome, record=add_epochs(outcome.record, value, total, target))
+            for outcome, value, total in zip(outcomes.outcomes, top1, of_seeds)
+        ),
+    )
+
+
+def add_epochs(record, top1, seconds, target):
+    epochs = tuple(
+        Epoch(number, top1 * number / 3, 1.0, 1.0, 15.0, seconds * number / 3)
+        for number in (1, 2, 3)
+    )
+    case = dataclasses.replace(record.case, training=Training(epochs=3, target_top1=target))
+    return dataclasses.replace(record, case=case, epochs=epochs)
+
+
+def make_table(*cases: CaseOutcomes) -> AccuracyTable:
+    (table,) = summarize(make_manifest(), cases).accuracy_tables
+    return table
+
+
+def test_measurements_without_epochs_have_no_such_table():
+    outcomes = make_outcomes(make_planned_case(), [40.0])
+    assert summarize(make_manifest(), [outcomes]).accuracy_tables == ()
+
+
+def test_average_deviation_and_extremes_are_over_the_seeds():
+    (row,) = make_table(make_case([0.75, 0.77, 0.79])).rows
+    assert row.average == pytest.approx(0.77)
+    # sqrt((0.02^2 + 0 + 0.02^2) / 2)
+    assert row.deviation == pytest.approx(0.02)
+    (texts,) = make_accuracy_grid(make_table(make_case([0.75, 0.77, 0.79]))).rows
+    assert texts[5:9] == ("77.000", "2.000", "75.000", "79.000")
+
+
+def test_one_seed_has_no_deviation():
+    table = make_table(make_case([0.75]))
+    assert table.rows[0].deviation is None
+    assert make_accuracy_grid(table).rows[0][6] == "one seed"
+
+
+def test_time_to_train_is_compared_with_the_full_precision_at_the_same_topology():
+    table = make_table(
+        make_case([0.7], 84.5, case_id="a"),
+        make_case([0.7], 24.2, case_id="b", precision="amp-fp16", batch_size_per_device=16),
+        make_case([0.7], 6.0, case_id="c", precision="amp-fp16", topology="1n2g"),
+    )
+    assert table.reference_precision == "fp32"
+    assert [row.speedup for row in table.rows] == [1.0, pytest.approx(84.5 / 24.2), None]
+    assert [row[-1] for row in make_accuracy_grid(table).rows] == ["1.00", "3.49", "no reference"]
+
+
+def test_speedup_of_the_time_to_train_has_its_interval_or_the_reason_why_not():
+    full = make_case([0.7] * 4, [60.0, 66.0, 72.0, 78.0], case_id="a")
+    reduced = make_case([0.7] * 4, [30.0, 33.0, 36.0, 39.0], case_id="b", precision="amp-fp16")
+    reference, row = make_table(full, reduced).rows
+    assert reference.speedup_interval is None
+    # the least and the greatest of the sixteen ratios
+    assert row.speedup_interval == Interval(pytest.approx(60 / 39), pytest.approx(78 / 30))
+    assert make_accuracy_grid(make_table(full, reduced)).rows[1][-1] == "2.00 (1.54 to 2.60)"
+    line = read_csv(summarize(make_manifest(), [full, reduced]))[1]
+    assert float(line["train_speedup_low"]) == pytest.approx(60 / 39)
+
+    summary = summarize(make_manifest(), [make_case([0.7], 60.0, case_id="a"), reduced])
+    _, row = summary.accuracy_tables[0].rows
+    notes = [summary.footnotes[number - 1] for number in row.footnotes]
+    assert any(note.startswith("too few repeats for the 95 % interval") for note in notes)
+
+
+def test_time_to_train_of_each_batch_size_is_its_own():
+    table = make_table(
+        make_case([0.7], 600.0, case_id="a", batch_size_per_device=32),
+        make_case([0.7], 300.0, case_id="b", batch_size_per_device=64),
+        make_case([0.7], 150.0, case_id="c", precision="amp-fp16", batch_size_per_device=32),
+        make_case([0.7], 75.0, case_id="d", precision="amp-fp16", batch_size_per_device=128),
+    )
+    assert [row.train_seconds for row in table.rows] == [600.0, 300.0, 150.0, 75.0]
+    # none of the two in fp32 is the last one's
+    assert [row.speedup for row in table.rows] == [1.0, 1.0, 4.0, None]
+
+
+def test_seeds_that_reached_the_target_are_counted():
+    table = make_table(make_case([0.89, 0.9, 0.93], target=0.9))
+    grid = make_accuracy_grid(table)
+    assert "reached 90 %" in grid.header
+    assert grid.rows[0][grid.header.index("reached 90 %")] == "2 of 3"
+
+
+def test_failed_training_is_named_in_its_place():
+    failed = make_outcomes(make_planned_case(epochs=3), problems=["out of memory: x"])
+    grid = make_accuracy_grid(make_table(make_case([0.7], case_id="a"), failed))
+    assert len(grid.rows[1]) == len(grid.header)
+    assert grid.rows[1][4].startswith("OOM [")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(42.06, "42.1 s"), (59.94, "59.9 s"), (723.4, "12 min 3 s"), (31500.0, "8 h 45 min")],
+)
+def test_duration_is_as_short_as_it_is_precise(seconds, text):
+    assert format_duration(seconds) == text
+
+
+def lay_out(*cases: CaseOutcomes):
+    document = load_layout("nvidia").lay_out(make_run_figures(cases))
+    return [grid for grid in document.grids if "accuracy" in grid.title]
+
+
+def test_nvidias_layout_has_its_columns_of_accuracy_and_time_to_train():
+    grid, seeds = lay_out(
+        make_case([0.772, 0.774], 84.5 * 3600, case_id="a"),
+        make_case([0.771, 0.775], 24.2 * 3600, case_id="b", precision="amp-fp16"),
+    )
+    assert grid.header == (
+        "GPUs",
+        "Accuracy - mixed precision",
+        "Accuracy - FP32",
+        "Time to train - mixed precision",
+        "Time to train - FP32",
+        "Time to train - speedup",
+    )
+    assert grid.rows == (("1", "77.300", "77.300", "24.20", "84.50", "3.49"),)
+    assert "times in hours" in grid.caption
+    assert seeds.header == (
+        "# of epochs",
+        "GPUs",
+        "mixed precision avg top1",
+        "FP32 avg top1",
+        "mixed precision standard deviation",
+        "FP32 standard deviation",
+        "mixed precision minimum top1",
+        "FP32 minimum top1",
+        "mixed precision maximum top1",
+        "FP32 maximum top1",
+    )
+    # 0.002 / sqrt(2) and 0.004 / sqrt(2)
+    assert seeds.rows == (
+        (
+            "3",
+            "1",
+            "77.300",
+            "77.300",
+            "0.00283",
+            "0.00141",
+            "77.100",
+            "77.200",
+            "77.500",
+            "77.400",
+        ),
+    )
+
+
+def test_nvidias_layout_of_one_seed_has_no_deviations():
+    (grid,) = lay_out(make_case([0.7], 90.0))
+    assert grid.rows == (("1", "70.000", "1.50"),)
+    assert "times in minutes" in grid.caption
+
+
+def test_csv_has_the_accuracies():
+    cases = [make_case([0.75, 0.77, 0.79], seconds=90.0, target=0.76)]
+    (line,) = read_csv(summarize(make_manifest(), cases))
+    names = ("top1_average", "top1_deviation", "top1_lowest", "top1_highest", "train_seconds")
+    assert [float(line[name]) for name in names] == pytest.approx([0.77, 0.02, 0.75, 0.79, 90.0])
+    assert (line["epochs"], line["seeds_at_target"]) == ("3.0", "2")

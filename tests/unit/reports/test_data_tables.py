@@ -1,0 +1,189 @@
+"""Outcomes -> what getting the data costs: every expected figure is computed by hand."""
+
+import dataclasses
+
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case, make_rank, read_csv
+
+from dlperf_slurm.contract.record import BatchTrial, Clock
+from dlperf_slurm.reports.data_text import make_data_grid
+from dlperf_slurm.reports.summarize import summarize
+from dlperf_slurm.reports.tables.data import NOT_MEMORY, WAIT_UNKNOWN, DataTable
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.stats.median import Interval
+
+
+def make_case(data: str, rates: list[float], waits: tuple[float, ...] = (0.0,), **changes: object):
+    """A case of one rank per value of `waits`, the seconds of each repeat that it stood still."""
+    topology = f"1n{len(waits)}g"
+    planned = make_planned_case(
+        topology, case_id=f"{data}-{topology}", data=data, repeats=len(rates), **changes
+    )
+    outcomes = CaseOutcomes(
+        planned,
+        tuple(
+            dataclasses.replace(outcome, record=add_waits(outcome.record, waits))
+            for outcome in make_outcomes(planned, rates).outcomes
+        ),
+    )
+    return change_cases(outcomes, data=data)
+
+
+def add_waits(record, waits):
+    ranks = [
+        make_rank(rank, window_seconds=record.window_seconds, data_wait_seconds=seconds)
+        for rank, seconds in enumerate(waits)
+    ]
+    return dataclasses.replace(record, ranks=tuple(ranks))
+
+
+def make_table(*cases: CaseOutcomes) -> DataTable:
+    (table,) = summarize(make_manifest(), cases).data_tables
+    return table
+
+
+def test_cases_with_their_batch_on_the_device_have_no_such_table():
+    assert summarize(make_manifest(), [make_case("device", [40.0])]).data_tables == ()
+
+
+def test_throughput_without_waiting_is_over_the_rest_of_the_window():
+    # 80 samples in 2 s, half a second of it waiting: 80 / 1.5
+    table = make_table(make_case("device", [50.0]), make_case("folder", [40.0], (0.5,)))
+    assert [row.samples_per_s for row in table.rows] == [50.0, 40.0]
+    assert [row.computed_samples_per_s for row in table.rows] == pytest.approx([50.0, 80 / 1.5])
+    assert [row.waiting_share for row in table.rows] == pytest.approx([0.0, 0.25])
+    assert [row.relative for row in table.rows] == pytest.approx([1.0, 0.8])
+
+
+def test_ratio_to_data_on_the_device_has_its_interval_or_the_reason_why_not():
+    on_device = make_case("device", [50.0, 51.0, 52.0, 53.0])
+    base, row = make_table(on_device, make_case("folder", [40.0, 41.0, 42.0, 43.0])).rows
+    assert base.relative_interval is None
+    # the least and the greatest of the sixteen ratios
+    assert row.relative_interval == Interval(pytest.approx(40 / 53), pytest.approx(43 / 50))
+
+    few = [on_device, make_case("folder", [40.0, 41.0, 42.0])]
+    grid = make_data_grid(make_table(*few))
+    assert [row[-1] for row in grid.rows] == ["1.00", "0.80"]
+    summary = summarize(make_manifest(), few)
+    assert read_csv(summary)[1]["relative_to_device_data_low"] == ""
+    base, row = summary.data_tables[0].rows
+    notes = [[summary.footnotes[n - 1] for n in r.footnotes] for r in (base, row)]
+    assert [sum("interval of a speedup" in note for note in of_row) for of_row in notes] == [0, 1]
+
+
+def test_rank_that_waited_longest_is_the_one_that_is_told():
+    # 160 samples in 4 s; ranks compute for 3 and 2 s
+    (row,) = make_table(make_case("zmq", [40.0], (1.0, 2.0))).rows
+    assert row.waiting_share == pytest.approx(0.5)
+    assert row.computed_samples_per_s == pytest.approx(160 / 3)
+
+
+def test_log_of_another_script_says_nothing_of_waiting():
+    theirs = make_case("python-queue", [40.0], source="tensorpack")
+    table = make_table(make_case("device", [50.0]), change_cases(theirs, source="tensorpack"))
+    row = table.rows[1]
+    assert (row.samples_per_s, row.computed_samples_per_s, row.waiting_share) == (40.0, None, None)
+    assert make_data_grid(table).rows[1][-3:-1] == ("unknown", "unknown")
+
+
+def change_records(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
+    changed = (
+        dataclasses.replace(one, record=dataclasses.replace(one.record, **changes))
+        for one in outcomes.outcomes
+    )
+    return CaseOutcomes(outcomes.case, tuple(changed))
+
+
+def change_cases(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
+    """As the repeats had them."""
+    case = dataclasses.replace(outcomes.records[0].case, **changes)
+    return change_records(outcomes, case=case)
+
+
+def use_events(outcomes: CaseOutcomes) -> CaseOutcomes:
+    return change_records(outcomes, clock=Clock("cuda_event", 1e-6))
+
+
+def test_what_the_host_waits_beside_a_device_that_it_does_not_wait_for_is_not_the_device_s():
+    # the host waits for a quarter of the window, in which the device may be busy
+    cases = [make_case("device", [50.0]), make_case("folder", [40.0], (0.5,))]
+    summary = summarize(make_manifest(), list(map(use_events, cases)))
+    (table,) = summary.data_tables
+    row = table.rows[1]
+    assert (row.samples_per_s, row.computed_samples_per_s, row.waiting_share) == (40.0, None, None)
+    assert WAIT_UNKNOWN in [summary.footnotes[number - 1] for number in row.footnotes]
+    assert make_data_grid(table).rows[1][-3:] == ("unknown", "unknown", "0.80")
+    _, line = read_csv(summary)
+    assert (line["computed_samples_per_s"], line["data_waiting_share"]) == ("", "")
+
+
+def test_nobody_waits_for_a_batch_that_is_on_the_device():
+    table = make_table(*map(use_events, [make_case("device", [50.0]), make_case("zmq", [40.0])]))
+    assert (table.rows[0].computed_samples_per_s, table.rows[0].waiting_share) == (50.0, 0.0)
+
+
+def test_host_that_accumulates_does_not_wait_for_all_of_the_step():
+    outcomes = change_cases(make_case("zmq", [40.0], (0.5,)), gradient_accumulation=4)
+    assert make_table(outcomes).rows[0].waiting_share is None
+
+
+def make_search(*trials: tuple[int, bool]) -> CaseOutcomes:
+    """A case whose search tried these sizes, and whether memory ran out."""
+    tried = tuple(BatchTrial(size, is_out_of_memory, 0, 1.0) for size, is_out_of_memory in trials)
+    outcomes = change_cases(make_case("folder", [40.0]), is_largest_batch=True)
+    return change_records(outcomes, batch_trials=tried)
+
+
+@pytest.mark.parametrize(
+    ("trials", "is_told"), [([(8, False), (16, False)], True), ([(8, False), (16, True)], False)]
+)
+def test_search_that_memory_did_not_end_is_told(trials, is_told):
+    summary = summarize(make_manifest(), [make_search(*trials)])
+    assert (NOT_MEMORY in summary.footnotes) == is_told
+
+
+def test_data_sources_of_one_case_stand_together():
+    cases = [
+        make_case(data, [40.0], waits)
+        for data in ("device", "zmq")
+        for waits in ((0.0,), (0.0, 0.0))
+    ]
+    rows = make_table(*cases).rows
+    assert [(row.topology, row.data) for row in rows] == [
+        ("1n1g", "device"),
+        ("1n1g", "zmq"),
+        ("1n2g", "device"),
+        ("1n2g", "zmq"),
+    ]
+
+
+def test_case_without_one_on_the_device_has_no_reference():
+    grid = make_data_grid(make_table(make_case("folder", [40.0], (0.5,), data_workers=4)))
+    ((framework, source, topology, *figures),) = grid.rows
+    assert (framework, source, topology) == ("pytorch", "folder, 4 x 2", "1n1g")
+    assert figures[1:] == ["53.33", "25.0 %", "no reference"]
+
+
+def test_failed_case_is_named_in_its_place():
+    planned = make_planned_case(data="folder", repeats=1)
+    failed = make_outcomes(planned, problems=["failed: x"])
+    (row,) = make_data_grid(make_table(failed)).rows
+    assert row[3].startswith("failed [")
+    assert row[4:] == ("failed", "failed", "failed")
+
+
+def test_variants_stand_in_the_label():
+    table = make_table(
+        make_case("zmq", [40.0], optimizer="sgd", gradient_accumulation=4, loss_scale=128)
+    )
+    assert table.rows[0].label == "pytorch sgd accumulate 4 loss scale 128"
+
+
+def test_csv_has_what_getting_the_data_costs():
+    cases = [make_case("device", [50.0]), make_case("folder", [40.0], (0.5,), data_workers=3)]
+    _, line = read_csv(summarize(make_manifest(), cases))
+    assert (line["data"], line["data_workers"]) == ("folder", "3")
+    figures = [line[name] for name in ("computed_samples_per_s", "data_waiting_share")]
+    assert list(map(float, figures)) == pytest.approx([80 / 1.5, 0.25])
+    assert float(line["relative_to_device_data"]) == pytest.approx(0.8)

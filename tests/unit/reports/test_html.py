@@ -1,0 +1,327 @@
+"""The HTML report: no text becomes markup, every link has an end, nothing is loaded."""
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy
+import pytest
+from builders import find_task, make_ranks, make_record, read_case, write_record
+from report_values import HOSTILE, make_cases, make_measured, summarize_cases
+
+import dlperf_slurm.reports
+from dlperf_slurm.cli import main
+from dlperf_slurm.contract.record import STEP_SECONDS_FILE
+from dlperf_slurm.reports.html import Page, serialize
+from dlperf_slurm.reports.html_figures import PAGE_COLORS, inline_svg
+from dlperf_slurm.reports.html_tables import References, make_html_table
+from dlperf_slurm.reports.plots.run_plots import plot_run
+from dlperf_slurm.reports.plots.style import MUTED, SERIES_COLORS
+from dlperf_slurm.reports.text import Grid
+
+
+class Document(HTMLParser):
+    """Elements with their attributes, and all text, of which a page consists."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, {name: value or "" for name, value in attributes}))
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    def list_values(self, name: str) -> list[str]:
+        return [attributes[name] for _, attributes in self.elements if name in attributes]
+
+
+@pytest.fixture(scope="module")
+def plots():
+    cases = make_cases()
+    return plot_run(summarize_cases(cases), cases)
+
+
+@pytest.fixture(scope="module")
+def html(plots) -> str:
+    cases = make_cases()
+    summary = summarize_cases(
+        cases, title=HOSTILE, created_by=HOSTILE, site_name=HOSTILE, command=("a b", HOSTILE)
+    )
+    return serialize(Page(summary, cases, plots, f"title = '{HOSTILE}'"))
+
+
+@pytest.fixture(scope="module")
+def document(html) -> Document:
+    return Document(html)
+
+
+def make_small_page(*cases) -> str:
+    return serialize(Page(summarize_cases(cases), cases, (), ""))
+
+
+def test_nothing_of_a_user_becomes_an_element(document):
+    tags = [tag for tag, _ in document.elements]
+    assert tags.count("script") == 1
+    assert "img" not in tags
+
+
+def test_no_element_has_an_event_handler(document):
+    names = {name for _, attributes in document.elements for name in attributes}
+    assert [name for name in names if name.startswith("on")] == []
+
+
+def test_what_users_wrote_is_shown_as_they_wrote_it(document):
+    # title twice, who, site, the command, the matrix, a footnote, a problem, a reason
+    assert document.text.count(HOSTILE) >= 8
+
+
+def test_page_refers_to_nothing_outside(document):
+    addresses = document.list_values("src") + document.list_values("href")
+    addresses += document.list_values("xlink:href")
+    outside = [text for text in addresses if not text.startswith(("#", "data:image/png;base64,"))]
+    assert outside == []
+
+
+def test_policy_forbids_everything_but_the_pages_own_script(html, document):
+    (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = next(a["content"] for tag, a in document.elements if "http-equiv" in a)
+    assert policy.startswith("default-src 'none';")
+    assert f"script-src 'sha256-{digest}';" in policy
+
+
+def test_ids_are_unique(document):
+    ids = document.list_values("id")
+    assert sorted({name for name in ids if ids.count(name) > 1}) == []
+
+
+def test_every_link_and_label_has_an_end(document):
+    ids = set(document.list_values("id"))
+    ends = [text[1:] for text in document.list_values("href")]
+    for name in ("aria-labelledby", "aria-describedby", "for"):
+        ends += [end for text in document.list_values(name) for end in text.split()]
+    assert [end for end in ends if end not in ids] == []
+
+
+def test_headings_leave_no_level_out(document):
+    levels = [int(tag[1]) for tag, _ in document.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert [b for a, b in zip(levels, levels[1:]) if b > a + 1] == []
+
+
+def test_footnote_and_its_marks_lead_to_each_other(html):
+    (mark,) = re.findall(r'<a href="#footnote-1" id="(mark-1-1)"', html)
+    assert f'<a class="back" href="#{mark}"' in html
+
+
+def test_all_tables_of_the_other_formats_are_there(document):
+    from dlperf_slurm.reports.grids import make_grids
+
+    for grid in make_grids(summarize_cases(make_cases())):
+        assert grid.title in document.texts
+
+
+def test_failed_and_left_out_cases_are_named_with_reasons(document):
+    assert "pytorch-resnet50-1n2g-bs8-fp32" in document.texts
+    assert f"failed: {HOSTILE}" in document.text
+    assert f"left out: the site has 2 nodes {HOSTILE}" in document.text
+
+
+def test_state_counts_what_is_missing(document):
+    assert "23 of 24 planned repeats were measured; 1 has no sound record." in document.text
+
+
+def test_state_of_a_complete_run_says_so():
+    assert "All 1 planned repeats were measured." in make_small_page(
+        make_measured("jax", "1n1g", [0.1])
+    )
+
+
+def test_run_without_a_record_has_neither_provenance_nor_figures():
+    html = make_small_page(make_measured("jax", "1n1g", [], ["not submitted"]))
+    assert 'id="provenance"' not in html
+    assert "<svg" not in html
+    assert "not submitted" in html
+
+
+def test_command_is_one_for_the_shell():
+    html = serialize(Page(summarize_cases([], command=("dlperf-slurm", "a b")), (), (), ""))
+    assert "dlperf-slurm &#39;a b&#39;" in html
+
+
+def test_figures_stand_at_their_table(html):
+    (section,) = re.findall(r'<section class="sortable".*?id="table-1">.*?</section>', html, re.S)
+    assert section.count("<figure>") == 4
+
+
+def test_same_input_gives_the_same_page(plots):
+    cases = make_cases()
+    summary = summarize_cases(cases)
+    pages = {serialize(Page(summary, cases, plots, "")) for _ in range(2)}
+    assert len(pages) == 1
+
+
+def test_figure_has_the_pages_colours_and_a_name(plots):
+    for plot in plots:
+        svg = inline_svg(plot)
+        assert [color for color in PAGE_COLORS if color in svg.lower()] == []
+        assert "<style" not in svg
+        assert f">{plot.caption}</desc>" in svg
+
+
+def read_light(color: str) -> float:
+    """Relative luminance, as WCAG 2.1 defines it."""
+    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def find_contrast(*colors: str) -> float:
+    dark, light = sorted(map(read_light, colors))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_marks_of_figures_stand_out_on_the_page(scheme):
+    style = Path(dlperf_slurm.reports.__file__).with_name("html_assets") / "report.css"
+    blocks = re.findall(r":root \{(.*?)\}", style.read_text(encoding="utf-8"), re.DOTALL)
+    colors = dict(re.findall(r"--([\w-]+): (#\w{6});", blocks[scheme]))
+    drawn = ["muted", *(f"series-{number}" for number in range(1, len(SERIES_COLORS) + 1))]
+    assert [n for n in drawn if find_contrast(colors[n], colors["page"]) < 3] == []
+
+
+def test_marks_of_figures_stand_out_on_paper():
+    assert [c for c in (MUTED, *SERIES_COLORS) if find_contrast(c, "#ffffff") < 3] == []
+
+
+def test_references_inside_a_figure_have_an_end(plots):
+    for plot in plots:
+        svg = inline_svg(plot)
+        ids = set(re.findall(r'\bid="([^"]+)"', svg))
+        assert set(re.findall(r"url\(#([^)]+)\)", svg)) <= ids
+        assert set(re.findall(r'href="#([^"]+)"', svg)) <= ids
+
+
+def make_cell(text: str, footnotes: int = 3):
+    grid = Grid("t", ("a", "b"), (("word", text),), 1, "c")
+    return make_html_table(grid, "t", References(footnotes)).rows[0][1]
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "spread", "sort_value", "numbers"),
+    [
+        ("95.98 (95.63 to 97.79) [1][3]", "95.98", "(95.63 to 97.79)", "95.98", [1, 3]),
+        (
+            "770.00 {760.00 to 780.00} n=2 of 3",
+            "770.00",
+            "{760.00 to 780.00} n=2 of 3",
+            "770.00",
+            [],
+        ),
+        ("77.8 % (70.1 to 80.2)", "77.8 %", "(70.1 to 80.2)", "77.8", []),
+        ("not run [2]", "not run", "", "", [2]),
+        ("1.2e-05", "1.2e-05", "", "1.2e-05", []),
+        # no footnote of this run
+        ("1.00 [9]", "1.00 [9]", "", "1.00", []),
+        ("42.1 s", "42.1 s", "", "42.1", []),
+        ("12 min 3 s", "12 min 3 s", "", "723.0", []),
+        ("8 h 45 min", "8 h 45 min", "", "31500.0", []),
+        # a value per compiler
+        (
+            "4.17 (4.15 to 4.18) / 5.83 (5.82 to 5.85)",
+            "4.17 (4.15 to 4.18) / 5.83 (5.82 to 5.85)",
+            "",
+            "4.17",
+            [],
+        ),
+    ],
+)
+def test_cell_is_taken_apart(text, value, spread, sort_value, numbers):
+    cell = make_cell(text)
+    assert (cell.text, cell.spread, cell.sort_value) == (value, spread, sort_value)
+    assert [mark.number for mark in cell.marks] == numbers
+
+
+def test_text_of_a_grid_without_marks_is_whole():
+    grid = Grid("t", ("a", "b"), (("expected [8], got [2]", "[1]"),), 1, "c", has_marks=False)
+    cells = make_html_table(grid, "t", References(3)).rows[0]
+    assert [(cell.text, cell.marks) for cell in cells] == [
+        ("expected [8], got [2]", ()),
+        ("[1]", ()),
+    ]
+
+
+def test_reasons_and_facts_keep_numbers_in_brackets():
+    reason, version = "expected [8], got [1]", "1.0 [1]"
+    lost = make_measured("jax", "1n1g", [0.1], [reason])
+    lost.outcomes[0].record.versions["jax"] = version
+    lost.outcomes[0].record.platform["cpu"] = version
+    texts = Document(make_small_page(lost)).texts
+    assert (texts.count(reason), texts.count(version)) == (1, 2)
+
+
+def test_cell_with_marks_has_its_text_without_them(document):
+    texts = document.list_values("data-text")
+    assert {"152.57 {145.31 to 159.84} n=2 of 3", "not run"} <= set(texts)
+    assert [text for text in texts if text.endswith("]")] == []
+
+
+def test_marks_of_one_footnote_are_counted():
+    references = References(1)
+    assert [references.add(1).reference_id for _ in range(2)] == ["mark-1-1", "mark-1-2"]
+
+
+def test_versions_that_differ_are_counted():
+    case = make_measured("jax", "1n1g", [0.1, 0.1, 0.1])
+    for outcome, version in zip(case.outcomes, ("1.0", "2.0", "2.0")):
+        outcome.record.versions["jax"] = version
+    assert "2.0 (in 2 repeats); 1.0 (in 1 repeats)" in make_small_page(case)
+
+
+def measure(run) -> None:
+    """Sound records and step times for all array tasks."""
+    for task in run.read_all_tasks():
+        case = read_case(run, task)
+        path = write_record(run, task, make_record(case, 2.0, ranks=make_ranks(case, 2.0)))
+        times = numpy.full((case.world_size, case.measured_steps), 2.0 / case.measured_steps)
+        numpy.save(path.with_name(STEP_SECONDS_FILE), times)
+
+
+def test_report_writes_the_page_and_its_figures(staged_run):
+    measure(staged_run)
+    assert main(["report"]) == 0
+    folder = staged_run.path / "report"
+    names = {path.suffix for path in (folder / "plots").iterdir()}
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert names == {".svg", ".pdf"}
+    assert page.count("<svg") == len(list((folder / "plots").glob("*.svg")))
+    # the matrix as it was
+    assert "title = &#34;Small&#34;" in page
+
+
+def test_report_without_plots_leaves_none_of_an_earlier_one(staged_run):
+    measure(staged_run)
+    old = staged_run.path / "report/plots/steps-gone.svg"
+    old.parent.mkdir(parents=True)
+    old.write_text("<svg/>", encoding="utf-8")
+    assert main(["report", "--plots", "none"]) == 0
+    assert not old.exists()
+    assert "<svg" not in (staged_run.path / "report/report.html").read_text(encoding="utf-8")
+
+
+def test_report_of_an_unmeasured_run_has_a_page(staged_run):
+    assert main(["report"]) == 5
+    assert "0 of 6 planned repeats" in (staged_run.path / "report/report.html").read_text("utf-8")
+    assert find_task(staged_run, "1n1g").case_id in (
+        staged_run.path / "report/report.html"
+    ).read_text("utf-8")

@@ -1,0 +1,415 @@
+"""Figures: their values, what they say, and the same bytes for the same input."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case
+from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases
+
+from dlperf_slurm.reports.comparison_text import make_comparison_grid
+from dlperf_slurm.reports.plots import (
+    Plot,
+    efficiency,
+    latency,
+    make_name,
+    name_apart,
+    speedup,
+    throughput,
+)
+from dlperf_slurm.reports.plots.case_steps import CaseSteps, RepeatSteps, list_case_steps
+from dlperf_slurm.reports.plots.comparison import plot_comparison
+from dlperf_slurm.reports.plots.distribution import find_range, list_quantiles, plot_distribution
+from dlperf_slurm.reports.plots.lines import MOST_LINES, Chart, Point, Series, draw_chart
+from dlperf_slurm.reports.plots.ranks import list_row_names, plot_ranks
+from dlperf_slurm.reports.plots.run_plots import plot_run
+from dlperf_slurm.reports.plots.style import FAINT, MARKERS, MUTED, mark_series, use_style
+from dlperf_slurm.reports.plots.timeline import (
+    STALL_MARK,
+    draw_timeline,
+    list_stalls,
+    plot_timeline,
+)
+from dlperf_slurm.reports.tables.latency import LatencyRow, LatencyTable
+from dlperf_slurm.reports.tables.throughput import ThroughputTable
+from dlperf_slurm.results.cases import OUTSIDE_INTERVAL
+from dlperf_slurm.results.compare import compare_runs
+from dlperf_slurm.stats.median import Latency
+from dlperf_slurm.stats.step_times import find_stalls
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def list_texts(plot: Plot) -> list[str]:
+    """What the figure says, as far as it is text."""
+    root = ElementTree.fromstring(plot.svg)
+    return ["".join(element.itertext()).strip() for element in root.iter(f"{SVG}text")]
+
+
+def make_table(*cases) -> ThroughputTable:
+    (table,) = summarize_cases(cases or make_cases()).throughput_tables
+    return table
+
+
+@pytest.fixture(scope="module")
+def plots() -> dict[str, Plot]:
+    """All figures of the made run, by name."""
+    cases = make_cases()
+    return {plot.name: plot for plot in plot_run(summarize_cases(cases), cases, is_every_case=True)}
+
+
+@pytest.fixture
+def steps() -> CaseSteps:
+    """Three repeats of two ranks; the first has a stall at its tenth step."""
+    rng = numpy.random.default_rng(1)
+    repeats = []
+    for number, rate in ((1, 90.0), (2, 110.0), (3, 100.0)):
+        seconds = 0.05 + 0.001 * rng.random((2, 30))
+        if number == 1:
+            seconds[1, 9] = 0.4
+        repeats.append(RepeatSteps(number, rate, (0, 1), ("a", "b"), seconds))
+    return CaseSteps("case", tuple(repeats))
+
+
+def test_run_has_one_figure_of_each_kind_per_table_and_case(plots):
+    kinds = sorted(name.split("-resnet50")[0] for name in plots)
+    of_the_table = ["throughput", "speedup", "efficiency", "step-times"]
+    of_cases = ["steps-jax", "steps-jax", "steps-pytorch", "steps-pytorch"]
+    of_two_ranks = ["ranks-jax", "ranks-pytorch"]
+    assert kinds == sorted([*of_the_table, *of_cases, *of_two_ranks])
+
+
+def test_default_shows_steps_of_doubtful_cases_and_ranks_of_the_largest():
+    cases = make_cases()
+    names = [plot.name for plot in plot_run(summarize_cases(cases), cases)]
+    assert [name for name in names if name.startswith(("steps", "ranks"))] == [
+        "steps-jax-resnet50-1n2g-bs8-fp32",
+        "ranks-jax-resnet50-1n2g-bs8-fp32",
+        "ranks-pytorch-resnet50-1n2g-bs8-fp32",
+    ]
+
+
+def test_every_svg_is_xml_with_text_and_every_pdf_is_a_pdf(plots):
+    for plot in plots.values():
+        assert list_texts(plot), plot.name
+        assert plot.pdf.startswith(b"%PDF-"), plot.name
+
+
+def test_same_input_gives_the_same_bytes(plots):
+    cases = make_cases()
+    again = plot_run(summarize_cases(cases), cases)
+    assert [plot for plot in again if plots[plot.name] != plot] == []
+
+
+def test_no_file_has_a_date_or_the_version_of_a_library(plots):
+    for plot in plots.values():
+        assert not re.search(rb"dc:date|CreationDate|Matplotlib v", plot.svg + plot.pdf), plot.name
+
+
+def test_settings_of_the_user_change_nothing(plots):
+    import matplotlib
+
+    table = make_table()
+    with matplotlib.rc_context({"font.size": 30, "axes.grid": False, "lines.linewidth": 9}):
+        plot = throughput.plot_throughput(table)
+    assert plot == plots[plot.name]
+
+
+def test_throughput_has_medians_with_their_intervals():
+    table = make_table()
+    jax = throughput.make_chart(table).series[0]
+    cell = table.columns[0].cells[0]
+    assert jax.label == "jax"
+    # 8 samples in 0.103 s, the median of seven
+    assert jax.points[0].y == pytest.approx(8 / 0.103)
+    assert (jax.points[0].low, jax.points[0].high) == (cell.interval.low, cell.interval.high)
+
+
+def test_throughput_of_few_repeats_has_their_range():
+    pytorch = throughput.make_chart(make_table()).series[1]
+    # rank 1 is a thousandth slower
+    ends = pytest.approx((16 / 0.11011, 16 / 0.1001))
+    assert (pytorch.points[1].low, pytorch.points[1].high) == ends
+
+
+def test_throughput_names_unit_frameworks_and_topologies(plots):
+    texts = list_texts(plots["throughput-resnet50-fp32-batch-size-8-per-device"])
+    assert "throughput, images/s" in texts
+    assert {"jax", "pytorch", "1n1g", "1n2g"} <= set(texts)
+
+
+def test_throughput_on_one_topology_has_a_row_and_a_number_per_framework():
+    table = make_table(
+        make_measured("jax", "1n1g", [0.1, 0.1]), make_measured("mxnet", "1n1g", [0.2])
+    )
+    texts = list_texts(throughput.plot_throughput(table))
+    assert {"jax", "mxnet", "80", "40"} <= set(texts)
+
+
+def test_repeats_on_one_topology_are_dots_that_can_be_seen():
+    plot = throughput.plot_throughput(make_table(make_measured("jax", "1n1g", [0.1, 0.2])))
+    assert "Small dots: the repeats" in plot.caption
+    assert plot.svg.decode().count(f"fill: {MUTED}") >= 2
+    assert FAINT not in plot.svg.decode()
+
+
+def test_table_without_a_measured_case_has_no_figure():
+    table = make_table(make_measured("jax", "1n1g", [], ["not submitted"]))
+    assert throughput.plot_throughput(table) is None
+    assert speedup.plot_speedup(table) is None
+    assert efficiency.plot_efficiency(table) is None
+    assert plot_distribution(table, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("repeats", "words"),
+    [
+        ([0.1], "n = 1 repeat; one repeat has no bar"),
+        ([0.1, 0.2], "n = 2 repeats; bars: from the smallest to the largest repeat"),
+        ([0.1] * 6, "n = 6 repeats; bars: the 95 % interval of the median"),
+    ],
+)
+def test_caption_says_how_many_repeats_and_what_the_bar_is(repeats, words):
+    table = make_table(make_measured("jax", "1n1g", repeats))
+    assert words in throughput.plot_throughput(table).caption
+
+
+def test_caption_of_cases_with_unlike_repeats_names_both_bars():
+    caption = throughput.plot_throughput(make_table()).caption
+    assert "n = 2 to 7 repeats" in caption
+    assert "or the range of too few repeats" in caption
+
+
+def test_ideal_speedup_is_that_of_the_devices():
+    assert speedup.make_chart(make_table()).ideal == ((1.0, 1.0), (2.0, 2.0))
+
+
+def test_frameworks_on_a_topology_each_have_no_scaling_to_show():
+    table = make_table(make_measured("jax", "1n1g", [0.1]), make_measured("mxnet", "1n2g", [0.1]))
+    assert speedup.plot_speedup(table) is None
+    assert efficiency.plot_efficiency(table) is None
+    assert throughput.plot_throughput(table) is not None
+
+
+def test_ideal_line_is_left_out_where_baselines_differ():
+    table = make_table(
+        make_measured("jax", "1n1g", [0.1]),
+        make_measured("jax", "1n2g", [0.1]),
+        make_measured("mxnet", "1n2g", [0.1]),
+    )
+    assert speedup.make_chart(table).ideal == ()
+    assert "against each one's smallest topology" in speedup.plot_speedup(table).caption
+
+
+def test_speedup_and_efficiency_have_the_tables_values_and_intervals():
+    table = make_table()
+    cell = table.columns[0].cells[1]
+    fast = speedup.make_chart(table).series[0].points[1]
+    assert (fast.y, fast.low) == (cell.speedup, cell.speedup_interval.low)
+    share = efficiency.make_chart(table).series[0].points[1]
+    assert share.y == pytest.approx(100 * cell.efficiency)
+    assert share.high == pytest.approx(100 * cell.efficiency_interval.high)
+
+
+def make_groups(slow: float, slow_count: int, fast: float) -> list[float]:
+    """Sixteen throughputs around two values."""
+    return [
+        (slow if number < slow_count else fast) + 0.01 * number % slow_count for number in range(16)
+    ]
+
+
+def test_ratio_outside_its_interval_is_drawn_and_named():
+    alone, both = make_groups(100, 9, 120), make_groups(210, 8, 250)
+    cases = [
+        make_outcomes(make_planned_case(topology, repeats=16), rates)
+        for topology, rates in (("1n1g", alone), ("1n2g", both))
+    ]
+    summary = summarize_cases(cases)
+    (table,) = summary.throughput_tables
+    cell = table.columns[0].cells[1]
+    assert cell.speedup > cell.speedup_interval.high
+    assert OUTSIDE_INTERVAL in [summary.footnotes[number - 1] for number in cell.footnotes]
+    assert speedup.plot_speedup(table).svg
+    compared = compare_runs(make_manifest(), cases[:1], make_manifest(), [
+        make_outcomes(make_planned_case(repeats=16), both)
+    ])  # fmt: skip
+    assert make_comparison_grid(compared)[1] == (OUTSIDE_INTERVAL,)
+    assert plot_comparison(compared).svg
+
+
+def test_topologies_of_as_many_devices_stand_beside_each_other():
+    table = make_table(
+        make_measured("jax", "1n1g", [0.1]),
+        make_measured("jax", "1n2g", [0.1]),
+        make_measured("jax", "2n1g", [0.1]),
+    )
+    assert throughput.make_chart(table).ticks == (
+        (1.0, "1\n1n1g"),
+        (2.0, "2\n1n2g"),
+        (3.0, "2\n2n1g"),
+    )
+
+
+def test_many_frameworks_get_a_panel_each():
+    names = ("jax", "mxnet", "oneflow", "paddle", "pytorch")
+    cases = [make_measured(n, t, [0.1, 0.11]) for n in names for t in ("1n1g", "1n2g")]
+    assert len(names) > MOST_LINES
+    with use_style():
+        figure = draw_chart(throughput.make_chart(make_table(*cases)))
+    shown = [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible()]
+    assert tuple(shown) == names
+
+
+def test_nothing_lies_outside_its_axes():
+    chart = Chart(
+        (Series("a", (Point(1, 5, 4, 9), Point(2, 6, 1, 30))),), "x", "y", ((1, "1"), (2, "2"))
+    )
+    with use_style():
+        low, high = draw_chart(chart).axes[0].get_ylim()
+    assert low == 0
+    assert high > 30
+
+
+def test_series_differ_without_their_colours():
+    marks = [(mark_series(i)["marker"], mark_series(i)["linestyle"]) for i in range(6)]
+    assert len(set(marks)) == 6
+
+
+def test_name_of_a_framework_is_text_whatever_is_in_it():
+    cases = [rename(make_measured("jax", t, [0.1]), framework=HOSTILE) for t in ("1n1g", "1n2g")]
+    assert HOSTILE in list_texts(throughput.plot_throughput(make_table(*cases)))
+
+
+def test_latencies_are_in_ms_by_batch_size():
+    rows = [make_latency_row(size) for size in (1, 8)]
+    table = LatencyTable("resnet50", "jax", "none", "1n1g", "images/s", "", tuple(rows))
+    chart = latency.make_chart(table, ["fp32"])
+    assert [series.label for series in chart.series] == ["median", "90 %", "99 %", "slowest"]
+    assert chart.series[2].points == (Point(1.0, 4.0), Point(8.0, 32.0))
+    assert {"fp32", "latency of a batch, ms", "8"} <= set(list_texts(latency.plot_latency(table)))
+
+
+def make_latency_row(size: int) -> LatencyRow:
+    seconds = tuple(size * value / 1000 for value in (1, 2, 3, 4, 5))
+    latency = Latency(seconds[0], seconds)
+    return LatencyRow(
+        "case", "fp32", str(size), (size,), (1.0,), 1, 1.0, None, None, None,
+        (latency,), latency, (None,) * 6, None, (), "", (),
+    )  # fmt: skip
+
+
+def test_latencies_of_one_batch_size_are_no_figure():
+    table = LatencyTable("m", "jax", "none", "1n1g", "images/s", "", (make_latency_row(8),))
+    assert latency.plot_latency(table) is None
+
+
+def test_quantiles_keep_the_smallest_and_the_largest():
+    shares, values = list_quantiles(list(range(1000, 0, -1)))
+    assert (values[0], values[-1], shares[-1]) == (1, 1000, 1.0)
+    assert len(values) <= 200
+    assert values == sorted(values)
+
+
+def test_quantiles_of_few_values_are_the_values():
+    assert list_quantiles([3.0, 1.0, 2.0]) == ([1 / 3, 2 / 3, 1.0], [1.0, 2.0, 3.0])
+
+
+def test_distribution_ends_where_nearly_all_steps_do():
+    steps = [0.01] * 99 + [5.0]
+    assert find_range([steps, [0.02] * 100]) == (10.0, 20.0)
+
+
+def test_stalls_are_those_that_the_footnotes_count(steps):
+    slowest = steps.repeats[0].seconds.max(axis=0).tolist()
+    assert list_stalls(slowest) == [9]
+    assert len(list_stalls(slowest)) == find_stalls(slowest).count
+
+
+def test_long_first_steps_are_no_stalls():
+    assert list_stalls([9.0, 8.0, 1.0, 1.0, 1.0, 1.0, 7.0, 1.0]) == [6]
+
+
+def test_timeline_has_a_strip_per_repeat_with_its_median_and_stalls(steps):
+    texts = list_texts(plot_timeline(steps))
+    strips = [text for text in texts if text.startswith("repeat")]
+    assert [strip.split(",")[0] for strip in strips] == ["repeat 1", "repeat 2", "repeat 3"]
+    assert strips[0].endswith("1 stall")
+    assert not strips[1].endswith("stall")
+
+
+def test_timeline_of_up_to_eight_ranks_tells_them_apart_without_colours():
+    with use_style():
+        figure = draw_timeline([make_ranks_of(("a",) * 8, steps=100)])
+    lines = figure.axes[0].get_lines()[:8]
+    assert len({(line.get_marker(), str(line._dash_pattern)) for line in lines}) == 8
+    marked = [index for line in lines for index in line.get_markevery()]
+    assert len(set(marked)) == len(marked)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [f"rank {n}" for n in range(8)]
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_key_of_ranks_lies_above_the_strips(count):
+    with use_style():
+        figure = draw_timeline([make_ranks_of(("a",) * count)])
+        figure.draw_without_rendering()
+        (legend,) = figure.legends
+        assert legend.get_window_extent().y0 > figure.axes[0].title.get_window_extent().y1
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_timeline_of_one_line_has_no_key(count):
+    with use_style():
+        assert draw_timeline([make_ranks_of(("a",) * count)]).legends == []
+
+
+def test_stalls_have_a_mark_of_their_own():
+    assert STALL_MARK not in MARKERS
+
+
+def make_ranks_of(hosts: tuple[str, ...], steps: int = 20) -> RepeatSteps:
+    seconds = 0.1 + numpy.zeros((len(hosts), steps))
+    return RepeatSteps(1, 1.0, tuple(range(len(hosts))), hosts, seconds)
+
+
+def test_timeline_of_many_ranks_says_that_it_shows_a_band():
+    repeat = make_ranks_of(("a",) * 32)
+    assert "in the band of all" in plot_timeline(CaseSteps("case", (repeat,))).caption
+
+
+def test_ranks_are_shown_of_the_middle_repeat_with_their_hosts(steps):
+    plot = plot_ranks(steps)
+    assert "repeat 3 of 3" in plot.caption
+    assert {"0 on a", "1 on b"} <= set(list_texts(plot))
+
+
+def test_of_many_ranks_each_hosts_first_one_is_named():
+    repeat = make_ranks_of(("a",) * 8 + ("b",) * 12)
+    assert list_row_names(repeat) == [(0, "0 on a"), (8, "8 on b")]
+
+
+def test_of_many_hosts_no_rank_is_named():
+    assert list_row_names(make_ranks_of(tuple(f"n{i}" for i in range(17)))) == []
+
+
+def test_one_rank_has_no_heat_map():
+    alone = make_ranks_of(("a",))
+    assert plot_ranks(CaseSteps("case", (alone,))) is None
+
+
+def test_repeats_without_step_times_are_left_out():
+    cases = make_cases()
+    found = {steps.case_id: len(steps.repeats) for steps in list_case_steps(cases)}
+    assert found["pytorch-resnet50-1n2g-bs8-fp32"] == 2
+    assert "pytorch-resnet50-4n8g-bs8-fp32" not in found
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "../../etc/passwd", "a/b\nc", "é" * 300])
+def test_file_names_are_plain(text):
+    assert re.fullmatch(r"plot[a-z0-9_.-]{0,117}", make_name("plot", text))
+
+
+def test_names_that_are_alike_get_numbers():
+    plots = [Plot("a", "", "", "", b"", b"")] * 2 + [Plot("b", "", "", "", b"", b"")]
+    assert [plot.name for plot in name_apart(plots)] == ["a", "a-2", "b"]

@@ -1,0 +1,250 @@
+"""Rank tables: every expected figure is computed by hand; planted slow machines are named."""
+
+import dataclasses
+import json
+import random
+
+import numpy
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case, make_rank
+
+from dlperf_slurm.reports import load_format
+from dlperf_slurm.reports.rank_text import make_rank_grid, make_rank_times_grid
+from dlperf_slurm.reports.summarize import summarize
+from dlperf_slurm.reports.tables.ranks import RankRow, RankTable, make_rank_tables
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.footnotes import Footnotes
+from dlperf_slurm.stats.stragglers import Machine, find_slow_machines
+
+SEED = 2020
+SHAPES = {"1n2g": (1, 2), "1n4g": (1, 4), "2n2g": (2, 2), "4n2g": (4, 2)}
+
+
+def make_case(topology, repeats, hosts=None, **changes) -> CaseOutcomes:
+    """A case whose repeats have these step times [ranks][steps], rank after rank on the hosts."""
+    nodes, devices = SHAPES[topology]
+    planned = make_planned_case(topology, repeats=len(repeats), **changes)
+    outcomes = make_outcomes(planned, [100.0] * len(repeats)).outcomes
+    hosts = hosts or [[f"node{n + 1}" for n in range(nodes)]] * len(repeats)
+    return CaseOutcomes(
+        planned,
+        tuple(
+            dataclasses.replace(
+                outcome,
+                record=dataclasses.replace(
+                    outcome.record,
+                    ranks=tuple(
+                        make_rank(rank, host=names[rank // devices], local_rank=rank % devices)
+                        for rank in range(nodes * devices)
+                    ),
+                ),
+                rank_step_seconds=numpy.array(seconds, dtype=float),
+            )
+            for outcome, seconds, names in zip(outcomes, repeats, hosts)
+        ),
+    )
+
+
+def make_table(*cases: CaseOutcomes) -> RankTable:
+    (table,) = make_rank_tables(cases, Footnotes())
+    return table
+
+
+def make_row(*repeats) -> RankRow:
+    (row,) = make_table(make_case("1n4g", repeats)).rows
+    return row
+
+
+def make_noise(generator, ranks, slow=(), factor=1.0, steps=20):
+    """Step times that vary by 3 % between repeats and by 2 % from step to step."""
+    repeat = generator.lognormvariate(0, 0.03)
+    return [
+        [
+            0.1 * repeat * generator.lognormvariate(0, 0.02) * (factor if rank in slow else 1)
+            for _ in range(steps)
+        ]
+        for rank in range(ranks)
+    ]
+
+
+def test_imbalance_is_the_slowest_median_over_that_of_the_median_rank():
+    # medians 1, 2, 3 and 6: 6 / 2.5. The mean of the last rank is 22
+    row = make_row([[1, 1, 1], [2, 2, 2], [3, 3, 3], [6, 6, 54]])
+    assert row.imbalance == pytest.approx(2.4)
+
+
+def test_waiting_is_what_is_left_of_the_slowest_rank_in_each_step():
+    # step 1: mean 2, slowest 4, half is waiting; step 2: all alike; in the mean a quarter
+    row = make_row([[1, 5], [1, 5], [2, 5], [4, 5]])
+    assert row.waiting_share == pytest.approx(0.25)
+
+
+def test_figures_are_medians_over_the_repeats():
+    # imbalances 1.5, 2 and 1
+    row = make_row([[2], [2], [2], [3]], [[2], [2], [2], [4]], [[2], [2], [2], [2]])
+    assert row.imbalance == pytest.approx(1.5)
+
+
+def test_ranks_are_listed_from_the_slowest():
+    row = make_row([[1], [3], [2], [1.5]])
+    assert [times.ranks for times in row.ranks] == [(1,), (2,), (3,), (0,)]
+
+
+def test_percentiles_are_those_of_the_steps_of_all_repeats():
+    # rank 0: 1, 2, 3 and 4, 5; median 3, 90 % at 4.6, 99 % at 4.96
+    row = make_row([[1, 2, 3]] + [[0, 0, 0]] * 3, [[4, 5]] + [[0, 0]] * 3)
+    assert row.ranks[0].step_seconds == pytest.approx((3, 4.6, 4.96, 5))
+
+
+def test_device_is_followed_over_the_hosts_of_its_repeats():
+    case = make_case("2n2g", [[[1], [1], [1], [3]]] * 2, [["a", "b"], ["b", "c"]])
+    (row,) = make_table(case).rows
+    slowest, second = row.ranks[:2]
+    assert (slowest.host, slowest.ranks, slowest.slowest_repeats) == ("c", (3,), 1)
+    # as rank 3 it took 3 medians, as rank 1 it took one
+    assert (second.host, second.ranks, second.slowness) == ("b", (1, 3), 2)
+
+
+def test_inference_waits_for_nobody():
+    (row,) = make_table(make_case("1n2g", [[[1], [2]]], mode="val")).rows
+    assert row.waiting_share is None
+
+
+def test_steps_that_took_no_time_make_no_figure_that_is_not_a_number():
+    row = make_row([[0.0], [0.0], [0.0], [0.0]])
+    assert (row.imbalance, row.waiting_share) == (1, 0)
+
+
+@pytest.mark.parametrize("seconds", [None, numpy.array([[1.0, 2.0]])])
+def test_case_without_step_times_of_several_ranks_has_no_row(seconds):
+    outcomes = make_outcomes(make_planned_case(), [100.0]).outcomes
+    timed = dataclasses.replace(outcomes[0], rank_step_seconds=seconds)
+    assert make_rank_tables([CaseOutcomes(make_planned_case(), (timed,))], Footnotes()) == ()
+
+
+def test_slow_device_is_named_with_the_test_that_found_it():
+    footnotes = Footnotes()
+    repeats = [[[1.0], [1.0], [1.1], [1.2]]] * 7
+    (table,) = make_rank_tables([make_case("2n2g", repeats)], footnotes)
+    assert [str(slow.machine) for slow in table.slow_machines] == ["node2 local rank 1"]
+    # one of its host's two by chance in seven repeats: 2 ** -7, of four devices in all 0.031;
+    # 1.2 / 1.1 - 1
+    assert footnotes.texts == [
+        "node2 local rank 1 was the slowest of its host's devices in 7 of 7 repeats, by 9.1 % over "
+        "the median of the others; by chance p = 0.031 (binomial, Holm over all devices)"
+    ]
+
+
+def test_host_is_at_fault_when_its_devices_take_turns():
+    repeats = [[[1.0], [1.0], [1.2], [1.1]], [[1.0], [1.0], [1.1], [1.2]]] * 4
+    (slow,) = make_table(make_case("2n2g", repeats)).slow_machines
+    # one of two hosts in eight repeats: 2 ** -8, for two hosts
+    assert (slow.machine, slow.p_value) == (Machine("node2"), pytest.approx(2 / 256))
+
+
+def test_slow_host_is_found_over_several_cases_of_few_repeats():
+    first, second = [[1.0], [1.0], [1.2], [1.1]], [[1.0], [1.0], [1.1], [1.2]]
+    cases = [
+        make_case("2n2g", [first, second, first], case_id=f"case{i}", hosts=[["a", "b"]] * 3)
+        for i in range(3)
+    ]
+    assert [str(found.machine) for found in make_table(*cases).slow_machines] == ["b"]
+
+
+def test_three_repeats_on_two_hosts_cannot_blame_one():
+    # 2 ** -3 for each of two: 0.25
+    contests = [{Machine("a"): 1.0, Machine("b"): 2.0}] * 3
+    assert find_slow_machines(contests) == ()
+
+
+def test_chance_counts_how_many_machines_each_repeat_had():
+    # 1/2 * 1/4 * 1/4 * 1/4 = 1/128, for four machines 1/32
+    two = {Machine("a"): 2.0, Machine("b"): 1.0}
+    four = {**two, Machine("c"): 1.0, Machine("d"): 1.0}
+    (slow,) = find_slow_machines([two, four, four, four])
+    assert (slow.machine.host, slow.p_value) == ("a", pytest.approx(4 / 128))
+
+
+def test_machine_that_is_hardly_slower_is_not_named():
+    contests = [{Machine("a"): 1.019, Machine("b"): 1.0}] * 20
+    assert find_slow_machines(contests) == ()
+
+
+def test_ties_blame_nobody():
+    assert find_slow_machines([{Machine("a"): 1.0, Machine("b"): 1.0}] * 20) == ()
+
+
+def test_planted_slow_host_is_found_in_noise():
+    generator = random.Random(SEED)
+    repeats = [make_noise(generator, 8, slow=(4, 5), factor=1.1) for _ in range(7)]
+    table = make_table(make_case("4n2g", repeats))
+    assert [str(found.machine) for found in table.slow_machines] == ["node3"]
+
+
+def test_planted_slow_device_is_found_in_noise():
+    generator = random.Random(SEED)
+    repeats = [make_noise(generator, 4, slow=(2,), factor=1.1) for _ in range(5)]
+    table = make_table(make_case("1n4g", repeats))
+    assert [str(found.machine) for found in table.slow_machines] == ["node1 local rank 2"]
+
+
+def test_noise_raises_a_false_alarm_in_less_than_one_run_in_twenty():
+    """Noise of 30 % passes the least excess, so that the test itself is seen."""
+    generator = random.Random(SEED)
+    alarms = 0
+    for _ in range(400):
+        contests = [
+            {Machine(f"node{n}"): generator.lognormvariate(0, 0.3) for n in range(4)}
+            for _ in range(7)
+        ]
+        alarms += bool(find_slow_machines(contests))
+    # 400 runs: 20 by the level, which so few repeats do not use up
+    assert 0 < alarms < 20
+
+
+def make_summary():
+    return summarize(
+        make_manifest(), [make_case("2n2g", [[[0.1, 0.1], [0.1, 0.1], [0.1, 0.1], [0.2, 0.1]]] * 6)]
+    )
+
+
+def test_grid_names_the_slowest_rank_with_its_host():
+    (table,) = make_summary().rank_tables
+    # medians 0.1, 0.1, 0.1, 0.15; waiting (1 - 0.125 / 0.2 + 1 - 1) / 2 = 0.1875
+    assert make_rank_grid(table).rows == (
+        (
+            "pytorch-resnet50-2n2g-bs8-fp32",
+            f"3 on node2 [{len(make_summary().footnotes)}]",
+            "6 of 6",
+            "1.500",
+            "18.8 %",
+        ),
+    )
+
+
+def test_grid_of_step_times_has_the_slowest_ranks_and_the_fastest():
+    (table,) = (make_table(make_case("4n2g", [[[0.1 + rank / 100] for rank in range(8)]])),)
+    rows = make_rank_times_grid(table).rows
+    assert [row[1:4] for row in rows] == [
+        ("7", "node4", "cpu"), ("6", "node4", "cpu"), ("5", "node3", "cpu"), ("0", "node1", "cpu"),
+    ]  # fmt: skip
+    assert rows[0][-4:] == ("170.00",) * 4
+
+
+def test_json_has_every_rank():
+    data = json.loads(load_format("json").serialize(make_summary()))
+    assert len(data["rank_tables"][0]["rows"][0]["ranks"]) == 4
+
+
+def test_markdown_has_both_grids():
+    text = load_format("markdown").serialize(make_summary())
+    assert "## ranks\n" in text
+    assert "## step times by rank\n" in text
+
+
+def test_csv_has_imbalance_and_the_slowest_rank():
+    header, line = load_format("csv").serialize(make_summary()).splitlines()
+    found = dict(zip(header.split(","), line.split(",")))
+    assert (found["imbalance"], found["slowest_host"], found["slowest_rank"]) == (
+        "1.5000000000000002", "node2", "3",
+    )  # fmt: skip

@@ -1,0 +1,401 @@
+"""Reports: the same summary on a terminal, as Markdown, CSV and JSON, with no hole in it."""
+
+import io
+import json
+import re
+
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case, read_csv
+from report_values import HOSTILE
+from rich.console import Console
+
+from dlperf_slurm.checks.audit.pipe_tables import find_tables
+from dlperf_slurm.reports import FILE_FORMATS, load_format
+from dlperf_slurm.reports.markdown_format import escape_markdown, make_table
+from dlperf_slurm.reports.summarize import Summary, summarize
+from dlperf_slurm.reports.terminal import print_summary, print_table
+from dlperf_slurm.reports.text import Grid, make_throughput_grid
+
+OOM = "out of memory: rank 3 on node2: OutOfMemoryError: tried | 2 GiB"
+
+
+def make_summary(title="Small") -> Summary:
+    """Everything that a cell can be: measured, partly measured, out of memory, not run, absent."""
+    cases = [
+        make_outcomes(make_planned_case("1n1g", repeats=7), [100.0] * 7),
+        make_outcomes(make_planned_case("1n8g", repeats=3), [780.0, 760.0], ["not submitted"]),
+        make_outcomes(make_planned_case("2n8g", repeats=1), [], [OOM]),
+        make_outcomes(make_planned_case("4n8g", reason="the site has 2 nodes")),
+        make_outcomes(make_planned_case("1n1g", compiler="torch.compile", repeats=1), [125.0]),
+    ]
+    return summarize(make_manifest(title=title), cases)
+
+
+def print_on(width: int, summary: Summary, **options) -> str:
+    console = Console(file=io.StringIO(), width=width, **options)
+    print_summary(summary, console)
+    return console.file.getvalue()
+
+
+def refuse_constant(text: str) -> float:
+    raise AssertionError(f"{text} is not JSON")
+
+
+def read_json(summary: Summary):
+    return json.loads(load_format("json").serialize(summary), parse_constant=refuse_constant)
+
+
+def make_small_summary(samples) -> Summary:
+    return make_small_summary_of(make_planned_case(repeats=len(samples)), samples)
+
+
+def make_small_summary_of(planned, samples) -> Summary:
+    return summarize(make_manifest(), [make_outcomes(planned, samples)])
+
+
+def make_grid(summary: Summary) -> Grid:
+    """Of the first table of throughputs."""
+    return make_throughput_grid(summary.throughput_tables[0])
+
+
+def test_cell_has_the_median_with_its_interval():
+    summary = make_small_summary([103.0, 101.0, 107.0, 102.0, 106.0, 104.0, 105.0])
+    assert make_grid(summary).rows == (
+        ("pytorch", "1n1g", "104.00 (101.00 to 107.00)", "1.00", "100.0 %", "2.55"),
+    )
+
+
+def test_cell_of_few_repeats_has_the_range_in_braces():
+    summary = make_small_summary([103.0, 101.0, 107.0])
+    assert make_grid(summary).rows[0][2] == "103.00 {101.00 to 107.00} [1]"
+
+
+def test_cell_of_one_repeat_has_no_range():
+    assert make_grid(make_small_summary([103.0])).rows[0][2] == "103.00 [1]"
+
+
+def test_cell_of_a_partly_measured_case_says_how_many():
+    # 770 is the median of 760 and 780; 770 / 100 = 7.7; 7.7 / 8 = 96.25 %
+    assert make_grid(make_summary()).rows[1][3:6] == (
+        "770.00 {760.00 to 780.00} n=2 of 3 [1][2][3]", "7.70", "96.2 %",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "cells"),
+    [
+        (2, ("OOM [4]", "OOM", "OOM")),
+        (3, ("not run [5]", "not run", "not run")),
+    ],
+)
+def test_cell_without_a_figure_has_a_word_in_its_place(row, cells):
+    assert make_grid(make_summary()).rows[row][3:6] == cells
+
+
+def make_scaling_summary() -> Summary:
+    """Two topologies with four repeats, whose ratios of pairs go from 180 / 101 to 199 / 99."""
+    return summarize(
+        make_manifest(),
+        [
+            make_outcomes(make_planned_case("1n1g", repeats=4), [99.0, 100.0, 100.0, 101.0]),
+            make_outcomes(make_planned_case("1n2g", repeats=4), [180.0, 190.0, 190.0, 199.0]),
+        ],
+    )
+
+
+def test_speedup_and_efficiency_have_their_intervals():
+    row = make_grid(make_scaling_summary()).rows[1]
+    # 180 / 101 = 1.782, 199 / 99 = 2.010; half of that on two devices
+    assert row[3:5] == ("1.90 (1.78 to 2.01)", "95.0 % (89.1 to 100.5)")
+
+
+def test_csv_has_the_intervals_of_ratios():
+    line = read_csv(make_scaling_summary())[1]
+    names = ("speedup_low", "speedup_high", "weak_scaling_efficiency_low")
+    assert [float(line[name]) for name in names] == pytest.approx([180 / 101, 199 / 99, 90 / 101])
+
+
+def test_header_names_the_unit():
+    assert make_grid(make_summary()).header[3] == "images/s"
+
+
+def test_rows_name_framework_variant_and_topology_of_the_matrix_cases():
+    assert [row[:3] for row in make_grid(make_summary()).rows] == [
+        ("pytorch", "none", "1n1g"),
+        ("pytorch", "none", "1n8g"),
+        ("pytorch", "none", "2n8g"),
+        ("pytorch", "none", "4n8g"),
+        ("pytorch", "torch.compile", "1n1g"),
+    ]
+
+
+def test_achieved_work_is_that_of_the_definition_on_each_device():
+    planned = make_planned_case("1n2g", repeats=1)
+    cell = make_small_summary_of(planned, [150.0]).throughput_tables[0].columns[0].cells[0]
+    # 8.18e9 FLOPs forward, three times that with the backward pass, on two devices
+    assert cell.tflops_per_device == pytest.approx(150 * 3 * 8.18e9 / 2 / 1e12, rel=1e-3)
+
+
+def test_no_cell_is_blank_or_not_a_number():
+    cells = [cell for row in make_grid(make_summary()).rows for cell in row]
+    assert [
+        cell for cell in cells if not cell.strip() or "nan" in cell.lower() or "None" in cell
+    ] == []
+
+
+def test_every_mark_has_its_footnote():
+    summary = make_summary()
+    marks = {
+        n for c in summary.throughput_tables[0].columns for cell in c.cells for n in cell.footnotes
+    }
+    assert marks == set(range(1, len(summary.footnotes) + 1))
+
+
+def test_markdown_is_a_whole_document():
+    planned = make_planned_case("1n1g", repeats=6), make_planned_case("1n2g", repeats=2)
+    # 150 / 100 = 1.5; 1.5 / 2 = 75 %
+    summary = summarize(
+        make_manifest(),
+        [make_outcomes(planned[0], [100.0] * 6), make_outcomes(planned[1], [150.0], [OOM])],
+    )
+    assert load_format("markdown").serialize(summary) == (
+        "# Small\n"
+        "\n"
+        "run 20240501-120000-small-tiny-abcd, site tiny, 2024-05-01T12:00:00Z, dlperf_slurm 0.1.0 "
+        "abc1234, 7 of 8 repeats measured\n"
+        "\n"
+        "Throughput: median over independent repeats of global batch size x measured steps / "
+        "window of the slowest rank; in parentheses its 95 % interval. Speedup and efficiency: "
+        "ratios of medians; in parentheses their 95 % interval, from the ratios of all pairs of "
+        "repeats. TFLOP/s: matrix products and convolutions of the model's definition, forward and "
+        "backward, over the same time.\n"
+        "\n"
+        "## resnet50: fp32, batch size 8 per device\n"
+        "\n"
+        "| framework | topology | images/s | speedup | efficiency | TFLOP/s per device |\n"
+        "| --- | --- | ---: | ---: | ---: | ---: |\n"
+        "| pytorch | 1n1g | 100.00 (100.00 to 100.00) | 1.00 | 100.0 % | 2.45 |\n"
+        "| pytorch | 1n2g | 150.00 n=1 of 2 [1][2][3] | 1.50 | 75.0 % | 1.84 |\n"
+        "\n"
+        "speedup and weak-scaling efficiency against 1n1g.\n"
+        "\n"
+        "## resnet50: memory and energy\n"
+        "\n"
+        "| case | peak MiB |\n"
+        "| --- | ---: |\n"
+        "| pytorch-resnet50-1n1g-bs8-fp32 | 1 |\n"
+        "| pytorch-resnet50-1n2g-bs8-fp32 | 1 |\n"
+        "\n"
+        "peak memory of the rank that takes most; use, power and clocks of all devices (of the "
+        "hosts' CPUs, where these are the devices) over the window, medians over repeats.\n"
+        "\n"
+        f"[1] pytorch-resnet50-1n2g-bs8-fp32 repeat 2: {OOM}  \n"
+        "[2] a 95 % interval takes 6 repeats; in braces the smallest and the largest value  \n"
+        "[3] too few repeats for the 95 % interval of a speedup: it takes 4 of each of the two "
+        "cases  \n"
+    )
+
+
+def test_markdown_rows_have_a_cell_for_each_column():
+    lines = load_format("markdown").serialize(make_small_summary([1.0])).splitlines()
+    first_table = lines[: next(i for i, line in enumerate(lines) if "memory" in line)]
+    assert {line.count("|") for line in first_table if line.startswith("|")} == {7}
+
+
+def test_markdown_escapes_a_pipe_in_a_cell():
+    planned = make_planned_case(framework="a|b", repeats=1)
+    summary = summarize(make_manifest(), [make_outcomes(planned, [100.0])])
+    assert "| a\\|b | 1n1g | 100.00" in load_format("markdown").serialize(summary)
+
+
+@pytest.mark.parametrize(
+    ("text", "markdown"),
+    [
+        ("local object <lambda>", r"local object \<lambda>"),
+        ("*Half* and __Float__", r"\*Half\* and \_\_Float\_\_"),
+        ("`x` ~y~ $z$ ^n^", r"\`x\` \~y\~ \$z\$ \^n\^"),
+        ("C:\\node &lt; a & b", r"C:\\node \&lt; a & b"),
+        ("[a](b) expected [8], got [2]", r"[a\](b) expected [8], got [2]"),
+        ("parameter_server 1.00 {0.98 to 1.02} [1]", "parameter_server 1.00 {0.98 to 1.02} [1]"),
+        ("run #", r"run \#"),
+        ("a\n# b", "a # b"),
+    ],
+)
+def test_markdown_has_texts_as_texts(text, markdown):
+    assert escape_markdown(text) == markdown
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "a\\|b \\", r"\_<x>`|`*_*\\", "lr_0.1 [1]{x}"])
+def test_cell_of_markdown_is_read_as_it_was_written(text):
+    document = make_table(Grid("t", ("a|*b*", "c_"), ((text, "1.00"),), 1, "c"))
+    (table,) = find_tables(document)
+    assert table.header == ("a|*b*", "c_")
+    assert table.rows == ((3, (text, "1.00")),)
+
+
+def test_markdown_escapes_all_that_users_and_errors_say():
+    text = "<b>*x*</b>"
+    planned = make_planned_case(framework=text, case_id=text, repeats=2)
+    cases = [make_outcomes(planned, [100.0], [f"failed: {text}"])]
+    document = load_format("markdown").serialize(summarize(make_manifest(title=text), cases))
+    assert document.startswith("# \\<b>\\*x\\*\\</b>\n")
+    assert "failed: \\<b>" in document
+    assert re.search(r"(?<!\\)(<b>|\*)", document) is None
+
+
+def test_csv_has_a_line_for_each_case_of_the_tables():
+    lines = read_csv(make_summary())
+    assert [(line["compiler"], line["topology"]) for line in lines] == [
+        (compiler, topology)
+        for compiler in ("none", "torch.compile")
+        for topology in ("1n1g", "1n8g", "2n8g", "4n8g")
+    ]
+
+
+def test_csv_has_the_figures_in_full():
+    line = read_csv(make_summary())[1]
+    figures = ("samples_per_s", "smallest", "largest", "speedup", "weak_scaling_efficiency")
+    assert [float(line[name]) for name in figures] == pytest.approx(
+        [770.0, 760.0, 780.0, 7.7, 0.9625]
+    )
+
+
+def test_csv_says_why_a_figure_is_not_there():
+    lines = read_csv(make_summary())
+    assert [(x["samples_per_s"], x["problem"]) for x in lines[2:4]] == [
+        ("", "OOM"), ("", "not run"),
+    ]  # fmt: skip
+
+
+def test_csv_has_a_figure_or_a_problem_on_each_line():
+    assert [
+        x for x in read_csv(make_summary()) if not x["samples_per_s"] and not x["problem"]
+    ] == []
+
+
+def test_csv_spells_its_footnotes_out():
+    line = read_csv(make_summary())[2]
+    assert line["footnotes"] == f"pytorch-resnet50-2n8g-bs8-fp32 repeat 1: {OOM}"
+
+
+def test_json_has_no_figure_that_is_not_a_number():
+    assert read_json(make_summary())["schema_version"] == 1
+
+
+def test_json_has_the_figures_in_full():
+    cell = read_json(make_summary())["throughput_tables"][0]["columns"][0]["cells"][1]
+    assert (cell["median"], cell["speedup"], cell["interval"]) == (
+        pytest.approx(770.0), pytest.approx(7.7), None,
+    )  # fmt: skip
+
+
+def test_json_has_topologies_as_text():
+    assert read_json(make_summary())["throughput_tables"][0]["topologies"] == [
+        "1n1g",
+        "1n8g",
+        "2n8g",
+        "4n8g",
+    ]
+
+
+def test_json_has_the_manifest():
+    assert read_json(make_summary())["manifest"]["run_id"] == "20240501-120000-small-tiny-abcd"
+
+
+@pytest.mark.parametrize("name", FILE_FORMATS)
+def test_report_is_the_same_each_time(name):
+    assert load_format(name).serialize(make_summary()) == load_format(name).serialize(
+        make_summary()
+    )
+
+
+def test_terminal_keeps_to_80_columns():
+    lines = print_on(80, make_summary()).splitlines()
+    assert max(map(len, lines)) <= 80
+
+
+def test_terminal_of_80_columns_cuts_nothing_off():
+    assert "…" not in print_on(80, make_summary())
+
+
+def test_terminal_shows_each_footnote():
+    text = print_on(200, make_summary())
+    notes = enumerate(make_summary().footnotes, start=1)
+    assert [note for n, note in notes if f"[{n}] {note}" not in text] == []
+
+
+def test_terminal_has_colours():
+    assert "\x1b[" in print_on(80, make_summary(), force_terminal=True, color_system="standard")
+
+
+def test_piped_output_has_no_colours():
+    assert "\x1b" not in print_on(80, make_summary())
+
+
+@pytest.mark.parametrize("text", ["[bold]x[/bold]", "[/]", "[1]", ":smile:"])
+def test_text_of_the_user_is_not_taken_for_markup(text):
+    assert print_on(80, make_summary(title=text)).startswith(f"{text}\n")
+
+
+def test_long_word_in_a_table_is_folded():
+    console = Console(file=io.StringIO(), width=40)
+    print_table(["key", "value"], [["k", "x" * 100]], console, text_columns=None)
+    assert console.file.getvalue().count("x") == 100
+
+
+def print_grid_on(width):
+    """The printed lines, without what aligns them."""
+    console = Console(file=io.StringIO(), width=width)
+    rows = [["pytorch", "1n1g", "1234.56 (1200.00 to 1300.00) n=6 of 7 [1]", "1.90 (1.78 to 2.01)"]]
+    print_table(["framework", "topology", "images/s", "speedup over fp32"], rows, console, "t", 2)
+    lines = console.file.getvalue().splitlines()
+    return [" ".join(line.split()) for line in lines if line.strip(" ─")]
+
+
+def test_table_with_room_has_intervals_beside_their_figures():
+    assert print_grid_on(100)[2:] == [
+        "pytorch 1n1g 1234.56 (1200.00 to 1300.00) n=6 of 7 [1] 1.90 (1.78 to 2.01)"
+    ]
+
+
+def test_narrow_table_has_intervals_below_their_figures():
+    assert print_grid_on(70)[1:] == [
+        "speedup over",
+        "framework topology images/s fp32",
+        "pytorch 1n1g 1234.56 1.90",
+        "(1200.00 to 1300.00) (1.78 to 2.01)",
+        "n=6 of 7 [1]",
+    ]
+
+
+def test_table_that_would_cut_words_is_a_list():
+    assert print_grid_on(30) == [
+        "t",
+        "framework: pytorch",
+        "topology: 1n1g",
+        "images/s: 1234.56 (1200.00 to",
+        "1300.00) n=6 of 7 [1]",
+        "speedup over fp32: 1.90 (1.78",
+        "to 2.01)",
+    ]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 200])
+def test_no_line_is_longer_than_the_terminal_and_no_figure_is_cut(width):
+    text = print_on(width, make_summary())
+    assert max(map(len, text.splitlines())) <= width
+    assert {"{760.00", "780.00}", "770.00", "7.70"} <= set(text.split())
+
+
+def test_table_without_rows_is_printed():
+    console = Console(file=io.StringIO(), width=10)
+    print_table(["framework", "topology"], [], console)
+    assert console.file.getvalue().strip() == ""
+
+
+def test_latencies_of_80_columns_stay_a_table():
+    planned = make_planned_case(mode="val", precision="amp-fp16", repeats=7)
+    outcomes = make_outcomes(planned, [1000.0 + i for i in range(7)], batch_seconds=[0.1234] * 10)
+    lines = print_on(80, summarize(make_manifest(), [outcomes])).splitlines()
+    (row,) = [line.split() for line in lines if line.startswith(" amp-fp16 ")]
+    assert row == ["amp-fp16", "8", "1003.00", *["123.40"] * 6]

@@ -1,0 +1,174 @@
+"""What cases took of memory and energy, from telemetry whose figures are easy to reckon with."""
+
+import dataclasses
+
+import pytest
+from builders import (
+    make_case,
+    make_manifest,
+    make_outcomes,
+    make_planned_case,
+    make_record,
+    read_csv,
+)
+from outcome_builders import make_telemetry
+
+from dlperf_slurm.contract.record import HOST, Epoch
+from dlperf_slurm.reports.resource_text import make_resource_grid
+from dlperf_slurm.reports.summarize import summarize
+from dlperf_slurm.reports.tables.resources import WITH_VALIDATIONS, make_resource_tables
+from dlperf_slurm.results.collect import CaseOutcomes, Outcome
+from dlperf_slurm.results.footnotes import Footnotes
+
+# of a record in 4 s: 8 samples x 2 devices x 10 steps
+SAMPLES_PER_S = 40.0
+
+
+GPUS = (make_telemetry(0), make_telemetry(1))
+
+
+def make_outcomes_of(*telemetry, device="cuda", **record_changes) -> CaseOutcomes:
+    """A repeat of 1n2g for each of these."""
+    planned = make_planned_case("1n2g", repeats=len(telemetry))
+    records = [
+        make_record(make_case(device=device, repeat=n), 4.0, telemetry=one, **record_changes)
+        for n, one in enumerate(telemetry, start=1)
+    ]
+    outcomes = (Outcome(planned.case_id, n, record, "") for n, record in enumerate(records))
+    return CaseOutcomes(planned, tuple(outcomes))
+
+
+def make_row(*telemetry, footnotes=None, **changes):
+    cases = [make_outcomes_of(*telemetry, **changes)]
+    (table,) = make_resource_tables(cases, footnotes or Footnotes())
+    return table.rows[0]
+
+
+def list_footnotes(*telemetry, **changes):
+    footnotes = Footnotes()
+    make_row(*telemetry, footnotes=footnotes, **changes)
+    return footnotes.texts
+
+
+def test_power_is_that_of_all_devices():
+    assert make_row(GPUS).power_watts == 600
+
+
+def test_samples_per_joule_are_throughput_over_power():
+    assert make_row(GPUS).samples_per_joule == pytest.approx(SAMPLES_PER_S / 600)
+
+
+def test_repeats_have_their_median():
+    rows = [(make_telemetry(0, mean_power_watts=watts), GPUS[1]) for watts in (100.0, 200.0, 900.0)]
+    row = make_row(*rows)
+    assert row.power_watts == 500
+    assert row.samples_per_joule == pytest.approx(SAMPLES_PER_S / 500)
+
+
+def test_repeat_without_telemetry_leaves_the_others():
+    assert make_row((), GPUS).power_watts == 600
+
+
+def test_power_of_a_training_with_validations_tells_nothing_of_samples_per_joule():
+    epochs = (Epoch(1, 0.5, 1.0, 1.0, training_seconds=4.0, elapsed_seconds=6.0),)
+    row = make_row(GPUS, epochs=epochs)
+    assert (row.power_watts, row.samples_per_joule) == (600, None)
+    assert list_footnotes(GPUS, epochs=epochs) == [WITH_VALIDATIONS]
+
+
+def test_training_that_was_not_sampled_has_nothing_to_say_of_validations():
+    epochs = (Epoch(1, 0.5, 1.0, 1.0, training_seconds=4.0, elapsed_seconds=6.0),)
+    assert list_footnotes((), epochs=epochs) == []
+
+
+@pytest.mark.parametrize("gpus", [GPUS[:1], (GPUS[0], make_telemetry(1, mean_power_watts=0.0))])
+def test_power_is_unknown_unless_all_devices_tell(gpus):
+    row = make_row(gpus)
+    assert (row.power_watts, row.samples_per_joule) == (None, None)
+
+
+def test_host_is_no_device_beside_gpus():
+    row = make_row((make_telemetry(HOST, mean_clock_mhz=100.0, mean_utilization=0.1), *GPUS))
+    assert (row.power_watts, row.clock_mhz, row.utilization) == (600, 1400, 0.9)
+
+
+def test_hosts_are_the_devices_of_cpu_cases():
+    host = make_telemetry(HOST, mean_power_watts=200.0, mean_clock_mhz=0.0, least_clock_mhz=0.0)
+    row = make_row((host,), device="cpu")
+    assert (row.power_watts, row.clock_mhz, row.least_clock_mhz) == (200, None, None)
+
+
+def test_lowest_clock_is_that_of_any_device_in_any_repeat():
+    slow = (GPUS[0], make_telemetry(1, least_clock_mhz=700.0))
+    assert make_row(GPUS, slow).least_clock_mhz == 700
+
+
+def test_peak_memory_is_that_of_the_rank_that_took_most():
+    outcomes = make_outcomes_of(GPUS)
+    (outcome,) = outcomes.outcomes
+    first, second = outcome.record.ranks
+    ranks = (first, dataclasses.replace(second, peak_memory_bytes=3 * 2**20))
+    changed = dataclasses.replace(outcome, record=dataclasses.replace(outcome.record, ranks=ranks))
+    cases = [dataclasses.replace(outcomes, outcomes=(changed,))]
+    assert make_resource_tables(cases, Footnotes())[0].rows[0].peak_memory_bytes == 3 * 2**20
+
+
+def test_what_held_clocks_down_is_named_with_the_devices():
+    hot = make_telemetry(1, throttle_reasons=("power cap", "thermal slowdown by hardware"))
+    capped = make_telemetry(0, throttle_reasons=("power cap",))
+    assert list_footnotes((capped, hot), (capped, GPUS[1])) == [
+        "clocks were held down: power cap (node1 device 0, node1 device 1), "
+        "thermal slowdown by hardware (node1 device 1)"
+    ]
+
+
+def test_many_devices_are_counted():
+    reasons = ("power cap",)
+    gpus = tuple(make_telemetry(device, throttle_reasons=reasons) for device in range(8))
+    assert list_footnotes(gpus) == ["clocks were held down: power cap (8 of 8 devices)"]
+
+
+def test_sampler_that_failed_is_named_with_its_repeats():
+    texts = list_footnotes((), (), platform={"telemetry": "node1: the sampling process died"})
+    assert texts == ["not sampled in repeat 1, 2: node1: the sampling process died"]
+
+
+def test_logs_that_tell_neither_memory_nor_power_have_no_table():
+    outcomes = make_outcomes_of(())
+    (outcome,) = outcomes.outcomes
+    ranks = tuple(dataclasses.replace(r, peak_memory_bytes=0) for r in outcome.record.ranks)
+    changed = dataclasses.replace(outcome, record=dataclasses.replace(outcome.record, ranks=ranks))
+    cases = [dataclasses.replace(outcomes, outcomes=(changed,))]
+    assert make_resource_tables(cases, Footnotes()) == ()
+
+
+def test_case_without_a_record_has_no_row():
+    failed = make_outcomes(make_planned_case("2n2g"), (), ["failed: x"])
+    (table,) = make_resource_tables([make_outcomes_of(GPUS), failed], Footnotes())
+    assert [row.case_id for row in table.rows] == ["pytorch-resnet50-1n2g-bs8-fp32"]
+
+
+def test_grid_has_one_column_per_known_figure():
+    summary = summarize(make_manifest(), [make_outcomes_of(GPUS)])
+    grid = make_resource_grid(summary.resource_tables[0])
+    assert grid.header == ("case", "peak MiB", "busy %", "W", "images/J", "MHz", "least MHz")
+    expected = ("pytorch-resnet50-1n2g-bs8-fp32", "1", "90", "600.0", "0.067", "1400", "1300")
+    assert grid.rows == (expected,)
+
+
+def test_grid_leaves_out_what_no_case_knows():
+    summary = summarize(make_manifest(), [make_outcomes_of(())])
+    assert make_resource_grid(summary.resource_tables[0]).header == ("case", "peak MiB")
+
+
+def test_grid_says_unknown_where_one_case_of_several_was_not_sampled():
+    other = make_outcomes(make_planned_case("1n1g"), [10.0])
+    (table,) = make_resource_tables([make_outcomes_of(GPUS), other], Footnotes())
+    assert make_resource_grid(table).rows[1][3:] == ("unknown",) * 4
+
+
+def test_csv_has_what_cases_took():
+    (line,) = read_csv(summarize(make_manifest(), [make_outcomes_of(GPUS)]))
+    assert float(line["samples_per_joule"]) == pytest.approx(SAMPLES_PER_S / 600)
+    names = ("power_watts", "utilization", "clock_mhz", "least_clock_mhz")
+    assert [float(line[name]) for name in names] == [600.0, 0.9, 1400.0, 1300.0]

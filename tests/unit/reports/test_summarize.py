@@ -1,0 +1,328 @@
+"""Outcomes -> tables: every expected figure is computed by hand in a comment."""
+
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case
+
+from dlperf_slurm.contract.record import BatchTrial
+from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.reports.summarize import Summary, summarize
+from dlperf_slurm.reports.tables.throughput import ThroughputTable
+from dlperf_slurm.reports.text import make_throughput_grid
+from dlperf_slurm.stats.median import Interval
+
+PROBLEM = "failed: rank 1 on node1: ValueError: x"
+
+
+def summarize_cases(*cases) -> Summary:
+    return summarize(make_manifest(), cases)
+
+
+def make_table(*cases) -> ThroughputTable:
+    (table,) = summarize_cases(*cases).throughput_tables
+    return table
+
+
+def make_column(samples_by_topology, **changes):
+    """The only column of a table of cases that measured these throughputs."""
+    cases = [
+        make_outcomes(make_planned_case(topology, **changes), samples, [PROBLEM] * (not samples))
+        for topology, samples in samples_by_topology.items()
+    ]
+    (column,) = make_table(*cases).columns
+    return column
+
+
+def test_figure_of_a_case_is_the_median_of_its_repeats():
+    # the mean would be 140
+    (cell,) = make_column({"1n1g": [100.0, 90.0, 230.0]}).cells
+    assert cell.median == pytest.approx(100.0)
+
+
+def test_all_repeats_are_kept_in_their_order():
+    (cell,) = make_column({"1n1g": [100.0, 90.0, 230.0]}).cells
+    assert cell.samples_per_s == pytest.approx((100.0, 90.0, 230.0))
+
+
+def test_speedup_is_the_ratio_of_medians():
+    # 780 / 100, 1500 / 100
+    column = make_column(
+        {"1n1g": [90.0, 100.0, 110.0], "1n8g": [760.0, 780.0, 900.0], "2n8g": [1500.0] * 3}
+    )
+    assert [cell.speedup for cell in column.cells] == pytest.approx([1.0, 7.8, 15.0])
+
+
+def test_efficiency_is_speedup_per_device():
+    # 7.8 / 8, 15 / 16
+    column = make_column({"1n1g": [100.0] * 3, "1n8g": [780.0] * 3, "2n8g": [1500.0] * 3})
+    assert [cell.efficiency for cell in column.cells] == pytest.approx([1.0, 0.975, 0.9375])
+
+
+def test_baseline_is_the_smallest_topology_that_was_measured():
+    column = make_column({"1n1g": [], "1n8g": [800.0] * 3, "2n8g": [1500.0] * 3})
+    assert column.baseline == parse_topology("1n8g")
+
+
+def test_efficiency_counts_the_devices_of_the_baseline():
+    # speedup 1500 / 800 = 1.875, efficiency 1.875 * 8 / 16
+    column = make_column({"1n1g": [], "1n8g": [800.0] * 3, "2n8g": [1500.0] * 3})
+    assert (column.cells[2].speedup, column.cells[2].efficiency) == pytest.approx((1.875, 0.9375))
+
+
+def test_baseline_has_the_fewest_devices_whatever_its_nodes():
+    column = make_column({"1n8g": [8.0], "2n1g": [2.0]})
+    assert column.baseline == parse_topology("2n1g")
+
+
+def test_baseline_among_as_many_devices_has_the_fewest_nodes():
+    column = make_column({"4n1g": [4.0], "1n4g": [4.0], "2n2g": [4.0]})
+    assert column.baseline == parse_topology("1n4g")
+
+
+def test_baseline_with_one_sound_repeat_counts():
+    planned = make_planned_case("1n1g", repeats=3)
+    table = make_table(
+        make_outcomes(planned, [100.0], [PROBLEM] * 2),
+        make_outcomes(make_planned_case("1n8g"), [700.0] * 3),
+    )
+    assert table.columns[0].cells[1].speedup == pytest.approx(7.0)
+
+
+def test_baseline_has_no_interval_of_its_speedup():
+    column = make_column({"1n1g": [100.0, 101.0, 102.0, 103.0], "1n2g": [200.0] * 4})
+    assert column.cells[0].speedup_interval is None
+    assert column.cells[1].speedup_interval is not None
+
+
+def test_interval_of_the_efficiency_is_that_of_the_speedup_per_device():
+    # all 16 ratios count: 190 / 103 to 200 / 100, over two devices
+    column = make_column({"1n1g": [100.0, 101.0, 102.0, 103.0], "1n2g": [190.0, 200.0] * 2})
+    interval = column.cells[1].efficiency_interval
+    assert (interval.low, interval.high) == pytest.approx((190 / 206, 1.0))
+
+
+def test_speedup_of_too_few_repeats_says_how_many_its_interval_takes():
+    cases = [make_planned_case("1n1g", repeats=7), make_planned_case("1n2g", repeats=2)]
+    summary = summarize_cases(
+        make_outcomes(cases[0], [100.0] * 7), make_outcomes(cases[1], [200.0] * 2)
+    )
+    assert summary.footnotes[-1] == (
+        "too few repeats for the 95 % interval of a speedup: it takes 4 of each of the two cases"
+    )
+
+
+def test_interval_of_seven_repeats_is_their_range():
+    # 1 - 2 / 2**7 = 0.984 between the extremes, 1 - 16 / 2**7 = 0.875 one rank further in
+    samples = [103.0, 101.0, 107.0, 102.0, 106.0, 104.0, 105.0]
+    (cell,) = make_column({"1n1g": samples}, repeats=7).cells
+    assert (cell.interval.low, cell.interval.high) == pytest.approx((101.0, 107.0))
+
+
+def test_five_repeats_have_no_interval():
+    (cell,) = make_column({"1n1g": [100.0] * 5}, repeats=5).cells
+    assert cell.interval is None
+
+
+def test_too_few_repeats_for_an_interval_are_footnoted():
+    summary = summarize_cases(make_outcomes(make_planned_case(repeats=3), [100.0] * 3))
+    assert summary.footnotes == (
+        "a 95 % interval takes 6 repeats; in braces the smallest and the largest value",
+    )
+
+
+def test_partial_repeats_give_the_median_of_those_measured():
+    # the median of 100 and 104
+    table = make_table(make_outcomes(make_planned_case(repeats=3), [100.0, 104.0], [PROBLEM]))
+    (cell,) = table.columns[0].cells
+    assert (cell.median, cell.planned_repeats) == (pytest.approx(102.0), 3)
+
+
+def test_failed_repeat_is_named_in_a_footnote():
+    summary = summarize_cases(make_outcomes(make_planned_case(repeats=7), [100.0] * 6, [PROBLEM]))
+    assert summary.footnotes == (f"pytorch-resnet50-1n1g-bs8-fp32 repeat 7: {PROBLEM}",)
+
+
+def test_repeats_with_the_same_problem_share_a_footnote():
+    summary = summarize_cases(
+        make_outcomes(make_planned_case(), [], [PROBLEM, "not submitted", PROBLEM])
+    )
+    assert summary.footnotes == (
+        f"pytorch-resnet50-1n1g-bs8-fp32 repeat 1, 3: {PROBLEM}",
+        "pytorch-resnet50-1n1g-bs8-fp32 repeat 2: not submitted",
+    )
+
+
+@pytest.mark.parametrize(
+    ("problems", "word"),
+    [
+        (["not submitted"], "missing"),
+        (["no record: TIMEOUT"], "missing"),
+        (["not submitted", PROBLEM], "failed"),
+        (["invalid record: ranks [1] of 2 are missing from the record"], "invalid"),
+        ([PROBLEM, "out of memory: rank 0"], "OOM"),
+    ],
+)
+def test_case_without_a_sound_repeat_has_a_word_for_it(problems, word):
+    table = make_table(make_outcomes(make_planned_case(), [], problems))
+    (cell,) = table.columns[0].cells
+    assert (cell.problem, cell.median, cell.speedup, cell.efficiency) == (word, None, None, None)
+
+
+def test_left_out_case_is_not_run_for_a_reason():
+    planned = make_planned_case("2n8g", reason="2n8g needs 2 nodes, the site has 1")
+    summary = summarize_cases(
+        make_outcomes(make_planned_case("1n1g", repeats=6), [1.0] * 6), make_outcomes(planned)
+    )
+    cell = summary.throughput_tables[0].columns[0].cells[1]
+    assert (cell.problem, [summary.footnotes[n - 1] for n in cell.footnotes]) == (
+        "not run", ["2n8g needs 2 nodes, the site has 1"],
+    )  # fmt: skip
+
+
+def test_case_that_the_matrix_does_not_have_says_so():
+    table = make_table(
+        make_outcomes(make_planned_case("1n1g"), [1.0]),
+        make_outcomes(make_planned_case("1n1g", compiler="torch.compile"), [1.0]),
+        make_outcomes(make_planned_case("1n2g"), [2.0]),
+    )
+    assert [cell.problem for cell in table.columns[1].cells] == ["", "not in the matrix"]
+
+
+def test_note_of_several_cells_is_one_footnote():
+    cases = [
+        make_outcomes(make_planned_case(topology, repeats=6, notes=("a note",)), [1.0] * 6)
+        for topology in ("1n1g", "1n2g")
+    ]
+    summary = summarize_cases(*cases)
+    marks = [cell.footnotes for cell in summary.throughput_tables[0].columns[0].cells]
+    assert (summary.footnotes, marks) == (("a note",), [(1,), (1,)])
+
+
+def test_sizes_of_a_ladder_that_were_too_large_are_footnoted():
+    trials = [
+        BatchTrial(16, True, 0, 1.0),
+        BatchTrial(12, True, 0, 1.0),
+        BatchTrial(8, False, 0, 1.0),
+    ]
+    planned = make_planned_case(batch_size_per_device=0, batch_search="16 -> 12 -> 8", repeats=6)
+    summary = summarize_cases(make_outcomes(planned, [1.0] * 6, batch_trials=tuple(trials)))
+    assert summary.footnotes == (
+        "pytorch resnet50 1n1g fp32: batch size 16: out of memory",
+        "pytorch resnet50 1n1g fp32: batch size 12: out of memory",
+    )
+    assert summary.throughput_tables[0].columns[0].cells[0].batch_sizes == (8,)
+
+
+def test_table_of_the_largest_batch_names_the_search_and_each_cell_its_size():
+    planned = make_planned_case(batch_size_per_device=0, batch_search="max", repeats=6)
+    table = make_table(make_outcomes(planned, [1.0] * 6))
+    grid = make_throughput_grid(table)
+    assert (table.title, grid.header[2], grid.rows[0][2]) == (
+        "resnet50: fp32, batch size max per device", "batch size", "8",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("published", "footnotes"),
+    [
+        (101.9, ()),
+        (0.0, ()),
+        (103.0, ("{} (mean of epochs) the median is 103.00, 3.0 % above ours",)),
+        (97.0, ("{} (mean of epochs) the median is 97.00, 3.0 % below ours",)),
+    ],
+)
+def test_figure_by_the_publishers_rule_is_footnoted_when_it_differs(published, footnotes):
+    case = make_outcomes(
+        make_planned_case(repeats=6),
+        [100.0] * 6,
+        publisher_rule="mean of epochs",
+        publisher_samples_per_s=published,
+    )
+    rule = "pytorch-resnet50-1n1g-bs8-fp32: by its publisher's rule"
+    assert summarize_cases(case).footnotes == tuple(text.format(rule) for text in footnotes)
+
+
+def test_footnotes_are_numbered_across_tables():
+    summary = summarize_cases(
+        make_outcomes(make_planned_case(repeats=6, notes=("a",)), [1.0] * 6),
+        make_outcomes(make_planned_case(repeats=6, notes=("b",), precision="amp-bf16"), [1.0] * 6),
+    )
+    tables = summary.throughput_tables
+    assert [table.columns[0].cells[0].footnotes for table in tables] == [(1,), (2,)]
+
+
+def test_model_precision_and_batch_size_each_have_their_table():
+    summary = summarize_cases(
+        make_outcomes(make_planned_case(), [1.0]),
+        make_outcomes(make_planned_case(precision="amp-bf16"), [1.0]),
+        make_outcomes(make_planned_case(batch_size_per_device=16), [1.0]),
+        make_outcomes(make_planned_case(model="bert"), [1.0]),
+    )
+    assert [table.title for table in summary.throughput_tables] == [
+        "resnet50: fp32, batch size 8 per device",
+        "resnet50: amp-bf16, batch size 8 per device",
+        "resnet50: fp32, batch size 16 per device",
+        "bert: fp32, batch size 8 per device",
+    ]
+
+
+def test_unit_is_that_of_the_model():
+    units = [
+        make_table(make_outcomes(make_planned_case(model=m), [1.0])).unit
+        for m in ("bert", "resnet50")
+    ]
+    assert units == ["sequences/s", "images/s"]
+
+
+def test_rows_are_topologies_from_the_smallest_on():
+    cases = [make_outcomes(make_planned_case(t), [1.0]) for t in ("10n1g", "1n8g", "2n1g")]
+    assert [str(topology) for topology in make_table(*cases).topologies] == [
+        "1n8g", "2n1g", "10n1g",
+    ]  # fmt: skip
+
+
+def test_axis_that_varies_tells_columns_apart():
+    table = make_table(
+        make_outcomes(make_planned_case(clip_global_norm=True), [1.0]),
+        make_outcomes(make_planned_case(clip_global_norm=True, compiler="torch.compile"), [1.0]),
+    )
+    columns = [(column.label, column.compiler) for column in table.columns]
+    assert columns == [("pytorch", "none"), ("pytorch", "torch.compile")]
+
+
+def test_axis_that_does_not_vary_stands_in_the_title():
+    planned = make_planned_case(clip_global_norm=True, memory_format="channels_last")
+    table = make_table(make_outcomes(planned, [1.0]))
+    assert table.title == "resnet50: fp32, batch size 8 per device, channels_last, clip"
+
+
+def test_each_column_has_its_own_baseline():
+    table = make_table(
+        make_outcomes(make_planned_case("1n1g"), [], [PROBLEM]),
+        make_outcomes(make_planned_case("1n2g"), [2.0]),
+        make_outcomes(make_planned_case("1n1g", compiler="torch.compile"), [1.0]),
+        make_outcomes(make_planned_case("1n2g", compiler="torch.compile"), [2.0]),
+    )
+    assert [str(column.baseline) for column in table.columns] == ["1n2g", "1n1g"]
+
+
+def test_column_without_a_measurement_has_no_baseline():
+    column = make_column({"1n1g": [], "1n2g": []})
+    assert (column.baseline, [cell.problem for cell in column.cells]) == (None, ["failed"] * 2)
+
+
+def test_run_is_complete_when_each_planned_repeat_is_sound():
+    summary = summarize_cases(
+        make_outcomes(make_planned_case(repeats=3), [1.0] * 3),
+        make_outcomes(make_planned_case("2n8g", repeats=3, reason="too large")),
+    )
+    assert (summary.ok_repeats, summary.planned_repeats, summary.is_complete) == (3, 3, True)
+
+
+def test_run_with_a_failed_repeat_is_not_complete():
+    summary = summarize_cases(make_outcomes(make_planned_case(repeats=3), [1.0] * 2, [PROBLEM]))
+    assert (summary.ok_repeats, summary.planned_repeats, summary.is_complete) == (2, 3, False)
+
+
+def test_equal_samples_have_an_interval_of_no_width():
+    (cell,) = make_column({"1n1g": [80.0] * 6}, repeats=6).cells
+    assert cell.interval == Interval(cell.median, cell.median)

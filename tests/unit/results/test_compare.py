@@ -1,0 +1,297 @@
+"""Two runs' outcomes -> verdicts: real differences are found, chance ones rarely, others named."""
+
+import dataclasses
+import random
+
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case, make_rank, make_record
+from outcome_builders import RATES, make_case_outcomes, make_telemetry, scale
+
+from dlperf_slurm.contract.record import HOST, HostPlatform
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.compare import (
+    FASTER,
+    MEAN_LATENCY,
+    NO_DIFFERENCE,
+    NOT_COMPARABLE,
+    SLOWER,
+    TOO_FEW_REPEATS,
+    Comparison,
+    compare_runs,
+)
+from dlperf_slurm.results.same_work import list_surroundings, name_changes
+
+
+def compare(a, b, limit=None, manifest_b=None) -> "tuple[Comparison, ...]":
+    manifest = make_manifest()
+    return compare_runs(manifest, a, manifest_b or manifest, b, limit).comparisons
+
+
+def compare_rates(a, b, limit=None) -> Comparison:
+    (comparison,) = compare([make_case_outcomes(a)], [make_case_outcomes(b)], limit)
+    return comparison
+
+
+def test_slower_run_is_found_with_its_ratio():
+    comparison = compare_rates(RATES, scale(RATES, 0.9))
+    assert (comparison.verdict, comparison.speed_ratio) == (SLOWER, pytest.approx(0.9))
+
+
+def test_faster_run_is_found():
+    assert compare_rates(RATES, scale(RATES, 1.1)).verdict == FASTER
+
+
+def test_same_figures_have_no_difference():
+    comparison = compare_rates(RATES, RATES)
+    assert (comparison.verdict, comparison.speed_ratio) == (NO_DIFFERENCE, 1.0)
+
+
+def test_interval_lies_around_the_ratio():
+    comparison = compare_rates(RATES, scale(RATES, 0.9))
+    assert comparison.interval.low < comparison.speed_ratio < comparison.interval.high
+
+
+def test_p_value_of_one_case_is_that_of_the_test():
+    assert compare_rates(RATES, scale(RATES, 0.9)).p_value == pytest.approx(2 / 3432)
+
+
+def test_swapped_runs_have_the_opposite_verdict():
+    assert compare_rates(scale(RATES, 0.9), RATES).verdict == FASTER
+
+
+def test_three_repeats_are_too_few_for_any_difference():
+    comparison = compare_rates(RATES[:3], scale(RATES[:3], 0.5))
+    assert (comparison.verdict, comparison.interval, comparison.reason) == (
+        TOO_FEW_REPEATS,
+        None,
+        "3 and 3 repeats; it takes 4 in each run to tell any difference",
+    )
+
+
+def test_more_cases_take_more_repeats():
+    # two cases: 2 * 2 / 70 is above 0.05, so four repeats no longer do
+    a = [make_case_outcomes(RATES[:4], n) for n in (1, 2)]
+    assert [(c.verdict, c.reason) for c in compare(a, a)] == [
+        (TOO_FEW_REPEATS, "4 and 4 repeats; it takes 5 in each run to tell any difference")
+    ] * 2
+
+
+def test_case_without_enough_repeats_takes_nothing_from_the_others():
+    a = [make_case_outcomes(RATES[:4], 1), make_case_outcomes(RATES[:3], 2)]
+    b = [make_case_outcomes(scale(RATES[:4], 0.5), 1), make_case_outcomes(RATES[:3], 2)]
+    assert [c.verdict for c in compare(a, b)] == [SLOWER, TOO_FEW_REPEATS]
+
+
+def make_noisy(generator, noise, factor=1.0):
+    return [100 * factor * generator.lognormvariate(0, noise) for _ in range(7)]
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.03])
+def test_runs_of_the_same_code_differ_as_rarely_as_the_level_says(noise):
+    generator = random.Random(2020)
+    verdicts = [
+        compare_rates(make_noisy(generator, noise), make_noisy(generator, noise)).verdict
+        for _ in range(400)
+    ]
+    # exactly 2 * 65 / 3432 = 3.8 %: 15 of 400, and 26 is three deviations above
+    assert 5 <= 400 - verdicts.count(NO_DIFFERENCE) <= 26
+
+
+def test_runs_of_many_cases_have_a_false_alarm_as_rarely_as_the_level_says():
+    generator = random.Random(2021)
+    alarms = 0
+    for _ in range(200):
+        a, b = (
+            [make_case_outcomes(make_noisy(generator, 0.02), n) for n in range(10)]
+            for _ in range(2)
+        )
+        alarms += any(c.verdict != NO_DIFFERENCE for c in compare(a, b))
+    # at most 5 %: 10 of 200; 19 is three deviations above
+    assert alarms <= 19
+
+
+def test_slowdown_of_5_percent_is_found_in_one_percent_of_noise():
+    generator = random.Random(2022)
+    verdicts = [
+        compare_rates(make_noisy(generator, 0.01), make_noisy(generator, 0.01, 0.95)).verdict
+        for _ in range(200)
+    ]
+    assert verdicts.count(SLOWER) >= 198
+
+
+def test_slowdown_of_one_among_ten_cases_is_found():
+    generator = random.Random(2023)
+    a = [make_case_outcomes(make_noisy(generator, 0.01), n) for n in range(10)]
+    b = [make_case_outcomes(make_noisy(generator, 0.01, 0.95 if n == 4 else 1.0), n)
+         for n in range(10)]  # fmt: skip
+    assert [n for n, c in enumerate(compare(a, b)) if c.verdict == SLOWER] == [4]
+
+
+@pytest.mark.parametrize(("factor", "is_beyond"), [(0.9, True), (0.98, False), (1.1, False)])
+def test_limit_is_passed_by_more_than_it_alone(factor, is_beyond):
+    assert compare_rates(RATES, scale(RATES, factor), 0.03).is_beyond_limit is is_beyond
+
+
+def test_beyond_the_limit_is_where_the_whole_interval_lies_below_it():
+    generator = random.Random(2024)
+    for _ in range(200):
+        a, b = make_noisy(generator, 0.01), make_noisy(generator, 0.01, 0.955)
+        comparison = compare_rates(a, b, 0.03)
+        assert comparison.is_beyond_limit is (comparison.interval.high < 0.97)
+
+
+def test_slowdown_within_the_limit_is_rarely_beyond_it():
+    generator = random.Random(2025)
+    beyond = [
+        compare_rates(make_noisy(generator, 0.02), make_noisy(generator, 0.02, 0.97), 0.03)
+        for _ in range(400)
+    ]
+    # at the limit itself 65 / 3432 = 1.9 %: 8 of 400, and 16 is three deviations above
+    assert sum(c.is_beyond_limit for c in beyond) <= 16
+
+
+def test_no_limit_is_never_passed():
+    assert compare_rates(RATES, scale(RATES, 0.1)).is_beyond_limit is False
+
+
+def test_limit_does_not_change_the_verdict():
+    assert compare_rates(RATES, scale(RATES, 0.98), 0.03).verdict == SLOWER
+
+
+def make_inference(latency, rate):
+    planned = make_planned_case(case_id="val", mode="val", repeats=7)
+    outcomes = make_outcomes(planned, scale(RATES, rate))
+    return CaseOutcomes(
+        planned,
+        tuple(
+            dataclasses.replace(o, batch_seconds=(latency * (1 + o.repeat / 1000),) * 3)
+            for o in outcomes.outcomes
+        ),
+    )
+
+
+def test_longer_latency_is_slower_even_at_the_same_throughput():
+    throughput, latency = compare([make_inference(0.1, 1.0)], [make_inference(0.2, 1.0)])
+    assert (throughput.verdict, latency.quantity, latency.verdict) == (
+        NO_DIFFERENCE, MEAN_LATENCY, SLOWER,
+    )  # fmt: skip
+
+
+def test_speed_of_a_latency_is_its_inverse():
+    _, latency = compare([make_inference(0.1, 1.0)], [make_inference(0.2, 1.0)])
+    assert latency.speed_ratio == pytest.approx(0.5)
+    assert latency.interval.low < 0.5 < latency.interval.high
+
+
+def test_latency_beyond_the_limit_is_found():
+    _, latency = compare([make_inference(0.1, 1.0)], [make_inference(0.2, 1.0)], 0.03)
+    assert latency.is_beyond_limit
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("model_parameters", {"width": 16}, "model_parameters {} -> {'width': 16}"),
+        ("measured_steps", 20, "measured_steps 10 -> 20"),
+        ("warmup_steps", 0, "warmup_steps 3 -> 0"),
+        ("batch_size_per_device", 16, "batch_size_per_device 8 -> 16"),
+        ("devices_per_node", 2, "devices_per_node 1 -> 2"),
+        ("precision", "amp-bf16", "precision fp32 -> amp-bf16"),
+        ("compiler", "xla", "compiler none -> xla"),
+        ("mode", "val", "mode train -> val"),
+        ("clip_global_norm", True, "clip_global_norm False -> True"),
+    ],
+)
+def test_other_work_is_not_comparable(name, value, text):
+    (comparison,) = compare([make_case_outcomes()], [make_case_outcomes(changes={name: value})])
+    assert (comparison.verdict, comparison.reason) == (NOT_COMPARABLE, f"other work: {text}")
+
+
+def test_other_number_of_parameters_is_other_work():
+    (comparison,) = compare([make_case_outcomes()], [make_case_outcomes(parameter_count=7)])
+    assert comparison.reason == "other work: parameter_count 25557032 -> 7"
+
+
+def test_batch_sizes_that_differ_within_a_run_are_not_comparable():
+    one, other = (make_case_outcomes(changes={"batch_size_per_device": n}) for n in (8, 16))
+    mixed = CaseOutcomes(one.case, (*one.outcomes[:3], *other.outcomes[3:]))
+    (comparison,) = compare([mixed], [mixed])
+    assert comparison.reason == "other work: batch_size_per_device 16 and 8 -> 16 and 8"
+
+
+def test_not_comparable_has_figures_but_no_ratio():
+    (comparison,) = compare([make_case_outcomes()], [make_case_outcomes(parameter_count=7)])
+    assert (comparison.speed_ratio, comparison.p_value) == (None, None)
+    assert comparison.samples_a == pytest.approx(RATES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"versions": {"torch": "2.14.0"}}, "torch 2.13.0 -> 2.14.0"),
+        ({"versions": {}}, "torch 2.13.0 -> none"),
+        ({"platform": {"python": "3.12"}}, "python 3.11 -> 3.12"),
+        ({"job": {"SLURM_JOB_PARTITION": "gpu"}}, "SLURM_JOB_PARTITION none -> gpu"),
+        ({"ranks": (make_rank(device_name="H200", window_seconds=0.8),)}, "devices cpu -> H200"),
+        ({"changes": {"cpus_per_rank": 9}}, "case.cpus_per_rank 1 -> 9"),
+        ({"changes": {"seed": 7}}, "case.seed 1 -> 7"),
+        (
+            {"telemetry": (make_telemetry(HOST, stolen_share=0.24), make_telemetry(0))},
+            "CPU time that a hypervisor gave to others 0 % -> 24 %",
+        ),
+    ],
+)
+def test_what_else_changed_is_named_beside_the_verdict(changes, text):
+    (comparison,) = compare([make_case_outcomes()], [make_case_outcomes(**changes)])
+    assert (comparison.changes, comparison.is_decided) == ((text,), True)
+
+
+def test_job_ids_and_hosts_and_a_little_steal_are_no_change():
+    b = make_case_outcomes(
+        job={"SLURM_JOB_ID": "7"},
+        ranks=(make_rank(host="node9", window_seconds=0.8),),
+        telemetry=(make_telemetry(HOST, stolen_share=0.019),),
+    )
+    assert compare([make_case_outcomes()], [b])[0].changes == ()
+
+
+def test_other_code_that_measured_is_named():
+    manifest = make_manifest(tool_git="fffffff")
+    (comparison,) = compare([make_case_outcomes()], [make_case_outcomes()], None, manifest)
+    assert comparison.changes == ("dlperf_slurm 0.1.0 abc1234 -> 0.1.0 fffffff",)
+
+
+def test_cases_of_one_run_only_are_listed():
+    a, b = make_case_outcomes(number=1), make_case_outcomes(number=2)
+    assert [(c.case_id, c.verdict, c.reason) for c in compare([a], [b])] == [
+        ("case1", NOT_COMPARABLE, "only in A"),
+        ("case2", NOT_COMPARABLE, "only in B"),
+    ]
+
+
+def test_case_that_failed_in_one_run_says_how():
+    failed = make_outcomes(make_planned_case(case_id="case0"), (), ["failed: x"])
+    assert compare([make_case_outcomes()], [failed])[0].reason == (
+        "B has no sound record: failed: x"
+    )
+
+
+def test_case_that_was_left_out_says_why():
+    left_out = CaseOutcomes(make_planned_case(case_id="case0", reason="2n2g needs 2 nodes"), ())
+    assert compare([left_out], [make_case_outcomes()])[0].reason == (
+        "A did not run it: 2n2g needs 2 nodes"
+    )
+
+
+def test_runs_without_cases_compare_to_nothing():
+    assert compare([], []) == ()
+
+
+def test_facts_of_every_host_are_compared_but_those_that_only_name_machines():
+    record = make_record(platform={"cpu_model": "A", "cpu_list": "0-3"})
+    other = make_record(
+        platform={"cpu_model": "A", "cpu_list": "4-7"},
+        hosts=(HostPlatform("node2", {"cpu_model": "B"}),),
+    )
+    facts = [list_surroundings([one]) for one in (record, other)]
+    assert name_changes(*facts) == ["cpu_model A -> A and B"]

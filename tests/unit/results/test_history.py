@@ -1,0 +1,454 @@
+"""History: results folders -> catalogue -> timelines; what is broken is named once and no more."""
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+from builders import (
+    IMPORT_DIR,
+    make_record,
+    read_case,
+    write_record,
+)
+from history_runs import (
+    CASE_1,
+    CASE_2,
+    RESULTS,
+    add_run,
+    fail_case,
+    set_manifest,
+    stage_seven,
+)
+from outcome_builders import RATES
+
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.journal import JOURNAL_FILE
+from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, open_run
+from dlperf_slurm.results.history import catalogue
+from dlperf_slurm.results.history.catalogue import CATALOGUE_FILE, Catalogue, read_catalogue
+from dlperf_slurm.results.history.timeline import drop_copies, make_timelines, select_entries
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    return stage_seven(tmp_path_factory.mktemp("seven"))
+
+
+def list_points(case_id=CASE_1, results=RESULTS):
+    (timeline,) = make_timelines(select_entries(read_catalogue(results).entries, [case_id], []))
+    return timeline.points
+
+
+@pytest.fixture
+def two_runs(staged, home):
+    return [add_run(staged, 1), add_run(staged, 2, 0.9)]
+
+
+def test_case_has_its_runs_in_the_order_of_their_creation(staged, home):
+    for day in (3, 1, 2):
+        add_run(staged, day)
+    assert [point.entry.created_at[:10] for point in list_points()] == [
+        "2024-05-01", "2024-05-02", "2024-05-03",
+    ]  # fmt: skip
+
+
+def test_point_has_the_median_and_its_interval(two_runs):
+    # 8 samples x 10 steps at 100 windows per second; seven repeats: the extremes
+    point = list_points()[0]
+    assert (point.median, point.interval.low, point.interval.high) == pytest.approx(
+        (80 * 100, 80 * min(RATES), 80 * max(RATES))
+    )
+
+
+def test_slower_run_has_the_verdict_of_compare(two_runs):
+    first, second = list_points()
+    assert first.comparison is None
+    assert (second.comparison.verdict, second.comparison.speed_ratio) == (
+        "slower", pytest.approx(0.9),
+    )  # fmt: skip
+
+
+def test_changed_version_is_named(staged, home):
+    add_run(staged, 1, versions={"torch": "2.5.0"})
+    add_run(staged, 2, versions={"torch": "2.13.0"})
+    assert list_points()[1].comparison.changes == ("torch 2.5.0 -> 2.13.0",)
+
+
+def test_changed_code_of_ours_is_named(two_runs):
+    # an installed package has none of its own
+    set_manifest(two_runs[0], tool_git="abcdef0")
+    set_manifest(two_runs[1], tool_git="1234567")
+    version = open_run(two_runs[0]).manifest.tool_version
+    assert f"dlperf_slurm {version} abcdef0 -> {version} 1234567" in (
+        list_points()[1].comparison.changes
+    )
+
+
+def test_failed_run_is_listed_and_passed_over_by_the_next_verdict(staged, home):
+    add_run(staged, 1)
+    fail_case(add_run(staged, 2), CASE_1)
+    add_run(staged, 3, 0.9)
+    points = list_points()
+    assert [point.entry.state for point in points] == ["", "failed", ""]
+    assert points[1].entry.problem == "failed: rank 1 on node1: ValueError: x"
+    assert points[2].comparison.verdict == "slower"
+
+
+def test_run_that_is_on_its_way_is_missing(staged, home):
+    add_run(staged, 1, repeats=0)
+    (point,) = list_points()
+    assert (point.median, point.entry.state) == (None, "missing")
+
+
+def test_other_sizes_of_the_model_are_another_timeline(staged, home):
+    for day, size in ((1, 224), (2, 32), (3, 224)):
+        path = add_run(staged, day)
+        run = open_run(path)
+        for task in run.read_all_tasks():
+            case = dataclasses.replace(read_case(run, task), model_parameters={"image_size": size})
+            write_record(run, task, make_record(case))
+    timelines = make_timelines(read_catalogue(RESULTS).entries)
+    assert [(t.title, len(t.points)) for t in timelines[:2]] == [
+        (f"{CASE_1} (image_size 224)", 2), (f"{CASE_1} (image_size 32)", 1),
+    ]  # fmt: skip
+
+
+def test_other_steps_are_not_comparable_with_the_run_before(staged, home):
+    add_run(staged, 1)
+    run = open_run(add_run(staged, 2))
+    for task in run.read_all_tasks():
+        write_record(
+            run, task, make_record(dataclasses.replace(read_case(run, task), warmup_steps=9))
+        )
+    comparison = list_points()[1].comparison
+    assert (comparison.verdict, comparison.reason) == (
+        "not comparable", "other work: warmup_steps 3 -> 9",
+    )  # fmt: skip
+
+
+def test_verdicts_of_a_case_hold_together(staged, home):
+    # seven and seven repeats: 2 / 3432 each, of three 3 times as much for the smallest (Holm)
+    for day, factor in enumerate((1.0, 0.9, 0.8, 0.7), start=1):
+        add_run(staged, day, factor)
+    p_values = [point.comparison.p_value for point in list_points()[1:]]
+    assert p_values == pytest.approx([3 * 2 / 3432] * 3)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "frameworks", "count"),
+    [
+        ([], [], 2),
+        (["1n1g"], [], 1),
+        (["pytorch-*-1n?g-*"], [], 2),
+        (["*1n1g"], [], 0),
+        (["1n1g", "1n2g"], [], 2),
+        ([], ["pytorch"], 2),
+        ([], ["jax"], 0),
+    ],
+)
+def test_cases_are_chosen_by_pattern_and_framework(two_runs, patterns, frameworks, count):
+    entries = read_catalogue(RESULTS).entries
+    assert len(make_timelines(select_entries(entries, patterns, frameworks))) == count
+
+
+def test_second_reading_reads_no_run_and_tells_the_same(two_runs):
+    first = read_catalogue(RESULTS)
+    second = read_catalogue(RESULTS)
+    assert (first.read_runs, second.read_runs, second.run_count) == (2, 0, 2)
+    assert second.entries == first.entries
+
+
+def test_only_the_run_that_changed_is_read_again(two_runs):
+    read_catalogue(RESULTS)
+    fail_case(two_runs[1], CASE_1)
+    again = read_catalogue(RESULTS)
+    assert again.read_runs == 1
+    assert [point.entry.state for point in list_points()] == ["", "failed"]
+
+
+def test_removed_run_leaves_the_catalogue(two_runs):
+    read_catalogue(RESULTS)
+    shutil.rmtree(two_runs[0])
+    assert len(list_points()) == 1
+    with duckdb.connect(str(RESULTS / CATALOGUE_FILE)) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
+
+
+def test_moved_results_folder_keeps_its_catalogue(two_runs):
+    read_catalogue(RESULTS)
+    RESULTS.rename("archive")
+    moved = read_catalogue(Path("archive"))
+    assert moved.read_runs == 0
+    assert {Path(entry.run_dir).parent.name for entry in moved.entries} == {"archive"}
+
+
+def test_catalogue_that_was_deleted_is_made_again(two_runs):
+    first = read_catalogue(RESULTS)
+    (RESULTS / CATALOGUE_FILE).unlink()
+    again = read_catalogue(RESULTS)
+    assert (again.read_runs, again.entries) == (2, first.entries)
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 10_000])
+def test_catalogue_that_is_none_is_replaced(two_runs, content):
+    (RESULTS / CATALOGUE_FILE).write_bytes(content)
+    found = read_catalogue(RESULTS)
+    assert len(found.problems) == 1
+    assert "made anew" in found.problems[0]
+    assert read_catalogue(RESULTS).read_runs == 0
+
+
+def test_catalogue_that_was_cut_short_is_replaced(two_runs):
+    whole = read_catalogue(RESULTS)
+    path = RESULTS / CATALOGUE_FILE
+    os.truncate(path, path.stat().st_size // 2)
+    assert read_catalogue(RESULTS).entries == whole.entries
+    assert read_catalogue(RESULTS).problems == ()
+
+
+def test_catalogue_of_another_version_is_made_anew(two_runs, monkeypatch):
+    read_catalogue(RESULTS)
+    monkeypatch.setattr(catalogue, "_LAYOUT", "2 of a later version")
+    assert read_catalogue(RESULTS).read_runs == 2
+    assert read_catalogue(RESULTS).read_runs == 0
+
+
+def test_folder_in_place_of_the_catalogue_does_not_hide_the_runs(two_runs):
+    (RESULTS / CATALOGUE_FILE).mkdir()
+    found = read_catalogue(RESULTS)
+    assert len(found.entries) == 4
+    assert [problem.startswith(f"{RESULTS / CATALOGUE_FILE}: ") for problem in found.problems] == [
+        True, True,
+    ]  # fmt: skip
+
+
+HOLD = """
+import sys, duckdb
+connection = duckdb.connect(sys.argv[1])
+print("open", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_catalogue_that_another_process_keeps_does_not_hide_the_runs(two_runs, monkeypatch):
+    whole = read_catalogue(RESULTS)
+    monkeypatch.setattr(catalogue, "LOCK_PATIENCE_SECONDS", 0.1)
+    command = [sys.executable, "-c", HOLD, str(RESULTS / CATALOGUE_FILE)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"open\n"
+        found = read_catalogue(RESULTS)
+        holder.stdin.close()
+    assert found.entries == whole.entries
+    assert any("another process keeps it" in problem for problem in found.problems)
+
+
+def test_four_processes_at_once_agree_and_leave_a_whole_catalogue(staged, home):
+    for day in range(1, 7):
+        add_run(staged, day)
+    command = [sys.executable, "-m", "dlperf_slurm", "history", "--json"]
+    environment = {**os.environ, "PYTHONPATH": IMPORT_DIR}
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) for _ in range(4)
+    ]
+    outputs = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4
+    timelines = [json.loads(output)["timelines"] for output in outputs]
+    assert timelines == [timelines[0]] * 4
+    assert read_catalogue(RESULTS).read_runs == 0
+
+
+def test_killed_process_leaves_a_catalogue_that_can_be_used(staged, home):
+    for day in range(1, 7):
+        add_run(staged, day)
+    command = [sys.executable, "-m", "dlperf_slurm", "history", "--json"]
+    environment = {**os.environ, "PYTHONPATH": IMPORT_DIR}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
+    deadline = time.monotonic() + 60
+    while not (RESULTS / CATALOGUE_FILE).exists() and process.poll() is None:
+        assert time.monotonic() < deadline
+    process.kill()
+    process.wait()
+    assert len(read_catalogue(RESULTS).entries) == 12
+
+
+def test_folder_of_what_are_no_runs_has_no_entries_and_no_problems(home):
+    RESULTS.mkdir()
+    (RESULTS / "README.md").write_text("mine\n", encoding="utf-8")
+    (RESULTS / "photos").mkdir()
+    (RESULTS / ".20240501-partial").mkdir()
+    (RESULTS / ".20240501-partial" / JOURNAL_FILE).touch()
+    assert read_catalogue(RESULTS) == Catalogue((), (), 0, 0)
+
+
+def test_missing_folder_is_an_error(home):
+    with pytest.raises(InputError, match="nowhere: cannot be read: No such file"):
+        read_catalogue(Path("nowhere"))
+
+
+def test_file_in_place_of_the_folder_is_an_error(home):
+    RESULTS.touch()
+    with pytest.raises(InputError, match="results: cannot be read: Not a directory"):
+        read_catalogue(RESULTS)
+
+
+def break_manifest(path):
+    (path / MANIFEST_FILE).write_text('{"schema_version": 1', encoding="utf-8")
+
+
+def nest_manifest(path):
+    (path / MANIFEST_FILE).write_text("[" * 100_000, encoding="utf-8")
+
+
+def remove_manifest(path):
+    (path / MANIFEST_FILE).unlink()
+
+
+def date_manifest(path):
+    set_manifest(path, created_at="yesterday")
+
+
+def write_half_a_character(path):
+    text = (path / MANIFEST_FILE).read_text(encoding="utf-8")
+    text = text.replace('"site_name": "tiny"', '"site_name": "\\ud800"')
+    (path / MANIFEST_FILE).write_text(text, encoding="utf-8")
+
+
+def write_bytes_to_journal(path):
+    (path / JOURNAL_FILE).write_bytes(b"\xff\xfe\n")
+
+
+def put_folder_for_journal(path):
+    (path / JOURNAL_FILE).unlink()
+    (path / JOURNAL_FILE).mkdir()
+
+
+def remove_tasks(path):
+    shutil.rmtree(path / "scripts")
+
+
+def break_tasks(path):
+    for file in (path / "scripts").glob("*.tasks"):
+        file.write_text("no tab here\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        break_manifest, nest_manifest, remove_manifest, date_manifest, write_half_a_character,
+        write_bytes_to_journal, put_folder_for_journal, remove_tasks,
+        break_tasks,
+    ],
+)  # fmt: skip
+def test_broken_run_is_named_once_and_hides_no_other(two_runs, damage):
+    damage(two_runs[1])
+    for _ in range(2):
+        found = read_catalogue(RESULTS)
+        assert len(found.problems) == 1
+        assert str(two_runs[1]) in found.problems[0]
+        found.problems[0].encode()
+        assert {Path(entry.run_dir) for entry in found.entries} == {two_runs[0]}
+
+
+def test_broken_record_is_a_problem_of_its_case_only(two_runs):
+    run = open_run(two_runs[1])
+    for task in run.read_all_tasks():
+        if task.case_id == CASE_1:
+            (run.path / task.attempt_dir / "record.json").write_bytes(b"{")
+    points = list_points()
+    assert points[1].median is None
+    assert "broken record" in points[1].entry.problem
+    assert [point.entry.state for point in list_points(CASE_2)] == ["", ""]
+
+
+def test_records_that_are_links_in_a_circle_are_a_problem_of_their_case(two_runs):
+    run = open_run(two_runs[1])
+    for task in run.read_all_tasks():
+        path = run.path / task.attempt_dir / "record.json"
+        path.unlink()
+        path.symlink_to("record.json")
+    assert list_points()[1].median is None
+    assert read_catalogue(RESULTS).problems == ()
+
+
+def test_links_to_runs_and_in_circles_add_nothing(two_runs):
+    (RESULTS / "again").symlink_to(two_runs[0].name)
+    (RESULTS / "circle").symlink_to("circle")
+    (RESULTS / "here").symlink_to(".")
+    found = read_catalogue(RESULTS)
+    assert (found.run_count, found.problems) == (2, ())
+
+
+def test_folder_whose_name_is_no_utf_8_is_named(two_runs):
+    two_runs[0].rename(os.fsdecode(os.fsencode(RESULTS) + b"/\xff"))
+    (problem,) = read_catalogue(RESULTS).problems
+    assert problem == r"'results/\udcff': left out, its name is not UTF-8"
+
+
+def test_copy_of_a_run_counts_once(two_runs):
+    copy = RESULTS / "z-copy"
+    shutil.copytree(two_runs[0], copy)
+    kept, problems = drop_copies(read_catalogue(RESULTS).entries)
+    assert len(kept) == 4
+    assert problems == [f"{copy}: left out, it is a copy of {two_runs[0]}"]
+
+
+@pytest.mark.parametrize("name", ["a b", "a'b", "$(x)", "#", "a\\b", "é", "new\nline", "x" * 200])
+def test_hostile_folder_name_is_kept(staged, home, name):
+    path = add_run(staged, 1)
+    path.rename(RESULTS / name)
+    for _ in range(2):
+        found = read_catalogue(RESULTS)
+        assert {Path(entry.run_dir).name for entry in found.entries} == {name}
+        assert found.problems == ()
+
+
+@pytest.mark.parametrize("title", ["a'b", "\0", "\x1b[31m", "", "x" * 10_000])
+def test_hostile_text_in_a_record_is_kept(staged, home, title):
+    add_run(staged, 1, versions={"torch": title})
+    for _ in range(2):
+        (entry, _) = read_catalogue(RESULTS).entries
+        assert entry.versions == {"torch": [title]}
+
+
+def test_rate_that_is_not_finite_makes_the_run_unreadable(two_runs):
+    run = open_run(two_runs[1])
+    task = run.read_all_tasks()[0]
+    write_record(run, task, make_record(read_case(run, task), window_seconds=5e-324))
+    (problem,) = read_catalogue(RESULTS).problems
+    assert "Out of range float values" in problem
+
+
+def test_catalogue_is_plain_tables_for_sql(two_runs):
+    read_catalogue(RESULTS)
+    with duckdb.connect(str(RESULTS / CATALOGUE_FILE), read_only=True) as connection:
+        rows = connection.execute(
+            "SELECT case_id, count(*), max(list_max(samples_per_s)) FROM entries "
+            "GROUP BY case_id ORDER BY case_id"
+        ).fetchall()
+    assert rows == [
+        (CASE_1, 2, pytest.approx(80 * max(RATES))),
+        (CASE_2, 2, pytest.approx(160 * max(RATES))),
+    ]
+
+
+def test_json_of_entries_survives_the_catalogue(two_runs):
+    read_catalogue(RESULTS)
+    (first, *_) = read_catalogue(RESULTS).entries
+    assert first.work["case.batch_size_per_device"] == ["8"]
+    assert json.loads(first.parameters) == {}
+
+
+def test_run_whose_files_did_not_change_is_not_opened(two_runs):
+    read_catalogue(RESULTS)
+    for record in two_runs[0].glob("cases/*/r*/a*/record.json"):
+        status = record.stat()
+        record.write_bytes(b"x" * status.st_size)
+        os.utime(record, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert [point.median for point in list_points()] == pytest.approx([8000, 7200])

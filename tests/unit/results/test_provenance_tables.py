@@ -1,0 +1,139 @@
+"""Machines, versions and settings that differ within a run become footnotes; like ones do not."""
+
+import dataclasses
+
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case
+
+from dlperf_slurm.contract.record import HostPlatform
+from dlperf_slurm.reports.summarize import summarize
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.provenance import MAX_VALUE_CHARACTERS, describe_differences
+
+RATES = (100.0, 101.0, 99.0)
+
+
+def make_case(topology="1n1g", changes=(), hosts=(), **planned) -> CaseOutcomes:
+    """A case of repeats with these platforms and versions; `hosts` are renamed in turn."""
+    facts = {"platform": {"cpu_model": "A", "env.NCCL_ALGO": "Ring"}, "versions": {"torch": "2.1"}}
+    outcomes = make_outcomes(make_planned_case(topology, **planned), RATES, **facts)
+    repeats = list(outcomes.outcomes)
+    for index, record_changes in enumerate(changes):
+        record = repeats[index].record
+        case = dataclasses.replace(record.case, repeat=index + 1)
+        host = hosts[index] if index < len(hosts) else "node1"
+        ranks = tuple(dataclasses.replace(rank, host=host) for rank in record.ranks)
+        ranks = ranks if hosts else record.ranks
+        record = dataclasses.replace(record, case=case, ranks=ranks, **record_changes)
+        repeats[index] = dataclasses.replace(repeats[index], record=record)
+    return CaseOutcomes(outcomes.case, tuple(repeats))
+
+
+def describe(*cases):
+    return describe_differences(cases)
+
+
+def on_cpu(model, **more):
+    return {"platform": {"cpu_model": model, **more}}
+
+
+def test_case_on_like_hosts_has_none():
+    assert describe(make_case("1n1g"), make_case("2n2g")) == {}
+
+
+def test_case_without_a_record_has_none():
+    assert describe(make_outcomes(make_planned_case(), (), ["failed: x"])) == {}
+
+
+def test_logs_of_other_scripts_tell_nothing_to_compare():
+    case = make_case(changes=[{"platform": {}, "versions": {}}] * 3)
+    assert describe(case) == {}
+
+
+def test_repeats_on_other_hosts_are_named_by_host():
+    case = make_case(changes=[on_cpu("A"), on_cpu("B"), on_cpu("A")], hosts=["n1", "n2", "n3"])
+    (texts,) = describe(case).values()
+    assert texts == ["hosts differ: cpu_model 'A' (n1 and n3), 'B' (n2)"]
+
+
+def test_host_that_changed_between_repeats_is_named_with_them():
+    drivers = [on_cpu("A", gpu_driver=version) for version in ("550", "550", "560")]
+    (texts,) = describe(make_case(changes=drivers, hosts=["n1", "n1", "n1"])).values()
+    assert texts == [
+        "repeats differ: gpu_driver '550' (n1 in repeat 1 and n1 in repeat 2), "
+        "'560' (n1 in repeat 3)"
+    ]
+
+
+def test_hosts_of_one_repeat_that_differ_are_named():
+    hosts = (HostPlatform("node2", {"cpu_model": "B", "env.NCCL_ALGO": ""}),)
+    (texts,) = describe(make_case("2n1g", changes=[{"hosts": hosts}] * 3)).values()
+    assert texts == [
+        "hosts differ: cpu_model 'A' (node1), 'B' (node2); "
+        "env.NCCL_ALGO 'Ring' (node1), none (node2)"
+    ]
+
+
+def test_versions_that_changed_between_repeats_are_named():
+    versions = [{"versions": {"torch": version}} for version in ("2.1", "2.2", "2.2")]
+    (texts,) = describe(make_case(changes=versions, hosts=["n1"] * 3)).values()
+    assert texts[0].startswith("repeats differ: torch '2.1' (n1 in repeat 1), '2.2' (")
+
+
+def test_what_tells_machines_apart_is_no_difference():
+    changes = [on_cpu("A", gpu_uuids=uuid, cpu_list=uuid, telemetry=uuid) for uuid in "abc"]
+    assert describe(make_case(changes=changes)) == {}
+
+
+def test_case_on_another_machine_than_the_others_is_the_one_that_is_named():
+    odd = make_case("4n1g", changes=[on_cpu("B")] * 3)
+    found = describe(make_case("1n1g"), make_case("2n1g"), odd)
+    assert list(found) == ["pytorch-resnet50-4n1g-bs8-fp32"]
+    (text,) = found["pytorch-resnet50-4n1g-bs8-fp32"]
+    places = "node1, node2 and 2 more"
+    assert text == f"not as most cases of this run: cpu_model 'B' ({places}), else 'A'"
+
+
+def test_machine_is_compared_across_frameworks():
+    other = make_case(framework="jax", case_id="jax", changes=[on_cpu("B")] * 3)
+    assert list(describe(make_case("1n1g"), make_case("2n1g"), other)) == ["jax"]
+
+
+@pytest.mark.parametrize("axis", [{"framework": "jax"}, {"precision": "tf32"}])
+def test_versions_and_settings_are_compared_within_framework_and_precision(axis):
+    changes = {"platform": {"env.NCCL_ALGO": "Tree"}, "versions": {"torch": "2.2"}}
+    other = make_case(case_id="other", changes=[changes] * 3, **axis)
+    assert describe(make_case("1n1g"), make_case("2n1g"), other) == {}
+
+
+def test_settings_of_one_framework_and_precision_are_compared():
+    odd = make_case("2n1g", changes=[{"platform": {"env.NCCL_ALGO": "Tree"}}] * 3)
+    ((text,),) = describe(make_case("1n1g"), odd).values()
+    assert "env.NCCL_ALGO 'Tree' (node1 and node2), else 'Ring'" in text
+
+
+def test_setting_that_only_some_cases_have_is_no_difference_between_cases():
+    # an adapter sets one for a single node, a library is loaded for several ranks
+    case = make_case("2n1g", changes=[{"platform": {"cpu_model": "A"}}] * 3)
+    assert describe(make_case("1n1g"), case) == {}
+
+
+def test_what_follows_from_the_topology_is_no_difference_between_cases():
+    changes = [on_cpu("A", cgroup_cpus="16", gpu_count="8")] * 3
+    few = [on_cpu("A", cgroup_cpus="2", gpu_count="1")] * 3
+    assert describe(make_case("1n8g", changes=changes), make_case("1n1g", changes=few)) == {}
+
+
+def test_long_values_are_cut():
+    changes = [on_cpu("A" * 500), on_cpu("A" * 499 + "B"), on_cpu("A" * 500)]
+    ((text,),) = describe(make_case(changes=changes, hosts=["n1", "n2", "n1"])).values()
+    assert "A" * (MAX_VALUE_CHARACTERS + 1) not in text
+    assert f"'{'A' * MAX_VALUE_CHARACTERS}...' (n1)" in text
+
+
+def test_cell_of_a_case_refers_to_the_footnote():
+    case = make_case(changes=[on_cpu("A"), on_cpu("B")], hosts=["n1", "n2"])
+    summary = summarize(make_manifest(), [case])
+    (cell,) = summary.throughput_tables[0].columns[0].cells
+    texts = [summary.footnotes[number - 1] for number in cell.footnotes]
+    assert any(text.startswith("hosts differ: cpu_model 'A' (n1") for text in texts)

@@ -1,0 +1,166 @@
+"""What makes a case's figure doubtful becomes a footnote; a sound case has none."""
+
+import dataclasses
+import re
+
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case
+from outcome_builders import make_steps, make_telemetry
+
+from dlperf_slurm.contract.record import HOST
+from dlperf_slurm.reports.summarize import summarize
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.stability import describe_stability
+
+RATES = (100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8)
+
+
+def make_case(series=(), rates=RATES, topology="1n1g") -> CaseOutcomes:
+    """A case whose first repeats have these step times."""
+    planned = make_planned_case(topology, repeats=len(rates))
+    outcomes = list(make_outcomes(planned, rates).outcomes)
+    for index, steps in enumerate(series):
+        outcomes[index] = dataclasses.replace(outcomes[index], step_seconds=tuple(steps))
+    return CaseOutcomes(planned, tuple(outcomes))
+
+
+def make_series(change, count=7, changed=7):
+    """Step times of repeats, of which the first ones are changed: step and its index -> step."""
+    return [
+        [change(step, i) if repeat < changed else step
+         for i, step in enumerate(make_steps(seed=repeat))]
+        for repeat in range(count)
+    ]  # fmt: skip
+
+
+def warm_up(step, index):
+    return step * (1.5 if index < 20 else 1.0)
+
+
+def throttle(step, index):
+    return step * (1 + 0.002 * index)
+
+
+def stall(step, index):
+    return 10 * step if index == 50 else step
+
+
+def test_sound_case_has_no_footnote():
+    assert describe_stability(make_case(make_series(lambda step, _: step))) == []
+
+
+def test_case_without_step_times_has_no_footnote():
+    assert describe_stability(make_case()) == []
+
+
+def test_case_without_a_record_has_no_footnote():
+    assert describe_stability(make_outcomes(make_planned_case(), (), ["failed: x"])) == []
+
+
+def test_short_warmup_is_named():
+    (text,) = describe_stability(make_case(make_series(warm_up)))
+    # 20 of 100 steps take half as much again: the window is 10 % longer
+    found = re.fullmatch(
+        "the warm-up was too short: in 7 of 7 repeats steps took longer than those of the window's "
+        "second half, in the worst by (.*) %",
+        str(text),
+    )
+    assert float(found.group(1)) == pytest.approx(10.0, abs=1.0)
+
+
+def test_machine_that_slows_down_is_named():
+    (text,) = describe_stability(make_case(make_series(throttle)))
+    assert str(text).startswith("the machine slowed down: in 7 of 7 repeats steps took less than ")
+
+
+@pytest.mark.parametrize(("changed", "is_named"), [(3, False), (4, True)])
+def test_most_repeats_must_drift(changed, is_named):
+    series = make_series(warm_up, changed=changed)
+    assert bool(describe_stability(make_case(series))) is is_named
+
+
+@pytest.mark.parametrize(("factor", "is_named"), [(1.2, False), (1.5, True)])
+def test_one_repeat_must_drift_more(factor, is_named):
+    # 20 of 100 steps: 4 % or 10 % of the window
+    series = make_series(lambda step, i: step * (factor if i < 20 else 1.0), count=1)
+    assert bool(describe_stability(make_case(series, RATES[:1]))) is is_named
+
+
+def test_stalls_of_any_repeat_are_named():
+    (text,) = describe_stability(make_case(make_series(stall, changed=1)))
+    # 9 medians beyond the 100 of the window
+    assert re.fullmatch(
+        r"stalled in 1 of 7 repeats: steps over 3 times the median \(1 of them, the longest [\d.]+ "
+        r"times\) cost 8 % of the worst window",
+        str(text),
+    )
+
+
+def test_stall_that_costs_little_is_not_named():
+    series = [make_steps(1000, seed=repeat) for repeat in range(7)]
+    series[0][500] *= 4
+    assert describe_stability(make_case(series)) == []
+
+
+def test_repeats_in_two_groups_are_named():
+    assert describe_stability(make_case(rates=(100.0, 101.0, 80.0, 100.5, 80.5, 80.2, 99.8))) == [
+        "the repeats fell into two groups: 3 at 80.00 to 80.50, 4 at 99.80 to 101.00; the median "
+        "is of one of them"
+    ]
+
+
+def test_repeats_that_vary_much_are_unstable():
+    # times in proportion to 1/80, 1/90, ..., 1/120: mean 0.010207, deviation 0.001649
+    (text,) = describe_stability(make_case(rates=(80.0, 90.0, 100.0, 110.0, 120.0)))
+    assert str(text) == "unstable: the repeats vary by 16 % (coefficient of variation)"
+
+
+def test_two_repeats_do_not_tell_how_much_they_vary():
+    assert describe_stability(make_case(rates=(80.0, 120.0))) == []
+
+
+def make_stolen_case(*shares: float) -> CaseOutcomes:
+    """A case of one repeat per share of the CPU time that others had."""
+    case = make_case(rates=RATES[: len(shares)])
+    outcomes = tuple(
+        dataclasses.replace(
+            outcome,
+            record=dataclasses.replace(
+                outcome.record, telemetry=(make_telemetry(HOST, stolen_share=share),)
+            ),
+        )
+        for outcome, share in zip(case.outcomes, shares)
+    )
+    return CaseOutcomes(case.case, outcomes)
+
+
+def test_time_that_a_hypervisor_took_is_named():
+    (text,) = describe_stability(make_stolen_case(0.01, 0.34, 0.02))
+    assert str(text) == (
+        "a virtual machine on a shared host: in 2 of 3 repeats others took CPU time that was "
+        "needed (steal), in the worst 34 % of it"
+    )
+
+
+def test_little_that_a_hypervisor_took_is_not_named():
+    assert describe_stability(make_stolen_case(0.0, 0.019)) == []
+
+
+def test_doubts_are_footnotes_of_the_cell():
+    summary = summarize(make_manifest(), [make_case(make_series(warm_up))])
+    cell = summary.throughput_tables[0].columns[0].cells[0]
+    assert [summary.footnotes[n - 1].partition(":")[0] for n in cell.footnotes] == [
+        "the warm-up was too short"
+    ]
+
+
+def test_cells_with_one_doubt_share_its_footnote():
+    cases = [
+        make_case(rates=(80.0, 90.0, 100.0, 110.0, 120.0)),
+        make_case(rates=(190.0, 200.0, 210.0, 230.0), topology="1n2g"),
+    ]
+    summary = summarize(make_manifest(), cases)
+    first, second = summary.throughput_tables[0].columns[0].cells
+    assert set(first.footnotes) & set(second.footnotes)
+    # times in proportion to 1/190, 1/200, 1/210, 1/230: mean 0.0048433, deviation 0.0003888
+    assert "unstable: the repeats vary by 8 to 16 % (coefficient of variation)" in summary.footnotes

@@ -1,0 +1,332 @@
+"""The local site's array jobs: real scripts in real processes, with a stand-in for the ranks."""
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from support import local_runs, stand_in
+from support.local_runs import list_attempt_dirs
+from support.tool import await_that, find_details, find_states, has_marker, run_tool
+
+from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.contract.record import RECORD_FILE, Record
+from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.jobs.journal import (
+    CANCELLED,
+    JOURNAL_FILE,
+    SUBMITTED,
+    hold_submit_lock,
+    read_journal,
+)
+from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.scheduler import local
+from dlperf_slurm.scheduler.cancel import cancel_run
+from dlperf_slurm.scheduler.track import Tracker
+
+LIMIT = "memory_limit_mib_per_device"
+
+
+@pytest.fixture
+def stage_local(home, monkeypatch):
+    """Stages runs with a machine lock of their own; what hangs in them is ended."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(local_runs.make_temp_dir(home)))
+    yield functools.partial(local_runs.stage_local, home)
+    for path in home.glob("results/*/scripts/*.local"):
+        local.terminate(path.read_text())
+    for path in home.glob("results/*/cases/*/*/*/pid"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(path.read_text()), signal.SIGKILL)
+
+
+def submit(run: Run, *options: str) -> "subprocess.CompletedProcess[str]":
+    return run_tool(["submit", "--resume", str(run.path), *options], run.path.parent)
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        ("#SBATCH --time=30", 1800),
+        ("#SBATCH --time=1:30", 90),
+        ("#SBATCH --time=2:00:01", 7201),
+        ("#SBATCH --mem=30", None),
+        ("echo '#SBATCH --time=30'", None),
+    ],
+)
+def test_time_limit_is_read_as_slurm_reads_it(line, seconds):
+    assert local.find_time_limit_seconds(f"#!/bin/bash\n{line}\n") == seconds
+
+
+def count_all_starts(run: Run):
+    return [stand_in.count_starts(path) for path in list_attempt_dirs(run)]
+
+
+def find_runner(run: Run, group_id: str = "1n1g") -> int:
+    job_id = local.read_claim(run.path, group_id)
+    assert job_id is not None
+    return int(job_id.split("-")[1])
+
+
+def set_time_limit(run: Run, limit: str) -> None:
+    script = run.find_script("1n1g")
+    text = script.read_text(encoding="utf-8")
+    assert "#SBATCH --time=30\n" in text
+    script.write_text(text.replace("--time=30\n", f"--time={limit}\n"), encoding="utf-8")
+
+
+def test_submit_and_wait_ends_in_tables_of_every_case(stage_local):
+    run = stage_local(topologies=["1n1g", "1n2g"])
+    done = submit(run, "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(find_states(run).values()) == {"COMPLETED"}
+    assert (run.path / "report" / "report.md").exists()
+
+
+@pytest.mark.parametrize(("batch_size", "found"), [('"max"', 48), ('"64 -> 40 -> 16"', 40)])
+def test_all_repeats_measure_the_batch_that_the_first_one_found(stage_local, batch_size, found):
+    run = stage_local(repeats=3, batch_size=batch_size, protocol=f"{LIMIT} = 50")
+    done = submit(run, "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = [read_json(path / RECORD_FILE, Record) for path in list_attempt_dirs(run)]
+    assert [record.case.batch_size_per_device for record in records] == [found] * 3
+    assert {record.batch_trials for record in records} == {records[0].batch_trials}
+    assert max(len(list(path.glob("trials/*"))) for path in list_attempt_dirs(run)[1:]) == 0
+
+
+def test_search_without_room_for_the_smallest_batch_is_out_of_memory(stage_local):
+    run = stage_local(batch_size='"max"', protocol=f"{LIMIT} = 7")
+    assert submit(run, "--wait").returncode == 5
+    assert find_states(run) == {"1n1g.0": "OUT_OF_MEMORY", "1n1g.1": "OUT_OF_MEMORY"}
+
+
+def test_array_tasks_of_all_groups_run_one_after_the_other(stage_local):
+    run = stage_local(topologies=["1n1g", "1n2g"])
+    for path in list_attempt_dirs(run):
+        stand_in.choose_behaviour(path, "nap")
+    submit(run, "--wait")
+    spans = []
+    for path in list_attempt_dirs(run):
+        start, end = (line.split()[1] for line in stand_in.read_log(path).splitlines())
+        spans.append((float(start), float(end)))
+    spans.sort()
+    assert len(spans) == 4
+    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:]))
+
+
+def test_crash_of_a_task_does_not_keep_the_next_from_running(stage_local):
+    run = stage_local()
+    stand_in.choose_behaviour(list_attempt_dirs(run)[0], "crash")
+    done = submit(run, "--wait")
+    assert done.returncode == 5
+    assert find_states(run) == {"1n1g.0": "FAILED", "1n1g.1": "COMPLETED"}
+
+
+def test_killed_rank_fails_its_task_while_the_next_still_runs(stage_local):
+    run = stage_local()
+    first, second = list_attempt_dirs(run)
+    stand_in.choose_behaviour(first, "killed")
+    stand_in.choose_behaviour(second, "hang")
+    submit(run)
+    await_that(lambda: stand_in.count_starts(second), "the second array task runs")
+    assert find_states(run) == {"1n1g.0": "FAILED", "1n1g.1": "RUNNING"}
+
+
+def test_module_that_the_site_lacks_is_named(stage_local):
+    run = stage_local(repeats=1, settings=['environments.pytorch.modules=["cuda/99"]'])
+    assert submit(run, "--wait").returncode == 5
+    assert find_states(run) == {"1n1g.0": "FAILED"}
+    detail = find_details(run)["1n1g.0"]
+    assert detail.startswith("no record, exit code 69: ")
+    # bash's own words, as this machine has no environment modules
+    assert "module: command not found" in detail
+    assert detail.endswith(f"{run.read_all_tasks()[0].attempt_dir}/err")
+
+
+def test_time_limit_ends_a_task_and_the_next_goes_on(stage_local):
+    run = stage_local()
+    set_time_limit(run, "0:03")
+    stand_in.choose_behaviour(list_attempt_dirs(run)[0], "hang")
+    submit(run, "--wait")
+    assert find_states(run) == {"1n1g.0": "TIMEOUT", "1n1g.1": "COMPLETED"}
+
+
+def test_cancel_ends_what_runs_and_what_waits(stage_local):
+    run = stage_local(repeats=3)
+    stand_in.choose_behaviour(list_attempt_dirs(run)[0], "hang")
+    submit(run)
+    await_that(lambda: sum(count_all_starts(run)), "the first array task runs")
+    runner = find_runner(run)
+    done = run_tool(["cancel", str(run.path)], run.path.parent)
+    assert done.returncode == 0, done.stderr
+    await_that(lambda: not is_running(runner), "the runner ends")
+    assert set(find_states(run).values()) == {"CANCELLED"}
+    assert count_all_starts(run) == [1, 0, 0]
+
+
+def test_cancel_while_another_run_has_the_machine(stage_local):
+    run = stage_local()
+    with local.hold_machine():
+        submit(run)
+        runner = find_runner(run)
+        run_tool(["cancel", str(run.path)], run.path.parent)
+        await_that(lambda: not is_running(runner), "the runner ends")
+    assert set(find_states(run).values()) == {"CANCELLED"}
+    assert count_all_starts(run) == [0, 0]
+
+
+def list_places():
+    """Of those who stand in this user's line."""
+    return list((Path(tempfile.gettempdir()) / f"dlperf-slurm-{os.getuid()}").iterdir())
+
+
+def test_who_had_the_machine_is_last_in_line(stage_local):
+    stage_local()
+    order = []
+
+    def measure(name):
+        for _ in range(4):
+            with local.hold_machine():
+                order.append(name)
+                # longer than between two looks of those who wait
+                time.sleep(2 * local.LOOK_SECONDS)
+
+    threads = [threading.Thread(target=measure, args=[name]) for name in "abc"]
+    with local.hold_machine():
+        for count, thread in enumerate(threads, start=1):
+            thread.start()
+            await_that(lambda count=count: len(list_places()) == 1 + count, "it stands in line")
+    for thread in threads:
+        thread.join()
+    assert "".join(order) == "abcabcabcabc"
+
+
+def test_who_was_killed_keeps_nobody_waiting(stage_local):
+    stage_local()
+    code = "with local.hold_machine(): print(flush=True), input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"from dlperf_slurm import local\n{code}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as first:
+        first.stdout.readline()
+        assert len(list_places()) == 1
+        first.kill()
+    cancelled = threading.Event()
+    patience = threading.Timer(60, cancelled.set)
+    patience.start()
+    with local.hold_machine(cancelled):
+        patience.cancel()
+        assert not cancelled.is_set()
+        assert len(list_places()) == 1
+    assert list_places() == []
+
+
+def test_run_of_another_host_is_neither_lost_nor_cancelled_from_here(stage_local, monkeypatch):
+    run = stage_local()
+    with local.hold_machine():
+        submit(run)
+        here = socket.gethostname()
+        monkeypatch.setattr(socket, "gethostname", lambda: "login2")
+        states = Tracker(run).refresh(ask_scheduler=True)
+        assert {state.state for state in states} == {"PENDING"}
+        assert states[0].detail == f"on {here}, where alone it can be seen whether it lives"
+        with pytest.raises(SchedulerError, match=f"runs on {here}; cancel it there"):
+            cancel_run(run)
+        monkeypatch.undo()
+    assert CANCELLED not in [event.event for event in read_journal(run.path)]
+
+
+def test_cancel_of_what_has_ended_leaves_no_trace(stage_local):
+    run = stage_local()
+    submit(run, "--wait")
+    done = run_tool(["cancel", str(run.path)], run.path.parent)
+    assert done.stdout.startswith("0 array tasks")
+    assert CANCELLED not in [event.event for event in read_journal(run.path)]
+
+
+def test_cancel_finds_an_array_job_whose_submission_was_cut_short(stage_local):
+    run = stage_local()
+    stand_in.choose_behaviour(list_attempt_dirs(run)[0], "hang")
+    submit(run)
+    await_that(lambda: sum(count_all_starts(run)), "the first array task runs")
+    runner = find_runner(run)
+    journal = run.path / JOURNAL_FILE
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(x for x in lines if json.loads(x)["event"] != SUBMITTED))
+    done = run_tool(["cancel", str(run.path)], run.path.parent)
+    assert done.stdout.startswith("2 array tasks")
+    await_that(lambda: not is_running(runner), "the runner ends")
+    assert set(find_states(run).values()) == {"CANCELLED"}
+
+
+def test_cancel_beside_a_submission_is_refused(stage_local):
+    run = stage_local()
+    with hold_submit_lock(run.path):
+        done = run_tool(["cancel", str(run.path)], run.path.parent)
+    assert done.returncode == 3
+    assert "another process is submitting this run; end it" in done.stderr
+
+
+def test_wait_after_cancel_ends_with_the_exit_code_of_missing_cases(stage_local):
+    run = stage_local()
+    stand_in.choose_behaviour(list_attempt_dirs(run)[0], "hang")
+    submit(run)
+    await_that(lambda: sum(count_all_starts(run)), "the first array task runs")
+    run_tool(["cancel", str(run.path)], run.path.parent)
+    assert run_tool(["wait", str(run.path)], run.path.parent).returncode == 5
+
+
+def test_runner_that_was_killed_leaves_its_tasks_lost(stage_local):
+    run = stage_local(repeats=3)
+    stand_in.choose_behaviour(list_attempt_dirs(run)[1], "hang")
+    submit(run)
+    await_that(lambda: count_all_starts(run)[1], "the second array task runs")
+    await_that(lambda: has_marker(run, "1n1g.0", "ended"), "the first array task ended")
+    runner = find_runner(run)
+    os.kill(runner, signal.SIGKILL)
+    await_that(lambda: not is_running(runner), "the runner is gone")
+    states = find_states(run)
+    assert states == {"1n1g.0": "COMPLETED", "1n1g.1": "LOST", "1n1g.2": "LOST"}
+
+
+def test_second_runner_of_a_group_runs_nothing(stage_local):
+    run = stage_local()
+    submit(run, "--wait")
+    second = subprocess.run(
+        [sys.executable, "-m", "dlperf_slurm.scheduler.local", str(run.path), "1n1g", "2"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert second.returncode == 1
+    assert count_all_starts(run) == [1, 1]
+
+
+def test_resume_of_a_whole_submission_starts_nothing(stage_local):
+    run = stage_local()
+    submit(run, "--wait")
+    assert submit(run).returncode == 0
+    submitted = [event for event in read_journal(run.path) if event.event == SUBMITTED]
+    assert len(submitted) == 1
+    assert count_all_starts(run) == [1, 1]
+
+
+def test_submission_by_two_at_once_is_refused(stage_local):
+    run = stage_local()
+    with hold_submit_lock(run.path):
+        done = submit(run)
+    assert done.returncode == 3
+    assert "another process is submitting this run" in done.stderr
+    assert count_all_starts(run) == [0, 0]
+
+
+def is_running(pid: int) -> bool:
+    return local.make_job_id(pid) is not None

@@ -1,0 +1,100 @@
+"""What squeue and sacct print -> states of array tasks; both are fake programs on PATH here."""
+
+from datetime import datetime
+
+from builders import write_program
+
+from dlperf_slurm.scheduler.queue import UNKNOWN, QueueWatcher, read_table
+
+
+def make_watcher(*array_task_ids):
+    watcher = QueueWatcher(["run.1n1g"], datetime(2024, 5, 1))
+    for array_task_id in array_task_ids:
+        watcher.register_job(f"7_{array_task_id}")
+    return watcher
+
+
+def find_states(watcher):
+    return [watcher.get_state(job_id, mode="cache") for job_id in sorted(watcher._registered)]
+
+
+def test_line_of_an_array_task_is_read():
+    assert read_table("7_0|RUNNING|n1|None\n") == {
+        "7_0": {"JobID": "7_0", "State": "RUNNING", "NodeList": "n1", "Reason": "None"}
+    }
+
+
+def test_who_cancelled_is_no_part_of_the_state():
+    assert read_table("7_0|CANCELLED by 1000|n1|None\n")["7_0"]["State"] == "CANCELLED"
+
+
+def test_line_of_several_array_tasks_is_one_for_each():
+    assert list(read_table("7_[0-2,5]|CANCELLED by 0||\n")) == ["7_0", "7_1", "7_2", "7_5"]
+
+
+def test_throttle_of_an_array_is_no_part_of_its_ids():
+    assert list(read_table("7_[3-4%2]|PENDING||\n")) == ["7_3", "7_4"]
+
+
+def test_separator_in_a_reason_does_not_disturb():
+    assert read_table("7_0|PENDING||a|b\n")["7_0"]["Reason"] == "a|b"
+
+
+def test_banner_is_no_job():
+    assert read_table("Welcome to the cluster\n\n") == {}
+
+
+def test_accounting_is_not_asked_about_what_the_queue_knows(bin_dir):
+    write_program(bin_dir, "squeue", "echo '7_0|RUNNING|n1|None'")
+    watcher = make_watcher(0)
+    watcher.update()
+    assert watcher.calls == {"squeue": 1, "sacct": 0}
+
+
+def test_accounting_is_asked_once_for_all_that_the_queue_has_forgotten(bin_dir):
+    write_program(bin_dir, "squeue", "true")
+    write_program(bin_dir, "sacct", "echo '7_0|TIMEOUT|n1|None'; echo '7_1|NODE_FAIL|n1|None'")
+    watcher = make_watcher(0, 1)
+    watcher.update()
+    assert watcher.calls == {"squeue": 1, "sacct": 1}
+    assert find_states(watcher) == ["TIMEOUT", "NODE_FAIL"]
+
+
+def test_job_that_the_queue_forgot_is_not_pending_because_accounting_lags(bin_dir):
+    write_program(bin_dir, "squeue", "true")
+    write_program(bin_dir, "sacct", "echo '7_0|RUNNING|n1|None'; echo '7_[1-2]|PENDING||'")
+    watcher = make_watcher(0, 1, 2)
+    watcher.update()
+    assert find_states(watcher) == [UNKNOWN, UNKNOWN, UNKNOWN]
+
+
+def test_cluster_without_accounting_leaves_the_state_unknown(bin_dir):
+    write_program(bin_dir, "squeue", "true")
+    write_program(bin_dir, "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    watcher = make_watcher(0)
+    watcher.update()
+    assert find_states(watcher) == [UNKNOWN]
+
+
+def test_array_job_is_found_by_its_name_in_the_queue(bin_dir):
+    write_program(
+        bin_dir, "squeue", 'case "$*" in *--name=run.1n1g*) echo "12_0|PENDING||" ;; esac'
+    )
+    assert make_watcher().find_array_job_id() == "12"
+
+
+def test_array_job_is_found_by_its_name_in_accounting(bin_dir):
+    write_program(bin_dir, "squeue", "true")
+    write_program(bin_dir, "sacct", 'case "$*" in *--name=run.1n1g*) echo "12_0|FAILED||" ;; esac')
+    assert make_watcher().find_array_job_id() == "12"
+
+
+def test_oldest_of_several_array_jobs_is_found(bin_dir):
+    write_program(bin_dir, "squeue", "echo '102_0|PENDING||'; echo '99_0|PENDING||'")
+    assert make_watcher().find_array_job_id() == "99"
+
+
+def test_array_job_that_nobody_knows_is_not_found(bin_dir):
+    write_program(bin_dir, "squeue", "true")
+    write_program(bin_dir, "sacct", "true")
+    assert make_watcher().find_array_job_id() is None

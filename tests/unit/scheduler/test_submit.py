@@ -1,0 +1,178 @@
+"""Submission and retry against a scheduler of fake programs on PATH, whose every call is kept."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from builders import IMPORT_DIR, write_program
+
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.jobs.journal import (
+    CANCELLED,
+    REFUSED,
+    STAGED,
+    SUBMITTED,
+    Event,
+    append_event,
+    hold_submit_lock,
+    read_journal,
+)
+from dlperf_slurm.jobs.run_directory import MARKERS_DIR
+from dlperf_slurm.scheduler.retry import stage_retry
+from dlperf_slurm.scheduler.submit import SlurmArrayExecutor, find_cut_short, submit_run
+from dlperf_slurm.scheduler.track import Tracker
+
+GROUPS = ["1n1g", "1n2g", "2n2g"]
+
+
+@pytest.fixture
+def cluster(bin_dir, home):
+    """Takes every array job, and shows none of them."""
+    count = f"echo x >> {home}/calls; n=0; while read -r _; do n=$((n + 1)); done < {home}/calls"
+    write_program(bin_dir, "sbatch", f"{count}; echo $n")
+    write_program(bin_dir, "srun", "exit 0")
+    write_program(bin_dir, "squeue", "true")
+    write_program(bin_dir, "sacct", "true")
+    return bin_dir
+
+
+def list_submitted(run):
+    return [e.group_id for e in read_journal(run.path) if e.event == SUBMITTED]
+
+
+def count_submissions(home):
+    calls = home / "calls"
+    return len(calls.read_text().splitlines()) if calls.exists() else 0
+
+
+def journal_states(run, state):
+    """All array tasks of a submitted run came to this state."""
+    events = [
+        Event("state", format_now(), task.group_id, "7", task.array_task_id, state)
+        for task in run.read_all_tasks()
+    ]
+    for event in events:
+        append_event(run.path, event)
+
+
+def test_array_job_is_in_the_journal_before_anybody_is_told(cluster, staged_run):
+    def stop(line):
+        raise BrokenPipeError(line)
+
+    with pytest.raises(BrokenPipeError):
+        submit_run(staged_run, stop)
+    assert list_submitted(staged_run) == GROUPS[:1]
+
+
+def run_for_nobody(*arguments):
+    """Exit code and errors of a command whose reader is gone before it says anything."""
+    command = [sys.executable, "-m", "dlperf_slurm", *arguments]
+    environment = {**os.environ, "PYTHONPATH": IMPORT_DIR}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as tool:
+        tool.stdout.close()
+        error = tool.stderr.read()
+    return tool.returncode, error
+
+
+def test_reader_that_is_gone_stops_no_submission(cluster, staged_run):
+    assert run_for_nobody("submit", "--resume", str(staged_run.path)) == (0, b"")
+    assert list_submitted(staged_run) == GROUPS
+
+
+def test_verdict_that_nobody_read_is_not_a_good_one(home):
+    exit_code, error = run_for_nobody("audit", "nvidia_mxnet_resnet50_training")
+    # rich's own where a table is cut off
+    assert (exit_code in (1, 141), error) == (True, b"")
+
+
+def test_group_that_was_refused_and_taken_all_the_same_is_not_submitted_twice(
+    cluster, staged_run, home
+):
+    write_program(cluster, "sbatch", "echo 'Socket timed out' >&2; exit 1")
+    with pytest.raises(SchedulerError, match="Socket timed out"):
+        submit_run(staged_run, print)
+    assert read_journal(staged_run.path)[-1].event == REFUSED
+    write_program(cluster, "squeue", 'case "$*" in *.1n1g*) echo "77_0|PENDING||" ;; esac')
+    with hold_submit_lock(staged_run.path):
+        assert find_cut_short(staged_run) == {"1n1g": "77"}
+
+
+def test_cluster_without_srun_is_a_clear_error_and_begins_nothing(cluster, staged_run):
+    (cluster / "srun").unlink()
+    with pytest.raises(SchedulerError, match=r"1n1g was not submitted: .*srun.* login node"):
+        submit_run(staged_run, print)
+    assert {event.event for event in read_journal(staged_run.path)} == {STAGED}
+
+
+def test_two_retries_stage_what_failed_once(cluster, staged_run):
+    submit_run(staged_run, print)
+    journal_states(staged_run, "FAILED")
+    assert stage_retry(staged_run) == 6
+    assert stage_retry(staged_run) == 0
+    assert staged_run.list_group_ids() == [*GROUPS, *(f"{group}-try2" for group in GROUPS)]
+
+
+def test_retry_beside_a_submission_is_refused(cluster, staged_run):
+    with hold_submit_lock(staged_run.path), pytest.raises(SchedulerError, match="submitting"):
+        stage_retry(staged_run)
+
+
+def test_retry_that_cannot_ask_the_scheduler_stages_nothing(cluster, staged_run):
+    submit_run(staged_run, print)
+    write_program(cluster, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    with pytest.raises(SchedulerError, match="Unable to contact"):
+        stage_retry(staged_run)
+    assert staged_run.list_group_ids() == GROUPS
+
+
+def test_group_that_is_staged_twice_in_the_journal_is_one(staged_run):
+    append_event(staged_run.path, Event(STAGED, format_now(), group_id="1n1g"))
+    assert staged_run.list_group_ids() == GROUPS
+
+
+def list_states(run):
+    return {state.task.group_id: state.state for state in Tracker(run).refresh(ask_scheduler=True)}
+
+
+def test_task_that_ended_without_a_marker_is_lost_whoever_looks(cluster, staged_run, monkeypatch):
+    submit_run(staged_run, print)
+    show = "echo '1_0|COMPLETED||'; echo '1_1|COMPLETED||'"
+    write_program(cluster, "squeue", show)
+    assert list_states(staged_run)["1n1g"] == "COMPLETING"
+    journal = staged_run.path / "journal.jsonl"
+    events = [json.loads(line) for line in journal.read_text().splitlines()]
+    for event in events:
+        event["time"] = "2026-01-01T00:00:00Z"
+    journal.write_text("".join(json.dumps(event) + "\n" for event in events))
+    assert list_states(staged_run)["1n1g"] == "LOST"
+
+
+def test_who_follows_hears_of_a_cancellation_by_another_process(cluster, staged_run):
+    submit_run(staged_run, print)
+    follower = Tracker(staged_run)
+    append_event(staged_run.path, Event(CANCELLED, format_now(), detail="1 2 3"))
+    assert {state.state for state in follower.refresh(ask_scheduler=True)} == {"CANCELLED"}
+
+
+def test_copy_without_its_empty_folders_has_states(cluster, staged_run):
+    submit_run(staged_run, print)
+    (staged_run.path / MARKERS_DIR).rmdir()
+    assert list_states(staged_run)["2n2g"] == "UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    "output",
+    ["123\n", "123;main\n", "Welcome to tiny\n123\nBalance: 9 node-hours\n", "123 \r\n"],
+)
+def test_job_id_is_a_line_of_its_own_whatever_else_sbatch_prints(output):
+    assert SlurmArrayExecutor._get_job_id_from_submission_command(output) == "123"
+
+
+def test_output_without_a_job_id_is_an_error():
+    with pytest.raises(SchedulerError, match="did not print a job id: 'Balance: 9'"):
+        SlurmArrayExecutor._get_job_id_from_submission_command("Balance: 9\n")
