@@ -87,6 +87,29 @@ def test_large_samples_that_are_all_equal_do_not_differ():
     assert find_tails([1.0] * 100, [1.0] * 100).two_sided == 1.0
 
 
+def test_large_samples_are_approximated_with_continuity():
+    # Of 121 and 25 values, places of the second are 46 to 69 and 72, with the sum 1452. Expected is
+    # 25 * 147 / 2 = 1837.5, with the deviation sqrt(121 * 25 * 147 / 12) = 192.5.
+    second = [*range(46, 70), 72]
+    first = [place for place in range(1, 147) if place not in second]
+    tails = find_tails(first, second)
+    # a sum of 1452.5 or less is (1452.5 - 1837.5) / 192.5 = 2 deviations below: a normal 0.02275;
+    # of 1451.5 or more (1837.5 - 1451.5) / 192.5 = 2.005195: 0.9775289
+    assert tails.lower == pytest.approx(0.0227501319)
+    assert tails.upper == pytest.approx(0.9775289, abs=1e-7)
+
+
+def test_interval_of_large_samples_is_approximated_with_continuity():
+    # ratio k in ascending order, from 0, is 1000 ** (k // 121) * (k % 121 + 1)
+    first = [1 / (1 + n) for n in range(121)]
+    second = [1000.0**n for n in range(25)]
+    interval = find_ratio_interval(first, second, confidence=0.99)
+    # U has the mean 121 * 25 / 2 = 1512.5 and the deviation 192.5; 0.005 of a normal one is more
+    # than 2.5758 deviations below, to 1016.65: 1016.5 is, 1017.5 is not. So U = 0 to 1016 are
+    # refused, 1017 values: the limits are ratios 1016 = 8 * 121 + 48, 3025 - 1017 = 16 * 121 + 72.
+    assert (interval.low, interval.high) == (pytest.approx(49e24), pytest.approx(73e48))
+
+
 def test_two_sided_is_twice_the_smaller_tail():
     assert Tails(0.9, 0.2).two_sided == pytest.approx(0.4)
 

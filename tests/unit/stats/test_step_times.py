@@ -40,6 +40,15 @@ def test_drift_too_small_to_matter_is_none():
     assert find_drift(steps) == 0.0
 
 
+@pytest.mark.parametrize(("higher", "drift"), [(2, 26.27 / 25 / (13.12 / 13) - 1), (3, 0.0)])
+def test_drift_takes_three_deviations_of_the_rank_sum(higher, drift):
+    # The first 5 of 25 against the last 13 are 65 pairs; U has the deviation 10.145 about 32.5,
+    # sqrt(65 * 19 / 12). All but 2 pairs are (63 - 32.5) / 10.145 = 3.006 deviations, all but 3
+    # are 2.908.
+    rest = [1.0] * (13 - higher) + [1.06] * higher
+    assert find_drift([1.1] * 4 + [1.05] + [1.1] * 7 + rest) == pytest.approx(drift)
+
+
 def test_stall_in_the_first_half_is_no_drift():
     steps = make_steps()
     steps[30] = 3.0
