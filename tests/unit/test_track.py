@@ -1,0 +1,94 @@
+"""States of array tasks from files and a scheduler of fake programs on PATH, and who is retried."""
+
+import pytest
+from builders import make_failed_record, read_case, write_program, write_record
+
+from dlperf_slurm.contract import OUT_OF_MEMORY, format_now
+from dlperf_slurm.journal import STATE, SUBMITTED, Event, append_event
+from dlperf_slurm.retry import stage_retry
+from dlperf_slurm.run import MARKERS_DIR
+from dlperf_slurm.track import Tracker, follow_run
+
+GROUP = "1n1g"
+
+
+@pytest.fixture
+def submitted_run(bin_dir, staged_run):
+    """Its groups are the array jobs 1, 2 and 3; the queue shows nothing."""
+    write_program(bin_dir, "squeue", "true")
+    write_program(bin_dir, "sacct", "true")
+    for number, group_id in enumerate(staged_run.list_group_ids(), start=1):
+        event = Event(SUBMITTED, format_now(), group_id=group_id, array_job_id=str(number))
+        append_event(staged_run.path, event)
+    return staged_run
+
+
+def show_queue(bin_dir, state, reason=""):
+    write_program(bin_dir, "squeue", f"echo '1_0|{state}||{reason}'")
+
+
+def write_marker(run, task, kind, exit_code=0):
+    text = f'{{"job_id": "1", "time": "{format_now()}", "nodes": "n1", "exit_code": {exit_code}}}'
+    (run.path / MARKERS_DIR / f"{task.marker}.{kind}").write_text(text, encoding="utf-8")
+
+
+def find_state(run):
+    """State and detail of the first array task."""
+    state = Tracker(run).refresh(ask_scheduler=True)[0]
+    return state.state, state.detail
+
+
+def test_task_that_has_started_runs_though_the_queue_still_says_pending(bin_dir, submitted_run):
+    show_queue(bin_dir, "PENDING")
+    assert find_state(submitted_run)[0] == "PENDING"
+    write_marker(submitted_run, submitted_run.read_tasks(GROUP)[0], "started")
+    assert find_state(submitted_run)[0] == "RUNNING"
+
+
+def test_state_of_a_started_task_is_that_of_the_queue(bin_dir, submitted_run):
+    show_queue(bin_dir, "SUSPENDED")
+    write_marker(submitted_run, submitted_run.read_tasks(GROUP)[0], "started")
+    assert find_state(submitted_run)[0] == "SUSPENDED"
+
+
+@pytest.mark.parametrize(("reason", "detail"), [("Priority", "Priority"), ("None", "")])
+def test_reason_of_the_queue_is_told_when_it_has_one(bin_dir, submitted_run, reason, detail):
+    show_queue(bin_dir, "PENDING", reason)
+    assert find_state(submitted_run) == ("PENDING", detail)
+
+
+@pytest.mark.parametrize(
+    ("status", "state"), [(OUT_OF_MEMORY, "OUT_OF_MEMORY"), ("failed", "FAILED")]
+)
+def test_record_says_how_an_ended_task_failed(submitted_run, status, state):
+    task = submitted_run.read_tasks(GROUP)[0]
+    case = read_case(submitted_run, task)
+    write_record(submitted_run, task, make_failed_record(case, status, "first line\nsecond"))
+    write_marker(submitted_run, task, "ended", exit_code=1)
+    assert find_state(submitted_run) == (state, "first line")
+
+
+def journal_states(run, *states):
+    for task, state in zip(run.read_all_tasks(), states):
+        event = Event(STATE, format_now(), task.group_id, "1", task.array_task_id, state)
+        append_event(run.path, event)
+
+
+def test_what_completed_is_not_retried(submitted_run):
+    journal_states(submitted_run, *["COMPLETED"] * 4, "FAILED", "TIMEOUT")
+    assert stage_retry(submitted_run) == 2
+    assert submitted_run.list_group_ids()[3:] == ["2n2g-try2"]
+
+
+def test_retried_arrays_are_as_large_as_the_largest_before(submitted_run):
+    tasks = submitted_run.find_tasks_file("2n2g")
+    tasks.write_text(tasks.read_text().splitlines(keepends=True)[0], encoding="utf-8")
+    journal_states(submitted_run, "FAILED", "FAILED", *["COMPLETED"] * 3)
+    assert stage_retry(submitted_run) == 2
+    assert len(submitted_run.read_tasks("1n1g-try2")) == 2
+
+
+def test_following_ends_where_the_rest_was_never_submitted(bin_dir, staged_run):
+    write_program(bin_dir, "squeue", "true")
+    (states,) = follow_run(Tracker(staged_run))
+    assert {state.state for state in states} == {"STAGED"}
