@@ -3,11 +3,12 @@
 import pytest
 from builders import make_failed_record, read_case, write_program, write_record
 
-from dlperf_slurm.contract import OUT_OF_MEMORY, format_now
-from dlperf_slurm.journal import STATE, SUBMITTED, Event, append_event
-from dlperf_slurm.retry import stage_retry
-from dlperf_slurm.run import MARKERS_DIR
-from dlperf_slurm.track import Tracker, follow_run
+from dlperf_slurm.contract.record import OUT_OF_MEMORY
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
+from dlperf_slurm.jobs.run_directory import MARKERS_DIR
+from dlperf_slurm.scheduler.retry import stage_retry
+from dlperf_slurm.scheduler.track import Tracker, follow_run
 
 GROUP = "1n1g"
 
