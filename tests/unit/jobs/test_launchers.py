@@ -62,4 +62,4 @@ def test_site_offers_exactly_the_launchers_that_are_there():
 
 @pytest.mark.parametrize("name", ["srun", "mpirun"])
 def test_launcher_needs_nothing_but_its_function(name):
-    assert callable(import_module(f"dlperf_slurm.launchers.{name}").make_command)
+    assert callable(import_module(f"dlperf_slurm.jobs.launchers.{name}").make_command)

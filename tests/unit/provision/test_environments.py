@@ -196,7 +196,7 @@ def test_two_at_a_time_make_one_environment(python):
 def test_installer_that_outlives_the_tool_is_waited_for(python, home):
     log = python("/bin/sleep 2; exit 1")
     program = (
-        "import sys; from dlperf_slurm.environments.create import create_environment\n"
+        "import sys; from dlperf_slurm.provision.environments.create import create_environment\n"
         f"sys.executable, sys.version_info = {sys.executable!r}, (3, 11, 7)\n"
         "create_environment('jax', lambda line: None)"
     )
