@@ -214,7 +214,7 @@ def test_who_was_killed_keeps_nobody_waiting(stage_local):
     stage_local()
     code = "with local.hold_machine(): print(flush=True), input()"
     with subprocess.Popen(
-        [sys.executable, "-c", f"from dlperf_slurm import local\n{code}"],
+        [sys.executable, "-c", f"from dlperf_slurm.scheduler import local\n{code}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as first:
