@@ -1,31 +1,38 @@
 # make demo              a real benchmark on this machine, from nothing, in a few minutes
-# make test              the tool, PyTorch and the frameworks whose environments are there already,
-#                        with a real Slurm cluster of emulated nodes
-# make test-frameworks   creates all environments (12 GB), builds Horovod for four, and tests each;
-#                        test-frameworks-briefly leaves out what takes longest for what it tells
+# make test              the tool on its oldest and newest Python, a real Slurm cluster of emulated
+#                        nodes, PyTorch, TensorFlow 1, and the frameworks that changed since they
+#                        were last proven
+# make test-frameworks   creates all environments (12 GB), builds Horovod for four, tests each, and
+#                        writes down what passed
 #
 # PYTHON chooses the interpreter of the tool (3.9 or newer); all that is made lies in .venv.
-# `make test TEST_FRAMEWORKS=test-frameworks` is both of the latter.
 
 PYTHON ?= python3
-TEST_FRAMEWORKS ?= test-present
 BIN := .venv/bin
 ENVIRONMENTS := .venv/environments
 PYTORCH := $(ENVIRONMENTS)/pytorch/bin/python
 # Ranks and jobs wait for each other, and may run out of time on a machine with other work: what
 # failed is shown, and tried once more in a process of its own.
 AGAIN := --last-failed --last-failed-no-failures=none
+# wherever they lie in the package
+PINS := $(shell find dlperf_slurm -path '*/environments/*.txt')
+# what `make test` runs, one after the other
+PARTS := lint test-pythons test-browser test-slurm test-changed
 
-.PHONY: demo test lint test-unit test-browser test-worker test-slurm test-pythons test-present
-.PHONY: test-frameworks test-frameworks-briefly
-.PHONY: benchmark clean
+.PHONY: demo test lint test-unit test-browser test-worker test-slurm test-pythons test-changed
+.PHONY: test-frameworks benchmark clean $(PARTS:%=timed-%)
 .SECONDARY:
+.NOTPARALLEL:
 
 demo: .venv/installed
 	$(BIN)/python -m dlperf_slurm env create pytorch
 	$(BIN)/python -m dlperf_slurm submit matrices/quickstart.toml --site local --wait
 
-test: lint test-unit test-browser test-worker test-pythons test-slurm $(TEST_FRAMEWORKS)
+test: $(PARTS:%=timed-%)
+
+$(PARTS:%=timed-%): timed-%:
+	@start=$$(date +%s); $(MAKE) --no-print-directory $*; code=$$?; \
+	  echo "=== $*: exit code $$code, $$(($$(date +%s) - start)) s"; exit $$code
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -33,13 +40,15 @@ lint: .venv/installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+# of the checkout; `make test` runs the same tests of the wheel, in test-pythons
 test-unit: .venv/installed-dev
-	$(BIN)/python -m pytest -q tests/unit || $(BIN)/python -m pytest -q tests/unit $(AGAIN)
+	$(BIN)/python -m pytest -q -n 2 tests/unit || $(BIN)/python -m pytest -q tests/unit $(AGAIN)
 
 test-browser: .venv/installed-dev
 	tests/browser/install
 	$(BIN)/python -m pytest -q tests/browser
 
+# `make test` runs these in test-changed, beside another framework's
 test-worker: $(ENVIRONMENTS)/pytorch/with-pytest
 	$(PYTORCH) -m pytest -q tests/worker --framework pytorch || \
 	  $(PYTORCH) -m pytest -q tests/worker --framework pytorch $(AGAIN)
@@ -50,14 +59,11 @@ test-slurm: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
 test-pythons: .venv/installed-dev
 	$(BIN)/python tests/run_on_pythons.py
 
-test-present: .venv/installed-dev
-	$(BIN)/python tests/run_on_frameworks.py --present
+test-changed: .venv/installed-dev
+	$(BIN)/python tests/run_on_frameworks.py --changed
 
 test-frameworks: .venv/installed-dev
 	$(BIN)/python tests/run_on_frameworks.py
-
-test-frameworks-briefly: .venv/installed-dev
-	$(BIN)/python tests/run_on_frameworks.py --brief
 
 benchmark: .venv/installed-dev
 	$(BIN)/python benchmarks/startup.py
@@ -85,7 +91,7 @@ clean:
 	touch $@
 
 # the environment of the pins, and pytest beside them
-$(ENVIRONMENTS)/%/with-pytest: .venv/installed dlperf_slurm/provision/environments/%.txt
+$(ENVIRONMENTS)/%/with-pytest: .venv/installed $(PINS)
 	$(BIN)/python -m dlperf_slurm env create $*
 	$(ENVIRONMENTS)/$*/bin/python -m pip install --quiet --disable-pip-version-check pytest
 	touch $@

@@ -1,15 +1,18 @@
 """Every framework in an environment of its own: made where it is not there, tested, and compared.
 
-    python tests/run_on_frameworks.py [FRAMEWORK ...] [--present | --brief]
+    python tests/run_on_frameworks.py [FRAMEWORK ...] [--changed] [--only-make]
 
 Environments are made one after the other beside the tests, with Horovod where it exists, and two
 frameworks are tested at a time: a test runs on one core most of the time. What each wrote is
-printed when it is done. A test that failed beside another framework's is tried once more by itself,
-as ranks that wait for each other may run out of time on cores that they share; it is named in any
-case. What this machine lacks (an interpreter, a compiler) is named, with what to
-do, and the rest goes on. With --present, nothing is made: an environment that is not there is named
-with the command that makes it. With --brief, tests that are marked as exhaustive are left out, and
-fewer frameworks are compared.
+printed when it is done. A test that failed beside another framework's is tried once more by
+itself, as ranks that wait for each other may run out of time on cores that they share; it is
+named in any case. What this machine lacks (an interpreter, a compiler) is named, with what to do,
+and the rest goes on. What passed is written to tests/proven_frameworks.txt, over which files.
+
+With --changed, only those are tested whose files changed since that was written, and PyTorch and
+TensorFlow 1: PyTorch whole, the others without the tests that are marked as exhaustive, and all
+with Horovod only where what its use or its build depends on changed. With --only-make, the
+environments are made, and nothing is tested.
 """
 
 import argparse
@@ -18,95 +21,120 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+
+from support import proven
+from support.proven import ALWAYS_TESTED, Proof
 
 from dlperf_slurm.config.environment_paths import find_managed_environment
 from dlperf_slurm.provision.environments import programs
-from dlperf_slurm.provision.environments.horovod import BUILD_PROGRAMS, RECIPES
+from dlperf_slurm.provision.environments.horovod import BUILD_PROGRAMS, RECIPES, has_horovod
 from dlperf_slurm.provision.environments.interpreters import describe_missing, find_interpreter
-from dlperf_slurm.provision.environments.pins import read_pins
+from dlperf_slurm.provision.environments.pins import list_pins, read_pins
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+PROOFS = CHECKOUT / "tests" / "proven_frameworks.txt"
 TOOL = [sys.executable, "-m", "dlperf_slurm"]
 REFERENCE = "pytorch"
-# its ranks average in one way only
-BRIEFLY_COMPARED = ("paddle",)
 TESTED_AT_ONCE = 2
 NOT_MADE = ["its environment could not be made"]
-SHARED_TESTS = ("tests/worker/test_adapter.py", "tests/worker/test_adapter_training.py")
+OWED_TESTS = ("tests/worker/test_adapter.py", "tests/worker/test_adapter_training.py")
 # what runs in a framework's environment beside its adapter
-OTHER_TESTS = {"tensorflow1": ["tests/worker/test_tensorpack_source.py"]}
-# those whose tests take longest first, so that none of them is left to run by itself
-FRAMEWORKS = (
-    "mindspore",
-    "jax",
-    "tensorflow2",
-    "tensorflow1",
-    "megengine",
-    "oneflow",
-    "mxnet",
-    "paddle",
-    REFERENCE,
-)
+OTHER_TESTS = {"tensorflow1": ("tests/worker/test_tensorpack_source.py",)}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A framework to test: with Horovod or not, and with these options of pytest."""
+
+    framework: str
+    with_horovod: bool
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """pytest's lines on what failed, and how long the tests took."""
+
+    failed: list[str]
+    seconds: float = 0.0
 
 
 def main() -> int:
-    """Test all frameworks, or those named; 1 if anything failed."""
+    """Test all frameworks, those that changed, or those named; 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("frameworks", nargs="*", metavar="FRAMEWORK")
-    modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--present", action="store_true", help="make nothing")
-    modes.add_argument("--brief", action="store_true", help="without the exhaustive tests")
+    parser.add_argument("--changed", action="store_true", help="those whose files changed")
+    parser.add_argument("--only-make", action="store_true", help="make the environments, no tests")
     arguments = parser.parse_args()
-    frameworks = arguments.frameworks or FRAMEWORKS
-    if arguments.present:
-        return test_present(frameworks)
-    options = ["-m", "not exhaustive"] if arguments.brief else []
-    possible = [framework for framework in frameworks if is_possible(framework)]
-    with ThreadPoolExecutor(1) as making, ThreadPoolExecutor(TESTED_AT_ONCE) as testing:
-        made = {name: making.submit(make_environment, name) for name in possible}
-        tested = {name: testing.submit(test_made, name, made[name], options) for name in possible}
-        failures = {name: test.result() for name, test in tested.items()}
-    failures = try_alone(failures, options)
-    compared = [name for name in possible if not arguments.brief or name in BRIEFLY_COMPARED]
+    # before the tests: what is edited meanwhile is not proven by them
+    hashes = compute_hashes()
+    proofs = proven.read_proofs(PROOFS)
+    changed = {name for name, sha256 in hashes.items() if not is_proven(proofs, name, sha256)}
+    tasks = choose_tasks(arguments.frameworks or list_pins(), changed, arguments.changed)
+    tasks = [task for task in order_tasks(tasks, proofs) if is_possible(task.framework)]
+    if arguments.only_make:
+        return make_environments(tasks)
+    results = test_tasks(tasks)
+    if not arguments.changed:
+        write_proofs(tasks, results, hashes, proofs)
+    compared = [task.framework for task in tasks]
+    if arguments.changed:
+        compared = [name for name in compared if name in changed and name != REFERENCE]
+    failures = {name: result.failed for name, result in results.items()}
     failures["verify"] = [] if not compared or verify(compared) else ["see its tables"]
     return conclude(failures)
 
 
-def conclude(failures: "dict[str, list[str]]") -> int:
-    """Say what failed, once more and last, where it is looked for; the exit code."""
-    failed = {name: lines for name, lines in failures.items() if lines}
-    for name, lines in failed.items():
-        print("\n".join(f"{name}: {line}" for line in lines))
-    print(f"failed: {', '.join(failed)}" if failed else "all passed", flush=True)
-    return 1 if failed else 0
+def compute_hashes() -> dict[str, str]:
+    """The hash over the files of each framework, and of its Horovod as `FRAMEWORK-horovod`."""
+    hashes = {}
+    for framework in list_pins():
+        files = proven.list_files(CHECKOUT, framework, list_tests(framework))
+        hashes[framework] = proven.compute_hash(CHECKOUT, files)
+        if framework in RECIPES:
+            files = proven.list_horovod_files(CHECKOUT, framework)
+            hashes[name_horovod(framework)] = proven.compute_hash(CHECKOUT, files)
+    return hashes
 
 
-def test_present(frameworks: "list[str] | tuple[str, ...]") -> int:
-    present = []
+def is_proven(proofs: Mapping[str, Proof], name: str, sha256: str) -> bool:
+    return name in proofs and proofs[name].sha256 == sha256
+
+
+def name_horovod(framework: str) -> str:
+    """The name of the proof of a framework with Horovod."""
+    return f"{framework}-horovod"
+
+
+def choose_tasks(frameworks: Iterable[str], changed: set[str], is_gate: bool) -> list[Task]:
+    """All of these whole; as a gate those that changed, and what is always tested, in brief."""
+    tasks = []
     for framework in frameworks:
-        if (find_managed_environment(framework) / "bin" / "python").exists():
-            present.append(framework)
-        else:
-            print(f"NOT RUN: {framework}: create it with: dlperf-slurm env create {framework}")
-    with ThreadPoolExecutor(TESTED_AT_ONCE) as testing:
-        failures = dict(zip(present, testing.map(run_tests, present)))
-    return conclude(try_alone(failures))
+        horovod_changed = name_horovod(framework) in changed
+        if not is_gate:
+            tasks.append(Task(framework, framework in RECIPES))
+        elif horovod_changed or framework in (*ALWAYS_TESTED, *changed):
+            is_brief = framework != REFERENCE
+            options = ("-m", "not exhaustive") if is_brief else ()
+            tasks.append(Task(framework, horovod_changed, options))
+    return tasks
 
 
-def try_alone(
-    failures: "dict[str, list[str]]", options: "Sequence[str]" = ()
-) -> "dict[str, list[str]]":
-    """What still fails of this with nothing beside it."""
-    remaining = dict(failures)
-    for name, lines in failures.items():
-        if lines and lines != NOT_MADE:
-            remaining[name] = run_tests(name, ["--last-failed", *options])
-            if not remaining[name]:
-                print("\n".join(f"{name}: passed alone, after {x}" for x in lines), flush=True)
-    return remaining
+def order_tasks(tasks: Sequence[Task], proofs: Mapping[str, Proof]) -> list[Task]:
+    """The reference first, whose environment other tests need; then what took longest.
+
+    So none that takes long is left to run by itself.
+    """
+
+    def make_key(task: Task) -> tuple[bool, float]:
+        proof = proofs.get(task.framework)
+        return (task.framework != REFERENCE, -proof.seconds if proof else float("-inf"))
+
+    return sorted(tasks, key=make_key)
 
 
 def is_possible(framework: str) -> bool:
@@ -123,40 +151,72 @@ def is_possible(framework: str) -> bool:
     return False
 
 
-def make_environment(framework: str) -> str:
-    """Make it, with Horovod; returns what was written, for when it is tested."""
-    command = [*TOOL, "env", "create", framework]
+def make_environments(tasks: Iterable[Task]) -> int:
+    """Make all, one after the other; 1 if one could not be made."""
+    exit_code = 0
+    for task in tasks:
+        try:
+            print(make_environment(task), end="", flush=True)
+        except subprocess.CalledProcessError as error:
+            print(f"{error}\n{error.stdout}", flush=True)
+            exit_code = 1
+    return exit_code
+
+
+def make_environment(task: Task) -> str:
+    """Make it, with Horovod if that is asked for; returns what was written.
+
+    Raises CalledProcessError when it cannot be made.
+    """
+    command = [*TOOL, "env", "create", task.framework]
     note = ""
-    if framework in RECIPES:
+    if task.with_horovod:
         missing = programs.list_missing(BUILD_PROGRAMS)
         if missing:
-            note = f"NOT RUN: {framework} with Horovod: {programs.describe_missing(missing)}\n"
+            lack = programs.describe_missing(missing)
+            note = f"NOT RUN: {task.framework} with Horovod: {lack}\n"
         else:
             command.append("--horovod")
-    return run(command) + note
+    start = time.monotonic()
+    written = run(command)
+    seconds = time.monotonic() - start
+    return f"{written}{note}--- environment of {task.framework}: {seconds:.0f} s\n"
 
 
-def test_made(framework: str, making: "Future[str]", options: "list[str]") -> "list[str]":
-    """What failed, in lines: making the environment, or tests in it."""
+def test_tasks(tasks: Sequence[Task]) -> dict[str, Result]:
+    """Make the environments and test two frameworks at a time; what failed is tried again alone."""
+    with ThreadPoolExecutor(1) as making, ThreadPoolExecutor(TESTED_AT_ONCE) as testing:
+        made = {task: making.submit(make_environment, task) for task in tasks}
+        tested = {task: testing.submit(test_made, task, made[task]) for task in tasks}
+        results = {task: test.result() for task, test in tested.items()}
+    for task, result in results.items():
+        if result.failed and result.failed != NOT_MADE:
+            again = run_tests(task, ["--last-failed"])
+            if not again.failed:
+                lines = [f"{task.framework}: passed alone, after {x}" for x in result.failed]
+                print("\n".join(lines), flush=True)
+            results[task] = Result(again.failed, result.seconds)
+    return {task.framework: result for task, result in results.items()}
+
+
+def test_made(task: Task, making: "Future[str]") -> Result:
+    """What failed: making the environment, or tests in it."""
     try:
         print(making.result(), end="", flush=True)
     except subprocess.CalledProcessError as error:
         print(f"{error}\n{error.stdout}", flush=True)
-        return NOT_MADE
-    return run_tests(framework, options)
+        return Result(NOT_MADE)
+    return run_tests(task)
 
 
-def run_tests(framework: str, options: "Sequence[str]" = ()) -> "list[str]":
-    """The adapter's own tests and those that every adapter owes, as these options of pytest say.
-
-    Returns pytest's line on each that failed.
-    """
+def run_tests(task: Task, options: Sequence[str] = ()) -> Result:
+    """The result of a framework's tests, with further options of pytest."""
+    framework = task.framework
     start = time.monotonic()
     python = find_managed_environment(framework) / "bin" / "python"
     run([str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "pytest"])
-    # the rest of the reference's tests is `make test-worker`
-    tests = ["-k", "horovod", *SHARED_TESTS] if framework == REFERENCE else list_tests(framework)
-    command = [str(python), "-m", "pytest", "-q", f"--framework={framework}", *options, *tests]
+    command = [str(python), "-m", "pytest", "-q", f"--framework={framework}"]
+    command += [*task.options, *options, *list_tests(framework)]
     # of its own, for what failed last
     command += [f"--override-ini=cache_dir=.pytest_cache/{framework}"]
     with tempfile.TemporaryDirectory(prefix="dlperf-slurm-") as folder:
@@ -172,22 +232,57 @@ def run_tests(framework: str, options: "Sequence[str]" = ()) -> "list[str]":
     title = f"--- {framework}: exit code {done.returncode}, {seconds:.0f} s"
     print(f"{title}\n{done.stdout}", end="", flush=True)
     if done.returncode == 0:
-        return []
+        return Result([], seconds)
     failed = [x for x in done.stdout.splitlines() if x.startswith(("FAILED ", "ERROR "))]
-    return failed or [f"pytest ended with exit code {done.returncode}"]
+    return Result(failed or [f"pytest ended with exit code {done.returncode}"], seconds)
 
 
-def list_tests(framework: str) -> "list[str]":
-    """A framework's own files, of its adapter and of what else runs in its environment."""
-    return [f"tests/worker/test_{framework}.py", *SHARED_TESTS, *OTHER_TESTS.get(framework, [])]
+def list_tests(framework: str) -> list[str]:
+    """What runs in a framework's environment; in the reference's all that needs no other one."""
+    if framework == REFERENCE:
+        return ["tests/worker"]
+    own = f"tests/worker/test_{framework}.py"
+    return [own, *OWED_TESTS, *OTHER_TESTS.get(framework, ())]
 
 
-def verify(frameworks: "list[str]") -> bool:
+def write_proofs(
+    tasks: Iterable[Task],
+    results: Mapping[str, Result],
+    hashes: Mapping[str, str],
+    proofs: Mapping[str, Proof],
+) -> None:
+    """Write down what passed whole; what did not is no longer proven."""
+    written = {name: proof for name, proof in proofs.items() if name in hashes}
+    for task in tasks:
+        result = results[task.framework]
+        names = [task.framework]
+        if has_horovod(find_managed_environment(task.framework)):
+            names.append(name_horovod(task.framework))
+        for name in names:
+            written.pop(name, None)
+            if not result.failed:
+                written[name] = Proof(round(result.seconds), hashes[name])
+    proven.write_proofs(PROOFS, written)
+
+
+def verify(frameworks: Sequence[str]) -> bool:
     """Whether all do the same work, alone and on two ranks."""
-    return subprocess.run([*TOOL, "verify", *frameworks], cwd=CHECKOUT).returncode == 0
+    start = time.monotonic()
+    done = subprocess.run([*TOOL, "verify", *frameworks], cwd=CHECKOUT)
+    print(f"--- verify: exit code {done.returncode}, {time.monotonic() - start:.0f} s", flush=True)
+    return done.returncode == 0
 
 
-def run(command: "list[str]") -> str:
+def conclude(failures: Mapping[str, Sequence[str]]) -> int:
+    """Say what failed, once more and last, where it is looked for; the exit code."""
+    failed = {name: lines for name, lines in failures.items() if lines}
+    for name, lines in failed.items():
+        print("\n".join(f"{name}: {line}" for line in lines))
+    print(f"failed: {', '.join(failed)}" if failed else "all passed", flush=True)
+    return 1 if failed else 0
+
+
+def run(command: Sequence[str]) -> str:
     """What a command wrote; CalledProcessError when it failed."""
     return subprocess.run(
         command,

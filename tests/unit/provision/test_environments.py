@@ -97,6 +97,7 @@ def test_environments_of_a_tool_outside_a_venv_are_the_users(monkeypatch):
     assert find_environments_dir() == Path("/data/dlperf-slurm/environments")
 
 
+@pytest.mark.integration
 def test_real_environment_has_the_package_and_not_the_tools(tiny):
     environment = create_environment(tiny, ignore)
     program = "import importlib.util, tiny; print(tiny.__version__, end=' '); "
@@ -193,6 +194,7 @@ def test_two_at_a_time_make_one_environment(python):
     assert log.read_text().count("-m venv --clear") == 1
 
 
+@pytest.mark.integration
 def test_installer_that_outlives_the_tool_is_waited_for(python, home):
     log = python("/bin/sleep 2; exit 1")
     program = (

@@ -14,6 +14,8 @@ from dlperf_slurm.provision.environments.stand_ins import (
     make_stand_ins,
 )
 
+pytestmark = pytest.mark.integration
+
 LIBRARY = "libstandinblas.so.11"
 SOURCE = """\
 extern int standinblasCreate(void);

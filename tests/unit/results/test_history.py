@@ -237,6 +237,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.integration
 def test_catalogue_that_another_process_keeps_does_not_hide_the_runs(two_runs, monkeypatch):
     whole = read_catalogue(RESULTS)
     monkeypatch.setattr(catalogue, "LOCK_PATIENCE_SECONDS", 0.1)
@@ -249,6 +250,7 @@ def test_catalogue_that_another_process_keeps_does_not_hide_the_runs(two_runs, m
     assert any("another process keeps it" in problem for problem in found.problems)
 
 
+@pytest.mark.integration
 def test_four_processes_at_once_agree_and_leave_a_whole_catalogue(staged, home):
     for day in range(1, 7):
         add_run(staged, day)
@@ -264,6 +266,7 @@ def test_four_processes_at_once_agree_and_leave_a_whole_catalogue(staged, home):
     assert read_catalogue(RESULTS).read_runs == 0
 
 
+@pytest.mark.integration
 def test_killed_process_leaves_a_catalogue_that_can_be_used(staged, home):
     for day in range(1, 7):
         add_run(staged, day)

@@ -33,6 +33,8 @@ from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.cancel import cancel_run
 from dlperf_slurm.scheduler.track import Tracker
 
+pytestmark = pytest.mark.integration
+
 LIMIT = "memory_limit_mib_per_device"
 
 

@@ -1,0 +1,115 @@
+"""The files that a framework's tests depend on, and over which of them these passed last.
+
+A framework is proven over its adapter, all modules of ours that this imports, directly or through
+others, its pins and its tests; `FRAMEWORK-horovod` over those files of the adapter that name
+Horovod, its pins and what builds Horovod. What only calls an adapter, such as the measuring loop,
+is in no hash: it is tested each time with PyTorch, and with TensorFlow 1, whose Python is the
+oldest.
+"""
+
+import ast
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+ALWAYS_TESTED = ("pytorch", "tensorflow1")
+ADAPTERS = "dlperf_slurm/worker/frameworks"
+HEADER = (
+    "# Written by `make test-frameworks` for what passed: the framework, the seconds of its tests,\n"
+    "# and the sha256 of the files that they depend on (tests/support/proven.py says which).\n"
+)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What passed: how long its tests took, and the hash of their files."""
+
+    seconds: int
+    sha256: str
+
+
+def list_files(root: Path, framework: str, tests: Iterable[str]) -> list[Path]:
+    """The files of a checkout over which a framework is proven, sorted; `tests` may be folders."""
+    adapter = (root / ADAPTERS / framework).rglob("*.py")
+    chosen = set(follow_imports(root, adapter)) | set(list_pins_files(root, framework))
+    for test in tests:
+        path = root / test
+        chosen |= set(path.rglob("*.py") if path.is_dir() else [path])
+    return sorted(chosen)
+
+
+def list_horovod_files(root: Path, framework: str) -> list[Path]:
+    """The files of a checkout over which a framework with Horovod is proven, sorted."""
+    adapter = (root / ADAPTERS / framework).rglob("*.py")
+    naming = {path for path in adapter if "horovod" in path.read_text(encoding="utf-8").lower()}
+    builders = (root / "dlperf_slurm").rglob("environments/horovod*.*")
+    built = {path for path in builders if path.suffix in (".py", ".sh")}
+    return sorted(naming | built | set(list_pins_files(root, framework)))
+
+
+def list_pins_files(root: Path, framework: str) -> list[Path]:
+    return list((root / "dlperf_slurm").rglob(f"environments/{framework}.txt"))
+
+
+def follow_imports(root: Path, files: Iterable[Path]) -> set[Path]:
+    """These files and all modules below `root` that they import, directly or through others."""
+    seen: set[Path] = set()
+    remaining = list(files)
+    while remaining:
+        path = remaining.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        found = (find_module(root, name) for name in list_imports(path))
+        remaining += [module for module in found if module is not None]
+    return seen
+
+
+def list_imports(path: Path) -> Iterator[str]:
+    """Names of what a file imports anywhere in it, and of the packages around that.
+
+    Of `from a import b`, b may be a module.
+    """
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+
+
+def find_module(root: Path, name: str) -> Optional[Path]:
+    """The file of a module below `root`; None for what is none of ours."""
+    path = root.joinpath(*name.split("."))
+    candidates = (path.with_suffix(".py"), path / "__init__.py")
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def compute_hash(root: Path, files: Iterable[Path]) -> str:
+    """The sha256 over the names below `root`, and the contents, of files in their order."""
+    digest = hashlib.sha256()
+    for path in files:
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def read_proofs(path: Path) -> dict[str, Proof]:
+    """The proofs by name, none where there is no such file."""
+    if not path.exists():
+        return {}
+    lines = path.read_text(encoding="ascii").splitlines()
+    rows = [line.split() for line in lines if not line.startswith("#")]
+    return {name: Proof(int(seconds), sha256) for name, seconds, sha256 in rows}
+
+
+def write_proofs(path: Path, proofs: Mapping[str, Proof]) -> None:
+    """One line for each, in the order of their names."""
+    rows = (f"{name} {proof.seconds} {proof.sha256}\n" for name, proof in sorted(proofs.items()))
+    path.write_text(HEADER + "".join(rows), encoding="ascii")
