@@ -17,8 +17,8 @@ from typing import Optional
 ALWAYS_TESTED = ("pytorch", "tensorflow1")
 ADAPTERS = "dlperf_slurm/worker/frameworks"
 HEADER = (
-    "# Written by `make test-frameworks` for what passed: the framework, the seconds of its tests,\n"
-    "# and the sha256 of the files that they depend on (tests/support/proven.py says which).\n"
+    "# Written by `make test-frameworks` for what passed: the framework, the seconds of its\n"
+    "# tests, and the sha256 of the files that these depend on (see tests/support/proven.py).\n"
 )
 
 
