@@ -1,8 +1,12 @@
 """Frameworks are tested again when what they depend on is not what it was when they passed."""
 
 import pytest
+import run_on_frameworks
+from run_on_frameworks import Result, Task
 from support import proven
 from support.proven import Proof
+
+from dlperf_slurm.environments import horovod
 
 TESTS = ("tests/worker/test_adapter.py",)
 FILES = {
@@ -112,3 +116,52 @@ def test_proofs_are_read_as_they_were_written(home):
 
 def test_nothing_is_proven_without_the_file(home):
     assert proven.read_proofs(home / "proofs.txt") == {}
+
+
+def test_gate_tests_pytorch_whole_and_what_changed_in_brief_with_horovod_where_that_changed():
+    frameworks = ["jax", "mxnet", "paddle", "pytorch", "tensorflow1", "tensorflow2"]
+    changed = {"jax", "mxnet", "mxnet-horovod", "tensorflow2-horovod"}
+    brief = ("-m", "not exhaustive")
+    assert run_on_frameworks.choose_tasks(frameworks, changed, is_gate=True) == [
+        Task("jax", False, brief),
+        Task("mxnet", True, brief),
+        Task("pytorch", False),
+        Task("tensorflow1", False, brief),
+        Task("tensorflow2", True, brief),
+    ]
+
+
+def test_without_the_gate_all_are_tested_whole_whatever_changed():
+    tasks = run_on_frameworks.choose_tasks(["jax", "mxnet"], set(), is_gate=False)
+    assert tasks == [Task("jax", False), Task("mxnet", True)]
+
+
+def test_what_took_longest_comes_after_the_reference_and_what_nobody_timed():
+    tasks = [Task(name, False) for name in ("jax", "mxnet", "oneflow", "pytorch")]
+    proofs = {"jax": Proof(10, "a"), "mxnet": Proof(20, "b"), "pytorch": Proof(1, "c")}
+    ordered = run_on_frameworks.order_tasks(tasks, proofs)
+    assert [task.framework for task in ordered] == ["pytorch", "oneflow", "mxnet", "jax"]
+
+
+def test_what_passed_whole_is_proven_and_what_failed_is_not(home, monkeypatch):
+    monkeypatch.setattr(run_on_frameworks, "PROOFS", home / "proofs.txt")
+    tasks = [Task("jax", False), Task("mxnet", True)]
+    results = {"jax": Result([], 7.6), "mxnet": Result(["FAILED x"], 9.0)}
+    hashes = {"jax": "a", "mxnet": "b", "mxnet-horovod": "c", "paddle": "d"}
+    known = {"mxnet": Proof(1, "b"), "paddle": Proof(2, "old"), "gone": Proof(3, "e")}
+    run_on_frameworks.write_proofs(tasks, results, hashes, known)
+    assert proven.read_proofs(home / "proofs.txt") == {
+        "jax": Proof(8, "a"),
+        "paddle": Proof(2, "old"),
+    }
+
+
+def test_horovod_is_proven_where_the_environment_has_it(home, monkeypatch):
+    monkeypatch.setattr(run_on_frameworks, "PROOFS", home / "proofs.txt")
+    environment = run_on_frameworks.find_managed_environment("mxnet")
+    environment.mkdir(parents=True)
+    (environment / horovod.STAMP_FILE).write_text(horovod.VERSION, encoding="ascii")
+    hashes = {"mxnet": "b", "mxnet-horovod": "c"}
+    run_on_frameworks.write_proofs([Task("mxnet", True)], {"mxnet": Result([], 9.0)}, hashes, {})
+    proofs = proven.read_proofs(home / "proofs.txt")
+    assert {name: proof.sha256 for name, proof in proofs.items()} == hashes
