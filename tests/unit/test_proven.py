@@ -6,7 +6,7 @@ from run_on_frameworks import Result, Task
 from support import proven
 from support.proven import Proof
 
-from dlperf_slurm.environments import horovod
+from dlperf_slurm.provision.environments import horovod
 
 TESTS = ("tests/worker/test_adapter.py",)
 FILES = {
