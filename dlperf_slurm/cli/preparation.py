@@ -109,18 +109,19 @@ def run_verify(options: argparse.Namespace) -> None:
         make_data_parallel_rows,
         make_parity_rows,
     )
-    from dlperf_slurm.checks.parity.verify import SIZES, verify_frameworks
+    from dlperf_slurm.checks.parity.verify import verify_frameworks
     from dlperf_slurm.config.site import load_site
     from dlperf_slurm.config.toml_tables import check_known
     from dlperf_slurm.jobs.stage import make_run_id
     from dlperf_slurm.reports.terminal import print_table
     from dlperf_slurm.worker.frameworks import list_frameworks
+    from dlperf_slurm.worker.models import list_models
 
     try:
         for framework in options.frameworks:
             check_known(framework, list_frameworks(), "a framework")
         for model in options.model:
-            check_known(model, list(SIZES), "a model")
+            check_known(model, list_models(), "a model")
     except ValueError as error:
         raise InputError(f"verify: {error}") from error
     loaded = load_site(options.site, None, options.set)
@@ -130,7 +131,7 @@ def run_verify(options: argparse.Namespace) -> None:
         lambda line: print(line, flush=True),
     )
     parity, data_parallel = verify_frameworks(
-        options.frameworks or list_frameworks(), options.model or list(SIZES), workplace
+        options.frameworks or list_frameworks(), options.model or list_models(), workplace
     )
     console = make_console()
     rows = make_parity_rows(parity)

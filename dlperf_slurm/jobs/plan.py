@@ -21,7 +21,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.matrix.expand import Expansion, LeftOut, MatrixCase
 from dlperf_slurm.worker.frameworks import join_reasons, load_adapter
-from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.models import list_models, load_model
 
 # Slurm's default MaxArraySize is 1001: the largest index is 1000, from 0
 DEFAULT_MAX_ARRAY_SIZE = 1001
@@ -187,8 +187,12 @@ def _find_training_obstacle(case: MatrixCase) -> Optional[str]:
             f"training over epochs needs real data in an order of its seed, which data "
             f"{case.data!r} has not; use data '{FOLDER}', or leave [training] out"
         )
-    if not hasattr(load_model(case.model).Definition, "classes"):
-        return f"{case.model} has no accuracy to train to; use 'resnet50', or leave [training] out"
+    if not load_model(case.model).HAS_ACCURACY:
+        others = [repr(name) for name in list_models() if load_model(name).HAS_ACCURACY]
+        return (
+            f"{case.model} has no accuracy to train to; use {' or '.join(others)}, or leave "
+            f"[training] out"
+        )
     if case.is_search:
         return (
             f"training over epochs takes its batch size as a number, not "

@@ -4,11 +4,12 @@ import math
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Optional, Tuple, Union
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.models import bert, resnet50
 from dlperf_slurm.worker.rules import ADAMW, Rule, make_rule
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from dlperf_slurm.worker.models import Definition
 
     Arrays = Dict[str, NDArray[Any]]
 
@@ -58,9 +59,7 @@ class AdamW:
             weights[name] -= rule.learning_rate * first / (second**0.5 + rule.epsilon)
 
 
-def make_optimizer(
-    case: Case, definition: Union[bert.Definition, resnet50.Definition]
-) -> Union[AdamW, Momentum]:
+def make_optimizer(case: Case, definition: "Definition") -> Union[AdamW, Momentum]:
     """The case's optimizer, as all frameworks must have it."""
     rule = make_rule(case, definition)
     largest_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None

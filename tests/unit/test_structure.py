@@ -1,5 +1,6 @@
 """The architecture: one direction of imports, and a start-up that loads no heavy library."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -8,7 +9,15 @@ from pathlib import Path
 import pytest
 from builders import IMPORT_DIR
 
+from dlperf_slurm.worker.models import list_models
+
 ROOT = Path(__file__).resolve().parents[2]
+# Of the worker, the models themselves, and their builders; on the login side, what is about tables
+# and logs that others have published, and the data sets that are made for a model.
+ROOMS_OF_MODELS = (
+    *("worker/models", "worker/frameworks", "sources"),
+    *("logs", "reports/layouts", "results/published", "checks/audit", "provision/datasets"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +53,28 @@ def test_help_does_not_import(library, help_imports):
 
 def test_help_imports_are_seen_at_all(help_imports):
     assert {"dlperf_slurm", "argparse"} <= help_imports
+
+
+def list_core_modules() -> list[Path]:
+    package = ROOT / "dlperf_slurm"
+    rooms = [package / room for room in ROOMS_OF_MODELS]
+    return [path for path in package.rglob("*.py") if not {*rooms} & {*path.parents}]
+
+
+def test_core_asks_a_model_and_knows_no_models_name():
+    names = set(list_models())
+    found = []
+    for path in list_core_modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            is_name = isinstance(node, ast.Constant) and node.value in names
+            is_import = isinstance(node, ast.ImportFrom) and (
+                (node.module or "").rpartition(".")[2] in names
+                or names & {alias.name for alias in node.names}
+            )
+            if is_name or is_import:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert found == []
+
+
+def test_core_modules_are_seen_at_all():
+    assert {"measure.py", "plan.py", "parity.py"} <= {path.name for path in list_core_modules()}

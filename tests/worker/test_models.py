@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_slurm.worker import models
+from dlperf_slurm.worker import datasets, models
 from dlperf_slurm.worker.models import bert, resnet50
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_package_lists_its_models():
-    assert models.list_models() == ["bert", "resnet50"]
+    names = models.list_models()
+    assert names == sorted(names)
+    assert {"bert", "resnet50"} <= {*names}
 
 
 def test_model_is_loaded_by_its_name_in_toml():
@@ -50,6 +52,38 @@ def test_bert_layers_cost_about_two_flops_per_weight_and_token():
     weights = 4 * 768**2 + 2 * 768 * 3072
     scores = 2 * 128 * 128 * 768
     assert two.flops_per_sample - one.flops_per_sample == 2 * (128 * weights + scores)
+
+
+@pytest.mark.parametrize("name", models.list_models())
+def test_model_says_all_that_is_asked_of_it(name):
+    model = models.load_model(name)
+    assert model.INPUT in list_input_kinds()
+    assert hasattr(model.Definition, "classes") == model.HAS_ACCURACY
+    definition = model.Definition()
+    assert isinstance(model.HAS_BATCH_STATISTICS, bool)
+    assert model.HAS_BATCH_STATISTICS or not list(definition.list_running_statistics())
+    rule = definition.make_rule(256)
+    assert rule.learning_rate > 0
+    assert rule.weight_decay == definition.WEIGHT_DECAY
+    assert definition.CLIP_GLOBAL_NORM > 0
+
+
+def list_input_kinds():
+    """Modules that read files of samples."""
+    folder = Path(datasets.__file__).parent
+    return [path.stem for path in folder.glob("*.py") if "def open_folder" in path.read_text()]
+
+
+@pytest.mark.parametrize("name", models.list_models())
+def test_samples_of_a_definition_have_fixed_shapes(name):
+    numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
+    model = models.load_model(name)
+    definition = model.Definition(**model.VERIFICATION.model_parameters)
+    one, other = (definition.make_sample(numpy.random.RandomState(seed)) for seed in range(2))
+    assert {key: (array.shape, array.dtype) for key, array in one.items()} == {
+        key: (array.shape, array.dtype) for key, array in other.items()
+    }
+    assert any((one[key] != other[key]).any() for key in one)
 
 
 def test_learning_rate_is_linear_in_the_batch_up_to_256_images():

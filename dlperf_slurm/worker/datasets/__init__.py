@@ -1,11 +1,10 @@
 """A case and "train" or "val" -> samples from files, with keys and shapes as of `worker.data`."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Dict
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.datasets.images import ImageFolder
-from dlperf_slurm.worker.datasets.tokens import TokenFolder
-from dlperf_slurm.worker.models import bert, load_model
+from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -33,9 +32,11 @@ if TYPE_CHECKING:
 def open_dataset(case: Case, split: str) -> "Dataset":
     """The files of `case.data_dir` for its model; `split` is "train" or "val".
 
-    Raises DataError, with what to do, for a folder that is not one for the model.
+    The module here that has the name of the model's kind of input reads them. Raises DataError,
+    with what to do, for a folder that is not one for the model.
     """
-    definition: Any = load_model(case.model).Definition(**case.model_parameters)
-    if isinstance(definition, bert.Definition):
-        return TokenFolder(case.data_dir, split, definition, case.seed)
-    return ImageFolder(case.data_dir, split, definition, case.seed)
+    model = load_model(case.model)
+    reader: Any = import_module(f"{__name__}.{model.INPUT}")
+    definition = model.Definition(**case.model_parameters)
+    dataset: "Dataset" = reader.open_folder(case.data_dir, split, definition, case.seed)
+    return dataset

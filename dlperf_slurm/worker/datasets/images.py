@@ -1,4 +1,4 @@
-"""A folder of images -> samples of resnet50: decoded, augmented in training, normalized."""
+"""A folder of images -> samples of a classifier: decoded, augmented in training, normalized."""
 
 import os
 from importlib.util import find_spec
@@ -14,17 +14,35 @@ from dlperf_slurm.worker.datasets.description import (
     read_description,
 )
 from dlperf_slurm.worker.datasets.folders import list_classes, list_images
-from dlperf_slurm.worker.models.resnet50 import Definition
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from numpy.typing import NDArray
     from PIL.Image import Image
+
+    class Definition(Protocol):
+        """What a model of images says of them."""
+
+        @property
+        def image_size(self) -> int: ...
+
+        @property
+        def classes(self) -> int: ...
+
+
+def open_folder(data_dir: str, split: str, definition: "Definition", seed: int) -> "ImageFolder":
+    """One split of a folder in ImageNet's layout.
+
+    Raises DataError, with what to do, for a folder that is none, or has too many classes.
+    """
+    return ImageFolder(data_dir, split, definition, seed)
 
 
 class ImageFolder:
     """One split of a folder; its images are listed at once, and decoded when they are read."""
 
-    def __init__(self, data_dir: str, split: str, definition: Definition, seed: int) -> None:
+    def __init__(self, data_dir: str, split: str, definition: "Definition", seed: int) -> None:
         import numpy
 
         check_pillow()
@@ -85,7 +103,7 @@ def describe_images(data_dir: str) -> ImageDescription:
         return ImageDescription()
 
 
-def check_class_count(data_dir: str, count: int, definition: Definition) -> None:
+def check_class_count(data_dir: str, count: int, definition: "Definition") -> None:
     """Raises DataError when the model cannot tell so many classes apart."""
     if count > definition.classes:
         raise DataError(

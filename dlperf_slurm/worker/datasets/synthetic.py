@@ -1,12 +1,13 @@
 """A model's definition -> a pool of synthetic samples in memory, handed out one at a time."""
 
-from typing import TYPE_CHECKING, Any, Dict, Union
+from typing import TYPE_CHECKING, Any, Dict
 
 from dlperf_slurm.worker.data import make_batch
-from dlperf_slurm.worker.models import bert, resnet50
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from dlperf_slurm.worker.models import Definition
 
 
 class SyntheticSamples:
@@ -15,13 +16,7 @@ class SyntheticSamples:
     Reading one costs a copy and nothing else: what a data source adds to a step is its own.
     """
 
-    def __init__(
-        self,
-        definition: Union[bert.Definition, resnet50.Definition],
-        count: int,
-        seed: int,
-        rank: int = 0,
-    ) -> None:
+    def __init__(self, definition: "Definition", count: int, seed: int, rank: int = 0) -> None:
         self._pool = make_batch(definition, count, seed, rank)
         self._count = count
 

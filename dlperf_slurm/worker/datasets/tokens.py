@@ -1,4 +1,4 @@
-"""A folder of tokenised text -> samples of bert: masked words and next sentence.
+"""A folder of tokenised text -> samples of a pre-training: masked words and next sentence.
 
     DIRECTORY/dataset.json  DIRECTORY/train/*.npy  DIRECTORY/val/*.npy
 
@@ -18,14 +18,41 @@ from dlperf_slurm.worker.datasets.description import (
 )
 from dlperf_slurm.worker.datasets.masking import mask_words
 from dlperf_slurm.worker.datasets.text import open_text
-from dlperf_slurm.worker.models.bert import Definition
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from numpy.random import RandomState
     from numpy.typing import NDArray
 
+    class Definition(Protocol):
+        """What a model of two segments with masked words says of them."""
+
+        MASK_ID: int
+
+        @property
+        def sequence_length(self) -> int: ...
+
+        @property
+        def vocabulary_size(self) -> int: ...
+
+        @property
+        def type_vocabulary_size(self) -> int: ...
+
+        @property
+        def predictions_per_sequence(self) -> int: ...
+
+
 # [CLS], and [SEP] after each of the two segments
 MARKS = 3
+
+
+def open_folder(data_dir: str, split: str, definition: "Definition", seed: int) -> "TokenFolder":
+    """One split of a tokenised text.
+
+    Raises DataError, with what to do, for a folder that is none, or a text not for the model.
+    """
+    return TokenFolder(data_dir, split, definition, seed)
 
 
 class TokenFolder:
@@ -38,7 +65,7 @@ class TokenFolder:
     (Devlin et al. 2018).
     """
 
-    def __init__(self, data_dir: str, split: str, definition: Definition, seed: int) -> None:
+    def __init__(self, data_dir: str, split: str, definition: "Definition", seed: int) -> None:
         self._arguments = (data_dir, split, definition, seed)
         self._definition = definition
         self._seed = seed
@@ -62,7 +89,7 @@ class TokenFolder:
         return len(self._text.ids) // self._words
 
     def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
-        """The keys of `worker.data._make_sequence`; a next-sentence label of 1 is a random one."""
+        """The keys and shapes of a synthetic sample; a next-sentence label of 1 is a random one."""
         import numpy
 
         # validation masks the same words each time
@@ -127,7 +154,7 @@ class TokenFolder:
         return input_ids, token_type_ids, numpy.delete(numpy.arange(len(input_ids)), marks)
 
 
-def describe_text(data_dir: str, definition: Definition) -> TextDescription:
+def describe_text(data_dir: str, definition: "Definition") -> TextDescription:
     """What dataset.json says; DataError when the model cannot read such a text."""
     path = str(Path(data_dir) / DESCRIPTION_FILE)
     try:

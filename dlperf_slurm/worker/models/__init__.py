@@ -1,18 +1,33 @@
-"""The models: one module per model, named as in `axes.model`; shapes and costs, no framework.
+"""The models: one module per model, named as in `axes.model`; what it is, without a framework.
 
-A framework builds a model from its module's `Definition`. Both load without site-packages.
+A module has what `Model` below lists, and the rest of the tool asks it and knows no model's name: a
+new model is its module here, and a builder in each adapter that has it. A builder makes the network
+of a module's `Definition`. All of it loads without site-packages.
 """
 
 import dataclasses
 import pkgutil
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, NamedTuple, Tuple, cast
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple, cast
 
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from numpy.random import RandomState
+    from numpy.typing import NDArray
+
+    from dlperf_slurm.contract.case import ModelParameter
+    from dlperf_slurm.worker.rules import Rule
+
     class Definition(Protocol):
-        """A frozen dataclass: its fields are the model's parameters, their defaults full size."""
+        """A frozen dataclass: its fields are the model's parameters, their defaults full size.
+
+        A builder reads the fields, and whatever constants both agree on.
+        """
+
+        # of the model's recipe, with whatever optimizer
+        WEIGHT_DECAY: float
+        CLIP_GLOBAL_NORM: float
 
         def list_parameters(self) -> Iterator["Parameter"]:
             """What is trained, in the order of the network, a tied weight once."""
@@ -26,20 +41,47 @@ if TYPE_CHECKING:
 
         @property
         def flops_per_sample(self) -> int:
-            """Of one sample's forward pass, a multiply-add counted as 2.
+            """The cost of one sample's forward pass, a multiply-add counted as 2.
 
             Only matrix products and convolutions count. Training costs 3 times as much: the
             backward pass has one product for the input's and one for the weight's gradient.
             """
 
+        def make_sample(self, random: RandomState) -> Dict[str, NDArray[Any]]:
+            """A synthetic sample: arrays of fixed shapes, without the batch's axis."""
+
+        def make_rule(self, global_batch_size: int) -> Rule:
+            """The update rule of the optimizer that the model was published with."""
+
         def find_problems(self) -> List[str]:
             """One sentence per field that cannot be built, naming it and what is allowed."""
 
     class Model(Protocol):
+        # what throughput counts
         SAMPLE_UNIT: str
+        # the kind of its samples, which is the module of `worker.datasets` that reads such files
+        INPUT: str
         # the name of the real files, where a matrix names no other
         DATASET: str
+        # whether it is a classifier, with a field `classes`, that can be trained to an accuracy
+        HAS_ACCURACY: bool
+        # whether what a sample gives depends on the others of its rank's batch: two ranks are then
+        # not one rank with the joined batch
+        HAS_BATCH_STATISTICS: bool
+        VERIFICATION: "Verification"
         Definition: Any
+
+
+class Verification(NamedTuple):
+    """A small size of a model at which adapters are compared; it has all that full size has.
+
+    `gradient_tolerance` is the largest relative difference of one parameter's gradient that
+    rounding explains.
+    """
+
+    model_parameters: "Mapping[str, ModelParameter]"
+    batch_size_per_device: int
+    gradient_tolerance: float
 
 
 class Parameter(NamedTuple):

@@ -1,18 +1,43 @@
 """BERT-base pre-training: masked words and next sentence, Devlin et al. 2018."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Iterator, List
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, List
 
 from dlperf_slurm.worker.models import (
     Parameter,
+    Verification,
     find_size_problems,
     find_type_problems,
     list_linear,
     list_normalization,
 )
+from dlperf_slurm.worker.rules import ADAMW, Rule
+
+if TYPE_CHECKING:
+    from numpy.random import RandomState
+    from numpy.typing import NDArray
 
 SAMPLE_UNIT = "sequences"
+INPUT = "tokens"
 DATASET = "text"
+HAS_ACCURACY = False
+HAS_BATCH_STATISTICS = False
+VERIFICATION = Verification(
+    model_parameters={
+        "sequence_length": 32,
+        "layers": 2,
+        "hidden_size": 128,
+        "heads": 4,
+        "intermediate_size": 256,
+        "vocabulary_size": 500,
+        "max_positions": 64,
+        "predictions_per_sequence": 5,
+        "dropout": 0.0,
+    },
+    batch_size_per_device=4,
+    # the tanh form of GELU moves a gradient by 6e-5
+    gradient_tolerance=1e-5,
+)
 
 
 @dataclass(frozen=True)
@@ -94,6 +119,42 @@ class Definition:
         mlm_head = self.predictions_per_sequence * hidden * (hidden + self.vocabulary_size)
         nsp_head = hidden * (hidden + 2)
         return 2 * (self.layers * (projections + attention) + mlm_head + nsp_head)
+
+    def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
+        """Two sentences that fill the sequence: no padding, so every framework does the same work.
+
+        int64 all; input_ids, token_type_ids, attention_mask: [sequence_length]; masked_positions
+        (ascending, never the first, no repeats), masked_ids: [predictions_per_sequence];
+        next_sentence_labels: [].
+        """
+        import numpy
+
+        length = self.sequence_length
+        input_ids = random.randint(0, self.vocabulary_size, length, dtype=numpy.int64)
+        token_type_ids: "NDArray[Any]" = numpy.zeros(length, numpy.int64)
+        token_type_ids[length // 2 :] = min(1, self.type_vocabulary_size - 1)
+        order = 1 + numpy.argsort(random.random_sample(length - 1))
+        masked_positions = numpy.sort(order[: self.predictions_per_sequence])
+        masked_ids = input_ids[masked_positions]
+        input_ids[masked_positions] = self.MASK_ID
+        return {
+            "input_ids": input_ids,
+            "token_type_ids": token_type_ids,
+            "attention_mask": numpy.ones(length, numpy.int64),
+            "masked_positions": masked_positions.astype(numpy.int64),
+            "masked_ids": masked_ids,
+            "next_sentence_labels": numpy.array(random.randint(0, 2), numpy.int64),
+        }
+
+    def make_rule(self, global_batch_size: int) -> Rule:
+        """AdamW; its learning rate is the same for any batch."""
+        return Rule(
+            name=ADAMW,
+            learning_rate=self.LEARNING_RATE,
+            weight_decay=self.WEIGHT_DECAY,
+            betas=(self.BETA1, self.BETA2),
+            epsilon=self.ADAM_EPSILON,
+        )
 
     def find_problems(self) -> List[str]:
         problems = find_type_problems(self)

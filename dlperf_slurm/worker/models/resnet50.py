@@ -2,18 +2,43 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Iterator, List, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, List, NamedTuple, Tuple
 
 from dlperf_slurm.worker.models import (
     Parameter,
+    Verification,
     find_size_problems,
     find_type_problems,
     list_linear,
     list_normalization,
 )
+from dlperf_slurm.worker.rules import MOMENTUM, Rule
+
+if TYPE_CHECKING:
+    from numpy.random import RandomState
+    from numpy.typing import NDArray
 
 SAMPLE_UNIT = "images"
+INPUT = "images"
 DATASET = "images"
+HAS_ACCURACY = True
+HAS_BATCH_STATISTICS = True
+VERIFICATION = Verification(
+    # blocks with and without a projection
+    model_parameters={
+        "image_size": 64,
+        "stage_blocks": (1, 2, 1, 1),
+        "width": 8,
+        "classes": 10,
+        "label_smoothing": 0.1,
+    },
+    # enough values behind each batch normalization to keep it well-conditioned
+    batch_size_per_device=16,
+    # A value that rounding puts on the other side of a ReLU's kink moves a gradient by 1e-4 to
+    # 5e-2, even between two memory layouts of one framework: the seed of `verify` is one without a
+    # value that near.
+    gradient_tolerance=1e-3,
+)
 
 
 class Convolution(NamedTuple):
@@ -55,6 +80,25 @@ class Definition:
         batch; started at such a rate the loss does not stay finite. A step costs the same.
         """
         return 0.256 * min(global_batch_size, 256) / 256
+
+    def make_rule(self, global_batch_size: int) -> Rule:
+        """SGD with momentum."""
+        return Rule(
+            name=MOMENTUM,
+            learning_rate=self.learning_rate(global_batch_size),
+            weight_decay=self.WEIGHT_DECAY,
+            momentum=self.MOMENTUM,
+        )
+
+    def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
+        """images: float32 [channel, height, width] ~ N(0, 1); labels: int64 []."""
+        import numpy
+
+        shape = (self.IMAGE_CHANNELS, self.image_size, self.image_size)
+        return {
+            "images": random.standard_normal(shape).astype(numpy.float32),
+            "labels": numpy.array(random.randint(0, self.classes), numpy.int64),
+        }
 
     def list_convolutions(self) -> Iterator[Convolution]:
         """Every convolution of the network, with the side of its output in pixels."""
