@@ -43,7 +43,7 @@ TESTED_AT_ONCE = 2
 NOT_MADE = ["its environment could not be made"]
 OWED_TESTS = ("tests/worker/test_adapter.py", "tests/worker/test_adapter_training.py")
 # what runs in a framework's environment beside its adapter
-OTHER_TESTS = {"tensorflow1": ("tests/worker/test_tensorpack_source.py",)}
+OTHER_TESTS = {"tensorflow1": ("tests/worker/test_tensorpack_script.py",)}
 
 
 @dataclass(frozen=True)

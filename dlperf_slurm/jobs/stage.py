@@ -37,7 +37,7 @@ from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.matrix.file import MatrixFile
 
 # what the worker needs of the package; it imports nothing else
-FROZEN_CODE = ("__init__.py", "contract", "logs", "sources", "worker")
+FROZEN_CODE = ("__init__.py", "contract", "logs", "worker")
 
 
 def stage_run(

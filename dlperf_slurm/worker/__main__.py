@@ -29,12 +29,12 @@ from dlperf_slurm.contract.record import (
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.worker import servers
 from dlperf_slurm.worker.accuracy import train_to_accuracy
-from dlperf_slurm.worker.comm import Alone, World, join_world
-from dlperf_slurm.worker.conclude import conclude_attempt
+from dlperf_slurm.worker.data_sources import open_batches
+from dlperf_slurm.worker.external_script import run_script
+from dlperf_slurm.worker.failed_record import conclude_attempt
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.inputs import open_batches
+from dlperf_slurm.worker.gpu_sharing import refuse_shared_gpus
 from dlperf_slurm.worker.measure import measure_steps
-from dlperf_slurm.worker.own_devices import check_own_devices
 from dlperf_slurm.worker.parity import (
     WrongWorkError,
     check_parameter_count,
@@ -42,7 +42,7 @@ from dlperf_slurm.worker.parity import (
     verify_case,
 )
 from dlperf_slurm.worker.provenance import describe_job, describe_versions, gather_platforms
-from dlperf_slurm.worker.script import run_script
+from dlperf_slurm.worker.ranks import Alone, World, join_world
 from dlperf_slurm.worker.search import search_batch_size
 from dlperf_slurm.worker.telemetry import Sampler, gather_telemetry
 
@@ -127,7 +127,7 @@ def measure_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path
     import numpy
 
     placement = world.place(case)
-    check_own_devices(case, placement, world, os.environ)
+    refuse_shared_gpus(case, placement, world, os.environ)
     started_at = format_now()
     # it starts while the session is built
     sampler = Sampler(case, placement)

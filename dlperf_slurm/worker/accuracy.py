@@ -8,20 +8,24 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Tuple
 from dlperf_slurm.contract.case import COSINE, Case, Training
 from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.worker.datasets import open_dataset
-from dlperf_slurm.worker.datasets.batches import collate, list_indices, split_for_validation
+from dlperf_slurm.worker.datasets.batches import (
+    FileOrder,
+    collate,
+    list_indices,
+    split_for_validation,
+)
 from dlperf_slurm.worker.datasets.description import TRAIN_SPLIT, VAL_SPLIT
 from dlperf_slurm.worker.datasets.mixtures import Mixtures
-from dlperf_slurm.worker.inputs.order import FileOrder
 from dlperf_slurm.worker.measure import BOUNDARY_SAMPLES, Measurement, Step, measure_boundary
 from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.rules import make_rule
+from dlperf_slurm.worker.update_rule import make_rule
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dlperf_slurm.worker.comm import World
     from dlperf_slurm.worker.datasets import Dataset
     from dlperf_slurm.worker.frameworks import Placement, Session
+    from dlperf_slurm.worker.ranks import World
     from dlperf_slurm.worker.telemetry import Sampler
 
 

@@ -1,23 +1,13 @@
 """What Linux tells about this process, and its CPUs: their name, the peak of resident memory."""
 
-import ctypes
 import os
 import platform
 import resource
-import signal
 from contextlib import suppress
 from pathlib import Path
 
 PROC = Path("/proc/self")
 CPU_INFO = Path("/proc/cpuinfo")
-PR_SET_PDEATHSIG = 1
-
-
-def end_with_parent(parent_id: int) -> None:
-    """Let this process be killed when the one that started it ends in whatever way (prctl(2))."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_id:
-        raise SystemExit("the process that started this one has ended")
 
 
 def read_cpu_name() -> str:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Union
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Difference, Parity
-from dlperf_slurm.worker.comm import Alone, World
 from dlperf_slurm.worker.measure import Step
 from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.optimizers import make_optimizer, measure_norm
 from dlperf_slurm.worker.provenance import describe_python, describe_versions
+from dlperf_slurm.worker.ranks import Alone, World
+from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
 from dlperf_slurm.worker.weights import generate_weights
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import FAILED, OK, OUT_OF_MEMORY, RECORD_FILE, BatchTrial, Record
 from dlperf_slurm.worker.datasets import open_dataset
 from dlperf_slurm.worker.datasets.description import TRAIN_SPLIT, DataError
-from dlperf_slurm.worker.launch import Launcher
+from dlperf_slurm.worker.trial_runner import TrialRunner
 
 BATCH_FILE = "batch.json"
 TRIALS_DIR = "trials"
@@ -41,7 +41,7 @@ def search_batch_size(attempt_dir: Path, launch_command: Sequence[str]) -> int:
     same batch size, that of the first to have a record. Returns the exit code: 0, or that of the
     launch that failed.
     """
-    search = Search(attempt_dir, Launcher(launch_command))
+    search = Search(attempt_dir, TrialRunner(launch_command))
     with suppress(FailedLaunchError):
         measure_as_others(search, case_dir=attempt_dir.parents[1])
     return search.finish()
@@ -50,12 +50,12 @@ def search_batch_size(attempt_dir: Path, launch_command: Sequence[str]) -> int:
 class Search:
     """One attempt: the batch sizes that were tried, and where the latest was."""
 
-    def __init__(self, attempt_dir: Path, launcher: Launcher) -> None:
+    def __init__(self, attempt_dir: Path, runner: TrialRunner) -> None:
         self.case = read_json(attempt_dir / CASE_FILE, Case)
         self.trials: Tuple[BatchTrial, ...] = ()
         self._attempt_dir = attempt_dir
         self._latest_dir = attempt_dir
-        self._launcher = launcher
+        self._runner = runner
 
     def fits(self, batch_size_per_device: int) -> bool:
         """Whether a few steps run; raises FailedLaunchError when not memory ended them."""
@@ -88,7 +88,7 @@ class Search:
             stream.flush()
         record = self.make_record()
         write_json(self._attempt_dir / RECORD_FILE, record)
-        return 0 if record.status == OK else self._launcher.exit_code or 1
+        return 0 if record.status == OK else self._runner.exit_code or 1
 
     def make_record(self) -> Record:
         """The latest launch's, with all trials; of a failed one as the case was asked for."""
@@ -105,7 +105,7 @@ class Search:
         size = case.batch_size_per_device
         self._latest_dir = self._attempt_dir / kind / f"b{size}"
         started = time.monotonic()
-        record = self._launcher.launch(case, self._latest_dir)
+        record = self._runner.run(case, self._latest_dir)
         seconds = time.monotonic() - started
         print(f"{kind}: batch size {size}: {record.status} after {seconds:.1f} s", flush=True)
         if record.status == FAILED:

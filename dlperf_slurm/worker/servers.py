@@ -10,8 +10,8 @@ import threading
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from dlperf_slurm.worker.comm import find_free_port
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.ranks import find_free_port
 
 END_SECONDS = 10
 # 0: all ranks have left; SIGTERM and SIGINT: the whole job is told to end

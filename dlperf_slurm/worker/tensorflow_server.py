@@ -6,7 +6,7 @@ It serves as long as the parent lives, on the host's memory; CLUSTER is JSON.
 import json
 import sys
 
-from dlperf_slurm.worker.host import end_with_parent
+from dlperf_slurm.worker.processes import end_with_parent
 
 
 def serve(task: int, threads: int, cluster: str) -> None:

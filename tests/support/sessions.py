@@ -15,13 +15,13 @@ from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Parity
 from dlperf_slurm.worker.frameworks import Placement, load_adapter
 from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.optimizers import make_optimizer
 from dlperf_slurm.worker.parity import (
     GRADIENTS_FILE,
     find_difference,
     find_update_difference,
     read_arrays,
 )
+from dlperf_slurm.worker.reference_optimizers import make_optimizer
 from support import attempts
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -23,7 +23,7 @@ from dlperf_slurm.contract.record import (
     Record,
 )
 from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.worker.conclude import conclude_attempt
+from dlperf_slurm.worker.failed_record import conclude_attempt
 from dlperf_slurm.worker.search import search_batch_size
 
 # leaves out the launcher's options: the stand-in is one process, whatever the topology

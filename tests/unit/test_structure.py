@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Of the worker, the models themselves, and their builders; on the login side, what is about tables
 # and logs that others have published, and the data sets that are made for a model.
 ROOMS_OF_MODELS = (
-    *("worker/models", "worker/frameworks", "sources"),
+    *("worker/models", "worker/frameworks", "worker/scripts"),
     *("logs", "reports/layouts", "results/published", "checks/audit", "provision/datasets"),
 )
 

@@ -9,11 +9,11 @@ from support import attempts, sessions
 
 from dlperf_slurm.contract.case import COSINE, Training
 from dlperf_slurm.worker.accuracy import find_learning_rate, sum_losses
+from dlperf_slurm.worker.datasets.batches import FileOrder
 from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.datasets.mixtures import Mixtures
-from dlperf_slurm.worker.datasets.synthetic import SyntheticSamples
-from dlperf_slurm.worker.inputs.order import FileOrder
 from dlperf_slurm.worker.models import resnet50
+from dlperf_slurm.worker.synthetic_batch import SyntheticSamples
 
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
 

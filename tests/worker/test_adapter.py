@@ -12,10 +12,10 @@ from support import attempts, sessions
 
 from dlperf_slurm.contract.axes import TRAIN, VAL
 from dlperf_slurm.contract.record import OK, STEP_SECONDS_FILE
-from dlperf_slurm.worker import data
+from dlperf_slurm.worker import synthetic_batch
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.optimizers import make_optimizer, measure_norm
 from dlperf_slurm.worker.parity import check_weights, find_difference, find_update_difference
+from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
 from dlperf_slurm.worker.weights import make_weights
 
 numpy = pytest.importorskip("numpy")
@@ -254,9 +254,11 @@ def test_each_rank_has_a_dropout_of_its_own_in_training_only(framework):
 
 def take_dropout_losses(case, rank):
     """In evaluation and in training, with the data of rank 0 whatever the rank."""
-    make_batch = data.make_batch
+    make_batch = synthetic_batch.make_batch
     # before the adapter's session is imported, and takes it from there
-    data.make_batch = lambda definition, size, seed, rank: make_batch(definition, size, seed, 0)
+    synthetic_batch.make_batch = lambda definition, size, seed, rank: make_batch(
+        definition, size, seed, 0
+    )
     session = sessions.start(case, rank)
     losses = [session.evaluate_loss()]
     session.step()

@@ -12,14 +12,13 @@ from support import attempts, sessions
 from dlperf_slurm.contract.axes import DALI, FOLDER, ON_DEVICE
 from dlperf_slurm.contract.case import Training
 from dlperf_slurm.contract.record import OK, STEP_SECONDS_FILE
-from dlperf_slurm.worker.data import make_batch
+from dlperf_slurm.worker.data_sources import open_batches
 from dlperf_slurm.worker.datasets.batches import collate
-from dlperf_slurm.worker.datasets.synthetic import SyntheticSamples
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.inputs import open_batches
 from dlperf_slurm.worker.measure import Step
-from dlperf_slurm.worker.optimizers import make_optimizer
 from dlperf_slurm.worker.parity import find_difference, find_update_difference
+from dlperf_slurm.worker.reference_optimizers import make_optimizer
+from dlperf_slurm.worker.synthetic_batch import SyntheticSamples, make_batch
 
 numpy = pytest.importorskip("numpy")
 

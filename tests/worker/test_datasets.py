@@ -4,7 +4,6 @@ import pickle
 
 import pytest
 
-from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.datasets.batches import (
     collate,
     list_indices,
@@ -13,8 +12,8 @@ from dlperf_slurm.worker.datasets.batches import (
     split_for_validation,
 )
 from dlperf_slurm.worker.datasets.description import DataError
-from dlperf_slurm.worker.datasets.synthetic import SyntheticSamples
 from dlperf_slurm.worker.models import bert, resnet50
+from dlperf_slurm.worker.synthetic_batch import SyntheticSamples, make_batch
 
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
 

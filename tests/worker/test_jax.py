@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from support import sessions
 
-from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.optimizers import measure_norm
+from dlperf_slurm.worker.reference_optimizers import measure_norm
+from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.weights import make_weights
 
 jax = pytest.importorskip("jax", reason="needs JAX: dlperf-slurm env create jax")

@@ -8,11 +8,11 @@ import pytest
 from support import sessions
 
 from dlperf_slurm.contract.axes import VAL
-from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models.resnet50 import Definition
-from dlperf_slurm.worker.optimizers import make_optimizer, measure_norm
 from dlperf_slurm.worker.parity import find_difference, find_update_difference
+from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
+from dlperf_slurm.worker.synthetic_batch import make_batch
 
 mge = pytest.importorskip("megengine", reason="needs MegEngine: dlperf-slurm env create megengine")
 numpy = pytest.importorskip("numpy", reason="comes with MegEngine")

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from support import attempts, ports, sessions
 
-from dlperf_slurm.worker.comm import find_free_port
-from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import resnet50
 from dlperf_slurm.worker.parity import find_difference
+from dlperf_slurm.worker.ranks import find_free_port
+from dlperf_slurm.worker.synthetic_batch import make_batch
 
 ms = pytest.importorskip("mindspore", reason="needs MindSpore: dlperf-slurm env create mindspore")
 numpy = pytest.importorskip("numpy")

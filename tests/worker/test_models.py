@@ -163,7 +163,7 @@ def test_all_problems_come_at_once():
 def test_worker_modules_load_without_site_packages():
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from dlperf_slurm.worker import data, models\n"
+        "from dlperf_slurm.worker import models, synthetic_batch\n"
         "from dlperf_slurm.worker.frameworks import load_adapter\n"
         "load_adapter('pytorch')\n"
         "print([models.load_model(name).__name__ for name in models.list_models()])\n"

@@ -14,10 +14,10 @@ from dlperf_slurm.contract.axes import PARAMETER_SERVER, VAL
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.comm import find_free_port, join_world
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.optimizers import measure_norm
 from dlperf_slurm.worker.parity import find_difference
+from dlperf_slurm.worker.ranks import find_free_port, join_world
+from dlperf_slurm.worker.reference_optimizers import measure_norm
 
 mx = pytest.importorskip("mxnet", reason="needs MXNet: dlperf-slurm env create mxnet")
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")

@@ -10,9 +10,9 @@ from support import attempts, sessions
 
 from dlperf_slurm.contract.axes import VAL
 from dlperf_slurm.contract.case import Training
-from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.parity import find_difference, find_update_difference
+from dlperf_slurm.worker.synthetic_batch import make_batch
 
 flow = pytest.importorskip("oneflow", reason="needs OneFlow: dlperf-slurm env create oneflow")
 numpy = pytest.importorskip("numpy", reason="comes with OneFlow")

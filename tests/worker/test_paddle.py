@@ -6,10 +6,10 @@ import numpy
 import pytest
 from support import sessions
 
-from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.optimizers import measure_norm
 from dlperf_slurm.worker.parity import find_difference
+from dlperf_slurm.worker.reference_optimizers import measure_norm
+from dlperf_slurm.worker.synthetic_batch import make_batch
 
 paddle = pytest.importorskip("paddle", reason="needs PaddlePaddle: dlperf-slurm env create paddle")
 

@@ -14,7 +14,7 @@ from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Parity
 from dlperf_slurm.worker.__main__ import main
-from dlperf_slurm.worker.conclude import read_failures
+from dlperf_slurm.worker.failed_record import read_failures
 from dlperf_slurm.worker.models import bert, load_model, resnet50
 from dlperf_slurm.worker.parity import (
     GRADIENTS_FILE,

@@ -5,17 +5,21 @@ import resource
 import pytest
 
 from dlperf_slurm.contract.record import HostPlatform
-from dlperf_slurm.worker.provenance import describe_platform
-from dlperf_slurm.worker.provenance.cpu import describe_binding, describe_cpu, format_ranges
-from dlperf_slurm.worker.provenance.environment import MAX_CHARACTERS, describe_environment
+from dlperf_slurm.worker.provenance import describe_platform, merge_platforms
 from dlperf_slurm.worker.provenance.gpu import describe_gpus
-from dlperf_slurm.worker.provenance.hosts import merge_platforms
-from dlperf_slurm.worker.provenance.limits import describe_limits
-from dlperf_slurm.worker.provenance.network import describe_network
+from dlperf_slurm.worker.provenance.machine import (
+    describe_binding,
+    describe_cpu,
+    describe_network,
+    format_ranges,
+)
 from dlperf_slurm.worker.provenance.software import (
+    MAX_CHARACTERS,
     describe_code,
     describe_container,
+    describe_environment,
     describe_libraries,
+    describe_limits,
     describe_system,
 )
 

@@ -8,10 +8,10 @@ from support import sessions
 
 from dlperf_slurm.contract.axes import VAL
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import bert, load_model, resnet50
-from dlperf_slurm.worker.rules import make_rule
+from dlperf_slurm.worker.synthetic_batch import make_batch
+from dlperf_slurm.worker.update_rule import make_rule
 from dlperf_slurm.worker.weights import make_weights
 
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")

@@ -23,9 +23,9 @@ from dlperf_slurm.contract.record import (
     STEP_SECONDS_FILE,
     Record,
 )
-from dlperf_slurm.worker.conclude import conclude_attempt
+from dlperf_slurm.worker.datasets.batches import FileOrder
 from dlperf_slurm.worker.datasets.description import DataError
-from dlperf_slurm.worker.inputs.order import FileOrder
+from dlperf_slurm.worker.failed_record import conclude_attempt
 from dlperf_slurm.worker.search import (
     BATCH_FILE,
     find_largest,

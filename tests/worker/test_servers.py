@@ -20,7 +20,7 @@ PLACEMENT = replace(
 # as a framework's server, but for 30 seconds
 SERVER = """
 import json, socket, sys, time
-from dlperf_slurm.worker.host import end_with_parent
+from dlperf_slurm.worker.processes import end_with_parent
 end_with_parent(int(sys.argv[1]))
 address = json.loads(sys.argv[4])["ps"][int(sys.argv[2])]
 server = socket.socket()

@@ -13,10 +13,10 @@ from support import sessions
 
 from dlperf_slurm.contract.axes import VAL
 from dlperf_slurm.worker import servers
-from dlperf_slurm.worker.comm import find_free_port
 from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.parity import find_difference
+from dlperf_slurm.worker.ranks import find_free_port
 
 INSTALL = "needs TensorFlow 1: dlperf-slurm env create tensorflow1"
 tf = pytest.importorskip("tensorflow", reason=INSTALL)

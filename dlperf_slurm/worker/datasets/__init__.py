@@ -1,4 +1,4 @@
-"""A case and "train" or "val" -> samples from files, with keys and shapes as of `worker.data`."""
+"""A case and "train" or "val" -> samples from files, with keys and shapes of synthetic ones."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Dict
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         def __len__(self) -> int: ...
 
         def read_sample(self, index: int, epoch: int) -> Sample:
-            """New arrays: those of a batch of `worker.data`, without its first axis.
+            """New arrays: those of a batch of `worker.synthetic_batch`, without its first axis.
 
             Raises DataError, which names the file, for one that cannot be read.
             """

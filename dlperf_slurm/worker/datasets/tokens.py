@@ -16,7 +16,6 @@ from dlperf_slurm.worker.datasets.description import (
     TextDescription,
     read_description,
 )
-from dlperf_slurm.worker.datasets.masking import mask_words
 from dlperf_slurm.worker.datasets.text import open_text
 
 if TYPE_CHECKING:
@@ -45,6 +44,10 @@ if TYPE_CHECKING:
 
 # [CLS], and [SEP] after each of the two segments
 MARKS = 3
+
+# Devlin et al. 2018, section 3.1: 80 % become the mask, 10 % a random word, 10 % stay as they are
+MASKED_PART = 0.8
+CHANGED_PART = 0.9
 
 
 def open_folder(data_dir: str, split: str, definition: "Definition", seed: int) -> "TokenFolder":
@@ -152,6 +155,29 @@ class TokenFolder:
         token_type_ids[len(first) + 2 :] = min(1, self._definition.type_vocabulary_size - 1)
         marks = [0, len(first) + 1, len(input_ids) - 1]
         return input_ids, token_type_ids, numpy.delete(numpy.arange(len(input_ids)), marks)
+
+
+def mask_words(
+    input_ids: "NDArray[Any]",
+    words: "NDArray[Any]",
+    count: int,
+    text: TextDescription,
+    random: "RandomState",
+) -> "Tuple[NDArray[Any], NDArray[Any], NDArray[Any]]":
+    """(masked input_ids, masked_positions, masked_ids) with `count` of the positions `words`.
+
+    Positions ascend without repeats; ids are those before masking. int64 all.
+    """
+    import numpy
+
+    positions = numpy.sort(random.permutation(words)[:count]).astype(numpy.int64)
+    draws = random.random_sample(count)
+    replacements = random.randint(text.first_word_id, text.vocabulary_size, count)
+    replacements[draws < MASKED_PART] = text.mask_id
+    masked: "NDArray[Any]" = input_ids.astype(numpy.int64)
+    masked_ids = masked[positions]
+    masked[positions] = numpy.where(draws < CHANGED_PART, replacements, masked_ids)
+    return masked, positions, masked_ids
 
 
 def describe_text(data_dir: str, definition: "Definition") -> TextDescription:

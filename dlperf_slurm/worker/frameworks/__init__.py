@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     class Session(Protocol):
         """A model on a device, ready to step; everything is built before it is returned.
 
-        Weights are those of `worker.weights` for the case's seed, the batch that of `worker.data`
-        for its seed and the rank, both in full precision. In mode "train" it is made to `step`; in
-        mode "val" to `infer`, and has neither optimizer, gradients nor other ranks. The three
-        methods before `close` are for proofs, never called beside a measurement; their arrays are
-        float32 in host memory, by the names and in the layouts of the definition's parameters, the
-        same on all ranks.
+        Weights are those of `worker.weights` for the case's seed, the batch that of
+        `worker.synthetic_batch` for its seed and the rank, both in full precision. In mode "train"
+        it is made to `step`; in mode "val" to `infer`, and has neither optimizer, gradients nor
+        other ranks. The three methods before `close` are for proofs, never called beside a
+        measurement; their arrays are float32 in host memory, by the names and in the layouts of the
+        definition's parameters, the same on all ranks.
         """
 
         parameter_count: int
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
             """The gradients of one batch, kept for `step`: nothing is sent or updated."""
 
         def stage(self, batch: Batch) -> Any:
-            """A batch of `worker.data` in the framework's own arrays in host memory.
+            """A batch of `worker.synthetic_batch` in the framework's own arrays in host memory.
 
             May be called in another thread than `step`, and ahead of it.
             """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dlperf_slurm.contract.case import ModelParameter
-    from dlperf_slurm.worker.rules import Rule
+    from dlperf_slurm.worker.update_rule import Rule
 
     class Definition(Protocol):
         """A frozen dataclass: its fields are the model's parameters, their defaults full size.

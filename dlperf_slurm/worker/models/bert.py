@@ -11,7 +11,7 @@ from dlperf_slurm.worker.models import (
     list_linear,
     list_normalization,
 )
-from dlperf_slurm.worker.rules import ADAMW, Rule
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 if TYPE_CHECKING:
     from numpy.random import RandomState

@@ -12,7 +12,7 @@ from dlperf_slurm.worker.models import (
     list_linear,
     list_normalization,
 )
-from dlperf_slurm.worker.rules import MOMENTUM, Rule
+from dlperf_slurm.worker.update_rule import MOMENTUM, Rule
 
 if TYPE_CHECKING:
     from numpy.random import RandomState

@@ -1,11 +1,12 @@
-"""This host and process -> kernel, system, container, our code, libraries that were loaded."""
+"""This process -> what it runs on and with: system, container, code, libraries, limits."""
 
 import hashlib
 import os
 import platform
 import re
+import resource
 from pathlib import Path
-from typing import Dict, Mapping
+from typing import Dict, Iterator, List, Mapping
 
 import dlperf_slurm
 from dlperf_slurm.worker.provenance.files import ROOT, drop_empty, read_text
@@ -36,6 +37,54 @@ _LIBRARIES = re.compile(
     r"|jemalloc|tcmalloc)(Lt|_\w+)?(-[-.\w]+)?\.so[.\d]*"
 )
 DIGEST_CHARACTERS = 16
+
+MIB = 2**20
+NONE = "none"
+
+# cgroup v1 has no word for "no limit" but the largest number of pages
+_UNLIMITED_BYTES = 2**60
+
+# variables that change what frameworks and libraries do
+_VARIABLE_PREFIXES = (
+    "BLIS_",
+    "CUBLAS_",
+    "CUDA_",
+    "CUDNN_",
+    "DNNL_",
+    "FI_",
+    "FLAGS_",
+    "GLOO_",
+    "GOMP_",
+    "HOROVOD_",
+    "JAX_",
+    "KMP_",
+    "MALLOC_",
+    "MEGENGINE_",
+    "MKL_",
+    "MXNET_",
+    "NCCL_",
+    "NVIDIA_",
+    "OMPI_MCA_",
+    "OMP_",
+    "ONEDNN_",
+    "ONEFLOW_",
+    "OPENBLAS_",
+    "PYTORCH_",
+    "TF_",
+    "TORCH_",
+    "UCX_",
+    "XLA_",
+)
+_VARIABLES = ("LD_PRELOAD",)
+# what a launch sets itself, and is another one for each
+_VARIABLES_OF_LAUNCH = (
+    "OMPI_MCA_PREFIXES",
+    "OMPI_MCA_initial_wdir",
+    "OMPI_MCA_num_procs",
+    "TF_CONFIG",
+)
+_SECRET = re.compile("TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.I)
+MAX_CHARACTERS = 300
 
 
 def describe_system(root: Path = ROOT) -> Dict[str, str]:
@@ -99,3 +148,75 @@ def describe_libraries(root: Path = ROOT) -> Dict[str, str]:
         if len(line.split(None, 5)) == 6
     }
     return drop_empty({"libraries": ", ".join(sorted(filter(_LIBRARIES.fullmatch, paths)))})
+
+
+def describe_limits(root: Path = ROOT) -> Dict[str, str]:
+    """Limits of getrlimit(2), soft of hard, and the tightest of all cgroups above (cgroups(7))."""
+    limits = {
+        f"limit_{name.lower()}": _format_limit(getattr(resource, f"RLIMIT_{name}"))
+        for name in ("MEMLOCK", "NOFILE", "STACK")
+    }
+    memory = [*_list_memory_limits(root)]
+    cpus = [*_list_cpu_limits(root)]
+    return {
+        **limits,
+        "cgroup_memory_mib": f"{min(memory) // MIB}" if memory else NONE,
+        "cgroup_cpus": f"{min(cpus):.2f}" if cpus else NONE,
+    }
+
+
+def _format_limit(kind: int) -> str:
+    soft, hard = (
+        "unlimited" if value == resource.RLIM_INFINITY else str(value)
+        for value in resource.getrlimit(kind)
+    )
+    return soft if soft == hard else f"{soft} of {hard}"
+
+
+def _list_memory_limits(root: Path) -> Iterator[int]:
+    for folder in _list_cgroups(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            limit = read_text(folder / name)
+            if limit.isdigit() and int(limit) < _UNLIMITED_BYTES:
+                yield int(limit)
+
+
+def _list_cpu_limits(root: Path) -> Iterator[float]:
+    """Quota over period, both in microseconds: so many CPUs at once."""
+    for folder in _list_cgroups(root, "cpu"):
+        quota, _, period = read_text(folder / "cpu.max").partition(" ")
+        quota = quota or read_text(folder / "cpu.cfs_quota_us")
+        period = period or read_text(folder / "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit():
+            yield int(quota) / int(period)
+
+
+def _list_cgroups(root: Path, controller: str) -> List[Path]:
+    """This process' cgroup and those above it, of v2 and of v1; some may not be visible here."""
+    mount = root / "sys/fs/cgroup"
+    folders = []
+    for line in read_text(root / "proc/self/cgroup").splitlines():
+        _, controllers, relative = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        top = mount / controller if controllers else mount
+        path = top / relative.lstrip("/")
+        folders += [path, *(above for above in path.parents if top in (above, *above.parents))]
+    return folders
+
+
+def describe_environment(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
+    """Under "env.NAME", long values cut off; those whose name speaks of a secret are left out."""
+    return {
+        f"env.{name}": _cut(value)
+        for name, value in sorted(environ.items())
+        if (name in _VARIABLES or name.startswith(_VARIABLE_PREFIXES))
+        and name not in _VARIABLES_OF_LAUNCH
+        and not _SECRET.search(name)
+    }
+
+
+def _cut(value: str) -> str:
+    if len(value) <= MAX_CHARACTERS:
+        return value
+    return f"{value[:MAX_CHARACTERS]}... ({len(value)} characters)"

@@ -35,7 +35,7 @@ LOGS = {
     "mxnet_module/two_nodes.log": Expected(1394.61610985, 4, 64, True),
     "oneflow_models_resnet50/two_ranks.log": Expected(733.76008830, 2, 64),
     "tensorpack/four_towers.log": Expected(525.30618426, 4, 64),
-    # a whole one, of dlperf_slurm.sources.tensorpack_resnet
+    # a whole one, of dlperf_slurm.worker.scripts.tensorpack.resnet50
     "tensorpack/two_towers.log": Expected(229.72734335, 2, 4),
     "tensorflow1_models/before_2018.log": Expected(306.54405480, 1, 256),
     "tensorflow1_models/two_cycles.log": Expected(697.21029060, 1, 256),

@@ -1,4 +1,4 @@
-"""A batch of `worker.data` -> what a step reads of it, still in NumPy; without JAX."""
+"""A batch of `worker.synthetic_batch` -> what a step reads of it, still in NumPy; without JAX."""
 
 from typing import TYPE_CHECKING, Any, Dict
 

@@ -12,7 +12,7 @@ import jax
 from jax import Array
 from jax import numpy as jnp
 
-from dlperf_slurm.worker.rules import ADAMW, Rule
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 Arrays = Dict[str, Array]
 

@@ -14,7 +14,6 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
-from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.jax.arrays import load_batch, pin, place, read_own, take_own
 from dlperf_slurm.worker.frameworks.jax.batches import prepare_batch, transpose
@@ -31,7 +30,8 @@ from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS
 from dlperf_slurm.worker.frameworks.jax.scaling import make_loss_scale
 from dlperf_slurm.worker.frameworks.jax.training import Training
 from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.rules import make_rule
+from dlperf_slurm.worker.synthetic_batch import make_batch
+from dlperf_slurm.worker.update_rule import make_rule
 from dlperf_slurm.worker.weights import generate_weights
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from dlperf_slurm.worker.frameworks.jax.optimizers import (
     to_float32,
 )
 from dlperf_slurm.worker.frameworks.jax.scaling import are_finite, select
-from dlperf_slurm.worker.rules import make_rule
+from dlperf_slurm.worker.update_rule import make_rule
 
 
 class Training:

@@ -1,4 +1,4 @@
-"""A batch of `worker.data` -> NumPy arrays of MegEngine's types -> its tensors."""
+"""A batch of `worker.synthetic_batch` -> NumPy arrays of MegEngine's types -> its tensors."""
 
 from typing import Any, Dict
 

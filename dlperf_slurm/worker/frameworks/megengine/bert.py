@@ -97,7 +97,7 @@ class MaskedWordHead(nn.Module):
 class Bert(nn.Module):
     """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
 
-    All inputs are integers as `worker.data` makes them, but int32.
+    All inputs are integers as `worker.synthetic_batch` makes them, but int32.
     """
 
     def __init__(self, definition: Definition) -> None:

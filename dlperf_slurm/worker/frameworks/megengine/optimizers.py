@@ -8,7 +8,7 @@ from megengine import Parameter
 from megengine import optimizer as optim
 
 from dlperf_slurm.worker import models
-from dlperf_slurm.worker.rules import ADAMW, Rule
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 
 def make_optimizer(

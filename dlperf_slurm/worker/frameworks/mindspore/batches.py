@@ -1,4 +1,4 @@
-"""A batch of `worker.data` -> what a step reads of it, still in NumPy."""
+"""A batch of `worker.synthetic_batch` -> what a step reads of it, still in NumPy."""
 
 from typing import Any, Dict
 

@@ -9,7 +9,7 @@ from typing import List, Sequence, Tuple
 import mindspore as ms
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 
-from dlperf_slurm.worker.rules import ADAMW, Rule
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 
 class AdamW(nn.Cell):

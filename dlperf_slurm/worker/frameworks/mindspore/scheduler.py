@@ -2,7 +2,7 @@
 
 import sys
 
-from dlperf_slurm.worker.host import end_with_parent
+from dlperf_slurm.worker.processes import end_with_parent
 
 
 def main(parent_id: int) -> None:

@@ -12,7 +12,6 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
-from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.mindspore.batches import prepare_batch
 from dlperf_slurm.worker.frameworks.mindspore.clocks import CudaEventClock
@@ -27,7 +26,8 @@ from dlperf_slurm.worker.frameworks.mindspore.parameters import (
 from dlperf_slurm.worker.frameworks.mindspore.pipeline import open_loader
 from dlperf_slurm.worker.frameworks.mindspore.training import Gradients, Training
 from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.rules import make_rule
+from dlperf_slurm.worker.synthetic_batch import make_batch
+from dlperf_slurm.worker.update_rule import make_rule
 from dlperf_slurm.worker.weights import generate_weights
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from mindspore import Parameter, Tensor, ops
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.mindspore.forward import Batch, Forward
 from dlperf_slurm.worker.frameworks.mindspore.optimizers import make_optimizer
-from dlperf_slurm.worker.rules import make_rule
+from dlperf_slurm.worker.update_rule import make_rule
 
 Gradients = Tuple[Tensor, ...]
 

@@ -105,7 +105,7 @@ class MaskedWordHead(HybridBlock):
 class Bert(HybridBlock):
     """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
 
-    All inputs are integers as `worker.data` makes them, but int32.
+    All inputs are integers as `worker.synthetic_batch` makes them, but int32.
     """
 
     def __init__(self, definition: Definition) -> None:

@@ -7,7 +7,7 @@ import mxnet as mx
 import numpy
 from mxnet.gluon import Parameter
 
-from dlperf_slurm.worker.rules import ADAMW, Rule
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 # In the place of 0, by which a momentum that has the learning rate in it could not be divided; no
 # weight of float32 changes by it.

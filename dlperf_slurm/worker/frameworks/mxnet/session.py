@@ -14,7 +14,6 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
-from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.mxnet.devices import (
     choose_device,
@@ -30,7 +29,8 @@ from dlperf_slurm.worker.frameworks.mxnet.parameters import (
 )
 from dlperf_slurm.worker.frameworks.mxnet.pipeline import Arrays, make_arrays, open_loader
 from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.rules import make_rule
+from dlperf_slurm.worker.synthetic_batch import make_batch
+from dlperf_slurm.worker.update_rule import make_rule
 from dlperf_slurm.worker.weights import generate_weights
 
 if TYPE_CHECKING:

@@ -107,7 +107,7 @@ class MaskedWordHead(nn.Module):
 class Bert(nn.Module):
     """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
 
-    All inputs are int64 as `worker.data` makes them.
+    All inputs are int64 as `worker.synthetic_batch` makes them.
     """
 
     def __init__(self, definition: Definition) -> None:

@@ -6,7 +6,7 @@ import numpy
 import oneflow as flow
 from oneflow import nn
 
-from dlperf_slurm.worker.rules import ADAMW, Rule
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 
 def make_optimizer(rule: Rule, model: nn.Module) -> flow.optim.Optimizer:

@@ -112,7 +112,7 @@ class MaskedWordHead(nn.Layer):
 class Bert(nn.Layer):
     """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
 
-    All inputs are int64 as `worker.data` makes them.
+    All inputs are int64 as `worker.synthetic_batch` makes them.
     """
 
     def __init__(self, definition: Definition) -> None:

@@ -6,7 +6,7 @@ import paddle
 from paddle import nn
 
 from dlperf_slurm.worker.frameworks.paddle.parameters import find_decaying, list_trained
-from dlperf_slurm.worker.rules import ADAMW, Rule
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 
 def make_optimizer(

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from dlperf_slurm.worker.frameworks.pytorch.parameters import group_by_decay
-from dlperf_slurm.worker.rules import ADAMW, Rule
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 
 def make_optimizer(rule: Rule, model: nn.Module) -> torch.optim.Optimizer:

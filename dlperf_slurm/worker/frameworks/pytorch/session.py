@@ -11,7 +11,6 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
-from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.pytorch.clocks import CudaEventClock
 from dlperf_slurm.worker.frameworks.pytorch.dali import open_dali
@@ -35,7 +34,8 @@ from dlperf_slurm.worker.frameworks.pytorch.parameters import (
 from dlperf_slurm.worker.frameworks.pytorch.pipeline import Tensors, make_tensors, open_loader
 from dlperf_slurm.worker.frameworks.pytorch.scaling import PURE_TYPES, make_scaler
 from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.rules import make_rule
+from dlperf_slurm.worker.synthetic_batch import make_batch
+from dlperf_slurm.worker.update_rule import make_rule
 from dlperf_slurm.worker.weights import generate_weights
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dlperf_slurm.worker.frameworks.tensorflow1.optimizers import make_optimizer
 from dlperf_slurm.worker.frameworks.tensorflow1.parameter_servers import ParameterServers
 from dlperf_slurm.worker.frameworks.tensorflow1.parameters import NamedVariable, find_variables
 from dlperf_slurm.worker.frameworks.tensorflow1.scaling import make_loss_scale
-from dlperf_slurm.worker.rules import make_rule
+from dlperf_slurm.worker.update_rule import make_rule
 
 COMPUTE_TYPES = {"amp-fp16": tf.float16}
 

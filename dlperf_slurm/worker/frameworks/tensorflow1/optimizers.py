@@ -10,7 +10,7 @@ import numpy
 import tensorflow as tf
 
 from dlperf_slurm.worker.frameworks.tensorflow1.layers import make_variable
-from dlperf_slurm.worker.rules import ADAMW, Rule
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 
 class Momentum:

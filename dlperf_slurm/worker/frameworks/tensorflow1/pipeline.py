@@ -18,7 +18,7 @@ Arrays = Dict[str, Any]
 
 
 def arrange(values: Arrays, classes: int) -> Arrays:
-    """A batch or a sample of `worker.data` as the graph takes it.
+    """A batch or a sample of `worker.synthetic_batch` as the graph takes it.
 
     `classes` is for labels that are to be probabilities, and 0 where they are numbers.
     """

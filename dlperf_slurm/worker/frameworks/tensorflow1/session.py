@@ -9,7 +9,6 @@ from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
-from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.tensorflow1.devices import (
     make_config,
@@ -35,6 +34,7 @@ from dlperf_slurm.worker.frameworks.tensorflow1.parameters import (
 )
 from dlperf_slurm.worker.frameworks.tensorflow1.pipeline import Arrays, arrange, open_dataset
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.weights import generate_weights
 
 if TYPE_CHECKING:

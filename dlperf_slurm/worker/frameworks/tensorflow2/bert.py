@@ -116,8 +116,8 @@ class MaskedWordHead(tf.Module):
 class Bert(tf.Module):
     """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
 
-    All inputs are int64 as `worker.data` makes them; what follows the embeddings is computed in
-    `compute_type`.
+    All inputs are int64 as `worker.synthetic_batch` makes them; what follows the embeddings is
+    computed in `compute_type`.
     """
 
     def __init__(self, definition: Definition, compute_type: tf.DType) -> None:

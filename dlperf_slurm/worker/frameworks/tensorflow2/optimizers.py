@@ -10,7 +10,7 @@ from typing import List, Sequence, Union
 import numpy
 import tensorflow as tf
 
-from dlperf_slurm.worker.rules import ADAMW, Rule
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 
 class Momentum:

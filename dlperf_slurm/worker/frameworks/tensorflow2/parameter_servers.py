@@ -16,8 +16,8 @@ from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.tensorflow2.optimizers import make_optimizer
 from dlperf_slurm.worker.frameworks.tensorflow2.pipeline import Tensors
 from dlperf_slurm.worker.frameworks.tensorflow2.training import Differentiation, Gradients
-from dlperf_slurm.worker.rules import make_rule
 from dlperf_slurm.worker.servers import Cluster, list_addresses, start_server
+from dlperf_slurm.worker.update_rule import make_rule
 
 SERVER = "dlperf_slurm.worker.tensorflow_server"
 # what is pushed late would be dropped: nothing is, as all ranks wait for each other

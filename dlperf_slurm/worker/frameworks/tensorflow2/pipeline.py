@@ -15,7 +15,7 @@ Tensors = Dict[str, tf.Tensor]
 
 
 def arrange(values: Dict[str, Any]) -> Dict[str, Any]:
-    """A batch or a sample of `worker.data` with the layout of the model."""
+    """A batch or a sample of `worker.synthetic_batch` with the layout of the model."""
     if "images" not in values:
         return values
     return {**values, "images": numpy.ascontiguousarray(numpy.moveaxis(values["images"], -3, -1))}

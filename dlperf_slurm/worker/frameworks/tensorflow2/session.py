@@ -10,7 +10,6 @@ from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
-from dlperf_slurm.worker.data import make_batch
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.tensorflow2.devices import (
     read_device_name,
@@ -28,6 +27,7 @@ from dlperf_slurm.worker.frameworks.tensorflow2.parameters import (
 from dlperf_slurm.worker.frameworks.tensorflow2.pipeline import Tensors, make_tensors, open_dataset
 from dlperf_slurm.worker.frameworks.tensorflow2.training import Differentiation, Training
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.weights import generate_weights
 
 if TYPE_CHECKING:

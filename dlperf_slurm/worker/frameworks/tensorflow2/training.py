@@ -10,7 +10,7 @@ from dlperf_slurm.worker.frameworks.tensorflow2.distribution import Distribution
 from dlperf_slurm.worker.frameworks.tensorflow2.optimizers import make_optimizer
 from dlperf_slurm.worker.frameworks.tensorflow2.pipeline import Tensors
 from dlperf_slurm.worker.frameworks.tensorflow2.scaling import make_loss_scale
-from dlperf_slurm.worker.rules import make_rule
+from dlperf_slurm.worker.update_rule import make_rule
 
 ComputeLoss = Callable[[Tensors], tf.Tensor]
 Gradients = List[tf.Tensor]

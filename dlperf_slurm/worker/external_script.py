@@ -1,0 +1,102 @@
+"""Somebody else's script in the ranks' place -> its log, and from that the attempt's record."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import List, Sequence
+
+from dlperf_slurm.contract.case import CASE_FILE, SCRIPT_FILE, Case
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.record import (
+    FAILED,
+    LOG_FILE,
+    OK,
+    OUT_OF_MEMORY,
+    RECORD_FILE,
+    WHOLE_JOB,
+    Clock,
+    Failure,
+    RankResult,
+    Record,
+)
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.logs import Identity
+from dlperf_slurm.logs.reading.runs import SETTINGS, ImportedRun, ImportOptions, import_log
+from dlperf_slurm.worker.failed_record import make_failed_record
+from dlperf_slurm.worker.processes import Child
+from dlperf_slurm.worker.provenance import describe_job, describe_platform
+
+
+def run_script(attempt_dir: Path, command: Sequence[str]) -> int:
+    """Run the attempt's script by `command`, then read its log; returns the exit code."""
+    case = read_json(attempt_dir / CASE_FILE, Case)
+    started_at = format_now()
+    child = Child(has_session=True)
+    with (attempt_dir / LOG_FILE).open("wb") as log:
+        exit_code = child.run([*command, str(attempt_dir / SCRIPT_FILE)], attempt_dir, log, log)
+    record = make_record(case, attempt_dir / LOG_FILE, exit_code)
+    write_json(attempt_dir / RECORD_FILE, replace(record, started_at=started_at))
+    return 0 if record.status == OK else exit_code or 1
+
+
+def make_record(case: Case, log: Path, exit_code: int) -> Record:
+    """What the log says of the case; of a log that it cannot be about, why not."""
+    run = _read_log(case, log)
+    reason = run.reason if run.status != OK else _find_contradiction(case, run.identity)
+    if not reason and exit_code != 0:
+        reason = f"the script ended with exit code {exit_code}; see {LOG_FILE}"
+    if reason or run.samples_per_s is None or run.window is None:
+        is_out_of_memory = run.status == OUT_OF_MEMORY
+        failure = Failure(WHOLE_JOB, "", "", reason, "", is_out_of_memory)
+        return make_failed_record(case, (failure,))
+    measured = replace(case, warmup_steps=0, measured_steps=run.window.steps)
+    samples = measured.global_batch_size * measured.measured_steps
+    return Record(
+        status=OK,
+        reason=run.reason,
+        case=measured,
+        started_at="",
+        ended_at=format_now(),
+        parameter_count=0,
+        clock=Clock("log", 0.0),
+        ranks=(RankResult(WHOLE_JOB, WHOLE_JOB, "", "", samples / run.samples_per_s, 0, 0.0),),
+        failures=(),
+        versions=dict(run.identity.versions),
+        platform=describe_platform(),
+        job=describe_job(),
+        publisher_rule=run.publisher_rule,
+        publisher_samples_per_s=run.publisher_samples_per_s or 0.0,
+    )
+
+
+def _read_log(case: Case, log: Path) -> ImportedRun:
+    """Its only run; the case says what the log does not."""
+    asked = _describe_case(case)
+    options = ImportOptions(case.source, case.source_rule, asked)
+    runs = import_log(log, options)
+    if len(runs) > 1:
+        reason = f"the log holds {len(runs)} runs, not one"
+        return ImportedRun(str(log), log, case.source, asked, FAILED, reason)
+    told = import_log(log, replace(options, settings=Identity()))[0].identity
+    return replace(runs[0], identity=replace(told, versions=runs[0].identity.versions))
+
+
+def _describe_case(case: Case) -> Identity:
+    return Identity(
+        framework=case.framework,
+        model=case.model,
+        nodes=case.nodes,
+        devices=case.world_size,
+        batch_size_per_device=case.batch_size_per_device,
+        precision=case.precision,
+    )
+
+
+def _find_contradiction(case: Case, told: Identity) -> str:
+    """Where the script ran something else than the case; nodes are guessed, not told."""
+    asked = _describe_case(case)
+    differences: List[str] = [
+        f"{name} is {getattr(told, name)} in the log and {getattr(asked, name)} in the case"
+        for name in SETTINGS
+        if name != "nodes" and getattr(told, name) not in ("", 0, getattr(asked, name))
+    ]
+    return "; ".join(differences)

@@ -1,0 +1,149 @@
+"""This host -> its CPUs (model, sockets, cores, SMT, NUMA, frequencies), memory and network."""
+
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Dict, List
+
+from dlperf_slurm.worker.provenance.files import (
+    ROOT,
+    drop_empty,
+    join_distinct,
+    list_folder,
+    read_text,
+)
+
+
+def describe_cpu(root: Path = ROOT) -> Dict[str, str]:
+    """Facts of the whole host, whatever this process may use of it (proc_cpuinfo(5), sysfs)."""
+    cpu = root / "sys/devices/system/cpu"
+    known = _read_cpuinfo(root)
+    return drop_empty(
+        {
+            "cpu_model": known.get("model name", platform.machine()),
+            "cpu_microcode": known.get("microcode", ""),
+            "cpu_count": str(os.cpu_count()),
+            **_describe_topology(cpu),
+            "cpu_smt": read_text(cpu / "smt/control"),
+            "numa_nodes": _count(list_folder(root / "sys/devices/system/node", "node[0-9]*")),
+            **_describe_frequency(cpu),
+            "memory_gib": _read_memory_gib(root),
+        }
+    )
+
+
+def _read_cpuinfo(root: Path) -> Dict[str, str]:
+    """Of the first processor."""
+    first = read_text(root / "proc/cpuinfo").split("\n\n")[0]
+    lines = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in lines}
+
+
+def _describe_topology(cpu: Path) -> Dict[str, str]:
+    folders = [path / "topology" for path in list_folder(cpu, "cpu[0-9]*")]
+    sockets = {read_text(path / "physical_package_id") for path in folders}
+    cores = {read_text(path / "thread_siblings_list") for path in folders}
+    return {"cpu_sockets": _count(sockets - {""}), "cpu_cores": _count(cores - {""})}
+
+
+def _describe_frequency(cpu: Path) -> Dict[str, str]:
+    """What the governor may choose from, in MHz; clouds show nothing of it."""
+    policies = list_folder(cpu / "cpufreq", "policy[0-9]*")
+    limits = (
+        _join_limits(read_text(path / "scaling_min_freq"), read_text(path / "scaling_max_freq"))
+        for path in policies
+    )
+    boost = {"0": "off", "1": "on"}.get(read_text(cpu / "cpufreq/boost"), "")
+    no_turbo = {"0": "on", "1": "off"}.get(read_text(cpu / "intel_pstate/no_turbo"), "")
+    return {
+        "cpu_governor": join_distinct(read_text(path / "scaling_governor") for path in policies),
+        "cpu_driver": join_distinct(read_text(path / "scaling_driver") for path in policies),
+        "cpu_limits_mhz": join_distinct(limits),
+        "cpu_boost": boost or no_turbo,
+    }
+
+
+def _join_limits(least_khz: str, most_khz: str) -> str:
+    if not (least_khz.isdigit() and most_khz.isdigit()):
+        return ""
+    return f"{int(least_khz) // 1000} to {int(most_khz) // 1000}"
+
+
+def _read_memory_gib(root: Path) -> str:
+    """Rounded: nodes of one make differ by a few MiB, by what their kernels keep."""
+    found = re.search(r"^MemTotal: +([0-9]+) kB", read_text(root / "proc/meminfo"), re.M)
+    return f"{int(found.group(1)) / 2**20:.0f}" if found else ""
+
+
+def _count(items: object) -> str:
+    count = len(items) if isinstance(items, (set, list)) else 0
+    return str(count) if count else ""
+
+
+def describe_binding(root: Path = ROOT) -> Dict[str, str]:
+    """Where this process may run and have memory (sched_getaffinity(2), proc_pid_status(5))."""
+    cpus = sorted(os.sched_getaffinity(0))
+    status = read_text(root / "proc/self/status")
+    nodes = re.search(r"^Mems_allowed_list:\s*(\S+)", status, re.M)
+    return drop_empty(
+        {
+            "cpus_allowed": str(len(cpus)),
+            "cpu_list": format_ranges(cpus),
+            "memory_nodes": nodes.group(1) if nodes else "",
+        }
+    )
+
+
+def format_ranges(numbers: List[int]) -> str:
+    """Ascending numbers as Linux writes lists of CPUs: 0-3,8."""
+    ranges: List[List[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1][1:] = [number]
+        else:
+            ranges.append([number])
+    return ",".join("-".join(map(str, ends)) for ends in ranges)
+
+
+def describe_network(root: Path = ROOT) -> Dict[str, str]:
+    """Interfaces that are up and have a device below them, and bonds of such."""
+    interfaces = filter(None, map(_describe_interface, list_folder(root / "sys/class/net")))
+    ports = list_folder(root / "sys/class/infiniband", "*/ports/*")
+    return drop_empty(
+        {
+            "network": "; ".join(interfaces),
+            "infiniband": "; ".join(map(_describe_port, ports)),
+        }
+    )
+
+
+def _describe_interface(path: Path) -> str:
+    has_hardware = (path / "device").exists() or (path / "bonding").exists()
+    if not has_hardware or read_text(path / "operstate") == "down":
+        return ""
+    driver = path / "device/driver"
+    speed = read_text(path / "speed")
+    words = [
+        path.name,
+        driver.resolve().name if driver.exists() else "",
+        # -1 where the driver does not know
+        f"{speed} Mbit/s" if speed.isdigit() else "",
+        f"mtu {read_text(path / 'mtu')}",
+    ]
+    return " ".join(filter(None, words))
+
+
+def _describe_port(path: Path) -> str:
+    """As "mlx5_0/1 ACTIVE 200 Gb/sec (4X HDR) InfiniBand firmware 20.31.1014"."""
+    device = path.parents[1]
+    firmware = read_text(device / "fw_ver")
+    words = [
+        f"{device.name}/{path.name}",
+        # "4: ACTIVE"
+        read_text(path / "state").rpartition(" ")[2],
+        read_text(path / "rate"),
+        read_text(path / "link_layer"),
+        f"firmware {firmware}" if firmware else "",
+    ]
+    return " ".join(filter(None, words))

@@ -1,0 +1,92 @@
+"""Settings -> tensorpack's InputSource of synthetic batches, by where they come from.
+
+Images are uint8, as loaders of real ones hand them over; the model makes floats of them on the
+device.
+"""
+
+import multiprocessing
+import os
+from typing import TYPE_CHECKING, List
+
+import tensorflow as tf
+from tensorpack.dataflow import FakeData, send_dataflow_zmq
+from tensorpack.input_source import (
+    DummyConstantInput,
+    InputSource,
+    QueueInput,
+    StagingInput,
+    TensorInput,
+    TFDatasetInput,
+    ZMQInput,
+)
+
+from dlperf_slurm.contract.axes import ON_DEVICE, ON_HOST, PIPELINE, PYTHON_QUEUE, ZMQ
+
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.scripts.tensorpack.resnet50 import Settings
+
+TYPES = (tf.uint8, tf.int32)
+PREFETCH_BATCHES = 50
+
+
+def make_input(settings: "Settings") -> InputSource:
+    """All but a constant and a plain queue are staged: copied to the device a step ahead."""
+    if settings.data == ON_DEVICE:
+        return DummyConstantInput(_list_shapes(settings))
+    if settings.data == ON_HOST:
+        return StagingInput(TensorInput(lambda: _make_random_batch(settings)))
+    if settings.data == PIPELINE:
+        dataset = TFDatasetInput.dataflow_to_dataset(_make_dataflow(settings), TYPES)
+        return StagingInput(TFDatasetInput(dataset.repeat().prefetch(PREFETCH_BATCHES)))
+    if settings.data == ZMQ:
+        return StagingInput(ZMQInput(_start_producer(settings), PREFETCH_BATCHES))
+    queue = QueueInput(_make_dataflow(settings), tf.queue.FIFOQueue(PREFETCH_BATCHES, TYPES))
+    return StagingInput(queue) if settings.data == PYTHON_QUEUE else queue
+
+
+def find_missing_operators() -> str:
+    """What ZMQInput lacks here; empty if nothing."""
+    try:
+        import zmq_ops
+    except ImportError:
+        lack = "this environment has no package zmq_ops"
+    else:
+        if hasattr(zmq_ops, "ZMQPullSocket"):
+            return ""
+        lack = "the package zmq_ops of this environment is another one of that name"
+    return (
+        f"--data {ZMQ}: {lack}; ZMQInput needs that of https://github.com/tensorpack/zmq_ops, "
+        "which is built against this TensorFlow"
+    )
+
+
+def _list_shapes(settings: "Settings") -> List[List[int]]:
+    return [list(settings.image_shape), [settings.batch_size_per_device]]
+
+
+def _make_random_batch(settings: "Settings") -> List[tf.Tensor]:
+    """Drawn anew in each step by TensorFlow, on the host."""
+    images, labels = _list_shapes(settings)
+    classes = settings.definition.classes
+    with tf.device("/cpu:0"):
+        return [
+            tf.cast(tf.random.uniform(images, 0, 256, tf.int32), tf.uint8),
+            tf.random.uniform(labels, 0, classes, tf.int32),
+        ]
+
+
+def _make_dataflow(settings: "Settings") -> FakeData:
+    """One batch that Python hands over again and again; a copy costs, drawing it does not."""
+    domain = [(0, 256), (0, settings.definition.classes)]
+    return FakeData(_list_shapes(settings), random=False, dtype=["uint8", "int32"], domain=domain)
+
+
+def _start_producer(settings: "Settings") -> str:
+    """A process that sends batches for as long as this one lives; returns where to."""
+    # an abstract socket: nothing of it stays behind
+    address = f"ipc://@dlperf-slurm-{os.getpid()}"
+    # a fork would take MPI's and TensorFlow's threads for its own
+    context = multiprocessing.get_context("spawn")
+    arguments = (_make_dataflow(settings), address, PREFETCH_BATCHES, "zmq_ops")
+    context.Process(target=send_dataflow_zmq, args=arguments, daemon=True).start()
+    return address

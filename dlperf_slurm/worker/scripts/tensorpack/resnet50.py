@@ -1,0 +1,191 @@
+"""Command line -> ResNet-50 v1.5 in tensorpack's trainers, with the log that they write.
+
+    python -m dlperf_slurm.worker.scripts.tensorpack.resnet50 --update replicated --data device \
+        --batch 64 --device cuda --devices 8
+
+Runs in the environment of tensorflow1. One process drives all devices of a node, or with Horovod
+one process each, which the launcher starts.
+"""
+
+import argparse
+import os
+import re
+import sys
+import warnings
+from dataclasses import dataclass
+from typing import List, Optional, Sequence, Tuple
+
+from dlperf_slurm.contract.axes import (
+    ON_DEVICE,
+    ON_HOST,
+    PARAMETER_SERVER,
+    PIPELINE,
+    PYTHON_QUEUE,
+    ZMQ,
+)
+from dlperf_slurm.logs.reading.intervals import drop_warmup
+from dlperf_slurm.worker.models.resnet50 import Definition
+
+# a queue that is not staged; the worker has no such source
+PYTHON = "python"
+DATA = (ON_DEVICE, ON_HOST, PYTHON, PYTHON_QUEUE, PIPELINE, ZMQ)
+REPLICATED = "replicated"
+HOROVOD = "horovod"
+UPDATES = (REPLICATED, PARAMETER_SERVER, HOROVOD)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to train, and how; `devices` is how many this process drives.
+
+    `epochs` of `epoch_steps` each: the log has one time per epoch. `device` is "cpu" or "cuda".
+    """
+
+    definition: Definition
+    batch_size_per_device: int
+    data: str
+    update: str
+    device: str
+    devices: int
+    cpus_per_device: int
+    epoch_steps: int
+    epochs: int
+
+    @property
+    def is_horovod(self) -> bool:
+        """Whether this is one of several processes, with a device each."""
+        return self.update == HOROVOD
+
+    @property
+    def data_format(self) -> str:
+        """Convolutions of TensorFlow 1 know one order on CPUs and are faster in the other on
+        GPUs."""
+        return "channels_first" if self.device == "cuda" else "channels_last"
+
+    @property
+    def image_shape(self) -> Tuple[int, int, int, int]:
+        """Of a device's batch, as a data loader hands it over."""
+        size = self.definition.image_size
+        return (self.batch_size_per_device, size, size, self.definition.IMAGE_CHANNELS)
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Train; 2 and a line on stderr for what cannot be."""
+    settings = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    # errors only: TensorFlow warns of what it deprecates, of CPU instructions, and of big copies
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with warnings.catch_warnings():
+        # TensorFlow's own use of NumPy
+        warnings.simplefilter("ignore", FutureWarning)
+        from dlperf_slurm.worker.scripts.tensorpack.training import find_missing, train
+
+    missing = find_missing(settings)
+    if missing:
+        print(f"error: {missing}", file=sys.stderr)
+        return 2
+    train(settings)
+    return 0
+
+
+def parse_arguments(arguments: Sequence[str]) -> Settings:
+    """Exits with 2 and all that is wrong on stderr, as argparse does."""
+    parser = _make_parser()
+    options = parser.parse_args(arguments)
+    definition = Definition(
+        image_size=options.image_size,
+        stage_blocks=tuple(options.stage_blocks),
+        width=options.width,
+        classes=options.classes,
+    )
+    problems = [*definition.find_problems(), *_find_problems(options)]
+    if problems:
+        parser.error("; ".join(problems))
+    epoch_steps = choose_epoch_steps(options.warmup_steps, options.measured_steps)
+    return Settings(
+        definition=definition,
+        batch_size_per_device=options.batch,
+        data=options.data,
+        update=options.update,
+        device=options.device,
+        devices=options.devices,
+        cpus_per_device=options.cpus_per_device,
+        epoch_steps=epoch_steps,
+        epochs=1 + max(options.measured_steps // epoch_steps, 1),
+    )
+
+
+def choose_epoch_steps(warmup_steps: int, measured_steps: int) -> int:
+    """Of the shortest epoch of which the first is the warm-up and the rest are the measured steps.
+
+    All epochs have the same number of steps, and whoever reads the log leaves out `drop_warmup`. A
+    warm-up that is longer than the measured steps makes as many of these.
+    """
+    for steps in range(max(warmup_steps, 1), measured_steps):
+        count = measured_steps // steps
+        if measured_steps % steps == 0 and len(drop_warmup([(steps, 0.0)] * (1 + count))) == count:
+            return steps
+    return max(warmup_steps, measured_steps)
+
+
+def _find_problems(options: argparse.Namespace) -> List[str]:
+    """Combinations that tensorpack does not have."""
+    if options.devices == 1:
+        return []
+    if options.update == HOROVOD:
+        return [
+            f"--devices {options.devices}: with --update {HOROVOD} each process has one device, "
+            "and the launcher starts as many as there are devices"
+        ]
+    if options.data == PYTHON:
+        return [
+            f"--data {PYTHON}: with several devices, tensorpack stages what comes from a queue; "
+            f"use {PYTHON_QUEUE}"
+        ]
+    return []
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tensorpack_resnet", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--data", choices=DATA, required=True, help="where batches come from")
+    parser.add_argument("--update", choices=UPDATES, required=True, help="of the variables")
+    parser.add_argument("--batch", type=_parse_count, required=True, help="images per device")
+    parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
+    parser.add_argument("--devices", type=_parse_count, default=1, help="that this process drives")
+    parser.add_argument(
+        "--cpus-per-device",
+        type=_parse_count,
+        # what a job script gives a rank
+        default=os.environ.get("OMP_NUM_THREADS", "1"),
+        help="threads that compute for a device that is a CPU",
+    )
+    parser.add_argument("--precision", choices=("fp32",), default="fp32")
+    parser.add_argument("--warmup-steps", type=_parse_steps, default=20, help="at least so many")
+    parser.add_argument("--measured-steps", type=_parse_count, default=100)
+    sizes = parser.add_argument_group("sizes of the model")
+    sizes.add_argument("--image-size", type=_parse_count, default=Definition.image_size)
+    sizes.add_argument(
+        "--stage-blocks", type=_parse_count, nargs=4, default=Definition.stage_blocks
+    )
+    sizes.add_argument("--width", type=_parse_count, default=Definition.width)
+    sizes.add_argument("--classes", type=_parse_count, default=Definition.classes)
+    return parser
+
+
+def _parse_count(text: str) -> int:
+    return _parse_whole(text, 1)
+
+
+def _parse_steps(text: str) -> int:
+    return _parse_whole(text, 0)
+
+
+def _parse_whole(text: str, least: int) -> int:
+    if not re.fullmatch("[0-9]{1,9}", text) or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

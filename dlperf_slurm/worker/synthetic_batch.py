@@ -1,0 +1,61 @@
+"""A model's definition -> a synthetic batch of NumPy arrays, the same in every framework."""
+
+from typing import TYPE_CHECKING, Any, Dict
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.models import load_model
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.models import Definition
+
+    Batch = Dict[str, NDArray[Any]]
+
+
+def make_batch(definition: "Definition", batch_size: int, seed: int, rank: int) -> "Batch":
+    """The batch of one rank: samples rank * batch_size and following of one endless stream.
+
+    So the joined batch of `world_size` ranks, one after the other, is that of rank 0 with
+    `world_size * batch_size`. The same arguments give the same bits in every framework's
+    environment; seed and all sample numbers are in 0 ... 2**32 - 1.
+    """
+    import numpy
+
+    # One sample at a time: the generator's float64 would need twice the images' memory.
+    batch: "Batch" = {}
+    for index in range(batch_size):
+        # RandomState's streams are frozen (NEP 19); Generator's may change between NumPy versions.
+        random = numpy.random.RandomState([seed, rank * batch_size + index])
+        for name, value in definition.make_sample(random).items():
+            if name not in batch:
+                batch[name] = numpy.empty((batch_size, *value.shape), value.dtype)
+            batch[name][index] = value
+    return batch
+
+
+class SyntheticSamples:
+    """The samples of one rank's batch of `count`, as `make_batch` makes it, in each epoch.
+
+    Reading one costs a copy and nothing else: what a data source adds to a step is its own.
+    """
+
+    def __init__(self, definition: "Definition", count: int, seed: int, rank: int = 0) -> None:
+        self._pool = make_batch(definition, count, seed, rank)
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
+        """A new copy, as whoever decodes a file gets new memory too."""
+        import numpy
+
+        return {name: numpy.array(values[index]) for name, values in self._pool.items()}
+
+
+def make_samples(case: Case, placement: "Placement") -> SyntheticSamples:
+    """The samples of this rank's own batch, for data sources without files."""
+    definition = load_model(case.model).Definition(**case.model_parameters)
+    return SyntheticSamples(definition, case.batch_size_per_device, case.seed, placement.rank)

@@ -1,0 +1,182 @@
+"""GPUs and the host -> samples of what they do, a source each.
+
+GPUs, by number or UUID, tell NVML their power, clock, temperature, memory and use; the host's
+counters of CPUs, memory and CPU energy are read by psutil and from powercap.
+"""
+
+import math
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.record import HOST
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.host import read_cpu_name
+from dlperf_slurm.worker.nvml import ask, find_handle, load_nvml
+from dlperf_slurm.worker.telemetry.series import (
+    BUSY,
+    CLOCK,
+    ENERGY,
+    MEMORY,
+    POWER,
+    STOLEN,
+    TEMPERATURE,
+    THROTTLE,
+    TOTAL,
+    UTILIZATION,
+)
+
+ROOT = Path("/")
+MILLI = 1e-3
+MICRO = 1e-6
+
+
+class DeviceSource:
+    """One GPU."""
+
+    def __init__(self, nvml: Any, handle: Any, device: int) -> None:
+        self.device = device
+        self.name = str(ask(nvml, "nvmlDeviceGetName", handle) or "")
+        self._nvml = nvml
+        self._handle = handle
+
+    def read(self) -> Dict[str, float]:
+        """One sample; NaN for what NVML does not tell of this GPU, or not now."""
+        use = self._ask("nvmlDeviceGetUtilizationRates")
+        memory = self._ask("nvmlDeviceGetMemoryInfo")
+        clock = self._ask("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)
+        temperature = self._ask("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU)
+        return {
+            ENERGY: _scale(self._ask("nvmlDeviceGetTotalEnergyConsumption"), MILLI),
+            POWER: _scale(self._ask("nvmlDeviceGetPowerUsage"), MILLI),
+            UTILIZATION: _scale(None if use is None else use.gpu, 0.01),
+            CLOCK: _scale(clock),
+            TEMPERATURE: _scale(temperature),
+            MEMORY: _scale(None if memory is None else memory.used),
+            THROTTLE: _scale(self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")),
+        }
+
+    def _ask(self, query: str, *arguments: Any) -> Any:
+        return ask(self._nvml, query, self._handle, *arguments)
+
+
+def _scale(value: Optional[float], factor: float = 1.0) -> float:
+    return math.nan if value is None else factor * value
+
+
+def open_devices(named: Mapping[int, str]) -> Iterator[DeviceSource]:
+    """The GPU that each local rank drives; those that NVML does not know are left out."""
+    nvml = load_nvml() if named else None
+    if nvml is None:
+        return
+    for local_rank, name in named.items():
+        handle = find_handle(nvml, name)
+        if handle is not None:
+            yield DeviceSource(nvml, handle, local_rank)
+
+
+def choose_devices(case: Case, placement: Placement, environ: Mapping[str, str]) -> Dict[int, str]:
+    """The GPUs that this rank has to watch, as CUDA_VISIBLE_DEVICES names them, by local rank.
+
+    The first rank of a host watches all, unless each rank sees its own only.
+    """
+    if case.device != "cuda":
+        return {}
+    visible = _list_visible(case, environ)
+    if len(visible) >= case.devices_per_node:
+        return dict(enumerate(visible)) if placement.local_rank == 0 else {}
+    return {placement.local_rank: visible[0]} if visible else {}
+
+
+def _list_visible(case: Case, environ: Mapping[str, str]) -> List[str]:
+    """At most as many as there are ranks on the host."""
+    numbers: Sequence[str] = [str(number) for number in range(case.devices_per_node)]
+    told = environ.get("CUDA_VISIBLE_DEVICES")
+    names = numbers if told is None else [name.strip() for name in told.split(",")]
+    return [name for name in names if name][: case.devices_per_node]
+
+
+class HostSource:
+    """CPUs and memory, with whatever runs on them.
+
+    Their clocks are left alone: to read one interrupts its CPU, which may be a measuring one.
+    """
+
+    device = HOST
+
+    def __init__(self, psutil: Any, root: Path = ROOT) -> None:
+        self.name = read_cpu_name()
+        self._psutil = psutil
+        self._energy = EnergyCounter(root)
+
+    def read(self) -> Dict[str, float]:
+        """One sample; NaN for energy that may not be read."""
+        times = self._psutil.cpu_times()
+        # guests' time is in user's already (proc_stat(5))
+        total = times.user + times.nice + times.system + times.idle + times.iowait
+        total += times.irq + times.softirq + times.steal
+        return {
+            BUSY: total - times.idle - times.iowait,
+            TOTAL: total,
+            STOLEN: times.steal,
+            MEMORY: float(self._psutil.virtual_memory().used),
+            ENERGY: self._energy.read_joules(),
+        }
+
+
+def open_host() -> Iterator[HostSource]:
+    """The host; nothing without psutil."""
+    try:
+        import psutil
+    except ImportError:
+        return
+    yield HostSource(psutil)
+
+
+class EnergyCounter:
+    """Joules of all CPU packages and their memory, by the kernel's powercap (Intel and AMD).
+
+    Counters begin again at their range; from Linux 5.10 on they may be root's only to read.
+    """
+
+    def __init__(self, root: Path = ROOT) -> None:
+        self._zones = [
+            _Zone(path)
+            for path in sorted((root / "sys/class/powercap").glob("intel-rapl:*"))
+            if _is_counted(path)
+        ]
+
+    def read_joules(self) -> float:
+        """Since it was made, if called at least once per range; NaN where it cannot be read."""
+        return sum(zone.read_joules() for zone in self._zones) if self._zones else math.nan
+
+
+class _Zone:
+    def __init__(self, path: Path) -> None:
+        self._counter = path / "energy_uj"
+        self._range = _read_number(path / "max_energy_range_uj")
+        self._latest = _read_number(self._counter)
+        self._joules = 0.0
+
+    def read_joules(self) -> float:
+        now = _read_number(self._counter)
+        wrapped = self._range if now < self._latest else 0.0
+        self._joules += MICRO * (now - self._latest + wrapped)
+        self._latest = now
+        return self._joules
+
+
+def _is_counted(zone: Path) -> bool:
+    """Packages and the memory beside them; cores are in packages, and all is in "psys"."""
+    try:
+        name = (zone / "name").read_text(encoding="ascii").strip()
+    except OSError:
+        return False
+    return name.startswith("package") or name == "dram"
+
+
+def _read_number(path: Path) -> float:
+    try:
+        return float(path.read_text(encoding="ascii"))
+    except OSError:
+        return math.nan

@@ -1,0 +1,119 @@
+"""The update rules in NumPy, against numbers worked out by hand."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from support import attempts
+
+from dlperf_slurm.contract.case import Training
+from dlperf_slurm.worker.models import bert, resnet50
+from dlperf_slurm.worker.reference_optimizers import clip_gradients, make_optimizer, measure_norm
+
+numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
+
+RESNET50 = resnet50.Definition()
+BERT = bert.Definition()
+
+
+def make_case(model, batch_size_per_device, **changes):
+    """Of two ranks."""
+    return replace(
+        attempts.CASE, model=model, batch_size_per_device=batch_size_per_device, **changes
+    )
+
+
+def make_arrays(matrix, vector):
+    return {"matrix": numpy.array([[matrix]]), "vector": numpy.array([vector])}
+
+
+def take_steps(optimizer, weights, gradients, steps):
+    for _ in range(steps):
+        optimizer.update(weights, gradients)
+    return {name: values.item() for name, values in weights.items()}
+
+
+def test_momentum_remembers_the_last_gradients_and_decays_matrices():
+    optimizer = make_optimizer(make_case("resnet50", 128), RESNET50)
+    weights = take_steps(optimizer, make_arrays(2.0, 2.0), make_arrays(0.5, 0.5), 2)
+    rate, momentum, decay = 0.256, 0.875, 3.0517578125e-05
+    assert weights["vector"] == pytest.approx(2.0 - rate * 0.5 * (2 + momentum))
+    first = 0.5 + decay * 2.0
+    second = momentum * first + 0.5 + decay * (2.0 - rate * first)
+    assert weights["matrix"] == pytest.approx(2.0 - rate * (first + second), rel=1e-12)
+
+
+def test_adam_moves_by_its_learning_rate_whatever_the_gradients_size():
+    optimizer = make_optimizer(make_case("bert", 4), BERT)
+    weights = take_steps(optimizer, make_arrays(0.0, 0.0), make_arrays(1e-3, -10.0), 1)
+    assert weights["matrix"] == pytest.approx(-1e-4 * 1e-3 / (1e-3 + 1e-6), rel=1e-9)
+    assert weights["vector"] == pytest.approx(1e-4, rel=1e-6)
+
+
+def test_adam_corrects_the_bias_of_both_moments_in_every_step():
+    optimizer = make_optimizer(make_case("bert", 4), BERT)
+    weights = take_steps(optimizer, make_arrays(0.0, 0.0), make_arrays(0.0, 1.0), 3)
+    assert weights["vector"] == pytest.approx(-3e-4, rel=1e-5)
+
+
+def test_adams_decay_is_decoupled_from_the_gradient_and_spares_vectors():
+    optimizer = make_optimizer(make_case("bert", 4), BERT)
+    weights = take_steps(optimizer, make_arrays(2.0, 2.0), make_arrays(0.0, 0.0), 1)
+    assert weights == {"matrix": 2.0 * (1 - 1e-4 * 0.01), "vector": 2.0}
+
+
+@pytest.mark.parametrize(
+    "model", [("resnet50", RESNET50), ("bert", BERT)], ids=["resnet50", "bert"]
+)
+def test_sgd_has_no_memory(model):
+    name, definition = model
+    optimizer = make_optimizer(make_case(name, 4, optimizer="sgd"), definition)
+    weights = take_steps(optimizer, make_arrays(2.0, 2.0), make_arrays(0.0, 0.5), 2)
+    assert weights["vector"] == pytest.approx(2.0 - 2 * 1e-2 * 0.5)
+    assert weights["matrix"] == pytest.approx(2.0 * (1 - 1e-2 * definition.WEIGHT_DECAY) ** 2)
+
+
+def test_another_models_optimizer_has_its_constants_and_the_models_decay():
+    optimizer = make_optimizer(make_case("bert", 4, optimizer="momentum"), BERT)
+    weights = take_steps(optimizer, make_arrays(2.0, 2.0), make_arrays(0.0, 0.5), 2)
+    assert weights["vector"] == pytest.approx(2.0 - 1e-2 * 0.5 * (2 + 0.875))
+    optimizer = make_optimizer(make_case("resnet50", 4, optimizer="adamw"), RESNET50)
+    weights = take_steps(optimizer, make_arrays(2.0, 2.0), make_arrays(0.0, 0.5), 1)
+    assert weights["vector"] == pytest.approx(2.0 - 1e-3, rel=1e-5)
+    assert weights["matrix"] == 2.0 * (1 - 1e-3 * RESNET50.WEIGHT_DECAY)
+
+
+def test_learning_rate_of_a_training_to_accuracy_goes_before_the_models_own():
+    training = Training(epochs=1, learning_rate=0.5)
+    optimizer = make_optimizer(make_case("resnet50", 128, training=training), RESNET50)
+    weights = take_steps(optimizer, make_arrays(2.0, 2.0), make_arrays(0.0, 1.0), 1)
+    assert weights["vector"] == 1.5
+
+
+def test_accumulated_batches_count_for_the_learning_rate():
+    case = make_case("resnet50", 32, gradient_accumulation=4)
+    weights = take_steps(
+        make_optimizer(case, RESNET50), make_arrays(2.0, 2.0), make_arrays(0.0, 1.0), 1
+    )
+    assert weights["vector"] == pytest.approx(2.0 - 0.256)
+
+
+def test_gradients_are_clipped_together():
+    clipped = dict(clip_gradients(make_arrays(3.0, 4.0), 1.0))
+    assert {name: values.item() for name, values in clipped.items()} == pytest.approx(
+        {"matrix": 0.6, "vector": 0.8}
+    )
+
+
+def test_gradients_below_the_largest_norm_stay():
+    clipped = dict(clip_gradients(make_arrays(0.3, 0.4), 1.0))
+    assert {name: values.item() for name, values in clipped.items()} == {
+        "matrix": 0.3,
+        "vector": 0.4,
+    }
+
+
+def test_norm_of_float32_arrays_does_not_overflow():
+    arrays = [numpy.full(4, 1e30, numpy.float32), numpy.zeros((2, 2), numpy.float32)]
+    assert measure_norm(arrays) == pytest.approx(2e30)
+    assert math.isnan(measure_norm([numpy.array([math.nan])]))

@@ -1,0 +1,112 @@
+"""Synthetic batches: reproducible, different per rank, in the ranges that the models take."""
+
+import hashlib
+
+import pytest
+
+from dlperf_slurm.worker.models import bert, resnet50
+from dlperf_slurm.worker.synthetic_batch import make_batch
+
+numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
+
+SMALL_RESNET50 = resnet50.Definition(image_size=32, classes=10)
+SMALL_BERT = bert.Definition(sequence_length=16, vocabulary_size=200, predictions_per_sequence=5)
+
+
+def is_equal(one, other):
+    return all(numpy.array_equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("definition", [SMALL_RESNET50, SMALL_BERT])
+def test_same_seed_and_rank_give_the_same_batch(definition):
+    assert is_equal(make_batch(definition, 4, 7, 1), make_batch(definition, 4, 7, 1))
+
+
+@pytest.mark.parametrize("definition", [SMALL_RESNET50, SMALL_BERT])
+@pytest.mark.parametrize(("seed", "rank"), [(7, 0), (8, 1)])
+def test_another_seed_or_rank_gives_another_batch(definition, seed, rank):
+    assert not is_equal(make_batch(definition, 4, 7, 1), make_batch(definition, 4, seed, rank))
+
+
+@pytest.mark.parametrize(
+    ("definition", "digest"),
+    [(SMALL_RESNET50, "156f0e5168eb8433"), (SMALL_BERT, "f7c828becfa4f06f")],
+)
+def test_batch_has_the_same_bits_under_every_numpy(definition, digest):
+    batch = make_batch(definition, 3, 7, 1)
+    content = b"".join(batch[name].tobytes() for name in sorted(batch))
+    assert hashlib.sha256(content).hexdigest()[:16] == digest
+
+
+@pytest.mark.parametrize("definition", [SMALL_RESNET50, SMALL_BERT])
+def test_joined_batch_of_three_ranks_is_one_ranks_batch_three_times_as_large(definition):
+    joined = make_batch(definition, 6, 7, 0)
+    parts = [make_batch(definition, 2, 7, rank) for rank in range(3)]
+    for name, values in joined.items():
+        assert numpy.array_equal(values, numpy.concatenate([part[name] for part in parts]))
+
+
+def test_images_are_standard_normal_float32_nchw():
+    images = make_batch(SMALL_RESNET50, 64, 0, 0)["images"]
+    assert images.shape == (64, 3, 32, 32)
+    assert images.dtype == numpy.float32
+    assert images.mean() == pytest.approx(0, abs=0.01)
+    assert images.std() == pytest.approx(1, abs=0.01)
+
+
+def test_labels_cover_the_classes():
+    labels = make_batch(SMALL_RESNET50, 500, 0, 0)["labels"]
+    assert labels.dtype == numpy.int64
+    assert set(labels) == set(range(10))
+
+
+def test_sequences_have_their_shapes_and_are_int64():
+    batch = make_batch(SMALL_BERT, 3, 0, 0)
+    assert {name: values.shape for name, values in batch.items()} == {
+        "input_ids": (3, 16),
+        "token_type_ids": (3, 16),
+        "attention_mask": (3, 16),
+        "masked_positions": (3, 5),
+        "masked_ids": (3, 5),
+        "next_sentence_labels": (3,),
+    }
+    assert {str(values.dtype) for values in batch.values()} == {"int64"}
+
+
+def test_masked_positions_ascend_without_repeats_after_the_first_token():
+    positions = make_batch(SMALL_BERT, 200, 0, 0)["masked_positions"]
+    assert (numpy.diff(positions, axis=1) > 0).all()
+    assert set(positions.ravel()) == set(range(1, 16))
+
+
+def test_exactly_the_masked_positions_read_as_the_mask():
+    definition = bert.Definition(vocabulary_size=10**6)
+    batch = make_batch(definition, 2, 0, 0)
+    is_mask = batch["input_ids"] == definition.MASK_ID
+    expected = numpy.zeros((2, 128), bool)
+    numpy.put_along_axis(expected, batch["masked_positions"], True, axis=1)
+    assert numpy.array_equal(is_mask, expected)
+    assert (batch["masked_ids"] != definition.MASK_ID).all()
+
+
+def test_every_position_can_be_predicted_but_the_first():
+    definition = bert.Definition(sequence_length=21)
+    positions = make_batch(definition, 2, 0, 0)["masked_positions"]
+    assert positions.tolist() == [list(range(1, 21))] * 2
+
+
+def test_second_half_is_the_second_sentence():
+    assert make_batch(SMALL_BERT, 1, 0, 0)["token_type_ids"].tolist() == [[0] * 8 + [1] * 8]
+
+
+def test_single_token_type_is_the_only_one_used():
+    definition = bert.Definition(type_vocabulary_size=1)
+    assert not make_batch(definition, 1, 0, 0)["token_type_ids"].any()
+
+
+def test_ids_stay_inside_the_vocabulary():
+    batch = make_batch(SMALL_BERT, 500, 0, 0)
+    for name in ("input_ids", "masked_ids"):
+        assert batch[name].min() >= 0
+        assert batch[name].max() == 199
+    assert set(batch["next_sentence_labels"]) == {0, 1}
