@@ -30,7 +30,7 @@ FILES = {
     "dlperf_slurm/provision/environments/horovod.py": "",
     "dlperf_slurm/provision/environments/horovod_cxx.sh": "",
     "tests/worker/test_adapter.py": "",
-    "tests/worker/test_comm.py": "",
+    "tests/worker/test_ranks.py": "",
 }
 
 
@@ -81,7 +81,7 @@ def test_framework_is_proven_again_for_its_own_files_and_all_that_it_imports(
     assert find_changed(checkout, name) == changed
 
 
-@pytest.mark.parametrize("name", ["dlperf_slurm/worker/measure.py", "tests/worker/test_comm.py"])
+@pytest.mark.parametrize("name", ["dlperf_slurm/worker/measure.py", "tests/worker/test_ranks.py"])
 def test_what_only_calls_an_adapter_proves_none_again(checkout, name):
     assert find_changed(checkout, name) == set()
 
