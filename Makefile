@@ -14,8 +14,6 @@ PYTORCH := $(ENVIRONMENTS)/pytorch/bin/python
 # Ranks and jobs wait for each other, and may run out of time on a machine with other work: what
 # failed is shown, and tried once more in a process of its own.
 AGAIN := --last-failed --last-failed-no-failures=none
-# wherever they lie in the package
-PINS := $(shell find dlperf_slurm -path '*/environments/*.txt')
 # what `make test` runs, one after the other
 PARTS := lint test-pythons test-browser test-slurm test-changed
 
@@ -91,7 +89,7 @@ clean:
 	touch $@
 
 # the environment of the pins, and pytest beside them
-$(ENVIRONMENTS)/%/with-pytest: .venv/installed $(PINS)
+$(ENVIRONMENTS)/%/with-pytest: .venv/installed dlperf_slurm/provision/environments/%.txt
 	$(BIN)/python -m dlperf_slurm env create $*
 	$(ENVIRONMENTS)/$*/bin/python -m pip install --quiet --disable-pip-version-check pytest
 	touch $@

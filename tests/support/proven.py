@@ -16,6 +16,7 @@ from typing import Optional
 
 ALWAYS_TESTED = ("pytorch", "tensorflow1")
 ADAPTERS = "dlperf_slurm/worker/frameworks"
+ENVIRONMENTS = "dlperf_slurm/provision/environments"
 HEADER = (
     "# Written by `make test-frameworks` for what passed: the framework, the seconds of its\n"
     "# tests, and the sha256 of the files that these depend on (see tests/support/proven.py).\n"
@@ -33,7 +34,7 @@ class Proof:
 def list_files(root: Path, framework: str, tests: Iterable[str]) -> list[Path]:
     """The files of a checkout over which a framework is proven, sorted; `tests` may be folders."""
     adapter = (root / ADAPTERS / framework).rglob("*.py")
-    chosen = set(follow_imports(root, adapter)) | set(list_pins_files(root, framework))
+    chosen = follow_imports(root, adapter) | {root / ENVIRONMENTS / f"{framework}.txt"}
     for test in tests:
         path = root / test
         chosen |= set(path.rglob("*.py") if path.is_dir() else [path])
@@ -44,13 +45,8 @@ def list_horovod_files(root: Path, framework: str) -> list[Path]:
     """The files of a checkout over which a framework with Horovod is proven, sorted."""
     adapter = (root / ADAPTERS / framework).rglob("*.py")
     naming = {path for path in adapter if "horovod" in path.read_text(encoding="utf-8").lower()}
-    builders = (root / "dlperf_slurm").rglob("environments/horovod*.*")
-    built = {path for path in builders if path.suffix in (".py", ".sh")}
-    return sorted(naming | built | set(list_pins_files(root, framework)))
-
-
-def list_pins_files(root: Path, framework: str) -> list[Path]:
-    return list((root / "dlperf_slurm").rglob(f"environments/{framework}.txt"))
+    builders = set((root / ENVIRONMENTS).glob("horovod*.*"))
+    return sorted(naming | builders | {root / ENVIRONMENTS / f"{framework}.txt"})
 
 
 def follow_imports(root: Path, files: Iterable[Path]) -> set[Path]:
