@@ -5,8 +5,7 @@ the standard library, because a job may read its own log in the framework's Pyth
 """
 
 import pkgutil
-import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import (
     TYPE_CHECKING,
@@ -24,6 +23,8 @@ from typing import (
 
 from dlperf_slurm.logs.reading.failures import FailureScan
 from dlperf_slurm.logs.reading.lines import Line
+from dlperf_slurm.logs.reading.marks import Mark
+from dlperf_slurm.logs.reading.patterns import join_patterns
 from dlperf_slurm.logs.reading.windows import Window
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class Identity:
 class Reading:
     """One run as its log tells it; with a `problem` its figures are not to be used.
 
-    `series` has the printed values that publishers' rules take, by name, in the log's order.
+    Publishers' rules take their values from `marks`, the timed lines of the lowest rank that
+    printed, and from `series`, other printed figures by name, in the log's order.
     """
 
     identity: Identity
@@ -89,6 +91,7 @@ class Reading:
     problem: str
     is_out_of_memory: bool = False
     notes: Tuple[str, ...] = ()
+    marks: Tuple[Mark, ...] = ()
 
 
 def suits_all(identity: Identity) -> bool:
@@ -121,7 +124,7 @@ def find_formats(lines: Iterable[Line]) -> List[str]:
     """All formats that claim the log, sorted; the whole log is read."""
     signatures = {name: load_format(name).SIGNATURE for name in list_formats()}
     # nearly all lines of a log are of no format: one match for each instead of one per format
-    any_signature = re.compile("|".join(f"(?:{each.pattern})" for each in signatures.values()))
+    any_signature = join_patterns(*signatures.values())
     claims: Set[str] = set()
     for line in lines:
         if any_signature.match(line.text):
@@ -148,13 +151,11 @@ def _finish(run: "Run", failures: FailureScan) -> Reading:
     reading = run.finish()
     if not failures.message:
         return reading
-    return Reading(
-        identity=reading.identity,
+    return replace(
+        reading,
         windows=(),
-        series=reading.series,
         problem=failures.message,
         is_out_of_memory=failures.is_out_of_memory,
-        notes=reading.notes,
     )
 
 

@@ -10,117 +10,88 @@ epoch is taken: then a log that lost later epochs gives the same figure.
 """
 
 import re
-from typing import Dict, List, Sequence, Set
+from typing import List, Match, Tuple
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.figures import RuleError, average
-from dlperf_slurm.logs.reading.intervals import Interval, make_rate_windows
 from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Mark, Marks
-from dlperf_slurm.logs.reading.numbers import NUMBER, parse_number
-from dlperf_slurm.logs.reading.parameters import parse_namespace, read_count
-from dlperf_slurm.logs.reading.patterns import COUNT, LOGGER_PREFIX, NAMESPACE
+from dlperf_slurm.logs.reading.marks import Mark
+from dlperf_slurm.logs.reading.patterns import COUNT, LOGGER_PREFIX, NAMESPACE, NUMBER, PRECISIONS
+from dlperf_slurm.logs.reading.rules import RuleError, average
+from dlperf_slurm.logs.reading.timed_run import (
+    TimedFormat,
+    TimedRun,
+    add_mark,
+    end_epoch,
+    keep_namespace,
+)
+from dlperf_slurm.logs.reading.windows import Window, list_since_last, make_warm_rate_window
 
 _SPEED = re.compile(
-    LOGGER_PREFIX + rf"Epoch\[({COUNT})\] Batch\[({COUNT})\]\s+Speed: ({NUMBER}) samples/sec"
+    LOGGER_PREFIX + rf"Epoch\[(?P<epoch>{COUNT})\] Batch\[(?P<step>{COUNT})\]"
+    rf"\s+Speed: (?P<rate>{NUMBER}) samples/sec"
 )
 _RANK = re.compile(
     LOGGER_PREFIX + rf"Epoch\[({COUNT})\] Rank\[({COUNT})\] Batch\[\d+\]\s+(Time cost=\d)?"
 )
-_EPOCH = re.compile(LOGGER_PREFIX + rf"Epoch\[({COUNT})\]\s+Speed: {NUMBER} samples/sec")
-_ARGUMENTS = re.compile(LOGGER_PREFIX + NAMESPACE)
+_EPOCH = re.compile(LOGGER_PREFIX + rf"Epoch\[(?P<epoch>{COUNT})\]\s+Speed: {NUMBER} samples/sec")
 _MODELS = {"resnet50_v1b": "resnet50", "resnet50_v1": "resnet50-v1"}
-_PRECISIONS = {"float32": "fp32", "float16": "amp-fp16"}
 
 SIGNATURE = _SPEED
-START = _ARGUMENTS
+START = re.compile(LOGGER_PREFIX + NAMESPACE)
 
 
-class _Run:
-    def __init__(self) -> None:
-        self._speeds = Marks()
-        self._ranks: Set[int] = set()
-        self._ended_ranks: Dict[int, Set[int]] = {}
-        self._ended_epochs: Set[int] = set()
-        self._parameters: Dict[str, str] = {}
-
-    @property
-    def is_under_way(self) -> bool:
-        return bool(self._speeds)
-
-    def add(self, line: Line) -> None:
-        speed = _SPEED.match(line.text)
-        if speed is not None:
-            position = (int(speed.group(1)), int(speed.group(2)))
-            self._speeds.add(-1, position, 0.0, parse_number(speed.group(3)))
-            return
-        rank, epoch = _RANK.match(line.text), _EPOCH.match(line.text)
-        arguments = _ARGUMENTS.match(line.text)
-        if rank is not None:
-            self._ranks.add(int(rank.group(2)))
-            if rank.group(3):
-                self._ended_ranks.setdefault(int(rank.group(1)), set()).add(int(rank.group(2)))
-        elif epoch is not None:
-            self._ended_epochs.add(int(epoch.group(1)))
-        elif arguments is not None:
-            self._parameters = parse_namespace(arguments.group(1))
-
-    def finish(self) -> Reading:
-        marks = self._speeds.by_rank.get(-1, [])
-        announced = read_count(self._parameters, "num_epochs")
-        timed = [mark for mark in marks if announced or mark.position[0] == marks[0].position[0]]
-        windows = make_rate_windows(-1, _list_intervals(timed))
-        return Reading(
-            identity=self._make_identity(),
-            windows=windows,
-            series={"rates_of_epoch_0": tuple(m.value for m in marks if m.position[0] == 0)},
-            problem=self._find_problem(marks),
-        )
-
-    def _make_identity(self) -> Identity:
-        model = self._parameters.get("model", "")
-        return Identity(
-            framework="mxnet",
-            model=_MODELS.get(model, model),
-            devices=len(self._ranks),
-            batch_size_per_device=read_count(self._parameters, "batch_size"),
-            precision=_PRECISIONS.get(self._parameters.get("dtype", ""), ""),
-        )
-
-    def _find_problem(self, marks: Sequence[Mark]) -> str:
-        if not marks:
-            return "the log holds no timed step"
-        if self._speeds.problem:
-            return self._speeds.problem
-        epoch, batch = marks[-1].position
-        if epoch not in self._ended_epochs:
-            return f"the log ends in epoch {epoch} at batch {batch}: its rate is missing"
-        missing = sorted(self._ranks - self._ended_ranks.get(epoch, set()))
-        if missing:
-            return f"epoch {epoch} has no 'Time cost' of ranks {', '.join(map(str, missing))}"
-        announced = read_count(self._parameters, "num_epochs")
-        if epoch + 1 < announced:
-            return f"the log ends after epoch {epoch}, the last was to be {announced - 1}"
-        return ""
+def _add_rank(run: TimedRun, line: Line, match: Match[str]) -> None:
+    epoch, rank, time = match.groups()
+    run.devices.add((-1, rank))
+    if time:
+        run.ended[int(rank), int(epoch)] = 0.0
 
 
-def _list_intervals(marks: Sequence[Mark]) -> List[Interval]:
-    """(steps, rate) of lines whose batches count from 1 in each epoch."""
-    intervals = []
-    epoch, done = -1, 0
-    for mark in marks:
-        done = done if mark.position[0] == epoch else 0
-        intervals.append((mark.position[1] - done, mark.value))
-        epoch, done = mark.position
-    return intervals
+def _end_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
+    end_epoch(run, line._replace(rank=-1), match)
 
 
-def start_run() -> _Run:
-    return _Run()
+def _identify(run: TimedRun) -> Identity:
+    model = run.facts.get("model", "")
+    return Identity(
+        framework="mxnet",
+        model=_MODELS.get(model, model),
+        devices=len(run.devices),
+        batch_size_per_device=run.read_count("batch_size"),
+        precision=PRECISIONS.get(run.facts.get("dtype", ""), ""),
+    )
+
+
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    is_announced = run.read_count("num_epochs") > 0
+    timed = [mark for mark in marks if is_announced or mark.position[0] == marks[0].position[0]]
+    return make_warm_rate_window(rank, list_since_last(timed))
+
+
+def _find_problem(run: TimedRun) -> str:
+    epoch, batch = run.last
+    if (-1, epoch) not in run.ended:
+        return f"the log ends in epoch {epoch} at batch {batch}: its rate is missing"
+    missing = sorted(int(rank) for _, rank in run.devices if (int(rank), epoch) not in run.ended)
+    if missing:
+        return f"epoch {epoch} has no 'Time cost' of ranks {', '.join(map(str, missing))}"
+    announced = run.read_count("num_epochs")
+    if epoch + 1 < announced:
+        return f"the log ends after epoch {epoch}, the last was to be {announced - 1}"
+    return ""
+
+
+start_run = TimedFormat(
+    lines=((_SPEED, add_mark), (_RANK, _add_rank), (_EPOCH, _end_epoch), (START, keep_namespace)),
+    identify=_identify,
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+    is_of_job=True,
+).start_run
 
 
 def _average_dlperf(reading: Reading, identity: Identity) -> float:
-    rates = reading.series["rates_of_epoch_0"]
+    rates = [mark.value for mark in reading.marks if mark.position[0] == 0]
     if len(rates) != 120:
         raise RuleError(f"takes 120 lines of the first epoch, the log has {len(rates)}")
     return round(average(rates[20:]), 2)

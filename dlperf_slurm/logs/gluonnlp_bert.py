@@ -12,147 +12,105 @@ last step announced (`num_steps`), or with "Train cost=" where the arguments are
 
 import re
 from statistics import median
-from typing import Dict, List, Sequence
+from typing import List, Match, Tuple
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.figures import RuleError, average
-from dlperf_slurm.logs.reading.intervals import Interval, make_seconds_windows
 from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.parameters import parse_namespace, read_count
-from dlperf_slurm.logs.reading.patterns import COUNT, DECIMAL, LOGGER_PREFIX, NAMESPACE
-from dlperf_slurm.logs.reading.rank_lines import Entry, RankLines, merge_unlabelled
-from dlperf_slurm.logs.reading.windows import Window
-
-_STEP = re.compile(LOGGER_PREFIX + rf"\[step ({COUNT})\](?:,\s|\s)")
-_TIME = re.compile(
-    rf".{{0,400}}?(?:\slr=\S+ time=({DECIMAL})(?:$|\s|, latency=({DECIMAL}) ms/(?:batch|step))"
-    rf"|\sLR=.{{0,80}}?Time cost=({DECIMAL}) s, +Throughput=\S+K tks/s)"
+from dlperf_slurm.logs.reading.marks import Mark, RankMarks
+from dlperf_slurm.logs.reading.patterns import (
+    COUNT,
+    DECIMAL,
+    LOGGER_PREFIX,
+    NAMESPACE,
+    PRECISIONS,
 )
-_ARGUMENTS = re.compile(LOGGER_PREFIX + NAMESPACE)
-_END = re.compile(LOGGER_PREFIX + rf"Train cost={DECIMAL} ?s")
+from dlperf_slurm.logs.reading.rules import RuleError, average
+from dlperf_slurm.logs.reading.timed_run import (
+    TimedFormat,
+    TimedRun,
+    add_mark,
+    if_whole,
+    keep_facts,
+    keep_namespace,
+)
+from dlperf_slurm.logs.reading.windows import Window, count_steps, make_warm_window
+
+_STEP = LOGGER_PREFIX + rf"\[step (?P<step>{COUNT})\],?(?=\s).{{0,400}}?"
+_WITH_TIME = re.compile(_STEP + rf"\slr=\S+ time=(?P<seconds>{DECIMAL})(?=$|\s)")
+_WITH_LATENCY = re.compile(
+    _STEP + rf"\slr=\S+ time=(?P<seconds>{DECIMAL}), "
+    rf"latency=(?P<mean_ms>{DECIMAL}) ms/(?:batch|step)"
+)
+_WITH_COST = re.compile(
+    _STEP + rf"\sLR=.{{0,80}}?Time cost=(?P<seconds>{DECIMAL}) s, +Throughput=\S+K tks/s"
+)
+_END = re.compile(LOGGER_PREFIX + rf"(?P<end>Train cost={DECIMAL} ?s)")
 _MODELS = {"bert_12_768_12": "bert", "google_en_uncased_bert_base": "bert"}
-_PRECISIONS = {"float32": "fp32", "float16": "amp-fp16"}
 
-SIGNATURE = re.compile(
-    LOGGER_PREFIX + r"\[step \d+\]\s+mlm_loss=|" + LOGGER_PREFIX + r"\[step \d+\], Loss mlm/nsp="
-)
-START = _ARGUMENTS
+SIGNATURE = re.compile(LOGGER_PREFIX + r"\[step \d+\](?:\s+mlm_loss=|, Loss mlm/nsp=)")
+START = re.compile(LOGGER_PREFIX + NAMESPACE)
 
 
-class _Run:
-    def __init__(self) -> None:
-        self._steps = RankLines()
-        self._parameters: Dict[str, str] = {}
-        self._has_ended = False
-        self._latencies_ms: List[float] = []
-
-    @property
-    def is_under_way(self) -> bool:
-        return bool(self._steps)
-
-    def add(self, line: Line) -> None:
-        step = _STEP.match(line.text)
-        if step is not None:
-            self._add_step(line, int(step.group(1)), line.text[step.end() - 1 :])
-            return
-        arguments = _ARGUMENTS.match(line.text)
-        if arguments is not None:
-            self._parameters = parse_namespace(arguments.group(1))
-        elif _END.match(line.text):
-            self._has_ended = True
-
-    def _add_step(self, line: Line, step: int, text: str) -> None:
-        timed = None if line.is_last_unended else _TIME.match(text)
-        if timed is None:
-            return
-        seconds, latency_ms = timed.group(1) or timed.group(3), timed.group(2)
-        if latency_ms is not None:
-            self._latencies_ms.append(float(latency_ms))
-        self._steps.add(line, (step,), (float(seconds), float(latency_ms or 0)))
-
-    def finish(self) -> Reading:
-        by_rank = self._steps.list_by_rank()
-        windows = [
-            window
-            for rank, entries in by_rank.items()
-            for window in make_seconds_windows(rank, _list_intervals(entries))
-        ]
-        accumulate = self._count_accumulated()
-        return Reading(
-            identity=self._make_identity(len(by_rank)),
-            windows=merge_unlabelled([_count_micro_batches(w, accumulate) for w in windows]),
-            series={"latencies_ms": tuple(self._latencies_ms)},
-            problem=self._find_problem(by_rank),
-        )
-
-    def _make_identity(self, workers: int) -> Identity:
-        parameters = self._parameters
-        # until 2019 the script had but one model
-        model = parameters.get("model") or parameters.get("model_name") or "bert_12_768_12"
-        gpus = [gpu for gpu in parameters.get("gpus", "").split(",") if gpu.strip().isdigit()]
-        devices = workers * max(len(gpus), 1)
-        total = read_count(parameters, "total_batch_size")
-        share = total // max(devices * self._count_accumulated(), 1)
-        return Identity(
-            framework="mxnet",
-            model=_MODELS.get(model, model),
-            devices=devices,
-            batch_size_per_device=read_count(parameters, "batch_size") or share,
-            precision=_PRECISIONS.get(parameters.get("dtype", ""), ""),
-        )
-
-    def _count_accumulated(self) -> int:
-        """Micro-batches of a step."""
-        parameters = self._parameters
-        return (
-            read_count(parameters, "accumulate") or read_count(parameters, "num_accumulated") or 1
-        )
-
-    def _find_problem(self, by_rank: Dict[int, List[Entry]]) -> str:
-        if not by_rank:
-            return "the log holds no timed step"
-        problem = self._steps.find_problem()
-        if problem:
-            return problem
-        positions = [entry.position[0] for entry in next(iter(by_rank.values()))]
-        announced = read_count(self._parameters, "num_steps")
-        interval = positions[-1] - positions[-2] if len(positions) > 1 else 1
-        if announced and positions[-1] + interval <= announced:
-            return f"the log ends at step {positions[-1]} of {announced}"
-        if not announced and not self._has_ended:
-            return f"the log ends at step {positions[-1]}: 'Train cost' is missing"
-        return ""
+def _add_latency(run: TimedRun, line: Line, match: Match[str]) -> None:
+    run.keep("latencies_ms", float(match.group("mean_ms")))
+    add_mark(run, line, match)
 
 
-def _list_intervals(entries: Sequence[Entry]) -> List[Interval]:
-    """(steps, seconds) of lines whose values are (time, latency in ms, or 0).
-
-    The first line's number of steps is that of the second, for a run may go on from a checkpoint.
-    """
-    positions = [entry.position[0] for entry in entries]
-    counts = [after - before for before, after in zip(positions, positions[1:])]
-    counts = counts[:1] + counts
-    return [
-        (count, entry.values[1] / 1000 * count if entry.values[1] > 0 else entry.values[0])
-        for count, entry in zip(counts, entries)
-    ]
-
-
-def _count_micro_batches(window: Window, accumulate: int) -> Window:
-    return Window(
-        rank=window.rank,
-        steps=window.steps * accumulate,
-        seconds=window.seconds,
-        step_seconds=window.step_seconds if accumulate == 1 else (),
+def _identify(run: TimedRun) -> Identity:
+    # until 2019 the script had but one model
+    model = run.facts.get("model") or run.facts.get("model_name") or "bert_12_768_12"
+    gpus = [gpu for gpu in run.facts.get("gpus", "").split(",") if gpu.strip().isdigit()]
+    devices = len(run.marks.by_rank) * max(len(gpus), 1)
+    share = run.read_count("total_batch_size") // max(devices * _count_micro_batches(run), 1)
+    return Identity(
+        framework="mxnet",
+        model=_MODELS.get(model, model),
+        devices=devices,
+        batch_size_per_device=run.read_count("batch_size") or share,
+        precision=PRECISIONS.get(run.facts.get("dtype", ""), ""),
     )
 
 
-def start_run() -> _Run:
-    return _Run()
+def _count_micro_batches(run: TimedRun) -> int:
+    return run.read_count("accumulate", "num_accumulated") or 1
+
+
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    intervals = [
+        (steps, mark.mean * steps if mark.mean > 0 else mark.value)
+        for steps, mark in zip(count_steps(marks), marks)
+    ]
+    return make_warm_window(rank, intervals, _count_micro_batches(run))
+
+
+def _find_problem(run: TimedRun) -> str:
+    steps = [mark.position[0] for mark in run.first_marks]
+    announced = run.read_count("num_steps")
+    interval = steps[-1] - steps[-2] if len(steps) > 1 else 1
+    if announced and steps[-1] + interval <= announced:
+        return f"the log ends at step {steps[-1]} of {announced}"
+    if not announced and "end" not in run.facts:
+        return f"the log ends at step {steps[-1]}: 'Train cost' is missing"
+    return ""
+
+
+start_run = TimedFormat(
+    lines=(
+        (_WITH_LATENCY, if_whole(_add_latency)),
+        (_WITH_TIME, if_whole(add_mark)),
+        (_WITH_COST, if_whole(add_mark)),
+        (START, keep_namespace),
+        (_END, keep_facts),
+    ),
+    identify=_identify,
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+    make_marks=RankMarks,
+).start_run
 
 
 def _average_dlperf(reading: Reading, identity: Identity) -> float:
-    latencies, devices = reading.series["latencies_ms"], identity.devices
+    latencies, devices = reading.series.get("latencies_ms", ()), identity.devices
     if devices == 0 or len(latencies) != 200 * devices:
         raise RuleError(f"takes 200 lines of each device, the log has {len(latencies)} lines")
     rows = [latencies[row * devices : (row + 1) * devices] for row in range(100, 200)]

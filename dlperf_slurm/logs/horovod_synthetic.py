@@ -12,10 +12,9 @@ import re
 from typing import List, Match
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.figures import average, take_values
 from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.numbers import NUMBER, parse_number
-from dlperf_slurm.logs.reading.patterns import COUNT
+from dlperf_slurm.logs.reading.patterns import COUNT, NUMBER, parse_number
+from dlperf_slurm.logs.reading.rules import average, take_values
 from dlperf_slurm.logs.reading.windows import make_rate_window
 
 BATCHES_PER_ITERATION = 10
@@ -96,7 +95,7 @@ class _Run:
 
     def finish(self) -> Reading:
         rates = [(BATCHES_PER_ITERATION, rate) for rate in self._rates]
-        windows = (make_rate_window(-1, rates, self._is_per_device),) if rates else ()
+        windows = make_rate_window(-1, rates, self._is_per_device)
         return Reading(
             identity=Identity(
                 model=self._model,

@@ -10,16 +10,23 @@ the last epoch in logs that print "epoch: [3/90]".
 """
 
 import re
-from typing import Dict, List, Match, NamedTuple, Tuple
+from typing import Dict, List, Match, Tuple
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.figures import RuleError
-from dlperf_slurm.logs.reading.intervals import Interval, make_seconds_windows
 from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.numbers import NUMBER, parse_number
-from dlperf_slurm.logs.reading.parameters import parse_namespace, read_count
-from dlperf_slurm.logs.reading.patterns import COUNT, LOGGER_PREFIX, NAMESPACE
-from dlperf_slurm.logs.reading.rank_lines import Entry, RankLines, merge_unlabelled
+from dlperf_slurm.logs.reading.marks import Mark, RankMarks
+from dlperf_slurm.logs.reading.patterns import (
+    COUNT,
+    LOGGER_PREFIX,
+    NAMESPACE,
+    NUMBER,
+    PRECISIONS,
+    parse_namespace,
+    parse_number,
+    read_count,
+)
+from dlperf_slurm.logs.reading.rules import RuleError
+from dlperf_slurm.logs.reading.windows import Interval, make_warm_window, merge_unlabelled
 
 _TIME = re.compile(
     LOGGER_PREFIX
@@ -30,24 +37,15 @@ _LOSS = re.compile(
     rf"epoch: ({COUNT}),?( current epoch percent: \S+)? step: ({COUNT}), (?:loss is|outputs are) "
 )
 _ARGUMENTS = re.compile(LOGGER_PREFIX + r"(?:args_opt: )?" + NAMESPACE)
-_PRECISIONS = {"fp32": "fp32", "fp16": "amp-fp16"}
 
 SIGNATURE = _TIME
 START = _ARGUMENTS
 
 
-class _Timed(NamedTuple):
-    """A line of times; `epoch` is 0 where the line does not tell."""
-
-    line: Line
-    epoch: int
-    steps: int
-    seconds: float
-
-
 class _Run:
     def __init__(self) -> None:
-        self._times: List[_Timed] = []
+        # a mark's position is its epoch, 0 where the line does not tell
+        self._times: List[Tuple[Line, Mark]] = []
         self._loss_lines: Dict[Tuple[int, int, int], int] = {}
         self._step = 0
         self._timed_steps: List[float] = []
@@ -72,9 +70,8 @@ class _Run:
 
     def _add_time(self, line: Line, time: Match[str]) -> None:
         seconds = parse_number(time.group(3)) / (1000 if time.group(4) == "ms" else 1)
-        step_seconds = parse_number(time.group(5)) / 1000
-        steps = round(seconds / step_seconds) if step_seconds > 0 else 0
-        self._times.append(_Timed(line, int(time.group(1) or 0), steps, seconds))
+        mean = parse_number(time.group(5)) / 1000
+        self._times.append((line, Mark((int(time.group(1) or 0),), value=seconds, mean=mean)))
         self._timed_steps.append(float(self._step))
 
     def _add_loss(self, rank: int, epoch: int, step: int, is_whole_run_s: bool) -> None:
@@ -86,33 +83,32 @@ class _Run:
 
     def finish(self) -> Reading:
         lines = self._place_times()
-        by_rank = lines.list_by_rank()
+        by_rank = lines.by_rank
         windows = [
             window
-            for rank, entries in by_rank.items()
-            for window in make_seconds_windows(rank, _list_intervals(entries))
+            for rank, marks in by_rank.items()
+            for window in make_warm_window(rank, _list_intervals(marks))
         ]
         return Reading(
             identity=self._make_identity(len(by_rank)),
             windows=merge_unlabelled(windows),
             series={
                 "steps": tuple(self._timed_steps),
-                "seconds": tuple(timed.seconds for timed in self._times),
+                "seconds": tuple(mark.value for _, mark in self._times),
             },
             problem=self._find_problem(lines, by_rank),
         )
 
-    def _place_times(self) -> RankLines:
+    def _place_times(self) -> RankMarks:
         """Without labels as many lines follow each other as ranks printed the first loss."""
         ranks = next((n for (rank, _, _), n in self._loss_lines.items() if rank < 0), 1)
-        placed = RankLines()
+        placed = RankMarks()
         counts: Dict[int, int] = {}
-        for timed in self._times:
-            rank = timed.line.rank
-            index = counts.get(rank, 0)
-            counts[rank] = index + 1
-            position = timed.epoch or (index // ranks if rank < 0 else index)
-            placed.add(timed.line, (position,), (float(timed.steps), timed.seconds))
+        for line, mark in self._times:
+            index = counts.get(line.rank, 0)
+            counts[line.rank] = index + 1
+            position = mark.position[0] or (index // ranks if line.rank < 0 else index)
+            placed.add(line, mark._replace(position=(position,)))
         return placed
 
     def _make_identity(self, ranks: int) -> Identity:
@@ -122,16 +118,16 @@ class _Run:
             model="bert" if self._has_bert_outputs else parameters.get("net", ""),
             devices=ranks if ranks > 1 else 0,
             batch_size_per_device=read_count(parameters, "batch_size"),
-            precision=_PRECISIONS.get(parameters.get("dtype", ""), ""),
+            precision=PRECISIONS.get(parameters.get("dtype", ""), ""),
         )
 
-    def _find_problem(self, lines: RankLines, by_rank: Dict[int, List[Entry]]) -> str:
+    def _find_problem(self, lines: RankMarks, by_rank: Dict[int, List[Mark]]) -> str:
         if not by_rank:
             return "the log holds no timed step"
-        problem = lines.find_problem()
+        problem = lines.problem
         if problem:
             return problem
-        done = sum(int(entry.values[0]) for entry in next(iter(by_rank.values())))
+        done = sum(steps for steps, _ in _list_intervals(next(iter(by_rank.values()))))
         accumulation = read_count(self._parameters, "accumulation_steps") or 1
         steps = read_count(self._parameters, "train_steps") * accumulation
         # the script does not run last steps that do not fill a sink
@@ -144,8 +140,9 @@ class _Run:
         return ""
 
 
-def _list_intervals(entries: List[Entry]) -> List[Interval]:
-    return [(int(entry.values[0]), entry.values[1]) for entry in entries]
+def _list_intervals(marks: List[Mark]) -> List[Interval]:
+    """(steps, seconds) of lines; the steps are the whole time over that of a step."""
+    return [(round(mark.value / mark.mean) if mark.mean > 0 else 0, mark.value) for mark in marks]
 
 
 def start_run() -> _Run:

@@ -10,120 +10,92 @@ A run came to its end when each worker gives the "Time cost" of the last epoch a
 """
 
 import re
-from typing import Dict, List, Sequence, Set
+from dataclasses import replace
+from typing import List, Match, Tuple
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.figures import average, take_values
-from dlperf_slurm.logs.reading.intervals import Interval, make_rate_windows
 from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Mark, Marks
-from dlperf_slurm.logs.reading.numbers import NUMBER, parse_number
-from dlperf_slurm.logs.reading.parameters import parse_namespace, read_count
-from dlperf_slurm.logs.reading.patterns import COUNT, LOGGER_PREFIX, NAMESPACE
-from dlperf_slurm.logs.reading.windows import Window
+from dlperf_slurm.logs.reading.marks import Mark
+from dlperf_slurm.logs.reading.patterns import COUNT, LOGGER_PREFIX, NAMESPACE, NUMBER, PRECISIONS
+from dlperf_slurm.logs.reading.rules import average_lines
+from dlperf_slurm.logs.reading.timed_run import (
+    Handler,
+    TimedFormat,
+    TimedRun,
+    add_mark,
+    end_epoch,
+    keep_namespace,
+)
+from dlperf_slurm.logs.reading.windows import Window, list_between, make_warm_rate_window
 
-_NODE = LOGGER_PREFIX + rf"(?:Node\[({COUNT})\] )?"
+_NODE = LOGGER_PREFIX + rf"(?:Node\[(?P<node>{COUNT})\] )?"
 _SPEED = re.compile(
-    _NODE + rf"Epoch\[({COUNT})\] Batch \[(?:{COUNT}-)?({COUNT})\]\s+Speed: ({NUMBER}) samples/sec"
+    _NODE + rf"Epoch\[(?P<epoch>{COUNT})\] Batch \[(?:{COUNT}-)?(?P<step>{COUNT})\]"
+    rf"\s+Speed: (?P<rate>{NUMBER}) samples/sec"
     r"(?!\s+LR:)(?!\s{1,8}\S{1,80}?=\S{1,80}\s{1,8}lr=)"
 )
-_EPOCH = re.compile(_NODE + rf"Epoch\[({COUNT})\] Time cost=\d")
-_ARGUMENTS = re.compile(_NODE + r"start with arguments " + NAMESPACE)
-_PRECISIONS = {"float32": "fp32", "float16": "amp-fp16"}
+_EPOCH = re.compile(_NODE + rf"Epoch\[(?P<epoch>{COUNT})\] Time cost=\d")
 
 SIGNATURE = re.compile(_SPEED.pattern + r"\s+[\w-]+=\d")
-START = _ARGUMENTS
+START = re.compile(_NODE + r"start with arguments " + NAMESPACE)
 
 
-class _Run:
-    def __init__(self) -> None:
-        self._speeds = Marks()
-        self._ended: Dict[int, Set[int]] = {}
-        self._parameters: Dict[str, str] = {}
+def _of_node(handler: Handler) -> Handler:
+    """The handler, of a line whose rank is its node's."""
 
-    @property
-    def is_under_way(self) -> bool:
-        return bool(self._speeds)
+    def handle(run: TimedRun, line: Line, match: Match[str]) -> None:
+        node = int(match.group("node") or max(line.rank, 0))
+        handler(run, line._replace(rank=node), match)
 
-    def add(self, line: Line) -> None:
-        speed, epoch = _SPEED.match(line.text), _EPOCH.match(line.text)
-        arguments = _ARGUMENTS.match(line.text)
-        if speed is not None:
-            position = (int(speed.group(2)), int(speed.group(3)))
-            node = int(speed.group(1) or max(line.rank, 0))
-            self._speeds.add(node, position, 0.0, parse_number(speed.group(4)))
-        elif epoch is not None:
-            node = int(epoch.group(1) or max(line.rank, 0))
-            self._ended.setdefault(node, set()).add(int(epoch.group(2)))
-        elif arguments is not None:
-            self._parameters = parse_namespace(arguments.group(2))
-
-    def finish(self) -> Reading:
-        windows = [
-            self._multiply(window)
-            for node, marks in sorted(self._speeds.by_rank.items())
-            for window in make_rate_windows(node, _list_intervals(marks))
-        ]
-        return Reading(
-            identity=self._make_identity(),
-            windows=tuple(windows),
-            series={"rates": self._speeds.list_values()},
-            problem=self._find_problem(),
-        )
-
-    def _multiply(self, window: Window) -> Window:
-        workers = len(self._speeds.by_rank)
-        rate = window.samples_per_s * workers
-        return Window(rank=window.rank, steps=window.steps, samples_per_s=rate)
-
-    def _make_identity(self) -> Identity:
-        parameters = self._parameters
-        gpus = [gpu for gpu in parameters.get("gpus", "").split(",") if gpu.strip().isdigit()]
-        workers = max(len(self._speeds.by_rank), 1)
-        layers = read_count(parameters, "num_layers")
-        is_resnet50 = parameters.get("network", "").startswith("resnet") and layers == 50
-        return Identity(
-            framework="mxnet",
-            model="resnet50" if is_resnet50 else parameters.get("network", ""),
-            nodes=workers if gpus else 0,
-            devices=workers * len(gpus),
-            batch_size_per_device=read_count(parameters, "batch_size") // (len(gpus) or 1),
-            precision=_PRECISIONS.get(parameters.get("dtype", ""), ""),
-        )
-
-    def _find_problem(self) -> str:
-        if not self._speeds:
-            return "the log holds no timed step"
-        if self._speeds.problem:
-            return self._speeds.problem
-        announced = read_count(self._parameters, "num_epochs")
-        if not announced:
-            return "the log does not tell how many epochs there were to be (num_epochs)"
-        for node, marks in sorted(self._speeds.by_rank.items()):
-            epochs = range(marks[0].position[0], announced)
-            missing = set(epochs) - self._ended.get(node, set())
-            if missing:
-                return f"node {node} has no 'Time cost' of epoch {min(missing)}"
-        return ""
+    return handle
 
 
-def _list_intervals(marks: Sequence[Mark]) -> List[Interval]:
-    """(batches, rate) of each line; a line stands for as many batches as lie before the next."""
-    gaps = [
-        after.position[1] - before.position[1]
-        for before, after in zip(marks, marks[1:])
-        if before.position[0] == after.position[0]
-    ]
-    usual = min(gaps, default=1)
-    return [(usual, mark.value) for mark in marks]
+def _identify(run: TimedRun) -> Identity:
+    gpus = [gpu for gpu in run.facts.get("gpus", "").split(",") if gpu.strip().isdigit()]
+    workers = max(len(run.marks.by_rank), 1)
+    network = run.facts.get("network", "")
+    is_resnet50 = network.startswith("resnet") and run.read_count("num_layers") == 50
+    return Identity(
+        framework="mxnet",
+        model="resnet50" if is_resnet50 else network,
+        nodes=workers if gpus else 0,
+        devices=workers * len(gpus),
+        batch_size_per_device=run.read_count("batch_size") // (len(gpus) or 1),
+        precision=PRECISIONS.get(run.facts.get("dtype", ""), ""),
+    )
 
 
-def start_run() -> _Run:
-    return _Run()
+def _make_windows(run: TimedRun, node: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """A line stands for as many batches as lie before the next, at the worker's rate."""
+    usual = min((batches for batches, _ in list_between(marks)), default=1)
+    workers = len(run.marks.by_rank)
+    return tuple(
+        replace(window, samples_per_s=window.samples_per_s * workers)
+        for window in make_warm_rate_window(node, [(usual, mark.value) for mark in marks])
+    )
+
+
+def _find_problem(run: TimedRun) -> str:
+    announced = run.read_count("num_epochs")
+    if not announced:
+        return "the log does not tell how many epochs there were to be (num_epochs)"
+    for node, marks in run.marks.by_rank.items():
+        for epoch in range(marks[0].position[0], announced):
+            if (node, epoch) not in run.ended:
+                return f"node {node} has no 'Time cost' of epoch {epoch}"
+    return ""
+
+
+start_run = TimedFormat(
+    lines=((_SPEED, _of_node(add_mark)), (_EPOCH, _of_node(end_epoch)), (START, keep_namespace)),
+    identify=_identify,
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+).start_run
 
 
 def _average_rates(reading: Reading, identity: Identity) -> float:
-    return average(take_values(reading.series["rates"], 1, None)) * max(identity.nodes, 1)
+    return average_lines(1)(reading, identity) * max(identity.nodes, 1)
 
 
 RULES = (Rule("mean of the first node's rates but the first, times the nodes", _average_rates),)

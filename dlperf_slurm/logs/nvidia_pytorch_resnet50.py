@@ -10,20 +10,21 @@ summary.
 """
 
 import re
-from typing import Callable, Dict, List, Optional, Set
 
-from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.dll import DLL, DllRecord, parse_dll
-from dlperf_slurm.logs.reading.figures import average, take_values, time_steps
+from dlperf_slurm.logs import Identity, Rule
+from dlperf_slurm.logs.reading.dll import DLL, DllRecord, handle_records
 from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Marks, make_time_windows
-from dlperf_slurm.logs.reading.parameters import is_true, read_count
+from dlperf_slurm.logs.reading.marks import Mark
+from dlperf_slurm.logs.reading.patterns import name_precision
+from dlperf_slurm.logs.reading.rules import average_lines, take_printed, time_lines
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, keep_facts
+from dlperf_slurm.logs.reading.windows import make_time_window
 
 WARMUP_MARKS = 8
 
 _STEP = re.compile(r"Epoch: (\d{1,9}) Iteration: (\d{1,15}) ")
 _EPOCH = re.compile(r"Epoch: (\d{1,9}) ")
-_EPOCHS_TO_RUN = re.compile(r"RUNNING EPOCHS FROM (\d{1,6}) TO (\d{1,6})")
+_EPOCHS_TO_RUN = re.compile(r"RUNNING EPOCHS FROM (?P<first_epoch>\d{1,6}) TO (?P<stop>\d{1,6})")
 
 START = re.compile(rf"{DLL}PARAMETER data : .* data_backend : ")
 SIGNATURE = re.compile(
@@ -31,110 +32,52 @@ SIGNATURE = re.compile(
 )
 
 
-class _Run:
-    def __init__(self) -> None:
-        self._marks = Marks()
-        self._parameters: Dict[str, str] = {}
-        self._ended_ranks: Set[int] = set()
-        self._ended_epochs: Set[int] = set()
-        self._summary_rates: List[float] = []
-        self._epochs_to_run: Optional[range] = None
-
-    @property
-    def is_under_way(self) -> bool:
-        return bool(self._marks)
-
-    def add(self, line: Line) -> None:
-        record = parse_dll(line)
-        if record is not None:
-            self._add_record(line.rank, record)
-            return
-        epochs = _EPOCHS_TO_RUN.match(line.text)
-        if epochs is not None:
-            self._epochs_to_run = range(int(epochs.group(1)), int(epochs.group(2)))
-
-    def _add_record(self, rank: int, record: DllRecord) -> None:
-        self._parameters.update(record.list_parameters())
-        rate = record.find_metric("train.total_ips")
-        if rate is None:
-            return
-        step, epoch = _STEP.match(record.body), _EPOCH.match(record.body)
-        if step is not None:
-            position = (int(step.group(1)), int(step.group(2)))
-            self._marks.add(rank, position, record.time, rate)
-        elif epoch is not None:
-            self._ended_epochs.add(int(epoch.group(1)))
-        elif record.body.startswith("Summary: "):
-            self._ended_ranks.add(rank)
-            self._summary_rates.append(rate)
-
-    def finish(self) -> Reading:
-        marks = self._marks.by_rank[min(self._marks.by_rank)] if self._marks else []
-        return Reading(
-            identity=Identity(
-                framework="pytorch",
-                model="resnet50",
-                devices=read_count(self._parameters, "world_size"),
-                batch_size_per_device=read_count(self._parameters, "batch_size"),
-                precision=self._name_precision(),
-            ),
-            windows=tuple(
-                window
-                for rank, marks in sorted(self._marks.by_rank.items())
-                for window in make_time_windows(
-                    rank, marks, WARMUP_MARKS if len(marks) > WARMUP_MARKS else 0
-                )
-            ),
-            series={
-                "rates": self._marks.list_values(),
-                "summary_rates": tuple(self._summary_rates[:1]),
-                "times": tuple(mark.time for mark in marks if mark.position[1] > 5),
-            },
-            problem=self._find_problem(),
-        )
-
-    def _name_precision(self) -> str:
-        if "amp" not in self._parameters:
-            return ""
-        is_half = is_true(self._parameters, "amp") or is_true(self._parameters, "fp16")
-        return "amp-fp16" if is_half else "fp32"
-
-    def _find_problem(self) -> str:
-        if not self._marks:
-            return "the log holds no timed iteration"
-        if self._marks.problem:
-            return self._marks.problem
-        missing = self._marks.describe_ranks_without(self._ended_ranks)
-        if missing:
-            return f"the log ends before the run does: the summary is missing{missing}"
-        unended = set(self._epochs_to_run or ()) - self._ended_epochs
-        if unended:
-            return f"the log has no end of epoch {min(unended)}"
-        return ""
+def _add_record(run: TimedRun, line: Line, record: DllRecord) -> None:
+    rate = record.find_metric("train.total_ips")
+    if rate is None:
+        return
+    step, epoch = _STEP.match(record.body), _EPOCH.match(record.body)
+    if step is not None:
+        position = (int(step.group(1)), int(step.group(2)))
+        run.marks.add(line, Mark(position, record.time, rate))
+    elif epoch is not None:
+        run.ended[-1, int(epoch.group(1))] = rate
+    elif record.body.startswith("Summary: "):
+        run.ended_ranks.add(line.rank)
+        run.keep("summary_rates", rate)
 
 
-def start_run() -> _Run:
-    return _Run()
+def _identify(run: TimedRun) -> Identity:
+    return Identity(
+        framework="pytorch",
+        model="resnet50",
+        devices=run.read_count("world_size"),
+        batch_size_per_device=run.read_count("batch_size"),
+        precision=name_precision(run.facts, "amp", "fp16"),
+    )
 
 
-def _average_from(start: int) -> Callable[[Reading, Identity], float]:
-    return lambda reading, identity: average(take_values(reading.series["rates"], start, None))
+def _find_problem(run: TimedRun) -> str:
+    epochs = range(int(run.facts.get("first_epoch", 0)), int(run.facts.get("stop", 0)))
+    unended = [epoch for epoch in epochs if epoch not in run.epoch_ends]
+    return run.find_unended_ranks("the summary is") or (
+        f"the log has no end of epoch {unended[0]}" if unended else ""
+    )
 
 
-def _take_summary(reading: Reading, identity: Identity) -> float:
-    return take_values(reading.series["summary_rates"], 0, 1)[0]
-
-
-def _time_100_steps(reading: Reading, identity: Identity) -> float:
-    return round(time_steps(reading.series["times"], 20, 120, identity.global_batch_size), 2)
-
+start_run = TimedFormat(
+    lines=(handle_records(_add_record), (_EPOCHS_TO_RUN, keep_facts)),
+    identify=_identify,
+    make_windows=lambda run, rank, marks: make_time_window(rank, marks, WARMUP_MARKS),
+    find_problem=_find_problem,
+).start_run
 
 RULES = (
-    Rule("arithmetic mean of values[9:]", _average_from(9), lambda identity: identity.devices == 1),
-    Rule("summary", _take_summary, lambda identity: identity.devices > 8),
-    Rule("arithmetic mean of values[8:]", _average_from(8)),
+    Rule("arithmetic mean of values[9:]", average_lines(9), lambda run: run.devices == 1),
+    Rule("summary", take_printed("summary_rates"), lambda run: run.devices > 8),
+    Rule("arithmetic mean of values[8:]", average_lines(8)),
     Rule(
         "DLPerf: 100 steps over their time, from the 20th iteration after 5",
-        _time_100_steps,
+        time_lines(20, 120, after_step=5),
     ),
 )

@@ -13,163 +13,110 @@ its rate is not used.
 """
 
 import re
-from typing import Dict, List, Set, Tuple
+from typing import List, Match, Tuple
 
-from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.dll import DLL, DllRecord, parse_dll
-from dlperf_slurm.logs.reading.figures import RuleError, average, take_values, time_steps
+from dlperf_slurm.logs import Identity, Rule
+from dlperf_slurm.logs.reading.dll import DLL, DllRecord, handle_records
 from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Mark, Marks, make_time_windows
-from dlperf_slurm.logs.reading.parameters import is_true, read_count
-from dlperf_slurm.logs.reading.windows import Window, make_rate_window
+from dlperf_slurm.logs.reading.marks import Mark, Marks
+from dlperf_slurm.logs.reading.patterns import PRECISIONS, name_precision
+from dlperf_slurm.logs.reading.rules import average_lines, time_between
+from dlperf_slurm.logs.reading.timed_run import (
+    TimedFormat,
+    TimedRun,
+    find_lacking_steps,
+    keep_argument,
+    keep_facts,
+)
+from dlperf_slurm.logs.reading.windows import Window, make_rate_window, make_time_window
 
 _STEP = re.compile(r"Iteration: (\d{1,15}) ")
-_SKIPPED = "Skipping time record for "
+_SKIPPED = re.compile(r"(?P<is_skipped>Skipping time record for )")
 _LOGGED = r"(?:INFO:tensorflow:|I\d{4} [\d:.]+ \d+ run_pretraining\.py:\d+\] )"
-_ARGUMENT = re.compile(rf"{_LOGGED}\s*(\w+): (\S+)$")
-_SENTENCES = re.compile(rf"{_LOGGED}Total Training Time = \S+ for Sentences = (\d+)$")
+_ARGUMENT = re.compile(rf"{_LOGGED}\s*(?P<name>\w+): (?P<value>\S+)$")
+_SENTENCES = re.compile(
+    rf"{_LOGGED}Total Training Time = \S+ for Sentences = (?P<sentences>\d{{1,18}})\d*$"
+)
 # what the launching script assigns, in the words of its trace
-_TRACE = re.compile(r"\++ (num_gpus|precision|batch_size)=(\w+)$")
+_TRACE = re.compile(r"\++ (?P<name>num_gpus|precision|batch_size)=(?P<value>\w+)$")
 
 SIGNATURE = re.compile(rf"{DLL}(?:Iteration: \d+ | )\s*throughput_train : ")
 START = re.compile(rf"{_LOGGED}\*\*\*\*\* Configuaration \*\*\*\*\*")
 
 
-class _Run:
-    def __init__(self) -> None:
-        self._marks = Marks(may_repeat=True)
-        self._parameters: Dict[str, str] = {}
-        self._trace: Dict[str, str] = {}
-        self._ended_ranks: Set[int] = set()
-        self._skips: Dict[int, List[bool]] = {}
-        self._is_skipped = False
-        self._is_evaluated = False
-        self._sentences = 0
-
-    @property
-    def is_under_way(self) -> bool:
-        return bool(self._marks)
-
-    def add(self, line: Line) -> None:
-        record = parse_dll(line)
-        if record is not None:
-            self._add_record(line.rank, record)
-        elif line.text.startswith(_SKIPPED):
-            self._is_skipped = True
-        elif line.text.startswith(("INFO:", "I", "+")):
-            self._add_argument(line.text)
-
-    def _add_record(self, rank: int, record: DllRecord) -> None:
-        rate = record.find_metric("throughput_train")
-        step = _STEP.match(record.body)
-        if rate is None:
-            self._is_evaluated |= record.find_metric("throughput_val") is not None
-            return
-        if step is None:
-            self._ended_ranks.add(rank)
-            return
-        self._marks.add(rank, (int(step.group(1)),), record.time, rate)
-        skips = self._skips.setdefault(rank, [])
-        if len(skips) < len(self._marks.by_rank[rank]):
-            skips.append(self._is_skipped)
-        self._is_skipped = False
-
-    def _add_argument(self, text: str) -> None:
-        argument, trace, sentences = _ARGUMENT.match(text), _TRACE.match(text), None
-        if argument is not None:
-            self._parameters.setdefault(argument.group(1), argument.group(2))
-        elif trace is not None:
-            self._trace[trace.group(1)] = trace.group(2)
-        else:
-            sentences = _SENTENCES.match(text)
-        if sentences is not None:
-            self._sentences = int(sentences.group(1)[:18])
-
-    def finish(self) -> Reading:
-        marks = self._marks.by_rank[min(self._marks.by_rank)] if self._marks else []
-        return Reading(
-            identity=self._make_identity(),
-            windows=tuple(
-                window
-                for rank, marks in sorted(self._marks.by_rank.items())
-                for window in self._make_windows(rank, marks)
-            ),
-            series={
-                "rates": self._marks.list_values(),
-                "steps": tuple(float(mark.position[0]) for mark in marks),
-                "times": tuple(mark.time for mark in marks),
-            },
-            problem=self._find_problem(),
-        )
-
-    def _make_windows(self, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-        skips = self._skips[rank]
-        micro_batches = read_count(self._parameters, "num_accumulation_steps")
-        if not micro_batches:
-            rates = [(1, mark.value) for mark, skip in zip(marks[1:], skips[1:]) if not skip]
-            return (make_rate_window(rank, rates),) if rates else ()
-        # an interval that ends at a skipped mark lies between two epochs of this numbering
-        numbered = [
-            mark._replace(position=(sum(skips[: index + 1]), *mark.position))
-            for index, mark in enumerate(marks)
-        ]
-        return make_time_windows(rank, numbered, 0, micro_batches)
-
-    def _make_identity(self) -> Identity:
-        batch_size = read_count(self._parameters, "train_batch_size")
-        samples = (
-            read_count(self._parameters, "num_train_steps")
-            * batch_size
-            * read_count(self._parameters, "num_accumulation_steps")
-        )
-        devices = self._sentences // samples if samples else 0
-        return Identity(
-            framework="tensorflow1",
-            model="bert",
-            devices=devices or read_count(self._trace, "num_gpus"),
-            batch_size_per_device=batch_size or read_count(self._trace, "batch_size"),
-            precision=self._name_precision(),
-        )
-
-    def _name_precision(self) -> str:
-        if "amp" not in self._parameters:
-            return {"fp32": "fp32", "fp16": "amp-fp16"}.get(self._trace.get("precision", ""), "")
-        is_half = is_true(self._parameters, "amp") or is_true(self._parameters, "manual_fp16")
-        return "amp-fp16" if is_half else "fp32"
-
-    def _find_problem(self) -> str:
-        if not self._marks:
-            return "the log holds no timed step"
-        if self._marks.problem:
-            return self._marks.problem
-        missing = self._marks.describe_ranks_without(self._ended_ranks)
-        if missing:
-            return f"the log ends before training does: its mean throughput is missing{missing}"
-        if is_true(self._parameters, "do_eval") and not self._is_evaluated:
-            return "the log ends before the evaluation does that follows training"
-        steps = read_count(self._parameters, "num_train_steps")
-        found = max(marks[-1].position[0] for marks in self._marks.by_rank.values())
-        if found + max(read_count(self._parameters, "display_loss_steps"), 1) <= steps:
-            return f"the log has {found} of {steps} steps"
-        return ""
+def _add_record(run: TimedRun, line: Line, record: DllRecord) -> None:
+    rate = record.find_metric("throughput_train")
+    step = _STEP.match(record.body)
+    if rate is None:
+        if record.find_metric("throughput_val") is not None:
+            run.facts["is evaluated"] = "True"
+        return
+    if step is None:
+        run.ended_ranks.add(line.rank)
+        return
+    index = len(run.marks.by_rank.get(line.rank, ()))
+    run.marks.add(line, Mark((int(step.group(1)),), record.time, rate))
+    is_skipped = run.facts.pop("is_skipped", "") != ""
+    if is_skipped and len(run.marks.by_rank[line.rank]) > index:
+        run.keep(f"skipped of rank {line.rank}", index)
 
 
-def start_run() -> _Run:
-    return _Run()
+def _add_argument(run: TimedRun, line: Line, match: Match[str]) -> None:
+    run.facts.setdefault(match.group("name"), match.group("value"))
 
 
-def _average_all(reading: Reading, identity: Identity) -> float:
-    return average(take_values(reading.series["rates"], 0, None))
+def _identify(run: TimedRun) -> Identity:
+    batch_size = run.read_count("train_batch_size")
+    micro_batches = run.read_count("num_train_steps") * run.read_count("num_accumulation_steps")
+    samples = micro_batches * batch_size
+    devices = run.read_count("sentences") // samples if samples else 0
+    return Identity(
+        framework="tensorflow1",
+        model="bert",
+        devices=devices or run.read_count("num_gpus"),
+        batch_size_per_device=batch_size or run.read_count("batch_size"),
+        precision=name_precision(run.facts, "amp", "manual_fp16")
+        or PRECISIONS.get(run.facts.get("precision", ""), ""),
+    )
 
 
-def _time_100_steps(reading: Reading, identity: Identity) -> float:
-    times = dict(zip(reading.series["steps"], reading.series["times"]))
-    if not {20.0, 120.0} <= set(times):
-        raise RuleError("takes the lines of iterations 20 and 120, and not both are in the log")
-    return round(time_steps((times[20.0], times[120.0]), 1, 2, 100 * identity.global_batch_size), 2)
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    micro_batches = run.read_count("num_accumulation_steps")
+    skipped = run.series.get(f"skipped of rank {rank}", [])
+    if not micro_batches:
+        warm = [mark for index, mark in enumerate(marks) if index > 0 and index not in skipped]
+        return make_rate_window(rank, [(1, mark.value) for mark in warm])
+    # an interval that ends at a skipped mark lies between two epochs of this numbering
+    numbered = [
+        mark._replace(position=(sum(each <= index for each in skipped), *mark.position))
+        for index, mark in enumerate(marks)
+    ]
+    return make_time_window(rank, numbered, micro_batches=micro_batches)
 
+
+def _find_problem(run: TimedRun) -> str:
+    problem = run.find_unended_ranks("its mean throughput is")
+    if not problem and run.is_true("do_eval") and "is evaluated" not in run.facts:
+        problem = "the log ends before the evaluation does that follows training"
+    steps, interval = run.read_count("num_train_steps"), run.read_count("display_loss_steps")
+    return problem or find_lacking_steps(run.last[0], steps, interval)
+
+
+start_run = TimedFormat(
+    lines=(
+        handle_records(_add_record),
+        (_SKIPPED, keep_facts),
+        (_ARGUMENT, _add_argument),
+        (_TRACE, keep_argument),
+        (_SENTENCES, keep_facts),
+    ),
+    identify=_identify,
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+    make_marks=lambda: Marks(may_repeat=True),
+).start_run
 
 RULES = (
-    Rule("arithmetic mean of all values", _average_all),
-    Rule("DLPerf: 100 steps over their time, from iteration 20", _time_100_steps),
+    Rule("arithmetic mean of all values", average_lines(0)),
+    Rule("DLPerf: 100 steps over their time, from iteration 20", time_between(20, 120)),
 )

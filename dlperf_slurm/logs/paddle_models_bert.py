@@ -8,23 +8,29 @@ A run came to its end with the last line that its arguments announce (`num_train
 """
 
 import re
-from typing import Dict, List, Sequence
+from typing import List, Tuple
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.figures import average, take_values
-from dlperf_slurm.logs.reading.intervals import Interval, make_seconds_windows
-from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Mark, Marks
-from dlperf_slurm.logs.reading.numbers import NUMBER, parse_number
-from dlperf_slurm.logs.reading.parameters import is_true, read_count
-from dlperf_slurm.logs.reading.patterns import COUNT
-
-_STEP = re.compile(
-    rf"epoch: \d+, progress: \d+/\d+, step: ({COUNT}), loss: .{{1,300}}?, speed: ({NUMBER}) steps/s"
+from dlperf_slurm.logs.reading.marks import Mark
+from dlperf_slurm.logs.reading.patterns import COUNT, NUMBER, name_precision
+from dlperf_slurm.logs.reading.rules import average, take_values
+from dlperf_slurm.logs.reading.timed_run import (
+    TimedFormat,
+    TimedRun,
+    add_mark,
+    keep_argument,
+    keep_facts,
 )
-_ARGUMENT = re.compile(r"(\w+): (\S.*)")
-_DEVICES = re.compile(rf"Device count ({COUNT})$")
-_TRAINERS = re.compile(rf"worker_endpoints:.*\btrainers_num:({COUNT})\b")
+from dlperf_slurm.logs.reading.windows import Window, make_warm_window
+
+# the rate is of steps, not of samples
+_STEP = re.compile(
+    rf"epoch: \d+, progress: \d+/\d+, step: (?P<step>{COUNT}), loss: .{{1,300}}?, "
+    rf"speed: (?P<rate>{NUMBER}) steps/s"
+)
+_ARGUMENT = re.compile(r"(?P<name>\w+): (?P<value>\S.*)")
+_DEVICES = re.compile(rf"Device count (?P<devices_per_trainer>{COUNT})\s*$")
+_TRAINERS = re.compile(rf"worker_endpoints:.*\btrainers_num:(?P<trainers>{COUNT})\b")
 
 SIGNATURE = re.compile(
     r"epoch: \d+, progress: \d+/\d+, step: \d+, loss: .{1,80}?, ppl: .{1,300}?, speed: "
@@ -32,90 +38,58 @@ SIGNATURE = re.compile(
 START = re.compile(r"-+ +Configuration Arguments +-+")
 
 
-class _Run:
-    def __init__(self) -> None:
-        self._steps = Marks()
-        self._parameters: Dict[str, str] = {}
-        self._devices_per_trainer = 0
-        self._trainers = 1
-
-    @property
-    def is_under_way(self) -> bool:
-        return bool(self._steps)
-
-    def add(self, line: Line) -> None:
-        step = _STEP.match(line.text)
-        if step is not None:
-            self._steps.add(line.rank, (int(step.group(1)),), 0.0, parse_number(step.group(2)))
-        elif not self._steps:
-            self._add_announcement(line.text.rstrip())
-
-    def _add_announcement(self, text: str) -> None:
-        argument, devices, trainers = (
-            pattern.match(text) for pattern in (_ARGUMENT, _DEVICES, _TRAINERS)
-        )
-        if devices is not None:
-            self._devices_per_trainer = int(devices.group(1))
-        elif trainers is not None:
-            self._trainers = int(trainers.group(1)) or 1
-        elif argument is not None:
-            self._parameters[argument.group(1)] = argument.group(2)
-
-    def finish(self) -> Reading:
-        marks = self._steps.by_rank.get(min(self._steps.by_rank, default=-1), [])
-        windows = make_seconds_windows(-1, self._list_intervals(marks))
-        return Reading(
-            identity=self._make_identity(),
-            windows=windows,
-            series={"speeds": tuple(mark.value for mark in marks)},
-            problem=self._find_problem(marks),
-        )
-
-    def _list_intervals(self, marks: Sequence[Mark]) -> List[Interval]:
-        """(steps, seconds) of each line; a speed of 0 takes no time, which is found out later."""
-        interval = read_count(self._parameters, "skip_steps") or 1
-        return [
-            (interval, interval * self._trainers / mark.value if mark.value > 0 else 0.0)
-            for mark in marks
-        ]
-
-    def _make_identity(self) -> Identity:
-        is_in_tokens = is_true(self._parameters, "in_tokens")
-        precision = "amp-fp16" if is_true(self._parameters, "use_fp16") else "fp32"
-        return Identity(
-            framework="paddle",
-            model="bert",
-            nodes=self._trainers if self._devices_per_trainer else 0,
-            devices=self._trainers * self._devices_per_trainer,
-            batch_size_per_device=0 if is_in_tokens else read_count(self._parameters, "batch_size"),
-            precision=precision if "use_fp16" in self._parameters else "",
-        )
-
-    def _find_problem(self, marks: Sequence[Mark]) -> str:
-        if not marks:
-            return "the log holds no timed step"
-        if self._steps.problem:
-            return self._steps.problem
-        if min(mark.value for mark in marks) <= 0:
-            return "a speed of 0 steps/s"
-        announced = read_count(self._parameters, "num_train_steps")
-        if not announced:
-            return "the log does not tell how many steps there were to be (num_train_steps)"
-        interval = read_count(self._parameters, "skip_steps") or 1
-        last = announced // interval * interval
-        if marks[-1].position[0] < last:
-            return f"the log ends at step {marks[-1].position[0]}, the last line is of step {last}"
-        return ""
+def _identify(run: TimedRun) -> Identity:
+    trainers, devices = _count_trainers(run), run.read_count("devices_per_trainer")
+    return Identity(
+        framework="paddle",
+        model="bert",
+        nodes=trainers if devices else 0,
+        devices=trainers * devices,
+        batch_size_per_device=0 if run.is_true("in_tokens") else run.read_count("batch_size"),
+        precision=name_precision(run.facts, "use_fp16"),
+    )
 
 
-def start_run() -> _Run:
-    return _Run()
+def _count_trainers(run: TimedRun) -> int:
+    return run.read_count("trainers") or 1
+
+
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """A speed of 0 takes no time here, and is a problem that is found later."""
+    interval = run.read_count("skip_steps") or 1
+    steps = interval * _count_trainers(run)
+    return make_warm_window(
+        rank, [(interval, steps / mark.value if mark.value > 0 else 0.0) for mark in marks]
+    )
+
+
+def _find_problem(run: TimedRun) -> str:
+    if min(mark.value for mark in run.first_marks) <= 0:
+        return "a speed of 0 steps/s"
+    announced = run.read_count("num_train_steps")
+    if not announced:
+        return "the log does not tell how many steps there were to be (num_train_steps)"
+    interval = run.read_count("skip_steps") or 1
+    found, last = run.first_marks[-1].position[0], announced // interval * interval
+    if found < last:
+        return f"the log ends at step {found}, the last line is of step {last}"
+    return ""
+
+
+start_run = TimedFormat(
+    lines=((_STEP, add_mark),),
+    announcements=((_DEVICES, keep_facts), (_TRAINERS, keep_facts), (_ARGUMENT, keep_argument)),
+    identify=_identify,
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+    is_of_job=True,
+).start_run
 
 
 def _average_100_rates(reading: Reading, identity: Identity) -> float:
     """A trainer's batch: the printed speed is already multiplied by the trainers."""
     batch_size = identity.global_batch_size / max(identity.nodes, 1)
-    speeds = take_values(reading.series["speeds"], 20, 120)
+    speeds = take_values([mark.value for mark in reading.marks], 20, 120)
     return round(average([round(speed * batch_size, 4) for speed in speeds]), 2)
 
 

@@ -9,107 +9,64 @@ A run came to its end with the mean ("[Avg]") of the last epoch; the log does no
 """
 
 import re
-from typing import List, Sequence, Set, Tuple
+from typing import List, Match, Tuple
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.figures import RuleError, average, take_values
-from dlperf_slurm.logs.reading.intervals import WARMUP_STEPS
 from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Mark, Marks
-from dlperf_slurm.logs.reading.numbers import NUMBER, parse_number
-from dlperf_slurm.logs.reading.patterns import COUNT, LOGGER_PREFIX
-from dlperf_slurm.logs.reading.windows import Window
+from dlperf_slurm.logs.reading.marks import Mark
+from dlperf_slurm.logs.reading.patterns import COUNT, LOGGER_PREFIX, NUMBER, parse_number
+from dlperf_slurm.logs.reading.rules import RuleError, average, take_values
+from dlperf_slurm.logs.reading.timed_run import (
+    TimedFormat,
+    TimedRun,
+    add_mark,
+    end_epoch,
+    keep_facts,
+    keep_first_facts,
+)
+from dlperf_slurm.logs.reading.windows import WARMUP_STEPS, Window
 
 ITERATIONS_BEFORE_RESET = 5
 
 _ITERATION = re.compile(
-    LOGGER_PREFIX + rf"\[Train\]\[Epoch ({COUNT})/({COUNT})\]\[Iter: ({COUNT})/({COUNT})\]"
-    rf".{{1,300}}? batch_cost: ({NUMBER})s, .{{1,300}}? ips: ({NUMBER}) (?:images/sec|samples/s)"
+    LOGGER_PREFIX + rf"\[Train\]\[Epoch (?P<epoch>{COUNT})/(?P<epochs>{COUNT})\]"
+    rf"\[Iter: (?P<step>{COUNT})/(?P<iterations>{COUNT})\]"
+    rf".{{1,300}}? batch_cost: (?P<seconds>{NUMBER})s, .{{1,300}}? ips: (?P<ips>{NUMBER}) "
+    r"(?:images/sec|samples/s)"
 )
-_AVERAGE = re.compile(LOGGER_PREFIX + rf"\[Train\]\[Epoch ({COUNT})/{COUNT}\]\[Avg\]")
-_MODEL = re.compile(LOGGER_PREFIX + r"\s*name : (ResNet\w+)\s*$")
-_VERSION = re.compile(LOGGER_PREFIX + r"train with paddle (\d[\w.]*) and device ")
-_AMP = re.compile(LOGGER_PREFIX + r"AMP : \s*$")
+_AVERAGE = re.compile(LOGGER_PREFIX + rf"\[Train\]\[Epoch (?P<epoch>{COUNT})/{COUNT}\]\[Avg\]")
+_MODEL = re.compile(LOGGER_PREFIX + r"\s*name : (?P<model>ResNet\w+)\s*$")
+_VERSION = re.compile(LOGGER_PREFIX + r"train with paddle (?P<version>\d[\w.]*) and device ")
+_AMP = re.compile(LOGGER_PREFIX + r"(?P<amp>AMP) : \s*$")
 
 SIGNATURE = re.compile(LOGGER_PREFIX + r"\[Train\]\[Epoch \d+/\d+\]\[Iter: \d+/\d+\]")
 START = re.compile(LOGGER_PREFIX + r"==\s+PaddleClas is powered by PaddlePaddle !\s+==")
 
 
-class _Run:
-    def __init__(self) -> None:
-        self._iterations = Marks()
-        self._epochs = 0
-        self._iterations_per_epoch = 0
-        self._ended_epochs: Set[int] = set()
-        self._batch_sizes: Set[int] = set()
-        self._rates: List[float] = []
-        self._model = ""
-        self._version = ""
-        self._has_amp = False
-
-    @property
-    def is_under_way(self) -> bool:
-        return bool(self._iterations)
-
-    def add(self, line: Line) -> None:
-        iteration, ended = _ITERATION.match(line.text), _AVERAGE.match(line.text)
-        if iteration is not None:
-            epoch, self._epochs, index, self._iterations_per_epoch = (
-                int(iteration.group(n)) for n in (1, 2, 3, 4)
-            )
-            cost, rate = parse_number(iteration.group(5)), parse_number(iteration.group(6))
-            self._iterations.add(line.rank, (epoch, index), 0.0, cost)
-            self._batch_sizes.add(round(cost * rate))
-            self._rates.append(rate)
-        elif ended is not None:
-            self._ended_epochs.add(int(ended.group(1)))
-        elif not self._iterations:
-            self._add_announcement(line.text)
-
-    def _add_announcement(self, text: str) -> None:
-        model, version = _MODEL.match(text), _VERSION.match(text)
-        if model is not None:
-            self._model = self._model or model.group(1)
-        elif version is not None:
-            self._version = version.group(1)
-        self._has_amp = self._has_amp or _AMP.match(text) is not None
-
-    def finish(self) -> Reading:
-        windows = [
-            window
-            for rank, marks in sorted(self._iterations.by_rank.items())
-            for window in _make_windows(rank, marks)
-        ]
-        return Reading(
-            identity=Identity(
-                framework="paddle",
-                model="resnet50" if self._model == "ResNet50" else self._model,
-                batch_size_per_device=max(self._batch_sizes, default=0),
-                precision=("amp-fp16" if self._has_amp else "fp32") if self._model else "",
-                versions={"paddle": self._version} if self._version else {},
-            ),
-            windows=tuple(windows),
-            series={"rates": tuple(self._rates)},
-            problem=self._find_problem(),
-        )
-
-    def _find_problem(self) -> str:
-        if not self._iterations:
-            return "the log holds no timed step"
-        if self._iterations.problem:
-            return self._iterations.problem
-        epoch, index = max(marks[-1].position for marks in self._iterations.by_rank.values())
-        if self._epochs not in self._ended_epochs:
-            return (
-                f"the log ends in epoch {epoch} of {self._epochs} "
-                f"at iteration {index} of {self._iterations_per_epoch}"
-            )
-        if len(self._batch_sizes) != 1:
-            return f"the batch size changes: {', '.join(map(str, sorted(self._batch_sizes)))}"
-        return ""
+def _add_iteration(run: TimedRun, line: Line, match: Match[str]) -> None:
+    add_mark(run, line, match)
+    rate = parse_number(match.group("ips"))
+    run.keep("rates", rate)
+    run.keep("batch_sizes", round(parse_number(match.group("seconds")) * rate))
 
 
-def _make_windows(rank: int, marks: Sequence[Mark]) -> Tuple[Window, ...]:
+def _list_batch_sizes(run: TimedRun) -> List[int]:
+    return sorted({int(size) for size in run.series.get("batch_sizes", ())})
+
+
+def _identify(run: TimedRun) -> Identity:
+    model, version = run.facts.get("model", ""), run.facts.get("version", "")
+    precision = "amp-fp16" if "amp" in run.facts else "fp32"
+    return Identity(
+        framework="paddle",
+        model="resnet50" if model == "ResNet50" else model,
+        batch_size_per_device=max(_list_batch_sizes(run), default=0),
+        precision=precision if model else "",
+        versions={"paddle": version} if version else {},
+    )
+
+
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
     """From the first line after the warm-up, in later epochs from the reset, to the last line."""
     steps, seconds = 0, 0.0
     for number, epoch in enumerate(sorted({mark.position[0] for mark in marks})):
@@ -127,14 +84,32 @@ def _make_windows(rank: int, marks: Sequence[Mark]) -> Tuple[Window, ...]:
     return (Window(rank=rank, steps=steps, seconds=seconds),) if seconds > 0 else ()
 
 
-def start_run() -> _Run:
-    return _Run()
+def _find_problem(run: TimedRun) -> str:
+    epochs, batch_sizes = int(run.facts["epochs"]), _list_batch_sizes(run)
+    if epochs not in run.epoch_ends:
+        epoch, index = run.last
+        return (
+            f"the log ends in epoch {epoch} of {epochs} "
+            f"at iteration {index} of {int(run.facts['iterations'])}"
+        )
+    if len(batch_sizes) != 1:
+        return f"the batch size changes: {', '.join(map(str, batch_sizes))}"
+    return ""
+
+
+start_run = TimedFormat(
+    lines=((_ITERATION, _add_iteration), (_AVERAGE, end_epoch)),
+    announcements=((_MODEL, keep_first_facts), (_VERSION, keep_facts), (_AMP, keep_facts)),
+    identify=_identify,
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+).start_run
 
 
 def _average_but_first(reading: Reading, identity: Identity) -> float:
     if identity.devices <= 0:
         raise RuleError("takes the number of devices")
-    return average(take_values(reading.series["rates"], 1, None)) * identity.devices
+    return average(take_values(reading.series.get("rates", ()), 1, None)) * identity.devices
 
 
 RULES = (Rule("arithmetic mean of values[1:], times the devices", _average_but_first),)

@@ -10,128 +10,85 @@ taken for whole only if the command that follows the run says that number.
 """
 
 import re
-from typing import Callable, Dict, List, Tuple
+from typing import List, Match, Tuple
 
-from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.figures import average, take_values
+from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Mark, Marks
-from dlperf_slurm.logs.reading.numbers import NUMBER, parse_number
-from dlperf_slurm.logs.reading.parameters import is_true, parse_namespace, read_count
-from dlperf_slurm.logs.reading.windows import Window, make_rate_window
+from dlperf_slurm.logs.reading.marks import Mark
+from dlperf_slurm.logs.reading.patterns import NUMBER, name_precision
+from dlperf_slurm.logs.reading.rules import average_lines
+from dlperf_slurm.logs.reading.timed_run import (
+    TimedFormat,
+    TimedRun,
+    add_mark,
+    find_lacking_steps,
+    if_whole,
+    keep_namespace,
+)
+from dlperf_slurm.logs.reading.windows import Window, list_between, make_rate_window
 
 WARMUP_LINES = 10
 
 # "tobal" is the script's own spelling of 2021
+_HEAD = r"(?:\[.{0,60}\] - )?(?:tobal|total|global) step:? "
 _STEP = re.compile(
-    r"(?:\[.{0,60}\] - )?(?:tobal|total|global) step:? (\d{1,15}), epoch: (\d+), batch: (\d+), "
-    rf"loss: \S+, .*ips: ({NUMBER}) seq(?:uence)?s?/s(?:ec)?$"
+    rf"{_HEAD}(?P<step>\d{{1,15}}), epoch: \d+, batch: \d+, loss: \S+, .*"
+    rf"ips: (?P<rate>{NUMBER}) seq(?:uence)?s?/s(?:ec)?$"
 )
-_NAMESPACE = re.compile(r"Namespace\((.*)\)")
-_COMMAND = re.compile(r"python\S{0,40} .*run_pretrain")
+_NAMESPACE = re.compile(r"Namespace\((?P<namespace>.*)\)")
+_COMMAND = re.compile(r"(?=.*--max_steps )python\S{0,40} .*run_pretrain")
 _OPTION = re.compile(r"--(\w+)[ =](\S+)")
 
-SIGNATURE = re.compile(
-    r"(?:\[.{0,60}\] - )?(?:tobal|total|global) step:? \d+, epoch: .*ips: \S{1,60} seq"
-)
+SIGNATURE = re.compile(_HEAD + r"\d+, epoch: .*ips: \S{1,60} seq")
 START = re.compile(r"Namespace\(.*max_predictions_per_seq=")
 
 
-class _Run:
-    def __init__(self) -> None:
-        self._marks = Marks()
-        self._parameters: Dict[str, str] = {}
-        self._devices = 0
-
-    @property
-    def is_under_way(self) -> bool:
-        return bool(self._marks)
-
-    def add(self, line: Line) -> None:
-        step = _STEP.match(line.text)
-        if step is not None:
-            position = (int(step.group(1)),)
-            self._marks.add(line.rank, position, 0.0, parse_number(step.group(4)))
-            return
-        namespace = _NAMESPACE.match(line.text)
-        if namespace is not None:
-            self._parameters.update(parse_namespace(namespace.group(1)))
-            return
-        command = _COMMAND.match(line.text)
-        if command is not None and "--max_steps " in line.text and not line.is_last_unended:
-            self._add_command(line.text)
-            is_launched = "paddle.distributed.launch" in line.text
-            self._devices = 0 if is_launched else 1
-
-    def _add_command(self, text: str) -> None:
-        """What the launcher's command says that the run's own arguments did not."""
-        for name, value in _OPTION.findall(text):
-            self._parameters.setdefault(name, value)
-
-    def finish(self) -> Reading:
-        gpus = self._parameters.get("gpus", "")
-        if gpus and "ips" not in self._parameters:
-            self._devices = gpus.count(",") + 1
-        return Reading(
-            identity=Identity(
-                framework="paddle",
-                model="bert",
-                devices=self._devices,
-                batch_size_per_device=read_count(self._parameters, "batch_size"),
-                precision=self._name_precision(),
-            ),
-            windows=self._make_windows(),
-            series={"rates_per_device": self._marks.list_values()},
-            problem=self._find_problem(),
-        )
-
-    def _make_windows(self) -> Tuple[Window, ...]:
-        return tuple(
-            make_rate_window(rank, rates, is_per_device=True)
-            for rank, marks in sorted(self._marks.by_rank.items())
-            for rates in [_list_warm_rates(marks)]
-            if rates
-        )
-
-    def _name_precision(self) -> str:
-        if "use_amp" not in self._parameters:
-            return ""
-        is_half = is_true(self._parameters, "use_amp") or is_true(self._parameters, "use_pure_fp16")
-        return "amp-fp16" if is_half else "fp32"
-
-    def _find_problem(self) -> str:
-        if not self._marks:
-            return "the log holds no timed step"
-        if self._marks.problem:
-            return self._marks.problem
-        steps = read_count(self._parameters, "max_steps")
-        found = min(marks[-1].position[0] for marks in self._marks.by_rank.values())
-        if not steps:
-            return f"the log does not say how many steps it should have; it has {found}"
-        if found + max(read_count(self._parameters, "logging_steps"), 1) <= steps:
-            return f"the log has {found} of {steps} steps"
-        return ""
+def _add_command(run: TimedRun, line: Line, match: Match[str]) -> None:
+    """What the launcher's command says that the run's own arguments did not."""
+    for name, value in _OPTION.findall(line.text):
+        run.facts.setdefault(name, value)
+    run.facts["is launched"] = str("paddle.distributed.launch" in line.text)
 
 
-def _list_warm_rates(marks: List[Mark]) -> List[Tuple[int, float]]:
-    first = WARMUP_LINES if len(marks) > WARMUP_LINES else 1
-    return [
-        (mark.position[0] - before.position[0], mark.value)
-        for before, mark in zip(marks[first - 1 :], marks[first:])
-    ]
-
-
-def start_run() -> _Run:
-    return _Run()
-
-
-def _average_from(start: int) -> Callable[[Reading, Identity], float]:
-    return lambda reading, identity: (
-        identity.devices * average(take_values(reading.series["rates_per_device"], start, None))
+def _identify(run: TimedRun) -> Identity:
+    gpus = run.facts.get("gpus", "")
+    devices = 1 if run.facts.get("is launched") == "False" else 0
+    if gpus and "ips" not in run.facts:
+        devices = gpus.count(",") + 1
+    return Identity(
+        framework="paddle",
+        model="bert",
+        devices=devices,
+        batch_size_per_device=run.read_count("batch_size"),
+        precision=name_precision(run.facts, "use_amp", "use_pure_fp16"),
     )
 
 
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    first = WARMUP_LINES if len(marks) > WARMUP_LINES else 1
+    return make_rate_window(rank, list_between(marks[first - 1 :]), is_per_device=True)
+
+
+def _find_problem(run: TimedRun) -> str:
+    steps = run.read_count("max_steps")
+    found = min(marks[-1].position[0] for marks in run.marks.by_rank.values())
+    if not steps:
+        return f"the log does not say how many steps it should have; it has {found}"
+    return find_lacking_steps(found, steps, run.read_count("logging_steps"))
+
+
+start_run = TimedFormat(
+    lines=(
+        (_STEP, add_mark),
+        (_NAMESPACE, keep_namespace),
+        (_COMMAND, if_whole(_add_command)),
+    ),
+    identify=_identify,
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+).start_run
+
 RULES = (
-    Rule("devices x arithmetic mean of values[10:]", _average_from(10)),
-    Rule("devices x arithmetic mean of values[9:]", _average_from(9)),
+    Rule("devices x arithmetic mean of values[10:]", average_lines(10, is_per_device=True)),
+    Rule("devices x arithmetic mean of values[9:]", average_lines(9, is_per_device=True)),
 )

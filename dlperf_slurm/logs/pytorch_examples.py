@@ -11,119 +11,87 @@ print of its last epoch.
 """
 
 import re
-from typing import Dict, List, Sequence, Set, Tuple
+from typing import List, Match, Sequence, Tuple
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.figures import RuleError, average, take_values
-from dlperf_slurm.logs.reading.intervals import Interval, make_seconds_windows
 from dlperf_slurm.logs.reading.lines import Line
+from dlperf_slurm.logs.reading.marks import Mark, RankMarks
 from dlperf_slurm.logs.reading.patterns import COUNT, DECIMAL, LOGGER_PREFIX
-from dlperf_slurm.logs.reading.rank_lines import Entry, RankLines, merge_unlabelled
+from dlperf_slurm.logs.reading.rules import RuleError, average, take_values
+from dlperf_slurm.logs.reading.timed_run import (
+    TimedFormat,
+    TimedRun,
+    add_device,
+    add_mark,
+    if_whole,
+    keep_facts,
+)
+from dlperf_slurm.logs.reading.windows import Window, list_between, make_warm_window
 
 _BATCH = re.compile(
-    LOGGER_PREFIX + rf"Epoch: \[({COUNT})\]\[\s*({COUNT})/({COUNT})\]"
-    rf"\s+Time\s+({DECIMAL}) \(\s*({DECIMAL})\)"
+    LOGGER_PREFIX + rf"Epoch: \[(?P<epoch>{COUNT})\]\[\s*(?P<step>{COUNT})/(?P<batches>{COUNT})\]"
+    rf"\s+Time\s+(?P<seconds>{DECIMAL}) \(\s*(?P<mean>{DECIMAL})\)"
     rf"\s+Data\s+{DECIMAL} \(\s*{DECIMAL}\)\s+Loss\s+\S+ \("
 )
-_MODEL = re.compile(r"=> (?:creating model|using pre-trained model) '(\w+)'")
-_DEVICE = re.compile(rf"Use GPU: ({COUNT}) for training$")
+_MODEL = re.compile(r"=> (?:creating model|using pre-trained model) '(?P<model>\w+)'")
+_DEVICE = re.compile(rf"Use GPU: (?P<device>{COUNT}) for training\s*$")
 
 SIGNATURE = _BATCH
 START = None
 
 
-class _Run:
-    def __init__(self) -> None:
-        self._batches = RankLines()
-        self._batches_per_epoch = 0
-        self._model = ""
-        self._gpus: Set[Tuple[int, int]] = set()
-        self._times_after_fifth: List[float] = []
-
-    @property
-    def is_under_way(self) -> bool:
-        return bool(self._batches)
-
-    def add(self, line: Line) -> None:
-        batch = None if line.is_last_unended else _BATCH.match(line.text)
-        if batch is not None:
-            epoch, index, self._batches_per_epoch = (int(batch.group(n)) for n in (1, 2, 3))
-            times = (float(batch.group(4)), float(batch.group(5)))
-            self._batches.add(line, (epoch, index), times)
-            if index > 5:
-                self._times_after_fifth.append(times[0])
-            return
-        model, device = _MODEL.match(line.text), _DEVICE.match(line.text.rstrip())
-        if model is not None:
-            self._model = model.group(1)
-        elif device is not None:
-            self._gpus.add((line.rank, int(device.group(1))))
-
-    def finish(self) -> Reading:
-        by_rank = self._batches.list_by_rank()
-        windows = [
-            window
-            for rank, entries in by_rank.items()
-            for window in make_seconds_windows(rank, _list_intervals(entries))
-        ]
-        return Reading(
-            identity=Identity(framework="pytorch", model=self._model),
-            windows=merge_unlabelled(windows),
-            series={"times_after_fifth": tuple(self._times_after_fifth)},
-            problem=self._find_problem(by_rank),
-        )
-
-    def _find_problem(self, by_rank: Dict[int, List[Entry]]) -> str:
-        if not by_rank:
-            return "the log holds no timed step"
-        problem = self._batches.find_problem()
-        if problem:
-            return problem
-        gpus = len(self._gpus)
-        # without labels, nodes whose GPUs have the same numbers may share a log
-        if gpus and len(by_rank) % gpus != 0:
-            return f"{len(by_rank)} ranks print times, {gpus} took up a GPU"
-        entries = next(iter(by_rank.values()))
-        epoch, last = entries[-1].position
-        if last + _find_print_interval(entries) <= self._batches_per_epoch - _find_base(entries):
-            return f"the log ends in epoch {epoch}, at batch {last} of {self._batches_per_epoch}"
-        return ""
+def _add_batch(run: TimedRun, line: Line, match: Match[str]) -> None:
+    add_mark(run, line, match)
+    if int(match.group("step")) > 5:
+        run.keep("times_after_fifth", float(match.group("seconds")))
 
 
-def _find_base(entries: Sequence[Entry]) -> int:
-    """What to add to a batch's number to count batches: they begin with 0, since 2022 with 1."""
-    return 1 if entries[0].position[1] == 0 else 0
-
-
-def _find_print_interval(entries: Sequence[Entry]) -> int:
-    """Batches between two lines; one epoch of a single line tells none."""
-    positions = [entry.position for entry in entries]
-    for before, after in zip(positions, positions[1:]):
-        if before[0] == after[0]:
-            return after[1] - before[1]
-    return 1
-
-
-def _list_intervals(entries: Sequence[Entry]) -> List[Interval]:
-    """The first epoch's (steps, seconds); positions are (epoch, batch), values (time, mean)."""
-    epoch = [entry for entry in entries if entry.position[0] == entries[0].position[0]]
-    base = _find_base(entries)
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """Of the first epoch."""
+    base = _find_base(marks)
     intervals, done, elapsed = [], 0, 0.0
-    for entry in epoch:
-        count = entry.position[1] + base
-        steps = count - done
-        total = elapsed + entry.values[0] if steps == 1 else entry.values[1] * count
-        intervals.append((steps, total - elapsed))
-        done, elapsed = count, total
-    return intervals
+    for mark in marks:
+        if mark.position[0] == marks[0].position[0]:
+            count = mark.position[1] + base
+            steps = count - done
+            total = elapsed + mark.value if steps == 1 else mark.mean * count
+            intervals.append((steps, total - elapsed))
+            done, elapsed = count, total
+    return make_warm_window(rank, intervals)
 
 
-def start_run() -> _Run:
-    return _Run()
+def _find_problem(run: TimedRun) -> str:
+    ranks, gpus, marks = len(run.marks.by_rank), len(run.devices), run.first_marks
+    # without labels, nodes whose GPUs have the same numbers may share a log
+    if gpus and ranks % gpus != 0:
+        return f"{ranks} ranks print times, {gpus} took up a GPU"
+    (epoch, last), batches = marks[-1].position, int(run.facts["batches"])
+    if last + _find_print_interval(marks) <= batches - _find_base(marks):
+        return f"the log ends in epoch {epoch}, at batch {last} of {batches}"
+    return ""
+
+
+def _find_base(marks: Sequence[Mark]) -> int:
+    """What to add to a batch's number to count batches: they begin with 0, since 2022 with 1."""
+    return 1 if marks[0].position[1] == 0 else 0
+
+
+def _find_print_interval(marks: Sequence[Mark]) -> int:
+    """Batches between two lines; one epoch of a single line tells none."""
+    return next((steps for steps, _ in list_between(marks)), 1)
+
+
+start_run = TimedFormat(
+    lines=((_BATCH, if_whole(_add_batch)), (_MODEL, keep_facts), (_DEVICE, add_device)),
+    identify=lambda run: Identity(framework="pytorch", model=run.facts.get("model", "")),
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+    make_marks=RankMarks,
+).start_run
 
 
 def _average_dlperf(reading: Reading, identity: Identity) -> float:
-    times = take_values(reading.series["times_after_fifth"], 20, 120)
+    times = take_values(reading.series.get("times_after_fifth", ()), 20, 120)
     if average(times) <= 0 or identity.global_batch_size <= 0:
         raise RuleError("takes times above 0, and a batch size")
     return round(identity.global_batch_size / average(times), 2)

@@ -10,102 +10,85 @@ all cycles announced ("Starting cycle: 0/1") did; evaluation between them prints
 """
 
 import re
-from typing import List, Sequence
+from typing import List, Match, Tuple
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.figures import RuleError
-from dlperf_slurm.logs.reading.intervals import Interval, make_rate_windows
 from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Mark, Marks
-from dlperf_slurm.logs.reading.numbers import NUMBER, parse_number
-from dlperf_slurm.logs.reading.patterns import COUNT
-from dlperf_slurm.logs.reading.times import GLOG_TIME
+from dlperf_slurm.logs.reading.marks import Mark
+from dlperf_slurm.logs.reading.patterns import COUNT, GLOG_TIME, NUMBER, join_patterns, parse_number
+from dlperf_slurm.logs.reading.rules import RuleError
+from dlperf_slurm.logs.reading.timed_run import (
+    TimedFormat,
+    TimedRun,
+    add_mark,
+    if_whole,
+    keep_facts,
+)
+from dlperf_slurm.logs.reading.windows import Window, count_steps, make_warm_rate_window
 
 _PREFIX = rf"(?:INFO:tensorflow:|{GLOG_TIME} .{{0,60}}?\] )"
+_METRIC = _PREFIX + r"Benchmark metric: \{'name': "
 _CURRENT = re.compile(
-    _PREFIX + rf"(?:Benchmark metric: \{{'name': 'current_examples_per_sec', 'value': ({NUMBER}), "
-    rf".{{0,80}}?'global_step': ({COUNT}),"
-    rf"|Average examples/sec: {NUMBER} \(({NUMBER})\), step = ({COUNT})(?:\s|$))"
+    _METRIC + rf"'current_examples_per_sec', 'value': (?P<rate>{NUMBER}), "
+    rf".{{0,80}}?'global_step': (?P<step>{COUNT}),"
 )
-_AVERAGE = re.compile(
-    _PREFIX + rf"(?:Benchmark metric: \{{'name': 'average_examples_per_sec', 'value': ({NUMBER}), "
-    rf"|Average examples/sec: ({NUMBER}) \()"
+_AVERAGE = re.compile(_METRIC + rf"'average_examples_per_sec', 'value': (?P<average>{NUMBER}), ")
+# until 2018
+_BOTH = re.compile(
+    _PREFIX + rf"Average examples/sec: (?P<average>{NUMBER}) \((?P<rate>{NUMBER})\), "
+    rf"step = (?P<step>{COUNT})(?:\s|$)"
 )
-_CYCLE = re.compile(_PREFIX + rf"Starting (?:a training )?cycle: {COUNT}/({COUNT})")
+_CYCLE = re.compile(_PREFIX + rf"Starting (?:a training )?cycle: {COUNT}/(?P<cycles>{COUNT})")
 _END = re.compile(_PREFIX + r"Loss for final step: ")
 
-SIGNATURE = _CURRENT
+SIGNATURE = join_patterns(_CURRENT, _BOTH)
 START = re.compile(_PREFIX + rf"Starting (?:a training )?cycle: 0/{COUNT}")
 
 
-class _Run:
-    def __init__(self) -> None:
-        self._rates = Marks()
-        self._average = 0.0
-        self._cycles = 1
-        self._ended_cycles = 0
-        self._has_ended = False
-
-    @property
-    def is_under_way(self) -> bool:
-        return bool(self._rates)
-
-    def add(self, line: Line) -> None:
-        current = None if line.is_last_unended else _CURRENT.match(line.text)
-        average, cycle = _AVERAGE.match(line.text), _CYCLE.match(line.text)
-        if average is not None:
-            self._average = parse_number(average.group(1) or average.group(2))
-        if current is not None:
-            rate, step = current.group(1) or current.group(3), current.group(2) or current.group(4)
-            self._rates.add(line.rank, (int(step),), 0.0, parse_number(rate))
-            self._has_ended = False
-        elif cycle is not None:
-            self._cycles = int(cycle.group(1)) or 1
-        elif _END.match(line.text):
-            self._ended_cycles += 0 if self._has_ended else 1
-            self._has_ended = True
-
-    def finish(self) -> Reading:
-        windows = [
-            window
-            for rank, marks in sorted(self._rates.by_rank.items())
-            for window in make_rate_windows(rank, _list_intervals(marks))
-        ]
-        return Reading(
-            identity=Identity(framework="tensorflow1"),
-            windows=tuple(windows),
-            series={"averages": (self._average,) if self._average > 0 else ()},
-            problem=self._find_problem(),
-        )
-
-    def _find_problem(self) -> str:
-        if not self._rates:
-            return "the log holds no timed step"
-        if self._rates.problem:
-            return self._rates.problem
-        step = max(marks[-1].position[0] for marks in self._rates.by_rank.values())
-        if not self._has_ended or self._ended_cycles < self._cycles:
-            return (
-                f"the log ends at step {step}: {self._ended_cycles} of {self._cycles} cycles "
-                "came to their end"
-            )
-        return ""
+def _keep_average(run: TimedRun, line: Line, match: Match[str]) -> None:
+    run.keep("averages", parse_number(match.group("average")))
 
 
-def _list_intervals(marks: Sequence[Mark]) -> List[Interval]:
-    """(steps, rate) of each line; the first line's number of steps is that of the second."""
-    steps = [mark.position[0] for mark in marks]
-    counts = [after - before for before, after in zip(steps, steps[1:])]
-    return [(count, mark.value) for count, mark in zip(counts[:1] + counts, marks)]
+def _add_both(run: TimedRun, line: Line, match: Match[str]) -> None:
+    _keep_average(run, line, match)
+    add_mark(run, line, match)
 
 
-def start_run() -> _Run:
-    return _Run()
+def _end_cycle(run: TimedRun, line: Line, match: Match[str]) -> None:
+    """A cycle is known by its last step, for `tee` may print its end twice."""
+    run.ended[-1, run.last[0] if run.marks else 0] = 0.0
+
+
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    return make_warm_rate_window(
+        rank, [(steps, mark.value) for steps, mark in zip(count_steps(marks), marks)]
+    )
+
+
+def _find_problem(run: TimedRun) -> str:
+    step, cycles = run.last[0], run.read_count("cycles") or 1
+    if step not in run.epoch_ends or len(run.ended) < cycles:
+        return f"the log ends at step {step}: {len(run.ended)} of {cycles} cycles came to their end"
+    return ""
+
+
+start_run = TimedFormat(
+    lines=(
+        (_CURRENT, if_whole(add_mark)),
+        (_AVERAGE, _keep_average),
+        (_BOTH, if_whole(_add_both)),
+        (_CYCLE, keep_facts),
+        (_END, _end_cycle),
+    ),
+    identify=lambda run: Identity(framework="tensorflow1"),
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+).start_run
 
 
 def _print_average(reading: Reading, identity: Identity) -> float:
-    averages = reading.series["averages"]
-    if not averages:
+    averages = reading.series.get("averages", ())
+    if not averages or averages[-1] <= 0:
         raise RuleError("takes the average that the hook prints, the log has none")
     return averages[-1]
 

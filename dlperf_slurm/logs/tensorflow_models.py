@@ -9,26 +9,35 @@ that was announced, which may be in none where steps are no multiple of `log_ste
 """
 
 import re
-from typing import Dict, Optional, Set
+from typing import Match
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.figures import average, take_values, time_steps
 from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Marks, make_time_windows
-from dlperf_slurm.logs.reading.numbers import NUMBER, parse_number
-from dlperf_slurm.logs.reading.parameters import is_true, read_count
-from dlperf_slurm.logs.reading.times import GLOG_TIME, parse_time
+from dlperf_slurm.logs.reading.patterns import GLOG_TIME, NUMBER, PRECISIONS
+from dlperf_slurm.logs.reading.rules import average_lines, take_values, time_steps
+from dlperf_slurm.logs.reading.timed_run import (
+    TimedFormat,
+    TimedRun,
+    add_mark,
+    find_lacking_steps,
+)
+from dlperf_slurm.logs.reading.windows import make_time_window
 
-_LINE = re.compile(
-    rf"({GLOG_TIME}) .{{0,80}}\] (?:TimeHistory: {NUMBER} seconds, ({NUMBER}) examples/second "
-    r"between steps \d+ and (\d+)"
-    rf"|BenchmarkMetric: \{{'global step': ?(\d+), 'time_taken': {NUMBER}, ?"
-    rf"'examples_per_second': ({NUMBER})\}})"
+_TIMED = rf"(?P<time>{GLOG_TIME}) .{{0,80}}\] "
+_HISTORY = re.compile(
+    _TIMED + rf"TimeHistory: {NUMBER} seconds, (?P<rate>{NUMBER}) examples/second "
+    r"between steps \d+ and (?P<step>\d{1,15})"
+)
+_METRIC = re.compile(
+    _TIMED + rf"BenchmarkMetric: \{{'global step': ?(?P<step>\d{{1,15}}), 'time_taken': {NUMBER}, ?"
+    rf"'examples_per_second': (?P<rate>{NUMBER})\}}"
 )
 _FINAL_PARAMETERS = re.compile(rf"{GLOG_TIME} .{{0,80}}\] Final model parameters: ")
+_OTHER_MESSAGE = re.compile("[IWE]")
+_STATS = re.compile(r"\{'.*'train_finish_time'.*\}\s*$")
+_DICTIONARY = re.compile(r"\{?'")
 _SECTION = re.compile(r"\{?'(runtime|train|train_dataset|validation_dataset|model|evaluation)': \{")
 _SETTING = re.compile(r"'(\w+)': ('[^']*'|[\w.+-]+)")
-_STATS_BEGIN = re.compile(rf"{GLOG_TIME} .{{0,80}}\] Run stats:")
 
 START = re.compile(rf"{GLOG_TIME} \d+ classifier_trainer\.py:\d+\] Base params: ")
 SIGNATURE = re.compile(
@@ -37,123 +46,87 @@ SIGNATURE = re.compile(
 )
 
 
-class _Run:
-    def __init__(self) -> None:
-        self._marks = Marks()
-        self._settings: Dict[str, Dict[str, str]] = {}
-        self._section: Optional[str] = None
-        self._is_resnet = False
-        self._ended_ranks: Set[int] = set()
-
-    @property
-    def is_under_way(self) -> bool:
-        return bool(self._marks)
-
-    def add(self, line: Line) -> None:
-        text = line.text
-        if text.startswith(("{'", "'")):
-            self._add_settings(text)
-            if (
-                text.startswith("{")
-                and text.rstrip().endswith("}")
-                and "'train_finish_time'" in text
-            ):
-                self._ended_ranks.add(line.rank)
-        elif _FINAL_PARAMETERS.match(text):
-            self._settings, self._section = {}, "evaluation"
-        elif text.startswith(("I", "W", "E")):
-            self._section = None
-            self._add_mark(line)
-
-    def _add_mark(self, line: Line) -> None:
-        match = _LINE.match(line.text)
-        if match is not None:
-            _, rate, step, old_step, old_rate = match.groups()
-            position = (int((step or old_step)[:15]),)
-            time = parse_time(match.group(1))
-            self._marks.add(line.rank, position, time, parse_number(rate or old_rate))
-
-    def _add_settings(self, text: str) -> None:
-        """Of the parameters that are printed in many lines, one section after the other."""
-        if self._section is None:
-            return
-        section = _SECTION.match(text)
-        if section is not None:
-            self._section = section.group(1)
-        if self._section == "model" and text.startswith("'name': 'resnet'"):
-            self._is_resnet = True
-        settings = self._settings.setdefault(self._section, {})
-        for name, value in _SETTING.findall(text):
-            settings.setdefault(name, value.strip("'"))
-
-    def finish(self) -> Reading:
-        ranks = sorted(self._marks.by_rank)
-        marks = self._marks.by_rank[ranks[0]] if ranks else []
-        return Reading(
-            identity=self._make_identity(),
-            windows=tuple(
-                window
-                for rank in ranks
-                for window in make_time_windows(rank, self._marks.by_rank[rank])
-            ),
-            series={
-                "rates": tuple(mark.value for mark in marks),
-                "times": tuple(mark.time for mark in marks),
-                "steps": tuple(float(mark.position[0]) for mark in marks),
-            },
-            problem=self._find_problem(),
-        )
-
-    def _make_identity(self) -> Identity:
-        runtime = self._settings.get("runtime", {})
-        dataset = self._settings.get("train_dataset", {})
-        hosts = runtime.get("worker_hosts", "None")
-        nodes = 1 if hosts == "None" else hosts.count(",") + 1
-        devices = nodes * read_count(runtime, "num_gpus")
-        batch_size = read_count(dataset, "batch_size")
-        if devices and not is_true(dataset, "use_per_replica_batch_size"):
-            batch_size = batch_size // devices if batch_size % devices == 0 else 0
-        precision = {"float32": "fp32", "float16": "amp-fp16", "bfloat16": "amp-bf16"}
-        return Identity(
-            framework="tensorflow2",
-            model="resnet50" if self._is_resnet else "",
-            nodes=nodes if runtime else 0,
-            devices=devices,
-            batch_size_per_device=batch_size,
-            precision=precision.get(dataset.get("dtype", ""), ""),
-        )
-
-    def _find_problem(self) -> str:
-        if not self._marks:
-            return "the log holds no timed step"
-        if self._marks.problem:
-            return self._marks.problem
-        missing = self._marks.describe_ranks_without(self._ended_ranks)
-        if missing:
-            return f"the log ends before the run does: its run stats are missing{missing}"
-        train = self._settings.get("train", {})
-        steps = read_count(train, "steps") * max(read_count(train, "epochs"), 1)
-        found = max(marks[-1].position[0] for marks in self._marks.by_rank.values())
-        if found + max(read_count(train, "log_steps"), 1) <= steps:
-            return f"the log has {found} of {steps} steps"
-        return ""
+def _begin_settings(run: TimedRun, line: Line, match: Match[str]) -> None:
+    run.facts.clear()
+    run.facts["section"] = "evaluation"
 
 
-def start_run() -> _Run:
-    return _Run()
+def _add_timed(run: TimedRun, line: Line, match: Match[str]) -> None:
+    _end_settings(run, line, match)
+    add_mark(run, line, match)
 
 
-def _average_5(reading: Reading, identity: Identity) -> float:
-    return round(average(take_values(reading.series["rates"], 1, 6)), 2)
+def _end_settings(run: TimedRun, line: Line, match: Match[str]) -> None:
+    run.facts.pop("section", None)
+
+
+def _add_stats(run: TimedRun, line: Line, match: Match[str]) -> None:
+    _add_settings(run, line, match)
+    run.ended_ranks.add(line.rank)
+
+
+def _add_settings(run: TimedRun, line: Line, match: Match[str]) -> None:
+    """Of the parameters that are printed in many lines, one section after the other."""
+    if "section" not in run.facts:
+        return
+    section = _SECTION.match(line.text)
+    if section is not None:
+        run.facts["section"] = section.group(1)
+    for name, value in _SETTING.findall(line.text):
+        run.facts.setdefault(f"{run.facts['section']}.{name}", value.strip("'"))
+    if run.facts["section"] == "model" and line.text.startswith("'name': 'resnet"):
+        run.facts["is resnet"] = "True"
+
+
+def _identify(run: TimedRun) -> Identity:
+    has_runtime = any(name.startswith("runtime.") for name in run.facts)
+    hosts = run.facts.get("runtime.worker_hosts", "None")
+    nodes = 1 if hosts == "None" else hosts.count(",") + 1
+    devices = nodes * run.read_count("runtime.num_gpus")
+    batch_size = run.read_count("train_dataset.batch_size")
+    if devices and not run.is_true("train_dataset.use_per_replica_batch_size"):
+        batch_size = batch_size // devices if batch_size % devices == 0 else 0
+    return Identity(
+        framework="tensorflow2",
+        model="resnet50" if "is resnet" in run.facts else "",
+        nodes=nodes if has_runtime else 0,
+        devices=devices,
+        batch_size_per_device=batch_size,
+        precision=PRECISIONS.get(run.facts.get("train_dataset.dtype", ""), ""),
+    )
+
+
+def _find_problem(run: TimedRun) -> str:
+    steps = run.read_count("train.steps") * max(run.read_count("train.epochs"), 1)
+    interval = run.read_count("train.log_steps")
+    return run.find_unended_ranks("its run stats are") or find_lacking_steps(
+        run.last[0], steps, interval
+    )
+
+
+start_run = TimedFormat(
+    lines=(
+        (_STATS, _add_stats),
+        (_DICTIONARY, _add_settings),
+        (_FINAL_PARAMETERS, _begin_settings),
+        (_HISTORY, _add_timed),
+        (_METRIC, _add_timed),
+        (_OTHER_MESSAGE, _end_settings),
+    ),
+    identify=_identify,
+    make_windows=lambda run, rank, marks: make_time_window(rank, marks),
+    find_problem=_find_problem,
+).start_run
 
 
 def _time_5_intervals(reading: Reading, identity: Identity) -> float:
-    steps = take_values(reading.series["steps"], 0, 6)
-    samples = round(steps[5] - steps[0]) // 5 * identity.global_batch_size
-    return round(time_steps(reading.series["times"], 1, 6, samples), 2)
+    marks = take_values(reading.marks, 0, 6)
+    steps = marks[5].position[0] - marks[0].position[0]
+    samples = steps // 5 * identity.global_batch_size
+    return round(time_steps([mark.time for mark in marks], 1, 6, samples), 2)
 
 
 RULES = (
-    Rule("arithmetic mean of values[1:6], 2 decimals", _average_5),
+    Rule("arithmetic mean of values[1:6], 2 decimals", average_lines(1, 6, digits=2)),
     Rule("DLPerf: 5 intervals over their time, from the first line, 2 decimals", _time_5_intervals),
 )

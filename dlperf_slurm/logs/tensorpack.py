@@ -10,113 +10,65 @@ A run came to its end when it says so: "Training has finished!".
 """
 
 import re
-from typing import Dict, List, Sequence
+from typing import Dict, List, Match, Tuple
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.figures import average, take_values
-from dlperf_slurm.logs.reading.intervals import Interval, make_seconds_windows
 from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Mark, Marks
-from dlperf_slurm.logs.reading.numbers import NUMBER, parse_number
-from dlperf_slurm.logs.reading.patterns import COUNT
+from dlperf_slurm.logs.reading.marks import Mark
+from dlperf_slurm.logs.reading.patterns import COUNT, NUMBER, parse_number
+from dlperf_slurm.logs.reading.rules import average, take_values
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, if_whole, keep_facts
+from dlperf_slurm.logs.reading.windows import Window, count_steps, make_warm_window
 
 _SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
 _PREFIX = r"\[\d{4} \d\d:\d\d:\d\d @[\w.-]{1,60}:\d{1,6}\] "
 _EPOCH = re.compile(
-    _PREFIX + rf"Epoch ({COUNT}) \(global_step ({COUNT})\) finished, time: ?(\d[-\w. ]{{1,80}})\.$"
+    _PREFIX + rf"Epoch {COUNT} \(global_step (?P<step>{COUNT})\) finished, "
+    r"time: ?(?P<duration>\d[-\w. ]{1,80})\.\s*$"
 )
 _PART = re.compile(r"(\d{1,9}(?:\.\d{1,9})?(?:e[-+]\d\d)?) (day|hour|minute|second)s?")
-_TOWERS = re.compile(_PREFIX + rf"Running on ({COUNT}) towers\. Batch size per tower: ({COUNT})$")
-_THROUGHPUT = re.compile(_PREFIX + rf"Throughput \(samples/sec\): ({NUMBER})$")
-_END = re.compile(_PREFIX + r"Training has finished!")
+_TOWERS = re.compile(
+    _PREFIX + rf"Running on (?P<towers>{COUNT}) towers\. "
+    rf"Batch size per tower: (?P<batch_size>{COUNT})\s*$"
+)
+_THROUGHPUT = re.compile(_PREFIX + rf"Throughput \(samples/sec\): (?P<rate>{NUMBER})\s*$")
+_END = re.compile(_PREFIX + r"(?P<end>Training has finished!)")
 
 SIGNATURE = re.compile(_PREFIX + r"Epoch \d+ \(global_step \d+\) finished, time:")
 START = _TOWERS
 
 
-class _Run:
-    def __init__(self) -> None:
-        self._epochs = Marks()
-        self._devices = 0
-        self._batch_size = 0
-        # of the chief, by the step that it was printed after
-        self._rates: Dict[int, float] = {}
-        self._has_ended = False
-
-    @property
-    def is_under_way(self) -> bool:
-        return bool(self._epochs)
-
-    def add(self, line: Line) -> None:
-        text = line.text.rstrip()
-        epoch, towers, throughput = (
-            pattern.match(text) for pattern in (_EPOCH, _TOWERS, _THROUGHPUT)
-        )
-        if epoch is not None:
-            position = (int(epoch.group(2)),)
-            self._epochs.add(line.rank, position, 0.0, _parse_duration(epoch.group(3)))
-        elif towers is not None:
-            self._devices, self._batch_size = int(towers.group(1)), int(towers.group(2))
-        elif throughput is not None and not line.is_last_unended:
-            marks = self._epochs.by_rank.get(line.rank)
-            step = marks[-1].position[0] if marks else 0
-            self._rates[step] = parse_number(throughput.group(1))
-        elif _END.match(text):
-            self._has_ended = True
-
-    def finish(self) -> Reading:
-        windows = [
-            window
-            for rank, marks in sorted(self._epochs.by_rank.items())
-            for window in make_seconds_windows(rank, self._list_intervals(marks))
-        ]
-        return Reading(
-            identity=Identity(
-                framework="tensorflow1",
-                devices=self._devices,
-                batch_size_per_device=self._batch_size,
-            ),
-            windows=tuple(windows),
-            series={"rates": tuple(self._rates.values())},
-            problem=self._find_problem(),
-        )
-
-    def _list_intervals(self, marks: Sequence[Mark]) -> List[Interval]:
-        """(steps, seconds) of epochs; the first has as many steps as the second, if it is known."""
-        steps = [mark.position[0] for mark in marks]
-        counts = [after - before for before, after in zip(steps, steps[1:])]
-        global_batch_size = self._devices * self._batch_size
-        return [
-            (
-                count,
-                _choose_seconds(
-                    mark.value, count * global_batch_size, self._rates.get(mark.position[0], 0.0)
-                ),
-            )
-            for count, mark in zip(counts[:1] + counts, marks)
-        ]
-
-    def _find_problem(self) -> str:
-        if not self._epochs:
-            return "the log holds no timed step"
-        if self._epochs.problem:
-            return self._epochs.problem
-        if not self._has_ended:
-            last = max(marks[-1].position[0] for marks in self._epochs.by_rank.values())
-            return f"the log ends after step {last}: 'Training has finished!' is missing"
-        return ""
+def _add_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
+    """Adds up the units of `1 hour 2 minutes 5 seconds` or `12.3 seconds`."""
+    parts = _PART.findall(match.group("duration"))
+    seconds = sum(float(count) * _SECONDS[unit] for count, unit in parts)
+    run.marks.add(line, Mark((int(match.group("step")),), value=seconds))
 
 
-def _parse_duration(text: str) -> float:
-    """Seconds of `1 hour 2 minutes 5 seconds` or `12.3 seconds`."""
-    return sum(float(count) * _SECONDS[unit] for count, unit in _PART.findall(text))
+def _add_rate(run: TimedRun, line: Line, match: Match[str]) -> None:
+    """A rate is known by the step that the chief printed it after."""
+    marks = run.marks.by_rank.get(line.rank)
+    step = marks[-1].position[0] if marks else 0
+    run.ended[-1, step] = parse_number(match.group("rate"))
 
 
-def _choose_seconds(printed: float, samples: int, samples_per_s: float) -> float:
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    rates, global_batch_size = run.epoch_ends, _identify(run).global_batch_size
+    return make_warm_window(
+        rank,
+        [
+            (steps, _choose_seconds(mark, steps * global_batch_size, rates))
+            for steps, mark in zip(count_steps(marks), marks)
+        ],
+    )
+
+
+def _choose_seconds(mark: Mark, samples: int, rates: Dict[int, float]) -> float:
     """The printed time, or that of the rate if it is the same one with more digits."""
-    if samples_per_s <= 0:
+    printed, rate = mark.value, rates.get(mark.position[0], 0.0)
+    if rate <= 0:
         return printed
-    seconds = samples / samples_per_s
+    seconds = samples / rate
     if printed < 60:
         # to three digits
         return seconds if abs(seconds - printed) <= 0.005 * printed else printed
@@ -124,12 +76,35 @@ def _choose_seconds(printed: float, samples: int, samples_per_s: float) -> float
     return seconds if printed <= seconds < printed + 1 else printed
 
 
-def start_run() -> _Run:
-    return _Run()
+def _identify(run: TimedRun) -> Identity:
+    return Identity(
+        framework="tensorflow1",
+        devices=run.read_count("towers"),
+        batch_size_per_device=run.read_count("batch_size"),
+    )
+
+
+def _find_problem(run: TimedRun) -> str:
+    if "end" not in run.facts:
+        return f"the log ends after step {run.last[0]}: 'Training has finished!' is missing"
+    return ""
+
+
+start_run = TimedFormat(
+    lines=(
+        (_EPOCH, _add_epoch),
+        (_TOWERS, keep_facts),
+        (_THROUGHPUT, if_whole(_add_rate)),
+        (_END, keep_facts),
+    ),
+    identify=_identify,
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+).start_run
 
 
 def _average_but_first(reading: Reading, identity: Identity) -> float:
-    return average(take_values(reading.series["rates"], 1, None))
+    return average(take_values(reading.series["epoch_rates"], 1, None))
 
 
 RULES = (Rule("mean of 'Throughput (samples/sec)' but the first", _average_but_first),)

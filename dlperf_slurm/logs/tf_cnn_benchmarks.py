@@ -12,11 +12,9 @@ import re
 from typing import Dict, List, Tuple
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.figures import take_values
 from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.numbers import NUMBER, parse_number
-from dlperf_slurm.logs.reading.parameters import read_count
-from dlperf_slurm.logs.reading.patterns import COUNT
+from dlperf_slurm.logs.reading.patterns import COUNT, NUMBER, parse_number, read_count
+from dlperf_slurm.logs.reading.rules import take_values
 from dlperf_slurm.logs.reading.windows import Window
 
 _STEP = re.compile(rf"({COUNT})\s+images/sec: {NUMBER}(?:\s|$)")

@@ -1,15 +1,19 @@
 """Lines of NVIDIA's DLLogger, `DLL time - step metric : value unit ...` -> their parts."""
 
 import re
-from typing import Dict, NamedTuple, Optional
+from typing import TYPE_CHECKING, Callable, Dict, NamedTuple, Optional, Tuple
 
 from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.numbers import NUMBER, parse_number
-from dlperf_slurm.logs.reading.times import DATE_TIME, parse_time
+from dlperf_slurm.logs.reading.patterns import DATE_TIME, NUMBER, parse_number, parse_time
+
+if TYPE_CHECKING:
+    from typing import Match, Pattern
+
+    from dlperf_slurm.logs.reading.timed_run import Handler, TimedRun
 
 DLL = rf"DLL {DATE_TIME} - "
+RECORD = re.compile(rf"DLL ({DATE_TIME}) - ?(.*)")
 
-_RECORD = re.compile(rf"DLL ({DATE_TIME}) - ?(.*)")
 _PARAMETERS = re.compile(r"(?:^|  )([\w.]+) : (.*?)(?=$|  [\w.]+ : )")
 
 
@@ -33,9 +37,19 @@ class DllRecord(NamedTuple):
         return dict(_PARAMETERS.findall(self.body[len("PARAMETER") :].strip()))
 
 
-def parse_dll(line: Line) -> Optional[DllRecord]:
-    """The line's record, or None if DLLogger did not write it."""
-    match = _RECORD.match(line.text)
-    if match is None:
-        return None
+def make_record(line: Line, match: "Match[str]") -> DllRecord:
+    """The record of a line that RECORD matched."""
     return DllRecord(parse_time(match.group(1)), match.group(2), line.is_last_unended)
+
+
+def handle_records(
+    add_record: "Callable[[TimedRun, Line, DllRecord], None]",
+) -> "Tuple[Pattern[str], Handler]":
+    """DLLogger's lines among those of a format; parameters become facts before `add_record`."""
+
+    def handle(run: "TimedRun", line: Line, match: "Match[str]") -> None:
+        record = make_record(line, match)
+        run.facts.update(record.list_parameters())
+        add_record(run, line, record)
+
+    return RECORD, handle

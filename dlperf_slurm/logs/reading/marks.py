@@ -1,23 +1,29 @@
-"""Timed lines of one run, by rank: duplicates left out, starting over noticed."""
+"""Timed lines of one run, by rank: duplicates left out, starting over noticed, ranks told apart."""
 
-from typing import Dict, List, NamedTuple, Sequence, Set, Tuple
+from functools import reduce
+from math import gcd
+from typing import Dict, List, NamedTuple, Sequence, Tuple
 
-from dlperf_slurm.logs.reading.times import subtract_times
-from dlperf_slurm.logs.reading.windows import Window
+from dlperf_slurm.logs.reading.lines import Line
 
 Position = Tuple[int, ...]
 
 
 class Mark(NamedTuple):
-    """A timed line: where in training it stands (step, or epoch and step), and what it says."""
+    """A timed line: where in training it stands (step, or epoch and step), and what it says.
+
+    `time` is the clock's, `value` a rate or seconds, `mean` the seconds of one step on average,
+    where a line tells them beside its value.
+    """
 
     position: Position
-    time: float
-    value: float
+    time: float = 0.0
+    value: float = 0.0
+    mean: float = 0.0
 
 
 class Marks:
-    """The marks of each rank in training's order; rank -1 for lines that no launcher labelled.
+    """The timed lines of each rank; rank -1 for lines that no launcher labelled.
 
     A line that is there twice, as `tee` and loggers with two handlers do it, counts once. A
     position `may_repeat` where a script does not count the updates that its loss scaling leaves
@@ -26,46 +32,103 @@ class Marks:
 
     def __init__(self, may_repeat: bool = False) -> None:
         self._may_repeat = may_repeat
-        self.by_rank: Dict[int, List[Mark]] = {}
-        self._start_over = ""
+        self._by_rank: Dict[int, List[Mark]] = {}
+        self.start_over = ""
 
     def __bool__(self) -> bool:
-        return bool(self.by_rank)
+        return bool(self._by_rank)
 
-    def add(self, rank: int, position: Position, time: float, value: float) -> None:
-        marks = self.by_rank.setdefault(rank, [])
-        mark = Mark(position, time, value)
-        if marks and position <= marks[-1].position:
+    def add(self, line: Line, mark: Mark) -> None:
+        marks = self._by_rank.setdefault(line.rank, [])
+        if marks and mark.position <= marks[-1].position:
             if mark in marks[-4:]:
                 return
-            if self._may_repeat and position == marks[-1].position:
+            if self._may_repeat and mark.position == marks[-1].position:
                 marks.append(mark)
                 return
-            where = " ".join(map(str, position))
-            self._start_over = self._start_over or (
-                f"training goes back from {' '.join(map(str, marks[-1].position))} to {where}: "
-                "the log holds a run that was started over, or the ranks' lines without labels"
-            )
+            self.start_over = self.start_over or _describe_start_over(line, marks[-1], mark)
         marks.append(mark)
+
+    @property
+    def by_rank(self) -> Dict[int, List[Mark]]:
+        """The marks of each rank in training's order, the lowest rank first."""
+        return dict(sorted(self._by_rank.items()))
 
     @property
     def problem(self) -> str:
         """What is wrong with a rank's marks: it started over, or lines within its log are lost."""
-        if self._start_over:
-            return self._start_over
-        return next(filter(None, map(_describe_gap, self.by_rank.values())), "")
+        return self.start_over or next(filter(None, map(_describe_gap, self._by_rank.values())), "")
 
-    def list_values(self) -> Tuple[float, ...]:
-        """The values of the lowest rank that printed, which is what publishers' scripts read."""
-        marks = self.by_rank[min(self.by_rank)] if self.by_rank else []
-        return tuple(mark.value for mark in marks)
 
-    def describe_ranks_without(self, ended_ranks: Set[int]) -> str:
-        """Which ranks timed steps but are not among the `ended_ranks`, or only that there are."""
-        missing = sorted(set(self.by_rank) - ended_ranks)
-        if not missing:
-            return ""
-        return f" of ranks {', '.join(map(str, missing))}" if missing[-1] >= 0 else " of the job"
+class RankMarks:
+    """The marks of ranks that print without labels of their own; a launcher may have put some on.
+
+    Without labels the first line of every step stands for one rank, the second for another: the
+    ranks wait for each other in a step, so that it does not matter whose line it is.
+    """
+
+    def __init__(self) -> None:
+        self._labelled = Marks()
+        self._unlabelled: Dict[Position, Dict[int, List[Mark]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._labelled or self._unlabelled)
+
+    def add(self, line: Line, mark: Mark) -> None:
+        if line.rank >= 0:
+            self._labelled.add(line, mark)
+            return
+        same = self._unlabelled.setdefault(mark.position, {})
+        same.setdefault(hash(line.text), []).append(mark)
+
+    @property
+    def by_rank(self) -> Dict[int, List[Mark]]:
+        """Those of each rank, as `Marks` has them; ranks without label are -1, -2, ..."""
+        by_rank = self._labelled.by_rank
+        copies = self._count_copies()
+        for position in sorted(self._unlabelled):
+            marks = [
+                mark
+                for same in self._unlabelled[position].values()
+                for mark in same[: len(same) // copies]
+            ]
+            for index, mark in enumerate(marks):
+                by_rank.setdefault(-1 - index, []).append(mark)
+        return by_rank
+
+    @property
+    def problem(self) -> str:
+        """Why the ranks' lines are not those of one whole run; empty if they are."""
+        if self._labelled and self._unlabelled:
+            return "some of the timed lines have a rank's label and some have none"
+        by_rank = self.by_rank
+        longest = max(by_rank, key=lambda rank: len(by_rank[rank]))
+        for rank, marks in by_rank.items():
+            reached = {mark.position for mark in marks}
+            for mark in by_rank[longest]:
+                if mark.position not in reached and rank >= 0:
+                    return f"rank {rank} has no line of {_name(mark.position)}, others have"
+                if mark.position not in reached:
+                    return (
+                        f"ranks' lines are missing: {-1 - rank} of {_name(mark.position)}, "
+                        f"{-rank} or more of {_name(by_rank[rank][0].position)}"
+                    )
+        return self._labelled.start_over
+
+    def _count_copies(self) -> int:
+        """How often a log without labels has each line, as `tee` or two handlers double them."""
+        counts = (len(same) for at in self._unlabelled.values() for same in at.values())
+        return reduce(gcd, counts, 0) or 1
+
+
+def _describe_start_over(line: Line, last: Mark, mark: Mark) -> str:
+    steps = f"goes back from {_name(last.position)} to {_name(mark.position)}"
+    if line.rank >= 0:
+        return f"rank {line.rank} {steps}: the run was started over"
+    return (
+        f"training {steps}: the log holds a run that was started over, or the ranks' lines "
+        "without labels"
+    )
 
 
 def _describe_gap(marks: Sequence[Mark]) -> str:
@@ -85,34 +148,7 @@ def _describe_gap(marks: Sequence[Mark]) -> str:
     return ""
 
 
-def make_time_windows(
-    rank: int, marks: Sequence[Mark], warmup_marks: int = 0, micro_batches: int = 1
-) -> Tuple[Window, ...]:
-    """The time between marks of the same epoch, summed; none if there are no two, or no time.
-
-    `position` is (step,) or (epoch, step). The first interval of an epoch has no time of its
-    beginning in the log and is left out, and with it what lies between epochs; of the
-    `warmup_marks` first marks, the last one begins the window. An interval between marks one step
-    apart is a step time. Where the position stays, as many steps were made as in the least advance.
-    """
-    warm = marks[max(warmup_marks - 1, 0) :]
-    intervals = [
-        (mark.position[-1] - before.position[-1], subtract_times(mark.time, before.time))
-        for before, mark in zip(warm, warm[1:])
-        if before.position[:-1] == mark.position[:-1]
-    ]
-    stride = min((count for count, _ in intervals if count > 0), default=1)
-    intervals = [(count or stride, seconds) for count, seconds in intervals]
-    steps = sum(count for count, _ in intervals)
-    seconds = sum(seconds for _, seconds in intervals)
-    if steps <= 0 or min((seconds for _, seconds in intervals), default=0.0) < 0 or seconds <= 0:
-        return ()
-    is_stepwise = micro_batches == 1 and all(count == 1 for count, _ in intervals)
-    return (
-        Window(
-            rank=rank,
-            steps=steps * micro_batches,
-            seconds=seconds,
-            step_seconds=tuple(seconds for _, seconds in intervals) if is_stepwise else (),
-        ),
-    )
+def _name(position: Position) -> str:
+    if len(position) == 1:
+        return f"step {position[0]}"
+    return f"epoch {position[0]} step {position[1]}"

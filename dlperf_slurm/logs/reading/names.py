@@ -5,17 +5,11 @@ from pathlib import Path
 from typing import Dict, List, Set, Tuple
 
 from dlperf_slurm.logs import Identity
+from dlperf_slurm.logs.reading.patterns import PRECISIONS
 
 _TOPOLOGY = re.compile(r"([1-9]\d{0,4})n([1-9]\d{0,2})[gc]|n([1-9]\d{0,4})c([1-9]\d{0,2})")
 _DEVICES = re.compile(r"gpus?([1-9]\d{0,4})|([1-9]\d{0,4})gpus?")
 _BATCH_SIZE = re.compile(r"(?:bs|bsz|b|batch)([1-9]\d{0,5})")
-_PRECISIONS = {
-    "fp32": "fp32",
-    "tf32": "tf32",
-    "amp": "amp-fp16",
-    "fp16": "amp-fp16",
-    "bf16": "amp-bf16",
-}
 _MODELS = {"rn50": "resnet50", "resnet50": "resnet50", "r50": "resnet50", "bert": "bert"}
 
 
@@ -55,6 +49,6 @@ def _read_token(token: str) -> List[Tuple[str, str]]:
         return [("devices", devices.group(1) or devices.group(2))]
     if batch_size is not None:
         return [("batch_size_per_device", batch_size.group(1))]
-    if token in _PRECISIONS:
-        return [("precision", _PRECISIONS[token])]
+    if token in PRECISIONS:
+        return [("precision", PRECISIONS[token])]
     return [("model", _MODELS[token])] if token in _MODELS else []

@@ -1,4 +1,11 @@
-"""Pieces of the patterns by which formats know their lines."""
+"""Pieces of the formats' patterns -> values of what they matched: numbers, times, arguments."""
+
+import calendar
+import re
+from typing import TYPE_CHECKING, Dict, Mapping, cast
+
+if TYPE_CHECKING:
+    from typing import Match, Pattern
 
 # what Python's logging puts before a message: INFO:root:, or a time with name and level
 LOGGER_PREFIX = (
@@ -7,6 +14,96 @@ LOGGER_PREFIX = (
     r"(?:[\w.]{1,60}[\s:-]{1,4}){0,2})?"
 )
 # a line of it may be long: what it holds is looked for with parse_namespace
-NAMESPACE = r"Namespace\((.*)\)\s*$"
+NAMESPACE = r"Namespace\((?P<namespace>.*)\)\s*$"
 COUNT = r"\d{1,9}"
 DECIMAL = r"\d{1,9}\.\d{1,9}"
+# of a size that a float holds; commas separate thousands
+NUMBER = r"[-+]?\d[\d,]{0,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,2})?"
+
+# days that no calendar has do not match
+_DAY = r"(?:0[1-9]|[12]\d|3[01])"
+_CLOCK = r"[0-2]\d:[0-5]\d:[0-6]\d"
+DATE_TIME = rf"(?:19|20)\d\d[-/](?:0[1-9]|1[0-2])[-/]{_DAY}[ T]{_CLOCK}(?:[.,]\d{{1,9}})?"
+# glog and absl: I0826 15:12:50.113950, without a year
+GLOG_TIME = rf"[IWEF](?:0[1-9]|1[0-2]){_DAY} {_CLOCK}\.\d{{1,9}}"
+
+PRECISIONS = {
+    "fp32": "fp32",
+    "float32": "fp32",
+    "tf32": "tf32",
+    "amp": "amp-fp16",
+    "fp16": "amp-fp16",
+    "float16": "amp-fp16",
+    "bf16": "amp-bf16",
+    "bfloat16": "amp-bf16",
+}
+"""Precisions of this project, by what scripts and people call them.
+
+With `float16` scripts keep the optimizer's weights in float32: that is mixed precision too.
+"""
+
+SECONDS_PER_YEAR = 365 * 86400
+
+_PARTS = re.compile(
+    r"(?:(\d{4})[-/]|[IWEF])(\d\d)[-/]?(\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?"
+)
+# bounded, so that brackets which nobody closes do not make it slow
+_ARGUMENT = re.compile(
+    r"(\w+)=('[^']{0,4000}'|\"[^\"]{0,4000}\"|\[[^\]]{0,4000}\]|\([^)]{0,4000}\)|[^,]*)"
+)
+
+
+def join_patterns(*patterns: "Pattern[str]") -> "Pattern[str]":
+    """A pattern that matches what one of them does; its groups have no names, which may recur."""
+    bare = (re.sub(r"\(\?P<\w+>", "(?:", pattern.pattern) for pattern in patterns)
+    return re.compile("|".join(f"(?:{each})" for each in bare))
+
+
+def parse_number(text: str) -> float:
+    """The value of what NUMBER matched; it is finite whatever the log says."""
+    return float(text.replace(",", ""))
+
+
+def parse_time(text: str) -> float:
+    """Seconds of what DATE_TIME or GLOG_TIME matched, in whatever time zone.
+
+    Times without a year are those of 1972, which has a 29th of February.
+    """
+    match = cast("Match[str]", _PARTS.match(text))
+    year, *rest = (int(part or 1972) for part in match.groups()[:6])
+    fraction = match.group(7) or "0"
+    whole = calendar.timegm((year, rest[0], rest[1], rest[2], rest[3], rest[4], 0, 0, 0))
+    return whole + int(fraction) / float(10 ** len(fraction))
+
+
+def subtract_times(end: float, start: float) -> float:
+    """Seconds between two times; New Year may lie between times without a year."""
+    seconds = end - start
+    if seconds < -SECONDS_PER_YEAR / 2:
+        return seconds + SECONDS_PER_YEAR + 86400
+    return seconds
+
+
+def parse_namespace(text: str) -> Dict[str, str]:
+    """The arguments of an argparse `Namespace(...)`, without the quotes around strings."""
+    return {name: value.strip("'\"") for name, value in _ARGUMENT.findall(text)}
+
+
+def read_count(parameters: Mapping[str, str], name: str) -> int:
+    """A whole number by its name, 0 if it is missing or none; `20.0` is one."""
+    try:
+        value = float(parameters.get(name, ""))
+    except ValueError:
+        return 0
+    return int(value) if 0 < value < 1e15 and value == int(value) else 0
+
+
+def is_true(parameters: Mapping[str, str], name: str) -> bool:
+    return parameters.get(name, "").lower() in ("true", "1", "yes")
+
+
+def name_precision(parameters: Mapping[str, str], *flags: str) -> str:
+    """Mixed precision if one of the flags is true, else fp32; empty if the log has none of them."""
+    if not any(flag in parameters for flag in flags):
+        return ""
+    return "amp-fp16" if any(is_true(parameters, flag) for flag in flags) else "fp32"

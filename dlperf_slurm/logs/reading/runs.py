@@ -18,9 +18,9 @@ from dlperf_slurm.logs import (
     read_runs,
 )
 from dlperf_slurm.logs.reading.failures import FailureScan
-from dlperf_slurm.logs.reading.figures import RuleError
 from dlperf_slurm.logs.reading.lines import read_lines
 from dlperf_slurm.logs.reading.names import read_name
+from dlperf_slurm.logs.reading.rules import RuleError
 from dlperf_slurm.logs.reading.windows import Window
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import pytest
 from log_excerpts import list_excerpt, publish, read_one
 
 from dlperf_slurm.logs import find_formats
-from dlperf_slurm.logs.reading.figures import RuleError
 from dlperf_slurm.logs.reading.lines import split_line
+from dlperf_slurm.logs.reading.rules import RuleError
 
 
 def test_an_announced_epoch_that_is_missing_fails():

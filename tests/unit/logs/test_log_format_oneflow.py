@@ -3,7 +3,7 @@
 import pytest
 from log_excerpts import list_excerpt, publish, read_all, read_one
 
-from dlperf_slurm.logs.reading.figures import RuleError
+from dlperf_slurm.logs.reading.rules import RuleError
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_dlperf_s_figures_come_from_the_time_stamps():
 def test_oneflow_s_own_figure_is_the_mean_but_the_first():
     lines = list_excerpt("oneflow_benchmark_cnn/two_epochs_without_times.log")
     assert publish("oneflow_benchmark_cnn", lines, rule=1) == 108.014
-    with pytest.raises(RuleError, match="iterations 20 and 120"):
+    with pytest.raises(RuleError, match="steps 20 and 120"):
         publish("oneflow_benchmark_cnn", lines)
 
 

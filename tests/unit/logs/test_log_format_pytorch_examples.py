@@ -7,7 +7,7 @@ import pytest
 from log_excerpts import deal, list_excerpt, publish, read_one, tag
 
 from dlperf_slurm.logs import compute_samples_per_s
-from dlperf_slurm.logs.reading.figures import RuleError
+from dlperf_slurm.logs.reading.rules import RuleError
 
 TIMED = re.compile(r"Epoch: \[\d+\]\[ *\d+")
 

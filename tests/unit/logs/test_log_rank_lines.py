@@ -2,57 +2,59 @@
 
 import pytest
 
-from dlperf_slurm.logs.reading.intervals import drop_warmup, make_seconds_windows
 from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.rank_lines import RankLines, merge_unlabelled
-from dlperf_slurm.logs.reading.windows import Window
+from dlperf_slurm.logs.reading.marks import Mark, RankMarks
+from dlperf_slurm.logs.reading.windows import (
+    Window,
+    drop_warmup,
+    make_warm_window,
+    merge_unlabelled,
+)
 
 
 def _collect(entries):
-    """RankLines of (rank, step, text), where the text is all that the line says."""
-    lines = RankLines()
+    """RankMarks of (rank, step, text), where the text is all that the line says."""
+    lines = RankMarks()
     for rank, step, text in entries:
-        lines.add(Line(rank, f"step {step} {text}", False), (step,), (float(len(text)),))
+        lines.add(Line(rank, f"step {step} {text}", False), Mark((step,), value=float(len(text))))
     return lines
 
 
 def test_without_labels_each_line_of_a_step_is_a_rank_s():
     lines = _collect([(-1, 1, "a"), (-1, 1, "bb"), (-1, 2, "ccc"), (-1, 2, "dddd")])
-    by_rank = lines.list_by_rank()
-    assert {rank: [entry.values[0] for entry in entries] for rank, entries in by_rank.items()} == {
+    by_rank = lines.by_rank
+    assert {rank: [entry.value for entry in entries] for rank, entries in by_rank.items()} == {
         -1: [1.0, 3.0],
         -2: [2.0, 4.0],
     }
-    assert lines.find_problem() == ""
+    assert lines.problem == ""
 
 
 def test_a_log_doubled_as_a_whole_has_one_rank():
     lines = _collect([(-1, step, str(step)) for step in (1, 2, 3) for _ in range(2)])
-    assert list(lines.list_by_rank()) == [-1]
+    assert list(lines.by_rank) == [-1]
 
 
 def test_one_line_that_two_ranks_print_alike_counts_twice():
     lines = _collect([(-1, 1, "a"), (-1, 1, "b"), (-1, 2, "same"), (-1, 2, "same")])
-    assert [len(entries) for entries in lines.list_by_rank().values()] == [2, 2]
+    assert [len(entries) for entries in lines.by_rank.values()] == [2, 2]
 
 
 def test_a_step_that_one_rank_did_not_print_is_named():
     lines = _collect([(-1, 1, "a"), (-1, 1, "b"), (-1, 2, "c")])
-    assert lines.find_problem() == "ranks' lines are missing: 1 of step 2, 2 or more of step 1"
+    assert lines.problem == "ranks' lines are missing: 1 of step 2, 2 or more of step 1"
     labelled = _collect([(0, 1, "a"), (4, 1, "b"), (0, 2, "c")])
-    assert labelled.find_problem() == "rank 4 has no line of step 2, others have"
+    assert labelled.problem == "rank 4 has no line of step 2, others have"
 
 
 def test_a_rank_that_goes_back_started_over():
     lines = _collect([(3, 1, "a"), (3, 2, "b"), (3, 1, "ccc")])
-    assert (
-        lines.find_problem() == "rank 3 goes back from step 2 to step 1: the run was started over"
-    )
+    assert lines.problem == "rank 3 goes back from step 2 to step 1: the run was started over"
 
 
 def test_labels_on_some_lines_only_are_a_problem():
     lines = _collect([(0, 1, "a"), (-1, 1, "b")])
-    assert "some have none" in lines.find_problem()
+    assert "some have none" in lines.problem
 
 
 def test_the_slowest_unlabelled_window_is_the_job_s():
@@ -78,12 +80,12 @@ def test_the_warmup_is_20_steps_or_a_quarter_in_whole_intervals(intervals, left)
 
 
 def test_step_times_are_kept_where_each_step_is_timed():
-    (window,) = make_seconds_windows(0, [(1, float(step)) for step in range(40)])
+    (window,) = make_warm_window(0, [(1, float(step)) for step in range(40)])
     assert window.step_seconds == tuple(float(step) for step in range(10, 40))
-    (window,) = make_seconds_windows(0, [(2, 1.0)] * 40)
+    (window,) = make_warm_window(0, [(2, 1.0)] * 40)
     assert (window.steps, window.seconds, window.step_seconds) == (60, 30.0, ())
 
 
 def test_no_window_is_left_of_a_warmup_alone():
-    assert make_seconds_windows(0, [(100, 5.0)]) == ()
-    assert make_seconds_windows(0, [(1, 0.0)] * 40) == ()
+    assert make_warm_window(0, [(100, 5.0)]) == ()
+    assert make_warm_window(0, [(1, 0.0)] * 40) == ()

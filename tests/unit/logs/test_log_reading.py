@@ -5,22 +5,26 @@ from pathlib import Path
 import pytest
 
 from dlperf_slurm.logs import Identity, compute_samples_per_s
-from dlperf_slurm.logs.reading.dll import parse_dll
+from dlperf_slurm.logs.reading.dll import RECORD, make_record
 from dlperf_slurm.logs.reading.failures import FailureScan
-from dlperf_slurm.logs.reading.figures import (
+from dlperf_slurm.logs.reading.lines import Line
+from dlperf_slurm.logs.reading.marks import Mark, Marks
+from dlperf_slurm.logs.reading.names import read_name
+from dlperf_slurm.logs.reading.patterns import (
+    parse_namespace,
+    parse_number,
+    parse_time,
+    read_count,
+    subtract_times,
+)
+from dlperf_slurm.logs.reading.rules import (
     RuleError,
     average_harmonically,
     round_significantly,
     take_values,
     time_steps,
 )
-from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Marks, make_time_windows
-from dlperf_slurm.logs.reading.names import read_name
-from dlperf_slurm.logs.reading.numbers import parse_number
-from dlperf_slurm.logs.reading.parameters import parse_namespace, read_count
-from dlperf_slurm.logs.reading.times import parse_time, subtract_times
-from dlperf_slurm.logs.reading.windows import Window, make_rate_window
+from dlperf_slurm.logs.reading.windows import Window, make_rate_window, make_time_window
 
 
 def scan(*texts):
@@ -95,41 +99,44 @@ def test_new_year_lies_between_times_without_a_year():
 def fill_marks(*positions, rank=0, may_repeat=False):
     marks = Marks(may_repeat)
     for index, position in enumerate(positions):
-        marks.add(rank, position, 10.0 * index, 1.0)
+        marks.add(Line(rank, "", False), Mark(position, 10.0 * index, 1.0))
     return marks
 
 
 def test_line_that_is_there_twice_counts_once():
     marks = fill_marks((1,), (2,))
-    marks.add(0, (2,), 10.0, 1.0)
+    marks.add(Line(0, "", False), Mark((2,), 10.0, 1.0))
 
     assert len(marks.by_rank[0]) == 2
     assert marks.problem == ""
 
 
 def test_training_that_goes_back_is_a_problem():
-    assert fill_marks((1,), (2,), (1,)).problem.startswith("training goes back from 2 to 1")
+    assert fill_marks((1,), (2,), (1,), rank=-1).problem.startswith(
+        "training goes back from step 2 to step 1"
+    )
+    assert fill_marks((1,), (2,), (1,)).problem.startswith("rank 0 goes back from step 2 to step 1")
     assert fill_marks((1,), (1,)).problem
     assert not fill_marks((1,), (1,), may_repeat=True).problem
 
 
 def test_window_leaves_out_the_first_interval_of_every_epoch():
     marks = fill_marks((0, 9), (0, 19), (1, 9), (1, 19))
-    (window,) = make_time_windows(0, marks.by_rank[0])
+    (window,) = make_time_window(0, marks.by_rank[0])
 
     assert (window.steps, window.seconds, window.step_seconds) == (20, 20.0, ())
 
 
 def test_window_begins_with_the_last_mark_of_the_warm_up():
     marks = fill_marks((1,), (2,), (3,), (4,))
-    (window,) = make_time_windows(0, marks.by_rank[0], warmup_marks=2)
+    (window,) = make_time_window(0, marks.by_rank[0], warmup_marks=2)
 
     assert (window.steps, window.step_seconds) == (2, (10.0, 10.0))
 
 
 def test_micro_batches_multiply_steps():
     marks = fill_marks((1,), (2,), (2,), may_repeat=True)
-    (window,) = make_time_windows(0, marks.by_rank[0], micro_batches=4)
+    (window,) = make_time_window(0, marks.by_rank[0], micro_batches=4)
 
     assert window.steps == 8
 
@@ -137,16 +144,16 @@ def test_micro_batches_multiply_steps():
 def test_window_needs_times_that_go_forward():
     marks = Marks()
     for step, time in ((1, 10.0), (2, 20.0), (3, 15.0)):
-        marks.add(0, (step,), time, 1.0)
-    assert make_time_windows(0, marks.by_rank[0]) == ()
-    assert make_time_windows(0, marks.by_rank[0][:1]) == ()
+        marks.add(Line(0, "", False), Mark((step,), time, 1.0))
+    assert make_time_window(0, marks.by_rank[0]) == ()
+    assert make_time_window(0, marks.by_rank[0][:1]) == ()
 
 
 def test_rates_are_joined_by_their_times_not_averaged():
-    window = make_rate_window(0, [(10, 100.0), (10, 300.0)])
+    (window,) = make_rate_window(0, [(10, 100.0), (10, 300.0)])
     assert window.samples_per_s == pytest.approx(150.0)
-    assert make_rate_window(0, [(10, 0.0)]).samples_per_s == 0
-    assert make_rate_window(0, []).samples_per_s == 0
+    assert make_rate_window(0, [(10, 0.0)])[0].samples_per_s == 0
+    assert make_rate_window(0, []) == ()
 
 
 def test_slowest_rank_decides_and_rates_per_device_are_multiplied():
@@ -176,6 +183,11 @@ def test_rounding_to_significant_digits():
 @pytest.mark.parametrize(("text", "value"), [("1,234.5", 1234.5), ("3.2e+03", 3200.0), ("7.", 7.0)])
 def test_numbers_may_have_separators_and_exponents(text, value):
     assert parse_number(text) == value
+
+
+def parse_dll(line):
+    match = RECORD.match(line.text)
+    return match and make_record(line, match)
 
 
 def test_metric_is_found_by_its_whole_name():
@@ -232,7 +244,7 @@ def test_huge_line_is_searched_once(word):
 def make_marks(*steps: int) -> Marks:
     marks = Marks()
     for step in steps:
-        marks.add(0, (1, step), float(step), 1.0)
+        marks.add(Line(0, "", False), Mark((1, step), float(step), 1.0))
     return marks
 
 
@@ -254,5 +266,5 @@ def test_steps_that_begin_anew_with_an_epoch_are_no_gap():
     marks = Marks()
     for epoch in (1, 2):
         for step in (10, 20, 30, 40):
-            marks.add(0, (epoch, step), 0.0, 1.0)
+            marks.add(Line(0, "", False), Mark((epoch, step)))
     assert marks.problem == ""

@@ -23,7 +23,7 @@ from dlperf_slurm.contract.axes import (
     PYTHON_QUEUE,
     ZMQ,
 )
-from dlperf_slurm.logs.reading.intervals import drop_warmup
+from dlperf_slurm.logs.reading.windows import drop_warmup
 from dlperf_slurm.worker.models.resnet50 import Definition
 
 # a queue that is not staged; the worker has no such source

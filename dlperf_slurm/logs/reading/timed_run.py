@@ -1,0 +1,221 @@
+"""The skeleton of the formats: lines of a log -> handlers of what they match -> a Reading.
+
+A format says which lines there are, and what the groups of their patterns mean by naming them. The
+groups of timed lines are `step` and `epoch`, of which the position is made, `time` (of a clock) or
+`unix_time`, `rate` or `seconds` (the value), `mean` or `mean_ms`, and `rank`, which outweighs a
+launcher's label. Every other group is a fact: `run.facts` has its text by its name.
+"""
+
+from dataclasses import dataclass, field
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Dict,
+    List,
+    Match,
+    NamedTuple,
+    Pattern,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+)
+
+from dlperf_slurm.logs import Identity, Reading
+from dlperf_slurm.logs.reading.marks import Mark, Marks, Position, RankMarks
+from dlperf_slurm.logs.reading.patterns import (
+    is_true,
+    parse_namespace,
+    parse_number,
+    parse_time,
+    read_count,
+)
+from dlperf_slurm.logs.reading.windows import Window, merge_unlabelled
+
+if TYPE_CHECKING:
+    from dlperf_slurm.logs.reading.lines import Line
+
+Handler = Callable[["TimedRun", "Line", Match[str]], None]
+Lines = Sequence[Tuple[Pattern[str], Handler]]
+
+NO_STEP = "the log holds no timed step"
+
+
+class TimedFormat(NamedTuple):
+    """What is particular to a format; `start_run` is the function that its module has by this name.
+
+    Of `lines` the first that matches takes a line; `announcements` are tried after them, until a
+    step was timed. `find_problem` may rely on timed steps that go forward. With `is_of_job` the
+    lowest rank that prints speaks for all, else each has a window of its own.
+    """
+
+    lines: Lines
+    identify: "Callable[[TimedRun], Identity]"
+    make_windows: "Callable[[TimedRun, int, List[Mark]], Tuple[Window, ...]]"
+    find_problem: "Callable[[TimedRun], str]"
+    announcements: Lines = ()
+    make_series: "Callable[[TimedRun], Dict[str, List[float]]]" = lambda run: run.series
+    make_marks: Callable[[], Union[Marks, RankMarks]] = Marks
+    is_of_job: bool = False
+
+    def start_run(self) -> "TimedRun":
+        return TimedRun(self, self.make_marks())
+
+
+@dataclass
+class TimedRun:
+    """What a format's handlers keep of the lines of one run.
+
+    `series` are printed figures by name, `devices` (rank, name) of those that say that they take
+    part, `ranks` the labels of all lines. `ended` has by rank and epoch, or step, what the line of
+    its end gives, or 0.
+    """
+
+    format: TimedFormat
+    marks: Union[Marks, RankMarks]
+    facts: Dict[str, str] = field(default_factory=dict)
+    series: Dict[str, List[float]] = field(default_factory=dict)
+    devices: Set[Tuple[int, str]] = field(default_factory=set)
+    ended: Dict[Tuple[int, int], float] = field(default_factory=dict)
+    ended_ranks: Set[int] = field(default_factory=set)
+    ranks: Set[int] = field(default_factory=set)
+
+    @property
+    def is_under_way(self) -> bool:
+        return bool(self.marks)
+
+    @property
+    def first_marks(self) -> List[Mark]:
+        """Those of the lowest rank that printed, which is what publishers' scripts read."""
+        return next(iter(self.marks.by_rank.values()), [])
+
+    @property
+    def epoch_ends(self) -> Dict[int, float]:
+        """The epochs that ended, in order, with the figure that the line of their end gives."""
+        return {epoch: self.ended[rank, epoch] for rank, epoch in sorted(self.ended)}
+
+    @property
+    def last(self) -> Position:
+        """The furthest that a rank came."""
+        return max(marks[-1].position for marks in self.marks.by_rank.values())
+
+    def read_count(self, *names: str) -> int:
+        """The first of these facts that is a whole number above 0; else 0."""
+        return next(filter(None, (read_count(self.facts, name) for name in names)), 0)
+
+    def is_true(self, name: str) -> bool:
+        return is_true(self.facts, name)
+
+    def keep(self, name: str, figure: float) -> None:
+        """One more of a series."""
+        self.series.setdefault(name, []).append(figure)
+
+    def add(self, line: "Line") -> None:
+        self.ranks.add(line.rank)
+        for pattern, handle in self.format.lines:
+            match = pattern.match(line.text)
+            if match is not None:
+                handle(self, line, match)
+                return
+        if self.is_under_way:
+            return
+        for pattern, handle in self.format.announcements:
+            match = pattern.match(line.text)
+            if match is not None:
+                handle(self, line, match)
+                return
+
+    def finish(self) -> Reading:
+        make_windows, first_marks = self.format.make_windows, self.first_marks
+        by_rank = {-1: first_marks} if self.format.is_of_job else self.marks.by_rank
+        windows = tuple(
+            window for rank, marks in by_rank.items() for window in make_windows(self, rank, marks)
+        )
+        return Reading(
+            identity=self.format.identify(self),
+            windows=merge_unlabelled(windows) if isinstance(self.marks, RankMarks) else windows,
+            series={
+                "epoch_rates": tuple(self.epoch_ends.values()),
+                **{name: tuple(values) for name, values in self.format.make_series(self).items()},
+            },
+            marks=tuple(first_marks),
+            problem=self._find_problem(),
+        )
+
+    def _find_problem(self) -> str:
+        if not self.marks:
+            return NO_STEP
+        return self.marks.problem or self.format.find_problem(self)
+
+    def find_unended_ranks(self, what: str) -> str:
+        """The problem that ranks which timed steps lack the line of their end; empty if none do."""
+        missing = sorted(set(self.marks.by_rank) - self.ended_ranks)
+        if not missing:
+            return ""
+        ranks = f"ranks {', '.join(map(str, missing))}" if missing[-1] >= 0 else "the job"
+        return f"the log ends before the run does: {what} missing of {ranks}"
+
+
+def find_lacking_steps(found: int, announced: int, interval: int = 1) -> str:
+    """The problem that a log has fewer lines than its steps, one an interval, make; or empty."""
+    if found + max(interval, 1) <= announced:
+        return f"the log has {found} of {announced} steps"
+    return ""
+
+
+def add_mark(run: TimedRun, line: "Line", match: Match[str]) -> None:
+    """Takes a timed line."""
+    found = {name: text for name, text in match.groupdict().items() if text is not None}
+    position = tuple(int(found.pop(name)) for name in ("epoch", "step") if name in found)
+    rank = int(found.pop("rank", line.rank))
+    time = parse_time(found.pop("time")) if "time" in found else float(found.pop("unix_time", 0))
+    mark = Mark(
+        position,
+        time,
+        value=parse_number(found.pop("rate", "") or found.pop("seconds", "0")),
+        mean=float(found.pop("mean", "") or float(found.pop("mean_ms", 0)) / 1000),
+    )
+    run.marks.add(line._replace(rank=rank), mark)
+    run.facts.update(found)
+
+
+def keep_facts(run: TimedRun, line: "Line", match: Match[str]) -> None:
+    """Takes a line's groups as facts, in place of those that were told before."""
+    run.facts.update({name: text for name, text in match.groupdict().items() if text is not None})
+
+
+def keep_first_facts(run: TimedRun, line: "Line", match: Match[str]) -> None:
+    """Takes a line's groups as facts that nothing told before."""
+    for name, text in match.groupdict().items():
+        run.facts.setdefault(name, text)
+
+
+def keep_argument(run: TimedRun, line: "Line", match: Match[str]) -> None:
+    """Takes the groups `name` and `value` as a fact."""
+    run.facts[match.group("name")] = match.group("value").strip()
+
+
+def keep_namespace(run: TimedRun, line: "Line", match: Match[str]) -> None:
+    """Takes the arguments of the group `namespace` as facts."""
+    run.facts.update(parse_namespace(match.group("namespace")))
+
+
+def add_device(run: TimedRun, line: "Line", match: Match[str]) -> None:
+    """Takes the group `device` as one that takes part; processes may share a line."""
+    run.devices |= {(line.rank, each.group("device")) for each in match.re.finditer(line.text)}
+
+
+def end_epoch(run: TimedRun, line: "Line", match: Match[str]) -> None:
+    """Takes the end of the group `epoch`; the group `rate` may be there too."""
+    found = match.groupdict()
+    run.ended[line.rank, int(found["epoch"])] = parse_number(found.get("rate") or "0")
+
+
+def if_whole(handler: Handler) -> Handler:
+    """The handler, but not of a line that the end of the file may have cut short."""
+
+    def handle(run: TimedRun, line: "Line", match: Match[str]) -> None:
+        if not line.is_last_unended:
+            handler(run, line, match)
+
+    return handle
