@@ -17,13 +17,7 @@ from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import COUNT, LOGGER_PREFIX, NAMESPACE, NUMBER, PRECISIONS
 from dlperf_slurm.logs.reading.rules import RuleError, average
-from dlperf_slurm.logs.reading.timed_run import (
-    TimedFormat,
-    TimedRun,
-    add_mark,
-    end_epoch,
-    keep_namespace,
-)
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.reading.windows import Window, list_since_last, make_warm_rate_window
 
 _SPEED = re.compile(
@@ -33,7 +27,9 @@ _SPEED = re.compile(
 _RANK = re.compile(
     LOGGER_PREFIX + rf"Epoch\[({COUNT})\] Rank\[({COUNT})\] Batch\[\d+\]\s+(Time cost=\d)?"
 )
-_EPOCH = re.compile(LOGGER_PREFIX + rf"Epoch\[(?P<epoch>{COUNT})\]\s+Speed: {NUMBER} samples/sec")
+_EPOCH = re.compile(
+    LOGGER_PREFIX + rf"Epoch\[(?P<rated_epoch>{COUNT})\]\s+Speed: {NUMBER} samples/sec"
+)
 _MODELS = {"resnet50_v1b": "resnet50", "resnet50_v1": "resnet50-v1"}
 
 SIGNATURE = _SPEED
@@ -45,10 +41,6 @@ def _add_rank(run: TimedRun, line: Line, match: Match[str]) -> None:
     run.devices.add((-1, rank))
     if time:
         run.ended[int(rank), int(epoch)] = 0.0
-
-
-def _end_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
-    end_epoch(run, line._replace(rank=-1), match)
 
 
 def _identify(run: TimedRun) -> Identity:
@@ -70,7 +62,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 def _find_problem(run: TimedRun) -> str:
     epoch, batch = run.last
-    if (-1, epoch) not in run.ended:
+    if int(run.facts.get("rated_epoch", -1)) != epoch:
         return f"the log ends in epoch {epoch} at batch {batch}: its rate is missing"
     missing = sorted(int(rank) for _, rank in run.devices if (int(rank), epoch) not in run.ended)
     if missing:
@@ -82,7 +74,7 @@ def _find_problem(run: TimedRun) -> str:
 
 
 start_run = TimedFormat(
-    lines=((_SPEED, add_mark), (_RANK, _add_rank), (_EPOCH, _end_epoch), (START, keep_namespace)),
+    lines=(_SPEED, (_RANK, _add_rank), _EPOCH, START),
     identify=_identify,
     make_windows=_make_windows,
     find_problem=_find_problem,

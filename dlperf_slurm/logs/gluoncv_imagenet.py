@@ -21,13 +21,7 @@ from dlperf_slurm.logs.reading.patterns import (
     join_patterns,
 )
 from dlperf_slurm.logs.reading.rules import average_epochs
-from dlperf_slurm.logs.reading.timed_run import (
-    TimedFormat,
-    TimedRun,
-    add_mark,
-    end_epoch,
-    keep_namespace,
-)
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.reading.windows import Window, make_warm_rate_window
 
 _SPEED = re.compile(
@@ -83,7 +77,7 @@ def _find_problem(run: TimedRun) -> str:
 
 
 start_run = TimedFormat(
-    lines=((_SPEED, add_mark), (_EPOCH, end_epoch), (START, keep_namespace)),
+    lines=(_SPEED, _EPOCH, START),
     identify=_identify,
     make_windows=_make_windows,
     find_problem=_find_problem,

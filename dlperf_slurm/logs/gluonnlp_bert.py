@@ -25,21 +25,13 @@ from dlperf_slurm.logs.reading.patterns import (
     PRECISIONS,
 )
 from dlperf_slurm.logs.reading.rules import RuleError, average
-from dlperf_slurm.logs.reading.timed_run import (
-    TimedFormat,
-    TimedRun,
-    add_mark,
-    if_whole,
-    keep_facts,
-    keep_namespace,
-)
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, if_whole, take_line
 from dlperf_slurm.logs.reading.windows import Window, count_steps, make_warm_window
 
 _STEP = LOGGER_PREFIX + rf"\[step (?P<step>{COUNT})\],?(?=\s).{{0,400}}?"
-_WITH_TIME = re.compile(_STEP + rf"\slr=\S+ time=(?P<seconds>{DECIMAL})(?=$|\s)")
-_WITH_LATENCY = re.compile(
-    _STEP + rf"\slr=\S+ time=(?P<seconds>{DECIMAL}), "
-    rf"latency=(?P<mean_ms>{DECIMAL}) ms/(?:batch|step)"
+_WITH_TIME = re.compile(
+    _STEP + rf"\slr=\S+ time=(?P<seconds>{DECIMAL})"
+    rf"(?:$|\s|, latency=(?P<mean_ms>{DECIMAL}) ms/(?:batch|step))"
 )
 _WITH_COST = re.compile(
     _STEP + rf"\sLR=.{{0,80}}?Time cost=(?P<seconds>{DECIMAL}) s, +Throughput=\S+K tks/s"
@@ -51,9 +43,10 @@ SIGNATURE = re.compile(LOGGER_PREFIX + r"\[step \d+\](?:\s+mlm_loss=|, Loss mlm/
 START = re.compile(LOGGER_PREFIX + NAMESPACE)
 
 
-def _add_latency(run: TimedRun, line: Line, match: Match[str]) -> None:
-    run.keep("latencies_ms", float(match.group("mean_ms")))
-    add_mark(run, line, match)
+def _add_step(run: TimedRun, line: Line, match: Match[str]) -> None:
+    take_line(run, line, match)
+    if match.group("mean_ms"):
+        run.keep("latencies_ms", float(match.group("mean_ms")))
 
 
 def _identify(run: TimedRun) -> Identity:
@@ -95,13 +88,7 @@ def _find_problem(run: TimedRun) -> str:
 
 
 start_run = TimedFormat(
-    lines=(
-        (_WITH_LATENCY, if_whole(_add_latency)),
-        (_WITH_TIME, if_whole(add_mark)),
-        (_WITH_COST, if_whole(add_mark)),
-        (START, keep_namespace),
-        (_END, keep_facts),
-    ),
+    lines=(if_whole(_WITH_TIME, _add_step), if_whole(_WITH_COST), START, _END),
     identify=_identify,
     make_windows=_make_windows,
     find_problem=_find_problem,

@@ -16,7 +16,7 @@ from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import COUNT, DECIMAL, LOGGER_PREFIX
 from dlperf_slurm.logs.reading.rules import RuleError, average_lines
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, add_mark, end_epoch
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.reading.windows import Window, make_warm_window
 
 # MegEngine's own logger puts day and time before a message
@@ -52,7 +52,7 @@ def _find_problem(run: TimedRun) -> str:
 
 
 start_run = TimedFormat(
-    lines=((_STEP, add_mark), (_TEST, end_epoch)),
+    lines=(_STEP, _TEST),
     identify=lambda run: Identity(framework="megengine"),
     make_windows=_make_windows,
     find_problem=_find_problem,

@@ -11,24 +11,16 @@ A run came to its end when each worker gives the "Time cost" of the last epoch a
 
 import re
 from dataclasses import replace
-from typing import List, Match, Tuple
+from typing import List, Tuple
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import COUNT, LOGGER_PREFIX, NAMESPACE, NUMBER, PRECISIONS
 from dlperf_slurm.logs.reading.rules import average_lines
-from dlperf_slurm.logs.reading.timed_run import (
-    Handler,
-    TimedFormat,
-    TimedRun,
-    add_mark,
-    end_epoch,
-    keep_namespace,
-)
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.reading.windows import Window, list_between, make_warm_rate_window
 
-_NODE = LOGGER_PREFIX + rf"(?:Node\[(?P<node>{COUNT})\] )?"
+_NODE = LOGGER_PREFIX + rf"(?:Node\[(?P<rank>{COUNT})\] )?"
 _SPEED = re.compile(
     _NODE + rf"Epoch\[(?P<epoch>{COUNT})\] Batch \[(?:{COUNT}-)?(?P<step>{COUNT})\]"
     rf"\s+Speed: (?P<rate>{NUMBER}) samples/sec"
@@ -38,16 +30,6 @@ _EPOCH = re.compile(_NODE + rf"Epoch\[(?P<epoch>{COUNT})\] Time cost=\d")
 
 SIGNATURE = re.compile(_SPEED.pattern + r"\s+[\w-]+=\d")
 START = re.compile(_NODE + r"start with arguments " + NAMESPACE)
-
-
-def _of_node(handler: Handler) -> Handler:
-    """The handler, of a line whose rank is its node's."""
-
-    def handle(run: TimedRun, line: Line, match: Match[str]) -> None:
-        node = int(match.group("node") or max(line.rank, 0))
-        handler(run, line._replace(rank=node), match)
-
-    return handle
 
 
 def _identify(run: TimedRun) -> Identity:
@@ -82,12 +64,12 @@ def _find_problem(run: TimedRun) -> str:
     for node, marks in run.marks.by_rank.items():
         for epoch in range(marks[0].position[0], announced):
             if (node, epoch) not in run.ended:
-                return f"node {node} has no 'Time cost' of epoch {epoch}"
+                return f"node {max(node, 0)} has no 'Time cost' of epoch {epoch}"
     return ""
 
 
 start_run = TimedFormat(
-    lines=((_SPEED, _of_node(add_mark)), (_EPOCH, _of_node(end_epoch)), (START, keep_namespace)),
+    lines=(_SPEED, _EPOCH, START),
     identify=_identify,
     make_windows=_make_windows,
     find_problem=_find_problem,

@@ -20,7 +20,7 @@ from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import DATE_TIME, NUMBER, PRECISIONS, parse_time
 from dlperf_slurm.logs.reading.rules import average_epochs, round_significantly, time_steps
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, add_mark, keep_namespace
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.reading.windows import Window, make_time_window
 
 _STEP = re.compile(r"Epoch: (\d{1,9}) Iteration: (\d{1,15}) ")
@@ -131,8 +131,8 @@ def _find_problem(run: TimedRun) -> str:
 start_run = TimedFormat(
     lines=(
         handle_records(_add_record),
-        (_SPEED, add_mark),
-        (_ARGUMENTS, keep_namespace),
+        _SPEED,
+        _ARGUMENTS,
         (_STARTING, _start_epoch),
         (_TOOK, _end_rank),
     ),

@@ -19,12 +19,7 @@ from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark, Marks
 from dlperf_slurm.logs.reading.patterns import name_precision, parse_namespace
 from dlperf_slurm.logs.reading.rules import take_printed, time_lines
-from dlperf_slurm.logs.reading.timed_run import (
-    TimedFormat,
-    TimedRun,
-    add_device,
-    find_lacking_steps,
-)
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_lacking_steps
 from dlperf_slurm.logs.reading.windows import Window, make_rate_window, make_time_window
 
 _STEP = re.compile(r"Training Epoch: \d{1,9} Training Iteration: (\d{1,15}) ")
@@ -91,7 +86,7 @@ def _find_problem(run: TimedRun) -> str:
 
 
 start_run = TimedFormat(
-    lines=(handle_records(_add_record), (_DEVICE, add_device)),
+    lines=(handle_records(_add_record), _DEVICE),
     identify=_identify,
     make_windows=_make_windows,
     find_problem=_find_problem,

@@ -17,7 +17,7 @@ from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import name_precision
 from dlperf_slurm.logs.reading.rules import average_lines, take_printed, time_lines
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, keep_facts
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.reading.windows import make_time_window
 
 WARMUP_MARKS = 8
@@ -66,7 +66,7 @@ def _find_problem(run: TimedRun) -> str:
 
 
 start_run = TimedFormat(
-    lines=(handle_records(_add_record), (_EPOCHS_TO_RUN, keep_facts)),
+    lines=(handle_records(_add_record), _EPOCHS_TO_RUN),
     identify=_identify,
     make_windows=lambda run, rank, marks: make_time_window(rank, marks, WARMUP_MARKS),
     find_problem=_find_problem,

@@ -21,13 +21,7 @@ from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark, Marks
 from dlperf_slurm.logs.reading.patterns import PRECISIONS, name_precision
 from dlperf_slurm.logs.reading.rules import average_lines, time_between
-from dlperf_slurm.logs.reading.timed_run import (
-    TimedFormat,
-    TimedRun,
-    find_lacking_steps,
-    keep_argument,
-    keep_facts,
-)
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_lacking_steps
 from dlperf_slurm.logs.reading.windows import Window, make_rate_window, make_time_window
 
 _STEP = re.compile(r"Iteration: (\d{1,15}) ")
@@ -105,10 +99,10 @@ def _find_problem(run: TimedRun) -> str:
 start_run = TimedFormat(
     lines=(
         handle_records(_add_record),
-        (_SKIPPED, keep_facts),
+        _SKIPPED,
         (_ARGUMENT, _add_argument),
-        (_TRACE, keep_argument),
-        (_SENTENCES, keep_facts),
+        _TRACE,
+        _SENTENCES,
     ),
     identify=_identify,
     make_windows=_make_windows,

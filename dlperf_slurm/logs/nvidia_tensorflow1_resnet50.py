@@ -22,12 +22,7 @@ from dlperf_slurm.logs.reading.rules import (
     take_values,
     time_lines,
 )
-from dlperf_slurm.logs.reading.timed_run import (
-    TimedFormat,
-    TimedRun,
-    find_lacking_steps,
-    keep_facts,
-)
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_lacking_steps
 from dlperf_slurm.logs.reading.windows import make_time_window
 
 _STEP = re.compile(r"\((\d{1,9}), (\d{1,15})\) |(?:Epoch: (\d{1,9}) )?Iteration: (\d{1,15}) ")
@@ -75,7 +70,7 @@ def _find_problem(run: TimedRun) -> str:
 
 
 start_run = TimedFormat(
-    lines=(handle_records(_add_record), (_DEVICES, keep_facts)),
+    lines=(handle_records(_add_record), _DEVICES),
     identify=_identify,
     make_windows=lambda run, rank, marks: make_time_window(rank, marks),
     find_problem=_find_problem,

@@ -14,13 +14,7 @@ import re
 from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.reading.patterns import COUNT, NUMBER, name_precision
 from dlperf_slurm.logs.reading.rules import average_lines, time_between
-from dlperf_slurm.logs.reading.timed_run import (
-    TimedFormat,
-    TimedRun,
-    add_mark,
-    if_whole,
-    keep_argument,
-)
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, if_whole
 from dlperf_slurm.logs.reading.windows import make_time_or_rate_window
 
 _TRAIN = re.compile(
@@ -67,8 +61,8 @@ def _count_lines_per_epoch(run: TimedRun) -> int:
 
 
 start_run = TimedFormat(
-    lines=((_TRAIN, if_whole(add_mark)),),
-    announcements=((_ARGUMENT, keep_argument),),
+    lines=(if_whole(_TRAIN),),
+    announcements=(_ARGUMENT,),
     identify=_identify,
     make_windows=lambda run, rank, marks: make_time_or_rate_window(rank, marks),
     find_problem=_find_problem,

@@ -14,7 +14,7 @@ import re
 from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.reading.patterns import COUNT, NUMBER, name_precision
 from dlperf_slurm.logs.reading.rules import average_lines
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, add_mark, keep_argument
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.reading.windows import list_since_last, make_warm_rate_window
 
 _TRAIN = re.compile(
@@ -51,8 +51,8 @@ def _find_problem(run: TimedRun) -> str:
 
 
 start_run = TimedFormat(
-    lines=((_TRAIN, add_mark),),
-    announcements=((_ARGUMENT, keep_argument),),
+    lines=(_TRAIN,),
+    announcements=(_ARGUMENT,),
     identify=_identify,
     make_windows=lambda run, rank, marks: make_warm_rate_window(
         rank, list_since_last(marks), is_per_device=True

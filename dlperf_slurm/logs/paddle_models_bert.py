@@ -14,13 +14,7 @@ from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import COUNT, NUMBER, name_precision
 from dlperf_slurm.logs.reading.rules import average, take_values
-from dlperf_slurm.logs.reading.timed_run import (
-    TimedFormat,
-    TimedRun,
-    add_mark,
-    keep_argument,
-    keep_facts,
-)
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.reading.windows import Window, make_warm_window
 
 # the rate is of steps, not of samples
@@ -77,8 +71,8 @@ def _find_problem(run: TimedRun) -> str:
 
 
 start_run = TimedFormat(
-    lines=((_STEP, add_mark),),
-    announcements=((_DEVICES, keep_facts), (_TRAINERS, keep_facts), (_ARGUMENT, keep_argument)),
+    lines=(_STEP,),
+    announcements=(_DEVICES, _TRAINERS, _ARGUMENT),
     identify=_identify,
     make_windows=_make_windows,
     find_problem=_find_problem,

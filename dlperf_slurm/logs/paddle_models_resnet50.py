@@ -23,7 +23,7 @@ from dlperf_slurm.logs.reading.patterns import (
     subtract_times,
 )
 from dlperf_slurm.logs.reading.rules import RuleError, average, take_values, time_lines
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, add_mark, keep_argument
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.reading.windows import Interval, Window, make_warm_window
 
 _BATCH = re.compile(
@@ -90,8 +90,8 @@ def _has_all_times(marks: Sequence[Mark]) -> bool:
 
 
 start_run = TimedFormat(
-    lines=((_BATCH, add_mark),),
-    announcements=((_ARGUMENT, keep_argument),),
+    lines=(_BATCH,),
+    announcements=(_ARGUMENT,),
     identify=_identify,
     make_windows=_make_windows,
     find_problem=_find_problem,

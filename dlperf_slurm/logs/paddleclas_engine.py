@@ -16,14 +16,7 @@ from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import COUNT, LOGGER_PREFIX, NUMBER, parse_number
 from dlperf_slurm.logs.reading.rules import RuleError, average, take_values
-from dlperf_slurm.logs.reading.timed_run import (
-    TimedFormat,
-    TimedRun,
-    add_mark,
-    end_epoch,
-    keep_facts,
-    keep_first_facts,
-)
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, take_line
 from dlperf_slurm.logs.reading.windows import WARMUP_STEPS, Window
 
 ITERATIONS_BEFORE_RESET = 5
@@ -44,10 +37,14 @@ START = re.compile(LOGGER_PREFIX + r"==\s+PaddleClas is powered by PaddlePaddle 
 
 
 def _add_iteration(run: TimedRun, line: Line, match: Match[str]) -> None:
-    add_mark(run, line, match)
+    take_line(run, line, match)
     rate = parse_number(match.group("ips"))
     run.keep("rates", rate)
     run.keep("batch_sizes", round(parse_number(match.group("seconds")) * rate))
+
+
+def _keep_model(run: TimedRun, line: Line, match: Match[str]) -> None:
+    run.facts.setdefault("model", match.group("model"))
 
 
 def _list_batch_sizes(run: TimedRun) -> List[int]:
@@ -98,8 +95,8 @@ def _find_problem(run: TimedRun) -> str:
 
 
 start_run = TimedFormat(
-    lines=((_ITERATION, _add_iteration), (_AVERAGE, end_epoch)),
-    announcements=((_MODEL, keep_first_facts), (_VERSION, keep_facts), (_AMP, keep_facts)),
+    lines=((_ITERATION, _add_iteration), _AVERAGE),
+    announcements=((_MODEL, _keep_model), _VERSION, _AMP),
     identify=_identify,
     make_windows=_make_windows,
     find_problem=_find_problem,

@@ -17,13 +17,7 @@ from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.patterns import DATE_TIME, NUMBER, parse_time, subtract_times
 from dlperf_slurm.logs.reading.rules import average_lines
-from dlperf_slurm.logs.reading.timed_run import (
-    TimedFormat,
-    TimedRun,
-    add_mark,
-    end_epoch,
-    keep_facts,
-)
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.reading.windows import make_time_window
 
 WARMUP_MARKS = 8
@@ -89,10 +83,10 @@ def _find_problem(run: TimedRun) -> str:
 
 start_run = TimedFormat(
     lines=(
-        (_STEP, add_mark),
-        (_LAUNCHER, keep_facts),
-        (_STOPPED, keep_facts),
-        (_EPOCH_END, end_epoch),
+        _STEP,
+        _LAUNCHER,
+        _STOPPED,
+        _EPOCH_END,
         (_SETTING, _add_setting),
     ),
     identify=_identify,

@@ -17,14 +17,7 @@ from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import NUMBER, name_precision
 from dlperf_slurm.logs.reading.rules import average_lines
-from dlperf_slurm.logs.reading.timed_run import (
-    TimedFormat,
-    TimedRun,
-    add_mark,
-    find_lacking_steps,
-    if_whole,
-    keep_namespace,
-)
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_lacking_steps, if_whole
 from dlperf_slurm.logs.reading.windows import Window, list_between, make_rate_window
 
 WARMUP_LINES = 10
@@ -79,9 +72,9 @@ def _find_problem(run: TimedRun) -> str:
 
 start_run = TimedFormat(
     lines=(
-        (_STEP, add_mark),
-        (_NAMESPACE, keep_namespace),
-        (_COMMAND, if_whole(_add_command)),
+        _STEP,
+        _NAMESPACE,
+        if_whole(_COMMAND, _add_command),
     ),
     identify=_identify,
     make_windows=_make_windows,

@@ -18,14 +18,7 @@ from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark, RankMarks
 from dlperf_slurm.logs.reading.patterns import COUNT, DECIMAL, LOGGER_PREFIX
 from dlperf_slurm.logs.reading.rules import RuleError, average, take_values
-from dlperf_slurm.logs.reading.timed_run import (
-    TimedFormat,
-    TimedRun,
-    add_device,
-    add_mark,
-    if_whole,
-    keep_facts,
-)
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, if_whole, take_line
 from dlperf_slurm.logs.reading.windows import Window, list_between, make_warm_window
 
 _BATCH = re.compile(
@@ -41,7 +34,7 @@ START = None
 
 
 def _add_batch(run: TimedRun, line: Line, match: Match[str]) -> None:
-    add_mark(run, line, match)
+    take_line(run, line, match)
     if int(match.group("step")) > 5:
         run.keep("times_after_fifth", float(match.group("seconds")))
 
@@ -82,7 +75,7 @@ def _find_print_interval(marks: Sequence[Mark]) -> int:
 
 
 start_run = TimedFormat(
-    lines=((_BATCH, if_whole(_add_batch)), (_MODEL, keep_facts), (_DEVICE, add_device)),
+    lines=(if_whole(_BATCH, _add_batch), _MODEL, _DEVICE),
     identify=lambda run: Identity(framework="pytorch", model=run.facts.get("model", "")),
     make_windows=_make_windows,
     find_problem=_find_problem,

@@ -17,13 +17,7 @@ from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import COUNT, GLOG_TIME, NUMBER, join_patterns, parse_number
 from dlperf_slurm.logs.reading.rules import RuleError
-from dlperf_slurm.logs.reading.timed_run import (
-    TimedFormat,
-    TimedRun,
-    add_mark,
-    if_whole,
-    keep_facts,
-)
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, if_whole, take_line
 from dlperf_slurm.logs.reading.windows import Window, count_steps, make_warm_rate_window
 
 _PREFIX = rf"(?:INFO:tensorflow:|{GLOG_TIME} .{{0,60}}?\] )"
@@ -51,7 +45,7 @@ def _keep_average(run: TimedRun, line: Line, match: Match[str]) -> None:
 
 def _add_both(run: TimedRun, line: Line, match: Match[str]) -> None:
     _keep_average(run, line, match)
-    add_mark(run, line, match)
+    take_line(run, line, match)
 
 
 def _end_cycle(run: TimedRun, line: Line, match: Match[str]) -> None:
@@ -74,10 +68,10 @@ def _find_problem(run: TimedRun) -> str:
 
 start_run = TimedFormat(
     lines=(
-        (_CURRENT, if_whole(add_mark)),
+        if_whole(_CURRENT),
         (_AVERAGE, _keep_average),
-        (_BOTH, if_whole(_add_both)),
-        (_CYCLE, keep_facts),
+        if_whole(_BOTH, _add_both),
+        _CYCLE,
         (_END, _end_cycle),
     ),
     identify=lambda run: Identity(framework="tensorflow1"),

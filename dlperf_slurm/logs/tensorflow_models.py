@@ -15,12 +15,7 @@ from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.patterns import GLOG_TIME, NUMBER, PRECISIONS
 from dlperf_slurm.logs.reading.rules import average_lines, take_values, time_steps
-from dlperf_slurm.logs.reading.timed_run import (
-    TimedFormat,
-    TimedRun,
-    add_mark,
-    find_lacking_steps,
-)
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_lacking_steps, take_line
 from dlperf_slurm.logs.reading.windows import make_time_window
 
 _TIMED = rf"(?P<time>{GLOG_TIME}) .{{0,80}}\] "
@@ -53,7 +48,7 @@ def _begin_settings(run: TimedRun, line: Line, match: Match[str]) -> None:
 
 def _add_timed(run: TimedRun, line: Line, match: Match[str]) -> None:
     _end_settings(run, line, match)
-    add_mark(run, line, match)
+    take_line(run, line, match)
 
 
 def _end_settings(run: TimedRun, line: Line, match: Match[str]) -> None:

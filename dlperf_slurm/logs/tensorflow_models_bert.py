@@ -15,7 +15,7 @@ from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import COUNT, GLOG_TIME, subtract_times
 from dlperf_slurm.logs.reading.rules import time_lines
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, add_mark, keep_facts
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.reading.windows import Interval, Window, make_warm_window
 
 _STEP = re.compile(
@@ -51,7 +51,7 @@ def _find_problem(run: TimedRun) -> str:
 
 
 start_run = TimedFormat(
-    lines=((_DEVICES, keep_facts), (_STEP, add_mark)),
+    lines=(_DEVICES, _STEP),
     identify=_identify,
     make_windows=_make_windows,
     find_problem=_find_problem,

@@ -17,7 +17,7 @@ from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import COUNT, NUMBER, parse_number
 from dlperf_slurm.logs.reading.rules import average, take_values
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, if_whole, keep_facts
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, if_whole
 from dlperf_slurm.logs.reading.windows import Window, count_steps, make_warm_window
 
 _SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
@@ -93,9 +93,9 @@ def _find_problem(run: TimedRun) -> str:
 start_run = TimedFormat(
     lines=(
         (_EPOCH, _add_epoch),
-        (_TOWERS, keep_facts),
-        (_THROUGHPUT, if_whole(_add_rate)),
-        (_END, keep_facts),
+        _TOWERS,
+        if_whole(_THROUGHPUT, _add_rate),
+        _END,
     ),
     identify=_identify,
     make_windows=_make_windows,

@@ -1,9 +1,10 @@
-"""The skeleton of the formats: lines of a log -> handlers of what they match -> a Reading.
+"""The skeleton of the formats: lines of a log -> what the named groups in them say -> a Reading.
 
-A format says which lines there are, and what the groups of their patterns mean by naming them. The
-groups of timed lines are `step` and `epoch`, of which the position is made, `time` (of a clock) or
-`unix_time`, `rate` or `seconds` (the value), `mean` or `mean_ms`, and `rank`, which outweighs a
-launcher's label. Every other group is a fact: `run.facts` has its text by its name.
+A line with a group `step`, and maybe `epoch`, is timed: `rate` or `seconds` is its value, and it
+may have a `mean` or `mean_ms` beside, and the clock's `time` or `unix_time`. One with `epoch` alone
+ends an epoch, maybe with its `rate`. A `rank` in either outweighs a launcher's label. `device` says
+that a process takes part. The arguments of a `namespace`, `name` with its `value`, and groups of any
+other name are facts, of which the last one counts.
 """
 
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.logs.reading.lines import Line
 
 Handler = Callable[["TimedRun", "Line", Match[str]], None]
-Lines = Sequence[Tuple[Pattern[str], Handler]]
+Lines = Sequence[Union[Pattern[str], Tuple[Pattern[str], Handler]]]
 
 NO_STEP = "the log holds no timed step"
 
@@ -44,9 +45,10 @@ NO_STEP = "the log holds no timed step"
 class TimedFormat(NamedTuple):
     """What is particular to a format; `start_run` is the function that its module has by this name.
 
-    Of `lines` the first that matches takes a line; `announcements` are tried after them, until a
-    step was timed. `find_problem` may rely on timed steps that go forward. With `is_of_job` the
-    lowest rank that prints speaks for all, else each has a window of its own.
+    The first of `lines` that matches takes a line, by a handler of its own if it comes with one;
+    `announcements` are tried after them, until a step was timed. `find_problem` may rely on timed
+    steps that go forward. With `is_of_job` the lowest rank that prints speaks for all, else each
+    has a window of its own.
     """
 
     lines: Lines
@@ -112,18 +114,17 @@ class TimedRun:
 
     def add(self, line: "Line") -> None:
         self.ranks.add(line.rank)
-        for pattern, handle in self.format.lines:
+        if not self._take(line, self.format.lines) and not self.is_under_way:
+            self._take(line, self.format.announcements)
+
+    def _take(self, line: "Line", entries: Lines) -> bool:
+        for entry in entries:
+            pattern, handle = entry if isinstance(entry, tuple) else (entry, take_line)
             match = pattern.match(line.text)
             if match is not None:
                 handle(self, line, match)
-                return
-        if self.is_under_way:
-            return
-        for pattern, handle in self.format.announcements:
-            match = pattern.match(line.text)
-            if match is not None:
-                handle(self, line, match)
-                return
+                return True
+        return False
 
     def finish(self) -> Reading:
         make_windows, first_marks = self.format.make_windows, self.first_marks
@@ -163,11 +164,26 @@ def find_lacking_steps(found: int, announced: int, interval: int = 1) -> str:
     return ""
 
 
-def add_mark(run: TimedRun, line: "Line", match: Match[str]) -> None:
-    """Takes a timed line."""
+def take_line(run: TimedRun, line: "Line", match: Match[str]) -> None:
+    """Keeps what the named groups of a line say."""
     found = {name: text for name, text in match.groupdict().items() if text is not None}
+    line = line._replace(rank=int(found.pop("rank", line.rank)))
+    if "step" in found:
+        _take_mark(run, line, found)
+    elif "epoch" in found:
+        run.ended[line.rank, int(found["epoch"])] = parse_number(found.get("rate", "0"))
+    elif "namespace" in found:
+        run.facts.update(parse_namespace(found["namespace"]))
+    elif "name" in found:
+        run.facts[found["name"]] = found["value"].strip()
+    elif "device" in found:
+        run.devices |= {(line.rank, each.group("device")) for each in match.re.finditer(line.text)}
+    else:
+        run.facts.update(found)
+
+
+def _take_mark(run: TimedRun, line: "Line", found: Dict[str, str]) -> None:
     position = tuple(int(found.pop(name)) for name in ("epoch", "step") if name in found)
-    rank = int(found.pop("rank", line.rank))
     time = parse_time(found.pop("time")) if "time" in found else float(found.pop("unix_time", 0))
     mark = Mark(
         position,
@@ -175,47 +191,15 @@ def add_mark(run: TimedRun, line: "Line", match: Match[str]) -> None:
         value=parse_number(found.pop("rate", "") or found.pop("seconds", "0")),
         mean=float(found.pop("mean", "") or float(found.pop("mean_ms", 0)) / 1000),
     )
-    run.marks.add(line._replace(rank=rank), mark)
+    run.marks.add(line, mark)
     run.facts.update(found)
 
 
-def keep_facts(run: TimedRun, line: "Line", match: Match[str]) -> None:
-    """Takes a line's groups as facts, in place of those that were told before."""
-    run.facts.update({name: text for name, text in match.groupdict().items() if text is not None})
-
-
-def keep_first_facts(run: TimedRun, line: "Line", match: Match[str]) -> None:
-    """Takes a line's groups as facts that nothing told before."""
-    for name, text in match.groupdict().items():
-        run.facts.setdefault(name, text)
-
-
-def keep_argument(run: TimedRun, line: "Line", match: Match[str]) -> None:
-    """Takes the groups `name` and `value` as a fact."""
-    run.facts[match.group("name")] = match.group("value").strip()
-
-
-def keep_namespace(run: TimedRun, line: "Line", match: Match[str]) -> None:
-    """Takes the arguments of the group `namespace` as facts."""
-    run.facts.update(parse_namespace(match.group("namespace")))
-
-
-def add_device(run: TimedRun, line: "Line", match: Match[str]) -> None:
-    """Takes the group `device` as one that takes part; processes may share a line."""
-    run.devices |= {(line.rank, each.group("device")) for each in match.re.finditer(line.text)}
-
-
-def end_epoch(run: TimedRun, line: "Line", match: Match[str]) -> None:
-    """Takes the end of the group `epoch`; the group `rate` may be there too."""
-    found = match.groupdict()
-    run.ended[line.rank, int(found["epoch"])] = parse_number(found.get("rate") or "0")
-
-
-def if_whole(handler: Handler) -> Handler:
-    """The handler, but not of a line that the end of the file may have cut short."""
+def if_whole(pattern: Pattern[str], handler: Handler = take_line) -> Tuple[Pattern[str], Handler]:
+    """The entry of lines that are not taken where the end of the file may have cut them short."""
 
     def handle(run: TimedRun, line: "Line", match: Match[str]) -> None:
         if not line.is_last_unended:
             handler(run, line, match)
 
-    return handle
+    return pattern, handle
