@@ -9,126 +9,72 @@ mean that the log gives is that of the iterations it has.
 """
 
 import re
-from typing import List, Match
+from typing import List, Tuple
 
-from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.patterns import COUNT, NUMBER, parse_number
-from dlperf_slurm.logs.reading.rules import average, take_values
-from dlperf_slurm.logs.reading.windows import make_rate_window
+from dlperf_slurm.logs import Identity, Rule
+from dlperf_slurm.logs.reading.marks import Mark
+from dlperf_slurm.logs.reading.patterns import COUNT, NUMBER, join_patterns, parse_number
+from dlperf_slurm.logs.reading.rules import average, take_final
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
+from dlperf_slurm.logs.reading.windows import Window, make_rate_window
 
 BATCHES_PER_ITERATION = 10
 
-_ITERATION = re.compile(rf"Iter #({COUNT}): ({NUMBER}) img/sec (per )?[A-Z]{{3}}\b")
-_MEAN = re.compile(rf"Img/sec per [A-Z]{{3}}: ({NUMBER}) \+-")
-_TOTAL = re.compile(rf"Total img/sec on ({COUNT}) [A-Z]{{3}}\(s\): ({NUMBER}) \+-")
-_MODEL = re.compile(r"Model: (\S+)$")
-_BATCH_SIZE = re.compile(rf"Batch size: ({COUNT})$")
-_DEVICES = re.compile(rf"Number of [A-Z]{{3}}s: ({COUNT})$")
+_ITERATION = re.compile(
+    rf"Iter #(?P<step>{COUNT}): (?P<rate>{NUMBER}) img/sec (?P<per_device>per )?[A-Z]{{3}}\b"
+)
+_MEAN = re.compile(rf"Img/sec per [A-Z]{{3}}: (?P<mean>{NUMBER}) \+-")
+_TOTAL = re.compile(
+    rf"Total img/sec on (?P<devices_of_total>{COUNT}) [A-Z]{{3}}\(s\): (?P<rate>{NUMBER}) \+-"
+)
+_MODEL = re.compile(r"Model: (?P<model>\S+)\s*$")
+_BATCH_SIZE = re.compile(rf"Batch size: (?P<batch_size>{COUNT})\s*$")
+_DEVICES = re.compile(rf"Number of [A-Z]{{3}}s: (?P<devices>{COUNT})\s*$")
 
-SIGNATURE = re.compile(f"{_ITERATION.pattern}|{_TOTAL.pattern}")
+SIGNATURE = join_patterns(_ITERATION, _TOTAL)
 START = _MODEL
 
 
-class _Run:
-    def __init__(self) -> None:
-        self._rank = -1
-        self._model = ""
-        self._batch_size = 0
-        self._devices = 0
-        self._is_per_device = True
-        self._rates: List[float] = []
-        self._mean = 0.0
-        self._total = 0.0
-        self._problem = ""
-
-    @property
-    def is_under_way(self) -> bool:
-        return bool(self._rates)
-
-    def add(self, line: Line) -> None:
-        text = line.text.rstrip()
-        iteration = _ITERATION.match(text)
-        if iteration is not None:
-            self._add_iteration(line.rank, iteration)
-            return
-        if not self._rates:
-            self._add_announcement(text)
-            return
-        mean, total = _MEAN.match(text), _TOTAL.match(text)
-        if mean is not None:
-            self._mean = parse_number(mean.group(1))
-        elif total is not None:
-            self._total = parse_number(total.group(2))
-            self._check_devices(int(total.group(1)))
-
-    def _add_announcement(self, text: str) -> None:
-        model, batch_size, devices = (
-            pattern.match(text) for pattern in (_MODEL, _BATCH_SIZE, _DEVICES)
-        )
-        if model is not None:
-            self._model = model.group(1).lower()
-        elif batch_size is not None:
-            self._batch_size = int(batch_size.group(1))
-        elif devices is not None:
-            self._devices = int(devices.group(1))
-
-    def _add_iteration(self, rank: int, iteration: Match[str]) -> None:
-        index, rate = int(iteration.group(1)), parse_number(iteration.group(2))
-        if not self._rates:
-            self._rank = rank
-        if rank != self._rank:
-            self._set_problem("several ranks report: each ran a benchmark of its own")
-        elif index == len(self._rates) and rate > 0:
-            self._rates.append(rate)
-            self._is_per_device = bool(iteration.group(3))
-        elif index != len(self._rates) - 1 or rate != self._rates[-1]:
-            self._set_problem(f"iteration {index} follows {len(self._rates) - 1}")
-
-    def _check_devices(self, devices: int) -> None:
-        if self._devices not in (0, devices):
-            self._set_problem(f"the total is of {devices} devices, {self._devices} were announced")
-        self._devices = devices
-
-    def _set_problem(self, problem: str) -> None:
-        self._problem = self._problem or problem
-
-    def finish(self) -> Reading:
-        rates = [(BATCHES_PER_ITERATION, rate) for rate in self._rates]
-        windows = make_rate_window(-1, rates, self._is_per_device)
-        return Reading(
-            identity=Identity(
-                model=self._model,
-                devices=self._devices,
-                batch_size_per_device=self._batch_size,
-            ),
-            windows=windows,
-            series={"total": (self._total,) if self._total else ()},
-            problem=self._find_problem(),
-        )
-
-    def _find_problem(self) -> str:
-        if not self._rates:
-            return "the log holds no timed step"
-        if self._problem:
-            return self._problem
-        if not self._total or not self._mean:
-            return f"the log ends after iteration {len(self._rates) - 1}: the total is missing"
-        found = average(self._rates) / (1 if self._is_per_device else self._devices)
-        # each printed rate, and the mean, is rounded to one decimal
-        if abs(found - self._mean) > 0.15:
-            return (
-                f"the iterations' mean is {found:.1f}, the log's own {self._mean}: some are missing"
-            )
-        return ""
+def _identify(run: TimedRun) -> Identity:
+    return Identity(
+        model=run.facts.get("model", "").lower(),
+        devices=run.read_count("devices_of_total", "devices"),
+        batch_size_per_device=run.read_count("batch_size"),
+    )
 
 
-def start_run() -> _Run:
-    return _Run()
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    rates = [(BATCHES_PER_ITERATION, mark.value) for mark in marks]
+    return make_rate_window(-1, rates, "per_device" in run.facts)
 
 
-def _print_total(reading: Reading, identity: Identity) -> float:
-    return take_values(reading.series["total"], 0, 1)[0]
+def _find_problem(run: TimedRun) -> str:
+    iterations = [mark.position[0] for mark in run.first_marks]
+    missing = sorted(set(range(iterations[-1])) - set(iterations))
+    if len(run.marks.by_rank) > 1:
+        return "several ranks report: each ran a benchmark of its own"
+    if missing:
+        return f"the log lacks iteration {missing[0]}"
+    total, announced = run.read_count("devices_of_total"), run.read_count("devices")
+    if total != announced and total and announced:
+        return f"the total is of {total} devices, {announced} were announced"
+    if "final_rates" not in run.series or "mean" not in run.facts:
+        return f"the log ends after iteration {iterations[-1]}: the total is missing"
+    devices = 1 if "per_device" in run.facts else max(_identify(run).devices, 1)
+    found = average([mark.value for mark in run.first_marks]) / devices
+    printed = parse_number(run.facts["mean"])
+    # each printed rate, and the mean, is rounded to one decimal
+    if abs(found - printed) > 0.15:
+        return f"the iterations' mean is {found:.1f}, the log's own {printed}: some are missing"
+    return ""
 
 
-RULES = (Rule("Horovod: the total that the benchmark prints", _print_total),)
+start_run = TimedFormat(
+    lines=(_ITERATION, _MEAN, _TOTAL),
+    announcements=(_MODEL, _BATCH_SIZE, _DEVICES),
+    identify=_identify,
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+).start_run
+
+RULES = (Rule("Horovod: the total that the benchmark prints", take_final),)

@@ -15,22 +15,23 @@ import re
 from typing import Dict, List, Match, Tuple
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.dll import DLL, DllRecord, handle_records
+from dlperf_slurm.logs.reading.dll import DLL, PARAMETERS, dll_line
 from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import DATE_TIME, NUMBER, PRECISIONS, parse_time
 from dlperf_slurm.logs.reading.rules import average_epochs, round_significantly, time_steps
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, take_line
 from dlperf_slurm.logs.reading.windows import Window, make_time_window
 
-_STEP = re.compile(r"Epoch: (\d{1,9}) Iteration: (\d{1,15}) ")
-_EPOCH = re.compile(r"Epoch: (\d{1,9})  ")
+_STEP = dll_line(r"Epoch: (?P<epoch>\d{1,9}) Iteration: (?P<step>\d{1,15}) ", rate="train.ips")
+_EPOCH = r"Epoch: (?P<epoch>\d{1,9})  "
+_SUMMARY = dll_line("Summary: ", rate="train.ips")
 _SPEED = re.compile(
     rf"(?P<time>{DATE_TIME}):INFO: Epoch\[(?P<epoch>\d{{1,9}})\] Batch \[\d+-(?P<step>\d{{1,15}})\]"
     rf"\tSpeed: (?P<rate>{NUMBER}) samples/sec\tLR:"
 )
 _ARGUMENTS = re.compile(rf"{DATE_TIME}:INFO: Start with arguments Namespace\((?P<namespace>.*)\)")
-_STARTING = re.compile(rf"({DATE_TIME}):INFO: Starting epoch (\d{{1,9}})$")
+_STARTING = re.compile(rf"(?P<time>{DATE_TIME}):INFO: Starting epoch (?P<epoch>\d{{1,9}})$")
 _TOOK = re.compile(rf"{DATE_TIME}:INFO: Experiment took: \S+ sec")
 
 _EPOCHS = ("run_epochs", "num_epochs")
@@ -43,25 +44,20 @@ SIGNATURE = re.compile(
 START = re.compile(rf"{DLL}PARAMETER arch : |{_ARGUMENTS.pattern}")
 
 
-def _add_record(run: TimedRun, line: Line, record: DllRecord) -> None:
-    rate = record.find_metric("train.ips")
-    if rate is None:
-        return
-    step, epoch = _STEP.match(record.body), _EPOCH.match(record.body)
-    if step is not None:
-        position = (int(step.group(1)), int(step.group(2)))
-        run.marks.add(line, Mark(position, record.time, rate))
-    elif epoch is not None and line.rank == next(iter(run.marks.by_rank), line.rank):
-        run.ended[line.rank, int(epoch.group(1))] = rate
+def _end_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
+    if line.rank == next(iter(run.marks.by_rank), line.rank):
+        take_line(run, line, match)
         # with validation in the record its time is not that of training
-        if "val." not in record.body:
-            run.keep(f"end of epoch {epoch.group(1)} on rank {line.rank}", record.time)
-    elif record.body.startswith("Summary: "):
-        run.ended_ranks.add(line.rank)
+        if "val." not in line.text:
+            run.keep(_name_time("end", line.rank, match), parse_time(match.group("time")))
 
 
 def _start_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
-    run.keep(f"start of epoch {match.group(2)} on rank {line.rank}", parse_time(match.group(1)))
+    run.keep(_name_time("start", line.rank, match), parse_time(match.group("time")))
+
+
+def _name_time(what: str, rank: int, match: Match[str]) -> str:
+    return f"{what} of epoch {int(match.group('epoch'))} on rank {rank}"
 
 
 def _end_rank(run: TimedRun, line: Line, match: Match[str]) -> None:
@@ -130,7 +126,10 @@ def _find_problem(run: TimedRun) -> str:
 
 start_run = TimedFormat(
     lines=(
-        handle_records(_add_record),
+        _STEP,
+        dll_line(_EPOCH, _end_epoch, rate="train.ips"),
+        _SUMMARY,
+        PARAMETERS,
         _SPEED,
         _ARGUMENTS,
         (_STARTING, _start_epoch),

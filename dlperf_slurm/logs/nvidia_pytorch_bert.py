@@ -11,19 +11,23 @@ arguments announce.
 """
 
 import re
-from typing import List, Tuple
+from typing import List, Match, Tuple
 
 from dlperf_slurm.logs import Identity, Rule
-from dlperf_slurm.logs.reading.dll import DLL, DllRecord, handle_records
+from dlperf_slurm.logs.reading.dll import DLL, PARAMETERS, dll_line
 from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark, Marks
-from dlperf_slurm.logs.reading.patterns import name_precision, parse_namespace
-from dlperf_slurm.logs.reading.rules import take_printed, time_lines
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_lacking_steps
+from dlperf_slurm.logs.reading.patterns import NUMBER, name_precision, parse_number, parse_time
+from dlperf_slurm.logs.reading.rules import take_final, time_lines
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_lacking_steps, take_line
 from dlperf_slurm.logs.reading.windows import Window, make_rate_window, make_time_window
 
-_STEP = re.compile(r"Training Epoch: \d{1,9} Training Iteration: (\d{1,15}) ")
-_CONFIG = re.compile(r"PARAMETER Config : \[[\"']Namespace\((.*)\)[\"']\]")
+_STEP = (
+    r"Training Epoch: \d{1,9} Training Iteration: (?P<step>\d{1,15}) "
+    r"(?=(?:.*?\sskipped_steps : (?P<skipped>\d{1,15})(?:\s|$))?)"
+)
+_END = rf"(?=(?:.*?\sraw_train_time : (?P<raw_seconds>{NUMBER})\s)?)"
+_CONFIG = re.compile(rf"{DLL}PARAMETER Config : \[[\"']Namespace\((?P<namespace>.*)\)[\"']\]")
 _DEVICE = re.compile(r"device: cuda:(?P<device>\d+) n_gpu: \d+, distributed training: ")
 
 START = re.compile(rf"{DLL}PARAMETER Config : \S{{0,4}}Namespace\(.*phase2=")
@@ -33,19 +37,15 @@ SIGNATURE = re.compile(
 )
 
 
-def _add_record(run: TimedRun, line: Line, record: DllRecord) -> None:
-    config, step = _CONFIG.match(record.body), _STEP.match(record.body)
-    rate = record.find_metric("training_sequences_per_second")
-    if config is not None:
-        run.facts.update(parse_namespace(config.group(1)))
-    elif step is not None:
-        skipped = int(record.find_metric("skipped_steps") or run.read_count("skipped"))
-        run.facts.update(steps=step.group(1), skipped=str(skipped))
-        run.marks.add(line, Mark((int(step.group(1)) + skipped,), record.time))
-    elif rate is not None:
-        run.keep("final_rates", rate)
-        run.keep("raw_seconds", record.find_metric("raw_train_time") or 0.0)
-        run.ended_ranks.add(line.rank)
+def _add_step(run: TimedRun, line: Line, match: Match[str]) -> None:
+    run.facts.update({name: text for name, text in match.groupdict().items() if text})
+    position = (int(match.group("step")) + run.read_count("skipped"),)
+    run.marks.add(line, Mark(position, parse_time(match.group("time"))))
+
+
+def _end_run(run: TimedRun, line: Line, match: Match[str]) -> None:
+    take_line(run, line, match)
+    run.keep("raw_seconds", parse_number(match.group("raw_seconds") or "0"))
 
 
 def _identify(run: TimedRun) -> Identity:
@@ -64,7 +64,7 @@ def _count_devices(run: TimedRun, batch_size: int) -> int:
 
     Of several nodes' processes, which name their devices alike, not all lines need be there.
     """
-    steps = run.read_count("steps") + run.read_count("skipped")
+    steps = run.read_count("step") + run.read_count("skipped")
     samples = steps * batch_size * run.read_count("gradient_accumulation_steps")
     if not samples or "final_rates" not in run.series:
         return 0
@@ -81,12 +81,18 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 def _find_problem(run: TimedRun) -> str:
     announced = run.read_count("steps_this_run", "max_steps")
     return run.find_unended_ranks("its last line is") or find_lacking_steps(
-        run.read_count("steps"), announced
+        run.read_count("step"), announced
     )
 
 
 start_run = TimedFormat(
-    lines=(handle_records(_add_record), _DEVICE),
+    lines=(
+        _CONFIG,
+        dll_line(_STEP, _add_step),
+        dll_line(_END, _end_run, rate="training_sequences_per_second"),
+        PARAMETERS,
+        _DEVICE,
+    ),
     identify=_identify,
     make_windows=_make_windows,
     find_problem=_find_problem,
@@ -94,7 +100,7 @@ start_run = TimedFormat(
 ).start_run
 
 RULES = (
-    Rule("training_sequences_per_second", take_printed("final_rates")),
+    Rule("training_sequences_per_second", take_final),
     Rule(
         "DLPerf: 90 steps over their time, from the 20th iteration after 5",
         time_lines(20, 110, after_step=5),

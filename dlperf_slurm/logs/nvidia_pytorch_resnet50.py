@@ -12,39 +12,25 @@ summary.
 import re
 
 from dlperf_slurm.logs import Identity, Rule
-from dlperf_slurm.logs.reading.dll import DLL, DllRecord, handle_records
-from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Mark
+from dlperf_slurm.logs.reading.dll import DLL, PARAMETERS, dll_line
 from dlperf_slurm.logs.reading.patterns import name_precision
-from dlperf_slurm.logs.reading.rules import average_lines, take_printed, time_lines
+from dlperf_slurm.logs.reading.rules import average_lines, take_final, time_lines
 from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.reading.windows import make_time_window
 
 WARMUP_MARKS = 8
 
-_STEP = re.compile(r"Epoch: (\d{1,9}) Iteration: (\d{1,15}) ")
-_EPOCH = re.compile(r"Epoch: (\d{1,9}) ")
+_STEP = dll_line(
+    r"Epoch: (?P<epoch>\d{1,9}) Iteration: (?P<step>\d{1,15}) ", rate="train.total_ips"
+)
+_EPOCH = dll_line(r"Epoch: (?P<epoch>\d{1,9}) ", rate="train.total_ips")
+_SUMMARY = dll_line("Summary: ", rate="train.total_ips")
 _EPOCHS_TO_RUN = re.compile(r"RUNNING EPOCHS FROM (?P<first_epoch>\d{1,6}) TO (?P<stop>\d{1,6})")
 
 START = re.compile(rf"{DLL}PARAMETER data : .* data_backend : ")
 SIGNATURE = re.compile(
     rf"{START.pattern}|{DLL}(?:Epoch: \d+ Iteration: \d+|Summary:) .*train\.total_ips : "
 )
-
-
-def _add_record(run: TimedRun, line: Line, record: DllRecord) -> None:
-    rate = record.find_metric("train.total_ips")
-    if rate is None:
-        return
-    step, epoch = _STEP.match(record.body), _EPOCH.match(record.body)
-    if step is not None:
-        position = (int(step.group(1)), int(step.group(2)))
-        run.marks.add(line, Mark(position, record.time, rate))
-    elif epoch is not None:
-        run.ended[-1, int(epoch.group(1))] = rate
-    elif record.body.startswith("Summary: "):
-        run.ended_ranks.add(line.rank)
-        run.keep("summary_rates", rate)
 
 
 def _identify(run: TimedRun) -> Identity:
@@ -66,7 +52,7 @@ def _find_problem(run: TimedRun) -> str:
 
 
 start_run = TimedFormat(
-    lines=(handle_records(_add_record), _EPOCHS_TO_RUN),
+    lines=(_STEP, _EPOCH, _SUMMARY, PARAMETERS, _EPOCHS_TO_RUN),
     identify=_identify,
     make_windows=lambda run, rank, marks: make_time_window(rank, marks, WARMUP_MARKS),
     find_problem=_find_problem,
@@ -74,7 +60,7 @@ start_run = TimedFormat(
 
 RULES = (
     Rule("arithmetic mean of values[9:]", average_lines(9), lambda run: run.devices == 1),
-    Rule("summary", take_printed("summary_rates"), lambda run: run.devices > 8),
+    Rule("summary", take_final, lambda run: run.devices > 8),
     Rule("arithmetic mean of values[8:]", average_lines(8)),
     Rule(
         "DLPerf: 100 steps over their time, from the 20th iteration after 5",

@@ -16,15 +16,15 @@ import re
 from typing import List, Match, Tuple
 
 from dlperf_slurm.logs import Identity, Rule
-from dlperf_slurm.logs.reading.dll import DLL, DllRecord, handle_records
+from dlperf_slurm.logs.reading.dll import DLL, dll_line
 from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark, Marks
 from dlperf_slurm.logs.reading.patterns import PRECISIONS, name_precision
 from dlperf_slurm.logs.reading.rules import average_lines, time_between
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_lacking_steps
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_lacking_steps, take_line
 from dlperf_slurm.logs.reading.windows import Window, make_rate_window, make_time_window
 
-_STEP = re.compile(r"Iteration: (\d{1,15}) ")
+_EVALUATION = dll_line("(?P<is_evaluated>)", throughput_val="throughput_val")
 _SKIPPED = re.compile(r"(?P<is_skipped>Skipping time record for )")
 _LOGGED = r"(?:INFO:tensorflow:|I\d{4} [\d:.]+ \d+ run_pretraining\.py:\d+\] )"
 _ARGUMENT = re.compile(rf"{_LOGGED}\s*(?P<name>\w+): (?P<value>\S+)$")
@@ -38,18 +38,9 @@ SIGNATURE = re.compile(rf"{DLL}(?:Iteration: \d+ | )\s*throughput_train : ")
 START = re.compile(rf"{_LOGGED}\*\*\*\*\* Configuaration \*\*\*\*\*")
 
 
-def _add_record(run: TimedRun, line: Line, record: DllRecord) -> None:
-    rate = record.find_metric("throughput_train")
-    step = _STEP.match(record.body)
-    if rate is None:
-        if record.find_metric("throughput_val") is not None:
-            run.facts["is evaluated"] = "True"
-        return
-    if step is None:
-        run.ended_ranks.add(line.rank)
-        return
+def _add_step(run: TimedRun, line: Line, match: Match[str]) -> None:
     index = len(run.marks.by_rank.get(line.rank, ()))
-    run.marks.add(line, Mark((int(step.group(1)),), record.time, rate))
+    take_line(run, line, match)
     is_skipped = run.facts.pop("is_skipped", "") != ""
     if is_skipped and len(run.marks.by_rank[line.rank]) > index:
         run.keep(f"skipped of rank {line.rank}", index)
@@ -90,7 +81,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 def _find_problem(run: TimedRun) -> str:
     problem = run.find_unended_ranks("its mean throughput is")
-    if not problem and run.is_true("do_eval") and "is evaluated" not in run.facts:
+    if not problem and run.is_true("do_eval") and "is_evaluated" not in run.facts:
         problem = "the log ends before the evaluation does that follows training"
     steps, interval = run.read_count("num_train_steps"), run.read_count("display_loss_steps")
     return problem or find_lacking_steps(run.last[0], steps, interval)
@@ -98,7 +89,9 @@ def _find_problem(run: TimedRun) -> str:
 
 start_run = TimedFormat(
     lines=(
-        handle_records(_add_record),
+        dll_line(r"Iteration: (?P<step>\d{1,15}) ", _add_step, rate="throughput_train"),
+        dll_line("", rate="throughput_train"),
+        _EVALUATION,
         _SKIPPED,
         (_ARGUMENT, _add_argument),
         _TRACE,

@@ -11,43 +11,33 @@ that it announced.
 import re
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.dll import DLL, DllRecord, handle_records
-from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Mark
+from dlperf_slurm.logs.reading.dll import DLL, PARAMETERS, dll_line
 from dlperf_slurm.logs.reading.patterns import COUNT, name_precision
 from dlperf_slurm.logs.reading.rules import (
     average,
     average_lines,
-    take_printed,
+    take_final,
     take_values,
     time_lines,
 )
 from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_lacking_steps
 from dlperf_slurm.logs.reading.windows import make_time_window
 
-_STEP = re.compile(r"\((\d{1,9}), (\d{1,15})\) |(?:Epoch: (\d{1,9}) )?Iteration: (\d{1,15}) ")
+_STEP = (
+    r"\((?P<epoch>\d{1,9}), (?P<step>\d{1,15})\) ",
+    r"(?:Epoch: (?P<epoch>\d{1,9}) )?Iteration: (?P<step>\d{1,15}) ",
+)
+_RATES = ("total_ips", "imgs_per_sec")
+_STEPS = tuple(dll_line(step, rate=rate) for step in _STEP for rate in _RATES)
+_END = dll_line(r"(?!\(\d|Epoch|Iteration)", rate="train_throughput")
 _DEVICES = re.compile(rf"Num GPUs (?P<devices>{COUNT})$")
 
 START = re.compile(rf"{DLL}PARAMETER arch : \S+  mode : ")
 SIGNATURE = re.compile(
-    rf"{START.pattern}|{DLL}(?:{_STEP.pattern})(?:.* )?(?:total_ips|imgs_per_sec) : "
+    rf"{START.pattern}|{DLL}(?:\(\d+, \d+\)|(?:Epoch: \d+ )?Iteration: \d+) (?:.* )?"
+    r"(?:total_ips|imgs_per_sec) : "
     rf"|{DLL}\(\) train_throughput : "
 )
-
-
-def _add_record(run: TimedRun, line: Line, record: DllRecord) -> None:
-    step = _STEP.match(record.body)
-    if step is not None:
-        rate = record.find_metric("total_ips") or record.find_metric("imgs_per_sec")
-        if rate is not None:
-            epoch = step.group(1) or step.group(3) or "0"
-            position = (int(epoch), int(step.group(2) or step.group(4)))
-            run.marks.add(line, Mark(position, record.time, rate))
-        return
-    rate = record.find_metric("train_throughput")
-    if rate is not None:
-        run.keep("final_rates", rate)
-        run.ended_ranks.add(line.rank)
 
 
 def _identify(run: TimedRun) -> Identity:
@@ -70,7 +60,7 @@ def _find_problem(run: TimedRun) -> str:
 
 
 start_run = TimedFormat(
-    lines=(handle_records(_add_record), _DEVICES),
+    lines=(*_STEPS, _END, PARAMETERS, _DEVICES),
     identify=_identify,
     make_windows=lambda run, rank, marks: make_time_window(rank, marks),
     find_problem=_find_problem,
@@ -83,7 +73,7 @@ def _average_100(reading: Reading, identity: Identity) -> float:
 
 
 RULES = (
-    Rule("train_throughput", take_printed("final_rates"), lambda run: run.devices > 8),
+    Rule("train_throughput", take_final, lambda run: run.devices > 8),
     Rule("arithmetic mean of values[5:30]", average_lines(5, 30)),
     Rule("DLPerf: arithmetic mean of values[0:100]", _average_100),
     Rule("DLPerf: 99 steps over their time, from the first line", time_lines(1, 100)),

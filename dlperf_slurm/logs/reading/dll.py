@@ -1,55 +1,45 @@
-"""Lines of NVIDIA's DLLogger, `DLL time - step metric : value unit ...` -> their parts."""
+"""Lines of NVIDIA's DLLogger, `DLL time - step metric : value unit ...` -> lines of a format."""
 
 import re
-from typing import TYPE_CHECKING, Callable, Dict, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Tuple
 
-from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.patterns import DATE_TIME, NUMBER, parse_number, parse_time
+from dlperf_slurm.logs.reading.patterns import DATE_TIME, NUMBER
+from dlperf_slurm.logs.reading.timed_run import Handler, TimedRun, take_line
 
 if TYPE_CHECKING:
     from typing import Match, Pattern
 
-    from dlperf_slurm.logs.reading.timed_run import Handler, TimedRun
+    from dlperf_slurm.logs.reading.lines import Line
 
 DLL = rf"DLL {DATE_TIME} - "
-RECORD = re.compile(rf"DLL ({DATE_TIME}) - ?(.*)")
 
-_PARAMETERS = re.compile(r"(?:^|  )([\w.]+) : (.*?)(?=$|  [\w.]+ : )")
-
-
-class DllRecord(NamedTuple):
-    """A line of DLLogger: `body` is what follows the time."""
-
-    time: float
-    body: str
-    is_last_unended: bool
-
-    def find_metric(self, name: str) -> Optional[float]:
-        """The value of a metric by its whole name; None without it, or if it may be cut short."""
-        end = r"(?=\s)" if self.is_last_unended else r"(?=\s|$)"
-        match = re.search(rf"(?:^|\s){re.escape(name)} : ({NUMBER}){end}", self.body)
-        return parse_number(match.group(1)) if match else None
-
-    def list_parameters(self) -> Dict[str, str]:
-        """What a `PARAMETER` line says, by name; empty for another line."""
-        if not self.body.startswith("PARAMETER"):
-            return {}
-        return dict(_PARAMETERS.findall(self.body[len("PARAMETER") :].strip()))
+_PARAMETER = re.compile(r"(?:^|  )([\w.]+) : (.*?)(?=$|  [\w.]+ : )")
 
 
-def make_record(line: Line, match: "Match[str]") -> DllRecord:
-    """The record of a line that RECORD matched."""
-    return DllRecord(parse_time(match.group(1)), match.group(2), line.is_last_unended)
-
-
-def handle_records(
-    add_record: "Callable[[TimedRun, Line, DllRecord], None]",
+def dll_line(
+    body: str, handler: Handler = take_line, **metrics: str
 ) -> "Tuple[Pattern[str], Handler]":
-    """DLLogger's lines among those of a format; parameters become facts before `add_record`."""
+    """The entry of lines whose body begins so, and has metrics: by group their whole names.
 
-    def handle(run: "TimedRun", line: Line, match: "Match[str]") -> None:
-        record = make_record(line, match)
-        run.facts.update(record.list_parameters())
-        add_record(run, line, record)
+    A line has its group `time` too. It is not taken if a value ends where the file does, for that
+    may be cut short.
+    """
+    values = (
+        rf"(?=(?:.*?\s)?{re.escape(name)} : (?P<{group}>{NUMBER})(?=\s|$))"
+        for group, name in metrics.items()
+    )
 
-    return RECORD, handle
+    def handle(run: TimedRun, line: "Line", match: "Match[str]") -> None:
+        is_cut = any(match.end(group) == len(line.text) for group in metrics)
+        if not (is_cut and line.is_last_unended):
+            handler(run, line, match)
+
+    return re.compile(rf"DLL (?P<time>{DATE_TIME}) - ?{body}{''.join(values)}"), handle
+
+
+def _keep_parameters(run: TimedRun, line: "Line", match: "Match[str]") -> None:
+    run.facts.update(_PARAMETER.findall(match.group(1).strip()))
+
+
+PARAMETERS = (re.compile(rf"DLL {DATE_TIME} - ?PARAMETER(.*)"), _keep_parameters)
+"""The entry of lines of parameters, which become facts."""

@@ -99,6 +99,6 @@ def average_epochs(reading: Reading, identity: Identity) -> float:
     return average_harmonically(take_values(reading.series.get("epoch_rates", ()), 1, None))
 
 
-def take_printed(name: str) -> Compute:
-    """A rule that takes the first of the figures that the log itself prints under this name."""
-    return lambda reading, identity: take_values(reading.series.get(name, ()), 0, 1)[0]
+def take_final(reading: Reading, identity: Identity) -> float:
+    """The rule that takes the figure that the log itself gives for the run, the first one."""
+    return take_values(reading.series.get("final_rates", ()), 0, 1)[0]

@@ -2,9 +2,9 @@
 
 A line with a group `step`, and maybe `epoch`, is timed: `rate` or `seconds` is its value, and it
 may have a `mean` or `mean_ms` beside, and the clock's `time` or `unix_time`. One with `epoch` alone
-ends an epoch, maybe with its `rate`. A `rank` in either outweighs a launcher's label. `device` says
-that a process takes part. The arguments of a `namespace`, `name` with its `value`, and groups of any
-other name are facts, of which the last one counts.
+ends an epoch, maybe with its `rate`; one with a `rate` alone ends a rank's run, whose figure it is.
+A `rank` outweighs a launcher's label. `device` says that a process takes part. The arguments of a
+`namespace`, `name` with its `value`, and other groups are facts, of which the last one counts.
 """
 
 from dataclasses import dataclass, field
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 Handler = Callable[["TimedRun", "Line", Match[str]], None]
 Lines = Sequence[Union[Pattern[str], Tuple[Pattern[str], Handler]]]
-
-NO_STEP = "the log holds no timed step"
 
 
 class TimedFormat(NamedTuple):
@@ -145,7 +143,7 @@ class TimedRun:
 
     def _find_problem(self) -> str:
         if not self.marks:
-            return NO_STEP
+            return "the log holds no timed step"
         return self.marks.problem or self.format.find_problem(self)
 
     def find_unended_ranks(self, what: str) -> str:
@@ -172,6 +170,10 @@ def take_line(run: TimedRun, line: "Line", match: Match[str]) -> None:
         _take_mark(run, line, found)
     elif "epoch" in found:
         run.ended[line.rank, int(found["epoch"])] = parse_number(found.get("rate", "0"))
+    elif "rate" in found:
+        run.keep("final_rates", parse_number(found.pop("rate")))
+        run.ended_ranks.add(line.rank)
+        run.facts.update(found)
     elif "namespace" in found:
         run.facts.update(parse_namespace(found["namespace"]))
     elif "name" in found:

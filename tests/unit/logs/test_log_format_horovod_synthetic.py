@@ -20,7 +20,11 @@ def test_a_missing_iteration_is_noticed():
         lines.index("Iter #9: 270.6 img/sec per GPU"),
     )
     inside = lines[: first + 3] + lines[first + 4 :]
-    assert read_one("horovod_synthetic", inside).problem == "iteration 4 follows 2"
+    assert read_one("horovod_synthetic", inside).problem == (
+        "the log has no line between steps 2 and 4"
+    )
+    begun = lines[:first] + lines[first + 1 :]
+    assert read_one("horovod_synthetic", begun).problem == "the log lacks iteration 0"
     at_the_end = lines[: last - 7] + lines[last + 1 :]
     assert "some are missing" in read_one("horovod_synthetic", at_the_end).problem
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dlperf_slurm.logs import Identity, compute_samples_per_s
-from dlperf_slurm.logs.reading.dll import RECORD, make_record
+from dlperf_slurm.logs.reading.dll import dll_line
 from dlperf_slurm.logs.reading.failures import FailureScan
 from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark, Marks
@@ -24,6 +24,7 @@ from dlperf_slurm.logs.reading.rules import (
     take_values,
     time_steps,
 )
+from dlperf_slurm.logs.reading.timed_run import TimedFormat
 from dlperf_slurm.logs.reading.windows import Window, make_rate_window, make_time_window
 
 
@@ -185,27 +186,31 @@ def test_numbers_may_have_separators_and_exponents(text, value):
     assert parse_number(text) == value
 
 
-def parse_dll(line):
-    match = RECORD.match(line.text)
-    return match and make_record(line, match)
+def take_dll(text, is_last_unended=False, **metrics):
+    """What a run keeps of a line of DLLogger that has these metrics."""
+    entry = dll_line("(?:x|Summary:) ", **metrics)
+    log_format = TimedFormat((entry,), lambda run: Identity(), lambda *_: (), lambda run: "")
+    run = log_format.start_run()
+    run.add(Line(0, f"DLL 2023-08-04 05:48:55.591805 - {text}", is_last_unended))
+    return run
 
 
 def test_metric_is_found_by_its_whole_name():
-    line = Line(0, "DLL 2023-08-04 05:48:55.591805 - x val.ips : 9.0 ips : 3.5 images/s", False)
-    record = parse_dll(line)
-
-    assert record.find_metric("ips") == 3.5
-    assert record.find_metric("total_ips") is None
+    text = "x val.ips : 9.0 ips : 3.5 images/s"
+    assert take_dll(text, rate="ips").series == {"final_rates": [3.5]}
+    assert take_dll(text, rate="total_ips").series == {}
 
 
-@pytest.mark.parametrize(("end", "value"), [("", None), (" ", 389.4), (" ima", 389.4)])
-def test_value_at_the_very_end_of_a_log_may_be_cut_short(end, value):
-    text = f"DLL 2023-08-04 05:48:55.591805 - Summary: train.ips : 389.4{end}"
-    assert parse_dll(Line(0, text, True)).find_metric("train.ips") == value
+@pytest.mark.parametrize(("end", "figures"), [("", []), (" ", [389.4]), (" ima", [389.4])])
+def test_value_at_the_very_end_of_a_log_may_be_cut_short(end, figures):
+    run = take_dll(f"Summary: train.ips : 389.4{end}", is_last_unended=True, rate="train.ips")
+    assert run.series.get("final_rates", []) == figures
 
 
 def test_day_that_no_calendar_has_is_no_record():
-    assert parse_dll(Line(0, "DLL 2023-13-41 05:48:55.5 - Summary: x : 1 ", False)) is None
+    pattern, _ = dll_line("Summary: ", rate="x")
+    assert pattern.match("DLL 2023-12-31 05:48:55.5 - Summary: x : 1 ")
+    assert not pattern.match("DLL 2023-13-41 05:48:55.5 - Summary: x : 1 ")
 
 
 def test_namespace_values_are_without_quotes():
