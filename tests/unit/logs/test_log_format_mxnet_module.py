@@ -12,9 +12,3 @@ def test_the_slowest_node_decides_for_all():
     rates = sorted(window.samples_per_s for window in reading.windows)
     assert rates[0] < 0.75 * rates[1]
     assert compute_samples_per_s(reading.windows, reading.identity) == rates[0]
-
-
-def test_a_node_that_did_not_finish_is_named():
-    lines = list_excerpt("mxnet_module/two_nodes.log")
-    lines = [line for line in lines if "Node[1] Epoch[1] Time" not in line]
-    assert read_one("mxnet_module", lines).problem == "node 1 has no 'Time cost' of epoch 1"

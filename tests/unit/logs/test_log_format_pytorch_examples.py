@@ -42,14 +42,6 @@ def test_a_rank_that_stops_early_is_named():
     )
 
 
-def test_a_line_lost_without_labels_is_noticed():
-    lines = list_excerpt("pytorch_examples/four_ranks.log")
-    lines.remove(next(line for line in lines if "[0][11/" in line))
-    assert read_one("pytorch_examples", lines).problem.startswith(
-        "ranks' lines are missing: 3 of epoch 0 step 11, 4 or more"
-    )
-
-
 def test_ranks_that_write_one_after_the_other_are_as_good():
     dealt = deal(list_excerpt("pytorch_examples/four_ranks.log"), TIMED)
     blocks = [line for wanted in range(4) for rank, line in dealt if rank == wanted]
