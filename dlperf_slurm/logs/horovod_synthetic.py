@@ -50,7 +50,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 def _find_problem(run: TimedRun) -> str:
     iterations = [mark.position[0] for mark in run.first_marks]
-    missing = sorted(set(range(iterations[-1])) - set(iterations))
+    missing = [index for index, found in enumerate(iterations) if found != index]
     if len(run.marks.by_rank) > 1:
         return "several ranks report: each ran a benchmark of its own"
     if missing:

@@ -75,7 +75,7 @@ class _Run:
         self._timed_steps.append(float(self._step))
 
     def _add_loss(self, rank: int, epoch: int, step: int, is_whole_run_s: bool) -> None:
-        """Step counts those of the run in BERT's lines, else those of the epoch."""
+        """BERT's lines count the steps of the run, others those of the epoch."""
         self._has_bert_outputs = self._has_bert_outputs or is_whole_run_s
         self._step = step if is_whole_run_s else step * epoch
         where = (rank, epoch, step)
@@ -141,7 +141,7 @@ class _Run:
 
 
 def _list_intervals(marks: List[Mark]) -> List[Interval]:
-    """(steps, seconds) of lines; the steps are the whole time over that of a step."""
+    """The (steps, seconds) of lines; the steps are the whole time over that of a step."""
     return [(round(mark.value / mark.mean) if mark.mean > 0 else 0, mark.value) for mark in marks]
 
 
@@ -150,7 +150,7 @@ def start_run() -> _Run:
 
 
 def _time_100_steps(reading: Reading, identity: Identity) -> float:
-    """Of all ranks' lines in the log's order, up to the first after step 120."""
+    """The seconds are those of all ranks' lines, up to the first after step 120 in the log."""
     seconds = 0.0
     for step, taken in zip(reading.series["steps"], reading.series["seconds"]):
         if step > 120:

@@ -65,7 +65,6 @@ def _end_rank(run: TimedRun, line: Line, match: Match[str]) -> None:
 
 
 def _identify(run: TimedRun) -> Identity:
-    """With `--dtype float16` the optimizer keeps weights in float32: mixed precision too."""
     devices = max(_count_gpus(run) if "gpus" in run.facts else 0, len(run.ranks - {-1}))
     batch_size = run.read_count("batch_size")
     is_whole = devices > 0 and batch_size % devices == 0
@@ -83,7 +82,10 @@ def _count_gpus(run: TimedRun) -> int:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Of all epochs but the first, from the start of each to its record; of a single one as is."""
+    """The window is of all epochs but the first, from the start of each to its record.
+
+    A single epoch is taken as it is.
+    """
     bounded: List[Mark] = []
     for mark, following in zip(marks, (*marks[1:], None)):
         epoch = mark.position[0]
@@ -101,7 +103,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _list_line_times(run: TimedRun) -> Dict[str, List[float]]:
-    """Of all ranks' lines, where a line is a step; in the order of the log."""
+    """The times of all ranks' lines, in the order of the log, where a line is a step."""
     if run.read_count("disp_batches") != 1:
         return {}
     times = [mark.time for marks in run.marks.by_rank.values() for mark in marks]

@@ -60,7 +60,7 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _count_devices(run: TimedRun, batch_size: int) -> int:
-    """How many there must have been for the rate that the script computed; 0 if unknown.
+    """The devices that there must have been for the rate that the script computed; 0 if unknown.
 
     Of several nodes' processes, which name their devices alike, not all lines need be there.
     """

@@ -51,7 +51,7 @@ def _find_problem(run: TimedRun) -> str:
 
 
 def _count_lines_per_epoch(run: TimedRun) -> int:
-    """Images of an epoch over those of a line; 0 if the log does not tell."""
+    """The images of an epoch over those of a line; 0 if the log does not tell."""
     per_iteration = _identify(run).global_batch_size
     if not per_iteration:
         return 0

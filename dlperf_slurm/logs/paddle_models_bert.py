@@ -81,7 +81,7 @@ start_run = TimedFormat(
 
 
 def _average_100_rates(reading: Reading, identity: Identity) -> float:
-    """A trainer's batch: the printed speed is already multiplied by the trainers."""
+    """The batch is a trainer's: the printed speed is already multiplied by the trainers."""
     batch_size = identity.global_batch_size / max(identity.nodes, 1)
     speeds = take_values([mark.value for mark in reading.marks], 20, 120)
     return round(average([round(speed * batch_size, 4) for speed in speeds]), 2)

@@ -48,7 +48,7 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """By the clock where it can be."""
+    """The window is of the clock's times where the log has them."""
     intervals: List[Interval] = [(1, mark.value) for mark in marks[:1]]
     for before, after in zip(marks, marks[1:]):
         if before.position[0] != after.position[0]:
@@ -76,7 +76,7 @@ def _find_problem(run: TimedRun) -> str:
 
 
 def _count_announced(run: TimedRun) -> int:
-    """Batches of the whole run, 0 if the log does not tell."""
+    """The batches of the whole run, 0 if the log does not tell."""
     batch_size, images = run.read_count("batch_size"), run.read_count("total_images")
     of_epochs = images // batch_size * run.read_count("num_epochs") if batch_size else 0
     return run.read_count("max_iter") or of_epochs

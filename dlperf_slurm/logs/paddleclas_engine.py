@@ -64,7 +64,7 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """From the first line after the warm-up, in later epochs from the reset, to the last line."""
+    """An epoch counts from its reset, the first from the end of the warm-up, to its last line."""
     steps, seconds = 0, 0.0
     for number, epoch in enumerate(sorted({mark.position[0] for mark in marks})):
         counted = [

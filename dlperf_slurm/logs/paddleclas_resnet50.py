@@ -42,7 +42,7 @@ START = re.compile(r"==        PaddleClas is powered by PaddlePaddle !        ==
 
 
 def _add_setting(run: TimedRun, line: Line, match: Match[str]) -> None:
-    """A nested configuration, an indented line each; known by the path, as in YAML."""
+    """A setting of the nested configuration, an indented line each, is known by its path."""
     path = run.facts.get("path", "").split(".")[: len(match.group("indent")) // 4]
     run.facts["path"] = ".".join([*path, match.group("name")])
     run.facts.setdefault(run.facts["path"], match.group("value").strip())

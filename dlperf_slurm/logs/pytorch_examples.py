@@ -40,7 +40,7 @@ def _add_batch(run: TimedRun, line: Line, match: Match[str]) -> None:
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
-    """Of the first epoch."""
+    """The window is of the first epoch."""
     base = _find_base(marks)
     intervals, done, elapsed = [], 0, 0.0
     for mark in marks:
@@ -70,7 +70,7 @@ def _find_base(marks: Sequence[Mark]) -> int:
 
 
 def _find_print_interval(marks: Sequence[Mark]) -> int:
-    """Batches between two lines; one epoch of a single line tells none."""
+    """The batches between two lines; 1 where no epoch has two."""
     return next((steps for steps, _ in list_between(marks)), 1)
 
 

@@ -61,7 +61,7 @@ def _add_stats(run: TimedRun, line: Line, match: Match[str]) -> None:
 
 
 def _add_settings(run: TimedRun, line: Line, match: Match[str]) -> None:
-    """Of the parameters that are printed in many lines, one section after the other."""
+    """Parameters are printed in many lines, one section after the other; a fact has both names."""
     if "section" not in run.facts:
         return
     section = _SECTION.match(line.text)

@@ -83,7 +83,7 @@ class RankMarks:
 
     @property
     def by_rank(self) -> Dict[int, List[Mark]]:
-        """Those of each rank, as `Marks` has them; ranks without label are -1, -2, ..."""
+        """The marks of each rank, as `Marks` has them; ranks without label are -1, -2, ..."""
         by_rank = self._labelled.by_rank
         copies = self._count_copies()
         for position in sorted(self._unlabelled):

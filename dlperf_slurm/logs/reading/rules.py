@@ -25,7 +25,7 @@ def average_harmonically(values: Sequence[float]) -> float:
 
 
 def take_values(values: Sequence[Value], start: int, stop: Optional[int]) -> Sequence[Value]:
-    """`values[start:stop]`, all of which must be there; RuleError if the log has fewer."""
+    """The `values[start:stop]`, all of which must be there; RuleError if the log has fewer."""
     needed = start + 1 if stop is None else stop
     if len(values) < needed:
         raise RuleError(f"takes at least {needed} values, the log has {len(values)}")
@@ -54,7 +54,10 @@ def average_lines(
     is_per_device: bool = False,
     digits: Optional[int] = None,
 ) -> Compute:
-    """A rule that averages the lines' `values[start:stop]`, times the devices if of one each."""
+    """A rule that averages the lines' `values[start:stop]`, times the devices if of one each.
+
+    It raises RuleError if the log has fewer lines, or does not tell the devices that it needs.
+    """
 
     def compute(reading: Reading, identity: Identity) -> float:
         if is_per_device and identity.devices <= 0:
@@ -69,7 +72,8 @@ def average_lines(
 def time_lines(first: int, last: int, after_step: int = -1) -> Compute:
     """A rule that takes the time from line `first` to line `last`, 2 decimals; a line is a step.
 
-    Lines are counted from 1, and only those that have a time, and that come after the step.
+    Lines are counted from 1, and only those that have a time, and that come after the step. It
+    raises RuleError as `time_steps` does.
     """
 
     def compute(reading: Reading, identity: Identity) -> float:
@@ -82,7 +86,10 @@ def time_lines(first: int, last: int, after_step: int = -1) -> Compute:
 
 
 def time_between(first: int, last: int) -> Compute:
-    """A rule that takes the time from step `first` to step `last`, 2 decimals."""
+    """A rule that takes the time from step `first` to step `last`, 2 decimals.
+
+    It raises RuleError if the log lacks the time of one of them.
+    """
 
     def compute(reading: Reading, identity: Identity) -> float:
         times = {mark.position[-1]: mark.time for mark in reading.marks if mark.time > 0}
@@ -95,10 +102,16 @@ def time_between(first: int, last: int) -> Compute:
 
 
 def average_epochs(reading: Reading, identity: Identity) -> float:
-    """The rule that takes the harmonic mean of the epochs' printed rates but the first."""
+    """The rule that takes the harmonic mean of the epochs' printed rates but the first.
+
+    RuleError if the log has fewer than two, or one of 0.
+    """
     return average_harmonically(take_values(reading.series.get("epoch_rates", ()), 1, None))
 
 
 def take_final(reading: Reading, identity: Identity) -> float:
-    """The rule that takes the figure that the log itself gives for the run, the first one."""
+    """The rule that takes the figure that the log itself gives for the run, the first one.
+
+    RuleError if it gives none.
+    """
     return take_values(reading.series.get("final_rates", ()), 0, 1)[0]

@@ -86,7 +86,7 @@ class TimedRun:
 
     @property
     def first_marks(self) -> List[Mark]:
-        """Those of the lowest rank that printed, which is what publishers' scripts read."""
+        """The marks of the lowest rank that printed, which are what publishers' scripts read."""
         return next(iter(self.marks.by_rank.values()), [])
 
     @property
@@ -96,7 +96,7 @@ class TimedRun:
 
     @property
     def last(self) -> Position:
-        """The furthest that a rank came."""
+        """The position of the furthest mark of all ranks, of which there must be one."""
         return max(marks[-1].position for marks in self.marks.by_rank.values())
 
     def read_count(self, *names: str) -> int:
@@ -107,7 +107,7 @@ class TimedRun:
         return is_true(self.facts, name)
 
     def keep(self, name: str, figure: float) -> None:
-        """One more of a series."""
+        """Appends a figure to the series of this name."""
         self.series.setdefault(name, []).append(figure)
 
     def add(self, line: "Line") -> None:

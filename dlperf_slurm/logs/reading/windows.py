@@ -119,7 +119,7 @@ def drop_warmup(intervals: Sequence[Interval]) -> List[Interval]:
 
 
 def list_since_last(marks: Sequence[Mark]) -> List[Interval]:
-    """(steps, value) of marks since the one before; an epoch's steps count from 1."""
+    """The (steps, value) of marks since the one before; an epoch's steps count from 1."""
     intervals = []
     epoch: Tuple[int, ...] = ()
     done = 0
@@ -131,7 +131,7 @@ def list_since_last(marks: Sequence[Mark]) -> List[Interval]:
 
 
 def list_between(marks: Sequence[Mark]) -> List[Interval]:
-    """(steps, value) of marks since the one before; an epoch's first mark is left out."""
+    """The (steps, value) of marks since the one before; an epoch's first is left out."""
     return [
         (after.position[-1] - before.position[-1], after.value)
         for before, after in _pair_within_epochs(marks)
