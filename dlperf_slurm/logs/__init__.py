@@ -42,7 +42,10 @@ if TYPE_CHECKING:
             """What the lines so far amount to; a problem if the run did not come to its end."""
 
     class Format(Protocol):
-        """A module of this package; patterns are matched at the beginning of a line's text."""
+        """A module of this package; patterns are matched at the beginning of a line's text.
+
+        Most of them have what reads their lines from `reading.timed_run.TimedFormat`.
+        """
 
         SIGNATURE: Pattern[str]
         """Lines that no other format prints; one of them in a log makes it of this format."""
