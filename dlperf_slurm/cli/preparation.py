@@ -110,8 +110,8 @@ def run_verify(options: argparse.Namespace) -> None:
         make_parity_rows,
     )
     from dlperf_slurm.checks.parity.verify import verify_frameworks
+    from dlperf_slurm.config.known_names import check_known
     from dlperf_slurm.config.site import load_site
-    from dlperf_slurm.config.toml_tables import check_known
     from dlperf_slurm.jobs.stage import make_run_id
     from dlperf_slurm.reports.terminal import print_table
     from dlperf_slurm.worker.frameworks import list_frameworks

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 from dlperf_slurm import slurm_client
 from dlperf_slurm.config.environment_paths import find_managed_environment
 from dlperf_slurm.config.key_paths import KeyPath
+from dlperf_slurm.config.known_names import check_known, suggest
 from dlperf_slurm.config.package_files import find_resource_dir
 from dlperf_slurm.config.toml_tables import (
     Layer,
@@ -18,11 +19,9 @@ from dlperf_slurm.config.toml_tables import (
     Reporter,
     Table,
     TomlFile,
-    check_known,
     merge_layers,
     parse_assignment,
     read_toml,
-    suggest,
     validate,
 )
 from dlperf_slurm.contract.topology import Topology, parse_topology

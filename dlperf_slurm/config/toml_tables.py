@@ -1,7 +1,6 @@
 """TOML files -> validated values: every mistake with its line, every value with its layer."""
 
 import copy
-import difflib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, GetJsonSchemaHandle
 from pydantic_core import CoreSchema
 
 from dlperf_slurm.config.key_paths import KeyPath, drop_indices, format_key, locate_keys
+from dlperf_slurm.config.known_names import suggest
 from dlperf_slurm.errors import InputError, Problem
 
 if sys.version_info >= (3, 11):
@@ -77,21 +77,6 @@ def read_toml(path: Path) -> TomlFile:
         return TomlFile(str(path), text, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: not TOML: {error}") from error
-
-
-def suggest(name: object, known: Iterable[str]) -> str:
-    """A closing sentence with the nearest known name, or nothing."""
-    near = difflib.get_close_matches(str(name).lower(), list(known), n=1, cutoff=0.5)
-    return f". Did you mean {near[0]!r}?" if near else ""
-
-
-def check_known(value: str, known: Sequence[str], what: str) -> str:
-    """Return `value`; ValueError that lists the known ones when it is not among them."""
-    if value not in known:
-        raise ValueError(
-            f"{value!r} is not {what}; known: {', '.join(known)}{suggest(value, known)}"
-        )
-    return value
 
 
 @dataclass

@@ -1,4 +1,12 @@
-"""What the axes of a matrix are called, and their values that mean something to the code."""
+"""The axes of a matrix: where a case stands on each, and values that mean something to the code.
+
+Loads on Python 3.7 with nothing but the standard library, as the contract does.
+"""
+
+import dataclasses
+from typing import Optional, Sequence, Tuple, Union
+
+from dlperf_slurm.contract.topology import parse_topology
 
 TRAIN = "train"
 VAL = "val"
@@ -23,3 +31,84 @@ HOROVOD = "horovod"
 
 # what a matrix calls our own worker among the sources of figures
 WORKER = "worker"
+
+# a loss scale that GradScaler and its like adapt to the gradients
+DYNAMIC = "dynamic"
+
+# a batch size that the job finds
+LARGEST = "max"
+_LADDER_ARROW = " -> "
+
+
+def format_ladder(sizes: Sequence[int]) -> str:
+    """The batch sizes to try as an axis has them: "256 -> 224 -> 196"."""
+    return _LADDER_ARROW.join(map(str, sizes))
+
+
+@dataclasses.dataclass(frozen=True)
+class Axes:
+    """Where a case stands on every axis of a matrix; what it is called, matrix/axes.py says.
+
+    `topology` is "2n8g". `batch_size_per_device` is a number; as long as the job has to find it,
+    what the matrix says of it: "max", or a ladder such as "256 -> 224 -> 196". `mode` "train" is
+    steps of the optimizer, "val" forward passes in evaluation mode. `source` is whose script
+    measures, WORKER our own. `data` is one of DATA_SOURCES, read by `data_workers` at once,
+    `prefetch_batches` ahead. A step is one update of the optimizer, from `gradient_accumulation`
+    batches of `batch_size_per_device` on each rank. `loss_scale` is a number or DYNAMIC.
+    """
+
+    framework: str
+    topology: str
+    batch_size_per_device: Union[int, str]
+    precision: str = "fp32"
+    compiler: str = "none"
+    memory_format: str = "default"
+    distribution: str = "native"
+    clip_global_norm: bool = False
+    mode: str = TRAIN
+    source: str = WORKER
+    data: str = ON_DEVICE
+    data_workers: int = 1
+    prefetch_batches: int = 2
+    optimizer: str = DEFAULT_OPTIMIZER
+    gradient_accumulation: int = 1
+    loss_scale: Union[int, str] = DYNAMIC
+
+    @property
+    def batch_size(self) -> int:
+        """The batch size per device; raises ValueError where the job still has to find it."""
+        if isinstance(self.batch_size_per_device, int):
+            return self.batch_size_per_device
+        raise ValueError(f"batch size {self.batch_size_per_device!r} is to be found by the job")
+
+    @property
+    def has_batch_search(self) -> bool:
+        """Whether the job finds the batch size."""
+        return isinstance(self.batch_size_per_device, str)
+
+    @property
+    def batch_ladder(self) -> Tuple[int, ...]:
+        """The sizes to try from the largest down; empty where there is no ladder."""
+        size = self.batch_size_per_device
+        if isinstance(size, int) or size == LARGEST:
+            return ()
+        return tuple(int(part) for part in size.split(_LADDER_ARROW))
+
+    @property
+    def is_largest_batch(self) -> bool:
+        """Whether the job finds the largest batch size of all."""
+        return self.batch_size_per_device == LARGEST
+
+    @property
+    def world_size(self) -> int:
+        return parse_topology(self.topology).world_size
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of one step on all ranks; raises ValueError as `batch_size` does."""
+        return self.batch_size * self.gradient_accumulation * self.world_size
+
+    @property
+    def constant_loss_scale(self) -> Optional[int]:
+        """The loss scale where it is a number; None for a dynamic one."""
+        return self.loss_scale if isinstance(self.loss_scale, int) else None

@@ -7,13 +7,15 @@ import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, Mapping, Type, TypeVar, Union, cast
+from typing import Any, Callable, Dict, Mapping, Type, TypeVar, Union, cast
 
+from dlperf_slurm.contract.axes import DYNAMIC, LARGEST, WORKER, Axes, format_ladder
 from dlperf_slurm.contract.case import Case, ModelParameter
 from dlperf_slurm.contract.parity import Parity
 from dlperf_slurm.contract.record import Failure, Record
 
-SCHEMA_VERSION = 1
+# 1 had the axes beside the other values of a case
+SCHEMA_VERSION = 2
 
 
 class ContractError(ValueError):
@@ -44,7 +46,7 @@ D = TypeVar("D")
 
 
 def read_json(path: Path, kind: Type[T]) -> T:
-    """Read a file that `write_json` wrote.
+    """Read a file that `write_json` wrote, in this version of the tool or one with version 1 files.
 
     Raises ContractError, which names the file and the key, when it is not whole or of another
     schema version; FileNotFoundError when it is not there.
@@ -55,12 +57,65 @@ def read_json(path: Path, kind: Type[T]) -> T:
         raise ContractError(f"{path}: not JSON: {error}") from error
     if not isinstance(data, dict):
         raise ContractError(f"{path}: not a JSON object")
-    version = data.pop("schema_version", None)
-    if version != SCHEMA_VERSION:
+    return build_dataclass(kind, lift(data, LIFTS[kind], str(path)), str(path))
+
+
+def lift(
+    data: Mapping[str, Any], lift_first: Callable[[Mapping[str, Any]], Dict[str, Any]], where: str
+) -> Dict[str, Any]:
+    """The decoded JSON of any version without its version, in the keys of this one.
+
+    `lift_first` makes it of version 1. Raises ContractError for another version, and for a file of
+    version 1 that lacks what all of them have.
+    """
+    values = dict(data)
+    version = values.pop("schema_version", None)
+    if version not in (1, SCHEMA_VERSION):
         raise ContractError(
-            f"{path}: schema_version is {version}, this code reads {SCHEMA_VERSION}"
+            f"{where}: schema_version is {version}, this code reads {SCHEMA_VERSION}"
         )
-    return build_dataclass(kind, data, str(path))
+    try:
+        return lift_first(values) if version == 1 else values
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ContractError(f"{where}: not of schema_version 1: {error!r}") from error
+
+
+def lift_case(data: Mapping[str, Any]) -> Dict[str, Any]:
+    """A case of version 1 in the keys of version 2."""
+    values = dict(data)
+    topology = f"{values.pop('nodes')}n{values.pop('devices_per_node')}g"
+    ladder = values.pop("batch_ladder", ())
+    is_largest = values.pop("is_largest_batch", False)
+    log_format = values.pop("source", "")
+    log_rule = values.pop("source_rule", "")
+    if ladder or is_largest:
+        # the record of a search has the size that was found
+        found = values["batch_size_per_device"]
+        values["batch_size_per_device"] = found or (format_ladder(ladder) or LARGEST)
+    axes = take_axes({**values, "topology": topology, "source": log_format or WORKER})
+    rest = {name: value for name, value in values.items() if name not in axes}
+    return {**rest, "axes": axes, "log_format": log_format or None, "log_rule": log_rule or None}
+
+
+def lift_record(data: Mapping[str, Any]) -> Dict[str, Any]:
+    """A record, or a comparison, of version 1 in the keys of version 2."""
+    return {**data, "case": lift_case(data["case"])}
+
+
+def take_axes(values: Mapping[str, Any]) -> Dict[str, Any]:
+    """The axes among the keys of version 1, in which a loss scale of 0 was a dynamic one."""
+    axes = {field.name: values[field.name] for field in dataclasses.fields(Axes)
+            if field.name in values}  # fmt: skip
+    return {**axes, "loss_scale": values.get("loss_scale") or DYNAMIC}
+
+
+# by kind of file, what makes the keys of version 2 of those of version 1
+LIFTS: Mapping[Any, Callable[[Mapping[str, Any]], Dict[str, Any]]] = {
+    Case: lift_case,
+    Record: lift_record,
+    Parity: lift_record,
+    Failure: dict,
+}
 
 
 def build_dataclass(kind: Type[D], data: Mapping[str, Any], where: str) -> D:
@@ -90,6 +145,11 @@ def _convert(expected: Any, value: Any, where: str) -> Any:
     if expected in (int, float, bool, str):
         if type(value) is not expected:
             raise ContractError(f"{where} is {value!r}, not of type {expected.__name__}")
+        return value
+    if getattr(expected, "__origin__", None) is Union:
+        if type(value) not in expected.__args__:
+            names = " or ".join(kind.__name__ for kind in expected.__args__)
+            raise ContractError(f"{where} is {value!r}, not of type {names}")
         return value
     container = "dict" if expected in (Dict[str, ModelParameter], Dict[str, str]) else "list"
     if type(value).__name__ != container:

@@ -196,7 +196,7 @@ def find_record_problem(record: Record) -> str:
     if record.status != OK:
         return ""
     found = sorted(rank.rank for rank in record.ranks)
-    if case.source and found == [WHOLE_JOB]:
+    if case.log_format and found == [WHOLE_JOB]:
         return _find_rank_problem(record)
     if found != list(range(case.world_size)):
         missing = sorted(set(range(case.world_size)) - set(found))

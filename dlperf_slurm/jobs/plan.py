@@ -52,7 +52,7 @@ class Group:
 
     @property
     def frameworks(self) -> tuple[str, ...]:
-        return tuple(sorted({task.case.framework for task in self.array_tasks}))
+        return tuple(sorted({task.case.axes.framework for task in self.array_tasks}))
 
     @property
     def node_hours(self) -> float:
@@ -110,7 +110,7 @@ def find_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
     if case.script is not None:
         obstacles.append(_find_script_obstacle(case))
     else:
-        adapter = load_adapter(case.framework)
+        adapter = load_adapter(case.axes.framework)
         obstacles += [
             adapter.find_unsupported(make_case(case, site, "", 1, 1)),
             _find_search_obstacle(case, site),
@@ -138,41 +138,43 @@ def _find_topology_obstacle(topology: Topology, site: Site) -> Optional[str]:
 
 def _find_search_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
     """Of a search that only memory ends, where neither a device nor a scheduler limits it."""
-    is_endless = case.batch_search is not None and not case.batch_search.ladder
+    is_endless = case.axes.is_largest_batch
     is_limited = site.device != "cpu" or site.scheduler != "local"
     if is_endless and not is_limited and not case.protocol.memory_limit_mib_per_device:
         return (
-            f"batch size '{case.batch_size_per_device}' would take all memory of this machine; set "
-            f"memory_limit_mib_per_device in [protocol]"
+            f"batch size '{case.axes.batch_size_per_device}' would take all memory of this "
+            "machine; set memory_limit_mib_per_device in [protocol]"
         )
     return None
 
 
 def _find_inference_obstacle(case: MatrixCase) -> Optional[str]:
-    if case.mode != VAL:
+    axes = case.axes
+    if axes.mode != VAL:
         return None
-    if case.clip_global_norm:
+    if axes.clip_global_norm:
         return "clip_global_norm is for gradients, which mode 'val' has not; use mode 'train'"
-    if case.distribution in (PARAMETER_SERVER, HOROVOD):
+    if axes.distribution in (PARAMETER_SERVER, HOROVOD):
         return (
-            f"distribution {case.distribution!r} brings gradients together, which mode 'val' has "
+            f"distribution {axes.distribution!r} brings gradients together, which mode 'val' has "
             f"not; use 'native', or mode 'train'"
         )
-    if case.data != ON_DEVICE:
+    if axes.data != ON_DEVICE:
         return (
-            f"data {case.data!r} would be part of the latency of mode 'val', whose batch is on the "
+            f"data {axes.data!r} would be part of the latency of mode 'val', whose batch is on the "
             f"device; use data '{ON_DEVICE}', or mode 'train'"
         )
     return None
 
 
 def _find_data_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
-    if case.data not in (FOLDER, DALI):
+    axes = case.axes
+    if axes.data not in (FOLDER, DALI):
         return None
     folder = site.find_dataset_dir(case.dataset)
     if not Path(folder).is_dir():
         return (
-            f"data {case.data!r} reads the data set {case.dataset!r} from {folder}, which is not "
+            f"data {axes.data!r} reads the data set {case.dataset!r} from {folder}, which is not "
             f"there; name its folder in the site file's [datasets], or see: dlperf-slurm data make"
         )
     return None
@@ -182,10 +184,10 @@ def _find_training_obstacle(case: MatrixCase) -> Optional[str]:
     """Of training to accuracy."""
     if not case.training.epochs:
         return None
-    if case.data != FOLDER:
+    if case.axes.data != FOLDER:
         return (
             f"training over epochs needs real data in an order of its seed, which data "
-            f"{case.data!r} has not; use data '{FOLDER}', or leave [training] out"
+            f"{case.axes.data!r} has not; use data '{FOLDER}', or leave [training] out"
         )
     if not load_model(case.model).HAS_ACCURACY:
         others = [repr(name) for name in list_models() if load_model(name).HAS_ACCURACY]
@@ -193,24 +195,25 @@ def _find_training_obstacle(case: MatrixCase) -> Optional[str]:
             f"{case.model} has no accuracy to train to; use {' or '.join(others)}, or leave "
             f"[training] out"
         )
-    if case.is_search:
+    if case.axes.has_batch_search:
         return (
             f"training over epochs takes its batch size as a number, not "
-            f"'{case.batch_size_per_device}'"
+            f"'{case.axes.batch_size_per_device}'"
         )
     return None
 
 
 def _find_script_obstacle(case: MatrixCase) -> Optional[str]:
     """Of somebody else's script, which alone knows what its framework can do."""
-    if case.mode == VAL:
-        return f"source {case.source!r} is a training script; use mode 'train'"
+    axes = case.axes
+    if axes.mode == VAL:
+        return f"source {axes.source!r} is a training script; use mode 'train'"
     if case.training.epochs:
-        return f"source {case.source!r} has its own way to train over epochs; leave [training] out"
-    if case.is_search:
+        return f"source {axes.source!r} has its own way to train over epochs; leave [training] out"
+    if axes.has_batch_search:
         return (
-            f"source {case.source!r} takes its batch size as a number; "
-            f"'{case.batch_size_per_device}' is for source '{WORKER}'"
+            f"source {axes.source!r} takes its batch size as a number; "
+            f"'{axes.batch_size_per_device}' is for source '{WORKER}'"
         )
     return None
 
@@ -249,44 +252,27 @@ def _shuffle_key(task: ArrayTask) -> str:
 
 def make_case(case: MatrixCase, site: Site, run_id: str, repeat: int, attempt: int) -> Case:
     """What the worker reads of a case."""
-    search = case.batch_search
     limit_mib = case.protocol.memory_limit_mib_per_device
+    has_files = case.axes.data in (FOLDER, DALI)
     return Case(
         run_id=run_id,
         case_id=case.case_id,
         repeat=repeat,
         attempt=attempt,
-        framework=case.framework,
+        axes=case.axes,
         model=case.model,
         model_parameters=dict(case.model_parameters),
-        nodes=case.topology.nodes,
-        devices_per_node=case.topology.devices_per_node,
         device=site.device,
         cpus_per_rank=site.cpus_per_rank,
-        batch_size_per_device=case.batch_size or 0,
-        precision=case.precision,
-        compiler=case.compiler,
-        memory_format=case.memory_format,
-        distribution=case.distribution,
-        clip_global_norm=case.clip_global_norm,
         warmup_steps=case.protocol.warmup_steps,
         measured_steps=case.protocol.measured_steps,
         # over several seeds, as accuracies are published
         seed=case.protocol.seed + (repeat - 1 if case.training.epochs else 0),
-        mode=case.mode,
-        source=case.script.format if case.script else "",
-        source_rule=case.script.rule if case.script else "",
-        batch_ladder=search.ladder if search else (),
-        is_largest_batch=search is not None and not search.ladder,
+        log_format=case.script.format if case.script else None,
+        log_rule=(case.script.rule or None) if case.script else None,
         batch_granularity=case.protocol.batch_granularity,
         memory_limit_bytes=limit_mib * 2**20 if limit_mib else 0,
-        data=case.data,
-        data_workers=case.data_workers,
-        prefetch_batches=case.prefetch_batches,
-        data_dir=site.find_dataset_dir(case.dataset) if case.data in (FOLDER, DALI) else "",
-        optimizer=case.optimizer,
-        gradient_accumulation=case.gradient_accumulation,
-        loss_scale=case.loss_scale if isinstance(case.loss_scale, int) else 0,
+        data_dir=site.find_dataset_dir(case.dataset) if has_files else "",
         training=case.training,
         telemetry_interval_seconds=case.protocol.telemetry_interval_seconds,
     )

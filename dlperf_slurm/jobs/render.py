@@ -109,7 +109,7 @@ def render_scripts(
             raise InputError(f"{name}: {type(error).__name__}: {error}") from error
         files[f"scripts/{group.group_id}.sbatch"] = text
         files[f"scripts/{group.group_id}.tasks"] = "".join(
-            f"{task.case.framework}\t{task.attempt_dir}\t{find_starter(task)}\n"
+            f"{task.case.axes.framework}\t{task.attempt_dir}\t{find_starter(task)}\n"
             for task in group.array_tasks
         )
     return files
@@ -119,7 +119,7 @@ def find_starter(task: ArrayTask) -> str:
     """The function of its framework's template that starts an array task: STARTER_FRAMEWORK."""
     if task.case.script is not None:
         return SCRIPT_STARTERS[task.case.script.start]
-    return "search" if task.case.is_search else "launch"
+    return "search" if task.case.axes.has_batch_search else "launch"
 
 
 def render_source_script(case: MatrixCase, script: Source, repeat: int, device: str) -> str:
@@ -129,7 +129,7 @@ def render_source_script(case: MatrixCase, script: Source, repeat: int, device: 
     that there is not.
     """
     values = list_script_values(case, repeat, device)
-    key = f"sources.{case.source}.command"
+    key = f"sources.{case.axes.source}.command"
     try:
         command = make_environment([]).from_string(script.command).render(values)
     except jinja2.UndefinedError as error:
@@ -144,28 +144,15 @@ def render_source_script(case: MatrixCase, script: Source, repeat: int, device: 
 def list_script_values(case: MatrixCase, repeat: int, device: str) -> dict[str, object]:
     """What a source's command may ask for; `parameters` are the model's, defaults included."""
     definition = load_model(case.model).Definition(**case.model_parameters)
-    batch_size = case.batch_size or 0
     return {
-        "framework": case.framework,
+        **dataclasses.asdict(case.axes),
         "model": case.model,
         "device": device,
         "parameters": dataclasses.asdict(definition),
         "nodes": case.topology.nodes,
         "devices_per_node": case.topology.devices_per_node,
         "world_size": case.topology.world_size,
-        "batch_size_per_device": batch_size,
-        "global_batch_size": batch_size * case.gradient_accumulation * case.topology.world_size,
-        "precision": case.precision,
-        "compiler": case.compiler,
-        "memory_format": case.memory_format,
-        "distribution": case.distribution,
-        "clip_global_norm": case.clip_global_norm,
-        "data": case.data,
-        "data_workers": case.data_workers,
-        "prefetch_batches": case.prefetch_batches,
-        "optimizer": case.optimizer,
-        "gradient_accumulation": case.gradient_accumulation,
-        "loss_scale": case.loss_scale,
+        "global_batch_size": case.axes.global_batch_size,
         "warmup_steps": case.protocol.warmup_steps,
         "measured_steps": case.protocol.measured_steps,
         "seed": case.protocol.seed,
@@ -206,7 +193,7 @@ def make_job_script(
         "constraint": site.constraint,
         "reservation": site.reservation,
     }
-    starters = {(task.case.framework, find_starter(task)) for task in group.array_tasks}
+    starters = {(task.case.axes.framework, find_starter(task)) for task in group.array_tasks}
     return JobScript(
         job_name=make_job_name(run_id, group.group_id),
         group_id=group.group_id,

@@ -3,18 +3,23 @@
 import dataclasses
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Optional
+from typing import Any, Optional
 
-from dlperf_slurm.contract.axes import DEFAULT_OPTIMIZER, ON_DEVICE, TRAIN, WORKER
-from dlperf_slurm.contract.json_files import ContractError, build_dataclass
+from dlperf_slurm.contract.axes import Axes
+from dlperf_slurm.contract.json_files import (
+    SCHEMA_VERSION,
+    ContractError,
+    build_dataclass,
+    lift,
+    take_axes,
+)
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import STAGED, read_journal
 
 MANIFEST_FILE = "manifest.json"
-MANIFEST_VERSION = 1
 MATRIX_FILE = "matrix.toml"
 SITE_FILE = "site.toml"
 SCRIPTS_DIR = "scripts"
@@ -28,41 +33,23 @@ MAX_ERROR_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class PlannedCase:
-    """A case of the matrix with the axes that the tables show; `reason` if it is left out.
+    """A case of the matrix as the tables show it; `reason` if it is left out.
 
-    `batch_search` is how the job finds the batch size, which is then 0 here: "max" or a ladder.
-    `source` is whose script it was: our worker's, or the name of another's. `loss_scale` 0 is a
-    dynamic one; a case with `epochs` trains to accuracy.
+    A case with `epochs` trains to accuracy.
     """
 
     case_id: str
-    framework: str
     model: str
-    topology: str
-    batch_size_per_device: int
-    precision: str
-    compiler: str
-    memory_format: str
-    distribution: str
-    clip_global_norm: bool
+    axes: Axes
     repeats: int
     notes: tuple[str, ...]
     reason: str
-    mode: str = TRAIN
-    batch_search: str = ""
-    source: str = WORKER
-    data: str = ON_DEVICE
-    data_workers: int = 1
-    prefetch_batches: int = 2
-    optimizer: str = DEFAULT_OPTIMIZER
-    gradient_accumulation: int = 1
-    loss_scale: int = 0
     epochs: int = 0
 
     @property
     def batch_size_text(self) -> str:
         """As the matrix has it."""
-        return self.batch_search or str(self.batch_size_per_device)
+        return str(self.axes.batch_size_per_device)
 
 
 @dataclass(frozen=True)
@@ -124,10 +111,11 @@ class Marker:
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory that has been opened."""
+    """A run directory that has been opened; `schema_version` is that of its files."""
 
     path: Path
     manifest: Manifest
+    schema_version: int = SCHEMA_VERSION
 
     @property
     def run_id(self) -> str:
@@ -163,7 +151,7 @@ def make_job_name(run_id: str, group_id: str) -> str:
 
 
 def format_manifest(manifest: Manifest) -> str:
-    data = {"schema_version": MANIFEST_VERSION, **dataclasses.asdict(manifest)}
+    data = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(manifest)}
     return json.dumps(data, indent=1, sort_keys=True) + "\n"
 
 
@@ -172,17 +160,31 @@ def open_run(path: Path) -> Run:
     file = path / MANIFEST_FILE
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
-        version = data.pop("schema_version", None)
     except FileNotFoundError:
         raise InputError(f"{path}: not a run directory: it has no {MANIFEST_FILE}") from None
-    except (ValueError, AttributeError, TypeError) as error:
+    except ValueError as error:
         raise InputError(f"{file}: not a manifest: {error}") from error
-    if version != MANIFEST_VERSION:
-        raise InputError(f"{file}: schema_version {version}, this tool reads {MANIFEST_VERSION}")
+    if not isinstance(data, dict):
+        raise InputError(f"{file}: not a manifest: not a JSON object")
     try:
-        return Run(path.absolute(), build_dataclass(Manifest, data, str(file)))
+        manifest = build_dataclass(Manifest, lift(data, _lift_manifest, str(file)), str(file))
+        return Run(path.absolute(), manifest, data["schema_version"])
     except ContractError as error:
         raise InputError(str(error)) from error
+
+
+def _lift_manifest(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest of version 1, whose cases had the axes beside their other values."""
+    return {**data, "cases": [_lift_planned_case(case) for case in data["cases"]]}
+
+
+def _lift_planned_case(data: Mapping[str, Any]) -> dict[str, Any]:
+    values = dict(data)
+    search = values.pop("batch_search", "")
+    if search:
+        values["batch_size_per_device"] = search
+    axes = take_axes(values)
+    return {**{name: value for name, value in values.items() if name not in axes}, "axes": axes}
 
 
 def find_run(reference: Optional[str], results_dir: Path) -> Run:

@@ -76,11 +76,13 @@ def freeze_site(site: Site, cases: Sequence[MatrixCase]) -> Site:
 
     A later attempt, staged from anywhere, then reads the same data in the same environments.
     """
-    environments = {case.framework: site.find_environment(case.framework) for case in cases}
+    environments = {
+        case.axes.framework: site.find_environment(case.axes.framework) for case in cases
+    }
     datasets = {
         case.dataset: site.find_dataset_dir(case.dataset)
         for case in cases
-        if case.data in (FOLDER, DALI)
+        if case.axes.data in (FOLDER, DALI)
     }
     return site.model_copy(
         update={
@@ -155,27 +157,11 @@ def make_manifest(
 def _describe_case(case: MatrixCase, reason: str) -> PlannedCase:
     return PlannedCase(
         case_id=case.case_id,
-        framework=case.framework,
         model=case.model,
-        topology=str(case.topology),
-        batch_size_per_device=case.batch_size or 0,
-        precision=case.precision,
-        compiler=case.compiler,
-        memory_format=case.memory_format,
-        distribution=case.distribution,
-        clip_global_norm=case.clip_global_norm,
+        axes=case.axes,
         repeats=case.protocol.repeats,
         notes=case.notes,
         reason=reason,
-        mode=case.mode,
-        batch_search=str(case.batch_search or ""),
-        source=case.source,
-        data=case.data,
-        data_workers=case.data_workers,
-        prefetch_batches=case.prefetch_batches,
-        optimizer=case.optimizer,
-        gradient_accumulation=case.gradient_accumulation,
-        loss_scale=case.loss_scale if isinstance(case.loss_scale, int) else 0,
         epochs=case.training.epochs,
     )
 

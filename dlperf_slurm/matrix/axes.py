@@ -1,227 +1,220 @@
-"""The axes of a matrix: what their values may be, and conditions on them."""
+"""Every axis: what its values may be, what they are called in case_ids and labels, when they count.
 
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, Union
+The fields, with their types and defaults, are those of `contract.axes.Axes`.
+"""
 
-from pydantic import (
-    AfterValidator,
-    AliasChoices,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    WithJsonSchema,
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from dlperf_slurm.contract.axes import ON_DEVICE, ON_HOST, TRAIN, Axes
+from dlperf_slurm.matrix.values import (
+    AnyBatchSize,
+    BatchBound,
+    BoundOrNumber,
+    Compiler,
+    Data,
+    Distribution,
+    Framework,
+    LossScale,
+    MemoryFormat,
+    Mode,
+    Optimizer,
+    PositiveInt,
+    Precision,
+    TopologyName,
 )
 
-from dlperf_slurm.config.toml_tables import OneOrMore, Table, check_known
-from dlperf_slurm.contract.axes import (
-    DATA_SOURCES,
-    DEFAULT_OPTIMIZER,
-    MODES,
-    ON_DEVICE,
-    OPTIMIZERS,
-    TRAIN,
-    WORKER,
-)
-from dlperf_slurm.contract.topology import parse_topology
-from dlperf_slurm.matrix.batch_size import (
-    BatchSearch,
-    BatchSize,
-    parse_batch_search,
-    parse_batch_size,
-)
-from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
-from dlperf_slurm.worker.models import list_models
+# a value on each axis, by name, with that of "model"; or on those that are decided already
+Point = Mapping[str, Any]
 
-Item = TypeVar("Item")
-
-DYNAMIC = "dynamic"
-# of `topology`, in conditions
-TOPOLOGY_PARTS = ("nodes", "devices_per_node", "world_size")
-# how tf_cnn_benchmarks calls our "native", an all-reduce by the framework's own means
-REPLICATED = "replicated"
+# their gradients are in fp16, which a loss is scaled for
+_SCALED_PRECISIONS = ("amp-fp16", "fp16")
 
 
-def _list_choices(attribute: str) -> list[str]:
-    """What the adapters together offer for an axis, in the order they declare it."""
-    offers = (getattr(load_adapter(framework), attribute) for framework in list_frameworks())
-    return list(dict.fromkeys(choice for offer in offers for choice in offer))
+def _is_training(point: Point) -> bool:
+    return bool(point["mode"] == TRAIN)
 
 
-def one_of(what: str, list_known: Callable[[], Sequence[str]]) -> AfterValidator:
-    def check(value: str) -> str:
-        return check_known(value, list_known(), what)
-
-    return AfterValidator(check)
+def _is_scaled(point: Point) -> bool:
+    return _is_training(point) and point["precision"] in _SCALED_PRECISIONS
 
 
-def _check_topology(text: str) -> str:
-    parse_topology(text)
-    return text
-
-
-def check_values(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not values:
-        raise ValueError("is empty; name at least one value")
-    repeated = [value for index, value in enumerate(values) if value in values[:index]]
-    if repeated:
-        raise ValueError(f"{repeated[0]!r} is listed twice, which would make duplicate cases")
-    return values
-
-
-def _name_distribution(value: Any) -> Any:
-    return "native" if value == REPLICATED else value
-
-
-def _check_loss_scale(value: Any) -> Union[int, str]:
-    if value == DYNAMIC or (type(value) is int and value >= 1):
-        return str(value) if value == DYNAMIC else int(value)
-    raise ValueError(f"{value!r} is neither {DYNAMIC!r} nor a whole number of 1 or more")
-
-
-PositiveInt = Annotated[int, Field(ge=1)]
-Framework = Annotated[str, one_of("a framework", list_frameworks)]
-Model = Annotated[str, one_of("a model", list_models)]
-TopologyName = Annotated[str, AfterValidator(_check_topology)]
-Precision = Annotated[str, one_of("a precision", lambda: _list_choices("PRECISIONS"))]
-Compiler = Annotated[str, one_of("a compiler", lambda: _list_choices("COMPILERS"))]
-MemoryFormat = Annotated[str, one_of("a memory format", lambda: _list_choices("MEMORY_FORMATS"))]
-Distribution = Annotated[
-    str,
-    BeforeValidator(_name_distribution),
-    one_of("a distribution", lambda: _list_choices("DISTRIBUTIONS")),
-]
-Data = Annotated[str, one_of("a data source", lambda: DATA_SOURCES)]
-Optimizer = Annotated[str, one_of("an optimizer", lambda: OPTIMIZERS)]
-LossScale = Annotated[
-    Union[int, str],
-    PlainValidator(_check_loss_scale),
-    WithJsonSchema({"type": ["integer", "string"], "minimum": 1}),
-]
-Mode = Annotated[str, one_of("a mode", lambda: MODES)]
-AnyBatchSize = Annotated[
-    BatchSize,
-    PlainValidator(parse_batch_size),
-    WithJsonSchema({"type": ["integer", "string"], "minimum": 1}),
-]
-Values = Annotated[OneOrMore[Item], AfterValidator(check_values)]
-# tf_cnn_benchmarks' word for the same axis
-OR_UPDATE = AliasChoices("distribution", "update")
+def _has_loader(point: Point) -> bool:
+    return point["data"] not in (ON_DEVICE, ON_HOST)
 
 
 @dataclass(frozen=True)
-class Bound:
-    """A number to compare with: 256, or ">=256" with one of the operators < <= > >= !=."""
+class AxisSpec:
+    """One axis. Its `kind` is the type of a value in a matrix, `bound` that in a condition.
 
-    operator: str
-    number: int
+    `label` is how tables tell a value that is not the default; "" where their titles, rows and
+    columns do. `id_text` does the same in a case_id, where some axes always stand. A point of the
+    matrix to which the axis does not apply has its default.
+    """
 
-    def holds(self, value: int) -> bool:
-        return {
-            "=": value == self.number,
-            "!=": value != self.number,
-            "<": value < self.number,
-            "<=": value <= self.number,
-            ">": value > self.number,
-            ">=": value >= self.number,
-        }[self.operator]
+    name: str
+    kind: Any
+    description: str
+    label: str = "{}"
+    id_text: str = "{}"
+    is_always_in_id: bool = False
+    bound: Any = None
+    applies: Callable[[Point], bool] = lambda point: True
+    other_names: tuple[str, ...] = ()
 
+    @property
+    def default(self) -> Any:
+        """The value that goes without saying; None where a matrix has to say one."""
+        return DEFAULTS.get(self.name)
 
-def _parse_bound(value: Any) -> Bound:
-    if type(value) is int:
-        return Bound("=", value)
-    match = re.fullmatch(r"(<=|>=|!=|<|>)\s*(\d+)", value) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError(f"{value!r} is neither a number nor a comparison such as '>=256'")
-    return Bound(match[1], int(match[2]))
-
-
-def _parse_batch_bound(value: Any) -> Union[Bound, BatchSearch]:
-    search = parse_batch_search(value) if isinstance(value, str) else None
-    return search or _parse_bound(value)
+    def format_id(self, value: Any) -> str:
+        """The value as a part of a case_id, which is a file name."""
+        return self.id_text.format(value).replace(" -> ", "-")
 
 
-_NUMBER_OR_TEXT = WithJsonSchema({"type": ["integer", "string"]})
-BoundOrNumber = Annotated[Bound, BeforeValidator(_parse_bound), _NUMBER_OR_TEXT]
-BatchBound = Annotated[
-    Union[Bound, BatchSearch], PlainValidator(_parse_batch_bound), _NUMBER_OR_TEXT
-]
+DEFAULTS = {field.name: field.default for field in fields(Axes) if field.default is not MISSING}
+
+AXIS_SPECS = (
+    AxisSpec(
+        "framework",
+        Framework,
+        "Framework, by the name of its adapter.",
+        label="",
+        is_always_in_id=True,
+    ),
+    AxisSpec(
+        "topology",
+        TopologyName,
+        "Nodes and devices on each: '2n8g' is 2 nodes with 8 devices each, one rank per device.",
+        label="",
+        is_always_in_id=True,
+    ),
+    AxisSpec(
+        "batch_size_per_device",
+        AnyBatchSize,
+        "Samples of one batch on each rank: a number, 'max' for the largest that fits, or a ladder "
+        "such as '256 -> 224 -> 196', of which the first that fits.",
+        label="",
+        id_text="bs{}",
+        is_always_in_id=True,
+        bound=BatchBound,
+    ),
+    AxisSpec(
+        "precision",
+        Precision,
+        "Number formats of the computation; 'amp-' is automatic mixed precision.",
+        label="",
+        is_always_in_id=True,
+    ),
+    AxisSpec("compiler", Compiler, "What compiles the model, or 'none'."),
+    AxisSpec("memory_format", MemoryFormat, "Order of an image's dimensions in memory."),
+    AxisSpec(
+        "distribution",
+        Distribution,
+        "What brings the gradients of the ranks together: 'native' is the framework's own means.",
+        # tf_cnn_benchmarks' word for the same axis
+        other_names=("update",),
+    ),
+    AxisSpec(
+        "clip_global_norm",
+        bool,
+        "Whether gradients are clipped by their global norm.",
+        label="clip",
+        id_text="clip",
+    ),
+    AxisSpec(
+        "mode",
+        Mode,
+        "What a step is: an update of the optimizer, or a forward pass in evaluation mode.",
+        label="",
+    ),
+    AxisSpec(
+        "source", str, "Whose script measures: 'worker' is our own, others are in [sources.NAME]."
+    ),
+    AxisSpec("data", Data, "Where the batch of a step comes from.", label="data={}"),
+    AxisSpec(
+        "data_workers",
+        PositiveInt,
+        "Readers of samples on each rank.",
+        label="{} workers",
+        id_text="workers{}",
+        bound=BoundOrNumber,
+        applies=_has_loader,
+    ),
+    AxisSpec(
+        "prefetch_batches",
+        PositiveInt,
+        "Batches that are read ahead.",
+        label="prefetch {}",
+        id_text="prefetch{}",
+        bound=BoundOrNumber,
+        applies=_has_loader,
+    ),
+    AxisSpec(
+        "optimizer",
+        Optimizer,
+        "Optimizer; 'default' is the model's own.",
+        applies=_is_training,
+    ),
+    AxisSpec(
+        "gradient_accumulation",
+        PositiveInt,
+        "Batches of each rank whose gradients one step brings together.",
+        label="accumulate {}",
+        id_text="accumulate{}",
+        bound=BoundOrNumber,
+        applies=_is_training,
+    ),
+    AxisSpec(
+        "loss_scale",
+        LossScale,
+        "Factor of the loss where gradients are in fp16: a number, or 'dynamic'.",
+        label="loss scale {}",
+        id_text="scale{}",
+        applies=_is_scaled,
+    ),
+)
+AXES = tuple(spec.name for spec in AXIS_SPECS)
+
+# axes that tell columns of a table apart: whose script it was comes first
+VARIANT_SPECS = tuple(
+    sorted((spec for spec in AXIS_SPECS if spec.label), key=lambda spec: spec.name != "source")
+)
 
 
-class Condition(Table):
-    """Cases that have, on each axis named here, one of the values; ">=256" for numbers."""
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
-    model: Values[Model] = ()
-    framework: Values[Framework] = ()
-    topology: Values[TopologyName] = ()
-    precision: Values[Precision] = ()
-    compiler: Values[Compiler] = ()
-    memory_format: Values[MemoryFormat] = ()
-    distribution: Values[Distribution] = Field((), validation_alias=OR_UPDATE)
-    clip_global_norm: Values[bool] = ()
-    mode: Values[Mode] = ()
-    source: Values[str] = ()
-    data: Values[Data] = ()
-    optimizer: Values[Optimizer] = ()
-    loss_scale: Values[LossScale] = ()
-    data_workers: Values[BoundOrNumber] = ()
-    prefetch_batches: Values[BoundOrNumber] = ()
-    gradient_accumulation: Values[BoundOrNumber] = ()
-    batch_size_per_device: Values[BatchBound] = ()
-    nodes: Values[BoundOrNumber] = ()
-    devices_per_node: Values[BoundOrNumber] = ()
-    world_size: Values[BoundOrNumber] = ()
+def _rank_in_id(spec: AxisSpec) -> int:
+    """What always stands in a case_id comes first, then words, numbers with a name, and flags."""
+    if spec.is_always_in_id:
+        return 0
+    return 1 if spec.id_text == "{}" else 2 if "{}" in spec.id_text else 3
 
 
-class Selection(Table):
-    """Values for some of the axes; an axis that is not named is an empty tuple."""
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
-    framework: Values[Framework] = ()
-    topology: Values[TopologyName] = ()
-    batch_size_per_device: Values[AnyBatchSize] = ()
-    precision: Values[Precision] = ()
-    compiler: Values[Compiler] = ()
-    memory_format: Values[MemoryFormat] = ()
-    distribution: Values[Distribution] = Field((), validation_alias=OR_UPDATE)
-    clip_global_norm: Values[bool] = ()
-    mode: Values[Mode] = ()
-    source: Values[str] = ()
-    data: Values[Data] = ()
-    data_workers: Values[PositiveInt] = ()
-    prefetch_batches: Values[PositiveInt] = ()
-    optimizer: Values[Optimizer] = ()
-    gradient_accumulation: Values[PositiveInt] = ()
-    loss_scale: Values[LossScale] = ()
-
-    def named_axes(self) -> tuple[str, ...]:
-        return tuple(axis for axis in AXES if getattr(self, axis))
+_ID_SPECS = tuple(sorted(AXIS_SPECS, key=_rank_in_id))
 
 
-AXES = tuple(Selection.model_fields)
+def make_case_id(model: str, axes: Axes) -> str:
+    """Readable, safe as a file name, and the same for the same point in every run."""
+    framework, *rest = (
+        spec.format_id(value) for spec in _ID_SPECS for value in [getattr(axes, spec.name)]
+        if spec.is_always_in_id or value != spec.default
+    )  # fmt: skip
+    return "-".join([framework, model, *rest])
 
 
-class Axes(Selection):
-    """Everything that is varied; the cases are the product of the lists."""
+def list_variants(axes: Axes, names: Iterable[str]) -> list[str]:
+    """What is not default on these of the axes that tell columns apart, as labels have it."""
+    shown = set(names)
+    return [
+        spec.label.format(value) for spec in VARIANT_SPECS for value in [getattr(axes, spec.name)]
+        if spec.name in shown and value != spec.default
+    ]  # fmt: skip
 
-    framework: Values[Framework]
-    topology: Values[TopologyName]
-    batch_size_per_device: Values[AnyBatchSize]
-    precision: Values[Precision] = ("fp32",)
-    compiler: Values[Compiler] = ("none",)
-    memory_format: Values[MemoryFormat] = ("default",)
-    distribution: Values[Distribution] = Field(("native",), validation_alias=OR_UPDATE)
-    clip_global_norm: Values[bool] = (False,)
-    mode: Values[Mode] = (TRAIN,)
-    source: Values[str] = (WORKER,)
-    data: Values[Data] = (ON_DEVICE,)
-    data_workers: Values[PositiveInt] = (1,)
-    prefetch_batches: Values[PositiveInt] = (2,)
-    optimizer: Values[Optimizer] = (DEFAULT_OPTIMIZER,)
-    gradient_accumulation: Values[PositiveInt] = (1,)
-    loss_scale: Values[LossScale] = (DYNAMIC,)
+
+def normalize(point: Point) -> Point:
+    """The point with the default on each axis that has no meaning for it.
+
+    So `data = ["device", "folder"]` with `data_workers = [1, 4]` are three cases, not four.
+    """
+    meaningless = {spec.name: spec.default for spec in AXIS_SPECS if not spec.applies(point)}
+    return {**point, **meaningless}

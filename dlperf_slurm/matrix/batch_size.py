@@ -1,38 +1,13 @@
-"""What a matrix says of a batch size -> a number, or how to find it: "max", "256 -> 224"."""
+"""What a matrix says of a batch size -> a number, "max", or a ladder: "256 -> 224"."""
 
 import re
-from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, Optional, Union
 
-LARGEST = "max"
-
-
-@dataclass(frozen=True, repr=False)
-class BatchSearch:
-    """A batch size that the job finds: the first of `ladder` that fits, or, without, the largest.
-
-    A ladder descends strictly.
-    """
-
-    ladder: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return " -> ".join(map(str, self.ladder)) or LARGEST
-
-    def __repr__(self) -> str:
-        return repr(str(self))
-
-    @property
-    def name(self) -> str:
-        """The same as part of a file name."""
-        return "-".join(map(str, self.ladder)) or LARGEST
+from dlperf_slurm.contract.axes import LARGEST, format_ladder
 
 
-BatchSize = Union[int, BatchSearch]
-
-
-def parse_batch_size(value: Any) -> BatchSize:
-    """A value of the axis; ValueError says what is allowed."""
+def parse_batch_size(value: Any) -> Union[int, str]:
+    """A value of the axis as `Axes` has it; ValueError says what is allowed."""
     if type(value) is int:
         if value < 1:
             raise ValueError(f"{value} is no batch size; the smallest is 1")
@@ -46,16 +21,16 @@ def parse_batch_size(value: Any) -> BatchSize:
     return search
 
 
-def parse_batch_search(text: str) -> Union[BatchSearch, None]:
-    """The search that a text asks for, or None when it asks for none.
+def parse_batch_search(text: str) -> Optional[str]:
+    """The search that a text asks for as `Axes` has it, or None when it asks for none.
 
     Raises ValueError for a ladder that does not descend.
     """
     if text == LARGEST:
-        return BatchSearch(())
+        return LARGEST
     if not re.fullmatch(r"\s*\d+\s*(->\s*\d+\s*)+", text):
         return None
     ladder = tuple(int(part) for part in text.split("->"))
     if any(size <= smaller for size, smaller in zip(ladder, ladder[1:])) or ladder[-1] < 1:
         raise ValueError(f"{text!r} must descend, from the largest batch size to try; least is 1")
-    return BatchSearch(ladder)
+    return format_ladder(ladder)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Optional
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from dlperf_slurm.config.known_names import check_known
 from dlperf_slurm.config.site import find_layer_problems
 from dlperf_slurm.config.toml_tables import (
     Layer,
@@ -16,7 +17,6 @@ from dlperf_slurm.config.toml_tables import (
     Reporter,
     Table,
     TomlFile,
-    check_known,
     read_toml,
     validate,
 )
@@ -24,18 +24,17 @@ from dlperf_slurm.contract.axes import WORKER
 from dlperf_slurm.contract.case import NO_TRAINING, Training
 from dlperf_slurm.errors import raise_problems
 from dlperf_slurm.logs import list_formats, load_format
-from dlperf_slurm.matrix.axes import (
+from dlperf_slurm.matrix.model_parameters import check_models
+from dlperf_slurm.matrix.selections import (
     TOPOLOGY_PARTS,
-    Axes,
+    AxesTable,
+    AxisTable,
     Condition,
-    Model,
-    PositiveInt,
     Selection,
     Values,
     check_values,
-    one_of,
 )
-from dlperf_slurm.matrix.model_parameters import check_models
+from dlperf_slurm.matrix.values import Model, OneOf, PositiveInt
 
 
 class Protocol(Table):
@@ -132,7 +131,7 @@ class Source(Table):
     """
 
     command: Annotated[str, Field(min_length=1)]
-    format: Annotated[str, one_of("a log format", list_formats)]
+    format: Annotated[str, OneOf("a log format", list_formats)]
     rule: str = ""
     start: Literal["once", "ranks"] = "once"
     env: dict[str, str] = {}
@@ -171,7 +170,7 @@ class Matrix(Table):
 
     title: str = ""
     model: Annotated[OneOrMoreTables[ModelTable], AfterValidator(_check_models_differ)]
-    axes: Axes
+    axes: AxesTable
     protocol: Protocol = Protocol()
     training: TrainingTable = TrainingTable()
     include: OneOrMore[Inclusion] = ()
@@ -233,15 +232,15 @@ def _check_sources(matrix: Matrix, reporter: Reporter) -> None:
                 ("sources", name),
                 f"{name!r} becomes part of file names: letters, digits and _ . + - are allowed",
             )
-    places: list[tuple[tuple[Any, ...], Sequence[str]]] = [(("axes",), matrix.axes.source)]
+    places: list[tuple[tuple[Any, ...], AxisTable]] = [(("axes",), matrix.axes)]
     for key in ("include", "override"):
         selections: Sequence[Selection] = getattr(matrix, key)
-        places += [((key, index), table.source) for index, table in enumerate(selections)]
+        places += [((key, index), table) for index, table in enumerate(selections)]
     for key in ("exclude", "override", "note"):
         rules = getattr(matrix, key)
-        places += [((key, i, "when"), rule.when.source) for i, rule in enumerate(rules)]
-    for path, names in places:
-        for name in names:
+        places += [((key, index, "when"), rule.when) for index, rule in enumerate(rules)]
+    for path, table in places:
+        for name in table.get_values("source"):
             try:
                 check_known(name, known, "a source")
             except ValueError as error:

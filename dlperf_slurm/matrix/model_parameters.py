@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from dlperf_slurm.config.toml_tables import Reporter, TomlTable, suggest
+from dlperf_slurm.config.known_names import suggest
+from dlperf_slurm.config.toml_tables import Reporter, TomlTable
 from dlperf_slurm.worker.models import list_models, load_model
 
 # of a [model] table, beside the parameters of the model

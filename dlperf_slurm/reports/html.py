@@ -147,9 +147,9 @@ def _list_facts(page: Page) -> list[tuple[str, str]]:
         ("Submitted", f"{manifest.created_at} by {manifest.created_by} on {manifest.created_on}"),
         ("Tool", f"dlperf_slurm {manifest.tool_version} {manifest.tool_git}".strip()),
         ("Models", _join(c.case.model for c in page.cases)),
-        ("Frameworks", _join(c.case.framework for c in page.cases)),
-        ("Topologies", _join(c.case.topology for c in page.cases)),
-        ("Precisions", _join(c.case.precision for c in page.cases)),
+        ("Frameworks", _join(c.case.axes.framework for c in page.cases)),
+        ("Topologies", _join(c.case.axes.topology for c in page.cases)),
+        ("Precisions", _join(c.case.axes.precision for c in page.cases)),
     ]
     if records:
         first, last = min(r.started_at for r in records), max(r.ended_at for r in records)

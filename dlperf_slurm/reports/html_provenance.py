@@ -43,7 +43,7 @@ def make_provenance_grids(cases: Sequence[CaseOutcomes]) -> Iterator[Grid]:
 
 
 def _make_version_grid(records: Sequence[Record]) -> Grid:
-    frameworks = list(dict.fromkeys(record.case.framework for record in records))
+    frameworks = list(dict.fromkeys(record.case.axes.framework for record in records))
     names = sorted({name for record in records for name in record.versions})
     rows = tuple(
         (
@@ -52,7 +52,7 @@ def _make_version_grid(records: Sequence[Record]) -> Grid:
                 _join_values(
                     record.versions.get(name, "")
                     for record in records
-                    if record.case.framework == framework
+                    if record.case.axes.framework == framework
                 )
                 or "none"
                 for framework in frameworks

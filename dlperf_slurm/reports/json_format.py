@@ -8,7 +8,7 @@ from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.reports.summarize import Summary
 
 FILE_NAME = "report.json"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def serialize(summary: Summary) -> str:

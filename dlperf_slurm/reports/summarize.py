@@ -56,8 +56,8 @@ def summarize(
     Raises AssertionError when a case is not in its table, or is there twice.
     """
     footnotes = Footnotes(of_cases=describe_differences(cases))
-    training = [c for c in cases if c.case.mode == TRAIN]
-    inference = [c for c in cases if c.case.mode == VAL]
+    training = [c for c in cases if c.case.axes.mode == TRAIN]
+    inference = [c for c in cases if c.case.axes.mode == VAL]
     summary = Summary(
         manifest=manifest,
         throughput_tables=make_throughput_tables(training, footnotes),
@@ -82,13 +82,13 @@ def check_places(summary: Summary, cases: Sequence[CaseOutcomes]) -> None:
     Raises AssertionError, which names the others. Two cases that a table does not tell apart would
     fall into one cell, and one of them vanish from a report that counts the repeats of both.
     """
-    training = [c for c in cases if c.case.mode == TRAIN]
+    training = [c for c in cases if c.case.axes.mode == TRAIN]
     columns = (column for table in summary.throughput_tables for column in table.columns)
     cells = (cell.case_id for column in columns for cell in column.cells)
     latencies = (row.case_id for table in summary.latency_tables for row in table.rows)
     accuracies = (row.case_id for table in summary.accuracy_tables for row in table.rows)
     _check_once("throughput", training, cells)
-    _check_once("latency", [c for c in cases if c.case.mode == VAL], latencies)
+    _check_once("latency", [c for c in cases if c.case.axes.mode == VAL], latencies)
     _check_once("accuracy", [c for c in training if c.case.epochs], accuracies)
 
 

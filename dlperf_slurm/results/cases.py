@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Optional
 
-from dlperf_slurm.contract.axes import DEFAULT_OPTIMIZER, ON_DEVICE, WORKER
+from dlperf_slurm.jobs.run_directory import PlannedCase
+from dlperf_slurm.matrix.axes import VARIANT_SPECS, list_variants
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Footnotes, Note
 from dlperf_slurm.results.stability import describe_stability
@@ -13,29 +14,7 @@ from dlperf_slurm.stats.rank_sum import count_needed_repeats
 from dlperf_slurm.worker.models import list_models, load_model
 
 # axes that tell columns of a table apart, with the value that goes without saying
-VARIANT_AXES = {
-    "source": WORKER,
-    "compiler": "none",
-    "memory_format": "default",
-    "distribution": "native",
-    "clip_global_norm": False,
-    "data": ON_DEVICE,
-    "data_workers": 1,
-    "prefetch_batches": 2,
-    "optimizer": DEFAULT_OPTIMIZER,
-    "gradient_accumulation": 1,
-    "loss_scale": 0,
-}
-
-# how a value is told that does not speak for itself
-_VARIANT_TEXTS = {
-    "clip_global_norm": "clip",
-    "data": "data={}",
-    "data_workers": "{} workers",
-    "prefetch_batches": "prefetch {}",
-    "gradient_accumulation": "accumulate {}",
-    "loss_scale": "loss scale {}",
-}
+VARIANT_AXES = {spec.name: spec.default for spec in VARIANT_SPECS}
 
 # what the speedup of a reduced precision is relative to: the first of these that was measured
 REFERENCE_PRECISIONS = ("fp32", "tf32")
@@ -52,21 +31,17 @@ PUBLISHER_TOLERANCE = 0.02
 
 def find_varying_axes(cases: Sequence[CaseOutcomes]) -> list[str]:
     """Those of the variant axes on which the cases differ."""
-    return [axis for axis in VARIANT_AXES if len({getattr(c.case, axis) for c in cases}) > 1]
+    return [axis for axis in VARIANT_AXES if len({getattr(c.case.axes, axis) for c in cases}) > 1]
 
 
 def make_label(outcomes: CaseOutcomes, axes: Collection[str]) -> str:
     """The framework, with what is not default on these axes."""
-    return " ".join([outcomes.case.framework, *describe_variants(outcomes, axes)])
+    return " ".join([outcomes.case.axes.framework, *describe_variants(outcomes, axes)])
 
 
 def describe_variants(outcomes: CaseOutcomes, axes: Collection[str]) -> list[str]:
-    texts = []
-    for axis, default in VARIANT_AXES.items():
-        value = getattr(outcomes.case, axis)
-        if axis in axes and value != default:
-            texts.append(_VARIANT_TEXTS.get(axis, "{}").format(value))
-    return texts
+    """What is not default on these axes, in words."""
+    return list_variants(outcomes.case.axes, axes)
 
 
 def choose_reference(precisions: Collection[str]) -> str:
@@ -132,8 +107,8 @@ def _describe_batch_trials(outcomes: CaseOutcomes) -> list[str]:
 
     A search for the largest size passes many such sizes, which say nothing.
     """
-    case = outcomes.case
-    if "->" not in case.batch_search:
+    case, axes = outcomes.case, outcomes.case.axes
+    if not axes.batch_ladder:
         return []
     sizes = {
         trial.batch_size_per_device
@@ -142,7 +117,7 @@ def _describe_batch_trials(outcomes: CaseOutcomes) -> list[str]:
         if trial.is_out_of_memory
     }
     return [
-        f"{case.framework} {case.model} {case.topology} {case.precision}: batch size {size}: "
+        f"{axes.framework} {case.model} {axes.topology} {axes.precision}: batch size {size}: "
         "out of memory"
         for size in sorted(sizes, reverse=True)
     ]
@@ -188,4 +163,9 @@ def find_unit(model: str) -> str:
 
 def find_batch_sizes(outcomes: CaseOutcomes) -> tuple[int, ...]:
     """What was measured, ascending: one size, unless repeats of a search found several."""
-    return tuple(sorted({record.case.batch_size_per_device for record in outcomes.records}))
+    return tuple(sorted({record.case.axes.batch_size for record in outcomes.records}))
+
+
+def find_planned_batch_size(case: PlannedCase) -> int:
+    """The batch size per device that the matrix names; 0 where the job has to find it."""
+    return 0 if case.axes.has_batch_search else case.axes.batch_size

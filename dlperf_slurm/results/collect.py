@@ -113,7 +113,7 @@ def _make_outcome(task: RunTask, record: Record, rank_step_seconds: Any) -> Outc
     """Of a sound record and the times [ranks, steps] of its steps, or None."""
     if rank_step_seconds is None:
         return Outcome(task.case_id, task.repeat, record, "")
-    is_inference = record.case.mode == VAL
+    is_inference = record.case.axes.mode == VAL
     return Outcome(
         task.case_id,
         task.repeat,
@@ -127,7 +127,7 @@ def _make_outcome(task: RunTask, record: Record, rank_step_seconds: Any) -> Outc
 
 def _read_times(path: Path, record: Record) -> Any:
     """The times of the steps, or None: logs of other scripts have none."""
-    if record.case.mode != VAL:
+    if record.case.axes.mode != VAL:
         return read_step_seconds(path, record) if path.exists() else None
     seconds = read_step_seconds(path, record)
     _check_windows(path, seconds, record)

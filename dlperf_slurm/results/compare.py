@@ -122,7 +122,7 @@ def _compare_case(
     surroundings = (list_surroundings(a.records), list_surroundings(b.records))
     stolen = name_stolen_time(a.records, b.records)
     changes = (*tools, *name_changes(*surroundings), *stolen)
-    is_inference = a.records[0].case.mode == VAL
+    is_inference = a.records[0].case.axes.mode == VAL
     return [
         _measure(a, b, quantity, changes)
         for quantity in (THROUGHPUT, *([MEAN_LATENCY] if is_inference else []))

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlperf_slurm.config.toml_tables import check_known, suggest
+from dlperf_slurm.config.known_names import check_known, suggest
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.logs import Identity, list_formats, load_format
 from dlperf_slurm.logs.reading.runs import SETTINGS, ImportOptions

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dlperf_slurm import __version__
+from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.record import (
@@ -38,6 +39,7 @@ from dlperf_slurm.jobs.run_directory import (
 from dlperf_slurm.jobs.stage import find_git_state, make_run_id
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.reading.runs import SETTINGS, ImportedRun
+from dlperf_slurm.matrix.axes import make_case_id
 
 GROUP_ID = "import"
 UNKNOWN_SOURCE = "unknown"
@@ -84,7 +86,7 @@ def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
     cases: dict[str, list[ImportedRun]] = {}
     for run in runs:
         if not find_missing(run.identity):
-            cases.setdefault(make_case_id(run), []).append(run)
+            cases.setdefault(_make_case_id(run), []).append(run)
     if not cases:
         raise InputError("no log tells what was run: there is nothing to write")
     return cases
@@ -106,12 +108,22 @@ def _is_topology(identity: Identity) -> bool:
         return False
 
 
-def make_case_id(run: ImportedRun) -> str:
+def _make_case_id(run: ImportedRun) -> str:
     """As for a case of a matrix, with the format as its source."""
+    case_id = make_case_id(run.identity.model, _make_axes(run))
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", case_id)
+
+
+def _make_axes(run: ImportedRun) -> Axes:
+    """What the log tells; on the other axes the default."""
     identity = run.identity
-    parts = [identity.framework, identity.model, str(_make_topology(identity))]
-    parts += [f"bs{identity.batch_size_per_device}", identity.precision, _name_source(run)]
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", "-".join(parts))
+    return Axes(
+        framework=identity.framework,
+        topology=str(_make_topology(identity)),
+        batch_size_per_device=identity.batch_size_per_device,
+        precision=identity.precision,
+        source=_name_source(run),
+    )
 
 
 def _name_source(run: ImportedRun) -> str:
@@ -146,22 +158,13 @@ def _make_manifest(
 
 
 def _make_planned_case(case_id: str, runs: Sequence[ImportedRun]) -> PlannedCase:
-    identity = runs[0].identity
     return PlannedCase(
         case_id=case_id,
-        framework=identity.framework,
-        model=identity.model,
-        topology=str(_make_topology(identity)),
-        batch_size_per_device=identity.batch_size_per_device,
-        precision=identity.precision,
-        compiler="none",
-        memory_format="default",
-        distribution="native",
-        clip_global_norm=False,
+        model=runs[0].identity.model,
+        axes=_make_axes(runs[0]),
         repeats=len(runs),
         notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
         reason="",
-        source=_name_source(runs[0]),
     )
 
 
@@ -216,29 +219,20 @@ def _make_record(run: ImportedRun, run_id: str, case_id: str, repeat: int) -> Re
 
 
 def _make_case(run: ImportedRun, run_id: str, case_id: str, repeat: int) -> Case:
-    topology = _make_topology(run.identity)
     return Case(
         run_id=run_id,
         case_id=case_id,
         repeat=repeat,
         attempt=1,
-        framework=run.identity.framework,
+        axes=_make_axes(run),
         model=run.identity.model,
         model_parameters={},
-        nodes=topology.nodes,
-        devices_per_node=topology.devices_per_node,
         device="cuda",
         cpus_per_rank=0,
-        batch_size_per_device=run.identity.batch_size_per_device,
-        precision=run.identity.precision,
-        compiler="none",
-        memory_format="default",
-        distribution="native",
-        clip_global_norm=False,
         warmup_steps=0,
         measured_steps=run.window.steps if run.window else 0,
         seed=0,
-        source=_name_source(run),
+        log_format=_name_source(run),
     )
 
 

@@ -112,7 +112,9 @@ def _group_alike(cases: Iterable[CaseOutcomes]) -> list[list[str]]:
     groups: dict[tuple[str, str], list[str]] = {}
     for c in cases:
         if c.records:
-            groups.setdefault((c.case.framework, c.case.precision), []).append(c.case.case_id)
+            groups.setdefault((c.case.axes.framework, c.case.axes.precision), []).append(
+                c.case.case_id
+            )
     return list(groups.values())
 
 

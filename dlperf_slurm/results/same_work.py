@@ -5,33 +5,20 @@ from operator import attrgetter
 
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.run_directory import Manifest
+from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.stats.median import find_median
 from dlperf_slurm.worker.provenance import IDENTITIES
 
 # With another of these it is other work, or on another number of devices. Case ids have most of
 # them, but neither the sizes of the model, nor the steps, nor the batch size that a search found.
+# A script is known by the format of its log: its name is in the case_id, and was not always kept.
 WORK = (
     "case.model",
     "case.model_parameters",
     "parameter_count",
-    "case.framework",
-    "case.nodes",
-    "case.devices_per_node",
-    "case.batch_size_per_device",
-    "case.precision",
-    "case.compiler",
-    "case.memory_format",
-    "case.distribution",
-    "case.clip_global_norm",
-    "case.mode",
-    "case.source",
-    "case.data",
-    "case.data_workers",
-    "case.prefetch_batches",
-    "case.optimizer",
-    "case.gradient_accumulation",
-    "case.loss_scale",
+    *(f"case.axes.{axis}" for axis in AXES if axis != "source"),
+    "case.log_format",
     "case.training",
     "case.warmup_steps",
     "case.measured_steps",
@@ -42,7 +29,7 @@ SURROUNDINGS = (
     "case.device",
     "case.cpus_per_rank",
     "case.seed",
-    "case.source_rule",
+    "case.log_rule",
     "case.telemetry_interval_seconds",
     "clock.name",
 )

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.config.toml_tables import Reporter, read_toml, validate
-from dlperf_slurm.errors import SchedulerError, raise_problems
+from dlperf_slurm.contract.json_files import SCHEMA_VERSION
+from dlperf_slurm.errors import InputError, SchedulerError, raise_problems
 from dlperf_slurm.jobs.journal import hold_submit_lock
 from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.run_directory import MATRIX_FILE, SITE_FILE, Run, list_latest_attempts
@@ -19,9 +20,15 @@ def stage_retry(run: Run) -> int:
 
     The run's own copies of matrix and site decide, whatever became of the originals. Returns how
     many array tasks were staged; what is pending or running is left alone.
-    Raises SchedulerError when the scheduler does not say what that is, or when another process is
+    Raises InputError for a run whose files, and so its worker, are of an earlier version;
+    SchedulerError when the scheduler does not say what that is, or when another process is
     submitting the run.
     """
+    if run.schema_version != SCHEMA_VERSION:
+        raise InputError(
+            f"{run.path}: was made by dlperf_slurm {run.manifest.tool_version}, whose worker it "
+            "keeps for further attempts; retry it with that version, or submit its matrix anew"
+        )
     with hold_submit_lock(run.path):
         return _stage_retry(run)
 

@@ -93,7 +93,7 @@ def run_attempt(
         case = read_json(attempt_dir / CASE_FILE, Case)
         world = join(case)
         servers.report_early_end = partial(write_failure, attempt_dir, world.rank)
-        adapter = load_adapter(case.framework)
+        adapter = load_adapter(case.axes.framework)
         work(case, adapter, world, attempt_dir)
     except BaseException as error:
         try:
@@ -132,7 +132,7 @@ def measure_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path
     # it starts while the session is built
     sampler = Sampler(case, placement)
     # ranks that infer have nothing to tell each other
-    framework_size = 1 if case.mode == VAL else placement.world_size
+    framework_size = 1 if case.axes.mode == VAL else placement.world_size
     session = adapter.start(case, replace(placement, world_size=framework_size))
     check_parameter_count(case, session)
     sampler.await_ready()

@@ -81,7 +81,7 @@ class Trainer:
         dataset = open_training_data(case, definition.classes)
         order = FileOrder(case, placement, len(dataset))
         batches: Iterator[Any] = session.open_pipeline(dataset, order)
-        self.steps_per_epoch = order.batches_per_epoch // case.gradient_accumulation
+        self.steps_per_epoch = order.batches_per_epoch // case.axes.gradient_accumulation
         steps = self.steps_per_epoch * case.training.epochs
         self.step = Step(session, batches, case, steps)
         self.step_seconds: List[float] = []
@@ -126,9 +126,9 @@ class Validation:
             list_indices(len(self._dataset), case.seed, 0, is_shuffled=False),
             placement.rank,
             placement.world_size,
-            case.batch_size_per_device,
+            case.axes.batch_size,
         )
-        self._readers = ThreadPoolExecutor(case.data_workers)
+        self._readers = ThreadPoolExecutor(case.axes.data_workers)
 
     def __call__(self) -> Tuple[int, float, int]:
         """How many samples were right, the sum of their losses, and how many there were."""

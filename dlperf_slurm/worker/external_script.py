@@ -71,23 +71,23 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
 def _read_log(case: Case, log: Path) -> ImportedRun:
     """Its only run; the case says what the log does not."""
     asked = _describe_case(case)
-    options = ImportOptions(case.source, case.source_rule, asked)
+    options = ImportOptions(case.log_format or "", case.log_rule or "", asked)
     runs = import_log(log, options)
     if len(runs) > 1:
         reason = f"the log holds {len(runs)} runs, not one"
-        return ImportedRun(str(log), log, case.source, asked, FAILED, reason)
+        return ImportedRun(str(log), log, case.log_format or "", asked, FAILED, reason)
     told = import_log(log, replace(options, settings=Identity()))[0].identity
     return replace(runs[0], identity=replace(told, versions=runs[0].identity.versions))
 
 
 def _describe_case(case: Case) -> Identity:
     return Identity(
-        framework=case.framework,
+        framework=case.axes.framework,
         model=case.model,
         nodes=case.nodes,
         devices=case.world_size,
-        batch_size_per_device=case.batch_size_per_device,
-        precision=case.precision,
+        batch_size_per_device=case.axes.batch_size,
+        precision=case.axes.precision,
     )
 
 

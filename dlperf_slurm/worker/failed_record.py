@@ -105,7 +105,7 @@ def make_failed_record(case: Case, failures: Tuple[Failure, ...]) -> Record:
 
 def _describe_silent_end(lines: List[str], case: Case, exit_code: int) -> Failure:
     if _lacked_memory(lines, case, exit_code):
-        message = f"{case.framework} ended a process that it had no memory for; see err"
+        message = f"{case.axes.framework} ended a process that it had no memory for; see err"
         return _describe_job(message, lines, is_out_of_memory=True)
     if exit_code == 143:
         message = "terminated (SIGTERM): time limit, cancellation, preemption or a dead rank"
@@ -129,7 +129,7 @@ def _lacked_memory(lines: List[str], case: Case, exit_code: int) -> bool:
         error.endswith(_TOLD_TO_END) for error in _find_srun_errors(tail)
     ):
         return False
-    signs = (*_FRAMEWORK_SIGNS, *load_adapter(case.framework).OUT_OF_MEMORY_MESSAGES)
+    signs = (*_FRAMEWORK_SIGNS, *load_adapter(case.axes.framework).OUT_OF_MEMORY_MESSAGES)
     return any(sign in line for line in tail if _HARMLESS not in line for sign in signs)
 
 

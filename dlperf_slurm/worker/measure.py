@@ -48,7 +48,7 @@ class Step:
         self.wait_seconds = [0.0] * (steps or case.warmup_steps + case.measured_steps)
         self._session = session
         self._batches = batches
-        self._parts = [session.accumulate for _ in range(1, case.gradient_accumulation)]
+        self._parts = [session.accumulate for _ in range(1, case.axes.gradient_accumulation)]
         self._parts.append(session.step)
         self._taken = 0
 
@@ -83,11 +83,11 @@ def measure_steps(
     """
     whole_step = Step(session, batches, case)
     step: Callable[[], None] = whole_step
-    if case.mode == VAL:
+    if case.axes.mode == VAL:
         step = session.infer
-    elif batches is None and case.gradient_accumulation == 1:
+    elif batches is None and case.axes.gradient_accumulation == 1:
         step = session.step
-    make_clock = HostClock if case.mode == VAL else session.make_clock
+    make_clock = HostClock if case.axes.mode == VAL else session.make_clock
     warmup_clock = make_clock(case.warmup_steps + 1)
     clock = make_clock(case.measured_steps + 1)
     session.synchronize()

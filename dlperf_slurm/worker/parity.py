@@ -117,7 +117,7 @@ def check_parameter_count(case: Case, session: "Session") -> None:
     expected = load_model(case.model).Definition(**case.model_parameters).parameter_count
     if session.parameter_count != expected:
         raise WrongWorkError(
-            f"{case.framework} built {session.parameter_count} parameters, "
+            f"{case.axes.framework} built {session.parameter_count} parameters, "
             f"the model's definition has {expected}"
         )
 

@@ -62,7 +62,7 @@ class AdamW:
 def make_optimizer(case: Case, definition: "Definition") -> Union[AdamW, Momentum]:
     """The case's optimizer, as all frameworks must have it."""
     rule = make_rule(case, definition)
-    largest_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
+    largest_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
     return AdamW(rule, largest_norm) if rule.name == ADAMW else Momentum(rule, largest_norm)
 
 

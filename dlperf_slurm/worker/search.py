@@ -61,7 +61,7 @@ class Search:
         """Whether a few steps run; raises FailedLaunchError when not memory ended them."""
         case = replace(
             self.case,
-            batch_size_per_device=batch_size_per_device,
+            axes=replace(self.case.axes, batch_size_per_device=batch_size_per_device),
             warmup_steps=TRIAL_WARMUP_STEPS,
             measured_steps=TRIAL_MEASURED_STEPS,
         )
@@ -71,7 +71,9 @@ class Search:
 
     def measure(self, batch_size_per_device: int) -> bool:
         """Whether all steps run, as in `fits`; out of memory now counts as a trial too."""
-        case = replace(self.case, batch_size_per_device=batch_size_per_device)
+        case = replace(
+            self.case, axes=replace(self.case.axes, batch_size_per_device=batch_size_per_device)
+        )
         trial = self._launch(case, MEASURED_DIR)
         if trial.is_out_of_memory:
             self.trials += (trial,)
@@ -96,13 +98,13 @@ class Search:
         record = replace(record, batch_trials=self.trials)
         if record.status == OK:
             return record
-        size = record.case.batch_size_per_device
-        smallest = min(self.case.batch_ladder or (self.case.batch_granularity,))
+        size = record.case.axes.batch_size
+        smallest = min(self.case.axes.batch_ladder or (self.case.batch_granularity,))
         note = ", the smallest" if size == smallest else ""
         return replace(record, case=self.case, reason=f"batch size {size}{note}: {record.reason}")
 
     def _launch(self, case: Case, kind: str) -> BatchTrial:
-        size = case.batch_size_per_device
+        size = case.axes.batch_size
         self._latest_dir = self._attempt_dir / kind / f"b{size}"
         started = time.monotonic()
         record = self._runner.run(case, self._latest_dir)
@@ -130,10 +132,10 @@ def measure_as_others(search: Search, case_dir: Path) -> None:
             return
         own = search.make_record()
         found = publish_found(own, case_dir)
-        if found.case.batch_size_per_device == own.case.batch_size_per_device:
+        if found.case.axes.batch_size == own.case.axes.batch_size:
             return
     search.trials = found.batch_trials
-    search.measure(found.case.batch_size_per_device)
+    search.measure(found.case.axes.batch_size)
 
 
 def find_and_measure(search: Search) -> bool:
@@ -144,8 +146,8 @@ def find_and_measure(search: Search) -> bool:
     """
     case = search.case
     sizes: Sequence[int]
-    if case.batch_ladder:
-        sizes = list_fitting(search.fits, case.batch_ladder)
+    if case.axes.batch_ladder:
+        sizes = list_fitting(search.fits, case.axes.batch_ladder)
     else:
         largest = find_largest(search.fits, case.batch_granularity, find_largest_tried(case))
         sizes = range(largest, 0, -case.batch_granularity)
@@ -157,11 +159,11 @@ def find_largest_tried(case: Case) -> int:
 
     Of a data set that cannot be opened the ranks of the first trial say why.
     """
-    if case.data != FOLDER:
+    if case.axes.data != FOLDER:
         return LARGEST_TRIED
     with suppress(DataError):
         samples = len(open_dataset(case, TRAIN_SPLIT))
-        return min(LARGEST_TRIED, samples // (case.world_size * case.gradient_accumulation))
+        return min(LARGEST_TRIED, samples // (case.world_size * case.axes.gradient_accumulation))
     return LARGEST_TRIED
 
 

@@ -58,4 +58,4 @@ class SyntheticSamples:
 def make_samples(case: Case, placement: "Placement") -> SyntheticSamples:
     """The samples of this rank's own batch, for data sources without files."""
     definition = load_model(case.model).Definition(**case.model_parameters)
-    return SyntheticSamples(definition, case.batch_size_per_device, case.seed, placement.rank)
+    return SyntheticSamples(definition, case.axes.batch_size, case.seed, placement.rank)

@@ -43,8 +43,8 @@ _RULES_OF_OTHERS = {
 def make_rule(case: Case, definition: "Definition") -> Rule:
     """The model's own update rule, or that which the case names, with the case's learning rate."""
     rule = definition.make_rule(case.global_batch_size)
-    if case.optimizer not in (DEFAULT_OPTIMIZER, rule.name):
-        rule = _RULES_OF_OTHERS[case.optimizer]._replace(weight_decay=definition.WEIGHT_DECAY)
+    if case.axes.optimizer not in (DEFAULT_OPTIMIZER, rule.name):
+        rule = _RULES_OF_OTHERS[case.axes.optimizer]._replace(weight_decay=definition.WEIGHT_DECAY)
     if case.training.learning_rate:
         rule = rule._replace(learning_rate=case.training.learning_rate)
     return rule

@@ -6,12 +6,13 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
+from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import RECORD_FILE, Record
+from support.cases import vary
 
 MPIRUN = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
 LAUNCH_SECONDS = 180
@@ -21,19 +22,11 @@ CASE = Case(
     case_id="spin-bert-1n2g-bs4-fp32",
     repeat=1,
     attempt=1,
-    framework="spin",
+    axes=Axes(framework="spin", topology="1n2g", batch_size_per_device=4),
     model="bert",
     model_parameters={"layers": 1},
-    nodes=1,
-    devices_per_node=2,
     device="cpu",
     cpus_per_rank=1,
-    batch_size_per_device=4,
-    precision="fp32",
-    compiler="none",
-    memory_format="default",
-    distribution="native",
-    clip_global_norm=False,
     warmup_steps=3,
     measured_steps=10,
     seed=1,
@@ -46,7 +39,7 @@ class Attempt:
     def __init__(self, path, code_dir, **changes):
         self.path = path
         self.code_dir = code_dir
-        self.case = replace(CASE, **changes)
+        self.case = vary(CASE, **changes)
         self.exit_code = None
         self.seconds = 0.0
         self.stderr = ""

@@ -39,7 +39,7 @@ def run(samples, faults, folder):
     with (folder.parents[1] / "launches").open("a") as file:
         file.write(name + "\n")
     case = read_json(folder / CASE_FILE, Case)
-    fault = faults.get(name, "memory" if case.batch_size_per_device > samples else "")
+    fault = faults.get(name, "memory" if case.axes.batch_size > samples else "")
     print("ranks of", name)
     sys.stderr.buffer.write(b"ranks of %s complain: \xff\n" % name.encode())
     if fault in ("memory", "crash"):

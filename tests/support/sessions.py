@@ -23,6 +23,7 @@ from dlperf_slurm.worker.parity import (
 )
 from dlperf_slurm.worker.reference_optimizers import make_optimizer
 from support import attempts
+from support.cases import vary
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SMALL = {
@@ -53,7 +54,7 @@ needs_mpirun = pytest.mark.skipif(
 def make_case(framework, model, **changes):
     """A small case of one rank, without dropout, as plain as the framework has it."""
     adapter = load_adapter(framework)
-    case = replace(
+    case = vary(
         attempts.CASE,
         framework=framework,
         model=model,
@@ -63,7 +64,7 @@ def make_case(framework, model, **changes):
         distribution=adapter.DISTRIBUTIONS[0],
         seed=7,
     )
-    return replace(case, **changes)
+    return vary(case, **changes)
 
 
 def make_definition(case):
@@ -72,7 +73,7 @@ def make_definition(case):
 
 def start(case, rank=0):
     """A session in a world of one, with that rank's data."""
-    return load_adapter(case.framework).start(case, replace(ALONE, rank=rank))
+    return load_adapter(case.axes.framework).start(case, replace(ALONE, rank=rank))
 
 
 def take_losses(case, steps):
@@ -117,8 +118,8 @@ def skip_unsupported(adapter, case):
 
 def find_lack(adapter, case):
     """Why this Python cannot run the case; empty when it can."""
-    if case.distribution == "horovod" and find_spec("horovod") is None:
-        return f"needs Horovod: dlperf-slurm env create {case.framework} --horovod"
+    if case.axes.distribution == "horovod" and find_spec("horovod") is None:
+        return f"needs Horovod: dlperf-slurm env create {case.axes.framework} --horovod"
     find_lack_of_cpu = getattr(adapter, "find_lack_of_cpu", lambda case: None)
     return adapter.find_unsupported(case) or find_lack_of_cpu(case) or ""
 

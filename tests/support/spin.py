@@ -77,7 +77,7 @@ class SpinSession:
         self.warmup_seconds = float(os.environ.get("SPIN_WARMUP_SECONDS", "0"))
         slowness = 2 if os.environ.get("SPIN_SLOW_RANK") == str(rank) else 1
         sample_bytes = int(os.environ.get("SPIN_SAMPLE_BYTES", "0"))
-        self.batch = bytearray(b"x") * (sample_bytes * case.batch_size_per_device)
+        self.batch = bytearray(b"x") * (sample_bytes * case.axes.batch_size)
         self.step_seconds = float(os.environ.get("SPIN_STEP_SECONDS", "0.002")) * slowness
         count = load_model(case.model).Definition(**case.model_parameters).parameter_count
         self.parameter_count = count + 1 if self.has_fault and self.fault == "count" else count

@@ -75,7 +75,7 @@ def run(attempt_dir: Path) -> int:
     if behaviour == "nap":
         time.sleep(0.2)
     case = read_json(attempt_dir / CASE_FILE, Case)
-    if 0 < case.memory_limit_bytes < case.batch_size_per_device * BYTES_PER_SAMPLE:
+    if 0 < case.memory_limit_bytes < case.axes.batch_size * BYTES_PER_SAMPLE:
         (attempt_dir / FAILURES_DIR).mkdir()
         failure = Failure(0, "n1", "MemoryError", "above the limit", "...", True)
         write_json(attempt_dir / FAILURES_DIR / "rank-0.json", failure)
@@ -99,7 +99,7 @@ def make_record(case: Case) -> Record:
             host=f"n{rank // case.devices_per_node + 1}",
             device_name="stand-in",
             window_seconds=1.0,
-            peak_memory_bytes=case.batch_size_per_device * BYTES_PER_SAMPLE,
+            peak_memory_bytes=case.axes.batch_size * BYTES_PER_SAMPLE,
             final_loss=1.0,
         )
         for rank in range(case.world_size)

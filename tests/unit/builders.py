@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional, Union
 
+from support.cases import vary
+
 import dlperf_slurm
 from dlperf_slurm.config.site import Site
+from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import FAILED, OK, RECORD_FILE, Clock, Failure, RankResult, Record
-from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.jobs.plan import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.jobs.run_directory import Manifest, PlannedCase, Run, RunTask
 from dlperf_slurm.matrix.expand import MatrixCase
@@ -57,22 +59,19 @@ def make_site(**values: Any) -> Site:
     return Site.model_validate({"scheduler": "slurm", "device": "cpu", **values})
 
 
+def make_axes(topology: str = "1n1g") -> Axes:
+    return Axes(framework="pytorch", topology=topology, batch_size_per_device=8)
+
+
 def make_matrix_case(topology: str = "1n1g", **changes: Any) -> MatrixCase:
     case = MatrixCase(
         model="resnet50",
         model_parameters={},
-        framework="pytorch",
-        topology=parse_topology(topology),
-        batch_size_per_device=8,
-        precision="fp32",
-        compiler="none",
-        memory_format="default",
-        distribution="native",
-        clip_global_norm=False,
+        axes=make_axes(topology),
         protocol=Protocol(),
         notes=(),
     )
-    return dataclasses.replace(case, **changes)
+    return vary(case, **changes)
 
 
 def make_group(site: Site, topology: str = "1n1g", repeats: int = 7) -> Group:
@@ -90,24 +89,16 @@ def make_case(**changes: Any) -> Case:
         case_id="pytorch-resnet50-1n2g-bs8-fp32",
         repeat=1,
         attempt=1,
-        framework="pytorch",
+        axes=make_axes("1n2g"),
         model="resnet50",
         model_parameters={},
-        nodes=1,
-        devices_per_node=2,
         device="cpu",
         cpus_per_rank=1,
-        batch_size_per_device=8,
-        precision="fp32",
-        compiler="none",
-        memory_format="default",
-        distribution="native",
-        clip_global_norm=False,
         warmup_steps=3,
         measured_steps=10,
         seed=1,
     )
-    return dataclasses.replace(case, **changes)
+    return vary(case, **changes)
 
 
 def make_rank(rank: int = 0, **changes: Any) -> RankResult:
@@ -183,20 +174,13 @@ def write_record(run: Run, task: RunTask, record: Record) -> Path:
 def make_planned_case(topology: str = "1n1g", **changes: Any) -> PlannedCase:
     case = PlannedCase(
         case_id=f"pytorch-resnet50-{topology}-bs8-fp32",
-        framework="pytorch",
         model="resnet50",
-        topology=topology,
-        batch_size_per_device=8,
-        precision="fp32",
-        compiler="none",
-        memory_format="default",
-        distribution="native",
-        clip_global_norm=False,
+        axes=make_axes(topology),
         repeats=3,
         notes=(),
         reason="",
     )
-    return dataclasses.replace(case, **changes)
+    return vary(case, **changes)
 
 
 def make_manifest(**changes: Any) -> Manifest:
@@ -225,20 +209,18 @@ def make_outcomes(
     samples_per_s: Sequence[float] = (),
     problems: Sequence[str] = (),
     batch_seconds: Sequence[float] = (),
+    found_batch_size: int = 8,
     **record_changes: Any,
 ) -> CaseOutcomes:
     """A case whose first repeats measured these throughputs, and whose last had these problems.
 
-    All of the former had the same latencies.
+    All of the former had the same latencies, and the batch size that the job found where the plan
+    does not name one.
     """
-    topology = parse_topology(planned.topology)
-    case = make_case(
-        case_id=planned.case_id,
-        nodes=topology.nodes,
-        devices_per_node=topology.devices_per_node,
-        batch_size_per_device=planned.batch_size_per_device or 8,
-        mode=planned.mode,
-    )
+    axes = planned.axes
+    if axes.has_batch_search:
+        axes = dataclasses.replace(axes, batch_size_per_device=found_batch_size)
+    case = make_case(case_id=planned.case_id, axes=axes)
     samples = case.global_batch_size * case.measured_steps
     outcomes = [
         Outcome(

@@ -5,6 +5,7 @@ import math
 import random
 
 from builders import make_outcomes, make_planned_case, make_rank
+from support.cases import vary
 
 from dlperf_slurm.contract.record import Telemetry
 from dlperf_slurm.results.collect import CaseOutcomes
@@ -27,7 +28,7 @@ def change_records(outcomes, **changes) -> CaseOutcomes:
     """The same throughputs from records of another case: their windows follow."""
 
     def change(record):
-        case = dataclasses.replace(record.case, **changes)
+        case = vary(record.case, **changes)
         samples = case.global_batch_size * case.measured_steps
         ranks = tuple(make_rank(r.rank, window_seconds=samples / record.samples_per_s)
                       for r in record.ranks)  # fmt: skip

@@ -47,11 +47,16 @@ def lay_out_run(layout: str, *cases: CaseOutcomes) -> Document:
 
 
 def make_training(
-    topology: str = "1n1g", precision: str = "fp32", rate: float = 0.0, **changes: object
+    topology: str = "1n1g",
+    precision: str = "fp32",
+    rate: float = 0.0,
+    found_batch_size: int = 8,
+    **changes: object,
 ) -> CaseOutcomes:
     """A case of seven repeats that measured this throughput; that failed, if it is 0."""
     values = {"batch_size_per_device": 8, "repeats": 7, "precision": precision, **changes}
     name = "-".join(str(value) for value in (topology, *values.values()))
     planned = make_planned_case(topology, case_id=name, **values)
     problems = [] if rate else ["out of memory: rank 0: x"] * 7
-    return make_outcomes(planned, [rate] * 7 if rate else [], problems)
+    rates = [rate] * 7 if rate else []
+    return make_outcomes(planned, rates, problems, found_batch_size=found_batch_size)

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy
+from support.cases import vary
 from unit.builders import make_case, make_manifest, make_planned_case, make_record
 
 from dlperf_slurm.contract.topology import parse_topology
@@ -53,11 +54,11 @@ def make_measured(
 def _make_outcome(
     planned: PlannedCase, repeat: int, step_seconds: float, stalled_step: int
 ) -> Outcome:
-    topology = parse_topology(planned.topology)
+    topology = parse_topology(planned.axes.topology)
     case = make_case(
         case_id=planned.case_id,
         repeat=repeat,
-        framework=planned.framework,
+        framework=planned.axes.framework,
         nodes=topology.nodes,
         devices_per_node=topology.devices_per_node,
         measured_steps=STEPS,
@@ -89,4 +90,4 @@ def summarize_cases(cases: Sequence[CaseOutcomes], **changes: object) -> Summary
 
 def rename(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
     """The same outcomes of a case with other axes."""
-    return dataclasses.replace(outcomes, case=dataclasses.replace(outcomes.case, **changes))
+    return dataclasses.replace(outcomes, case=vary(outcomes.case, **changes))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from support import attempts, sessions
+from support.cases import vary
 
 from dlperf_slurm.contract.case import COSINE, Training
 from dlperf_slurm.worker.accuracy import find_learning_rate, sum_losses
@@ -17,7 +18,7 @@ from dlperf_slurm.worker.synthetic_batch import SyntheticSamples
 
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
 
-CASE = replace(attempts.CASE, model="resnet50", training=Training(epochs=3))
+CASE = vary(attempts.CASE, model="resnet50", training=Training(epochs=3))
 SMALL = resnet50.Definition(image_size=32, stage_blocks=(1, 1, 1, 1), width=8, classes=10)
 
 
@@ -75,12 +76,12 @@ def test_order_ends_where_it_says():
 
 
 def test_epoch_has_whole_steps_of_accumulated_batches_only():
-    order = FileOrder(replace(CASE, gradient_accumulation=2), place(0), 27)
+    order = FileOrder(vary(CASE, gradient_accumulation=2), place(0), 27)
     assert order.batches_per_epoch == 2
 
 
 def test_data_that_are_less_than_a_step_are_named_with_what_to_do():
-    case = replace(CASE, gradient_accumulation=4)
+    case = vary(CASE, gradient_accumulation=4)
     with pytest.raises(DataError, match="27 training samples are less than one step of 32"):
         FileOrder(case, place(0), 27)
 

@@ -5,10 +5,10 @@
 
 import math
 import time
-from dataclasses import replace
 
 import pytest
 from support import attempts, sessions
+from support.cases import vary
 
 from dlperf_slurm.contract.axes import TRAIN, VAL
 from dlperf_slurm.contract.record import OK, STEP_SECONDS_FILE
@@ -124,9 +124,9 @@ def test_loss_begins_as_in_the_plainest_way_and_falls(framework, adapter, varian
 def test_memory_formats_give_the_same_losses(framework, adapter):
     case = sessions.make_case(framework, "resnet50")
     losses = [
-        sessions.take_losses(replace(case, memory_format=memory_format), 2)
+        sessions.take_losses(vary(case, memory_format=memory_format), 2)
         for memory_format in adapter.MEMORY_FORMATS
-        if adapter.find_unsupported(replace(case, memory_format=memory_format)) is None
+        if adapter.find_unsupported(vary(case, memory_format=memory_format)) is None
     ]
     for others in losses:
         assert others == pytest.approx(losses[0], rel=1e-4)
@@ -165,7 +165,7 @@ def test_inferred_logits_have_the_loss_of_evaluation(framework, adapter, inferri
 def with_dropout(case):
     """Which only training has."""
     parameters = {**case.model_parameters, **({"dropout": 0.5} if case.model == "bert" else {})}
-    return replace(case, model_parameters=parameters)
+    return vary(case, model_parameters=parameters)
 
 
 def take_inferred_losses(case):
@@ -214,7 +214,7 @@ def test_inference_has_room_for_neither_gradients_nor_optimizer(framework):
     # all the weights, and small images
     case = sessions.make_case(framework, "resnet50", model_parameters={"image_size": 32})
     training, inferring = (
-        sessions.run_elsewhere(take_peak_memory, one) for one in (case, replace(case, mode=VAL))
+        sessions.run_elsewhere(take_peak_memory, one) for one in (case, vary(case, mode=VAL))
     )
     weight_bytes = 4 * PARAMETER_COUNTS["resnet50"]
     assert inferring < training - 1.5 * weight_bytes
@@ -222,7 +222,7 @@ def test_inference_has_room_for_neither_gradients_nor_optimizer(framework):
 
 def take_peak_memory(case):
     session = sessions.start(case)
-    session.infer() if case.mode == VAL else session.step()
+    session.infer() if case.axes.mode == VAL else session.step()
     session.synchronize()
     return session.read_peak_memory_bytes()
 
@@ -243,7 +243,7 @@ def test_each_rank_has_a_dropout_of_its_own_in_training_only(framework):
     first, other, again = (
         sessions.run_elsewhere(take_dropout_losses, case, rank) for rank in (0, 1, 0)
     )
-    without = sessions.start(replace(case, model_parameters=sessions.SMALL["bert"]))
+    without = sessions.start(vary(case, model_parameters=sessions.SMALL["bert"]))
     evaluated = without.evaluate_loss()
     assert [first[0], other[0]] == pytest.approx([evaluated] * 2, rel=1e-6)
     assert first[1] != pytest.approx(evaluated, rel=1e-5)
@@ -280,7 +280,7 @@ def take_dropout_losses(case, rank):
 def test_unknown_value_is_refused_with_those_that_there_are(framework, adapter, axis, constant):
     case = sessions.make_case(framework, "resnet50")
     known = ", ".join(getattr(adapter, constant))
-    reason = adapter.find_unsupported(replace(case, **{axis: "nothing"}))
+    reason = adapter.find_unsupported(vary(case, **{axis: "nothing"}))
     assert reason == f"{framework} has no {axis} 'nothing'; it has: {known}"
 
 
@@ -294,11 +294,11 @@ def test_memory_error_is_out_of_memory_and_a_wrong_value_is_not(adapter):
 def test_two_ranks_average_their_gradients(framework, adapter, model, distribution, tmp_path):
     """Of BERT, that of the joined batch; ResNet's normalization sees the batch of its rank."""
     alone = sessions.make_case(framework, model)
-    pair = replace(alone, devices_per_node=2, distribution=distribution)
+    pair = vary(alone, devices_per_node=2, distribution=distribution)
     sessions.skip_unsupported(adapter, pair)
     parity, gradients = sessions.verify_on_ranks(pair, tmp_path)
     if model == "bert":
-        joined = replace(alone, batch_size_per_device=pair.global_batch_size)
+        joined = vary(alone, batch_size_per_device=pair.global_batch_size)
         own = [sessions.start(joined).compute_gradients()]
     else:
         own = [sessions.start(alone, rank).compute_gradients() for rank in range(2)]
@@ -327,7 +327,7 @@ def test_two_ranks_infer_each_on_its_own(framework, adapter, tmp_path):
     record = attempt.launch().conclude()
     assert record.status == OK, attempt.stderr
     assert [rank.rank for rank in record.ranks] == [0, 1]
-    own = [take_inferred_loss(replace(case, devices_per_node=1), rank) for rank in range(2)]
+    own = [take_inferred_loss(vary(case, devices_per_node=1), rank) for rank in range(2)]
     assert own[0] != own[1]
     assert [rank.final_loss for rank in record.ranks] == pytest.approx(own, rel=1e-6)
 
@@ -348,5 +348,5 @@ def test_latencies_of_inference_make_up_its_throughput(framework, tmp_path):
     assert step_seconds.shape == (1, 50)
     assert step_seconds.min() > 10 * record.clock.boundary_seconds
     # what the window has beside the steps is one wait for a device that is done
-    batches_per_s = record.samples_per_s / case.batch_size_per_device
+    batches_per_s = record.samples_per_s / case.axes.batch_size
     assert batches_per_s * step_seconds.mean() == pytest.approx(1, rel=0.01)

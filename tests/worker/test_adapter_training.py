@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from support import attempts, sessions
+from support.cases import vary
 
 from dlperf_slurm.contract.axes import DALI, FOLDER, ON_DEVICE
 from dlperf_slurm.contract.case import Training
@@ -30,7 +31,7 @@ def pytest_generate_tests(metafunc):
     framework = metafunc.config.getoption("--framework", default=None)
     if "scaled" in metafunc.fixturenames:
         cases = list_scaled(framework) if framework else []
-        ids = [case.precision for case in cases]
+        ids = [case.axes.precision for case in cases]
         metafunc.parametrize("scaled", cases, ids=ids)
 
 
@@ -44,7 +45,7 @@ def list_scaled(framework):
 
 def make_rank_batch(case, rank, size=None):
     definition = sessions.make_definition(case)
-    return make_batch(definition, size or case.batch_size_per_device, case.seed, rank)
+    return make_batch(definition, size or case.axes.batch_size, case.seed, rank)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -106,7 +107,7 @@ def test_every_data_source_trains_on_the_samples_of_the_rank(framework, adapter)
     )
     # those with files have tests of their own
     sources = [source for source in adapter.DATA if source not in (ON_DEVICE, FOLDER, DALI)]
-    cases = [replace(case, data=source) for source in sources]
+    cases = [vary(case, data=source) for source in sources]
     losses = sessions.run_elsewhere(take_fed_losses, cases)
     expected = sessions.take_losses(case, 4)
     assert losses == {source: pytest.approx(expected, rel=1e-4) for source in sources}
@@ -119,10 +120,10 @@ def take_fed_losses(cases):
         session = sessions.start(case)
         batches = open_batches(case, sessions.ALONE, session)
         step = Step(session, batches, case)
-        losses[case.data] = []
+        losses[case.axes.data] = []
         for _ in range(4):
             step()
-            losses[case.data].append(session.read_loss())
+            losses[case.axes.data].append(session.read_loss())
         assert all(0 < seconds < 30 for seconds in step.wait_seconds)
         # as many as the steps took, and no more
         assert next(batches, None) is None
@@ -132,7 +133,7 @@ def take_fed_losses(cases):
 def test_accumulated_gradient_is_the_mean_over_the_batches(framework, adapter):
     case = sessions.make_case(framework, "bert", gradient_accumulation=2)
     sessions.skip_unsupported(adapter, case)
-    plain = replace(case, gradient_accumulation=1)
+    plain = vary(case, gradient_accumulation=1)
     gradients = [sessions.start(plain, rank).compute_gradients() for rank in (0, 1)]
     mean = {name: (gradients[0][name] + gradients[1][name]) / 2 for name in gradients[0]}
 
@@ -168,13 +169,13 @@ def test_accumulation_begins_anew_in_every_step(framework, adapter):
 def test_two_ranks_average_what_each_has_accumulated(framework, adapter, tmp_path):
     case = sessions.make_case(framework, "bert")
     for distribution in adapter.DISTRIBUTIONS:
-        pair = replace(case, devices_per_node=2, distribution=distribution, gradient_accumulation=2)
+        pair = vary(case, devices_per_node=2, distribution=distribution, gradient_accumulation=2)
         if not sessions.find_lack(adapter, pair):
             folder = tmp_path / distribution
             folder.mkdir()
             # MindSpore compiles for minutes on a busy machine
             parity, gradients = sessions.verify_on_ranks(pair, folder, timeout=900)
-            joined = replace(case, batch_size_per_device=2 * case.batch_size_per_device)
+            joined = vary(case, batch_size_per_device=2 * case.axes.batch_size)
             # the same batch twice
             expected = sessions.start(joined).compute_gradients()
             assert find_difference(gradients, expected).relative < 1e-4, distribution

@@ -2,11 +2,11 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 from support import attempts
 from support.attempts import make_environment
+from support.cases import vary
 from support.frozen_code import PACKAGE
 
 from dlperf_slurm.contract.case import CASE_FILE
@@ -24,7 +24,7 @@ from dlperf_slurm.contract.record import (
 )
 from dlperf_slurm.worker.failed_record import LOG_TAIL_LINES, conclude_attempt
 
-CASE = replace(attempts.CASE, framework="oneflow")
+CASE = vary(attempts.CASE, framework="oneflow")
 OOM_LINES = (
     "slurmstepd: error: Detected 1 oom_kill event in StepId=24.0.",
     "slurmstepd: error: Detected 1 oom-kill event(s) in step 24.0 cgroup.",
@@ -166,7 +166,7 @@ def test_record_that_cannot_be_written_to_its_end_is_not_there(attempt_dir):
     class Unwritable:
         """A value that JSON does not know, behind many that it does."""
 
-    big = replace(CASE, model_parameters={"a": "x" * 10**6, "b": Unwritable()})
+    big = vary(CASE, model_parameters={"a": "x" * 10**6, "b": Unwritable()})
     with pytest.raises(TypeError):
         write_json(attempt_dir / RECORD_FILE, big)
     assert not (attempt_dir / RECORD_FILE).exists()
@@ -232,7 +232,7 @@ def test_what_a_framework_said_counts_only_if_it_ended_by_itself(
 
 @pytest.mark.parametrize("exit_code", [1, 134, 143])
 def test_memory_that_tensorflow_can_do_without_is_no_lack_of_it(attempt_dir, exit_code):
-    write_json(attempt_dir / CASE_FILE, replace(CASE, framework="tensorflow2"))
+    write_json(attempt_dir / CASE_FILE, vary(CASE, framework="tensorflow2"))
     log = (
         "W bfc_allocator.cc:311] Allocator (GPU_0_bfc) ran out of memory trying to allocate "
         "2.10GiB with freed_by_count=0. The caller indicates that this is not a failure, but this "
@@ -252,6 +252,6 @@ def test_memory_that_tensorflow_can_do_without_is_no_lack_of_it(attempt_dir, exi
     ],
 )
 def test_library_that_had_no_memory_before_an_abort_gives_status_oom(attempt_dir, framework, line):
-    write_json(attempt_dir / CASE_FILE, replace(CASE, framework=framework))
+    write_json(attempt_dir / CASE_FILE, vary(CASE, framework=framework))
     (attempt_dir / "err").write_text(line + "\nAborted (core dumped)\n")
     assert conclude(attempt_dir, 134).status == OUT_OF_MEMORY

@@ -3,19 +3,19 @@
 import json
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support import attempts, frozen_code
 from support.attempts import CASE
+from support.cases import vary
 
 from dlperf_slurm.contract.record import FAILED, OK
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.gpu_sharing import compare_devices, find_device_uuid
 from dlperf_slurm.worker.ranks import PlacementError
 
-CUDA = replace(CASE, device="cuda")
+CUDA = vary(CASE, device="cuda")
 TWO = ({"UUID": "GPU-a"}, {"UUID": "GPU-b"})
 
 

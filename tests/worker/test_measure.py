@@ -1,9 +1,8 @@
 """The measuring loop on one rank: what happens, in which order, and what its figures are of."""
 
-from dataclasses import replace
-
 import pytest
 from support import attempts
+from support.cases import vary
 
 from dlperf_slurm.contract.axes import VAL
 from dlperf_slurm.worker.measure import BOUNDARY_SAMPLES, measure_steps
@@ -59,7 +58,7 @@ class Rank:
 
     def measure(self, batches=None, **changes):
         """The measurement, and the log up to the end of the window."""
-        case = replace(attempts.CASE, **changes)
+        case = vary(attempts.CASE, **changes)
         measurement = measure_steps(
             self,
             lambda: self.spend("barrier", BARRIER),

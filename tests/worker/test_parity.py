@@ -4,12 +4,13 @@ import math
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from support.cases import vary
 
+from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Parity
@@ -61,24 +62,16 @@ def make_case(model, **changes):
         case_id="case",
         repeat=1,
         attempt=1,
-        framework="pytorch",
+        axes=Axes(framework="pytorch", topology="1n1g", batch_size_per_device=8),
         model=model,
         model_parameters=SMALL[model],
-        nodes=1,
-        devices_per_node=1,
         device="cpu",
         cpus_per_rank=1,
-        batch_size_per_device=8,
-        precision="fp32",
-        compiler="none",
-        memory_format="default",
-        distribution="native",
-        clip_global_norm=False,
         warmup_steps=0,
         measured_steps=1,
         seed=7,
     )
-    return replace(case, **changes)
+    return vary(case, **changes)
 
 
 def verify(case, folder, *options):

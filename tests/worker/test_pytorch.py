@@ -1,10 +1,10 @@
 """What is particular to the PyTorch adapter, with the real torch."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from support import sessions
+from support.cases import vary
 
 from dlperf_slurm.contract.axes import VAL
 from dlperf_slurm.worker import host
@@ -47,7 +47,7 @@ ON_DEVICES = [
 
 
 def make_case(model, **changes):
-    return replace(CASE, model=model, model_parameters=SMALL[model], **changes)
+    return vary(CASE, model=model, model_parameters=SMALL[model], **changes)
 
 
 def build_with_weights(definition, model):
@@ -166,7 +166,7 @@ def test_loss_falls_over_20_steps_on_one_batch(model, device, precision):
 
 def test_fp16_stays_finite_after_the_scaler_skipped_the_first_steps():
     case = make_case("resnet50", precision="amp-fp16")
-    full_width = replace(case, model_parameters={**SMALL["resnet50"], "width": 32, "classes": 1000})
+    full_width = vary(case, model_parameters={**SMALL["resnet50"], "width": 32, "classes": 1000})
     running = sessions.start(full_width)
     running._scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
     losses = []
@@ -250,7 +250,7 @@ def test_channels_last_reaches_weights_and_images():
 def test_clip_scales_the_unscaled_gradient_to_norm_1(model, precision):
     case = make_case(model, precision=precision)
     free, clipped = (
-        sessions.start(replace(case, clip_global_norm=is_clipped)) for is_clipped in (False, True)
+        sessions.start(vary(case, clip_global_norm=is_clipped)) for is_clipped in (False, True)
     )
     for running in (free, clipped):
         running._scaler = torch.amp.GradScaler("cpu", 16.0, enabled=precision == "amp-fp16")
@@ -344,11 +344,11 @@ def test_attention_does_not_read_masked_out_tokens():
     ],
 )
 def test_unsupported_case_is_refused_with_what_works(changes, reason):
-    assert ADAPTER.find_unsupported(replace(CASE, **changes)) == reason
+    assert ADAPTER.find_unsupported(vary(CASE, **changes)) == reason
 
 
 def test_tf32_on_a_gpu_is_supported():
-    assert ADAPTER.find_unsupported(replace(CASE, precision="tf32", device="cuda")) is None
+    assert ADAPTER.find_unsupported(vary(CASE, precision="tf32", device="cuda")) is None
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """Ranks against the topology, and the port of the framework's rendezvous; no MPI needed."""
 
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.attempts import CASE
+from support.cases import vary
 
 from dlperf_slurm.worker.ranks import (
     PlacementError,
@@ -15,7 +15,7 @@ from dlperf_slurm.worker.ranks import (
     look_up,
 )
 
-TWO_BY_TWO = replace(CASE, nodes=2, devices_per_node=2)
+TWO_BY_TWO = vary(CASE, nodes=2, devices_per_node=2)
 
 
 @pytest.mark.parametrize("hosts", [["a", "a", "b", "b"], ["a", "b", "a", "b"]])

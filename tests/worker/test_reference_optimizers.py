@@ -1,10 +1,10 @@
 """The update rules in NumPy, against numbers worked out by hand."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from support import attempts
+from support.cases import vary
 
 from dlperf_slurm.contract.case import Training
 from dlperf_slurm.worker.models import bert, resnet50
@@ -18,9 +18,7 @@ BERT = bert.Definition()
 
 def make_case(model, batch_size_per_device, **changes):
     """Of two ranks."""
-    return replace(
-        attempts.CASE, model=model, batch_size_per_device=batch_size_per_device, **changes
-    )
+    return vary(attempts.CASE, model=model, batch_size_per_device=batch_size_per_device, **changes)
 
 
 def make_arrays(matrix, vector):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support import attempts, limited_ranks, sessions, stand_in
+from support.cases import vary
 
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
@@ -35,15 +36,14 @@ from dlperf_slurm.worker.search import (
 )
 
 PATHS = [str(Path(__file__).resolve().parents[folder]) for folder in (1, 2)]
-CASE = replace(
+CASE = vary(
     attempts.CASE,
     framework="pytorch",
     case_id="case",
-    batch_size_per_device=0,
-    is_largest_batch=True,
+    batch_size_per_device="max",
     batch_granularity=8,
 )
-LADDER = {"is_largest_batch": False, "batch_ladder": (32, 24, 16)}
+LADDER = {"batch_size_per_device": "32 -> 24 -> 16"}
 DEADLINE_SECONDS = 30
 
 
@@ -110,7 +110,7 @@ def stage(tmp_path):
     def stage(repeat=1, **changes):
         attempt_dir = tmp_path / "cases" / "case" / f"r{repeat}" / "a1"
         attempt_dir.mkdir(parents=True)
-        write_json(attempt_dir / CASE_FILE, replace(CASE, repeat=repeat, **changes))
+        write_json(attempt_dir / CASE_FILE, vary(CASE, repeat=repeat, **changes))
         return attempt_dir
 
     return stage
@@ -150,7 +150,7 @@ def test_largest_batch_is_found_and_measured(stage):
     record = search(attempt_dir, 40)
     assert record.status == OK
     asked = read_json(attempt_dir / CASE_FILE, Case)
-    assert record.case == replace(asked, batch_size_per_device=40)
+    assert record.case == vary(asked, batch_size_per_device=40)
     assert list_trials(record) == [8, 16, 32, -64, -48, 40]
 
 
@@ -180,13 +180,13 @@ def test_attempt_gets_what_the_ranks_of_the_measurement_left(stage):
 
 def test_ladder_gives_the_smaller_size_and_notes_the_larger(stage):
     record = search(stage(**LADDER), 30)
-    assert (record.status, record.case.batch_size_per_device) == (OK, 24)
+    assert (record.status, record.case.axes.batch_size) == (OK, 24)
     assert list_trials(record) == [-32, 24]
 
 
 def test_ladder_that_fits_at_once_has_no_size_without_memory(stage):
     record = search(stage(**LADDER), 32)
-    assert (record.status, record.case.batch_size_per_device) == (OK, 32)
+    assert (record.status, record.case.axes.batch_size) == (OK, 32)
     assert list_trials(record) == [32]
 
 
@@ -237,18 +237,18 @@ def test_search_ends_at_the_largest_batch_that_the_data_set_has(stage, text, acc
     # 99 samples on two ranks
     asked = {**text(99), "gradient_accumulation": accumulation}
     record = search(stage(**asked), 10**9)
-    assert (record.status, record.case.batch_size_per_device) == (OK, largest)
+    assert (record.status, record.case.axes.batch_size) == (OK, largest)
     assert max(list_trials(record)) == largest
 
 
 @pytest.mark.parametrize("accumulation", [1, 2, 3])
 def test_bound_of_a_search_is_what_an_order_of_the_data_set_can_give(text, accumulation):
-    case = replace(CASE, **text(99), gradient_accumulation=accumulation)
+    case = vary(CASE, **text(99), gradient_accumulation=accumulation)
     size = find_largest_tried(case)
     place = replace(sessions.ALONE, world_size=case.world_size)
-    assert len(FileOrder(replace(case, batch_size_per_device=size), place, 99, batches=1)) == 1
+    assert len(FileOrder(vary(case, batch_size_per_device=size), place, 99, batches=1)) == 1
     with pytest.raises(DataError):
-        FileOrder(replace(case, batch_size_per_device=size + 1), place, 99)
+        FileOrder(vary(case, batch_size_per_device=size + 1), place, 99)
 
 
 def test_data_set_that_is_too_small_for_the_smallest_is_left_to_the_ranks(stage, text):
@@ -268,7 +268,7 @@ def test_data_set_that_cannot_be_opened_is_left_to_the_ranks(stage, tmp_path):
 @pytest.mark.parametrize("fault", ["killed by slurm", "aborted for memory"])
 def test_end_that_the_log_says_to_be_of_memory_is_too_large(stage, fault):
     record = search(stage(), 40, f"trials/b16={fault}")
-    assert (record.status, record.case.batch_size_per_device) == (OK, 8)
+    assert (record.status, record.case.axes.batch_size) == (OK, 8)
 
 
 @pytest.mark.parametrize(
@@ -302,14 +302,14 @@ def test_failure_in_the_measurement_fails_the_attempt(stage):
 def test_memory_that_ends_in_the_measurement_gives_one_granularity_less(stage):
     attempt_dir = stage()
     record = search(attempt_dir, 40, "measured/b40=memory", "measured/b32=memory")
-    assert (record.status, record.case.batch_size_per_device) == (OK, 24)
+    assert (record.status, record.case.axes.batch_size) == (OK, 24)
     assert list_trials(record)[-2:] == [-40, -32]
     assert not (attempt_dir / "failures").exists()
 
 
 def test_memory_that_ends_in_the_measurement_gives_the_next_size_of_a_ladder(stage):
     record = search(stage(**LADDER), 30, "measured/b24=memory")
-    assert (record.status, record.case.batch_size_per_device) == (OK, 16)
+    assert (record.status, record.case.axes.batch_size) == (OK, 16)
     assert list_trials(record) == [-32, 24, -24]
 
 
@@ -324,7 +324,7 @@ def test_later_repeat_measures_what_the_first_found(stage):
     found = search(first, 40)
     record = search(second, 100)
     assert (record.status, record.case.repeat) == (OK, 2)
-    assert record.case.batch_size_per_device == 40
+    assert record.case.axes.batch_size == 40
     assert record.batch_trials == found.batch_trials
     assert limited_ranks.list_launches(second) == ["measured/b40"]
 
@@ -352,14 +352,14 @@ def test_repeat_that_is_second_to_find_a_size_measures_that_of_the_first(stage):
     (second / "measured/b96/go").touch()
     assert process.wait(DEADLINE_SECONDS) == 0
     record = read_json(second / RECORD_FILE, Record)
-    assert record.case.batch_size_per_device == 40
+    assert record.case.axes.batch_size == 40
     assert record.batch_trials == found.batch_trials
     assert (second / STEP_SECONDS_FILE).read_text() == "measured/b40"
 
 
 def test_of_many_that_find_a_size_at_once_one_decides(tmp_path):
     records = [
-        stand_in.make_record(replace(CASE, repeat=repeat, batch_size_per_device=8 * repeat))
+        stand_in.make_record(vary(CASE, repeat=repeat, batch_size_per_device=8 * repeat))
         for repeat in range(1, 33)
     ]
     with ThreadPoolExecutor(8) as pool:

@@ -31,7 +31,7 @@ CASE = {
     "batch_granularity": 64,
 }
 LARGEST = 64
-ASKED = {**CASE, "batch_size_per_device": 0, "is_largest_batch": True}
+ASKED = {**CASE, "batch_size_per_device": "max"}
 
 
 def make_attempt(folder, case_id, repeat=1, **changes):
@@ -71,7 +71,7 @@ def found(folder, limit):
 
 
 def test_largest_batch_within_the_limit_is_measured(found, limit):
-    assert (found.status, found.case.batch_size_per_device) == (OK, LARGEST)
+    assert (found.status, found.case.axes.batch_size) == (OK, LARGEST)
     assert 0 < found.ranks[0].peak_memory_bytes <= limit["memory_limit_bytes"]
     trials = [(t.batch_size_per_device, t.is_out_of_memory) for t in found.batch_trials]
     assert trials == [(64, False), (128, True)]
@@ -87,14 +87,14 @@ def test_one_granularity_more_does_not_fit(folder, limit):
 def test_second_repeat_measures_the_same_batch_at_once(found, folder, limit):
     attempt = make_attempt(folder, "max", repeat=2, **ASKED, **limit).search()
     record = attempt.read_record()
-    assert (record.status, record.case.batch_size_per_device) == (OK, LARGEST)
+    assert (record.status, record.case.axes.batch_size) == (OK, LARGEST)
     assert record.batch_trials == found.batch_trials
     assert not (attempt.path / "trials").exists()
 
 
 def test_ladder_comes_to_the_first_size_within_the_limit(folder, limit):
-    asked = {"batch_size_per_device": 0, "batch_ladder": (128, 64, 32)}
+    asked = {"batch_size_per_device": "128 -> 64 -> 32"}
     record = make_attempt(folder, "ladder", **asked, **limit).search().read_record()
-    assert (record.status, record.case.batch_size_per_device) == (OK, 64)
+    assert (record.status, record.case.axes.batch_size) == (OK, 64)
     trials = [(t.batch_size_per_device, t.is_out_of_memory) for t in record.batch_trials]
     assert trials == [(128, True), (64, False)]

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy
 import pytest
 from support import attempts
+from support.cases import vary
 
 from dlperf_slurm.contract.record import HOST
 from dlperf_slurm.worker.frameworks import Placement
@@ -25,8 +26,8 @@ psutil = pytest.importorskip("psutil", reason="needs psutil: pip install psutil"
 PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])
 # of any Linux (proc_sys_kernel(5), pid_max)
 GREATEST_PID = 2**22
-CPU = replace(attempts.CASE, device="cpu", devices_per_node=1)
-CUDA = replace(attempts.CASE, device="cuda", devices_per_node=2)
+CPU = vary(attempts.CASE, device="cpu", devices_per_node=1)
+CUDA = vary(attempts.CASE, device="cuda", devices_per_node=2)
 FIRST = Placement(0, 0, 2, "n1", "127.0.0.1", 0)
 SECOND = replace(FIRST, rank=1, local_rank=1)
 
@@ -50,7 +51,7 @@ def own_package(monkeypatch):
 
 def sample_window(case, placement=FIRST, work=lambda: None, interval_seconds=60):
     """One sample at the start and one at the end of `work`, and between them by the interval."""
-    sampler = Sampler(replace(case, telemetry_interval_seconds=interval_seconds), placement)
+    sampler = Sampler(vary(case, telemetry_interval_seconds=interval_seconds), placement)
     sampler.await_ready()
     sampler.start_window()
     work()

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from support import sessions
+from support.cases import vary
 
 from dlperf_slurm.contract.axes import VAL
 from dlperf_slurm.worker import servers
@@ -84,11 +85,11 @@ def read_graph(session, operation):
     ],
 )
 def test_unsupported_case_is_refused_with_what_works(changes, reason):
-    assert ADAPTER.find_unsupported(replace(CASE, **changes)) == reason
+    assert ADAPTER.find_unsupported(vary(CASE, **changes)) == reason
 
 
 def test_resnet_may_be_compiled_for_gpus():
-    case = replace(CASE, model="resnet50", compiler="xla", device="cuda")
+    case = vary(CASE, model="resnet50", compiler="xla", device="cuda")
     assert ADAPTER.find_unsupported(case) is None
 
 
@@ -146,7 +147,7 @@ def test_amp_computes_products_and_convolutions_in_float16(model):
 
 
 def test_overflow_skips_the_step_and_halves_the_scale():
-    session = sessions.start(replace(CASE, precision="amp-fp16"))
+    session = sessions.start(vary(CASE, precision="amp-fp16"))
     before = session.read_weights()
     scale = session._program.loss_scale.value
     session._session.run(scale.initializer, {scale.initializer.inputs[1]: 2.0**40})
@@ -207,7 +208,7 @@ def test_nothing_can_be_added_to_the_graph_of_a_session():
 def test_xla_compiles_most_of_a_step_in_the_first_one(monkeypatch):
     # what would keep the CPU out is not the case's
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_cpu_global_jit=false")
-    seconds, operations = sessions.run_elsewhere(take_compiled_steps, replace(CASE, compiler="xla"))
+    seconds, operations = sessions.run_elsewhere(take_compiled_steps, vary(CASE, compiler="xla"))
     assert operations["_XlaRun"] > 0
     # the attention's, which are in every layer
     assert operations["BatchMatMulV2"] == 0
@@ -226,7 +227,7 @@ def take_compiled_steps(case):
 
 def test_a_rank_with_one_cpu_keeps_to_it():
     parameters = {**sessions.SMALL["bert"], "hidden_size": 512, "intermediate_size": 2048}
-    case = replace(CASE, model_parameters=parameters, batch_size_per_device=8)
+    case = vary(CASE, model_parameters=parameters, batch_size_per_device=8)
     assert sessions.run_elsewhere(measure_busy_cpus, case) < 1.2
 
 
@@ -254,7 +255,7 @@ def test_ranks_wait_for_a_late_one_and_average_in_several_packs():
         )
         for rank in range(2)
     ]
-    case = replace(CASE, devices_per_node=2)
+    case = vary(CASE, devices_per_node=2)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         arguments = [(case, placement) for placement in placements]
         found = pool.starmap_async(compute_gradients_in_packs, arguments, 1).get(120)
@@ -312,13 +313,13 @@ def test_weights_are_spread_over_the_servers_by_their_bytes_and_nothing_else_is(
 )
 def test_one_rank_with_a_server_trains_as_one_without(model, changes):
     case = sessions.make_case("tensorflow1", model, clip_global_norm=True, **changes)
-    served = replace(case, distribution="parameter_server")
+    served = vary(case, distribution="parameter_server")
     losses = sessions.run_elsewhere(sessions.take_losses, served, 4)
     assert losses == pytest.approx(sessions.take_losses(case, 4), rel=1e-4)
 
 
 def test_step_pulls_each_weight_from_its_server_once():
-    served = replace(CASE, distribution="parameter_server")
+    served = vary(CASE, distribution="parameter_server")
     pulled = sessions.run_elsewhere(count_pulled_weights, served)
     # the tied embedding too, which the model reads twice
     assert pulled == len(list(sessions.make_definition(CASE).list_parameters()))
@@ -331,12 +332,12 @@ def count_pulled_weights(case):
 
 
 def test_rank_that_infers_needs_no_server():
-    case = replace(CASE, distribution="parameter_server", mode=VAL)
+    case = vary(CASE, distribution="parameter_server", mode=VAL)
     assert sessions.start(case)._session.sess_str == b""
 
 
 def test_plain_step_has_no_place_for_other_batches():
-    plain, twice = (count_variables(replace(CASE, gradient_accumulation=n)) for n in (1, 2))
+    plain, twice = (count_variables(vary(CASE, gradient_accumulation=n)) for n in (1, 2))
     assert twice == plain + len(list(sessions.make_definition(CASE).list_parameters()))
 
 
@@ -346,7 +347,7 @@ def count_variables(case):
 
 
 def test_pipeline_says_what_went_wrong_with_a_sample():
-    session = sessions.start(replace(CASE, data="folder"))
+    session = sessions.start(vary(CASE, data="folder"))
     with pytest.raises(DataError, match="sample 3 is broken"):
         list(session.open_pipeline(BrokenSamples(), [[(0, 1), (0, 3), (0, 2), (0, 0)]]))
 

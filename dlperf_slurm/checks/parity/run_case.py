@@ -65,12 +65,12 @@ def run_case(
     Raises UnsupportedError when the framework cannot run the case, VerificationError when it
     failed to.
     """
-    reason = load_adapter(case.framework).find_unsupported(case)
+    reason = load_adapter(case.axes.framework).find_unsupported(case)
     if reason:
         raise UnsupportedError(reason)
     topology = Topology(case.nodes, case.devices_per_node)
-    clip = "-clip" if case.clip_global_norm else ""
-    name = f"{case.framework}-{case.model}-{topology}-{case.distribution}{clip}{suffix}"
+    clip = "-clip" if case.axes.clip_global_norm else ""
+    name = f"{case.axes.framework}-{case.model}-{topology}-{case.axes.distribution}{clip}{suffix}"
     folder = workplace.folder / name
     if (folder / PARITY_FILE).exists():
         return folder
@@ -79,7 +79,7 @@ def run_case(
     write_json(folder / CASE_FILE, replace(case, case_id=name))
     options = [f"--data-rank={data_rank}", *(f"--reference={path}" for path in references)]
     script = render_verification(
-        case.framework, topology, workplace.site, options, workplace.folder / CODE_DIR, folder
+        case.axes.framework, topology, workplace.site, options, workplace.folder / CODE_DIR, folder
     )
     (folder / SCRIPT_FILE).write_text(script, encoding="utf-8")
     minutes = workplace.site.find_time_limit_minutes(topology)

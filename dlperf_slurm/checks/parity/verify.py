@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dlperf_slurm.checks.parity.run_case import (
     UnsupportedError,
@@ -14,8 +15,9 @@ from dlperf_slurm.checks.parity.run_case import (
 from dlperf_slurm.checks.parity.tolerances import Agreement, compare_frameworks, compare_ranks
 from dlperf_slurm.config.environment_paths import find_managed_environment
 from dlperf_slurm.config.site import Site
-from dlperf_slurm.contract.axes import HOROVOD
+from dlperf_slurm.contract.axes import HOROVOD, Axes
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.provision.environments.horovod import has_horovod
 from dlperf_slurm.worker.frameworks import load_adapter
@@ -79,12 +81,7 @@ def verify_parity(framework: str, model: str, is_clipped: bool, workplace: Workp
     case = make_case(framework, model, workplace.site, is_clipped=is_clipped)
     line = Agreement(framework, model, "clip" if is_clipped else "no clip", REFERENCE)
     try:
-        reference = replace(
-            case,
-            framework=REFERENCE,
-            distribution=NATIVE,
-            compiler=load_adapter(REFERENCE).COMPILERS[0],
-        )
+        reference = _move_to_reference(case)
         expected_dir = run_case(reference, workplace)
         found_dir = run_case(case, workplace, "-compared", references=[expected_dir])
         found, expected = read_parity(found_dir), read_parity(expected_dir)
@@ -105,7 +102,7 @@ def verify_data_parallel(
     with those of the reference framework's two ranks.
     """
     alone = make_case(framework, model, workplace.site)
-    pair = replace(alone, devices_per_node=2, distribution=distribution)
+    pair = _vary(alone, topology=str(Topology(1, 2)), distribution=distribution)
     is_joined = not load_model(model).HAS_BATCH_STATISTICS
     reference = "joined batch" if is_joined else "mean of the ranks' own"
     line = Agreement(framework, model, distribution, reference)
@@ -114,17 +111,12 @@ def verify_data_parallel(
         return replace(line, problem=missing, is_left_out=True)
     try:
         if is_joined:
-            joined = replace(alone, batch_size_per_device=pair.global_batch_size)
+            joined = _vary(alone, batch_size_per_device=pair.global_batch_size)
             references = [run_case(joined, workplace, "-joined")]
             expected_dir = references[0]
         else:
             references = [run_case(alone, workplace, f"-rank{r}", data_rank=r) for r in range(2)]
-            same_pair = replace(
-                pair,
-                framework=REFERENCE,
-                distribution=NATIVE,
-                compiler=load_adapter(REFERENCE).COMPILERS[0],
-            )
+            same_pair = _move_to_reference(pair)
             expected_dir = run_case(same_pair, workplace)
         found_dir = run_case(pair, workplace, "-compared", references=references)
         found, expected = read_parity(found_dir), read_parity(expected_dir)
@@ -138,26 +130,37 @@ def verify_data_parallel(
 def make_case(framework: str, model: str, site: Site, is_clipped: bool = False) -> Case:
     """A small case on one rank, in fp32 and without a compiler."""
     verification = load_model(model).VERIFICATION
+    # the first compiler is each framework's plainest: JAX has none without one
+    axes = Axes(
+        framework=framework,
+        topology=str(Topology(1, 1)),
+        batch_size_per_device=verification.batch_size_per_device,
+        compiler=load_adapter(framework).COMPILERS[0],
+        distribution=load_adapter(framework).DISTRIBUTIONS[0],
+        clip_global_norm=is_clipped,
+    )
     return Case(
         run_id="verify",
         case_id=f"{framework}-{model}",
         repeat=1,
         attempt=1,
-        framework=framework,
+        axes=axes,
         model=model,
         model_parameters=dict(verification.model_parameters),
-        nodes=1,
-        devices_per_node=1,
         device=site.device,
         cpus_per_rank=site.cpus_per_rank,
-        batch_size_per_device=verification.batch_size_per_device,
-        precision="fp32",
-        # the first is each framework's plainest: JAX has none without a compiler
-        compiler=load_adapter(framework).COMPILERS[0],
-        memory_format="default",
-        distribution=load_adapter(framework).DISTRIBUTIONS[0],
-        clip_global_norm=is_clipped,
         warmup_steps=0,
         measured_steps=1,
         seed=SEED,
     )
+
+
+def _move_to_reference(case: Case) -> Case:
+    """The same work in the framework that the others are compared with."""
+    compiler = load_adapter(REFERENCE).COMPILERS[0]
+    return _vary(case, framework=REFERENCE, distribution=NATIVE, compiler=compiler)
+
+
+def _vary(case: Case, **axes: Any) -> Case:
+    """The case with other values on these axes."""
+    return replace(case, axes=replace(case.axes, **axes))

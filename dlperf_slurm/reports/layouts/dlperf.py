@@ -5,9 +5,8 @@ The columns are those of DLPerf's README and of its reports.
 
 from collections.abc import Sequence
 
-from dlperf_slurm.contract.axes import TRAIN
+from dlperf_slurm.contract.axes import LARGEST, TRAIN
 from dlperf_slurm.contract.topology import Topology
-from dlperf_slurm.matrix.batch_size import LARGEST
 from dlperf_slurm.reports.layouts.document import (
     ABSENT,
     Document,

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from dlperf_slurm.contract.axes import ON_DEVICE, ON_HOST, TRAIN, VAL, WORKER
+from dlperf_slurm.contract.axes import LARGEST, ON_DEVICE, ON_HOST, TRAIN, VAL, WORKER
 from dlperf_slurm.contract.topology import Topology, parse_topology
-from dlperf_slurm.matrix.batch_size import LARGEST
 from dlperf_slurm.results.cases import (
     VARIANT_AXES,
     find_batch_sizes,
@@ -85,16 +84,16 @@ def _make_run_figure(outcomes: CaseOutcomes) -> LayoutFigure:
     return LayoutFigure(
         model=case.model,
         framework=make_label(outcomes, [axis for axis in VARIANT_AXES if axis not in _SHOWN_APART]),
-        source=OUR_SOURCE if case.source == WORKER else case.source,
-        precision=case.precision,
-        compiler=case.compiler,
-        topology=parse_topology(case.topology),
+        source=OUR_SOURCE if case.axes.source == WORKER else case.axes.source,
+        precision=case.axes.precision,
+        compiler=case.axes.compiler,
+        topology=parse_topology(case.axes.topology),
         batch_sizes=find_batch_sizes(outcomes),
         # of a ladder the size that it starts from
         batch_group=case.batch_size_text.partition(" ->")[0],
-        mode=case.mode,
-        data_location=_DATA_LOCATIONS.get(case.data, case.data),
-        variable_update=case.distribution,
+        mode=case.axes.mode,
+        data_location=_DATA_LOCATIONS.get(case.axes.data, case.axes.data),
+        variable_update=case.axes.distribution,
         hardware="",
         table="",
         samples_per_s=find_median(samples) if samples else None,
@@ -113,7 +112,7 @@ def _make_run_figure(outcomes: CaseOutcomes) -> LayoutFigure:
 
 def _find_latency_ms(outcomes: CaseOutcomes) -> tuple[float, ...]:
     repeats = [find_latency(o.batch_seconds) for o in outcomes.outcomes if o.batch_seconds]
-    if outcomes.case.mode != VAL or not repeats:
+    if outcomes.case.axes.mode != VAL or not repeats:
         return ()
     return tuple(1000 * value for value in find_median_latency(repeats).values)
 

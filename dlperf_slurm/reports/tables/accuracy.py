@@ -79,7 +79,7 @@ def make_accuracy_tables(
 
 
 def _make_table(model: str, cases: Sequence[CaseOutcomes], footnotes: Footnotes) -> AccuracyTable:
-    reference = choose_reference({c.case.precision for c in cases if c.records})
+    reference = choose_reference({c.case.axes.precision for c in cases if c.records})
     targets = {record.case.training.target_top1 for c in cases for record in c.records}
     return AccuracyTable(
         model=model,
@@ -101,8 +101,8 @@ def _find_base(
         c
         for c in cases
         if c.records
-        and c.case.precision == reference
-        and c.case.topology == outcomes.case.topology
+        and c.case.axes.precision == reference
+        and c.case.axes.topology == outcomes.case.axes.topology
         and make_label(c, VARIANT_AXES) == make_label(outcomes, VARIANT_AXES)
     ]
     same = [c for c in alike if c.case.batch_size_text == outcomes.case.batch_size_text]
@@ -125,8 +125,8 @@ def _make_row(
     return AccuracyRow(
         case_id=case.case_id,
         label=make_label(outcomes, set(VARIANT_AXES) - {"data"}),
-        precision=case.precision,
-        topology=case.topology,
+        precision=case.axes.precision,
+        topology=case.axes.topology,
         batch_size=case.batch_size_text,
         planned_seeds=0 if case.reason else case.repeats,
         top1=top1,

@@ -8,7 +8,13 @@ from typing import Optional
 
 from dlperf_slurm.contract.axes import VAL
 from dlperf_slurm.contract.topology import parse_topology
-from dlperf_slurm.results.cases import find_batch_sizes, find_unit, list_samples_per_s, name_problem
+from dlperf_slurm.results.cases import (
+    find_batch_sizes,
+    find_planned_batch_size,
+    find_unit,
+    list_samples_per_s,
+    name_problem,
+)
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.published import PublishedFigure, read_source
 from dlperf_slurm.stats.median import find_median
@@ -68,7 +74,7 @@ def find_nearest(
     alike = [
         figure
         for figure in figures
-        if figure.model == case.model and bool(figure.latency_ms) == (case.mode == VAL)
+        if figure.model == case.model and bool(figure.latency_ms) == (case.axes.mode == VAL)
     ]
     distances = [_measure_distance(outcomes, figure) for figure in alike]
     smallest = min(distances, default=())
@@ -76,15 +82,15 @@ def find_nearest(
 
 
 def _measure_distance(outcomes: CaseOutcomes, figure: PublishedFigure) -> tuple[float, ...]:
-    case, topology = outcomes.case, parse_topology(outcomes.case.topology)
+    case, topology = outcomes.case, parse_topology(outcomes.case.axes.topology)
     return (
-        figure.framework != case.framework,
-        figure.precision != case.precision,
-        figure.precision.partition("-")[0] != case.precision.partition("-")[0],
+        figure.framework != case.axes.framework,
+        figure.precision != case.axes.precision,
+        figure.precision.partition("-")[0] != case.axes.precision.partition("-")[0],
         abs(math.log2(figure.world_size / topology.world_size)),
         figure.nodes != topology.nodes,
         _measure_batch_distance(_find_batch_size(outcomes), figure.batch_size_per_device),
-        figure.compiler != case.compiler,
+        figure.compiler != case.axes.compiler,
         # of two that are as near the smaller one
         figure.world_size,
         figure.batch_size_per_device,
@@ -97,7 +103,7 @@ def _measure_batch_distance(ours: int, theirs: int) -> float:
 
 def _find_batch_size(outcomes: CaseOutcomes) -> int:
     """What was measured, or planned when nothing was; the largest that a search found."""
-    return max(find_batch_sizes(outcomes), default=outcomes.case.batch_size_per_device)
+    return max(find_batch_sizes(outcomes), default=find_planned_batch_size(outcomes.case))
 
 
 def _make_row(outcomes: CaseOutcomes, figure: Optional[PublishedFigure]) -> AgainstRow:
@@ -117,15 +123,15 @@ def _make_row(outcomes: CaseOutcomes, figure: Optional[PublishedFigure]) -> Agai
 
 def _list_differences(outcomes: CaseOutcomes, figure: PublishedFigure) -> tuple[str, ...]:
     """What of theirs is not as ours, in their values."""
-    case, topology = outcomes.case, parse_topology(outcomes.case.topology)
+    case, topology = outcomes.case, parse_topology(outcomes.case.axes.topology)
     differences = [
         f"{name} {theirs}"
         for name, theirs, ours in (
-            ("framework", figure.framework, case.framework),
-            ("precision", figure.precision, case.precision),
+            ("framework", figure.framework, case.axes.framework),
+            ("precision", figure.precision, case.axes.precision),
             ("nodes", figure.nodes, topology.nodes),
             ("devices", figure.world_size, topology.world_size),
-            ("compiler", figure.compiler, case.compiler),
+            ("compiler", figure.compiler, case.axes.compiler),
         )
         if theirs != ours
     ]

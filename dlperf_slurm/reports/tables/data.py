@@ -84,7 +84,7 @@ def make_data_tables(cases: Sequence[CaseOutcomes], footnotes: Footnotes) -> tup
     return tuple(
         DataTable(model, find_unit(model), _make_rows(group, footnotes))
         for model, group in models.items()
-        if any(c.case.data != ON_DEVICE for c in group)
+        if any(c.case.axes.data != ON_DEVICE for c in group)
     )
 
 
@@ -95,7 +95,7 @@ def _make_rows(cases: Sequence[CaseOutcomes], footnotes: Footnotes) -> tuple[Dat
         groups.setdefault(_find_key(outcomes), []).append(outcomes)
     rows: list[DataRow] = []
     for group in groups.values():
-        on_device = [c for c in group if c.case.data == ON_DEVICE]
+        on_device = [c for c in group if c.case.axes.data == ON_DEVICE]
         base = on_device[0] if on_device else None
         rows += [_make_row(outcomes, base, footnotes) for outcomes in group]
     return tuple(rows)
@@ -104,7 +104,7 @@ def _make_rows(cases: Sequence[CaseOutcomes], footnotes: Footnotes) -> tuple[Dat
 def _find_key(outcomes: CaseOutcomes) -> tuple[str, ...]:
     case = outcomes.case
     label = make_label(outcomes, set(VARIANT_AXES) - set(_DATA_AXES))
-    return label, case.precision, case.topology, case.batch_size_text
+    return label, case.axes.precision, case.axes.topology, case.batch_size_text
 
 
 def _make_row(
@@ -112,11 +112,11 @@ def _make_row(
 ) -> DataRow:
     case, records = outcomes.case, outcomes.records
     # logs of other people's scripts say nothing of waiting
-    own = [record for record in records if not record.case.source]
+    own = [record for record in records if not record.case.log_format]
     telling = [record for record in own if is_wait_known(record)]
     notes = [
         *([WAIT_UNKNOWN] if len(telling) < len(own) else []),
-        *([NOT_MEMORY] if any(map(_is_search_without_end, own)) else []),
+        *([NOT_MEMORY] if case.axes.is_largest_batch and any(map(_has_room, own)) else []),
     ]
     samples = list_samples_per_s(outcomes)
     base_samples = [] if base is None else list_samples_per_s(base)
@@ -130,11 +130,11 @@ def _make_row(
     return DataRow(
         case_id=case.case_id,
         label=_find_key(outcomes)[0],
-        data=case.data,
-        data_workers=case.data_workers,
-        prefetch_batches=case.prefetch_batches,
-        precision=case.precision,
-        topology=case.topology,
+        data=case.axes.data,
+        data_workers=case.axes.data_workers,
+        prefetch_batches=case.axes.prefetch_batches,
+        precision=case.axes.precision,
+        topology=case.axes.topology,
         batch_size=case.batch_size_text,
         samples_per_s=find_median(samples) if samples else None,
         computed_samples_per_s=(
@@ -154,14 +154,13 @@ def is_wait_known(record: Record) -> bool:
     Steps by the host's clock end when the device is done, those by its events need not; nor does
     the device's work on a batch that is not the last of its step.
     """
-    is_awaited = record.clock.name == HostClock.name and record.case.gradient_accumulation == 1
-    return is_awaited or record.case.data == ON_DEVICE
+    is_awaited = record.clock.name == HostClock.name and record.case.axes.gradient_accumulation == 1
+    return is_awaited or record.case.axes.data == ON_DEVICE
 
 
-def _is_search_without_end(record: Record) -> bool:
-    """Whether a search for the largest batch size went as far as it may, and memory with it."""
-    trials = record.batch_trials
-    return record.case.is_largest_batch and not any(trial.is_out_of_memory for trial in trials)
+def _has_room(record: Record) -> bool:
+    """Whether no batch size that was tried was too large for the memory."""
+    return not any(trial.is_out_of_memory for trial in record.batch_trials)
 
 
 def find_waiting_share(record: Record) -> float:

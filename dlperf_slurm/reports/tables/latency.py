@@ -8,6 +8,7 @@ from dlperf_slurm.results.cases import (
     VARIANT_AXES,
     choose_reference,
     find_batch_sizes,
+    find_planned_batch_size,
     find_unit,
     list_samples_per_s,
     make_label,
@@ -85,7 +86,7 @@ def make_latency_tables(
     groups: dict[tuple[str, str, str], list[CaseOutcomes]] = {}
     for outcomes in cases:
         case = outcomes.case
-        key = (case.model, make_label(outcomes, VARIANT_AXES), case.topology)
+        key = (case.model, make_label(outcomes, VARIANT_AXES), case.axes.topology)
         groups.setdefault(key, []).append(outcomes)
     return tuple(_make_table(key, group, footnotes) for key, group in groups.items())
 
@@ -94,17 +95,18 @@ def _make_table(
     key: tuple[str, str, str], cases: Sequence[CaseOutcomes], footnotes: Footnotes
 ) -> LatencyTable:
     model, label, topology = key
-    reference = choose_reference({c.case.precision for c in cases if c.records})
+    reference = choose_reference({c.case.axes.precision for c in cases if c.records})
     # sorts within a precision only: these keep the order of the matrix
-    precisions = list(dict.fromkeys(c.case.precision for c in cases))
+    precisions = list(dict.fromkeys(c.case.axes.precision for c in cases))
     ordered = sorted(
-        cases, key=lambda c: (c.case.batch_size_per_device, precisions.index(c.case.precision))
+        cases,
+        key=lambda c: (find_planned_batch_size(c.case), precisions.index(c.case.axes.precision)),
     )
-    measured = {c.case.batch_size_text: c for c in cases if c.case.precision == reference}
+    measured = {c.case.batch_size_text: c for c in cases if c.case.axes.precision == reference}
     return LatencyTable(
         model=model,
         label=label,
-        compiler=cases[0].case.compiler,
+        compiler=cases[0].case.axes.compiler,
         topology=topology,
         unit=find_unit(model),
         reference_precision=reference,
@@ -130,7 +132,7 @@ def _make_row(
         numbers += number_ratio_footnotes(speedup, speedup_interval, footnotes)
     return LatencyRow(
         case_id=case.case_id,
-        precision=case.precision,
+        precision=case.axes.precision,
         batch_size=case.batch_size_text,
         batch_sizes=find_batch_sizes(outcomes),
         samples_per_s=tuple(samples),

@@ -90,22 +90,27 @@ def make_precision_tables(
         _make_table(key, part, footnotes)
         for key, group in groups.items()
         for part in _split_by_batch_size(_keep_planned(group))
-        if len({c.case.precision for c in part}) > 1 or len({c.case.compiler for c in part}) > 1
+        if len({c.case.axes.precision for c in part}) > 1
+        or len({c.case.axes.compiler for c in part}) > 1
     )
 
 
 def _keep_planned(cases: Sequence[CaseOutcomes]) -> list[CaseOutcomes]:
     """Without the precisions, and the compilers, of which no case was to be run."""
     planned = [c.case for c in cases if not c.case.reason]
-    precisions = {case.precision for case in planned}
-    compilers = {case.compiler for case in planned}
-    return [c for c in cases if c.case.precision in precisions and c.case.compiler in compilers]
+    precisions = {case.axes.precision for case in planned}
+    compilers = {case.axes.compiler for case in planned}
+    return [
+        c
+        for c in cases
+        if c.case.axes.precision in precisions and c.case.axes.compiler in compilers
+    ]
 
 
 def _split_by_batch_size(cases: Sequence[CaseOutcomes]) -> list[list[CaseOutcomes]]:
     by_precision: dict[str, set[str]] = {}
     for c in cases:
-        by_precision.setdefault(c.case.precision, set()).add(c.case.batch_size_text)
+        by_precision.setdefault(c.case.axes.precision, set()).add(c.case.batch_size_text)
     if all(len(sizes) == 1 for sizes in by_precision.values()):
         return [list(cases)]
     sizes = dict.fromkeys(c.case.batch_size_text for c in cases)
@@ -116,12 +121,13 @@ def _make_table(
     key: tuple[str, str], cases: Sequence[CaseOutcomes], footnotes: Footnotes
 ) -> PrecisionTable:
     model, label = key
-    compilers = tuple(dict.fromkeys(c.case.compiler for c in cases))
-    topologies = tuple(sorted({parse_topology(c.case.topology) for c in cases}))
-    precisions = dict.fromkeys(c.case.precision for c in cases)
-    reference = choose_reference({c.case.precision for c in cases if c.records})
+    compilers = tuple(dict.fromkeys(c.case.axes.compiler for c in cases))
+    topologies = tuple(sorted({parse_topology(c.case.axes.topology) for c in cases}))
+    precisions = dict.fromkeys(c.case.axes.precision for c in cases)
+    reference = choose_reference({c.case.axes.precision for c in cases if c.records})
     points = {
-        (c.case.precision, c.case.compiler, parse_topology(c.case.topology)): c for c in cases
+        (c.case.axes.precision, c.case.axes.compiler, parse_topology(c.case.axes.topology)): c
+        for c in cases
     }
     return PrecisionTable(
         model=model,
@@ -134,7 +140,7 @@ def _make_table(
             PrecisionColumn(
                 precision=precision,
                 batch_size=next(
-                    c for c in cases if c.case.precision == precision
+                    c for c in cases if c.case.axes.precision == precision
                 ).case.batch_size_text,
                 cells=tuple(
                     tuple(

@@ -147,7 +147,7 @@ def describe_slow_machine(slow: SlowMachine) -> str:
 def _make_row(case_id: str, repeats: Sequence[_Repeat], numbers: Mapping[Machine, int]) -> RankRow:
     machines = sorted({machine for repeat in repeats for machine in repeat.machines})
     ranks = [_make_rank(machine, repeats) for machine in machines]
-    is_training = repeats[0].record.case.mode == TRAIN
+    is_training = repeats[0].record.case.axes.mode == TRAIN
     present = {Machine(machine.host) for machine in machines}.union(machines)
     return RankRow(
         case_id=case_id,

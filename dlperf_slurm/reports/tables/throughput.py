@@ -96,7 +96,7 @@ def make_throughput_tables(
     groups: dict[tuple[str, str, str], list[CaseOutcomes]] = {}
     for outcomes in cases:
         case = outcomes.case
-        key = (case.model, case.precision, case.batch_size_text)
+        key = (case.model, case.axes.precision, case.batch_size_text)
         groups.setdefault(key, []).append(outcomes)
     return tuple(_make_table(group, footnotes) for group in groups.values())
 
@@ -104,18 +104,18 @@ def make_throughput_tables(
 def _make_table(cases: Sequence[CaseOutcomes], footnotes: Footnotes) -> ThroughputTable:
     first = cases[0].case
     varying = find_varying_axes(cases)
-    topologies = sorted({parse_topology(c.case.topology) for c in cases})
+    topologies = sorted({parse_topology(c.case.axes.topology) for c in cases})
     # the compiler has a column of its own
     apart = [axis for axis in varying if axis != "compiler"]
     groups: dict[tuple[str, str], list[CaseOutcomes]] = {}
     for outcomes in cases:
-        key = (make_label(outcomes, apart), outcomes.case.compiler)
+        key = (make_label(outcomes, apart), outcomes.case.axes.compiler)
         groups.setdefault(key, []).append(outcomes)
     return ThroughputTable(
         model=first.model,
-        precision=first.precision,
+        precision=first.axes.precision,
         batch_size=first.batch_size_text,
-        is_searched=bool(first.batch_search),
+        is_searched=first.axes.has_batch_search,
         constants=tuple(describe_variants(cases[0], set(VARIANT_AXES) - set(varying))),
         unit=find_unit(first.model),
         topologies=tuple(topologies),
@@ -134,7 +134,7 @@ def _make_column(
     topologies: Sequence[Topology],
     footnotes: Footnotes,
 ) -> Column:
-    by_topology = {parse_topology(c.case.topology): c for c in cases}
+    by_topology = {parse_topology(c.case.axes.topology): c for c in cases}
     measured = [t for t in topologies if t in by_topology and by_topology[t].records]
     baseline = min(measured, key=lambda t: (t.world_size, t), default=None)
     base = [] if baseline is None else list_samples_per_s(by_topology[baseline])
@@ -201,7 +201,7 @@ def _make_empty_cell(
 def _find_tflops(outcomes: CaseOutcomes, samples_per_s_per_device: float) -> Optional[float]:
     """Forward and backward; None for a model of somebody else's script, whose work is not known."""
     case = outcomes.records[0].case
-    if case.source:
+    if case.log_format:
         return None
     definition = load_model(case.model).Definition(**case.model_parameters)
     flops_per_sample = TRAINING_FLOPS_FACTOR * int(definition.flops_per_sample)

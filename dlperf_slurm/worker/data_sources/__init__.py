@@ -27,4 +27,6 @@ _SOURCES: "Dict[str, Callable[[Case, Placement, Session], Iterator[Any]]]" = {
 
 def open_batches(case: Case, placement: "Placement", session: "Session") -> Optional[Iterator[Any]]:
     """The case's source; None where the batch that the session starts with serves all steps."""
-    return None if case.data == ON_DEVICE else _SOURCES[case.data](case, placement, session)
+    return (
+        None if case.axes.data == ON_DEVICE else _SOURCES[case.axes.data](case, placement, session)
+    )

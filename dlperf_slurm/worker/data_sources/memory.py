@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def open_host_batch(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
     """One batch in the framework's arrays, that each step copies to the device."""
     definition = load_model(case.model).Definition(**case.model_parameters)
-    batch = make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
+    batch = make_batch(definition, case.axes.batch_size, case.seed, placement.rank)
     staged = session.stage(batch)
     for _ in range(count_batches(case)):
         yield staged

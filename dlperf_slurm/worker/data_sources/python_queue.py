@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def open_queues(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
     """`data_workers` threads take turns; each has a queue of `prefetch_batches`."""
     dataset, order = make_samples(case, placement), order_samples(case)
-    workers = case.data_workers
-    queues: List["Queue[Any]"] = [Queue(case.prefetch_batches) for _ in range(workers)]
+    workers = case.axes.data_workers
+    queues: List["Queue[Any]"] = [Queue(case.axes.prefetch_batches) for _ in range(workers)]
     for worker, queue in enumerate(queues):
         batches = produce(dataset, order[worker::workers], session)
         threading.Thread(target=fill, args=(queue, batches), daemon=True).start()

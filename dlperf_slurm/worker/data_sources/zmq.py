@@ -30,7 +30,7 @@ def open_pipes(case: Case, placement: "Placement", session: "Session") -> Iterat
     context = multiprocessing.get_context("spawn")
     pipes, producers = [], []
     try:
-        for worker in range(case.data_workers):
+        for worker in range(case.axes.data_workers):
             address = f"ipc://{folder}/{worker}"
             pipe = zmq.Context.instance().socket(zmq.PULL)
             # what waits, waits at the producer
@@ -41,7 +41,7 @@ def open_pipes(case: Case, placement: "Placement", session: "Session") -> Iterat
             producers.append(context.Process(target=produce, args=arguments, daemon=True))
             producers[-1].start()
         for number in range(len(order_samples(case))):
-            worker = number % case.data_workers
+            worker = number % case.axes.data_workers
             yield session.stage(receive(pipes[worker], producers[worker]))
     finally:
         for producer in producers:
@@ -57,9 +57,9 @@ def produce(case: Case, placement: "Placement", worker: int, address: str, paren
     end_with_parent(parent_id)
     dataset = make_samples(case, placement)
     pipe = zmq.Context.instance().socket(zmq.PUSH)
-    pipe.set_hwm(case.prefetch_batches)
+    pipe.set_hwm(case.axes.prefetch_batches)
     pipe.connect(address)
-    for keys in order_samples(case)[worker :: case.data_workers]:
+    for keys in order_samples(case)[worker :: case.axes.data_workers]:
         batch = collate([dataset.read_sample(index, epoch) for epoch, index in keys])
         pipe.send_multipart(pack(batch), copy=False)
     # The rank ends this process. If that ended by itself, the pipe would lose what the rank's end,

@@ -76,12 +76,12 @@ def collate(samples: "Sequence[Sample]") -> "Sample":
 
 def count_batches(case: Case) -> int:
     """The batches of one rank, for all its steps."""
-    return (case.warmup_steps + case.measured_steps) * case.gradient_accumulation
+    return (case.warmup_steps + case.measured_steps) * case.axes.gradient_accumulation
 
 
 def order_samples(case: Case) -> "List[Keys]":
     """Every sample of one rank's own batch once in each batch, in an order of its own."""
-    size = case.batch_size_per_device
+    size = case.axes.batch_size
     return [
         [(epoch, int(index)) for index in list_indices(size, case.seed, epoch, is_shuffled=True)]
         for epoch in range(count_batches(case))
@@ -99,9 +99,9 @@ class FileOrder(AbstractSequence):  # type: ignore[type-arg]
     def __init__(
         self, case: Case, placement: "Placement", sample_count: int, batches: int = 0
     ) -> None:
-        per_epoch = sample_count // (case.batch_size_per_device * placement.world_size)
+        per_epoch = sample_count // (case.axes.batch_size * placement.world_size)
         self.batches_per_epoch = (
-            per_epoch // case.gradient_accumulation * case.gradient_accumulation
+            per_epoch // case.axes.gradient_accumulation * case.axes.gradient_accumulation
         )
         if not self.batches_per_epoch:
             raise DataError(
@@ -133,5 +133,5 @@ class FileOrder(AbstractSequence):  # type: ignore[type-arg]
             indices,
             self._placement.rank,
             self._placement.world_size,
-            self._case.batch_size_per_device,
+            self._case.axes.batch_size,
         )

@@ -5,7 +5,7 @@ it supports without the framework being there.
 """
 
 import pkgutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import (
     TYPE_CHECKING,
@@ -201,11 +201,12 @@ AXES_OF_ADAPTERS = (
 
 def find_unknown_values(case: "Case") -> Optional[str]:
     """Values of a case that its framework's adapter does not list, with those it does, or None."""
-    adapter = load_adapter(case.framework)
+    adapter = load_adapter(case.axes.framework)
+    values = {**asdict(case.axes), "model": case.model, "device": case.device}
     return join_reasons(
-        f"{case.framework} has no {axis} {value!r}; it has: {', '.join(known)}"
+        f"{case.axes.framework} has no {axis} {value!r}; it has: {', '.join(known)}"
         for axis, constant in AXES_OF_ADAPTERS
-        for value, known in [(getattr(case, axis), getattr(adapter, constant))]
+        for value, known in [(values[axis], getattr(adapter, constant))]
         if value not in known
     )
 

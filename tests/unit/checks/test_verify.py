@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from builders import make_site, write_program
+from support.cases import vary
 
 from dlperf_slurm.checks.parity.run_case import (
     LOG_FILE,
@@ -277,7 +278,7 @@ def test_case_without_parity_file_names_exit_code_and_log(script, code, write_py
 
 
 def test_unsupported_case_is_not_started(workplace):
-    case = dataclasses.replace(PARITY.case, distribution="pigeons")
+    case = vary(PARITY.case, distribution="pigeons")
     with pytest.raises(VerificationError, match="no distribution 'pigeons'"):
         run_case(case, workplace)
 

@@ -5,17 +5,16 @@ from pathlib import Path
 import pytest
 
 from dlperf_slurm.config.key_paths import drop_indices, format_key, locate_keys
+from dlperf_slurm.config.known_names import check_known, suggest
 from dlperf_slurm.config.toml_tables import (
     Layer,
     OneOrMore,
     Reporter,
     Table,
     TomlFile,
-    check_known,
     merge_layers,
     parse_assignment,
     read_toml,
-    suggest,
     tomllib,
     validate,
 )

@@ -17,6 +17,7 @@ from builders import (
     make_site,
     write_matrix,
 )
+from support.cases import vary
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import read_json, write_json
@@ -58,7 +59,7 @@ def make_attempt(folder: Path, script: str, **changes: object) -> Path:
         "nodes": 1,
         "devices_per_node": 2,
         "batch_size_per_device": 64,
-        "source": "tf_cnn_benchmarks",
+        "log_format": "tf_cnn_benchmarks",
         **changes,
     }
     write_json(folder / "case.json", make_case(**asked))
@@ -158,7 +159,10 @@ def test_model_parameters_and_repeat_are_there_for_the_command():
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("{{ batch }}", "sources.official.command: 'batch' is undefined; known: framework, model"),
+        (
+            "{{ batch }}",
+            "sources.official.command: 'batch' is undefined; known: framework",
+        ),
         ("{{ nodes", "sources.official.command: TemplateSyntaxError: "),
         ("{{ nodes.x }}", "sources.official.command: 'int object' has no attribute 'x'"),
     ],
@@ -174,7 +178,7 @@ def test_command_that_is_no_template_names_its_key(command, message):
 def test_script_starts_once_or_on_all_ranks(start, starter, tmp_path):
     site = make_site()
     script = Source(command="true", format="tf_cnn_benchmarks", start=start)
-    task = ArrayTask(dataclasses.replace(make_script_case(), script=script), 1, 1)
+    task = ArrayTask(vary(make_script_case(), script=script), 1, 1)
     group = dataclasses.replace(make_group(site, repeats=1), array_tasks=(task,))
     files = render_scripts([group], site, "run", tmp_path)
     assert find_starter(task) == starter

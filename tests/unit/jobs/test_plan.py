@@ -8,7 +8,6 @@ from builders import make_matrix_case, make_site
 from dlperf_slurm.config.package_files import find_resource_dir
 from dlperf_slurm.config.site import load_site
 from dlperf_slurm.jobs.plan import ArrayTask, Plan, group_array_tasks, make_plan
-from dlperf_slurm.matrix.batch_size import BatchSearch
 from dlperf_slurm.matrix.expand import Expansion, LeftOut, expand_matrix
 from dlperf_slurm.matrix.file import Protocol, read_matrix
 
@@ -19,7 +18,7 @@ def plan_cases(*cases, max_array_size=1001, **site_values) -> Plan:
 
 def list_orders(cases) -> list[str]:
     (group,) = plan_cases(*cases).groups
-    return [f"{task.case.precision} {task.repeat}" for task in group.array_tasks]
+    return [f"{task.case.axes.precision} {task.repeat}" for task in group.array_tasks]
 
 
 def make_cases(shuffle_seed=0):
@@ -134,7 +133,7 @@ def test_repeats_of_a_case_are_spread_over_the_array():
             "set max_devices_per_node=4",
         ),
         (
-            make_matrix_case(batch_size_per_device=BatchSearch(())),
+            make_matrix_case(batch_size_per_device="max"),
             {"scheduler": "local", "device": "cpu"},
             "batch size 'max' would take all memory of this machine; set "
             "memory_limit_mib_per_device in [protocol]",
@@ -179,13 +178,13 @@ def test_what_cannot_run_is_left_out_with_the_reason(case, site, reason):
         (make_matrix_case("1n999g"), {"scheduler": "slurm"}),
         (
             make_matrix_case(
-                batch_size_per_device=BatchSearch(()),
+                batch_size_per_device="max",
                 protocol=Protocol(memory_limit_mib_per_device=500),
             ),
             {"scheduler": "local"},
         ),
-        (make_matrix_case(batch_size_per_device=BatchSearch(())), {"scheduler": "slurm"}),
-        (make_matrix_case(batch_size_per_device=BatchSearch((64, 32))), {"scheduler": "local"}),
+        (make_matrix_case(batch_size_per_device="max"), {"scheduler": "slurm"}),
+        (make_matrix_case(batch_size_per_device="64 -> 32"), {"scheduler": "local"}),
     ],
 )
 def test_what_is_only_too_much_elsewhere_runs(case, site):

@@ -16,7 +16,6 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.plan import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.jobs.quoting import quote_directive, quote_option
 from dlperf_slurm.jobs.render import render_scripts
-from dlperf_slurm.matrix.batch_size import BatchSearch
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 SITES = ("local", "slurm", "example")
@@ -37,7 +36,7 @@ def render(site: Site, topology: str = "1n1g", run_dir=RUN_DIR) -> str:
 def make_search_group(site: Site) -> Group:
     """PyTorch searches for its largest batch; MXNet's batch is known."""
     cases = [
-        make_matrix_case("1n2g", batch_size_per_device=BatchSearch(())),
+        make_matrix_case("1n2g", batch_size_per_device="max"),
         make_matrix_case("1n2g", framework="mxnet"),
     ]
     (group,) = group_array_tasks([ArrayTask(case, 1, 1) for case in cases], site, 1001)
@@ -126,7 +125,7 @@ def test_task_list_names_framework_folder_and_starter_by_array_task_id():
     files = render_scripts([group], make_site(), RUN_ID, Path("/run"))
     starters = {"pytorch": "search", "mxnet": "launch"}
     assert files["scripts/1n2g.tasks"] == "".join(
-        f"{task.case.framework}\t{task.attempt_dir}\t{starters[task.case.framework]}\n"
+        f"{task.case.axes.framework}\t{task.attempt_dir}\t{starters[task.case.axes.framework]}\n"
         for task in group.array_tasks
     )
 

@@ -100,7 +100,7 @@ def test_manifest_that_is_not_an_object_is_refused(results, text):
 
 def test_manifest_of_another_version_is_refused(results):
     edit_manifest(results / "20240501-120000-a", schema_version=99)
-    with pytest.raises(InputError, match="schema_version 99, this tool reads 1"):
+    with pytest.raises(InputError, match="schema_version is 99, this code reads 2"):
         open_run(results / "20240501-120000-a")
 
 

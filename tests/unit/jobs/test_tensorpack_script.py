@@ -37,7 +37,9 @@ def read_script_arguments(case):
 
 
 def test_shipped_matrix_plans_every_place_of_data_on_one_and_two_devices_and_horovod():
-    planned = {(case.distribution, str(case.topology), case.data) for case in list_script_cases()}
+    planned = {
+        (case.axes.distribution, str(case.topology), case.axes.data) for case in list_script_cases()
+    }
     places = ("device", "host", "python-queue")
     assert planned == {
         *(("native", topology, data) for topology in ("1n1g", "1n2g") for data in places),
@@ -48,11 +50,11 @@ def test_shipped_matrix_plans_every_place_of_data_on_one_and_two_devices_and_hor
 def test_script_understands_the_shipped_matrix_as_its_cases():
     for case in list_script_cases():
         settings = parse_arguments(read_script_arguments(case))
-        is_horovod = case.distribution == "horovod"
+        is_horovod = case.axes.distribution == "horovod"
         assert settings.update == ("horovod" if is_horovod else "replicated")
-        assert settings.data == case.data
+        assert settings.data == case.axes.data
         assert settings.devices == (1 if is_horovod else case.topology.devices_per_node)
-        assert settings.batch_size_per_device == case.batch_size_per_device
+        assert settings.batch_size_per_device == case.axes.batch_size_per_device
         assert settings.definition == Definition(**case.model_parameters)
         # the first epoch is the warm-up
         assert settings.epoch_steps * (settings.epochs - 1) == case.protocol.measured_steps

@@ -1,7 +1,5 @@
 """Data sources, optimizers, loss scales, accumulation, training to accuracy: matrix -> cases."""
 
-import dataclasses
-
 import pytest
 from builders import make_matrix_case, make_site, write_matrix
 
@@ -67,7 +65,7 @@ def test_prefetching_is_in_the_case_id():
 )
 def test_update_is_another_word_for_distribution(update, distribution):
     (case,) = list_cases(f'update = "{update}"\n')
-    assert case.distribution == distribution
+    assert case.axes.distribution == distribution
 
 
 def test_rules_know_update_too():
@@ -216,8 +214,3 @@ def test_plan_of_nothing_shows_no_empty_table(capsys):
     out = capsys.readouterr().out
     assert out.startswith("left out")
     assert "0 cases, 0 groups" in out
-
-
-def test_case_has_no_axis_that_the_contract_lacks():
-    names = {field.name for field in dataclasses.fields(Case)}
-    assert {"data", "optimizer", "gradient_accumulation", "loss_scale", "training"} <= names

@@ -14,7 +14,7 @@ from builders import make_manifest as make_empty_manifest
 from builders import make_record, make_site, read_csv, write_matrix
 
 from dlperf_slurm.config.site import LoadedSite
-from dlperf_slurm.contract.axes import VAL, WORKER
+from dlperf_slurm.contract.axes import DYNAMIC, VAL, Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import Record
@@ -22,7 +22,7 @@ from dlperf_slurm.jobs.plan import group_array_tasks, make_case, make_plan
 from dlperf_slurm.jobs.render import list_script_values
 from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, PlannedCase, format_manifest, open_run
 from dlperf_slurm.jobs.stage import make_manifest
-from dlperf_slurm.matrix.axes import AXES, DYNAMIC
+from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import Protocol, ProtocolOverride, TrainingTable, read_matrix
 from dlperf_slurm.reports.summarize import summarize
@@ -71,8 +71,6 @@ CONTEXTS = {
 
 # where an axis is no part of a label, tables tell it by their titles, rows and columns
 NOT_IN_LABELS = {"topology", "batch_size_per_device", "precision", "mode"}
-# a script is of its source, and a training
-NOT_FOR_SCRIPTS = {"source", "mode"}
 NOT_IN_CSV_YET = {
     "memory_format",
     "distribution",
@@ -125,7 +123,7 @@ class Way:
 
     @property
     def outcomes(self) -> CaseOutcomes:
-        batch_seconds = (0.5,) if self.case.mode == VAL else ()
+        batch_seconds = (0.5,) if self.case.axes.mode == VAL else ()
         outcome = Outcome(self.case.case_id, 1, self.record, "", batch_seconds)
         return CaseOutcomes(self.planned, (outcome,))
 
@@ -165,7 +163,9 @@ def follow(axes: dict[str, Any], **tables: Any) -> Way:
         case=read_json(Path(CASE_FILE), Case),
         # as if the site and the framework could run them all
         planned=dataclasses.replace(planned, reason=""),
-        script_values=list_script_values(matrix_case, 1, "cpu"),
+        script_values=(
+            {} if matrix_case.axes.has_batch_search else list_script_values(matrix_case, 1, "cpu")
+        ),
     )
 
 
@@ -177,35 +177,19 @@ def follow_sample(axis: str) -> tuple[Way, Way]:
 
 
 def read_axis(stage: Any, axis: str) -> Any:
-    """The value of an axis at one stage, in the words of the matrix."""
-    if axis == "topology":
-        return read_topology(stage)
-    value = find_value(stage, axis)
-    if axis == "loss_scale":
-        return value or DYNAMIC
-    if axis == "source":
-        return {"": WORKER, SOURCE_FORMAT: SOURCE}.get(value, value)
-    return value
-
-
-def read_topology(stage: Any) -> str:
-    try:
-        return str(find_value(stage, "topology"))
-    except (AttributeError, KeyError):
-        return f"{find_value(stage, 'nodes')}n{find_value(stage, 'devices_per_node')}g"
-
-
-def find_value(stage: Any, name: str) -> Any:
-    if isinstance(stage, dict):
-        return stage[name]
-    axes = getattr(stage, "axes", None)
-    return getattr(axes if hasattr(axes, name) else stage, name)
+    """The value of an axis at one stage."""
+    return stage[axis] if isinstance(stage, dict) else getattr(stage.axes, axis)
 
 
 def name_work(one: Way, other: Way) -> set[str]:
     """What makes the records of two cases of different work."""
     text = find_other_work(list_work([one.record]), list_work([other.record]))
     return {part.split(" ")[0] for part in text.removeprefix("other work: ").split("; ") if part}
+
+
+def test_every_field_is_specified_and_every_axis_is_a_field():
+    fields = dataclasses.fields(Axes)
+    assert [spec.name for spec in AXIS_SPECS] == [field.name for field in fields]
 
 
 @pytest.mark.parametrize("axis", AXES)
@@ -217,10 +201,9 @@ def test_every_axis_has_a_sample_here_that_is_not_its_default(axis):
 @pytest.mark.parametrize("stage", ["matrix_case", "case", "planned", "script_values"])
 @pytest.mark.parametrize("axis", AXES)
 def test_value_of_an_axis_arrives_and_no_other_axis_changes(axis, stage):
-    axes = [a for a in AXES if stage != "script_values" or a not in NOT_FOR_SCRIPTS]
     before, after = (getattr(way, stage) for way in follow_sample(axis))
-    changed = {a: read_axis(after, a) for a in axes if read_axis(after, a) != read_axis(before, a)}
-    assert changed == ({axis: SAMPLES[axis]} if axis in axes else {})
+    changed = {a: read_axis(after, a) for a in AXES if read_axis(after, a) != read_axis(before, a)}
+    assert changed == {axis: SAMPLES[axis]}
 
 
 @pytest.mark.parametrize("axis", AXES)
@@ -242,7 +225,8 @@ def test_value_of_an_axis_is_in_the_label_or_told_by_the_table(axis):
 
 @pytest.mark.parametrize("axis", AXES)
 def test_another_value_of_an_axis_is_other_work(axis):
-    names = {"topology": {"nodes", "devices_per_node"}}
+    # a script is known by the format of its log
+    names = {"source": {"log_format"}}
     assert name_work(*follow_sample(axis)) == names.get(axis, {axis})
 
 
@@ -287,7 +271,7 @@ def list_precisions() -> list[str]:
 def test_loss_scale_is_varied_in_every_precision_with_gradients_in_fp16(precision):
     cases = list_cases({"precision": precision, "loss_scale": [DYNAMIC, 128]})
     expected = [DYNAMIC, 128] if "fp16" in precision else [DYNAMIC]
-    assert [case.loss_scale for case in cases] == expected
+    assert [case.axes.loss_scale for case in cases] == expected
 
 
 @pytest.mark.parametrize(
@@ -295,9 +279,10 @@ def test_loss_scale_is_varied_in_every_precision_with_gradients_in_fp16(precisio
 )
 def test_batch_size_to_be_found_arrives(value, ladder, is_largest):
     way = follow({"batch_size_per_device": value})
-    assert (way.case.batch_ladder, way.case.is_largest_batch) == (ladder, is_largest)
-    assert way.planned.batch_size_text == str(way.matrix_case.batch_size_per_device) == value
-    assert find_value(way.case, "batch_size_per_device") == 0
+    assert (way.case.axes.batch_ladder, way.case.axes.is_largest_batch) == (ladder, is_largest)
+    assert way.planned.batch_size_text == way.matrix_case.axes.batch_size_per_device == value
+    with pytest.raises(ValueError, match="to be found by the job"):
+        _ = way.case.axes.batch_size
     assert way.case.case_id != follow({}).case.case_id
 
 

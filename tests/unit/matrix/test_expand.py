@@ -29,7 +29,8 @@ def expand(rules: str = "", axes: str = TWO_BY_TWO) -> Expansion:
 def list_points(expansion: Expansion) -> list[str]:
     """Such as "1n1g fp32 8"."""
     return [
-        f"{case.topology} {case.precision} {case.batch_size_per_device}" for case in expansion.cases
+        f"{case.topology} {case.axes.precision} {case.axes.batch_size_per_device}"
+        for case in expansion.cases
     ]
 
 
@@ -136,7 +137,7 @@ def test_batch_sizes_that_the_job_finds_are_cases_of_their_own():
 def test_condition_takes_batch_sizes_that_the_job_finds(condition, sizes):
     rule = f"[[exclude]]\nwhen = {{ batch_size_per_device = {condition} }}\n"
     excluded = expand(rule, SEARCHES).excluded
-    assert {str(left_out.case.batch_size_per_device) for left_out in excluded} == sizes
+    assert {str(left_out.case.axes.batch_size_per_device) for left_out in excluded} == sizes
 
 
 def test_modes_are_cases_of_their_own():
@@ -146,7 +147,7 @@ def test_modes_are_cases_of_their_own():
 
 def test_excluded_cases_are_kept_apart_with_their_reason():
     expansion = expand("[[exclude]]\nwhen = { nodes = 2 }\nreason = 'too slow'\n")
-    left_out = [(str(x.case.topology), x.case.precision, x.reason) for x in expansion.excluded]
+    left_out = [(str(x.case.topology), x.case.axes.precision, x.reason) for x in expansion.excluded]
     assert (list_points(expansion), left_out) == (
         ["1n1g fp32 8", "1n1g amp-bf16 8"],
         [("2n1g", "fp32", "too slow"), ("2n1g", "amp-bf16", "too slow")],
@@ -254,7 +255,7 @@ batch_size_per_device = 8
 
 def test_several_models_have_the_same_axes_and_their_own_parameters():
     found = [
-        (case.model, dict(case.model_parameters), case.framework)
+        (case.model, dict(case.model_parameters), case.axes.framework)
         for case in expand("", TWO_MODELS).cases
     ]
     assert found == [
@@ -342,7 +343,7 @@ def test_dlperf_protocol_has_its_topologies(name):
 )
 def test_dlperf_protocol_has_its_batch_sizes(name, sizes):
     cases = expand_shipped(name).cases
-    assert {(case.precision, case.batch_size_per_device) for case in cases} == sizes
+    assert {(case.axes.precision, case.axes.batch_size_per_device) for case in cases} == sizes
 
 
 @pytest.mark.parametrize("name", ["resnet50", "bert"])
@@ -353,11 +354,11 @@ def test_dlperf_protocol_has_seven_repeats_of_20_and_100_steps(name):
 
 @pytest.mark.parametrize("name", ["resnet50", "bert"])
 def test_dlperf_protocol_has_the_compiler_on_and_off(name):
-    assert {case.compiler for case in expand_shipped(name).cases} == {"none", "torch.compile"}
+    assert {case.axes.compiler for case in expand_shipped(name).cases} == {"none", "torch.compile"}
 
 
 def test_bert_protocol_clips_by_global_norm():
-    assert all(case.clip_global_norm for case in expand_shipped("bert").cases)
+    assert all(case.axes.clip_global_norm for case in expand_shipped("bert").cases)
 
 
 def test_dlperf_protocols_have_the_models_at_full_size():

@@ -5,6 +5,7 @@ from typing import Union
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
+from support.cases import vary
 
 from dlperf_slurm.contract.case import Training
 from dlperf_slurm.contract.record import Epoch
@@ -41,7 +42,7 @@ def add_epochs(record, top1, seconds, target):
         Epoch(number, top1 * number / 3, 1.0, 1.0, 15.0, seconds * number / 3)
         for number in (1, 2, 3)
     )
-    case = dataclasses.replace(record.case, training=Training(epochs=3, target_top1=target))
+    case = vary(record.case, training=Training(epochs=3, target_top1=target))
     return dataclasses.replace(record, case=case, epochs=epochs)
 
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, make_rank, read_csv
+from support.cases import vary
 
 from dlperf_slurm.contract.record import BatchTrial, Clock
 from dlperf_slurm.reports.data_text import make_data_grid
@@ -81,7 +82,7 @@ def test_rank_that_waited_longest_is_the_one_that_is_told():
 
 def test_log_of_another_script_says_nothing_of_waiting():
     theirs = make_case("python-queue", [40.0], source="tensorpack")
-    table = make_table(make_case("device", [50.0]), change_cases(theirs, source="tensorpack"))
+    table = make_table(make_case("device", [50.0]), change_cases(theirs, log_format="tensorpack"))
     row = table.rows[1]
     assert (row.samples_per_s, row.computed_samples_per_s, row.waiting_share) == (40.0, None, None)
     assert make_data_grid(table).rows[1][-3:-1] == ("unknown", "unknown")
@@ -97,7 +98,7 @@ def change_records(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
 
 def change_cases(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
     """As the repeats had them."""
-    case = dataclasses.replace(outcomes.records[0].case, **changes)
+    case = vary(outcomes.records[0].case, **changes)
     return change_records(outcomes, case=case)
 
 
@@ -131,8 +132,8 @@ def test_host_that_accumulates_does_not_wait_for_all_of_the_step():
 def make_search(*trials: tuple[int, bool]) -> CaseOutcomes:
     """A case whose search tried these sizes, and whether memory ran out."""
     tried = tuple(BatchTrial(size, is_out_of_memory, 0, 1.0) for size, is_out_of_memory in trials)
-    outcomes = change_cases(make_case("folder", [40.0]), is_largest_batch=True)
-    return change_records(outcomes, batch_trials=tried)
+    outcomes = change_records(make_case("folder", [40.0]), batch_trials=tried)
+    return dataclasses.replace(outcomes, case=vary(outcomes.case, batch_size_per_device="max"))
 
 
 @pytest.mark.parametrize(

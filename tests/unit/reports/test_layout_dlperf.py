@@ -188,7 +188,7 @@ def test_values_with_and_without_a_compiler_share_a_cell():
 
 
 def test_largest_batch_sizes_are_named_in_their_cells_and_have_no_speedup():
-    largest = {"batch_size_per_device": 0, "batch_search": "max"}
+    largest = {"batch_size_per_device": "max"}
     document = lay_out_run(
         "dlperf",
         make_training("1n1g", rate=10.0, **largest),
@@ -200,7 +200,7 @@ def test_largest_batch_sizes_are_named_in_their_cells_and_have_no_speedup():
 
 
 def test_batch_size_of_a_ladder_stands_in_the_column_of_its_first_with_a_footnote():
-    ladder = {"batch_size_per_device": 0, "batch_search": "16 -> 8"}
+    ladder = {"batch_size_per_device": "16 -> 8"}
     document = lay_out_run("dlperf", make_training("1n1g", rate=10.0, **ladder))
     grid = find_grid(document, "resnet50: summary")
     assert grid.header[2] == "FP32 throughput\n(img/s)\nbsz=16"
@@ -251,9 +251,9 @@ def test_ways_to_distribute_have_rows_and_columns_of_their_own():
 
 def test_speedup_between_different_batch_sizes_is_marked():
     # the ladder ended at 8 on two devices and at 16 on one
-    ladder = {"batch_size_per_device": 16, "batch_search": "16 -> 8"}
-    on_one = make_training("1n1g", rate=10.0, **ladder)
-    on_two = make_training("1n2g", rate=15.0, **{**ladder, "batch_size_per_device": 8})
+    ladder = {"batch_size_per_device": "16 -> 8"}
+    on_one = make_training("1n1g", rate=10.0, found_batch_size=16, **ladder)
+    on_two = make_training("1n2g", rate=15.0, found_batch_size=8, **ladder)
     document = lay_out_run("dlperf", on_one, on_two)
     assert find_grid(document, "resnet50: summary").rows[0][2:] == ("[1] 15.00", "[2] 1.50")
     assert document.footnotes[1] == "FP32 of pytorch: over a throughput with bsz=16"

@@ -213,11 +213,11 @@ def test_run_without_cases_of_a_kind_says_so():
 
 
 def test_batch_sizes_that_the_job_chose_are_footnotes_where_they_differ():
-    search = {"batch_search": "max"}
+    search = {"batch_size_per_device": "max"}
     document = lay_out_run(
         "nvidia",
-        make_training("1n1g", rate=10.0, batch_size_per_device=16, **search),
-        make_training("1n2g", rate=15.0, batch_size_per_device=8, **search),
+        make_training("1n1g", rate=10.0, found_batch_size=16, **search),
+        make_training("1n2g", rate=15.0, found_batch_size=8, **search),
     )
     (grid,) = document.grids
     assert [row[1] for row in grid.rows] == ["10.00 [1]", "15.00 [2]"]

@@ -99,8 +99,7 @@ def test_run_over_places_of_data_has_a_value_for_each_as_published():
 
 
 def test_batch_size_that_the_job_chose_is_named():
-    (grid,) = lay_out_run(
-        "tensorpack", make_training("1n1g", rate=10.0, batch_size_per_device=16, batch_search="max")
-    ).grids
+    found = make_training("1n1g", rate=10.0, found_batch_size=16, batch_size_per_device="max")
+    (grid,) = lay_out_run("tensorpack", found).grids
     assert grid.caption == "resnet50, fp32, batch size max: 16; img/s"
     assert grid.rows == (("1", "10.00"),)

@@ -203,7 +203,7 @@ def test_sizes_of_a_ladder_that_were_too_large_are_footnoted():
         BatchTrial(12, True, 0, 1.0),
         BatchTrial(8, False, 0, 1.0),
     ]
-    planned = make_planned_case(batch_size_per_device=0, batch_search="16 -> 12 -> 8", repeats=6)
+    planned = make_planned_case(batch_size_per_device="16 -> 12 -> 8", repeats=6)
     summary = summarize_cases(make_outcomes(planned, [1.0] * 6, batch_trials=tuple(trials)))
     assert summary.footnotes == (
         "pytorch resnet50 1n1g fp32: batch size 16: out of memory",
@@ -213,7 +213,7 @@ def test_sizes_of_a_ladder_that_were_too_large_are_footnoted():
 
 
 def test_table_of_the_largest_batch_names_the_search_and_each_cell_its_size():
-    planned = make_planned_case(batch_size_per_device=0, batch_search="max", repeats=6)
+    planned = make_planned_case(batch_size_per_device="max", repeats=6)
     table = make_table(make_outcomes(planned, [1.0] * 6))
     grid = make_throughput_grid(table)
     assert (table.title, grid.header[2], grid.rows[0][2]) == (

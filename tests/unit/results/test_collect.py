@@ -1,6 +1,5 @@
 """Run directory -> outcomes: sound records are used, all others are named with the reason."""
 
-import dataclasses
 import json
 import math
 import re
@@ -19,6 +18,7 @@ from builders import (
     write_matrix,
     write_record,
 )
+from support.cases import vary
 
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
@@ -32,7 +32,7 @@ from dlperf_slurm.results.collect import Outcome, collect_outcomes
 
 def collect_one(run, topology="1n2g", repeat=1) -> Outcome:
     """The outcome of one repeat of the case of a topology."""
-    (case,) = (c for c in collect_outcomes(run) if c.case.topology == topology)
+    (case,) = (c for c in collect_outcomes(run) if c.case.axes.topology == topology)
     return case.outcomes[repeat - 1]
 
 
@@ -75,7 +75,7 @@ def test_each_record_belongs_to_its_own_repeat(staged_run):
 def write_inference(run, step_seconds) -> None:
     """A sound record of two ranks with 10 batches in 2 s, and these times of the batches."""
     task = find_task(run, "1n2g")
-    case = dataclasses.replace(read_case(run, task), mode="val")
+    case = vary(read_case(run, task), mode="val")
     path = write_record(run, task, make_record(case))
     if step_seconds is not None:
         numpy.save(path.with_name("step_seconds.npy"), numpy.array(step_seconds))
@@ -185,7 +185,7 @@ def test_record_of_bytes_that_are_no_text_is_broken(staged_run):
 def test_record_of_another_schema_version_is_broken(staged_run):
     edit_json(write_sound(staged_run), schema_version=99)
     problem = collect_one(staged_run).problem
-    assert problem.endswith("record.json: schema_version is 99, this code reads 1")
+    assert problem.endswith("record.json: schema_version is 99, this code reads 2")
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_record_that_is_a_folder_is_broken(staged_run):
 def stage_second_attempt(run):
     """A further attempt of the first repeat on 1n2g; its task."""
     cases = expand_matrix(read_matrix(write_matrix())).cases
-    (case,) = (case for case in cases if str(case.topology) == "1n2g")
+    (case,) = (case for case in cases if case.axes.topology == "1n2g")
     groups = group_array_tasks([ArrayTask(case, 1, 2)], make_site(), 1001, suffix="-try2")
     stage_groups(run.path, run.path, run.run_id, groups, make_site())
     return find_task(run, "1n2g-try2")

@@ -195,7 +195,7 @@ def test_latency_beyond_the_limit_is_found():
         ("measured_steps", 20, "measured_steps 10 -> 20"),
         ("warmup_steps", 0, "warmup_steps 3 -> 0"),
         ("batch_size_per_device", 16, "batch_size_per_device 8 -> 16"),
-        ("devices_per_node", 2, "devices_per_node 1 -> 2"),
+        ("devices_per_node", 2, "topology 1n1g -> 1n2g"),
         ("precision", "amp-bf16", "precision fp32 -> amp-bf16"),
         ("compiler", "xla", "compiler none -> xla"),
         ("mode", "val", "mode train -> val"),

@@ -1,6 +1,5 @@
 """History: results folders -> catalogue -> timelines; what is broken is named once and no more."""
 
-import dataclasses
 import json
 import os
 import shutil
@@ -27,6 +26,7 @@ from history_runs import (
     stage_seven,
 )
 from outcome_builders import RATES
+from support.cases import vary
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
@@ -112,7 +112,7 @@ def test_other_sizes_of_the_model_are_another_timeline(staged, home):
         path = add_run(staged, day)
         run = open_run(path)
         for task in run.read_all_tasks():
-            case = dataclasses.replace(read_case(run, task), model_parameters={"image_size": size})
+            case = vary(read_case(run, task), model_parameters={"image_size": size})
             write_record(run, task, make_record(case))
     timelines = make_timelines(read_catalogue(RESULTS).entries)
     assert [(t.title, len(t.points)) for t in timelines[:2]] == [
@@ -124,9 +124,7 @@ def test_other_steps_are_not_comparable_with_the_run_before(staged, home):
     add_run(staged, 1)
     run = open_run(add_run(staged, 2))
     for task in run.read_all_tasks():
-        write_record(
-            run, task, make_record(dataclasses.replace(read_case(run, task), warmup_steps=9))
-        )
+        write_record(run, task, make_record(vary(read_case(run, task), warmup_steps=9)))
     comparison = list_points()[1].comparison
     assert (comparison.verdict, comparison.reason) == (
         "not comparable", "other work: warmup_steps 3 -> 9",
@@ -444,7 +442,7 @@ def test_catalogue_is_plain_tables_for_sql(two_runs):
 def test_json_of_entries_survives_the_catalogue(two_runs):
     read_catalogue(RESULTS)
     (first, *_) = read_catalogue(RESULTS).entries
-    assert first.work["case.batch_size_per_device"] == ["8"]
+    assert first.work["case.axes.batch_size_per_device"] == ["8"]
     assert json.loads(first.parameters) == {}
 
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
+from support.cases import vary
 
 from dlperf_slurm.contract.record import HostPlatform
 from dlperf_slurm.reports.summarize import summarize
@@ -20,7 +21,7 @@ def make_case(topology="1n1g", changes=(), hosts=(), **planned) -> CaseOutcomes:
     repeats = list(outcomes.outcomes)
     for index, record_changes in enumerate(changes):
         record = repeats[index].record
-        case = dataclasses.replace(record.case, repeat=index + 1)
+        case = vary(record.case, repeat=index + 1)
         host = hosts[index] if index < len(hosts) else "node1"
         ranks = tuple(dataclasses.replace(rank, host=host) for rank in record.ranks)
         ranks = ranks if hosts else record.ranks

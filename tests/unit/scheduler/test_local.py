@@ -100,7 +100,7 @@ def test_all_repeats_measure_the_batch_that_the_first_one_found(stage_local, bat
     done = submit(run, "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
     records = [read_json(path / RECORD_FILE, Record) for path in list_attempt_dirs(run)]
-    assert [record.case.batch_size_per_device for record in records] == [found] * 3
+    assert [record.case.axes.batch_size_per_device for record in records] == [found] * 3
     assert {record.batch_trials for record in records} == {records[0].batch_trials}
     assert max(len(list(path.glob("trials/*"))) for path in list_attempt_dirs(run)[1:]) == 0
 

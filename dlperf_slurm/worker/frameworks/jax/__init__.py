@@ -29,19 +29,23 @@ OUT_OF_MEMORY_MESSAGES = ("RESOURCE_EXHAUSTED", "Out of memory", "std::bad_alloc
 
 def find_unsupported(case: "Case") -> Optional[str]:
     """Why JAX cannot run the case, with what it can run instead; None when it can."""
-    if case.compiler == "none":
-        compiled = find_unsupported(replace(case, compiler="xla"))
+    if case.axes.compiler == "none":
+        compiled = find_unsupported(replace(case, axes=replace(case.axes, compiler="xla")))
         return join_reasons(["jax compiles whatever it trains; use compiler 'xla'", compiled])
     unknown = find_unknown_values(case)
     if unknown:
         return unknown
-    if case.precision == "tf32" and case.device != "cuda":
+    if case.axes.precision == "tf32" and case.device != "cuda":
         return "jax: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"
-    if case.precision == "fp16" and case.mode == TRAIN and not case.loss_scale:
+    if (
+        case.axes.precision == "fp16"
+        and case.axes.mode == TRAIN
+        and not case.axes.constant_loss_scale
+    ):
         return (
             "jax: precision 'fp16' has no dynamic loss scale; use loss_scale = 128, or 'amp-fp16'"
         )
-    if case.memory_format == "channels_last" and case.model != "resnet50":
+    if case.axes.memory_format == "channels_last" and case.model != "resnet50":
         return f"jax: memory_format 'channels_last' needs images; use 'default' for {case.model!r}"
     return None
 

@@ -30,7 +30,7 @@ def configure_devices(case: Case, placement: Placement) -> None:
     jax.config.update("jax_platforms", case.device)
     if case.device == "cuda":
         jax.config.update("jax_cuda_visible_devices", str(choose_gpu(placement)))
-    jax.config.update("jax_default_matmul_precision", MATMUL_PRECISIONS.get(case.precision))
+    jax.config.update("jax_default_matmul_precision", MATMUL_PRECISIONS.get(case.axes.precision))
 
 
 def choose_gpu(placement: Placement) -> int:

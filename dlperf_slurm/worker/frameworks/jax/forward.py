@@ -45,8 +45,8 @@ class Forward:
         self._definition = definition
         self._builder = builder
         self._model = builder.build_model(definition)
-        self._compute_type = COMPUTE_TYPES.get(case.precision, jnp.float32)
-        self._layout = LAYOUTS[case.memory_format]
+        self._compute_type = COMPUTE_TYPES.get(case.axes.precision, jnp.float32)
+        self._layout = LAYOUTS[case.axes.memory_format]
 
     def compute_logits(
         self, weights: Arrays, state: State, batch: Arrays, is_training: bool

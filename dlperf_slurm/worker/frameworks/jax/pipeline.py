@@ -55,7 +55,7 @@ def open_loader(
     flags.FLAGS.mark_as_parsed()
     # no threads in the processes: these are the readers that the case asks for
     reading = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
-    workers = grain.MultiprocessingOptions(case.data_workers, case.prefetch_batches)
+    workers = grain.MultiprocessingOptions(case.axes.data_workers, case.axes.prefetch_batches)
     iterator = iter(batches.to_iter_dataset(reading).mp_prefetch(workers))
     with closing(iterator):
         yield from iterator

@@ -33,7 +33,7 @@ class LossScale(NamedTuple):
 
 def make_loss_scale(case: Case) -> Optional[LossScale]:
     """In host memory; None for a constant scale, or none at all."""
-    if case.precision != "amp-fp16" or case.loss_scale:
+    if case.axes.precision != "amp-fp16" or case.axes.constant_loss_scale:
         return None
     return LossScale(numpy.float32(INITIAL_SCALE), numpy.int32(0))
 

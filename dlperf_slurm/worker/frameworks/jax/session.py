@@ -50,7 +50,7 @@ class JaxSession:
         builder = import_module(f"dlperf_slurm.worker.frameworks.jax.{case.model}")
         definition: Any = load_model(case.model).Definition(**case.model_parameters)
         self._case = case
-        self._image_layout, self._kernel_layout, _ = LAYOUTS[case.memory_format]
+        self._image_layout, self._kernel_layout, _ = LAYOUTS[case.axes.memory_format]
         # of labels that are probabilities
         self._classes = definition.classes if case.training.mixup_alpha else 0
         self._device = mesh.local_devices[0]
@@ -63,9 +63,9 @@ class JaxSession:
         self._prediction = Evaluation(self._forward, self._own_mesh)
         self._state = make_state(case, placement, definition, mesh)
         self.parameter_count = sum(values.size for values in self._state.weights.values())
-        batch = make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
+        batch = make_batch(definition, case.axes.batch_size, case.seed, placement.rank)
         self.load(self.stage(batch))
-        self._is_training = case.mode == TRAIN
+        self._is_training = case.axes.mode == TRAIN
         if self._is_training:
             self._prepare_training(case, definition)
         else:
@@ -83,7 +83,7 @@ class JaxSession:
         self.set_learning_rate(make_rule(case, definition).learning_rate)
         nan: Any = numpy.full(1, numpy.nan, numpy.float32)
         self._losses = place(nan, NamedSharding(mesh, P(RANKS)))
-        if case.gradient_accumulation > 1:
+        if case.axes.gradient_accumulation > 1:
             self._clear_accumulated()
             self._accumulate = training.accumulate.lower(self._state, self._batch).compile()
         self._step = training.step.lower(self._state, self._batch).compile()
@@ -119,7 +119,7 @@ class JaxSession:
 
     def predict(self, batch: Dict[str, Any]) -> Any:
         """On this rank alone: others may have fewer batches."""
-        size = self._case.batch_size_per_device
+        size = self._case.axes.batch_size
         padded = {
             name: numpy.resize(batch[name], (size, *batch[name].shape[1:])) for name in self._inputs
         }
@@ -162,11 +162,11 @@ class JaxSession:
         return read_own(self._evaluation.compute_losses(logits, self._batch))
 
     def compute_gradients(self) -> Dict[str, Any]:
-        for _ in range(self._case.gradient_accumulation - 1):
+        for _ in range(self._case.axes.gradient_accumulation - 1):
             self.accumulate()
         self._losses, statistics, gradients = self._training.backpropagate(self._state, self._batch)
         self._state = self._state._replace(statistics=statistics)
-        if self._case.gradient_accumulation > 1:
+        if self._case.axes.gradient_accumulation > 1:
             self._clear_accumulated()
         return self._to_numpy(gradients)
 
@@ -197,8 +197,8 @@ def start_session(case: Case, placement: Placement) -> JaxSession:
 def make_state(case: Case, placement: Placement, definition: Any, mesh: Mesh) -> State:
     """What a forward pass starts from, on the devices; a step needs the rest as well."""
     replicated, per_rank = NamedSharding(mesh, P()), NamedSharding(mesh, P(RANKS))
-    kernel_layout = LAYOUTS[case.memory_format][1]
-    weight_type = PURE_TYPES.get(case.precision, numpy.float32)
+    kernel_layout = LAYOUTS[case.axes.memory_format][1]
+    weight_type = PURE_TYPES.get(case.axes.precision, numpy.float32)
     weights = {
         name: place(transpose(values, KERNEL_LAYOUT, kernel_layout).astype(weight_type), replicated)
         for name, values in generate_weights(definition, case.seed)

@@ -37,9 +37,9 @@ class Training:
     def __init__(self, case: Case, definition: Any, forward: Forward, mesh: Mesh) -> None:
         self._forward = forward
         self._optimizer = make_optimizer(make_rule(case, definition))
-        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
-        self._batches_per_step = case.gradient_accumulation
-        self._constant_scale = float(case.loss_scale or 1)
+        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
+        self._batches_per_step = case.axes.gradient_accumulation
+        self._constant_scale = float(case.axes.constant_loss_scale or 1)
         # XLA makes one all-reduce of all gradients, which its CPU client hands to Gloo one by one:
         # each then costs milliseconds of waiting, small ones too (jaxlib 0.10).
         self._is_flattened = case.device == "cpu" and case.world_size > 1

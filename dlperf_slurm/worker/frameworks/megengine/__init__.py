@@ -42,29 +42,33 @@ def find_unsupported(case: "Case") -> Optional[str]:
     unknown = find_unknown_values(case)
     if unknown:
         return unknown
-    if case.precision == "amp-fp16" and case.device == "cpu" and case.model == "resnet50":
+    if case.axes.precision == "amp-fp16" and case.device == "cpu" and case.model == "resnet50":
         return (
             "megengine: precision 'amp-fp16' needs device 'cuda' for 'resnet50': max pooling in "
             "float16 is wrong on the CPU; use 'fp32'"
         )
-    if case.data in (PIPELINE, FOLDER) and case.prefetch_batches != 2:
+    if case.axes.data in (PIPELINE, FOLDER) and case.axes.prefetch_batches != 2:
         return (
             "megengine: each process of its DataLoader is 2 batches ahead, with no setting for it; "
             "use prefetch_batches = 2"
         )
-    return find_untrainable(case) if case.mode == TRAIN else None
+    return find_untrainable(case) if case.axes.mode == TRAIN else None
 
 
 def find_untrainable(case: "Case") -> Optional[str]:
     """Why MegEngine can infer the case and not train it."""
-    if case.distribution == "native" and case.device == "cpu" and case.world_size > 1:
+    if case.axes.distribution == "native" and case.device == "cpu" and case.world_size > 1:
         return "megengine: distribution 'native' has no collectives on the CPU; use 'mpi'"
-    if case.distribution == "mpi" and case.device == "cuda":
+    if case.axes.distribution == "mpi" and case.device == "cuda":
         return (
             "megengine: distribution 'mpi' would take the gradients through host memory; "
             "on GPUs use 'native'"
         )
-    if case.precision == "amp-fp16" and case.compiler == "trace" and not case.loss_scale:
+    if (
+        case.axes.precision == "amp-fp16"
+        and case.axes.compiler == "trace"
+        and not case.axes.constant_loss_scale
+    ):
         return (
             "megengine: a trace would keep the loss scale of its first step; "
             "use compiler 'none' with precision 'amp-fp16', or loss_scale = 128"

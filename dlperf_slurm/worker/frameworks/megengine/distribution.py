@@ -60,9 +60,9 @@ def make_average(
     """What is called after the backward pass of a step, and the callbacks within it."""
     if placement.world_size == 1:
         return do_nothing, []
-    if case.distribution == "mpi":
+    if case.axes.distribution == "mpi":
         return MpiAverage(parameters).average, []
-    if case.gradient_accumulation > 1:
+    if case.axes.gradient_accumulation > 1:
         return NcclAverage(parameters).average, []
     return do_nothing, [distributed.make_allreduce_cb("mean")]
 

@@ -71,6 +71,6 @@ def open_loader(
     """
     samples = Samples(dataset)
     loader = Loader(
-        samples, Order(samples, order), collator=Joined(), num_workers=case.data_workers
+        samples, Order(samples, order), collator=Joined(), num_workers=case.axes.data_workers
     )
     return iter(loader)

@@ -51,18 +51,18 @@ class MegEngineSession:
         mge.random.seed(case.seed + 1 + placement.rank)
         self._case = case
         self._classes = definition.classes if case.training.mixup_alpha else 0
-        batch = make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
+        batch = make_batch(definition, case.axes.batch_size, case.seed, placement.rank)
         self._batch = make_tensors(self.stage(batch))
 
         self.parameter_count = count_parameters(parameters)
         self.device_name = read_device_name(device)
         self.versions = read_versions(case)
-        self._is_training = case.mode == TRAIN
+        self._is_training = case.axes.mode == TRAIN
         self._is_cuda = case.device == "cuda"
         self._server = server
         self._model = model
         self._parameters = parameters
-        self._is_mixed = case.precision == "amp-fp16"
+        self._is_mixed = case.axes.precision == "amp-fp16"
         self._definition = definition
         self._builder = builder
         self._inputs = [self._batch[name] for name in builder.INPUTS]
@@ -76,23 +76,23 @@ class MegEngineSession:
         self._optimizer = make_optimizer(
             make_rule(case, definition), parameters, definition.list_parameters()
         )
-        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
+        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
         self._scaler = make_scaler(case)
-        self._batches_per_step = case.gradient_accumulation
+        self._batches_per_step = case.axes.gradient_accumulation
         self._is_first_batch = True
         self._average, callbacks = make_average(case, placement, list(parameters.values()))
         self._manager = GradManager().attach(list(parameters.values()), callbacks)
         self._differentiate = self._differentiate_batch
         self._differentiate_more = self._add_gradients
         self._update = self._update_weights
-        if case.compiler == "trace":
+        if case.axes.compiler == "trace":
             self._compile()
         self._loss = mge.Tensor(float("nan"))
 
     def _prepare_inference(self, case: Case) -> None:
         self._model.eval()
         self._compute_logits: Callable[[], Any] = self._run_model
-        if case.compiler == "trace":
+        if case.axes.compiler == "trace":
             self._compute_logits = mge.jit.trace(
                 self._run_model, symbolic=True, symbolic_shape=False
             )

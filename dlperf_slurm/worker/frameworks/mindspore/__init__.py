@@ -42,7 +42,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
     unknown = find_unknown_values(case)
     if unknown:
         return unknown
-    if case.device != "cuda" and case.precision == "tf32":
+    if case.device != "cuda" and case.axes.precision == "tf32":
         return "mindspore: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32'"
     return None
 

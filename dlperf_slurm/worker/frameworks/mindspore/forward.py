@@ -29,9 +29,9 @@ def make_forward(case: Case, definition: Any, builder: Any, model: nn.Cell) -> F
     def compute_loss(logits: Any, batch: Batch) -> Tensor:
         return compute_logits_loss(definition, logits, batch)
 
-    if case.precision not in AMP_TYPES:
+    if case.axes.precision not in AMP_TYPES:
         return Forward(compute_logits, compute_loss)
-    amp_type = AMP_TYPES[case.precision]
+    amp_type = AMP_TYPES[case.axes.precision]
     return Forward(
         ms.amp.auto_mixed_precision(compute_logits, "auto", amp_type),
         ms.amp.auto_mixed_precision(compute_loss, "auto", amp_type),

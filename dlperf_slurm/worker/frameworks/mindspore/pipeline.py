@@ -44,13 +44,13 @@ def open_loader(
     """
     pipelines.config.set_multiprocessing_start_method("spawn")
     # of batches: of each process, and of the pipeline
-    pipelines.config.set_prefetch_size(case.prefetch_batches)
+    pipelines.config.set_prefetch_size(case.axes.prefetch_batches)
     (epoch, index), *_ = order[0]
     names = list(dataset.read_sample(index, epoch))
     batches = pipelines.GeneratorDataset(
         Batches(dataset, order, names),
         names,
-        num_parallel_workers=case.data_workers,
+        num_parallel_workers=case.axes.data_workers,
         shuffle=False,
     )
     return iter(batches.create_dict_iterator(num_epochs=1, output_numpy=True))

@@ -50,7 +50,7 @@ class MindSporeSession:
         self._classes = definition.classes if case.training.mixup_alpha else 0
         self._is_cuda = case.device == "cuda"
         self._inputs = builder.INPUTS
-        batch = make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
+        batch = make_batch(definition, case.axes.batch_size, case.seed, placement.rank)
         self.load(self.stage(batch))
 
         self.parameter_count = count_parameters(self._parameters)
@@ -58,7 +58,7 @@ class MindSporeSession:
         self.versions = read_versions()
         self._model = model
         self._forward = make_forward(case, definition, builder, model)
-        self._is_training = case.mode == TRAIN
+        self._is_training = case.axes.mode == TRAIN
         model.set_train(self._is_training)
         if self._is_training:
             parameters = list(self._parameters.values())
@@ -76,7 +76,7 @@ class MindSporeSession:
         def infer(batch: Batch) -> Any:
             return compute_logits(batch)
 
-        self._compute_logits = ms.jit(infer) if case.compiler == "graph" else infer
+        self._compute_logits = ms.jit(infer) if case.axes.compiler == "graph" else infer
 
     def step(self) -> None:
         """Returns when it is done, on the CPU."""
@@ -172,7 +172,7 @@ class MindSporeSession:
         return float(self._forward.compute_loss(logits, self._batch).asnumpy())
 
     def compute_gradients(self) -> Dict[str, Any]:
-        for _ in range(self._case.gradient_accumulation - 1):
+        for _ in range(self._case.axes.gradient_accumulation - 1):
             self.accumulate()
         earlier = self._take_accumulated()
         self._meet_once()
@@ -202,8 +202,8 @@ def choose_device(case: Case, placement: Placement) -> None:
     # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
     ms.set_device("GPU", 0 if gpu.device_count() == 1 else placement.local_rank)
     # MindSpore's own default allows it in convolutions only.
-    gpu.op_precision.conv_allow_tf32(case.precision == "tf32")
-    gpu.op_precision.matmul_allow_tf32(case.precision == "tf32")
+    gpu.op_precision.conv_allow_tf32(case.axes.precision == "tf32")
+    gpu.op_precision.matmul_allow_tf32(case.axes.precision == "tf32")
 
 
 def read_device_name(case: Case) -> str:

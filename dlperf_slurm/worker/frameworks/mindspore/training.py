@@ -23,8 +23,8 @@ class Training:
     def __init__(
         self, case: Case, definition: Any, forward: Forward, parameters: List[Parameter]
     ) -> None:
-        divisor = case.world_size * case.gradient_accumulation
-        largest_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
+        divisor = case.world_size * case.axes.gradient_accumulation
+        largest_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
         optimizer = make_optimizer(make_rule(case, definition), parameters)
         scaler = make_scaler(case)
         is_scaled = scaler is not None
@@ -74,7 +74,7 @@ class Training:
                 update(gradients, learning_rate)
             return loss
 
-        is_graph = case.compiler == "graph"
+        is_graph = case.axes.compiler == "graph"
         self.accumulate = ms.jit(accumulate) if is_graph else accumulate
         self.backpropagate = ms.jit(backpropagate) if is_graph else backpropagate
         self.step = ms.jit(step) if is_graph else step
@@ -82,7 +82,7 @@ class Training:
 
 def make_scaler(case: Case) -> Any:
     """None where nothing is scaled."""
-    if case.loss_scale:
-        return ms.amp.StaticLossScaler(case.loss_scale)
+    if case.axes.constant_loss_scale:
+        return ms.amp.StaticLossScaler(case.axes.constant_loss_scale)
     # PyTorch's numbers
-    return ms.amp.DynamicLossScaler(2**16, 2, 2000) if case.precision == "amp-fp16" else None
+    return ms.amp.DynamicLossScaler(2**16, 2, 2000) if case.axes.precision == "amp-fp16" else None

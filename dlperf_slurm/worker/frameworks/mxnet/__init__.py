@@ -44,31 +44,31 @@ def find_unsupported(case: "Case") -> Optional[str]:
     unknown = find_unknown_values(case)
     if unknown:
         return unknown
-    if case.device == "cpu" and case.precision in ("tf32", "amp-fp16"):
+    if case.device == "cpu" and case.axes.precision in ("tf32", "amp-fp16"):
         return (
-            f"mxnet: precision {case.precision!r} needs device 'cuda'; "
+            f"mxnet: precision {case.axes.precision!r} needs device 'cuda'; "
             "on the CPU use 'fp32' or 'amp-bf16'"
         )
-    if case.device == "cuda" and case.precision == "amp-bf16":
+    if case.device == "cuda" and case.axes.precision == "amp-bf16":
         return "mxnet: precision 'amp-bf16' needs device 'cpu'; on GPUs use 'amp-fp16'"
-    if case.precision == "tf32" and case.model == "bert":
+    if case.axes.precision == "tf32" and case.model == "bert":
         return (
             "mxnet has precision 'tf32' in convolutions only, not in matrix products; "
             "use 'fp32' or 'amp-fp16' for 'bert'"
         )
-    if case.mode == TRAIN and case.distribution == PARAMETER_SERVER:
+    if case.axes.mode == TRAIN and case.axes.distribution == PARAMETER_SERVER:
         return find_unserved(case)
     return None
 
 
 def find_unserved(case: "Case") -> Optional[str]:
     """Why servers that update weights cannot train the case."""
-    if case.clip_global_norm:
+    if case.axes.clip_global_norm:
         return (
             "mxnet: distribution 'parameter_server' updates weights where the norm of all "
             "gradients is not known; with clip_global_norm use 'native' or 'horovod'"
         )
-    if case.precision == "amp-fp16" and not case.loss_scale:
+    if case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale:
         return (
             "mxnet: distribution 'parameter_server' updates weights where a dynamic loss scale is "
             "not known; use loss_scale = 128, or 'native' or 'horovod'"
@@ -78,7 +78,7 @@ def find_unserved(case: "Case") -> Optional[str]:
 
 def find_lack_of_cpu(case: "Case") -> Optional[str]:
     """What the CPUs here have not that a supported case needs, as a login node cannot know."""
-    if case.precision == "amp-bf16" and not host.has_cpu_flag("avx512bw"):
+    if case.axes.precision == "amp-bf16" and not host.has_cpu_flag("avx512bw"):
         return (
             "mxnet: precision 'amp-bf16' needs CPUs with AVX-512, which these have not; use 'fp32'"
         )

@@ -50,9 +50,9 @@ def open_loader(case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]) 
     loader = DataLoader(
         Samples(dataset),
         batch_sampler=order,
-        num_workers=case.data_workers,
+        num_workers=case.axes.data_workers,
         # of all workers together
-        prefetch=case.prefetch_batches * case.data_workers,
+        prefetch=case.axes.prefetch_batches * case.axes.data_workers,
         batchify_fn=collate_shared,
     )
     return iter(loader)

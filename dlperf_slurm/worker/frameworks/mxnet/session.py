@@ -47,14 +47,14 @@ class MXNetSession:
         definition: Any = load_model(case.model).Definition(**case.model_parameters)
         model = builder.build_model(definition)
         self._parameters = find_parameters(model)
-        self._is_training = case.mode == TRAIN
+        self._is_training = case.axes.mode == TRAIN
         for parameter in self._parameters.values():
             parameter.grad_req = choose_gradient_kind(case)
         model.initialize(mx.init.Zero(), ctx=device)
         load_weights(self._parameters, generate_weights(definition, case.seed))
         # The same weights on all ranks, but dropout of their own.
         mx.random.seed(case.seed + 1 + placement.rank)
-        if case.compiler == "hybridize":
+        if case.axes.compiler == "hybridize":
             model.hybridize(static_alloc=True, static_shape=True)
 
         self.parameter_count = count_parameters(self._parameters)
@@ -66,17 +66,15 @@ class MXNetSession:
         self._builder = builder
         self._model = model
         self.load(
-            self.stage(
-                make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
-            )
+            self.stage(make_batch(definition, case.axes.batch_size, case.seed, placement.rank))
         )
         if self._is_training:
             self._prepare_training(case, placement)
 
     def _prepare_training(self, case: Case, placement: Placement) -> None:
         definition, parameters = self._definition, self._parameters
-        self._batches_per_step = case.gradient_accumulation
-        self._loss_scale = case.loss_scale or 1
+        self._batches_per_step = case.axes.gradient_accumulation
+        self._loss_scale = case.axes.constant_loss_scale or 1
         optimizer = make_optimizer(
             make_rule(case, definition),
             list(parameters.values()),
@@ -85,10 +83,10 @@ class MXNetSession:
         self._trainer, self._sum_gradients, self._servers = join_ranks(
             case, placement, parameters, optimizer
         )
-        self._is_dynamic = case.precision == "amp-fp16" and not case.loss_scale
+        self._is_dynamic = case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale
         if self._is_dynamic:
             amp.init_trainer(self._trainer)
-        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
+        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
         self._loss = mx.nd.full((1,), float("nan"))
 
     def step(self) -> None:
@@ -212,15 +210,15 @@ class MXNetSession:
 def start_session(case: Case, placement: Placement) -> MXNetSession:
     device = choose_device(case, placement)
     # cuBLAS and cuDNN, whatever MXNet asks for
-    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if case.precision == "tf32" else "0"
-    if case.precision in AMP_TYPES:
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if case.axes.precision == "tf32" else "0"
+    if case.axes.precision in AMP_TYPES:
         # puts casts into MXNet's operators, for the whole process
-        amp.init(AMP_TYPES[case.precision])
+        amp.init(AMP_TYPES[case.axes.precision])
     return MXNetSession(case, placement, device)
 
 
 def choose_gradient_kind(case: Case) -> str:
     """Gluon's "null" has no room for a gradient; "add" keeps those of a step's other batches."""
-    if case.mode != TRAIN:
+    if case.axes.mode != TRAIN:
         return "null"
-    return "add" if case.gradient_accumulation > 1 else "write"
+    return "add" if case.axes.gradient_accumulation > 1 else "write"

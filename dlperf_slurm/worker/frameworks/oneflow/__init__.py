@@ -41,16 +41,18 @@ def find_unsupported(case: "Case") -> Optional[str]:
     unknown = find_unknown_values(case)
     if unknown:
         return unknown
-    if case.precision != "fp32" and case.device == "cpu":
-        return f"oneflow: precision {case.precision!r} needs device 'cuda'; on the CPU use 'fp32'"
-    return find_untrainable(case) if case.mode == TRAIN else None
+    if case.axes.precision != "fp32" and case.device == "cpu":
+        return (
+            f"oneflow: precision {case.axes.precision!r} needs device 'cuda'; on the CPU use 'fp32'"
+        )
+    return find_untrainable(case) if case.axes.mode == TRAIN else None
 
 
 def find_untrainable(case: "Case") -> Optional[str]:
     """Why OneFlow can infer the case and not train it."""
-    if case.compiler == "graph":
+    if case.axes.compiler == "graph":
         return find_ungraphable(case)
-    if case.precision == "amp-fp16" and not case.loss_scale:
+    if case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale:
         return (
             "oneflow: precision 'amp-fp16' needs compiler 'graph', which alone has a dynamic loss "
             "scale; with 'none' use loss_scale = 128, or 'amp-bf16'"
@@ -60,12 +62,12 @@ def find_untrainable(case: "Case") -> Optional[str]:
 
 def find_ungraphable(case: "Case") -> Optional[str]:
     """Why a graph cannot train the case."""
-    if case.clip_global_norm:
+    if case.axes.clip_global_norm:
         return (
             "oneflow: compiler 'graph' clips each group of parameters by a norm of its own; "
             "with clip_global_norm use 'none'"
         )
-    if case.gradient_accumulation > 1:
+    if case.axes.gradient_accumulation > 1:
         return (
             "oneflow: compiler 'graph' takes the batches of a step only all at once; "
             "with gradient_accumulation use 'none'"
@@ -97,12 +99,12 @@ def start(case: "Case", placement: "Placement") -> "Session":
         # On the CPU, the thread that hands out an eager model's operations does them as well: it
         # would else keep a second core busy with waiting. A graph has threads of its own.
         ONEFLOW_VM_COMPUTE_ON_WORKER_THREAD=str(
-            int(case.device == "cuda" or case.compiler == "graph")
+            int(case.device == "cuda" or case.axes.compiler == "graph")
         ),
         # oneDNN's softmax is off by 3e-6, OneFlow's own by 1e-7
         ONEFLOW_ENABLE_ONEDNN_OPTS="0",
         # cuBLAS and cuDNN, whatever OneFlow asks for
-        NVIDIA_TF32_OVERRIDE="1" if case.precision == "tf32" else "0",
+        NVIDIA_TF32_OVERRIDE="1" if case.axes.precision == "tf32" else "0",
     )
     from dlperf_slurm.worker.frameworks.oneflow.session import start_session
 

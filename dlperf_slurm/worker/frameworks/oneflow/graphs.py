@@ -25,11 +25,11 @@ class TrainingGraph(nn.Graph):
         self.model = model
         self._compute_loss = compute_loss
         self.add_optimizer(optimizer)
-        if case.precision in AMP_TYPES:
-            self.config.enable_amp(True, dtype=AMP_TYPES[case.precision])
-        if case.loss_scale:
-            self.set_grad_scaler(flow.amp.StaticGradScaler(case.loss_scale))
-        elif case.precision == "amp-fp16":
+        if case.axes.precision in AMP_TYPES:
+            self.config.enable_amp(True, dtype=AMP_TYPES[case.axes.precision])
+        if case.axes.constant_loss_scale:
+            self.set_grad_scaler(flow.amp.StaticGradScaler(case.axes.constant_loss_scale))
+        elif case.axes.precision == "amp-fp16":
             self.set_grad_scaler(flow.amp.GradScaler())
 
     def build(self, batch: Batch) -> flow.Tensor:

@@ -46,8 +46,8 @@ def open_loader(
     loader = DataLoader(
         Samples(dataset),
         batch_sampler=order,
-        num_workers=case.data_workers,
-        prefetch_factor=case.prefetch_batches,
+        num_workers=case.axes.data_workers,
+        prefetch_factor=case.axes.prefetch_batches,
         collate_fn=collate_tensors,
         pin_memory=is_pinned,
     )

@@ -50,7 +50,7 @@ class OneFlowSession:
         load_weights(model, generate_weights(definition, case.seed))
         # The same weights on all ranks, but dropout of their own.
         flow.manual_seed(case.seed + 1 + placement.rank)
-        is_graph = case.compiler == "graph"
+        is_graph = case.axes.compiler == "graph"
         self._is_global = is_graph and placement.world_size > 1
         if self._is_global:
             make_model_global(model, device.type)
@@ -58,7 +58,7 @@ class OneFlowSession:
         self.parameter_count = count_parameters(model)
         self.device_name = read_device_name(device)
         self.versions = read_versions(device)
-        self._is_training = case.mode == TRAIN
+        self._is_training = case.axes.mode == TRAIN
         self._device = device
         self._model = model
         self._parameters = dict(model.named_parameters())
@@ -66,9 +66,7 @@ class OneFlowSession:
         self._definition = definition
         self._builder = builder
         self.load(
-            self.stage(
-                make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
-            )
+            self.stage(make_batch(definition, case.axes.batch_size, case.seed, placement.rank))
         )
         if self._is_training:
             self._prepare_training(case, placement, is_graph)
@@ -78,9 +76,9 @@ class OneFlowSession:
     def _prepare_training(self, case: Case, placement: Placement, is_graph: bool) -> None:
         definition, model = self._definition, self._model
         self._optimizer = make_optimizer(make_rule(case, definition), model)
-        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
-        self._loss_scale = case.loss_scale or 1
-        self._batches_per_step = case.gradient_accumulation
+        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
+        self._loss_scale = case.axes.constant_loss_scale or 1
+        self._batches_per_step = case.axes.gradient_accumulation
         self._graph: Optional[TrainingGraph] = None
         self._without_mean: Callable[[], Any] = nullcontext
         if is_graph:
@@ -96,7 +94,7 @@ class OneFlowSession:
         self._model.eval()
         self._compute_logits: Callable[..., Any] = self._run_model
         if is_graph:
-            graph = InferenceGraph(self._model, self._case.precision)
+            graph = InferenceGraph(self._model, self._case.axes.precision)
             graph._compile(*self._inputs)
             self._compute_logits = graph
 
@@ -146,9 +144,9 @@ class OneFlowSession:
 
     def _autocast(self) -> Any:
         # left out where it is off: on the CPU OneFlow warns that it has none
-        if self._case.precision not in AMP_TYPES:
+        if self._case.axes.precision not in AMP_TYPES:
             return nullcontext()
-        return flow.autocast(self._device.type, AMP_TYPES[self._case.precision])
+        return flow.autocast(self._device.type, AMP_TYPES[self._case.axes.precision])
 
     def stage(self, batch: Dict[str, Any]) -> Batch:
         tensors = make_tensors(batch)

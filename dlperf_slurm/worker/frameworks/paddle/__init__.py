@@ -38,21 +38,21 @@ def find_unsupported(case: "Case") -> Optional[str]:
     unknown = find_unknown_values(case)
     if unknown:
         return unknown
-    if case.device != "cuda" and case.precision == "tf32":
+    if case.device != "cuda" and case.axes.precision == "tf32":
         return "paddle: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32'"
-    if case.device != "cuda" and case.precision != "fp32":
+    if case.device != "cuda" and case.axes.precision != "fp32":
         # auto_cast says that it has no effect there; inside to_static it has, and the step crashes
         return (
-            f"paddle: precision {case.precision!r} needs device 'cuda': Paddle has no such matrix "
-            "product or convolution on the CPU; use 'fp32'"
+            f"paddle: precision {case.axes.precision!r} needs device 'cuda': Paddle has no such "
+            "matrix product or convolution on the CPU; use 'fp32'"
         )
-    if case.device != "cuda" and case.compiler == "cinn":
+    if case.device != "cuda" and case.axes.compiler == "cinn":
         # to_static would take the plain executor without a word
         return (
             "paddle: compiler 'cinn' needs device 'cuda': Paddle for CPUs is built without CINN; "
             "use 'to_static'"
         )
-    if case.memory_format == "channels_last" and case.model != "resnet50":
+    if case.axes.memory_format == "channels_last" and case.model != "resnet50":
         return (
             f"paddle: memory_format 'channels_last' needs images; use 'default' for {case.model!r}"
         )

@@ -46,8 +46,8 @@ def open_loader(
         Samples(dataset),
         places=[place],
         batch_sampler=order,
-        num_workers=case.data_workers,
-        prefetch_factor=case.prefetch_batches,
+        num_workers=case.axes.data_workers,
+        prefetch_factor=case.axes.prefetch_batches,
         collate_fn=collate,
         # it would read more batches ahead than those
         use_buffer_reader=False,

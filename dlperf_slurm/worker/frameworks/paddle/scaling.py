@@ -37,11 +37,11 @@ class ConstantScaler:
 def make_scaler(
     case: Case, parameters: List[paddle.Tensor]
 ) -> Union[paddle.amp.GradScaler, ConstantScaler]:
-    if case.precision == "amp-fp16" and not case.loss_scale:
+    if case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale:
         check_overflow_message()
         # it reads the overflow flag back in every step
         return paddle.amp.GradScaler()
-    return ConstantScaler(case.loss_scale or 1, parameters)
+    return ConstantScaler(case.axes.constant_loss_scale or 1, parameters)
 
 
 def check_overflow_message() -> None:

@@ -50,14 +50,14 @@ class PaddleSession:
     def __init__(self, case: Case, placement: Placement) -> None:
         builder = import_module(f"dlperf_slurm.worker.frameworks.paddle.{case.model}")
         definition: Any = load_model(case.model).Definition(**case.model_parameters)
-        model = builder.build_model(definition, DATA_FORMATS[case.memory_format])
+        model = builder.build_model(definition, DATA_FORMATS[case.axes.memory_format])
         load_weights(model, generate_weights(definition, case.seed))
         # The same weights on all ranks, but dropout of their own.
         paddle.seed(case.seed + 1 + placement.rank)
         self.parameter_count = count_parameters(model)
         self.device_name = read_device_name(case)
         self.versions = read_versions(case)
-        self._is_training = case.mode == TRAIN
+        self._is_training = case.axes.mode == TRAIN
         self._case = case
         self._is_cuda = case.device == "cuda"
         self._host_memory = choose_host_memory(case)
@@ -66,9 +66,7 @@ class PaddleSession:
         self._definition = definition
         self._builder = builder
         self.load(
-            self.stage(
-                make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
-            )
+            self.stage(make_batch(definition, case.axes.batch_size, case.seed, placement.rank))
         )
         if self._is_training:
             self._prepare_training(case, placement)
@@ -77,14 +75,14 @@ class PaddleSession:
 
     def _prepare_training(self, case: Case, placement: Placement) -> None:
         definition, model = self._definition, self._plain_model
-        largest_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
+        largest_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
         self._optimizer = make_optimizer(make_rule(case, definition), model, largest_norm)
         self._scaler = make_scaler(case, list(self._parameters.values()))
-        self._batches_per_step = case.gradient_accumulation
+        self._batches_per_step = case.axes.gradient_accumulation
         self._compute_loss = self._builder.compute_loss
-        if case.compiler != "none":
+        if case.axes.compiler != "none":
             model, self._compute_loss = (
-                compile_graph(part, case.compiler) for part in (model, self._compute_loss)
+                compile_graph(part, case.axes.compiler) for part in (model, self._compute_loss)
             )
         self._model, self._without_mean = distribute(placement, model)
         self._loss = paddle.full((), float("nan"))
@@ -92,8 +90,8 @@ class PaddleSession:
     def _prepare_inference(self, case: Case) -> None:
         self._model = self._plain_model
         self._model.eval()
-        if case.compiler != "none":
-            self._model = compile_graph(self._model, case.compiler)
+        if case.axes.compiler != "none":
+            self._model = compile_graph(self._model, case.axes.compiler)
 
     def step(self) -> None:
         """Returns when it is done, on the CPU; the optimizer clips what the scaler unscaled."""
@@ -121,7 +119,7 @@ class PaddleSession:
 
     def _autocast(self) -> Any:
         # of one use each
-        dtype = AUTOCAST_TYPES.get(self._case.precision)
+        dtype = AUTOCAST_TYPES.get(self._case.axes.precision)
         return paddle.amp.auto_cast(dtype is not None, level="O1", dtype=dtype or "float16")
 
     def stage(self, batch: Dict[str, Any]) -> Tensors:
@@ -134,7 +132,7 @@ class PaddleSession:
 
     def _copy(self, tensor: paddle.Tensor) -> paddle.Tensor:
         copy = tensor._copy_to(paddle.framework._current_expected_place(), False)
-        if tensor.ndim == 4 and self._case.memory_format == "channels_last":
+        if tensor.ndim == 4 and self._case.axes.memory_format == "channels_last":
             return copy.transpose((0, 2, 3, 1)).contiguous()
         return copy
 
@@ -221,7 +219,7 @@ def start_session(case: Case, placement: Placement) -> PaddleSession:
     core.set_num_threads(case.cpus_per_rank)
     choose_device(case, placement)
     if case.device == "cuda":
-        allow_tf32(case.precision == "tf32")
+        allow_tf32(case.axes.precision == "tf32")
         paddle.set_flags({"FLAGS_cudnn_exhaustive_search": True})
     else:
         # A static graph's operators one after the other in this thread: others would not have its

@@ -45,16 +45,20 @@ def find_unsupported(case: "Case") -> Optional[str]:
     unknown = find_unknown_values(case)
     if unknown:
         return unknown
-    if case.precision == "tf32" and case.device != "cuda":
+    if case.axes.precision == "tf32" and case.device != "cuda":
         return "pytorch: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"
-    if case.precision == "fp16" and case.mode == TRAIN and not case.loss_scale:
+    if (
+        case.axes.precision == "fp16"
+        and case.axes.mode == TRAIN
+        and not case.axes.constant_loss_scale
+    ):
         return (
             "pytorch: precision 'fp16' has fp16 gradients, which torch's dynamic loss scaling does "
             "not take; use loss_scale = 128, or 'amp-fp16'"
         )
-    if case.data == DALI and case.model != "resnet50":
+    if case.axes.data == DALI and case.model != "resnet50":
         return f"pytorch: data 'dali' reads images; use 'folder' for {case.model!r}"
-    if case.memory_format == "channels_last" and case.model != "resnet50":
+    if case.axes.memory_format == "channels_last" and case.model != "resnet50":
         return (
             f"pytorch: memory_format 'channels_last' needs images; use 'default' for {case.model!r}"
         )

@@ -80,9 +80,9 @@ def make_pipeline(
         return images, labels.gpu() if is_gpu else labels
 
     return read_images(
-        batch_size=case.batch_size_per_device,
-        num_threads=case.data_workers,
+        batch_size=case.axes.batch_size,
+        num_threads=case.axes.data_workers,
         device_id=device.index if is_gpu else None,
-        prefetch_queue_depth=case.prefetch_batches,
+        prefetch_queue_depth=case.axes.prefetch_batches,
         seed=case.seed,
     )

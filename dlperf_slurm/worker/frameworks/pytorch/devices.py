@@ -34,7 +34,7 @@ def read_device_name(device: torch.device) -> str:
 
 def read_versions(case: Case, device: torch.device) -> Dict[str, str]:
     versions = {"torch": str(torch.__version__)}
-    if case.distribution == "horovod":
+    if case.axes.distribution == "horovod":
         import horovod
 
         versions["horovod"] = str(horovod.__version__)

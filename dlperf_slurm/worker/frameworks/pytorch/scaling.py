@@ -46,6 +46,6 @@ def list_gradients(optimizer: torch.optim.Optimizer) -> List[Tensor]:
 
 
 def make_scaler(case: Case, device: torch.device) -> Union[torch.amp.GradScaler, ConstantScaler]:
-    if case.precision == "amp-fp16" and not case.loss_scale:
+    if case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale:
         return torch.amp.GradScaler(device.type)
-    return ConstantScaler(case.loss_scale or 1)
+    return ConstantScaler(case.axes.constant_loss_scale or 1)

@@ -54,31 +54,29 @@ class TorchSession:
         load_weights(model, generate_weights(definition, case.seed))
         # The same weights on all ranks, but dropout of their own.
         torch.manual_seed(case.seed + 1 + placement.rank)
-        if case.precision in PURE_TYPES:
-            model = model.to(PURE_TYPES[case.precision])
-        if case.memory_format == "channels_last":
+        if case.axes.precision in PURE_TYPES:
+            model = model.to(PURE_TYPES[case.axes.precision])
+        if case.axes.memory_format == "channels_last":
             model = model.to(memory_format=torch.channels_last)
 
         self.parameter_count = count_parameters(model)
         self.device_name = read_device_name(device)
         self.versions = read_versions(case, device)
         self._case = case
-        self._is_training = case.mode == TRAIN
+        self._is_training = case.axes.mode == TRAIN
         self._device = device
-        self._input_type = PURE_TYPES.get(case.precision, torch.float32)
+        self._input_type = PURE_TYPES.get(case.axes.precision, torch.float32)
         self._plain_model = model
         self._parameters = list(model.parameters())
         self._autocast = torch.autocast(
             device.type,
-            AUTOCAST_TYPES.get(case.precision),
-            enabled=case.precision in AUTOCAST_TYPES,
+            AUTOCAST_TYPES.get(case.axes.precision),
+            enabled=case.axes.precision in AUTOCAST_TYPES,
         )
         self._definition = definition
         self._builder = builder
         self.load(
-            self.stage(
-                make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
-            )
+            self.stage(make_batch(definition, case.axes.batch_size, case.seed, placement.rank))
         )
         if self._is_training:
             self._prepare_training(case, placement)
@@ -88,22 +86,22 @@ class TorchSession:
     def _prepare_training(self, case: Case, placement: Placement) -> None:
         definition, model = self._definition, self._plain_model
         self._optimizer = make_optimizer(make_rule(case, definition), model)
-        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
+        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
         self._scaler = make_scaler(case, self._device)
-        self._batches_per_step = case.gradient_accumulation
+        self._batches_per_step = case.axes.gradient_accumulation
         self._is_step_begun = False
         self._model, self._wait, self._without_mean = distribute(
             case, placement, model, self._device
         )
         self._compute_loss = self._builder.compute_loss
-        if case.compiler == "torch.compile":
+        if case.axes.compiler == "torch.compile":
             self._model = torch.compile(self._model, dynamic=False)
             self._compute_loss = torch.compile(self._compute_loss, dynamic=False)
         self._loss = torch.full((), float("nan"))
 
     def _prepare_inference(self, case: Case) -> None:
         self._model = self._plain_model.eval()
-        if case.compiler == "torch.compile":
+        if case.axes.compiler == "torch.compile":
             self._model = torch.compile(self._model, dynamic=False)
 
     def step(self) -> None:
@@ -149,7 +147,7 @@ class TorchSession:
         self._inputs = [self._batch[name] for name in self._builder.INPUTS]
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        is_image = tensor.ndim == 4 and self._case.memory_format == "channels_last"
+        is_image = tensor.ndim == 4 and self._case.axes.memory_format == "channels_last"
         return tensor.to(
             self._device,
             self._input_type if tensor.is_floating_point() else None,
@@ -242,7 +240,7 @@ class TorchSession:
 def start_session(case: Case, placement: Placement) -> TorchSession:
     torch.set_num_threads(case.cpus_per_rank)
     device = choose_device(case, placement)
-    allow_tf32(case.precision == "tf32")
+    allow_tf32(case.axes.precision == "tf32")
     torch.backends.cudnn.benchmark = True
     if case.device == "cpu" and case.nodes == 1:
         # Gloo looks for the interface of this host's name, which need not resolve to one

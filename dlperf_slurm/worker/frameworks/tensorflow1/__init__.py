@@ -50,7 +50,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
 
     It has neither convolutions nor softmax in bfloat16, but for TPUs; TF32 is newer than CUDA 10.
     """
-    if case.memory_format == "channels_last":
+    if case.axes.memory_format == "channels_last":
         return (
             "tensorflow1 has no memory_format 'channels_last' beside 'default', which is "
             "channels-last already: use that"
@@ -58,7 +58,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
     unknown = find_unknown_values(case)
     if unknown:
         return unknown
-    if case.compiler == "xla" and case.device == "cpu" and case.model == "resnet50":
+    if case.axes.compiler == "xla" and case.device == "cpu" and case.model == "resnet50":
         return (
             "tensorflow1: compiler 'xla' takes minutes to compile 'resnet50' for the CPU; "
             "use 'none', or device 'cuda'"

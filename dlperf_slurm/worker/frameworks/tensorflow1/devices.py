@@ -17,7 +17,7 @@ def make_config(case: Case, placement: Placement) -> tf.compat.v1.ConfigProto:
         # as its default is: what one operation leaves idle another one takes
         inter_op_parallelism_threads=case.cpus_per_rank,
     )
-    if case.compiler == "xla":
+    if case.axes.compiler == "xla":
         options = config.graph_options.optimizer_options
         options.global_jit_level = tf.compat.v1.OptimizerOptions.ON_1
     if case.device == "cpu":
@@ -55,7 +55,7 @@ def read_versions(case: Case) -> Dict[str, str]:
         "tensorflow": str(tf.version.VERSION),
         "tensorflow_git": str(tf.version.GIT_VERSION),
     }
-    if case.distribution == "horovod":
+    if case.axes.distribution == "horovod":
         import horovod
 
         versions["horovod"] = str(horovod.__version__)

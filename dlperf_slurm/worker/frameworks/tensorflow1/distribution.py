@@ -60,7 +60,7 @@ def join_ranks(case: Case, placement: Placement, config: tf.compat.v1.ConfigProt
     device = "/device:GPU:0" if case.device == "cuda" else "/device:CPU:0"
     if placement.world_size == 1:
         return Distribution("", device, list)
-    if case.distribution == "horovod":
+    if case.axes.distribution == "horovod":
         return join_horovod(placement, device)
     return join_cluster(case, placement, device, config)
 

@@ -77,7 +77,7 @@ class Inference(NamedTuple):
 def build_forward(case: Case, definition: Any, batch: Dict[str, Any]) -> Forward:
     """In the default graph, on the default device; `batch` is for its shapes and types."""
     builder = import_module(f"dlperf_slurm.worker.frameworks.tensorflow1.{case.model}")
-    model = builder.build_model(definition, COMPUTE_TYPES.get(case.precision, tf.float32))
+    model = builder.build_model(definition, COMPUTE_TYPES.get(case.axes.precision, tf.float32))
     parameters = find_variables(model, definition.list_parameters())
     inputs = {
         name: make_variable(values.shape, dtype=tf.as_dtype(values.dtype), trainable=False)
@@ -102,15 +102,15 @@ def build_training(
         loss_scale = make_loss_scale(case)
 
     def clip_and_apply(gradients: Sequence[tf.Tensor]) -> tf.Operation:
-        if case.clip_global_norm:
+        if case.axes.clip_global_norm:
             # exactly to the norm; PyTorch adds 1e-6 to what it divides by
             gradients, _ = tf.clip_by_global_norm(gradients, definition.CLIP_GLOBAL_NORM)
         return optimizer.apply(gradients)
 
     loss = forward.compute_loss(forward.compute_logits(forward.read_inputs(), training=True))
-    part = loss if case.gradient_accumulation == 1 else loss / case.gradient_accumulation
+    part = loss if case.axes.gradient_accumulation == 1 else loss / case.axes.gradient_accumulation
     own = accumulate_gradients(
-        tf.gradients(loss_scale.scale(part), variables), case.gradient_accumulation
+        tf.gradients(loss_scale.scale(part), variables), case.axes.gradient_accumulation
     )
     means, step = distribution.exchange(
         variables, own.gradients, lambda means: loss_scale.apply(means, clip_and_apply)

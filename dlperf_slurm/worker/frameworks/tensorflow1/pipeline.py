@@ -101,10 +101,10 @@ def make_batches(
     )
     options = tf.data.Options()
     # else they are the threads of the step's operations, which may be a single one
-    options.experimental_threading.private_threadpool_size = case.data_workers
+    options.experimental_threading.private_threadpool_size = case.axes.data_workers
     return (
-        keys.map(read, num_parallel_calls=case.data_workers)
-        .batch(case.batch_size_per_device, drop_remainder=True)
-        .prefetch(case.prefetch_batches)
+        keys.map(read, num_parallel_calls=case.axes.data_workers)
+        .batch(case.axes.batch_size, drop_remainder=True)
+        .prefetch(case.axes.prefetch_batches)
         .with_options(options)
     )

@@ -68,9 +68,9 @@ class ConstantLossScale:
 
 
 def make_loss_scale(case: Case) -> Union[LossScale, ConstantLossScale]:
-    if case.precision == "amp-fp16" and not case.loss_scale:
+    if case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale:
         return LossScale()
-    return ConstantLossScale(case.loss_scale or 1)
+    return ConstantLossScale(case.axes.constant_loss_scale or 1)
 
 
 def multiply(gradients: Sequence[tf.Tensor], factor: Union[tf.Tensor, float]) -> List[tf.Tensor]:

@@ -49,9 +49,7 @@ class TensorFlowSession:
         self._case = case
         # of labels that are probabilities
         self._classes = definition.classes if case.training.mixup_alpha else 0
-        batch = self.stage(
-            make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
-        )
+        batch = self.stage(make_batch(definition, case.axes.batch_size, case.seed, placement.rank))
         self._config = make_config(case, placement)
         config = make_config(case, placement)
         distribution = join(case, placement, config)
@@ -61,7 +59,7 @@ class TensorFlowSession:
             tf.compat.v1.set_random_seed(case.seed + 1 + placement.rank)
             with distribution.place_variables():
                 forward = build_forward(case, definition, batch)
-            if case.mode == TRAIN:
+            if case.axes.mode == TRAIN:
                 self._program: Any = build_training(case, forward, distribution)
             else:
                 self._program = build_inference(forward)
@@ -90,7 +88,7 @@ class TensorFlowSession:
         # each looks up what to run once, not in each step
         self._load = make_loader(session, forward.batch)
         self.load(batch)
-        if case.mode == TRAIN:
+        if case.axes.mode == TRAIN:
             self._step = session.make_callable(self._program.step)
             self._accumulate = session.make_callable(self._program.accumulate)
         else:
@@ -154,7 +152,7 @@ class TensorFlowSession:
 
     def compute_gradients(self) -> Dict[str, Any]:
         program = self._program
-        for _ in range(self._case.gradient_accumulation - 1):
+        for _ in range(self._case.axes.gradient_accumulation - 1):
             self.accumulate()
         gradients, *_ = self._session.run((program.gradients, program.moved, program.clear))
         return {
@@ -181,7 +179,7 @@ def join(
     case: Case, placement: Placement, config: tf.compat.v1.ConfigProto
 ) -> Union[Distribution, ParameterServers]:
     """Weights that are not trained are on their rank."""
-    if case.mode == TRAIN and case.distribution == PARAMETER_SERVER:
+    if case.axes.mode == TRAIN and case.axes.distribution == PARAMETER_SERVER:
         return join_servers(case, placement, config)
     return join_ranks(case, placement, config)
 

@@ -38,7 +38,7 @@ OUT_OF_MEMORY_MESSAGES = (
 
 def find_unsupported(case: "Case") -> Optional[str]:
     """Why TensorFlow 2 cannot run the case, with what it can run instead; None when it can."""
-    if case.memory_format == "channels_last":
+    if case.axes.memory_format == "channels_last":
         return (
             "tensorflow2 has no memory_format 'channels_last' beside 'default', which is "
             "channels-last already: use that"
@@ -46,15 +46,15 @@ def find_unsupported(case: "Case") -> Optional[str]:
     unknown = find_unknown_values(case)
     if unknown:
         return unknown
-    if case.precision == "tf32" and case.device != "cuda":
+    if case.axes.precision == "tf32" and case.device != "cuda":
         return (
             "tensorflow2: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"
         )
     if (
-        case.distribution == PARAMETER_SERVER
-        and case.mode == TRAIN
-        and case.precision == "amp-fp16"
-        and not case.loss_scale
+        case.axes.distribution == PARAMETER_SERVER
+        and case.axes.mode == TRAIN
+        and case.axes.precision == "amp-fp16"
+        and not case.axes.constant_loss_scale
     ):
         return (
             "tensorflow2: distribution 'parameter_server' has no dynamic loss scale; use "

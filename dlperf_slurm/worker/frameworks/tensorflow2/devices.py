@@ -14,7 +14,7 @@ def set_up(case: Case, placement: Placement) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(case.cpus_per_rank)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     choose_device(case, placement)
-    tf.config.experimental.enable_tensor_float_32_execution(case.precision == "tf32")
+    tf.config.experimental.enable_tensor_float_32_execution(case.axes.precision == "tf32")
 
 
 def choose_device(case: Case, placement: Placement) -> None:
@@ -45,7 +45,7 @@ def read_versions(case: Case) -> Dict[str, str]:
     for name, key in (("cuda", "cuda_version"), ("cudnn", "cudnn_version")):
         if case.device == "cuda" and key in build:
             versions[name] = str(build[key])
-    if case.distribution == "horovod":
+    if case.axes.distribution == "horovod":
         import horovod
 
         versions["horovod"] = str(horovod.__version__)

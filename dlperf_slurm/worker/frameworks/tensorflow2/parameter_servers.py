@@ -53,7 +53,7 @@ class ServerTraining:
         with tf.Graph().as_default(), tf.device(builder.device):
             weights = builder.make_weights(own)
             self.optimizer = make_optimizer(make_rule(case, definition), weights)
-            norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
+            norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
             exchange = builder.build_exchange(weights, self.optimizer, norm)
             variables = tf.compat.v1.global_variables()
             initializer = tf.compat.v1.variables_initializer(

@@ -43,7 +43,9 @@ class TensorFlowSession:
         builder = import_module(f"dlperf_slurm.worker.frameworks.tensorflow2.{case.model}")
         definition: Any = load_model(case.model).Definition(**case.model_parameters)
         with distribution.strategy.scope():
-            model = builder.build_model(definition, COMPUTE_TYPES.get(case.precision, tf.float32))
+            model = builder.build_model(
+                definition, COMPUTE_TYPES.get(case.axes.precision, tf.float32)
+            )
         self._parameters = find_variables(model, definition.list_parameters())
         load_weights(self._parameters, generate_weights(definition, case.seed))
         # The same weights on all ranks, but dropout of their own.
@@ -53,7 +55,7 @@ class TensorFlowSession:
         self.device_name = read_device_name(case.device)
         self.versions = read_versions(case)
         self._case = case
-        self._is_training = case.mode == TRAIN
+        self._is_training = case.axes.mode == TRAIN
         self._is_gpu = case.device == "cuda"
         self._model = model
         self._variables = [variable for variable, _ in self._parameters.values()]
@@ -63,7 +65,7 @@ class TensorFlowSession:
         self._device = own[0].device
         self._definition = definition
         self._builder = builder
-        batch = make_batch(definition, case.batch_size_per_device, case.seed, placement.rank)
+        batch = make_batch(definition, case.axes.batch_size, case.seed, placement.rank)
         self.load(self.stage(batch))
         run = distribution.strategy.run
         self._evaluate = tf.function(lambda batch: run(self._evaluate_batch, args=(batch,)))
@@ -71,7 +73,7 @@ class TensorFlowSession:
         if self._is_training:
             self._prepare_training(case, placement, distribution, own)
         else:
-            is_compiled = case.compiler == "xla"
+            is_compiled = case.axes.compiler == "xla"
             self._compute_logits = tf.function(self._infer_batch, jit_compile=is_compiled)
 
     def _prepare_training(
@@ -81,7 +83,7 @@ class TensorFlowSession:
             case, self._variables, own, lambda batch: self._compute_loss(batch, training=True)
         )
         self._training: Union[Training, ServerTraining]
-        if case.distribution == PARAMETER_SERVER:
+        if case.axes.distribution == PARAMETER_SERVER:
             self._training = ServerTraining(case, self._definition, placement, own, differentiation)
         else:
             self._training = Training(case, self._definition, distribution, own, differentiation)
@@ -130,7 +132,7 @@ class TensorFlowSession:
 
     def predict(self, batch: Dict[str, Any]) -> Any:
         """Smaller batches are filled up: another size would be another graph."""
-        size = self._case.batch_size_per_device
+        size = self._case.axes.batch_size
         inputs = {
             name: numpy.resize(values, (size, *values.shape[1:]))
             for name, values in batch.items()
@@ -173,7 +175,7 @@ class TensorFlowSession:
         return float(self._evaluate(self._batch))
 
     def compute_gradients(self) -> Dict[str, Any]:
-        for _ in range(self._case.gradient_accumulation - 1):
+        for _ in range(self._case.axes.gradient_accumulation - 1):
             self.accumulate()
         gradients = self._training.compute_gradients(self._batch)
         return {

@@ -25,12 +25,12 @@ class Differentiation:
         self.loss_scale = make_loss_scale(case)
         self._compute_loss = loss
         self._variables = variables
-        self._batches_per_step = case.gradient_accumulation
+        self._batches_per_step = case.axes.gradient_accumulation
         differentiate = self._differentiate_batch
         if self._batches_per_step > 1:
             self._accumulation = Accumulation(own)
             differentiate = self._differentiate_last
-        is_compiled = case.compiler == "xla"
+        is_compiled = case.axes.compiler == "xla"
         # the loss of a step's last batch, and the gradients of all, which are scaled
         self.differentiate = tf.function(differentiate, jit_compile=is_compiled)
         # the loss of another one, whose gradients are kept
@@ -68,11 +68,11 @@ class Training:
         self.optimizer = make_optimizer(make_rule(case, definition), own)
         self.loss_scale = differentiation.loss_scale
         self.differentiate = differentiation.differentiate
-        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.clip_global_norm else None
+        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
         self._average = distribution.average
 
         # XLA compiles what lies before and after the all-reduce, which it does not know.
-        self._update = tf.function(self._update_weights, jit_compile=case.compiler == "xla")
+        self._update = tf.function(self._update_weights, jit_compile=case.axes.compiler == "xla")
         run = distribution.strategy.run
         self.step = tf.function(lambda batch: run(self._train, args=(batch,)))
         self.accumulate = tf.function(lambda batch: run(differentiation.accumulate, args=(batch,)))

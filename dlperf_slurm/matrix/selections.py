@@ -1,0 +1,94 @@
+"""The tables of a matrix that speak of axes: all of them, some of them, and conditions on them."""
+
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, create_model
+
+from dlperf_slurm.config.toml_tables import OneOrMore, Table
+from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS, DEFAULTS, AxisSpec
+from dlperf_slurm.matrix.values import BoundOrNumber, Model
+
+Item = TypeVar("Item")
+
+# of `topology`, in conditions
+TOPOLOGY_PARTS = {
+    "nodes": "Nodes of the topology.",
+    "devices_per_node": "Devices on each node of the topology.",
+    "world_size": "Devices of the topology, which is ranks.",
+}
+
+
+def check_values(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return `values`; ValueError when there is none, or one twice."""
+    if not values:
+        raise ValueError("is empty; name at least one value")
+    repeated = [value for index, value in enumerate(values) if value in values[:index]]
+    if repeated:
+        raise ValueError(f"{repeated[0]!r} is listed twice, which would make duplicate cases")
+    return values
+
+
+Values = Annotated[OneOrMore[Item], AfterValidator(check_values)]
+
+
+class AxisTable(Table):
+    """Values of axes; an axis that is not named is an empty tuple."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    def named_axes(self) -> tuple[str, ...]:
+        return tuple(axis for axis in AXES if self.get_values(axis))
+
+    def get_values(self, axis: str) -> tuple[Any, ...]:
+        """What the table says of one axis."""
+        values: tuple[Any, ...] = getattr(self, axis)
+        return values
+
+
+def _make_field(spec: AxisSpec, kind: Any, default: Any) -> tuple[Any, Any]:
+    alias = AliasChoices(spec.name, *spec.other_names) if spec.other_names else None
+    return Values[kind], Field(default, description=spec.description, validation_alias=alias)
+
+
+def _make_condition_field(kind: Any, description: str) -> tuple[Any, Any]:
+    return Values[kind], Field((), description=description)
+
+
+if TYPE_CHECKING:
+    # their fields are made of AXIS_SPECS, and read by `get_values` alone
+
+    class Condition(AxisTable): ...
+
+    class Selection(AxisTable): ...
+
+    class AxesTable(Selection): ...
+
+else:
+    Condition = create_model(
+        "Condition",
+        __base__=AxisTable,
+        __doc__='Cases that have, on each axis named here, one of the values; ">=256" for numbers.',
+        model=_make_condition_field(Model, "Model, by its name."),
+        **{spec.name: _make_field(spec, spec.bound or spec.kind, ()) for spec in AXIS_SPECS},
+        **{
+            part: _make_condition_field(BoundOrNumber, text)
+            for part, text in TOPOLOGY_PARTS.items()
+        },
+    )
+    Selection = create_model(
+        "Selection",
+        __base__=AxisTable,
+        __doc__="Values for some of the axes; an axis that is not named is an empty tuple.",
+        **{spec.name: _make_field(spec, spec.kind, ()) for spec in AXIS_SPECS},
+    )
+    AxesTable = create_model(
+        "AxesTable",
+        __base__=Selection,
+        __doc__="Everything that is varied; the cases are the product of the lists.",
+        **{
+            spec.name: _make_field(
+                spec, spec.kind, (DEFAULTS[spec.name],) if spec.name in DEFAULTS else ...
+            )
+            for spec in AXIS_SPECS
+        },
+    )

@@ -1,0 +1,149 @@
+"""What the values of an axis may be: types that pydantic checks, and bounds on them.
+
+The module itself does without pydantic: reports too need to know the axes, and `--help` is fast.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Union
+
+from annotated_types import Ge
+
+from dlperf_slurm.config.known_names import check_known
+from dlperf_slurm.contract.axes import DATA_SOURCES, DYNAMIC, MODES, OPTIMIZERS
+from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.matrix.batch_size import parse_batch_search, parse_batch_size
+from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
+from dlperf_slurm.worker.models import list_models
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
+
+JsonSchema = dict[str, Any]
+
+# how tf_cnn_benchmarks calls our "native", an all-reduce by the framework's own means
+REPLICATED = "replicated"
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Metadata of a text that has to be a known name; the JSON Schema lists those as its enum."""
+
+    what: str
+    list_known: Callable[[], Sequence[str]]
+
+    def check(self, value: str) -> str:
+        """Return `value`; ValueError that lists the known names when it is not among them."""
+        return check_known(value, self.list_known(), self.what)
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: "GetCoreSchemaHandler"
+    ) -> "CoreSchema":
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: "CoreSchema", handler: "GetJsonSchemaHandler"
+    ) -> JsonSchema:
+        return {**handler(schema), "enum": list(self.list_known())}
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """Metadata of a value that `parse` makes of what the file has, or raises ValueError."""
+
+    parse: Callable[[Any], Any]
+    json_schema: JsonSchema
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: "GetCoreSchemaHandler"
+    ) -> "CoreSchema":
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(self.parse)
+
+    def __get_pydantic_json_schema__(
+        self, schema: "CoreSchema", handler: "GetJsonSchemaHandler"
+    ) -> JsonSchema:
+        return dict(self.json_schema)
+
+
+def _list_choices(attribute: str) -> list[str]:
+    """What the adapters together offer for an axis, in the order they declare it."""
+    offers = (getattr(load_adapter(framework), attribute) for framework in list_frameworks())
+    return list(dict.fromkeys(choice for offer in offers for choice in offer))
+
+
+def _check_topology(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a topology; write a text such as '2n8g'")
+    parse_topology(value)
+    return value
+
+
+def _check_distribution(value: Any) -> str:
+    known = _list_choices("DISTRIBUTIONS")
+    return "native" if value == REPLICATED else check_known(value, known, "a distribution")
+
+
+def _check_loss_scale(value: Any) -> Union[int, str]:
+    if value == DYNAMIC or (type(value) is int and value >= 1):
+        return str(value) if value == DYNAMIC else int(value)
+    raise ValueError(f"{value!r} is neither {DYNAMIC!r} nor a whole number of 1 or more")
+
+
+_COUNT_OR_TEXT = {"type": ["integer", "string"], "minimum": 1}
+_NUMBER_OR_TEXT = {"type": ["integer", "string"]}
+
+PositiveInt = Annotated[int, Ge(1)]
+Framework = Annotated[str, OneOf("a framework", list_frameworks)]
+Model = Annotated[str, OneOf("a model", list_models)]
+TopologyName = Annotated[str, Parsed(_check_topology, {"type": "string"})]
+Precision = Annotated[str, OneOf("a precision", lambda: _list_choices("PRECISIONS"))]
+Compiler = Annotated[str, OneOf("a compiler", lambda: _list_choices("COMPILERS"))]
+MemoryFormat = Annotated[str, OneOf("a memory format", lambda: _list_choices("MEMORY_FORMATS"))]
+Distribution = Annotated[str, Parsed(_check_distribution, {"type": "string"})]
+Data = Annotated[str, OneOf("a data source", lambda: DATA_SOURCES)]
+Optimizer = Annotated[str, OneOf("an optimizer", lambda: OPTIMIZERS)]
+LossScale = Annotated[Union[int, str], Parsed(_check_loss_scale, _COUNT_OR_TEXT)]
+Mode = Annotated[str, OneOf("a mode", lambda: MODES)]
+AnyBatchSize = Annotated[Union[int, str], Parsed(parse_batch_size, _COUNT_OR_TEXT)]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A number to compare with: 256, or ">=256" with one of the operators < <= > >= !=."""
+
+    operator: str
+    number: int
+
+    def holds(self, value: int) -> bool:
+        return {
+            "=": value == self.number,
+            "!=": value != self.number,
+            "<": value < self.number,
+            "<=": value <= self.number,
+            ">": value > self.number,
+            ">=": value >= self.number,
+        }[self.operator]
+
+
+def _parse_bound(value: Any) -> Bound:
+    if type(value) is int:
+        return Bound("=", value)
+    match = re.fullmatch(r"(<=|>=|!=|<|>)\s*(\d+)", value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{value!r} is neither a number nor a comparison such as '>=256'")
+    return Bound(match[1], int(match[2]))
+
+
+def _parse_batch_bound(value: Any) -> Union[Bound, str]:
+    search = parse_batch_search(value) if isinstance(value, str) else None
+    return search or _parse_bound(value)
+
+
+BoundOrNumber = Annotated[Bound, Parsed(_parse_bound, _NUMBER_OR_TEXT)]
+BatchBound = Annotated[Union[Bound, str], Parsed(_parse_batch_bound, _NUMBER_OR_TEXT)]
