@@ -177,8 +177,8 @@ def test_record_on_a_full_disk_does_not_replace_the_one_before(attempt_dir):
     script = (
         "import resource, sys\n"
         "from pathlib import Path\n"
-        "from dlperf_slurm.contract import CASE_FILE, Case\n"
-        "from dlperf_slurm.json_files import read_json, write_json\n"
+        "from dlperf_slurm.contract.case import CASE_FILE, Case\n"
+        "from dlperf_slurm.contract.json_files import read_json, write_json\n"
         "path = Path(sys.argv[1]) / CASE_FILE\n"
         "case = read_json(path, Case)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
