@@ -15,7 +15,7 @@ from dlperf_slurm.worker.data_sources.zmq import open_pipes
 if TYPE_CHECKING:
     from dlperf_slurm.worker.frameworks import Placement, Session
 
-_SOURCES: "Dict[str, Callable[[Case, Placement, Session], Iterator[Any]]]" = {
+SOURCES: "Dict[str, Callable[[Case, Placement, Session], Iterator[Any]]]" = {
     ON_HOST: open_host_batch,
     PIPELINE: open_pipeline,
     PYTHON_QUEUE: open_queues,
@@ -28,5 +28,5 @@ _SOURCES: "Dict[str, Callable[[Case, Placement, Session], Iterator[Any]]]" = {
 def open_batches(case: Case, placement: "Placement", session: "Session") -> Optional[Iterator[Any]]:
     """The case's source; None where the batch that the session starts with serves all steps."""
     return (
-        None if case.axes.data == ON_DEVICE else _SOURCES[case.axes.data](case, placement, session)
+        None if case.axes.data == ON_DEVICE else SOURCES[case.axes.data](case, placement, session)
     )
