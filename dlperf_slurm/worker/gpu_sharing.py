@@ -39,7 +39,7 @@ def find_device_uuid(case: Case, placement: Placement, environ: Mapping[str, str
 
 
 def compare_devices(devices: Sequence[Tuple[str, str]]) -> None:
-    """Of hosts and UUIDs by rank; PlacementError names the ranks that share a GPU."""
+    """Raises PlacementError, which names the ranks, if two of these (host, UUID) are one GPU."""
     ranks_by_device: Dict[Tuple[str, str], List[int]] = {}
     for rank, device in enumerate(devices):
         ranks_by_device.setdefault(device, []).append(rank)

@@ -34,7 +34,7 @@ class Momentum:
 
 
 class AdamW:
-    """As `Rule` has it."""
+    """Adam with decoupled weight decay, as `Rule` has it."""
 
     def __init__(self, rule: Rule, largest_norm: Optional[float]) -> None:
         self._rule = rule

@@ -75,12 +75,12 @@ class Cluster(NamedTuple):
     own_server: str
 
     def list_jobs(self) -> Dict[str, List[str]]:
-        """As TensorFlow names them."""
+        """The addresses of each job, as TensorFlow names these."""
         return {"ps": list(self.servers), "worker": list(self.ranks)}
 
 
 def list_addresses(placement: Placement) -> Cluster:
-    """Of a world of one, with the data of whatever rank, they are chosen here."""
+    """The placement's addresses; for a world of one, with whatever rank's data, new ones."""
     if placement.world_size == 1:
         server, rank = (f"127.0.0.1:{find_free_port(offset, 2)}" for offset in range(2))
         return Cluster((server,), (rank,), 0, server)

@@ -108,7 +108,7 @@ class Definition:
 
     @property
     def flops_per_sample(self) -> int:
-        """Of one sequence's forward pass, a multiply-add counted as 2; training is 3 times that.
+        """The cost of a sequence's forward pass, a multiply-add as 2; training costs 3 times that.
 
         Matrix products only: embedding look-ups cost nothing, the decoder sees the gathered
         positions. 2.3e10 at full size.

@@ -151,7 +151,7 @@ class Definition:
 
     @property
     def flops_per_sample(self) -> int:
-        """Of one image's forward pass, a multiply-add counted as 2; training costs 3 times that.
+        """The cost of an image's forward pass, a multiply-add as 2; training costs 3 times that.
 
         Convolutions and the classifier only: 8.18e9 at full size.
         """

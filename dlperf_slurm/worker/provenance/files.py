@@ -7,7 +7,7 @@ ROOT = Path("/")
 
 
 def read_text(path: Path) -> str:
-    """Without the white space around it."""
+    """The text without the white space around it; "" where the file may not be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -21,7 +21,7 @@ def list_folder(path: Path, pattern: str = "*") -> List[Path]:
 
 
 def join_distinct(values: Iterable[str]) -> str:
-    """In the order in which they first come, without empty ones."""
+    """The values in the order in which they first come, without empty ones."""
     return ", ".join(dict.fromkeys(filter(None, values)))
 
 

@@ -20,7 +20,7 @@ _SWITCHES = {0: "off", 1: "on"}
 
 
 def describe_gpus() -> Dict[str, str]:
-    """Of all GPUs that this process may see, what is common to them once; {} without any.
+    """The GPUs that this process may see, with what is common to them once; {} without any.
 
     A limit is what holds now: the power that is enforced, the clock up to which the GPU may go.
     """

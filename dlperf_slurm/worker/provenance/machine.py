@@ -34,7 +34,7 @@ def describe_cpu(root: Path = ROOT) -> Dict[str, str]:
 
 
 def _read_cpuinfo(root: Path) -> Dict[str, str]:
-    """Of the first processor."""
+    """What the kernel tells of the first processor."""
     first = read_text(root / "proc/cpuinfo").split("\n\n")[0]
     lines = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in lines}
@@ -135,7 +135,7 @@ def _describe_interface(path: Path) -> str:
 
 
 def _describe_port(path: Path) -> str:
-    """As "mlx5_0/1 ACTIVE 200 Gb/sec (4X HDR) InfiniBand firmware 20.31.1014"."""
+    """A port, such as "mlx5_0/1 ACTIVE 200 Gb/sec (4X HDR) InfiniBand firmware 20.31.1014"."""
     device = path.parents[1]
     firmware = read_text(device / "fw_ver")
     words = [

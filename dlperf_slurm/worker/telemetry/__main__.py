@@ -93,7 +93,7 @@ def find_busy_cpus(rank_pid: int, proc: Path = PROC) -> Set[int]:
 
 
 def _list_siblings(pid: int, proc: Path) -> List[int]:
-    """By proc_pid_stat(5) and proc_tid_children(5); none on kernels without the latter."""
+    """The children of its parent (proc_pid_stat(5), proc_tid_children(5)); none on old kernels."""
     try:
         stat = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
         # behind the name of the program, which may have anything in it: state, then parent
@@ -139,7 +139,7 @@ def hear(word: bytes, due: Optional[float] = None) -> bool:
 
 
 def read_cpu_seconds() -> float:
-    """Of this process since its start, in user and system mode."""
+    """The CPU time of this process since its start, in user and system mode."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 

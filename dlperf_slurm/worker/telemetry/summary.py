@@ -34,7 +34,7 @@ THROTTLE_REASONS = {
 
 
 def summarize_samples(samples: Sequence[HostSamples]) -> Tuple[Telemetry, ...]:
-    """In the order of the hosts' ranks, of each host the host itself first."""
+    """Lines in the order of the hosts' ranks; that of the host itself stands before its devices."""
     return tuple(_summarize(one, series) for one in samples for series in one.series)
 
 

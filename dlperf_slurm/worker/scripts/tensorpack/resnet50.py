@@ -64,7 +64,7 @@ class Settings:
 
     @property
     def image_shape(self) -> Tuple[int, int, int, int]:
-        """Of a device's batch, as a data loader hands it over."""
+        """The shape of a device's batch, as a data loader hands it over."""
         size = self.definition.image_size
         return (self.batch_size_per_device, size, size, self.definition.IMAGE_CHANNELS)
 
@@ -115,7 +115,7 @@ def parse_arguments(arguments: Sequence[str]) -> Settings:
 
 
 def choose_epoch_steps(warmup_steps: int, measured_steps: int) -> int:
-    """Of the shortest epoch of which the first is the warm-up and the rest are the measured steps.
+    """The fewest steps of an epoch so that the first is the warm-up, the others the measured steps.
 
     All epochs have the same number of steps, and whoever reads the log leaves out `drop_warmup`. A
     warm-up that is longer than the measured steps makes as many of these.

@@ -116,7 +116,8 @@ def _keep_to_cpus(settings: "Settings", local_rank: int) -> None:
 
 
 def _check_parameter_count(settings: "Settings") -> None:
-    """Of the first tower: replicas are variables of towers that are named."""
+    """Raises RuntimeError unless the first tower has the parameters of the definition."""
+    # replicas are variables of towers that are named
     found = sum(
         variable.shape.num_elements()
         for variable in tf.compat.v1.trainable_variables()
