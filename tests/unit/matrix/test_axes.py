@@ -7,7 +7,8 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.contract.case import NO_TRAINING, Case, Training
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.plan import find_obstacle, make_case
+from dlperf_slurm.jobs.obstacles import find_obstacle
+from dlperf_slurm.jobs.plan import make_case
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 
@@ -172,7 +173,8 @@ def test_model_table_names_the_data_set():
 
 
 def explain(site=None, **changes):
-    return find_obstacle(make_matrix_case(**changes), site or make_site())
+    case, site = make_matrix_case(**changes), site or make_site()
+    return find_obstacle(case, make_case(case, site, "run", 1, 1), site)
 
 
 def test_data_set_that_is_not_there_is_an_obstacle(tmp_path):

@@ -1,0 +1,139 @@
+"""A case and a site -> why it cannot run there, and what would work."""
+
+import os
+from pathlib import Path
+from typing import Optional
+
+from dlperf_slurm.config.site import Site
+from dlperf_slurm.contract.axes import (
+    DALI,
+    FOLDER,
+    HOROVOD,
+    ON_DEVICE,
+    PARAMETER_SERVER,
+    VAL,
+    WORKER,
+)
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.matrix.expand import MatrixCase
+from dlperf_slurm.worker.frameworks import join_reasons, load_adapter
+from dlperf_slurm.worker.models import list_models, load_model
+
+
+def find_obstacle(case: MatrixCase, job_case: Case, site: Site) -> Optional[str]:
+    """All that keeps the site or the framework from running a case, with what would work, or None.
+
+    `job_case` is the case as a job on this site reads it. A data set that is missing is only asked
+    for where it would be of use.
+    """
+    obstacles = [_find_topology_obstacle(case.topology, site)]
+    if case.script is not None:
+        obstacles.append(_find_script_obstacle(case))
+    else:
+        adapter = load_adapter(case.axes.framework)
+        obstacles += [
+            adapter.find_unsupported(job_case),
+            _find_search_obstacle(case, site),
+            _find_inference_obstacle(case),
+            _find_training_obstacle(case),
+        ]
+    return join_reasons(obstacles) or _find_data_obstacle(case, site)
+
+
+def _find_topology_obstacle(topology: Topology, site: Site) -> Optional[str]:
+    if site.max_nodes is not None and topology.nodes > site.max_nodes:
+        return f"{topology} needs {topology.nodes} nodes, the site has {site.max_nodes}"
+    most = site.max_devices_per_node
+    if most is not None and topology.devices_per_node > most:
+        return f"{topology} needs {topology.devices_per_node} devices per node, the site has {most}"
+    if most is None and site.scheduler == "local" and site.device == "cpu":
+        needed, present = topology.devices_per_node * site.cpus_per_rank, os.cpu_count() or 1
+        if needed > present:
+            return (
+                f"{topology} needs {needed} CPUs, this machine has {present}; to let ranks share "
+                f"them, set max_devices_per_node={topology.devices_per_node}"
+            )
+    return None
+
+
+def _find_search_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
+    """What keeps from a search that only memory ends, where no device or scheduler limits it."""
+    is_endless = case.axes.is_largest_batch
+    is_limited = site.device != "cpu" or site.scheduler != "local"
+    if is_endless and not is_limited and not case.protocol.memory_limit_mib_per_device:
+        return (
+            f"batch size '{case.axes.batch_size_per_device}' would take all memory of this "
+            "machine; set memory_limit_mib_per_device in [protocol]"
+        )
+    return None
+
+
+def _find_inference_obstacle(case: MatrixCase) -> Optional[str]:
+    axes = case.axes
+    if axes.mode != VAL:
+        return None
+    if axes.clip_global_norm:
+        return "clip_global_norm is for gradients, which mode 'val' has not; use mode 'train'"
+    if axes.distribution in (PARAMETER_SERVER, HOROVOD):
+        return (
+            f"distribution {axes.distribution!r} brings gradients together, which mode 'val' has "
+            f"not; use 'native', or mode 'train'"
+        )
+    if axes.data != ON_DEVICE:
+        return (
+            f"data {axes.data!r} would be part of the latency of mode 'val', whose batch is on the "
+            f"device; use data '{ON_DEVICE}', or mode 'train'"
+        )
+    return None
+
+
+def _find_data_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
+    axes = case.axes
+    if axes.data not in (FOLDER, DALI):
+        return None
+    folder = site.find_dataset_dir(case.dataset)
+    if not Path(folder).is_dir():
+        return (
+            f"data {axes.data!r} reads the data set {case.dataset!r} from {folder}, which is not "
+            f"there; name its folder in the site file's [datasets], or see: dlperf-slurm data make"
+        )
+    return None
+
+
+def _find_training_obstacle(case: MatrixCase) -> Optional[str]:
+    """What keeps from training to accuracy."""
+    if not case.training.epochs:
+        return None
+    if case.axes.data != FOLDER:
+        return (
+            f"training over epochs needs real data in an order of its seed, which data "
+            f"{case.axes.data!r} has not; use data '{FOLDER}', or leave [training] out"
+        )
+    if not load_model(case.model).HAS_ACCURACY:
+        others = [repr(name) for name in list_models() if load_model(name).HAS_ACCURACY]
+        return (
+            f"{case.model} has no accuracy to train to; use {' or '.join(others)}, or leave "
+            f"[training] out"
+        )
+    if case.axes.has_batch_search:
+        return (
+            f"training over epochs takes its batch size as a number, not "
+            f"'{case.axes.batch_size_per_device}'"
+        )
+    return None
+
+
+def _find_script_obstacle(case: MatrixCase) -> Optional[str]:
+    """What keeps from somebody else's script, which alone knows what its framework can do."""
+    axes = case.axes
+    if axes.mode == VAL:
+        return f"source {axes.source!r} is a training script; use mode 'train'"
+    if case.training.epochs:
+        return f"source {axes.source!r} has its own way to train over epochs; leave [training] out"
+    if axes.has_batch_search:
+        return (
+            f"source {axes.source!r} takes its batch size as a number; "
+            f"'{axes.batch_size_per_device}' is for source '{WORKER}'"
+        )
+    return None
