@@ -3,13 +3,26 @@
 import argparse
 import dataclasses
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlperf_slurm.cli.options import add_command
 from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.errors import CasesFailedError
 
 if TYPE_CHECKING:
     from dlperf_slurm.checks.audit import Audit
+    from dlperf_slurm.cli.options import Commands
+
+
+def add_commands(commands: "Commands") -> None:
+    """Add `audit`."""
+    text = "which cells of tables do not follow from others"
+    command = add_command(commands, "audit", text, run_audit)
+    command.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="CSV, Markdown, run, published source"
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run_audit(options: argparse.Namespace) -> None:

@@ -5,15 +5,19 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
+from dlperf_slurm.cli.options import add_command, add_results_option
 from dlperf_slurm.cli.output import check_plot_file, make_console, write_file, write_plot
 from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError
 
 if TYPE_CHECKING:
+    from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.results.compare import RunComparison
 
 
-def add_compare_options(parser: argparse.ArgumentParser) -> None:
-    """The options, but that for the results folder, which commands share."""
+def add_commands(commands: "Commands") -> None:
+    """Add `compare`."""
+    text = "which cases of run B are faster or slower"
+    parser = add_command(commands, "compare", text, run_compare)
     run_help = "run directory, run id or its beginning"
     parser.add_argument("run_a", metavar="RUN_A", help=run_help)
     parser.add_argument("run_b", metavar="RUN_B", help=run_help)
@@ -28,7 +32,7 @@ def add_compare_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .svg or .pdf")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.set_defaults(handler=run_compare)
+    add_results_option(parser)
 
 
 def run_compare(options: argparse.Namespace) -> None:

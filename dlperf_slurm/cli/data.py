@@ -1,33 +1,48 @@
-"""The command data: real files for data = "folder", small enough to make here."""
+"""The commands init and data: examples to begin with, and small sets of real files."""
 
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlperf_slurm.cli.options import add_actions, add_command
+from dlperf_slurm.cli.output import PROGRAM
+
 if TYPE_CHECKING:
+    from dlperf_slurm.cli.options import Commands, Handler
     from dlperf_slurm.provision.datasets import Recipe
 
 LARGEST_SEED = 2**32 - 1
 
 
-def add_data_commands(parser: argparse.ArgumentParser) -> None:
-    """The actions of `data` and their options."""
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
-    action = actions.add_parser("make", help="make a small data set")
-    kinds = action.add_subparsers(metavar="KIND", required=True)
+def add_commands(commands: "Commands") -> None:
+    """Add `init`, and `data make` for each kind of data set."""
+    text = "copy example matrices and site configs to here"
+    command = add_command(commands, "init", text, run_init)
+    command.add_argument("directory", nargs="?", type=Path, default=Path(), help="default: here")
 
-    kind = _add_kind(kinds, "images", "made-up photographs, as large as ImageNet's, for resnet50")
+    actions = add_actions(commands, "data", "make small sets of real files for models to read")
+    kinds = add_actions(actions, "make", "make a small data set", metavar="KIND")
+
+    text = "made-up photographs, as large as ImageNet's, for resnet50"
+    kind = _add_kind(kinds, "images", text, run_make_images)
     _add_numbers(kind, ("train", 1000, "training images"), ("val", 100, "validation images"))
     _add_numbers(kind, ("classes", 10, "classes"), ("size", 500, "longer side in pixels"))
-    kind.set_defaults(handler=run_make_images)
 
-    kind = _add_kind(kinds, "text", "made-up tokenised text, no real words, for bert")
+    text = "made-up tokenised text, no real words, for bert"
+    kind = _add_kind(kinds, "text", text, run_make_text)
     _add_numbers(kind, ("train", 1_000_000, "training ids"), ("val", 100_000, "validation ids"))
     _add_numbers(kind, ("vocabulary", 30522, "size of the vocabulary"))
-    kind.set_defaults(handler=run_make_text)
 
-    kind = _add_kind(kinds, "digits", "1,797 handwritten digits (scikit-learn's), for resnet50")
-    kind.set_defaults(handler=run_make_digits)
+    text = "1,797 handwritten digits (scikit-learn's), for resnet50"
+    _add_kind(kinds, "digits", text, run_make_digits)
+
+
+def run_init(options: argparse.Namespace) -> None:
+    from dlperf_slurm.provision.examples import copy_examples
+
+    for path in copy_examples(options.directory):
+        print(path)
+    print(f"Next: {PROGRAM} plan {options.directory / 'matrices' / 'quickstart.toml'}")
 
 
 def run_make_images(options: argparse.Namespace) -> None:
@@ -52,11 +67,10 @@ def run_make_digits(options: argparse.Namespace) -> None:
     _make(options.directory, DigitRecipe(options.seed))
 
 
-# generic only in typeshed
 def _add_kind(
-    kinds: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str
+    kinds: "Commands", name: str, text: str, handler: "Handler"
 ) -> argparse.ArgumentParser:
-    kind = kinds.add_parser(name, help=text)
+    kind = add_command(kinds, name, text, handler)
     default = Path("data") / name
     kind.add_argument(
         "directory", nargs="?", type=Path, default=default, help=f"to be made ({default})"

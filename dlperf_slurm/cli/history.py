@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.compare import parse_percent
+from dlperf_slurm.cli.options import add_command
 from dlperf_slurm.cli.output import (
     PROGRAM,
     check_plot_file,
@@ -17,6 +18,7 @@ from dlperf_slurm.cli.output import (
 from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError
 
 if TYPE_CHECKING:
+    from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.results.history.entries import Entry
     from dlperf_slurm.results.history.guard import Guarded
     from dlperf_slurm.results.history.timeline import Timeline
@@ -26,8 +28,11 @@ DEFAULT_WINDOW = 5
 SHOWN_CASES = 5
 
 
-def add_history_options(parser: argparse.ArgumentParser) -> None:
-    """All its options: unlike other commands it takes several results folders."""
+def add_commands(commands: "Commands") -> None:
+    """Add `history`."""
+    text = "what each case measured from run to run"
+    parser = add_command(commands, "history", text, run_history)
+    # unlike other commands it takes several
     parser.add_argument(
         "--results",
         action="append",
@@ -62,7 +67,6 @@ def add_history_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a line per case and run")
     parser.add_argument("--parquet", type=Path, metavar="FILE", help="write the same as Parquet")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .svg or .pdf")
-    parser.set_defaults(handler=run_history)
 
 
 def run_history(options: argparse.Namespace) -> None:

@@ -44,6 +44,11 @@ def say(line: str) -> None:
         silence_output()
 
 
+def say_renamed(former: str, name: str) -> None:
+    """Tell on standard error what the words that were used are called now."""
+    print(f"{PROGRAM}: `{former}` is now `{name}`", file=sys.stderr)
+
+
 def silence_output() -> None:
     """For a reader that is gone: what is still buffered must not raise at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,16 +1,18 @@
-"""`report`: a run's tables on the terminal, then the files of its report folder."""
+"""The command report: a run's tables on the terminal, in a layout, and its report folder."""
 
 import argparse
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_slurm.cli.layouts import add_layout_options
+from dlperf_slurm.cli.options import add_command, add_run_options
 from dlperf_slurm.cli.output import make_console
-from dlperf_slurm.errors import CasesFailedError
-from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT
+from dlperf_slurm.errors import CasesFailedError, InputError
+from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT, LAYOUTS
 
 if TYPE_CHECKING:
+    from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.jobs.run_directory import Run
     from dlperf_slurm.reports.plots import Plot
     from dlperf_slurm.reports.summarize import Summary
@@ -24,9 +26,20 @@ NONE = "none"
 PLOTS_DIR = "plots"
 
 
-def add_report_options(parser: argparse.ArgumentParser) -> None:
-    """What `report` takes beside the run."""
-    add_layout_options(parser)
+def add_commands(commands: "Commands") -> None:
+    """Add `report`."""
+    text = "make the tables of a run, from its files alone"
+    parser = add_command(commands, "report", text, run_report)
+    add_run_options(parser)
+    parser.add_argument(
+        "--layout",
+        choices=(DEFAULT_LAYOUT, *LAYOUTS),
+        default=DEFAULT_LAYOUT,
+        help=f"whose tables to make ({DEFAULT_LAYOUT})",
+    )
+    parser.add_argument(
+        "--published", metavar="SOURCE", help="lay out published figures instead of a run's"
+    )
     parser.add_argument(
         "--against",
         action="append",
@@ -44,11 +57,10 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_report(options: argparse.Namespace) -> None:
-    from dlperf_slurm.cli.layouts import print_published
     from dlperf_slurm.jobs.run_directory import find_run
 
     if options.published is not None:
-        print_published(options)
+        _print_published(options)
         return
     run = find_run(options.run, options.results)
     report_run(run, options.layout, options.against, options.plots)
@@ -58,7 +70,6 @@ def report_run(
     run: "Run", layout: str = DEFAULT_LAYOUT, against: Sequence[str] = (), plots: str = SOME
 ) -> None:
     """Raises CasesFailedError, after all is written, when repeats have no sound record."""
-    from dlperf_slurm.cli.layouts import report_layout
     from dlperf_slurm.jobs.run_directory import REPORT_DIR
     from dlperf_slurm.reports.summarize import summarize
     from dlperf_slurm.reports.terminal import print_summary
@@ -72,7 +83,7 @@ def report_run(
     if layout == DEFAULT_LAYOUT:
         print_summary(summary, make_console())
     else:
-        report_layout(run, summary, outcomes, layout)
+        _report_layout(run, summary, outcomes, layout)
     _write_page(run, summary, outcomes, _write_plots(summary, outcomes, folder, plots))
     print(f"\nReport: {folder}", flush=True)
     if not summary.is_complete:
@@ -123,3 +134,41 @@ def _write_page(
     toml = matrix.read_text(encoding="utf-8") if matrix.is_file() else ""
     text = html.serialize(html.Page(summary, outcomes, plots, toml))
     (run.path / REPORT_DIR / html.FILE_NAME).write_bytes(text.encode())
+
+
+def _print_published(options: argparse.Namespace) -> None:
+    """`report --published SOURCE --layout NAME`: needs no run and writes nothing."""
+    from dlperf_slurm.reports.layouts import load_layout
+    from dlperf_slurm.reports.layouts.figures import make_published_figures
+    from dlperf_slurm.reports.layouts.output import print_document
+    from dlperf_slurm.results.published import read_source
+
+    if options.run is not None:
+        raise InputError("report: name either a RUN or --published SOURCE")
+    if options.against:
+        raise InputError("report: --against goes with a RUN, not with --published SOURCE")
+    if options.layout == DEFAULT_LAYOUT:
+        raise InputError(f"report: --published goes with --layout {' or '.join(LAYOUTS)}")
+    figures = read_source(options.published)
+    document = load_layout(options.layout).lay_out(make_published_figures(figures))
+    hardware = " and ".join(dict.fromkeys(figure.hardware for figure in figures))
+    print_document(document, f"published: {figures[0].source}", f"on {hardware}", make_console())
+
+
+def _report_layout(
+    run: "Run", summary: "Summary", outcomes: "Sequence[CaseOutcomes]", layout: str
+) -> None:
+    """Print a run's tables in a layout, and write them beside the report's other files."""
+    from dlperf_slurm.jobs.run_directory import REPORT_DIR
+    from dlperf_slurm.reports.layouts import load_layout
+    from dlperf_slurm.reports.layouts.figures import make_run_figures
+    from dlperf_slurm.reports.layouts.output import print_document, serialize
+    from dlperf_slurm.reports.text import describe_run, make_against_grid
+
+    document = load_layout(layout).lay_out(make_run_figures(outcomes))
+    against = tuple(map(make_against_grid, summary.against_tables))
+    document = dataclasses.replace(document, grids=document.grids + against)
+    title, description = summary.manifest.title, describe_run(summary)
+    text = serialize(document, title, description)
+    (run.path / REPORT_DIR / f"report-{layout}.md").write_bytes(text.encode())
+    print_document(document, title, description, make_console())

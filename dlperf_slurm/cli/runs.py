@@ -1,33 +1,80 @@
-"""Commands of a run, in the order of the pipeline: plan, render, submit, status, ..., cancel."""
+"""The commands of a run, from plan and submit over resume and retry to wait and cancel."""
 
 import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_slurm.cli.output import PROGRAM, make_console, say
-from dlperf_slurm.errors import (
-    EnvironmentMissingError,
-    InputError,
-    SchedulerError,
+from dlperf_slurm.cli.options import (
+    add_command,
+    add_results_option,
+    add_run_options,
+    add_site_options,
 )
+from dlperf_slurm.cli.output import PROGRAM, make_console, say, say_renamed
+from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
 
 if TYPE_CHECKING:
+    from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.config.site import LoadedSite
     from dlperf_slurm.jobs.plan import Plan
     from dlperf_slurm.jobs.run_directory import Run
     from dlperf_slurm.matrix.file import MatrixFile
 
 
+def add_commands(commands: "Commands") -> None:
+    """Add the commands that make a run, and those that go on with one."""
+    text = "what a matrix would submit, and what it costs"
+    command = add_command(commands, "plan", text, run_plan)
+    command.add_argument("matrix", type=Path, help="TOML file")
+    add_site_options(command)
+
+    text = "write a run directory without submitting it"
+    command = add_command(commands, "render", text, run_render)
+    command.add_argument("matrix", type=Path, help="TOML file")
+    add_site_options(command)
+    add_results_option(command)
+
+    command = add_command(commands, "submit", "submit a matrix", run_submit)
+    command.add_argument("matrix", nargs="?", type=Path, help="TOML file")
+    # `resume RUN` and `retry RUN` before they were commands
+    command.add_argument("--resume", metavar="RUN", help=argparse.SUPPRESS)
+    command.add_argument("--retry", action="store_true", help=argparse.SUPPRESS)
+    _add_wait_option(command)
+    add_site_options(command)
+    add_results_option(command)
+
+    for name, handler, text in (
+        ("resume", run_resume, "go on with a submission that was cut short"),
+        ("retry", run_retry, "try again what failed or was lost in a run"),
+    ):
+        command = add_command(commands, name, text, handler)
+        command.add_argument("run", metavar="RUN", help="run directory, run id or its beginning")
+        _add_wait_option(command)
+        add_results_option(command)
+
+    for name, handler, text in (
+        ("status", run_status, "where the array tasks of a run stand"),
+        ("wait", run_wait, "follow a run to its end, then report"),
+        ("cancel", run_cancel, "cancel what has not ended"),
+    ):
+        add_run_options(add_command(commands, name, text, handler))
+
+
+def _add_wait_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--wait", action="store_true", help="follow it to the end, then report")
+
+
 def run_plan(options: argparse.Namespace) -> None:
     from rich.text import Text
 
+    from dlperf_slurm.jobs.plan import list_missing_environments
     from dlperf_slurm.reports.terminal import print_plan
 
     _, loaded, plan = _load_plan(options, must_reach_cluster=False)
     console = make_console()
     print_plan(plan, console)
-    for line in _list_missing_environments(loaded, plan):
+    for line in list_missing_environments(plan, loaded.site):
         console.print(Text(f"note: {line}", style="yellow"))
 
 
@@ -35,34 +82,31 @@ def run_render(options: argparse.Namespace) -> None:
     run = _stage(options, must_reach_cluster=False)
     for group_id in run.list_group_ids():
         print(run.find_script(group_id))
-    print(f"Submit it: {PROGRAM} submit --resume {run.path}")
+    print(f"Submit it: {PROGRAM} resume {run.path}")
 
 
 def run_submit(options: argparse.Namespace) -> None:
+    if options.resume is not None or options.retry:
+        _go_on_as_before(options)
+        return
+    if options.matrix is None:
+        raise InputError(f"submit: name a MATRIX; to go on with a run: {PROGRAM} resume RUN")
+    _submit(_stage(options, must_reach_cluster=True), options.wait)
+
+
+def run_resume(options: argparse.Namespace) -> None:
+    from dlperf_slurm.jobs.run_directory import find_run
+
+    _submit(find_run(options.run, options.results), options.wait)
+
+
+def run_retry(options: argparse.Namespace) -> None:
     from dlperf_slurm.jobs.run_directory import find_run
     from dlperf_slurm.scheduler.retry import stage_retry
-    from dlperf_slurm.scheduler.submit import submit_run
 
-    if (options.matrix is None) == (options.resume is None):
-        raise InputError("submit: name either a MATRIX or --resume RUN")
-    if options.retry and options.resume is None:
-        raise InputError("submit: --retry goes with --resume RUN")
-    if options.resume is not None:
-        if options.site or options.set:
-            raise InputError("submit: a run keeps its site; --site and --set go with a MATRIX")
-        run = find_run(options.resume, options.results)
-        if options.retry:
-            say(f"{stage_retry(run)} array tasks to try again")
-    else:
-        run = _stage(options, must_reach_cluster=True)
-    say(f"Run directory: {run.path}")
-    submit_run(run, say)
-    if options.wait:
-        _follow(run)
-        return
-    print(f"Follow it:  {PROGRAM} status {run.path}")
-    print(f"Or wait:    {PROGRAM} wait {run.path}")
-    print(f"At the end: {PROGRAM} report {run.path}")
+    run = find_run(options.run, options.results)
+    say(f"{stage_retry(run)} array tasks to try again")
+    _submit(run, options.wait)
 
 
 def run_status(options: argparse.Namespace) -> None:
@@ -95,7 +139,7 @@ def _load_plan(
     options: argparse.Namespace, must_reach_cluster: bool
 ) -> "tuple[MatrixFile, LoadedSite, Plan]":
     from dlperf_slurm.config.site import load_site
-    from dlperf_slurm.jobs.plan import make_plan
+    from dlperf_slurm.jobs.plan import find_max_array_size, make_plan
     from dlperf_slurm.matrix.expand import expand_matrix
     from dlperf_slurm.matrix.file import read_matrix
 
@@ -106,32 +150,12 @@ def _load_plan(
     file = read_matrix(options.matrix)
     expansion = expand_matrix(file)
     loaded = load_site(options.site, file.toml, options.set)
-    max_array_size = _find_max_array_size(loaded, must_reach_cluster)
+    max_array_size = find_max_array_size(loaded.site, must_reach_cluster)
     return file, loaded, make_plan(expansion, loaded.site, max_array_size)
 
 
-def _find_max_array_size(loaded: "LoadedSite", must_reach_cluster: bool) -> int:
-    from dlperf_slurm import slurm_client
-    from dlperf_slurm.jobs.plan import DEFAULT_MAX_ARRAY_SIZE
-
-    if loaded.site.max_array_size is not None:
-        return loaded.site.max_array_size
-    if loaded.site.scheduler == "local":
-        return DEFAULT_MAX_ARRAY_SIZE
-    try:
-        text = slurm_client.read_cluster_config().get("MaxArraySize", "not shown")
-    except SchedulerError as error:
-        if must_reach_cluster:
-            raise SchedulerError(
-                f"{error}\nTo run on this machine, without a scheduler: --site local"
-            ) from error
-        return DEFAULT_MAX_ARRAY_SIZE
-    if not text.isdigit() or int(text) == 0:
-        raise SchedulerError(f"this cluster takes no array jobs: its MaxArraySize is {text}")
-    return int(text)
-
-
 def _stage(options: argparse.Namespace, must_reach_cluster: bool) -> "Run":
+    from dlperf_slurm.jobs.plan import list_missing_environments
     from dlperf_slurm.jobs.stage import stage_run
 
     file, loaded, plan = _load_plan(options, must_reach_cluster)
@@ -141,23 +165,38 @@ def _stage(options: argparse.Namespace, must_reach_cluster: bool) -> "Run":
             f"{options.matrix}: site {loaded.name} can run none of its cases:\n  "
             + "\n  ".join(reasons)
         )
-    missing = _list_missing_environments(loaded, plan)
+    missing = list_missing_environments(plan, loaded.site)
     if missing:
         raise EnvironmentMissingError("\n".join(missing))
     return stage_run(options.results, file, loaded, plan, sys.argv)
 
 
-def _list_missing_environments(loaded: "LoadedSite", plan: "Plan") -> list[str]:
-    frameworks = {framework for group in plan.groups for framework in group.frameworks}
-    lines = []
-    for framework in sorted(frameworks):
-        venv = loaded.site.find_environment(framework).venv
-        if venv is not None and not (Path(venv) / "bin" / "python").exists():
-            lines.append(
-                f"{framework}: no environment at {venv}; create it with `{PROGRAM} env create "
-                f"{framework}`, or name your own under [environments.{framework}] of the site file"
-            )
-    return lines
+def _submit(run: "Run", must_wait: bool) -> None:
+    from dlperf_slurm.scheduler.submit import submit_run
+
+    say(f"Run directory: {run.path}")
+    submit_run(run, say)
+    if must_wait:
+        _follow(run)
+        return
+    print(f"Follow it:  {PROGRAM} status {run.path}")
+    print(f"Or wait:    {PROGRAM} wait {run.path}")
+    print(f"At the end: {PROGRAM} report {run.path}")
+
+
+def _go_on_as_before(options: argparse.Namespace) -> None:
+    """`submit --resume RUN [--retry]`, as `resume RUN` and `retry RUN` were called before."""
+    if options.resume is None:
+        raise InputError(f"submit: to try again what failed in a run: {PROGRAM} retry RUN")
+    if options.matrix is not None or options.site or options.set:
+        raise InputError("submit: a run keeps its matrix and its site: --resume takes no others")
+    options.run = options.resume
+    if options.retry:
+        say_renamed("submit --resume RUN --retry", "retry RUN")
+        run_retry(options)
+    else:
+        say_renamed("submit --resume RUN", "resume RUN")
+        run_resume(options)
 
 
 def _follow(run: "Run") -> None:

@@ -214,7 +214,7 @@ def _submit_group(run: Run, group_id: str, executor: core.Executor) -> str:
         raise SchedulerError(
             f"{group_id} was not submitted: {error}\n"
             f"What was submitted before it runs on. When the cause is gone: "
-            f"dlperf-slurm submit --resume {run.path}"
+            f"dlperf-slurm resume {run.path}"
         ) from error
     return jobs[0].job_id.rpartition("_")[0]
 

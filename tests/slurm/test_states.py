@@ -179,7 +179,7 @@ def test_refusal_of_sbatch_is_passed_on_and_nothing_is_lost(cluster, tmp_path):
     refused = submit(run)
     assert refused.returncode == SCHEDULER_ERROR
     assert "invalid partition specified: nosuch" in refused.stderr
-    assert f"submit --resume {run.path}" in refused.stderr
+    assert f"dlperf-slurm resume {run.path}" in refused.stderr
     (event,) = (event for event in read_journal(run.path) if event.event == REFUSED)
     assert event.group_id == "1n2g"
     assert "invalid partition" in event.detail

@@ -92,8 +92,8 @@ def stage_spin(
 
 
 def submit(run: Run, *options: str, **env: str) -> "subprocess.CompletedProcess[str]":
-    """`submit --resume`, from the checkout: whose code the ranks must not take for the run's."""
-    return run_tool(["submit", "--resume", str(run.path), *options], CHECKOUT, env)
+    """`resume`, from the checkout: whose code the ranks must not take for the run's."""
+    return run_tool(["resume", str(run.path), *options], CHECKOUT, env)
 
 
 def wait(run: Run) -> "subprocess.CompletedProcess[str]":

@@ -52,10 +52,10 @@ def run_tool(
 
 
 def stage(arguments: Sequence[str], cwd: Path) -> Run:
-    """`render ARGUMENTS`: a run directory that waits for `submit --resume`."""
+    """`render ARGUMENTS`: a run directory that waits for `resume`."""
     done = run_tool(["render", *arguments], cwd)
     assert done.returncode == 0, done.stdout + done.stderr
-    return open_run(Path(done.stdout.partition("submit --resume ")[2].strip()))
+    return open_run(Path(done.stdout.partition("dlperf-slurm resume ")[2].strip()))
 
 
 def find_states(run: Run) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The login side of `verify`: what counts as the same work, and running cases with fake Pythons."""
+"""The login side of `parity`: what counts as the same work, and running cases with fake Pythons."""
 
 import dataclasses
 import math
@@ -343,7 +343,7 @@ def test_without_the_reference_nothing_can_be_proven(workplace):
 
 def test_command_prints_both_tables_and_the_place_of_the_files(write_python, parity_file, capsys):
     write_python(f"cp {parity_file} parity.json")
-    assert main(["verify", "pytorch", "--model", "resnet50"]) == 0
+    assert main(["parity", "pytorch", "--model", "resnet50"]) == 0
     printed = capsys.readouterr().out
     assert "one rank, fp32" in printed
     assert "two ranks, fp32" in printed
@@ -352,11 +352,11 @@ def test_command_prints_both_tables_and_the_place_of_the_files(write_python, par
 
 def test_command_has_an_exit_code_for_work_that_differs(write_python, capsys):
     write_python("exit 7")
-    assert main(["verify", "pytorch", "--model", "bert"]) == 5
+    assert main(["parity", "pytorch", "--model", "bert"]) == 5
     assert "3 of 3 comparisons failed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["pytroch"], ["--model", "brt"]])
 def test_unknown_name_is_an_error_with_a_suggestion(words, capsys):
-    assert main(["verify", *words]) == 2
+    assert main(["parity", *words]) == 2
     assert "Did you mean" in capsys.readouterr().err

@@ -19,8 +19,9 @@ from builders import (
     write_record,
 )
 
+import dlperf_slurm.cli
 from dlperf_slurm import __version__
-from dlperf_slurm.cli import main
+from dlperf_slurm.cli import COMMAND_FILES, main
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.jobs.run_directory import open_run
 
@@ -76,6 +77,31 @@ def test_wrong_usage_exits_with_2(arguments):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
+
+
+def test_each_file_with_commands_is_among_those_that_are_read():
+    folder = Path(dlperf_slurm.cli.__file__).parent
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
+    declaring = {name for name, text in texts.items() if "\ndef add_commands(" in text}
+    assert {file.__name__.rpartition(".")[2] for file in COMMAND_FILES} == declaring
+
+
+@pytest.mark.parametrize(
+    ("former", "former_words", "words"),
+    [
+        ("import", ["import", "nowhere.log"], ["import-logs", "nowhere.log"]),
+        ("verify", ["verify", "pytroch"], ["parity", "pytroch"]),
+        ("submit --resume RUN", ["submit", "--resume", "x"], ["resume", "x"]),
+        ("submit --resume RUN --retry", ["submit", "--retry", "--resume", "x"], ["retry", "x"]),
+    ],
+)
+def test_former_words_do_the_same_and_name_the_new_ones(home, capsys, former, former_words, words):
+    code, out, err = run_main(words, capsys)
+    name = words[0] if former in ("import", "verify") else f"{words[0]} RUN"
+    assert (code, err.count("\n") >= 1) == (2, True)
+    assert run_main(former_words, capsys) == (
+        code, out, f"dlperf-slurm: `{former}` is now `{name}`\n{err}",
+    )  # fmt: skip
 
 
 def test_plan_ends_with_the_totals(files, bin_dir, capsys):
@@ -171,7 +197,8 @@ def test_submit_without_a_scheduler_exits_with_3_before_anything_is_written(file
         ["submit", "matrix.toml", "--retry"],
         ["submit", "--resume", "x", "--site", "local"],
         ["submit", "--resume", "x", "--set", "max_nodes=1"],
-        ["submit", "--resume", "x"],
+        ["resume", "x"],
+        ["retry", "x"],
         ["status", "x"],
         ["wait", "x"],
         ["cancel", "x"],

@@ -22,7 +22,7 @@ PADDLE_BERT = FOLDER / "paddle_perf" / "Bert" / "logs" / "V100_LOG" / "base_bs96
 
 
 def run_main(arguments, capsys):
-    code = main(["import", *map(str, arguments)])
+    code = main(["import-logs", *map(str, arguments)])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 

@@ -120,7 +120,12 @@ def test_slowest_rank_decides():
 
 
 def test_dry_run_prints_one_json_list_and_writes_nothing(home, capsys):
-    arguments = ["import", "--dry-run", "--json", *(str(FOLDER / row.log) for row in OF_ONE_LOG)]
+    arguments = [
+        "import-logs",
+        "--dry-run",
+        "--json",
+        *(str(FOLDER / row.log) for row in OF_ONE_LOG),
+    ]
     code = main(arguments)
 
     printed = json.loads(capsys.readouterr().out)

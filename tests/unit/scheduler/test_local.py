@@ -52,7 +52,7 @@ def stage_local(home, monkeypatch):
 
 
 def submit(run: Run, *options: str) -> "subprocess.CompletedProcess[str]":
-    return run_tool(["submit", "--resume", str(run.path), *options], run.path.parent)
+    return run_tool(["resume", str(run.path), *options], run.path.parent)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def run(home, monkeypatch):
 
 
 def assert_each_task_runs_once_after_resume(run):
-    done = run_tool(["submit", "--resume", str(run.path), "--wait"], run.path.parent)
+    done = run_tool(["resume", str(run.path), "--wait"], run.path.parent)
     assert done.returncode == 0, done.stdout + done.stderr
     assert set(find_states(run).values()) == {"COMPLETED"}
     starts = [stand_in.count_starts(path) for path in local_runs.list_attempt_dirs(run)]
@@ -45,7 +45,7 @@ def assert_each_task_runs_once_after_resume(run):
 
 def submit_until(run, is_so):
     """Start `submit` and kill it as soon as `is_so`."""
-    process = start_tool(["submit", "--resume", str(run.path)], run.path.parent)
+    process = start_tool(["resume", str(run.path)], run.path.parent)
     await_that(is_so, "the moment to kill submit", poll_seconds=0.001)
     process.kill()
     process.communicate()
@@ -58,7 +58,7 @@ def has_event(run, kind):
 @pytest.mark.parametrize("code", [KILL_PARENT + DIE_TOO, KILL_PARENT], ids=["no job", "a job"])
 def test_submit_killed_while_the_array_job_starts(run, home, code):
     (home / "sitecustomize.py").write_text(code, encoding="utf-8")
-    killed = run_tool(["submit", "--resume", str(run.path)], home, {"PYTHONPATH": str(home)})
+    killed = run_tool(["resume", str(run.path)], home, {"PYTHONPATH": str(home)})
     assert killed.returncode == -9
     assert not has_event(run, SUBMITTED)
     assert_each_task_runs_once_after_resume(run)

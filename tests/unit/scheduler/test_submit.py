@@ -8,6 +8,7 @@ import sys
 import pytest
 from builders import IMPORT_DIR, write_program
 
+from dlperf_slurm.cli import main
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.jobs.journal import (
@@ -80,7 +81,7 @@ def run_for_nobody(*arguments):
 
 
 def test_reader_that_is_gone_stops_no_submission(cluster, staged_run):
-    assert run_for_nobody("submit", "--resume", str(staged_run.path)) == (0, b"")
+    assert run_for_nobody("resume", str(staged_run.path)) == (0, b"")
     assert list_submitted(staged_run) == GROUPS
 
 
@@ -115,6 +116,15 @@ def test_two_retries_stage_what_failed_once(cluster, staged_run):
     assert stage_retry(staged_run) == 6
     assert stage_retry(staged_run) == 0
     assert staged_run.list_group_ids() == [*GROUPS, *(f"{group}-try2" for group in GROUPS)]
+
+
+@pytest.mark.parametrize("words", [["retry"], ["submit", "--retry", "--resume"]])
+def test_command_that_retries_submits_what_it_staged(cluster, staged_run, words, capsys):
+    submit_run(staged_run, print)
+    journal_states(staged_run, "FAILED")
+    assert main([*words, str(staged_run.path)]) == 0
+    assert "6 array tasks to try again\n" in capsys.readouterr().out
+    assert list_submitted(staged_run) == [*GROUPS, *(f"{group}-try2" for group in GROUPS)]
 
 
 def test_retry_beside_a_submission_is_refused(cluster, staged_run):

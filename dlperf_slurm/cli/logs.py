@@ -1,23 +1,46 @@
-"""The command import: logs of runs made elsewhere become records, and a run to report on."""
+"""The command import-logs: logs of runs made elsewhere become records, and a run to report on."""
 
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
+from dlperf_slurm.cli.options import add_command, add_results_option
 from dlperf_slurm.cli.output import PROGRAM, make_console
 from dlperf_slurm.errors import CasesFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.logs.reading.runs import ImportedRun
 
 # the two definitions differ: worth a look
 NOTED_DIFFERENCE = 0.02
 
 
-def run_import(options: argparse.Namespace) -> None:
+def add_commands(commands: "Commands") -> None:
+    """Add `import-logs`."""
+    text = "make a run of other scripts' logs, to report on"
+    command = add_command(commands, "import-logs", text, run_import_logs)
+    command.add_argument("logs", nargs="+", type=Path, metavar="LOG", help="file or directory")
+    command.add_argument("--format", help="the logs' format; default: found in each log")
+    command.add_argument("--rule", help="the publisher's rule by its name; default: the format's")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="say what logs do not: devices, nodes, batch_size_per_device, precision, ...",
+    )
+    command.add_argument("--name", default="logs", help="name of the run (logs)")
+    command.add_argument("--dry-run", action="store_true", help="write nothing")
+    command.add_argument("--json", action="store_true", help="print one JSON list of the logs")
+    add_results_option(command)
+
+
+def run_import_logs(options: argparse.Namespace) -> None:
     from dlperf_slurm.contract.record import OK
     from dlperf_slurm.logs.reading.runs import ImportOptions, import_log
     from dlperf_slurm.results.import_options import check_options, list_logs, parse_settings

@@ -1,0 +1,68 @@
+"""The command parity: do frameworks do the same work? One line for each comparison."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from dlperf_slurm.cli.options import add_command, add_results_option, add_set_option
+from dlperf_slurm.cli.output import make_console
+from dlperf_slurm.errors import CasesFailedError, EnvironmentMissingError, InputError
+
+if TYPE_CHECKING:
+    from dlperf_slurm.cli.options import Commands
+
+
+def add_commands(commands: "Commands") -> None:
+    """Add `parity`."""
+    text = "prove that frameworks do the same work"
+    command = add_command(commands, "parity", text, run_parity)
+    command.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="default: all")
+    command.add_argument("--model", action="append", default=[], help="default: all")
+    command.add_argument("--site", default="local", help="site file or its name; default: local")
+    add_set_option(command)
+    add_results_option(command)
+
+
+def run_parity(options: argparse.Namespace) -> None:
+    from dlperf_slurm.checks.parity.run_case import make_workplace
+    from dlperf_slurm.checks.parity.tolerances import (
+        DATA_PARALLEL_HEADER,
+        PARITY_HEADER,
+        make_data_parallel_rows,
+        make_parity_rows,
+    )
+    from dlperf_slurm.checks.parity.verify import verify_frameworks
+    from dlperf_slurm.config.known_names import check_known
+    from dlperf_slurm.config.site import load_site
+    from dlperf_slurm.jobs.stage import make_run_id
+    from dlperf_slurm.reports.terminal import print_table
+    from dlperf_slurm.worker.frameworks import list_frameworks
+    from dlperf_slurm.worker.models import list_models
+
+    try:
+        for framework in options.frameworks:
+            check_known(framework, list_frameworks(), "a framework")
+        for model in options.model:
+            check_known(model, list_models(), "a model")
+    except ValueError as error:
+        raise InputError(f"parity: {error}") from error
+    loaded = load_site(options.site, None, options.set)
+    workplace = make_workplace(
+        loaded.site,
+        options.results / make_run_id("parity", loaded.name),
+        lambda line: print(line, flush=True),
+    )
+    parity, data_parallel = verify_frameworks(
+        options.frameworks or list_frameworks(), options.model or list_models(), workplace
+    )
+    console = make_console()
+    rows = make_parity_rows(parity)
+    print_table(PARITY_HEADER, rows, console, "one rank, fp32: values, relative differences")
+    rows = make_data_parallel_rows(data_parallel)
+    print_table(DATA_PARALLEL_HEADER, rows, console, "two ranks, fp32: relative differences")
+    print(f"Files: {workplace.folder}", flush=True)
+    compared = [line for line in (*parity, *data_parallel) if not line.is_left_out]
+    unlike = [line for line in compared if not line.is_same]
+    if unlike:
+        raise CasesFailedError(f"{len(unlike)} of {len(compared)} comparisons failed, see above")
+    if options.frameworks and not compared:
+        raise EnvironmentMissingError("\n".join(line.problem for line in parity))
