@@ -4,21 +4,28 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_slurm.checks.audit.derived import INVERSE_SPEEDUPS, Derived, derive_cells
-from dlperf_slurm.checks.audit.files import read_rows
-from dlperf_slurm.checks.audit.interpret import NotAudited
-from dlperf_slurm.checks.audit.latencies import check_latencies, has_unknown_devices
+from dlperf_slurm.checks.audit.contradictions import (
+    check_duplicates,
+    check_latencies,
+    check_medians,
+    has_unknown_devices,
+)
+from dlperf_slurm.checks.audit.files import read_rows, read_run
 from dlperf_slurm.checks.audit.printed import (
     EFFICIENCY,
     PRECISION_SPEEDUP,
     SPEEDUP,
     Cell,
     Finding,
+    NotAudited,
     Row,
 )
-from dlperf_slurm.checks.audit.repetitions import check_duplicates, check_medians
-from dlperf_slurm.checks.audit.run_reports import read_run
-from dlperf_slurm.checks.audit.speedups import check_speedups
+from dlperf_slurm.checks.audit.speedups import (
+    INVERSE_SPEEDUPS,
+    Derived,
+    check_speedups,
+    derive_cells,
+)
 
 _MISSING = {
     SPEEDUP: "no throughput of fewer devices to divide by",

@@ -1,4 +1,4 @@
-"""A file with tables -> its rows, and what of it cannot be audited."""
+"""A file with tables or a run directory -> its rows, and what of them cannot be audited."""
 
 import csv
 import dataclasses
@@ -6,21 +6,28 @@ import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from dlperf_slurm.checks.audit.interpret import NotAudited, interpret_table
-from dlperf_slurm.checks.audit.pipe_tables import PipeTable, find_tables
+from dlperf_slurm.checks.audit.interpret import interpret_table
 from dlperf_slurm.checks.audit.printed import (
     EFFICIENCY,
     LATENCY_NAMES,
     PRECISION_SPEEDUP,
     SAMPLES_PER_S,
     SPEEDUP,
+    STALE,
     Cell,
+    Finding,
+    NotAudited,
     Row,
     Span,
     make_cell,
 )
+from dlperf_slurm.checks.audit.tables import PipeTable, find_tables
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.run_directory import REPORT_DIR, open_run
+from dlperf_slurm.reports import csv_format
+from dlperf_slurm.reports.summarize import summarize
+from dlperf_slurm.results.collect import collect_outcomes
 from dlperf_slurm.results.published import find_source_file, list_sources
 
 _LATENCIES = {
@@ -40,6 +47,9 @@ _REPORT_CELLS = {
     "precision_speedup": PRECISION_SPEEDUP,
     **_LATENCIES,
 }
+
+# line and cells by case_id
+Cases = Mapping[str, tuple[int, Mapping[str, str]]]
 
 
 def read_rows(path: Path) -> tuple[list[Row], list[NotAudited]]:
@@ -178,3 +188,47 @@ def _make_cells(
         elif text:
             raise ValueError(f"{column}: {text!r} is no positive number")
     return cells
+
+
+def read_run(path: Path) -> tuple[list[Row], list[NotAudited], list[Finding]]:
+    """What its report.csv says; where it has none, what its records give.
+
+    InputError when the directory is no run, or its report no CSV.
+    """
+    run = open_run(path)
+    fresh = csv_format.serialize(summarize(run.manifest, collect_outcomes(run)))
+    file = path / REPORT_DIR / csv_format.FILE_NAME
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        rows, gaps = read_csv(fresh, str(path))
+        reason = "is not there; the figures are those of the records"
+        return rows, [NotAudited(str(file), 1, "the report", reason), *gaps], []
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: cannot be read: {error}") from error
+    rows, gaps = read_csv(text, str(file))
+    return rows, gaps, list(_compare_with_records(str(file), text, fresh))
+
+
+def _compare_with_records(file: str, text: str, fresh: str) -> Iterator[Finding]:
+    """Cells, case by case, that are not what the records give, in columns that both have."""
+    found = _index_cases(text)
+    for case_id, (_, record) in _index_cases(fresh).items():
+        if case_id not in found:
+            reason = "the run has this case, the report has not"
+            yield Finding(file, 1, "", f"case_id: {case_id}", "", case_id, STALE, reason)
+            continue
+        line, texts = found[case_id]
+        for column, value in record.items():
+            printed = texts.get(column, value)
+            if printed != value:
+                cell = f"{column}: {case_id}"
+                reason = "the records give another value: the report is older, or was edited"
+                yield Finding(file, line, "", cell, printed, value, STALE, reason)
+
+
+def _index_cases(text: str) -> Cases:
+    """All lines but those of no case, for points that are not in the matrix."""
+    (_, header), *records = read_records(text)
+    named = [(line, dict(zip(header, cells))) for line, cells in records]
+    return {texts["case_id"]: (line, texts) for line, texts in named if texts.get("case_id")}

@@ -6,7 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from dlperf_slurm.checks.audit.headers import (
+from dlperf_slurm.checks.audit.printed import (
+    EFFICIENCY,
+    FULL_PRECISIONS,
+    PRECISION_SPEEDUP,
+    SAMPLES_PER_S,
+    SPEEDUP,
+    TIME_SPEEDUP,
+    Cell,
+    NotAudited,
+    Row,
+    Span,
+    make_cell,
+    read_count,
+)
+from dlperf_slurm.checks.audit.tables import (
     BATCH_SIZE,
     DEVICES,
     DEVICES_PER_NODE,
@@ -16,21 +30,8 @@ from dlperf_slurm.checks.audit.headers import (
     TOPOLOGY,
     WORDS,
     Column,
+    PipeTable,
     read_headers,
-)
-from dlperf_slurm.checks.audit.pipe_tables import PipeTable
-from dlperf_slurm.checks.audit.printed import (
-    EFFICIENCY,
-    FULL_PRECISIONS,
-    PRECISION_SPEEDUP,
-    SAMPLES_PER_S,
-    SPEEDUP,
-    TIME_SPEEDUP,
-    Cell,
-    Row,
-    Span,
-    make_cell,
-    read_count,
 )
 from dlperf_slurm.contract.topology import parse_topology
 
@@ -50,16 +51,6 @@ _VALUE = re.compile(
     re.IGNORECASE,
 )
 _NO_VALUE = re.compile(r"-|n/?a|oom|failed|missing|not run|not in the matrix|no reference|unknown|")
-
-
-@dataclass(frozen=True)
-class NotAudited:
-    """A table, column or cell that nothing was recomputed of, and why."""
-
-    file: str
-    line: int
-    what: str
-    reason: str
 
 
 @dataclass(frozen=True)

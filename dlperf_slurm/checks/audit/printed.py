@@ -168,6 +168,16 @@ class Finding:
     reason: str
 
 
+@dataclass(frozen=True)
+class NotAudited:
+    """A table, column or cell that nothing was recomputed of, and why."""
+
+    file: str
+    line: int
+    what: str
+    reason: str
+
+
 def make_finding(row: Row, cell: Cell, kind: str, follows: str, reason: str) -> Finding:
     return Finding(
         row.file, row.line, row.where, row.name_cell(cell), cell.text, follows, kind, reason

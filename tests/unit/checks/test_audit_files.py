@@ -17,8 +17,8 @@ from builders import (
 )
 
 from dlperf_slurm.checks.audit import audit_paths
-from dlperf_slurm.checks.audit.pipe_tables import find_tables
 from dlperf_slurm.checks.audit.printed import ABOVE_DEVICES, DUPLICATE, STALE, WRONG
+from dlperf_slurm.checks.audit.tables import find_tables
 from dlperf_slurm.cli import main
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports import load_format

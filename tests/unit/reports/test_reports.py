@@ -9,7 +9,7 @@ from builders import make_manifest, make_outcomes, make_planned_case, read_csv
 from report_values import HOSTILE
 from rich.console import Console
 
-from dlperf_slurm.checks.audit.pipe_tables import find_tables
+from dlperf_slurm.checks.audit.tables import find_tables
 from dlperf_slurm.reports import FILE_FORMATS, load_format
 from dlperf_slurm.reports.markdown_format import escape_markdown, make_table
 from dlperf_slurm.reports.summarize import Summary, summarize
