@@ -20,8 +20,7 @@ from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.results.history.entries import Entry
-    from dlperf_slurm.results.history.guard import Guarded
-    from dlperf_slurm.results.history.timeline import Timeline
+    from dlperf_slurm.results.history.timeline import Guarded, Timeline
 
 DEFAULT_WINDOW = 5
 # of case ids in an error
@@ -145,7 +144,7 @@ def _print(timelines: "Sequence[Timeline]", problems: Sequence[str], as_json: bo
 def _guard(timelines: "Sequence[Timeline]", limit: float, window: int) -> None:
     """Raise what a CI is to stop at: a slower case, or one that cannot be decided."""
     from dlperf_slurm.reports.comparison_text import format_percent
-    from dlperf_slurm.results.history.guard import guard_newest
+    from dlperf_slurm.results.history.timeline import guard_newest
 
     guarded = guard_newest(timelines, limit, window)
     slower = [one for one in guarded if one.comparison.is_beyond_limit]

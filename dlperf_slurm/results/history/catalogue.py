@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dlperf_slurm import __version__
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.results.database import open_database
-from dlperf_slurm.results.history.entries import Entry, read_entries
-from dlperf_slurm.results.history.folder import digest_run, list_runs
+from dlperf_slurm.results.history.entries import Entry, digest_run, list_runs, read_entries
 from dlperf_slurm.results.same_work import SURROUNDINGS, WORK
 
 if TYPE_CHECKING:
