@@ -30,10 +30,14 @@ from support import proven
 from support.proven import ALWAYS_TESTED, Proof
 
 from dlperf_slurm.config.environment_paths import find_managed_environment
-from dlperf_slurm.provision.environments import programs
 from dlperf_slurm.provision.environments.horovod import BUILD_PROGRAMS, RECIPES, has_horovod
-from dlperf_slurm.provision.environments.interpreters import describe_missing, find_interpreter
 from dlperf_slurm.provision.environments.pins import list_pins, read_pins
+from dlperf_slurm.provision.environments.system import (
+    describe_missing_programs,
+    describe_missing_python,
+    find_interpreter,
+    list_missing_programs,
+)
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PROOFS = CHECKOUT / "tests" / "proven_frameworks.txt"
@@ -140,11 +144,11 @@ def order_tasks(tasks: Sequence[Task], proofs: Mapping[str, Proof]) -> list[Task
 def is_possible(framework: str) -> bool:
     """Whether this machine has what the environment is made with; says what it lacks."""
     pins = read_pins(framework)
-    missing = programs.list_missing(["gcc"]) if pins.built else []
+    missing = list_missing_programs(["gcc"]) if pins.built else []
     if find_interpreter(pins.pythons) is None:
-        lack = describe_missing(pins.pythons)
+        lack = describe_missing_python(pins.pythons)
     elif missing:
-        lack = f"{', '.join(pins.built)} cannot be built: {programs.describe_missing(missing)}"
+        lack = f"{', '.join(pins.built)} cannot be built: {describe_missing_programs(missing)}"
     else:
         return True
     print(f"NOT RUN: {framework}: {lack}", flush=True)
@@ -171,9 +175,9 @@ def make_environment(task: Task) -> str:
     command = [*TOOL, "env", "create", task.framework]
     note = ""
     if task.with_horovod:
-        missing = programs.list_missing(BUILD_PROGRAMS)
+        missing = list_missing_programs(BUILD_PROGRAMS)
         if missing:
-            lack = programs.describe_missing(missing)
+            lack = describe_missing_programs(missing)
             note = f"NOT RUN: {task.framework} with Horovod: {lack}\n"
         else:
             command.append("--horovod")

@@ -62,7 +62,7 @@ def run_make_text(options: argparse.Namespace) -> None:
 
 
 def run_make_digits(options: argparse.Namespace) -> None:
-    from dlperf_slurm.provision.datasets.digits import DigitRecipe
+    from dlperf_slurm.provision.datasets.images import DigitRecipe
 
     _make(options.directory, DigitRecipe(options.seed))
 

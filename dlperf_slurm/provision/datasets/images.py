@@ -1,9 +1,15 @@
-"""Made-up photographs in ImageNet's layout: JPEG files that cost as much to read as real ones."""
+"""Folders of images in ImageNet's layout: made-up photographs, and handwritten digits.
+
+The photographs are JPEG files that cost as much to read as real ones: random images whose power
+falls with frequency as in photographs. The digits are a small real data set, 1,797 images of 8 x 8
+pixels in 10 classes: UCI's "Optical Recognition of Handwritten Digits", of which scikit-learn ships
+the test part.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy
 import PIL.Image
@@ -11,17 +17,36 @@ import PIL.Image
 from dlperf_slurm import __version__
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.provision.datasets import write_description
-from dlperf_slurm.provision.datasets.fields import Fields, draw_image, make_fields
 from dlperf_slurm.worker.datasets.description import (
+    SHIFT,
     TRAIN_SPLIT,
     VAL_SPLIT,
     ImageDescription,
 )
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 JPEG_QUALITY = 90
 
-# of four images, so many lie; the others stand
+# so many of four images lie, the others stand
 LYING = 3
+
+FIELDS = 4
+
+# Chosen so that JPEG files at quality 90 are as large as those of ImageNet, about 110 kB each
+# (138 GB for 1.28 million), at 500 x 375 pixels.
+LUMINANCE_DEVIATION = 45.0
+CHROMINANCE_DEVIATION = 12.0
+
+DIGIT_CLASSES = 10
+DIGIT_VALIDATION_PART = 0.2
+
+# pixels of the digits are 0 ... 16
+LARGEST_DIGIT_PIXEL = 16
+
+# the smallest size that resnet50 takes
+DIGIT_IMAGE_SIZE = 32
 
 
 @dataclass(frozen=True)
@@ -56,8 +81,102 @@ class ImageRecipe:
         write_description(folder, ImageDescription(name="images", origin=origin))
         return f"{self.train} training and {self.val} validation images of {self.classes} classes"
 
-    def _write_image(self, path: Path, fields: Fields, random: numpy.random.RandomState) -> None:
+    def _write_image(self, path: Path, fields: "Fields", random: numpy.random.RandomState) -> None:
         sides = self.size, max(1, self.size * 3 // 4)
         width, height = sides if random.randint(4) < LYING else sides[::-1]
         pixels = draw_image(fields, width, height, random)
         PIL.Image.fromarray(pixels).save(path, quality=JPEG_QUALITY)
+
+
+@dataclass(frozen=True)
+class Fields:
+    """A few fields of N(0, 1), which repeat at their borders: float32 [field, side, side]."""
+
+    values: "NDArray[Any]"
+
+    @property
+    def side(self) -> int:
+        return int(self.values.shape[1])
+
+
+def make_fields(least_side: int, random: numpy.random.RandomState) -> Fields:
+    """Fields at least so large, a power of two."""
+    side = 1 << (least_side - 1).bit_length()
+    return Fields(numpy.stack([_make_field(side, random) for _ in range(FIELDS)]))
+
+
+def _make_field(side: int, random: numpy.random.RandomState) -> "NDArray[Any]":
+    """Its power is 1 / frequency^2, as natural images have it (Field 1987)."""
+    rows, columns = numpy.fft.fftfreq(side)[:, None], numpy.fft.rfftfreq(side)[None]
+    frequency = numpy.hypot(rows, columns)
+    # no mean
+    frequency[0, 0] = numpy.inf
+    real, imaginary = random.standard_normal((2, *frequency.shape))
+    field = numpy.fft.irfft2((real + 1j * imaginary) / frequency, (side, side))
+    return (field / field.std()).astype(numpy.float32)
+
+
+def draw_image(
+    fields: Fields, width: int, height: int, random: numpy.random.RandomState
+) -> "NDArray[Any]":
+    """uint8 [height, width, 3]: windows of the fields, one upon the other, at random places."""
+
+    def draw() -> "NDArray[Any]":
+        field = fields.values[random.randint(FIELDS)]
+        upper, left = random.randint(fields.side, size=2)
+        rows = field.take(numpy.arange(upper, upper + height), axis=0, mode="wrap")
+        return rows.take(numpy.arange(left, left + width), axis=1, mode="wrap")
+
+    luminance = (draw() + draw()) * (LUMINANCE_DEVIATION / 2**0.5)
+    colours = numpy.stack([draw() for _ in range(3)], axis=2) * CHROMINANCE_DEVIATION
+    pixels = luminance[:, :, None] + colours + random.uniform(90, 150)
+    return pixels.clip(0, 255).astype(numpy.uint8)
+
+
+@dataclass(frozen=True)
+class DigitRecipe:
+    """Which of the digits are for validation follows from the seed."""
+
+    seed: int
+
+    @property
+    def model(self) -> Mapping[str, Union[str, int]]:
+        return {"name": "resnet50", "classes": DIGIT_CLASSES, "image_size": DIGIT_IMAGE_SIZE}
+
+    def write_files(self, folder: Path) -> str:
+        """A fifth of each class is for validation; images stay as small as they are."""
+        images, labels = load_digits()
+        is_val = choose_validation(labels, self.seed)
+        for index, (image, label) in enumerate(zip(images, labels)):
+            class_folder = folder / (VAL_SPLIT if is_val[index] else TRAIN_SPLIT) / str(label)
+            class_folder.mkdir(parents=True, exist_ok=True)
+            PIL.Image.fromarray(image).save(class_folder / f"{index:04d}.png")
+        origin = f"scikit-learn's load_digits (UCI 80), a fifth for validation, seed {self.seed}"
+        write_description(folder, ImageDescription("digits", SHIFT, origin=origin))
+        count = int(is_val.sum())
+        train = len(labels) - count
+        return f"{train} training and {count} validation images of {DIGIT_CLASSES} classes"
+
+
+def load_digits() -> "tuple[NDArray[Any], NDArray[Any]]":
+    """Images, white on black: uint8 [image, 8, 8]; and labels: int64 [image]."""
+    try:
+        import sklearn.datasets
+    except ImportError as error:
+        raise InputError(
+            'the digits come with scikit-learn, which is not installed: pip install "'
+            'dlperf-slurm[digits]"'
+        ) from error
+    digits = sklearn.datasets.load_digits()
+    images = (digits.images * (255 / LARGEST_DIGIT_PIXEL)).round().astype(numpy.uint8)
+    return images, digits.target.astype(numpy.int64)
+
+
+def choose_validation(labels: "NDArray[Any]", seed: int) -> "NDArray[Any]":
+    """Whether a sample is for validation, the same part of each class: bool [image]."""
+    chosen: NDArray[Any] = numpy.zeros(len(labels), bool)
+    for label in numpy.unique(labels):
+        members = numpy.flatnonzero(labels == label)
+        order = numpy.random.RandomState([seed, label]).permutation(members)
+        chosen[order[: round(len(members) * DIGIT_VALIDATION_PART)]] = True
+    return chosen

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_slurm.config.environment_paths import find_managed_environment
-from dlperf_slurm.provision.environments import programs
 from dlperf_slurm.provision.environments.create import State, find_state, read_stamp
 from dlperf_slurm.provision.environments.horovod import RECIPES, VERSION, has_horovod
 from dlperf_slurm.provision.environments.installation import choose_lines, make_variables
-from dlperf_slurm.provision.environments.interpreters import describe_missing, find_interpreter
 from dlperf_slurm.provision.environments.pins import Pins, list_pins, read_pins
+from dlperf_slurm.provision.environments.system import (
+    describe_missing_programs,
+    describe_missing_python,
+    find_interpreter,
+    list_missing_programs,
+)
 
 RANKS = 2
 TIMEOUT_SECONDS = 300.0
@@ -99,12 +103,12 @@ def _list_system_problems(pins: Pins, state: State) -> list[str]:
     problems = []
     if state != "current":
         if find_interpreter(pins.pythons) is None:
-            problems.append(describe_missing(pins.pythons))
+            problems.append(describe_missing_python(pins.pythons))
         else:
             problems.append(f"{state}: dlperf-slurm env create {pins.framework}")
     for need in pins.needs:
-        if programs.list_missing([need.program]):
-            problems.append(f"{need.reason}: {programs.describe_missing([need.program])}")
+        if list_missing_programs([need.program]):
+            problems.append(f"{need.reason}: {describe_missing_programs([need.program])}")
     return problems
 
 

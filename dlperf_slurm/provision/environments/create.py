@@ -9,17 +9,23 @@ from typing import Literal, Optional
 
 from dlperf_slurm.config.environment_paths import find_managed_environment
 from dlperf_slurm.errors import EnvironmentMissingError
-from dlperf_slurm.provision.environments import programs
 from dlperf_slurm.provision.environments.horovod import add_horovod, has_horovod
-from dlperf_slurm.provision.environments.installation import Installation, hold_environment
-from dlperf_slurm.provision.environments.interpreters import (
-    Interpreter,
-    describe_missing,
-    find_interpreter,
+from dlperf_slurm.provision.environments.installation import (
+    Installation,
+    build_wheel,
+    find_wheel,
+    hold_environment,
+    install_wheel,
 )
 from dlperf_slurm.provision.environments.pins import Pins, read_pins
 from dlperf_slurm.provision.environments.stand_ins import make_stand_ins
-from dlperf_slurm.provision.environments.wheels import build_wheel, find_wheel, install_wheel
+from dlperf_slurm.provision.environments.system import (
+    Interpreter,
+    describe_missing_programs,
+    describe_missing_python,
+    find_interpreter,
+    list_missing_programs,
+)
 
 STAMP_FILE = "dlperf-slurm.stamp"
 
@@ -88,7 +94,7 @@ def _is_whole(environment: Path, pins: Pins, with_horovod: bool) -> bool:
 def _make_environment(installation: Installation, pins: Pins) -> None:
     interpreter = find_interpreter(pins.pythons)
     if interpreter is None:
-        raise EnvironmentMissingError(f"{pins.framework}: {describe_missing(pins.pythons)}")
+        raise EnvironmentMissingError(f"{pins.framework}: {describe_missing_python(pins.pythons)}")
     start = time.monotonic()
     _make_venv(installation, interpreter)
     _install_packages(installation, pins)
@@ -104,8 +110,8 @@ def _make_environment(installation: Installation, pins: Pins) -> None:
         f"{stamp.mib} MB"
     )
     for need in pins.needs:
-        if programs.list_missing([need.program]):
-            fix = programs.describe_missing([need.program])
+        if list_missing_programs([need.program]):
+            fix = describe_missing_programs([need.program])
             installation.tell(f"{need.reason} will not work: {fix}")
 
 
@@ -134,11 +140,11 @@ def _install_built(installation: Installation, requirement: str, interpreter: In
     key = f"{requirement.replace('==', '-')}-{openmpi}-python{interpreter.version}"
     wheel = find_wheel(installation, key)
     if wheel is None:
-        missing = programs.list_missing(["gcc"])
+        missing = list_missing_programs(["gcc"])
         if missing:
             raise EnvironmentMissingError(
                 f"{installation.framework}: {requirement} has no wheel for Python "
-                f"{interpreter.version}, and cannot be built: {programs.describe_missing(missing)}"
+                f"{interpreter.version}, and cannot be built: {describe_missing_programs(missing)}"
             )
         # else mpi4py takes the first mpicc of PATH, whose libraries may be another MPI's
         variables = {"MPICC": str(installation.environment / "bin" / "mpicc")}

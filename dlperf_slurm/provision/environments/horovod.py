@@ -7,10 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_slurm.errors import EnvironmentMissingError
-from dlperf_slurm.provision.environments.installation import Installation
+from dlperf_slurm.provision.environments.installation import (
+    Installation,
+    build_wheel,
+    find_wheel,
+    install_wheel,
+)
 from dlperf_slurm.provision.environments.pins import Pins
-from dlperf_slurm.provision.environments.programs import describe_missing, list_missing
-from dlperf_slurm.provision.environments.wheels import build_wheel, find_wheel, install_wheel
+from dlperf_slurm.provision.environments.system import (
+    describe_missing_programs,
+    list_missing_programs,
+)
 
 VERSION = "0.28.1"
 STAMP_FILE = "horovod.stamp"
@@ -66,11 +73,11 @@ def make_key(installation: Installation, pins: Pins, recipe: Recipe) -> str:
 
 
 def _build(installation: Installation, recipe: Recipe, key: str) -> Path:
-    missing = list_missing(BUILD_PROGRAMS)
+    missing = list_missing_programs(BUILD_PROGRAMS)
     if missing:
         raise EnvironmentMissingError(
             f"{installation.framework}: Horovod has no wheels, and cannot be built here: "
-            f"{describe_missing(missing)}"
+            f"{describe_missing_programs(missing)}"
         )
     with tempfile.TemporaryDirectory() as folder:
         # copied, since package data need not be executable where it is installed

@@ -1,14 +1,19 @@
-"""The steps that make one environment: each runs a program, writes to a log, tells how it goes."""
+"""The steps that make one environment: each runs a program, writes to a log, tells how it goes.
+
+A requirement that has no wheel is built in the environment, and its wheel kept beside it.
+"""
 
 import contextlib
 import fcntl
 import os
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.slurm_client import clean_environment
@@ -126,6 +131,41 @@ def hold_environment(installation: Installation) -> Iterator[None]:
             installation.tell("another process is making it; waiting for that")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def find_wheel(installation: Installation, key: str) -> Optional[Path]:
+    """The wheel that was built under this key; it names all that the wheel depends on."""
+    return next(_find_wheel_folder(installation, key).glob("*.whl"), None)
+
+
+def build_wheel(
+    installation: Installation, requirement: str, key: str, variables: Mapping[str, str]
+) -> Path:
+    """Build `requirement` with what is in the environment, and keep the wheel.
+
+    Nothing is fetched but its sources.
+    """
+    folder = _find_wheel_folder(installation, key)
+    partial = folder.with_name(f"{key}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    # pip's own cache may hold a wheel that was built with another MPI
+    options = ["--no-deps", "--no-build-isolation", "--no-cache-dir", "--verbose"]
+    command = [*installation.pip, "wheel", *options, "--wheel-dir", str(partial), requirement]
+    installation.run_step(f"building {requirement} (some minutes)", command, variables)
+    partial.replace(folder)
+    return next(folder.glob("*.whl"))
+
+
+def install_wheel(installation: Installation, wheel: Path) -> None:
+    """Put a wheel into the environment, in place of what is there of it."""
+    options = ["--no-deps", "--no-index", "--force-reinstall"]
+    installation.run_step(
+        f"installing {wheel.name}", [*installation.pip, "install", *options, str(wheel)]
+    )
+
+
+def _find_wheel_folder(installation: Installation, key: str) -> Path:
+    return installation.environment.parent / "wheels" / key
 
 
 def _has_ended(process: "subprocess.Popen[bytes]") -> bool:

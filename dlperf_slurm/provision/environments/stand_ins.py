@@ -11,7 +11,10 @@ from pathlib import Path
 
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.provision.environments.installation import Installation
-from dlperf_slurm.provision.environments.programs import describe_missing, list_missing
+from dlperf_slurm.provision.environments.system import (
+    describe_missing_programs,
+    list_missing_programs,
+)
 
 # what a program that finds no GPU asks nevertheless; any other call says that it failed
 VERSION = "unsigned long {}(void) {{ return 8500; }}"
@@ -34,11 +37,11 @@ def make_stand_ins(installation: Installation, module: str, libraries: Sequence[
     missing = list_missing_libraries(installation.python, libraries)
     if not missing:
         return
-    programs = list_missing(["gcc", "nm"])
+    programs = list_missing_programs(["gcc", "nm"])
     if programs:
         raise EnvironmentMissingError(
             f"{installation.framework}: {missing[0]} is not on this machine, and a stand-in for it "
-            f"cannot be made: {describe_missing(programs)}"
+            f"cannot be made: {describe_missing_programs(programs)}"
         )
     site_packages = next(installation.environment.glob("lib/python3.*/site-packages"))
     folder = site_packages / f"{module}.libs"

@@ -1,12 +1,16 @@
-"""Python versions -> an interpreter of one of them that can make virtual environments."""
+"""What this machine has: Pythons that can make environments, programs; and how to get others."""
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
+
+# where a program comes in a package of another name
+DEBIAN_PACKAGES = {"nm": "binutils"}
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,7 @@ class Interpreter:
 def find_interpreter(versions: Sequence[str]) -> Optional[Interpreter]:
     """This Python if its version is among them, else the first version found on PATH or in pyenv.
 
-    None when there is none; `describe_missing` then says what to install.
+    None when there is none; `describe_missing_python` then says what to install.
     """
     own = Interpreter(sys.executable, "{}.{}".format(*sys.version_info))
     if own.version in versions and _can_make_environments(own.path):
@@ -32,7 +36,7 @@ def find_interpreter(versions: Sequence[str]) -> Optional[Interpreter]:
     return None
 
 
-def describe_missing(versions: Sequence[str]) -> str:
+def describe_missing_python(versions: Sequence[str]) -> str:
     """Why `find_interpreter` found none, and what to do about it."""
     wanted = " or ".join(versions)
     for version in versions:
@@ -63,3 +67,15 @@ def _can_make_environments(python: str) -> bool:
 def _runs(python: str, program: str) -> bool:
     # a pyenv shim is on PATH for versions that are not switched on, and fails when called
     return subprocess.run([python, "-c", program], capture_output=True).returncode == 0
+
+
+def list_missing_programs(programs: Iterable[str]) -> list[str]:
+    """Those of the programs that are not on PATH."""
+    return [program for program in programs if shutil.which(program) is None]
+
+
+def describe_missing_programs(programs: Sequence[str]) -> str:
+    """ "no cmake and no g++ on PATH; ..." with the command that installs them."""
+    missing = " and ".join(f"no {program}" for program in programs)
+    packages = " ".join(DEBIAN_PACKAGES.get(program, program) for program in programs)
+    return f"{missing} on PATH; load a module, or on Debian: apt-get install {packages}"

@@ -14,8 +14,7 @@ from support.tool import await_that, start_tool
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.toml_tables import tomllib
-from dlperf_slurm.provision.datasets.digits import choose_validation
-from dlperf_slurm.provision.datasets.fields import draw_image, make_fields
+from dlperf_slurm.provision.datasets.images import choose_validation, draw_image, make_fields
 from dlperf_slurm.provision.datasets.text import draw_starts, make_zipf_shares
 from dlperf_slurm.worker.datasets import open_dataset
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 from builders import write_program
 
-from dlperf_slurm.provision.environments.interpreters import describe_missing, find_interpreter
+from dlperf_slurm.provision.environments.system import describe_missing_python, find_interpreter
 
 OWN = "{}.{}".format(*sys.version_info)
 WORKS = "exit 0"
@@ -67,12 +67,12 @@ def test_no_interpreter_fits():
 
 
 def test_missing_interpreter_is_named_with_what_to_install():
-    assert "needs Python 3.1 or 3.2" in describe_missing(["3.1", "3.2"])
-    assert "pyenv install 3.1" in describe_missing(["3.1", "3.2"])
+    assert "needs Python 3.1 or 3.2" in describe_missing_python(["3.1", "3.2"])
+    assert "pyenv install 3.1" in describe_missing_python(["3.1", "3.2"])
 
 
 def test_interpreter_without_ensurepip_is_named_with_its_package(bin_dir):
     path = write_program(bin_dir, "python3.2", NO_VENV)
-    message = describe_missing(["3.2"])
+    message = describe_missing_python(["3.2"])
     assert str(path) in message
     assert "apt-get install python3.2-venv" in message
