@@ -16,6 +16,7 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.jobs.journal import (
     REFUSED,
+    STAGED,
     SUBMITTED,
     SUBMITTING,
     Event,
@@ -147,28 +148,25 @@ def find_cut_short(run: Run) -> dict[str, str]:
     Only for who holds the submit lock.
     """
     found = {}
-    for group_id in find_unsubmitted(run):
-        array_job_id = find_submitted(run, group_id) if was_begun(run, group_id) else None
+    for group_id, last in find_unsubmitted(run).items():
+        array_job_id = find_submitted(run, group_id) if last != STAGED else None
         if array_job_id is not None:
             _journal_submitted(run, group_id, array_job_id)
             found[group_id] = array_job_id
     return found
 
 
-def find_unsubmitted(run: Run) -> list[str]:
-    """Groups that have no job id in the journal, in the order they were staged."""
-    submitted = {event.group_id for event in read_journal(run.path) if event.event == SUBMITTED}
-    return [group_id for group_id in run.list_group_ids() if group_id not in submitted]
-
-
-def was_begun(run: Run, group_id: str) -> bool:
-    """Whether the last that the journal knows of a group is the beginning of its submission.
+def find_unsubmitted(run: Run) -> dict[str, str]:
+    """Groups without a job id in the journal, in the order of staging, and the last word on each.
 
     One that was refused may have been taken after all: the answer that came was of a busy
     controller, and the queue showed nothing yet.
     """
-    events = [event.event for event in read_journal(run.path) if event.group_id == group_id]
-    return events[-1:] in ([SUBMITTING], [REFUSED])
+    last = {}
+    for event in read_journal(run.path):
+        if event.event in (STAGED, SUBMITTING, REFUSED, SUBMITTED):
+            last[event.group_id] = event.event
+    return {group_id: name for group_id, name in last.items() if name != SUBMITTED}
 
 
 def find_submitted(run: Run, group_id: str) -> Optional[str]:
