@@ -17,8 +17,8 @@ def add_commands(commands: "Commands") -> None:
     actions = add_actions(commands, "env", "make, list and check environments of the frameworks")
     text = "create or update environments from pins"
     action = add_command(actions, "create", text, run_env_create)
-    action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK")
-    action.add_argument("--all", action="store_true", help="of every framework")
+    action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="as in env list")
+    action.add_argument("--all", action="store_true", help="for every framework")
     action.add_argument("--horovod", action="store_true", help="with Horovod, where it exists")
     add_command(actions, "list", "which environments there are, and where", run_env_list)
     text = "what works in them, and what is missing"

@@ -16,7 +16,9 @@ def add_commands(commands: "Commands") -> None:
     text = "prove that frameworks do the same work"
     command = add_command(commands, "parity", text, run_parity)
     command.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="default: all")
-    command.add_argument("--model", action="append", default=[], help="default: all")
+    command.add_argument(
+        "--model", action="append", default=[], help="several times for several; default: all"
+    )
     command.add_argument("--site", default="local", help="site file or its name; default: local")
     add_set_option(command)
     add_results_option(command)
