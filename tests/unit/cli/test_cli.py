@@ -240,7 +240,7 @@ def test_config_schema_is_json(capsys, file, key):
 
 def test_config_schema_allows_one_value_in_place_of_a_list(capsys):
     _, out, _ = run_main(["config", "schema", "matrix"], capsys)
-    framework = json.loads(out)["$defs"]["Axes"]["properties"]["framework"]
+    framework = json.loads(out)["$defs"]["AxesTable"]["properties"]["framework"]
     assert [choice["type"] for choice in framework["anyOf"]] == ["string", "array"]
 
 
