@@ -1,13 +1,12 @@
 """Data sources, optimizers, loss scales, accumulation, training to accuracy: matrix -> cases."""
 
 import pytest
-from builders import make_matrix_case, make_site, write_matrix
+from builders import make_site, write_matrix
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.case import NO_TRAINING, Case, Training
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.obstacles import find_obstacle
 from dlperf_slurm.jobs.plan import make_case
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
@@ -170,38 +169,6 @@ def test_model_table_names_the_data_set():
     assert other.dataset == "digits"
     (tmp := make_site(datasets={"digits": "/scratch/digits"}))
     assert make_case(other, tmp, "run", 1, 1).data_dir == "/scratch/digits"
-
-
-def explain(site=None, **changes):
-    case, site = make_matrix_case(**changes), site or make_site()
-    return find_obstacle(case, make_case(case, site, "run", 1, 1), site)
-
-
-def test_data_set_that_is_not_there_is_an_obstacle(tmp_path):
-    reason = explain(data="folder", dataset="digits")
-    assert str(tmp_path / "data" / "digits") in reason
-    assert "[datasets]" in reason
-    assert "data make" in reason
-    (tmp_path / "data" / "digits").mkdir(parents=True)
-    assert explain(data="folder", dataset="digits") is None
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"mode": "val", "data": "zmq"}, "use data 'device', or mode 'train'"),
-        ({"training": Training(epochs=1)}, "training over epochs needs real data"),
-        (
-            {"training": Training(epochs=1), "data": "folder", "model": "bert"},
-            "bert has no accuracy to train to; use 'resnet50'",
-        ),
-        ({"precision": "fp16"}, "use loss_scale = 128, or 'amp-fp16'"),
-        ({"framework": "jax", "compiler": "xla", "distribution": "horovod"}, "it has: native"),
-    ],
-)
-def test_impossible_combination_says_what_works_instead(tmp_path, changes, message):
-    site = make_site(datasets={"": str(tmp_path)})
-    assert message in explain(site, **changes)
 
 
 def test_plan_names_what_cannot_be_run(capsys):

@@ -1,0 +1,141 @@
+"""What keeps a case from a site, or its framework from it: the reason, and what would work."""
+
+import os
+
+import pytest
+from builders import make_matrix_case, make_site
+
+from dlperf_slurm.contract.case import Training
+from dlperf_slurm.jobs.obstacles import find_obstacle
+from dlperf_slurm.jobs.plan import make_case
+from dlperf_slurm.matrix.file import Protocol
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def explain(case, site=None):
+    site = site or make_site()
+    return find_obstacle(case, make_case(case, site, "run", 1, 1), site)
+
+
+@pytest.mark.parametrize(
+    ("case", "site", "reason"),
+    [
+        (
+            make_matrix_case("4n1g"),
+            {"max_nodes": 2},
+            "4n1g needs 4 nodes, the site has 2",
+        ),
+        (
+            make_matrix_case("1n8g"),
+            {"max_devices_per_node": 4},
+            "1n8g needs 8 devices per node, the site has 4",
+        ),
+        (
+            make_matrix_case(precision="tf32"),
+            {"device": "cpu"},
+            "pytorch: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'",
+        ),
+        (
+            make_matrix_case(model="bert", memory_format="channels_last"),
+            {},
+            "pytorch: memory_format 'channels_last' needs images; use 'default' for 'bert'",
+        ),
+        (
+            make_matrix_case("1n4g"),
+            {"scheduler": "local", "device": "cpu", "cpus_per_rank": 1000},
+            f"1n4g needs 4000 CPUs, this machine has {os.cpu_count()}; to let ranks share them, "
+            "set max_devices_per_node=4",
+        ),
+        (
+            make_matrix_case(batch_size_per_device="max"),
+            {"scheduler": "local", "device": "cpu"},
+            "batch size 'max' would take all memory of this machine; set "
+            "memory_limit_mib_per_device in [protocol]",
+        ),
+        (
+            make_matrix_case("4n8g", precision="tf32"),
+            {"max_nodes": 2, "device": "cpu"},
+            "4n8g needs 4 nodes, the site has 2; also: pytorch: precision 'tf32' needs device "
+            "'cuda'; on the CPU use 'fp32' or 'amp-bf16'",
+        ),
+        (
+            make_matrix_case(
+                framework="jax", distribution="horovod", data="dali", precision="tf32"
+            ),
+            {"device": "cpu"},
+            "jax compiles whatever it trains; use compiler 'xla'; also: jax has no distribution "
+            "'horovod'; it has: native; also: jax has no data 'dali'; it has: device, host, "
+            "python-queue, dataset, zmq, folder",
+        ),
+        (
+            make_matrix_case(mode="val", distribution="horovod"),
+            {},
+            "distribution 'horovod' brings gradients together, which mode 'val' has not; use "
+            "'native', or mode 'train'",
+        ),
+        (
+            make_matrix_case(mode="val", data="folder"),
+            {},
+            "data 'folder' would be part of the latency of mode 'val', whose batch is on the "
+            "device; use data 'device', or mode 'train'",
+        ),
+    ],
+)
+def test_reason_says_what_is_missing_and_what_would_work(case, site, reason):
+    assert explain(case, make_site(**site)) == reason
+
+
+@pytest.mark.parametrize(
+    ("case", "site"),
+    [
+        (make_matrix_case("1n999g"), {"max_devices_per_node": 999, "scheduler": "local"}),
+        (make_matrix_case("1n999g"), {"scheduler": "slurm"}),
+        (
+            make_matrix_case(
+                batch_size_per_device="max",
+                protocol=Protocol(memory_limit_mib_per_device=500),
+            ),
+            {"scheduler": "local"},
+        ),
+        (make_matrix_case(batch_size_per_device="max"), {"scheduler": "slurm"}),
+        (make_matrix_case(batch_size_per_device="64 -> 32"), {"scheduler": "local"}),
+    ],
+)
+def test_what_is_only_too_much_elsewhere_runs(case, site):
+    assert explain(case, make_site(device="cpu", **site)) is None
+
+
+def test_case_at_the_limit_of_the_site_runs():
+    site = make_site(max_nodes=2, max_devices_per_node=8)
+    assert explain(make_matrix_case("2n8g"), site) is None
+
+
+def test_data_set_that_is_not_there_is_an_obstacle(tmp_path):
+    reason = explain(make_matrix_case(data="folder", dataset="digits"))
+    assert str(tmp_path / "data" / "digits") in reason
+    assert "[datasets]" in reason
+    assert "data make" in reason
+    (tmp_path / "data" / "digits").mkdir(parents=True)
+    assert explain(make_matrix_case(data="folder", dataset="digits")) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mode": "val", "data": "zmq"}, "use data 'device', or mode 'train'"),
+        ({"training": Training(epochs=1)}, "training over epochs needs real data"),
+        (
+            {"training": Training(epochs=1), "data": "folder", "model": "bert"},
+            "bert has no accuracy to train to; use 'resnet50'",
+        ),
+        ({"precision": "fp16"}, "use loss_scale = 128, or 'amp-fp16'"),
+        ({"framework": "jax", "compiler": "xla", "distribution": "horovod"}, "it has: native"),
+    ],
+)
+def test_impossible_combination_says_what_works_instead(tmp_path, changes, message):
+    site = make_site(datasets={"": str(tmp_path)})
+    assert message in explain(make_matrix_case(**changes), site)
