@@ -18,8 +18,8 @@ numpy = pytest.importorskip("numpy")
 
 from jax import numpy as jnp  # noqa: E402
 
-from dlperf_slurm.worker.frameworks.jax import bert, devices, layers, resnet50, scaling  # noqa: E402
-from dlperf_slurm.worker.frameworks.jax.optimizers import clip_gradients  # noqa: E402
+from dlperf_slurm.worker.frameworks.jax import bert, device, forward, layers, resnet50  # noqa: E402
+from dlperf_slurm.worker.frameworks.jax.training import clip_gradients  # noqa: E402
 
 ADAPTER = load_adapter("jax")
 BUILDERS = {"bert": bert, "resnet50": resnet50}
@@ -32,10 +32,10 @@ LARGE_GRADIENTS = {
 COUNT_THREADS = """
 from pathlib import Path
 from types import SimpleNamespace
-from dlperf_slurm.worker.frameworks.jax import devices
+from dlperf_slurm.worker.frameworks.jax import device
 case = SimpleNamespace(device="cpu", cpus_per_rank=3, precision="fp32")
-devices.configure_devices(case, None)
-devices.jax.devices()
+device.configure_devices(case, None)
+device.jax.devices()
 print(sum("XLAEigen" in path.read_text() for path in Path("/proc/self/task").glob("*/comm")))
 """
 
@@ -138,7 +138,7 @@ def test_clip_scales_all_gradients_to_the_norm_and_leaves_small_ones():
 
 
 def test_step_whose_scaled_gradients_overflow_is_skipped_and_halves_the_scale(monkeypatch):
-    monkeypatch.setattr(scaling, "INITIAL_SCALE", 2.0**60)
+    monkeypatch.setattr(forward, "INITIAL_SCALE", 2.0**60)
     case = make_case("bert", precision="amp-fp16", clip_global_norm=True)
     running = sessions.start(case)
     losses = take_losses(running, 2)
@@ -230,4 +230,4 @@ def test_xla_computes_with_as_many_threads_as_the_rank_has_cpus():
 def test_only_a_rank_that_sees_several_gpus_chooses_by_its_local_rank(monkeypatch):
     for visible, expected in (("3", 0), ("0,1,2,3", 2)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert devices.choose_gpu(replace(sessions.ALONE, local_rank=2)) == expected
+        assert device.choose_gpu(replace(sessions.ALONE, local_rank=2)) == expected

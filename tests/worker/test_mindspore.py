@@ -23,7 +23,7 @@ numpy = pytest.importorskip("numpy")
 
 from dlperf_slurm.worker.frameworks.mindspore import resnet50 as builder  # noqa: E402
 from dlperf_slurm.worker.frameworks.mindspore.bert import INPUTS  # noqa: E402
-from dlperf_slurm.worker.frameworks.mindspore.distribution import SCHEDULER  # noqa: E402
+from dlperf_slurm.worker.frameworks.mindspore.training import SCHEDULER  # noqa: E402
 
 ADAPTER = load_adapter("mindspore")
 CASE = sessions.make_case("mindspore", "bert")

@@ -22,9 +22,9 @@ from dlperf_slurm.worker.reference_optimizers import measure_norm
 mx = pytest.importorskip("mxnet", reason="needs MXNet: dlperf-slurm env create mxnet")
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
 
-from dlperf_slurm.worker.frameworks.mxnet import parameters  # noqa: E402
-from dlperf_slurm.worker.frameworks.mxnet.distribution import SERVER  # noqa: E402
-from dlperf_slurm.worker.frameworks.mxnet.losses import compute_cross_entropy  # noqa: E402
+from dlperf_slurm.worker.frameworks.mxnet import device  # noqa: E402
+from dlperf_slurm.worker.frameworks.mxnet.layers import compute_cross_entropy  # noqa: E402
+from dlperf_slurm.worker.frameworks.mxnet.training import SERVER  # noqa: E402
 
 ADAPTER = load_adapter("mxnet")
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join([str(sessions.CHECKOUT), *sys.path])}
@@ -50,7 +50,7 @@ def test_gradient_is_the_slope_of_the_loss(model, name, distance):
     losses = []
     for move in (distance, -distance):
         moved = weights[name] + move * gradient / norm
-        parameters.load_weights(running._parameters, {**weights, name: moved}.items())
+        device.load_weights(running._parameters, {**weights, name: moved}.items())
         running.compute_gradients()
         losses.append(running.read_loss())
     assert (losses[0] - losses[1]) / (2 * distance) == pytest.approx(norm, rel=0.02)

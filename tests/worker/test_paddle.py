@@ -12,7 +12,7 @@ from dlperf_slurm.worker.synthetic_batch import make_batch
 
 paddle = pytest.importorskip("paddle", reason="needs PaddlePaddle: dlperf-slurm env create paddle")
 
-from dlperf_slurm.worker.frameworks.paddle import bert, parameters  # noqa: E402
+from dlperf_slurm.worker.frameworks.paddle import bert, device  # noqa: E402
 
 ADAPTER = load_adapter("paddle")
 CASE = sessions.make_case("paddle", "bert")
@@ -36,7 +36,7 @@ def test_gradient_is_the_slope_of_the_loss(model, name):
     norm = measure_norm([gradient])
     parameter = running._parameters[name]
     start = parameter.numpy()
-    is_transposed = name in parameters.find_transposed(running._plain_model)
+    is_transposed = name in device.find_transposed(running._plain_model)
     direction = (gradient.T if is_transposed else gradient) / norm
     change = 2e-3 / norm
     losses = []

@@ -245,7 +245,7 @@ def patch_call(monkeypatch, module, name, **arguments):
 @pytest.mark.parametrize("model", MODELS)
 def test_decay_of_biases_and_normalizations_is_seen(model, tmp_path, torch, monkeypatch):
     monkeypatch.setattr(
-        import_module("dlperf_slurm.worker.frameworks.pytorch.optimizers"),
+        import_module("dlperf_slurm.worker.frameworks.pytorch.training"),
         "group_by_decay",
         lambda built, decay: [{"params": list(built.parameters()), "weight_decay": decay}],
     )

@@ -26,8 +26,8 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch import bert as bert_builder  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch import resnet50 as resnet50_builder  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch import session  # noqa: E402
-from dlperf_slurm.worker.frameworks.pytorch.optimizers import make_optimizer  # noqa: E402
-from dlperf_slurm.worker.frameworks.pytorch.parameters import load_weights  # noqa: E402
+from dlperf_slurm.worker.frameworks.pytorch.device import load_weights  # noqa: E402
+from dlperf_slurm.worker.frameworks.pytorch.training import make_optimizer  # noqa: E402
 
 pytestmark = pytest.mark.pytorch
 ADAPTER = load_adapter("pytorch")

@@ -25,13 +25,13 @@ if not tf.__version__.startswith("1."):
     pytest.skip(INSTALL, allow_module_level=True)
 numpy = pytest.importorskip("numpy")
 
-from dlperf_slurm.worker.frameworks.tensorflow1 import (  # noqa: E402
-    distribution,
-    graph,
-    layers,
-    parameter_servers,
+from dlperf_slurm.worker.frameworks.tensorflow import layers  # noqa: E402
+from dlperf_slurm.worker.frameworks.tensorflow.parameter_servers import name_server  # noqa: E402
+from dlperf_slurm.worker.frameworks.tensorflow1 import graph, training  # noqa: E402
+from dlperf_slurm.worker.frameworks.tensorflow1.parameter_servers import (  # noqa: E402
+    ParameterServers,
 )
-from dlperf_slurm.worker.frameworks.tensorflow1.scaling import LossScale  # noqa: E402
+from dlperf_slurm.worker.frameworks.tensorflow1.training import LossScale  # noqa: E402
 
 ADAPTER = load_adapter("tensorflow1")
 CASE = sessions.make_case("tensorflow1", "bert")
@@ -267,7 +267,7 @@ def test_ranks_wait_for_a_late_one_and_average_in_several_packs():
 
 def compute_gradients_in_packs(case, placement):
     """Rank 0, which leads, comes when the other is there and waits."""
-    distribution.BYTES_PER_PACK = 2**12
+    training.BYTES_PER_PACK = 2**12
     host, _, port = placement.rank_addresses[1].rpartition(":")
     while placement.rank == 0 and not is_listening(host, int(port)):
         time.sleep(0.1)
@@ -280,16 +280,16 @@ def is_listening(host, port):
 
 
 def test_packs_hold_neighbours_up_to_their_size(monkeypatch):
-    monkeypatch.setattr(distribution, "BYTES_PER_PACK", 40)
+    monkeypatch.setattr(training, "BYTES_PER_PACK", 40)
     with tf.Graph().as_default():
         gradients = [tf.zeros([size]) for size in (4, 6, 1, 100, 2)]
-    packs = list(distribution.pack_gradients(gradients))
+    packs = list(training.pack_gradients(gradients))
     assert packs == [gradients[:2], gradients[2:3], gradients[3:4], gradients[4:]]
 
 
 def test_weights_are_spread_over_the_servers_by_their_bytes_and_nothing_else_is():
     cluster = servers.Cluster(("a:1", "b:1"), ("a:2", "b:2"), 1, "b:1")
-    placed = parameter_servers.ParameterServers(cluster, "", "/device:CPU:0")
+    placed = ParameterServers(cluster, "", "/device:CPU:0")
     case = sessions.make_case("tensorflow1", "bert")
     with tf.Graph().as_default(), tf.device(placed.device), placed.place_variables():
         forward = graph.build_forward(case, sessions.make_definition(case), {})
@@ -297,7 +297,7 @@ def test_weights_are_spread_over_the_servers_by_their_bytes_and_nothing_else_is(
     scalars = Counter()
     for variable, _ in forward.parameters.values():
         scalars[variable.device] += variable.shape.num_elements()
-    assert sorted(scalars) == [parameter_servers.name_server(task) for task in range(2)]
+    assert sorted(scalars) == [name_server(task) for task in range(2)]
     assert max(scalars.values()) < 1.1 * min(scalars.values())
     assert statistic.device == placed.device
 

@@ -19,12 +19,13 @@ tf = pytest.importorskip(
 )
 numpy = pytest.importorskip("numpy")
 
-from dlperf_slurm.worker.frameworks.tensorflow2 import (  # noqa: E402
-    bert,
-    parameter_servers,
-    resnet50,
-    scaling,
+from dlperf_slurm.worker.frameworks.tensorflow import bert, resnet50  # noqa: E402
+from dlperf_slurm.worker.frameworks.tensorflow.parameter_servers import (  # noqa: E402
+    ServerGraph,
+    name_server,
 )
+from dlperf_slurm.worker.frameworks.tensorflow2 import training  # noqa: E402
+from dlperf_slurm.worker.frameworks.tensorflow2.parameter_servers import make_weights  # noqa: E402
 
 ADAPTER = load_adapter("tensorflow2")
 BUILDERS = {"bert": bert, "resnet50": resnet50}
@@ -115,7 +116,7 @@ def test_compiled_update_has_no_variable_that_gpus_do_not_hold():
 
 
 def test_scale_doubles_after_enough_finite_steps(monkeypatch):
-    monkeypatch.setattr(scaling.LossScale, "GROWTH_STEPS", 2)
+    monkeypatch.setattr(training.LossScale, "GROWTH_STEPS", 2)
     running = sessions.start(make_case("bert", precision="amp-fp16", compiler="xla"))
     initial = running._training.loss_scale.value.numpy()
     scales = []
@@ -162,14 +163,15 @@ def test_unsupported_case_is_refused_with_what_works(changes, reason):
 
 def test_weights_are_spread_over_the_servers_by_their_bytes(started):
     own = [variable for variable, _ in started["bert"]._parameters.values()]
-    builder = parameter_servers.GraphBuilder(Cluster(("a:1", "b:1"), ("a:2", "b:2"), 1, "b:1"))
+    cluster = Cluster(("a:1", "b:1"), ("a:2", "b:2"), 1, "b:1")
+    graph = ServerGraph(cluster, "/device:CPU:0")
     with tf.Graph().as_default():
-        weights = builder.make_weights(own)
+        weights = make_weights(graph, own)
     assert [weight.shape for weight in weights] == [variable.shape for variable in own]
     scalars = Counter()
     for weight in weights:
         scalars[weight.device] += weight.shape.num_elements()
-    assert sorted(scalars) == [parameter_servers.name_server(task) for task in range(2)]
+    assert sorted(scalars) == [name_server(task) for task in range(2)]
     assert max(scalars.values()) < 1.1 * min(scalars.values())
 
 

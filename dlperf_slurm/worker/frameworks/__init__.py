@@ -186,6 +186,9 @@ class Placement:
     server_addresses: Tuple[str, ...] = ()
 
 
+# no adapters, but what those of one framework's versions share
+SHARED = {"tensorflow"}
+
 AXES_OF_ADAPTERS = (
     ("model", "MODELS"),
     ("device", "DEVICES"),
@@ -218,7 +221,7 @@ def join_reasons(reasons: Iterable[Optional[str]]) -> Optional[str]:
 
 def list_frameworks() -> List[str]:
     """Names of the adapters in this package, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return sorted({module.name for module in pkgutil.iter_modules(__path__)} - SHARED)
 
 
 def load_adapter(framework: str) -> "Adapter":

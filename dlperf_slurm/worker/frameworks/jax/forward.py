@@ -1,21 +1,55 @@
-"""A model and its loss -> a forward pass in the case's precision, and its functions to evaluate."""
+"""A model, its loss and a loss scale -> a forward pass in the case's precision, and evaluation."""
 
 from typing import Any, NamedTuple, Optional, Tuple
 
 import jax
+import numpy
 from jax import Array
 from jax import numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.frameworks.jax.devices import RANKS
+from dlperf_slurm.worker.frameworks.jax.device import RANKS, Arrays
 from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS, Scope
-from dlperf_slurm.worker.frameworks.jax.optimizers import Arrays
-from dlperf_slurm.worker.frameworks.jax.scaling import LossScale
 
+# of the dynamic loss scale; JAX itself has none, and these are those of PyTorch's GradScaler
+INITIAL_SCALE = 2.0**16
+GROWTH_FACTOR = 2.0
+BACKOFF_FACTOR = 0.5
+GROWTH_INTERVAL = 2000
 PURE_TYPES = {"bf16": jnp.bfloat16, "fp16": jnp.float16}
 COMPUTE_TYPES = {"amp-bf16": jnp.bfloat16, "amp-fp16": jnp.float16, **PURE_TYPES}
+
+
+class LossScale(NamedTuple):
+    """The factor on the loss, and how many steps in a row it led to finite gradients."""
+
+    scale: Array
+    finite_steps: Array
+
+    def update(self, is_finite: Array) -> "LossScale":
+        finite_steps = jnp.where(is_finite, self.finite_steps + 1, 0)
+        is_grown = finite_steps == GROWTH_INTERVAL
+        factor = jnp.where(is_finite, jnp.where(is_grown, GROWTH_FACTOR, 1.0), BACKOFF_FACTOR)
+        return LossScale(self.scale * factor, jnp.where(is_grown, 0, finite_steps))
+
+
+def make_loss_scale(case: Case) -> Optional[LossScale]:
+    """In host memory; None for a constant scale, or none at all."""
+    if case.axes.precision != "amp-fp16" or case.axes.constant_loss_scale:
+        return None
+    return LossScale(numpy.float32(INITIAL_SCALE), numpy.int32(0))
+
+
+def are_finite(gradients: Any) -> Array:
+    leaves = jax.tree.leaves(gradients)
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]).all()
+
+
+def select(is_finite: Array, new: Any, old: Any) -> Any:
+    """The new tree, or the old one where the step has to be skipped."""
+    return jax.tree.map(lambda one, other: jnp.where(is_finite, one, other), new, old)
 
 
 class State(NamedTuple):

@@ -15,19 +15,29 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.frameworks.jax.arrays import load_batch, pin, place, read_own, take_own
-from dlperf_slurm.worker.frameworks.jax.batches import prepare_batch, transpose
-from dlperf_slurm.worker.frameworks.jax.devices import (
+from dlperf_slurm.worker.frameworks.jax.device import (
     RANKS,
+    Arrays,
     configure_devices,
     join_process_group,
+    load_batch,
     make_mesh,
+    pin,
+    place,
     read_device_name,
+    read_own,
     read_versions,
+    take_own,
 )
-from dlperf_slurm.worker.frameworks.jax.forward import PURE_TYPES, Evaluation, Forward, State
+from dlperf_slurm.worker.frameworks.jax.forward import (
+    PURE_TYPES,
+    Evaluation,
+    Forward,
+    State,
+    make_loss_scale,
+)
 from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS
-from dlperf_slurm.worker.frameworks.jax.scaling import make_loss_scale
+from dlperf_slurm.worker.frameworks.jax.loader import open_loader, prepare_batch, transpose
 from dlperf_slurm.worker.frameworks.jax.training import Training
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.synthetic_batch import make_batch
@@ -36,7 +46,6 @@ from dlperf_slurm.worker.weights import generate_weights
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
-    from dlperf_slurm.worker.frameworks.jax.optimizers import Arrays
 
 KERNEL_LAYOUT = "OIHW"
 # the device's own generator: JAX's default, threefry, is made for other ends and slower
@@ -100,16 +109,13 @@ class JaxSession:
         accumulated = self._training.initialize_accumulated(self._state.weights)
         self._state = self._state._replace(accumulated=accumulated)
 
-    def stage(self, batch: Dict[str, Any]) -> "Arrays":
+    def stage(self, batch: Dict[str, Any]) -> Arrays:
         return pin(prepare_batch(batch, self._image_layout, self._classes), self._device)
 
-    def load(self, staged: "Arrays") -> None:
+    def load(self, staged: Arrays) -> None:
         self._batch = load_batch(staged, self._mesh)
 
-    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> "Iterator[Arrays]":
-        # Grain takes seconds to import
-        from dlperf_slurm.worker.frameworks.jax.pipeline import open_loader
-
+    def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Arrays]:
         batches = open_loader(self._case, dataset, order, self._image_layout, self._classes)
         return (pin(batch, self._device) for batch in batches)
 

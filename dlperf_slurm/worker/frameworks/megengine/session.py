@@ -14,20 +14,22 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.frameworks.megengine.batches import make_tensors, prepare_batch
-from dlperf_slurm.worker.frameworks.megengine.devices import (
+from dlperf_slurm.worker.frameworks.megengine.device import (
     choose_gpu,
-    read_device_name,
-    read_versions,
-)
-from dlperf_slurm.worker.frameworks.megengine.distribution import join_process_group, make_average
-from dlperf_slurm.worker.frameworks.megengine.optimizers import make_optimizer, set_learning_rate
-from dlperf_slurm.worker.frameworks.megengine.parameters import (
     count_parameters,
     load_weights,
     read_arrays,
+    read_device_name,
+    read_versions,
 )
-from dlperf_slurm.worker.frameworks.megengine.scaling import make_scaler
+from dlperf_slurm.worker.frameworks.megengine.loader import make_tensors, prepare_batch
+from dlperf_slurm.worker.frameworks.megengine.training import (
+    join_process_group,
+    make_average,
+    make_optimizer,
+    make_scaler,
+    set_learning_rate,
+)
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.update_rule import make_rule
@@ -157,7 +159,7 @@ class MegEngineSession:
 
     def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Dict[str, Any]]:
         # its module needs Plasma
-        from dlperf_slurm.worker.frameworks.megengine.pipeline import open_loader
+        from dlperf_slurm.worker.frameworks.megengine.loader import open_loader
 
         return map(self.stage, open_loader(self._case, dataset, order))
 

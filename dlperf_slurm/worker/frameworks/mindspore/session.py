@@ -13,18 +13,22 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.frameworks.mindspore.batches import prepare_batch
-from dlperf_slurm.worker.frameworks.mindspore.clocks import CudaEventClock
-from dlperf_slurm.worker.frameworks.mindspore.distribution import join_ranks, meet_ranks
-from dlperf_slurm.worker.frameworks.mindspore.forward import Batch, make_forward
-from dlperf_slurm.worker.frameworks.mindspore.parameters import (
+from dlperf_slurm.worker.frameworks.mindspore.device import (
+    CudaEventClock,
     count_parameters,
     find_parameters,
     load_weights,
     to_numpy,
 )
-from dlperf_slurm.worker.frameworks.mindspore.pipeline import open_loader
-from dlperf_slurm.worker.frameworks.mindspore.training import Gradients, Training
+from dlperf_slurm.worker.frameworks.mindspore.loader import open_loader, prepare_batch
+from dlperf_slurm.worker.frameworks.mindspore.training import (
+    Batch,
+    Gradients,
+    Training,
+    join_ranks,
+    make_forward,
+    meet_ranks,
+)
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.update_rule import make_rule

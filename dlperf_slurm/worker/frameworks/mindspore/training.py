@@ -1,16 +1,132 @@
-"""A forward pass and an optimizer -> the functions that a step consists of."""
+"""A model, its loss and an update rule -> the functions that a step consists of, and its ranks."""
 
-from typing import Any, List, Tuple
+import math
+import os
+import socket
+import subprocess
+import sys
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import mindspore as ms
-from mindspore import Parameter, Tensor, ops
+from mindspore import Parameter, ParameterTuple, Tensor, communication, nn, ops
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.frameworks.mindspore.forward import Batch, Forward
-from dlperf_slurm.worker.frameworks.mindspore.optimizers import make_optimizer
-from dlperf_slurm.worker.update_rule import make_rule
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.update_rule import ADAMW, Rule, make_rule
 
+Batch = Dict[str, Tensor]
+AMP_TYPES = {"amp-fp16": ms.float16}
 Gradients = Tuple[Tensor, ...]
+SCHEDULER = "dlperf_slurm.worker.frameworks.mindspore.scheduler"
+START_SECONDS = 120
+
+
+class Forward(NamedTuple):
+    """In the mode that the model is in, training or evaluation."""
+
+    compute_logits: Callable[[Batch], Any]
+    compute_loss: Callable[[Any, Batch], Tensor]
+
+
+def make_forward(case: Case, definition: Any, builder: Any, model: nn.Cell) -> Forward:
+    inputs = builder.INPUTS
+    compute_logits_loss = builder.compute_loss
+
+    def compute_logits(batch: Batch) -> Any:
+        return model(*[batch[name] for name in inputs])
+
+    def compute_loss(logits: Any, batch: Batch) -> Tensor:
+        return compute_logits_loss(definition, logits, batch)
+
+    if case.axes.precision not in AMP_TYPES:
+        return Forward(compute_logits, compute_loss)
+    amp_type = AMP_TYPES[case.axes.precision]
+    return Forward(
+        ms.amp.auto_mixed_precision(compute_logits, "auto", amp_type),
+        ms.amp.auto_mixed_precision(compute_loss, "auto", amp_type),
+    )
+
+
+class AdamW(nn.Cell):
+    """With bias correction, by MindSpore's operator.
+
+    MindSpore's nn.AdamWeightDecay corrects no bias, and its AdamW that does is for Ascend only.
+    """
+
+    def __init__(self, parameters: List[Parameter], rule: Rule) -> None:
+        super().__init__()
+        self.parameters = ParameterTuple(parameters)
+        self.first_moments = self.parameters.clone("first_moment", init="zeros")
+        self.second_moments = self.parameters.clone("second_moment", init="zeros")
+        self.decays = list_decays(parameters, rule)
+        self.epsilon = rule.epsilon
+        # As the operator has them: 1 - 0.999 is 1.3e-5 off in float32, which the correction undoes.
+        self.beta1, self.beta2 = (Tensor(beta, ms.float32) for beta in rule.betas)
+        self.log_beta1 = math.log(float(self.beta1.asnumpy()))
+        self.log_beta2 = math.log(float(self.beta2.asnumpy()))
+        self.steps = Parameter(Tensor(0.0, ms.float32), name="steps", requires_grad=False)
+        self.update = ops.AdamWeightDecay()
+
+    def construct(self, gradients: Tuple[Tensor, ...], learning_rate: Tensor) -> Tensor:
+        # The operator corrects no bias. To correct the moments is to multiply the learning rate
+        # with root / (1 - beta1^step) and epsilon with root; expm1 keeps the digits of 1 - beta.
+        steps = ops.assign_add(self.steps, 1.0)
+        root = ops.sqrt(-ops.expm1(steps * self.log_beta2))
+        correction = root / -ops.expm1(steps * self.log_beta1)
+        rate = learning_rate * correction
+        epsilon = self.epsilon * root
+        for index in range(len(self.parameters)):
+            self.update(
+                self.parameters[index],
+                self.first_moments[index],
+                self.second_moments[index],
+                rate,
+                self.beta1,
+                self.beta2,
+                epsilon,
+                # the operator multiplies it with its own learning rate
+                self.decays[index] / correction,
+                gradients[index],
+            )
+        return steps
+
+
+class Momentum(nn.Cell):
+    """Or plain gradient descent, for which MindSpore's own nn.SGD would keep a state."""
+
+    def __init__(self, parameters: List[Parameter], rule: Rule) -> None:
+        super().__init__()
+        self.parameters = ParameterTuple(parameters)
+        self.decays = list_decays(parameters, rule)
+        self.momentum = rule.momentum
+        if rule.momentum:
+            self.velocities = self.parameters.clone("velocity", init="zeros")
+            self.update = ops.ApplyMomentum()
+        else:
+            self.update = ops.ApplyGradientDescent()
+
+    def construct(self, gradients: Tuple[Tensor, ...], learning_rate: Tensor) -> Tensor:
+        for index in range(len(self.parameters)):
+            weight, change = self.parameters[index], gradients[index]
+            if self.decays[index] > 0:
+                change = change + self.decays[index] * weight
+            if self.momentum > 0:
+                velocity = self.velocities[index]
+                self.update(weight, velocity, learning_rate, change, self.momentum)
+            else:
+                self.update(weight, learning_rate, change)
+        return learning_rate
+
+
+def make_optimizer(rule: Rule, parameters: List[Parameter]) -> nn.Cell:
+    """It takes gradients and learning rate; as a parameter, a graph would not see that change."""
+    return AdamW(parameters, rule) if rule.name == ADAMW else Momentum(parameters, rule)
+
+
+def list_decays(parameters: Sequence[Parameter], rule: Rule) -> Tuple[float, ...]:
+    """Of each parameter; those with one dimension do not decay."""
+    return tuple(rule.weight_decay if p.ndim > 1 else 0.0 for p in parameters)
 
 
 class Training:
@@ -86,3 +202,53 @@ def make_scaler(case: Case) -> Any:
         return ms.amp.StaticLossScaler(case.axes.constant_loss_scale)
     # PyTorch's numbers
     return ms.amp.DynamicLossScaler(2**16, 2, 2000) if case.axes.precision == "amp-fp16" else None
+
+
+def join_ranks(placement: Placement) -> None:
+    """Become one of the ranks; the scheduler is a child of the first."""
+    os.environ.update(
+        MS_ROLE="MS_WORKER",
+        MS_SCHED_HOST=placement.master_address,
+        MS_SCHED_PORT=str(placement.master_port),
+        MS_WORKER_NUM=str(placement.world_size),
+        MS_WORKER_IP=placement.rank_addresses[placement.rank].rpartition(":")[0],
+        # it numbers the ranks by it
+        MS_NODE_ID=str(placement.rank),
+    )
+    if placement.rank == 0:
+        start_scheduler()
+    await_scheduler(placement)
+    communication.init()
+    if communication.get_rank() != placement.rank:
+        raise RuntimeError(
+            f"MindSpore's rank {communication.get_rank()} is MPI's rank {placement.rank}"
+        )
+
+
+def meet_ranks() -> None:
+    """Wait, for as long as it takes, until all are here: by MPI, which has started them."""
+    from mpi4py import MPI
+
+    MPI.COMM_WORLD.Barrier()
+
+
+def start_scheduler() -> None:
+    """It ends when all ranks have left, which they do as they end, or when this one has ended."""
+    subprocess.Popen(
+        [sys.executable, "-m", SCHEDULER, str(os.getpid())],
+        env={**os.environ, "MS_ROLE": "MS_SCHED"},
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def await_scheduler(placement: Placement) -> None:
+    """Wait until it listens: a rank that comes too early tries in vain for half a minute."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            socket.create_connection((placement.master_address, placement.master_port), 5).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise RuntimeError("MindSpore's scheduler did not start") from error
+        time.sleep(0.1)

@@ -5,7 +5,7 @@ from typing import Any, Dict, Tuple
 import mxnet as mx
 from mxnet.gluon import HybridBlock, nn
 
-from dlperf_slurm.worker.frameworks.mxnet.losses import compute_cross_entropy
+from dlperf_slurm.worker.frameworks.mxnet.layers import compute_cross_entropy
 from dlperf_slurm.worker.models.bert import Definition
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")

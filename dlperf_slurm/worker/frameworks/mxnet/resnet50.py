@@ -6,7 +6,7 @@ import mxnet as mx
 from mxnet.gluon import HybridBlock, nn
 from mxnet.gluon.contrib.nn import Identity
 
-from dlperf_slurm.worker.frameworks.mxnet.losses import compute_cross_entropy
+from dlperf_slurm.worker.frameworks.mxnet.layers import compute_cross_entropy
 from dlperf_slurm.worker.models.resnet50 import Definition
 
 INPUTS = ("images",)

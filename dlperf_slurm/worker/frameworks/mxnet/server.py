@@ -10,7 +10,7 @@ def main(parent_id: int) -> None:
     end_with_parent(parent_id)
     # To import MXNet is to serve, in its own way, where the role is not "worker".
     role = os.environ.pop("DMLC_ROLE")
-    from dlperf_slurm.worker.frameworks.mxnet.serving import serve
+    from dlperf_slurm.worker.frameworks.mxnet.training import serve
 
     os.environ["DMLC_ROLE"] = role
     serve()

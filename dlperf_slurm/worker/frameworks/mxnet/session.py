@@ -15,19 +15,20 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.frameworks.mxnet.devices import (
+from dlperf_slurm.worker.frameworks.mxnet.device import (
     choose_device,
-    read_device_name,
-    read_versions,
-)
-from dlperf_slurm.worker.frameworks.mxnet.distribution import join_ranks, set_learning_rate
-from dlperf_slurm.worker.frameworks.mxnet.optimizers import make_optimizer
-from dlperf_slurm.worker.frameworks.mxnet.parameters import (
     count_parameters,
     find_parameters,
     load_weights,
+    read_device_name,
+    read_versions,
 )
-from dlperf_slurm.worker.frameworks.mxnet.pipeline import Arrays, make_arrays, open_loader
+from dlperf_slurm.worker.frameworks.mxnet.loader import Arrays, make_arrays, open_loader
+from dlperf_slurm.worker.frameworks.mxnet.training import (
+    join_ranks,
+    make_optimizer,
+    set_learning_rate,
+)
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.update_rule import make_rule

@@ -12,22 +12,26 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.frameworks.oneflow.devices import (
+from dlperf_slurm.worker.frameworks.oneflow.device import (
     choose_device,
+    count_parameters,
+    load_weights,
     read_device_name,
     read_versions,
+    to_numpy,
 )
-from dlperf_slurm.worker.frameworks.oneflow.distribution import (
+from dlperf_slurm.worker.frameworks.oneflow.loader import Batch, make_tensors, open_loader
+from dlperf_slurm.worker.frameworks.oneflow.training import (
+    AMP_TYPES,
+    InferenceGraph,
+    TrainingGraph,
     distribute,
     make_global,
     make_model_global,
+    make_optimizer,
     read_loss,
-    to_numpy,
+    set_learning_rate,
 )
-from dlperf_slurm.worker.frameworks.oneflow.graphs import AMP_TYPES, InferenceGraph, TrainingGraph
-from dlperf_slurm.worker.frameworks.oneflow.optimizers import make_optimizer, set_learning_rate
-from dlperf_slurm.worker.frameworks.oneflow.parameters import count_parameters, load_weights
-from dlperf_slurm.worker.frameworks.oneflow.pipeline import Batch, make_tensors, open_loader
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.update_rule import make_rule

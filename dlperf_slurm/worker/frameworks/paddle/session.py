@@ -13,25 +13,26 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.frameworks.paddle.clocks import CudaEventClock
-from dlperf_slurm.worker.frameworks.paddle.devices import (
+from dlperf_slurm.worker.frameworks.paddle.device import (
+    CudaEventClock,
     allow_tf32,
     choose_device,
     choose_host_memory,
-    read_device_name,
-    read_versions,
-)
-from dlperf_slurm.worker.frameworks.paddle.distribution import distribute, join_process_group
-from dlperf_slurm.worker.frameworks.paddle.graphs import compile_graph
-from dlperf_slurm.worker.frameworks.paddle.optimizers import make_optimizer
-from dlperf_slurm.worker.frameworks.paddle.parameters import (
     count_parameters,
     list_trained,
     load_weights,
     read_arrays,
+    read_device_name,
+    read_versions,
 )
-from dlperf_slurm.worker.frameworks.paddle.pipeline import Tensors, make_tensors, open_loader
-from dlperf_slurm.worker.frameworks.paddle.scaling import make_scaler
+from dlperf_slurm.worker.frameworks.paddle.loader import Tensors, make_tensors, open_loader
+from dlperf_slurm.worker.frameworks.paddle.training import (
+    compile_graph,
+    distribute,
+    join_process_group,
+    make_optimizer,
+    make_scaler,
+)
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.update_rule import make_rule

@@ -13,7 +13,7 @@ from dlperf_slurm.worker.datasets import augment
 from dlperf_slurm.worker.datasets.description import CROP_AND_FLIP, TRAIN_SPLIT, DataError
 from dlperf_slurm.worker.datasets.images import describe_images
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.frameworks.pytorch.pipeline import Tensors
+from dlperf_slurm.worker.frameworks.pytorch.loader import Tensors
 from dlperf_slurm.worker.models.resnet50 import Definition
 
 

@@ -12,27 +12,27 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.frameworks.pytorch.clocks import CudaEventClock
 from dlperf_slurm.worker.frameworks.pytorch.dali import open_dali
-from dlperf_slurm.worker.frameworks.pytorch.devices import (
+from dlperf_slurm.worker.frameworks.pytorch.device import (
+    CudaEventClock,
     allow_tf32,
     choose_device,
+    count_parameters,
+    load_weights,
     read_device_name,
     read_versions,
+    to_numpy,
 )
-from dlperf_slurm.worker.frameworks.pytorch.distribution import (
+from dlperf_slurm.worker.frameworks.pytorch.loader import Tensors, make_tensors, open_loader
+from dlperf_slurm.worker.frameworks.pytorch.training import (
+    PURE_TYPES,
     distribute,
     join_ranks,
     leave_ranks,
+    make_optimizer,
+    make_scaler,
+    set_learning_rate,
 )
-from dlperf_slurm.worker.frameworks.pytorch.optimizers import make_optimizer, set_learning_rate
-from dlperf_slurm.worker.frameworks.pytorch.parameters import (
-    count_parameters,
-    load_weights,
-    to_numpy,
-)
-from dlperf_slurm.worker.frameworks.pytorch.pipeline import Tensors, make_tensors, open_loader
-from dlperf_slurm.worker.frameworks.pytorch.scaling import PURE_TYPES, make_scaler
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.update_rule import make_rule

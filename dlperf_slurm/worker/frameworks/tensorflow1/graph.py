@@ -6,13 +6,18 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Union
 import tensorflow as tf
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.frameworks.tensorflow1.accumulation import accumulate_gradients
-from dlperf_slurm.worker.frameworks.tensorflow1.distribution import Distribution
-from dlperf_slurm.worker.frameworks.tensorflow1.layers import make_variable
-from dlperf_slurm.worker.frameworks.tensorflow1.optimizers import make_optimizer
+from dlperf_slurm.worker.frameworks.tensorflow.layers import (
+    NamedVariable,
+    find_variables,
+    make_variable,
+)
+from dlperf_slurm.worker.frameworks.tensorflow.training import make_optimizer
 from dlperf_slurm.worker.frameworks.tensorflow1.parameter_servers import ParameterServers
-from dlperf_slurm.worker.frameworks.tensorflow1.parameters import NamedVariable, find_variables
-from dlperf_slurm.worker.frameworks.tensorflow1.scaling import make_loss_scale
+from dlperf_slurm.worker.frameworks.tensorflow1.training import (
+    Distribution,
+    accumulate_gradients,
+    make_loss_scale,
+)
 from dlperf_slurm.worker.update_rule import make_rule
 
 COMPUTE_TYPES = {"amp-fp16": tf.float16}
@@ -76,7 +81,7 @@ class Inference(NamedTuple):
 
 def build_forward(case: Case, definition: Any, batch: Dict[str, Any]) -> Forward:
     """In the default graph, on the default device; `batch` is for its shapes and types."""
-    builder = import_module(f"dlperf_slurm.worker.frameworks.tensorflow1.{case.model}")
+    builder = import_module(f"dlperf_slurm.worker.frameworks.tensorflow.{case.model}")
     model = builder.build_model(definition, COMPUTE_TYPES.get(case.axes.precision, tf.float32))
     parameters = find_variables(model, definition.list_parameters())
     inputs = {
@@ -105,7 +110,7 @@ def build_training(
         if case.axes.clip_global_norm:
             # exactly to the norm; PyTorch adds 1e-6 to what it divides by
             gradients, _ = tf.clip_by_global_norm(gradients, definition.CLIP_GLOBAL_NORM)
-        return optimizer.apply(gradients)
+        return tf.group(optimizer.apply(gradients))
 
     loss = forward.compute_loss(forward.compute_logits(forward.read_inputs(), training=True))
     part = loss if case.axes.gradient_accumulation == 1 else loss / case.axes.gradient_accumulation

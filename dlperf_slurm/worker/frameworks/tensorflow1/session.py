@@ -10,29 +10,28 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.frameworks.tensorflow1.devices import (
+from dlperf_slurm.worker.frameworks.tensorflow.layers import count_parameters, to_canonical
+from dlperf_slurm.worker.frameworks.tensorflow.loader import Arrays
+from dlperf_slurm.worker.frameworks.tensorflow1.device import (
+    load_values,
+    load_weights,
     make_config,
+    make_loader,
+    make_peak_memory,
     read_device_name,
     read_versions,
 )
-from dlperf_slurm.worker.frameworks.tensorflow1.distribution import Distribution, join_ranks
 from dlperf_slurm.worker.frameworks.tensorflow1.graph import (
     build_forward,
     build_inference,
     build_training,
 )
+from dlperf_slurm.worker.frameworks.tensorflow1.loader import arrange, open_dataset
 from dlperf_slurm.worker.frameworks.tensorflow1.parameter_servers import (
     ParameterServers,
-    join_servers,
+    join_parameter_servers,
 )
-from dlperf_slurm.worker.frameworks.tensorflow1.parameters import (
-    count_parameters,
-    load_values,
-    load_weights,
-    make_loader,
-    to_canonical,
-)
-from dlperf_slurm.worker.frameworks.tensorflow1.pipeline import Arrays, arrange, open_dataset
+from dlperf_slurm.worker.frameworks.tensorflow1.training import Distribution, join_ranks
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.weights import generate_weights
@@ -180,14 +179,5 @@ def join(
 ) -> Union[Distribution, ParameterServers]:
     """Weights that are not trained are on their rank."""
     if case.axes.mode == TRAIN and case.axes.distribution == PARAMETER_SERVER:
-        return join_servers(case, placement, config)
+        return join_parameter_servers(case, placement, config)
     return join_ranks(case, placement, config)
-
-
-def make_peak_memory(device: str) -> Any:
-    """What reads the peak of the allocator of the default device; None on the CPU."""
-    if device == "cpu":
-        return None
-    from tensorflow.contrib.memory_stats import MaxBytesInUse
-
-    return MaxBytesInUse()

@@ -3,11 +3,11 @@
 Written for TensorFlow 2.21; Keras is not used. Images are NHWC, TensorFlow's own layout.
 """
 
-import sys
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
 from dlperf_slurm.worker.frameworks import find_unknown_values
+from dlperf_slurm.worker.frameworks.tensorflow import is_exhausted
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
@@ -72,14 +72,4 @@ def start(case: "Case", placement: "Placement") -> "Session":
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the device's or the host's memory was too small."""
-    if isinstance(error, MemoryError):
-        return True
-    # Not imported here: `error` may be that TensorFlow itself does not import.
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is None or not hasattr(tensorflow, "errors"):
-        return False
-    if isinstance(error, tensorflow.errors.ResourceExhaustedError):
-        return True
-    return isinstance(error, (tensorflow.errors.OpError, RuntimeError)) and any(
-        message in str(error) for message in OUT_OF_MEMORY_MESSAGES
-    )
+    return is_exhausted(error, OUT_OF_MEMORY_MESSAGES)

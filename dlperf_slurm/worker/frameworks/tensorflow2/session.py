@@ -11,21 +11,25 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.frameworks.tensorflow2.devices import (
+from dlperf_slurm.worker.frameworks.tensorflow.layers import (
+    count_parameters,
+    find_variables,
+    to_canonical,
+)
+from dlperf_slurm.worker.frameworks.tensorflow2.device import (
+    load_weights,
     read_device_name,
     read_versions,
     set_up,
 )
-from dlperf_slurm.worker.frameworks.tensorflow2.distribution import Distribution, join_ranks
+from dlperf_slurm.worker.frameworks.tensorflow2.loader import Tensors, make_tensors, open_dataset
 from dlperf_slurm.worker.frameworks.tensorflow2.parameter_servers import ServerTraining
-from dlperf_slurm.worker.frameworks.tensorflow2.parameters import (
-    count_parameters,
-    find_variables,
-    load_weights,
-    to_numpy,
+from dlperf_slurm.worker.frameworks.tensorflow2.training import (
+    Differentiation,
+    Distribution,
+    Training,
+    join_ranks,
 )
-from dlperf_slurm.worker.frameworks.tensorflow2.pipeline import Tensors, make_tensors, open_dataset
-from dlperf_slurm.worker.frameworks.tensorflow2.training import Differentiation, Training
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.weights import generate_weights
@@ -40,7 +44,7 @@ class TensorFlowSession:
     """The adapter's Session."""
 
     def __init__(self, case: Case, placement: Placement, distribution: Distribution) -> None:
-        builder = import_module(f"dlperf_slurm.worker.frameworks.tensorflow2.{case.model}")
+        builder = import_module(f"dlperf_slurm.worker.frameworks.tensorflow.{case.model}")
         definition: Any = load_model(case.model).Definition(**case.model_parameters)
         with distribution.strategy.scope():
             model = builder.build_model(
@@ -179,13 +183,14 @@ class TensorFlowSession:
             self.accumulate()
         gradients = self._training.compute_gradients(self._batch)
         return {
-            name: to_numpy(gradient, axes)
+            name: to_canonical(gradient, axes)
             for (name, (_, axes)), gradient in zip(self._parameters.items(), gradients)
         }
 
     def read_weights(self) -> Dict[str, Any]:
         return {
-            name: to_numpy(variable, axes) for name, (variable, axes) in self._parameters.items()
+            name: to_canonical(variable, axes)
+            for name, (variable, axes) in self._parameters.items()
         }
 
     def close(self) -> None:

@@ -1,19 +1,125 @@
 """A batch -> this rank's gradients; and the step in which collectives make their mean of them."""
 
-from typing import Any, Callable, List, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Sequence, Tuple, Union
 
 import tensorflow as tf
 
+from dlperf_slurm.contract.axes import PARAMETER_SERVER
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.frameworks.tensorflow2.accumulation import Accumulation
-from dlperf_slurm.worker.frameworks.tensorflow2.distribution import Distribution
-from dlperf_slurm.worker.frameworks.tensorflow2.optimizers import make_optimizer
-from dlperf_slurm.worker.frameworks.tensorflow2.pipeline import Tensors
-from dlperf_slurm.worker.frameworks.tensorflow2.scaling import make_loss_scale
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.tensorflow.training import (
+    BYTES_PER_PACK,
+    ConstantLossScale,
+    Gradients,
+    Update,
+    join_horovod,
+    make_optimizer,
+    make_slots,
+)
+from dlperf_slurm.worker.frameworks.tensorflow2.loader import Tensors
 from dlperf_slurm.worker.update_rule import make_rule
 
 ComputeLoss = Callable[[Tensors], tf.Tensor]
-Gradients = List[tf.Tensor]
+
+
+class Distribution(NamedTuple):
+    """The strategy's scope is for the model; `average` is called under it in a step."""
+
+    strategy: tf.distribute.Strategy
+    average: Callable[[Gradients], Gradients]
+
+
+def join_ranks(case: Case, placement: Placement) -> Distribution:
+    """To be called before anything is computed, which would start TensorFlow without a cluster."""
+    if placement.world_size == 1 or case.axes.distribution == PARAMETER_SERVER:
+        return Distribution(tf.distribute.get_strategy(), list)
+    if case.axes.distribution == "horovod":
+        return Distribution(tf.distribute.get_strategy(), join_horovod(placement))
+    return join_cluster(case, placement)
+
+
+def join_cluster(case: Case, placement: Placement) -> Distribution:
+    """MultiWorkerMirroredStrategy: a gRPC server in each rank, one device per server."""
+    kinds = tf.distribute.experimental.CommunicationImplementation
+    options = tf.distribute.experimental.CommunicationOptions(
+        bytes_per_pack=BYTES_PER_PACK,
+        implementation=kinds.NCCL if case.device == "cuda" else kinds.RING,
+    )
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(
+        cluster_resolver=tf.distribute.cluster_resolver.SimpleClusterResolver(
+            tf.train.ClusterSpec({"worker": list(placement.rank_addresses)}),
+            task_type="worker",
+            task_id=placement.rank,
+            rpc_layer="grpc",
+        ),
+        communication_options=options,
+    )
+
+    def average(gradients: Gradients) -> Gradients:
+        context = tf.distribute.get_replica_context()
+        return list(context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients, options))
+
+    return Distribution(strategy, average)
+
+
+class LossScale:
+    """The dynamic scale of Keras' LossScaleOptimizer: halved on overflow, doubled after a while."""
+
+    INITIAL = 2.0**15
+    GROWTH_STEPS = 2000
+
+    def __init__(self) -> None:
+        self.value = tf.Variable(self.INITIAL, trainable=False)
+        # TensorFlow keeps an int32 on the host, where what XLA compiles for a GPU cannot reach it
+        self._finite_steps = tf.Variable(0, trainable=False, dtype=tf.int64)
+
+    def scale(self, loss: tf.Tensor) -> tf.Tensor:
+        return loss * self.value
+
+    def unscale(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        return [gradient / self.value for gradient in gradients]
+
+    def apply(self, gradients: Sequence[tf.Tensor], update: Update) -> None:
+        """Update with unscaled gradients, unless one is not finite; the device decides."""
+        gradients = self.unscale(gradients)
+        is_finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in gradients])
+
+        def accept() -> None:
+            update(gradients)
+            steps = self._finite_steps.assign_add(1)
+            if steps == self.GROWTH_STEPS:
+                self.value.assign(self.value * 2)
+                self._finite_steps.assign(0)
+
+        def skip() -> None:
+            self.value.assign(tf.maximum(self.value / 2, 1.0))
+            self._finite_steps.assign(0)
+
+        tf.cond(is_finite, accept, skip)
+
+
+def make_loss_scale(case: Case) -> Union[LossScale, ConstantLossScale]:
+    if case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale:
+        return LossScale()
+    return ConstantLossScale(case.axes.constant_loss_scale or 1)
+
+
+class Accumulation:
+    """The gradients of a step's batches, added up on their rank until the last one."""
+
+    def __init__(self, variables: Sequence[tf.Variable]) -> None:
+        self._sums = make_slots(variables)
+
+    def keep(self, gradients: Sequence[tf.Tensor]) -> None:
+        for total, gradient in zip(self._sums, gradients):
+            total.assign_add(gradient)
+
+    def take(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        """With these, which are of the last batch; the next step begins anew."""
+        totals = [total + gradient for total, gradient in zip(self._sums, gradients)]
+        for total in self._sums:
+            total.assign(tf.zeros_like(total))
+        return totals
 
 
 class Differentiation:

@@ -1,0 +1,63 @@
+"""A rank's device: which one, what it says of itself, and the weights copied to it and back."""
+
+from typing import Any, Dict, Iterable, Tuple
+
+import megengine as mge
+import numpy
+from megengine import Parameter, Tensor
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker import host, models
+from dlperf_slurm.worker.frameworks import Placement
+
+
+def choose_gpu(placement: Placement) -> int:
+    count = mge.get_device_count("gpu")
+    if count == 0:
+        raise RuntimeError("MegEngine sees no GPU")
+    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
+    return 0 if count == 1 else placement.local_rank
+
+
+def read_device_name(device: str) -> str:
+    if device == "cpu0":
+        return host.read_cpu_name()
+    return str(mge.device.get_cuda_device_property(int(device[len("gpu") :])).name)
+
+
+def read_versions(case: Case) -> Dict[str, str]:
+    versions = {
+        "megengine": str(mge.__version__),
+        "megengine_commit": str(mge.version.git_version),
+    }
+    if case.device == "cuda":
+        # as their headers have them: 10010 is 10.1, 7603 is 7.6.3
+        versions["cuda"] = str(mge.device.get_cuda_version())
+        versions["cudnn"] = str(mge.device.get_cudnn_version())
+    return versions
+
+
+def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, Any]]) -> None:
+    """Copy NumPy arrays into the parameters of the same names."""
+    missing = dict(parameters)
+    for name, values in weights:
+        parameter = missing.pop(name)
+        # a batch normalization's are [1, channels, 1, 1]
+        parameter[...] = Tensor(values.reshape(parameter.shape))
+    if missing:
+        raise ValueError(f"no weights for {', '.join(missing)}")
+
+
+def read_arrays(
+    tensors: Dict[str, Tensor], definitions: Iterable[models.Parameter]
+) -> Dict[str, Any]:
+    """float32 copies in host memory, in the definition's layouts."""
+    return {
+        name: numpy.array(tensors[name].numpy(), numpy.float32).reshape(shape)
+        for name, shape, *_ in definitions
+    }
+
+
+def count_parameters(parameters: Dict[str, Parameter]) -> int:
+    """Trainable scalars."""
+    return sum(int(numpy.prod(parameter.shape)) for parameter in parameters.values())

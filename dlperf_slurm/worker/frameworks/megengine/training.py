@@ -1,0 +1,135 @@
+"""A case and its ranks -> what updates the weights: optimizer, loss scale, mean of gradients."""
+
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+
+import megengine as mge
+import numpy
+from megengine import Parameter, amp, distributed
+from megengine import optimizer as optim
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker import models
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
+
+
+def make_optimizer(
+    rule: Rule, parameters: Dict[str, Parameter], definitions: Iterable[models.Parameter]
+) -> optim.Optimizer:
+    groups = group_by_decay(parameters, definitions, rule.weight_decay)
+    if rule.name == ADAMW:
+        optimizer = optim.AdamW(groups, lr=rule.learning_rate, betas=rule.betas, eps=rule.epsilon)
+    else:
+        optimizer = optim.SGD(groups, lr=rule.learning_rate, momentum=rule.momentum)
+    for group in optimizer.param_groups:
+        # a trace would keep a number as it is in the first step, and reads a tensor in each
+        group["lr"] = mge.Tensor(numpy.float32(rule.learning_rate))
+    return optimizer
+
+
+def set_learning_rate(optimizer: optim.Optimizer, learning_rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"][...] = mge.Tensor(numpy.float32(learning_rate))
+
+
+def group_by_decay(
+    parameters: Dict[str, Parameter],
+    definitions: Iterable[models.Parameter],
+    weight_decay: float,
+) -> List[Dict[str, Any]]:
+    """Optimizer groups: matrices and kernels decay, biases and normalizations do not.
+
+    The latter have one dimension in the definition.
+    """
+    groups: Dict[bool, List[Parameter]] = {True: [], False: []}
+    for name, shape, *_ in definitions:
+        groups[len(shape) > 1].append(parameters[name])
+    return [
+        {"params": groups[True], "weight_decay": weight_decay},
+        {"params": groups[False], "weight_decay": 0.0},
+    ]
+
+
+def make_scaler(case: Case) -> Optional[amp.GradScaler]:
+    """None where nothing is scaled."""
+    if case.axes.constant_loss_scale:
+        # by this interval it neither looks for an overflow nor changes the scale
+        return amp.GradScaler(init_scale=case.axes.constant_loss_scale, growth_interval=0)
+    # It reads the overflow flag back in every step.
+    return amp.GradScaler() if case.axes.precision == "amp-fp16" else None
+
+
+class MpiAverage:
+    """One all-reduce of all gradients, joined in a float32 buffer in host memory.
+
+    MegEngine itself has collectives on GPUs only. What this costs beside them: the gradients are
+    copied into the buffer and out of it, and travel when the backward pass is over.
+    """
+
+    def __init__(self, parameters: List[Parameter]) -> None:
+        from mpi4py import MPI
+
+        self._in_place = MPI.IN_PLACE
+        self._communicator = MPI.COMM_WORLD
+        self._parameters = parameters
+        sizes = [int(numpy.prod(parameter.shape)) for parameter in parameters]
+        self._buffer: Any = numpy.empty(sum(sizes), numpy.float32)
+        parts = numpy.split(self._buffer, numpy.cumsum(sizes)[:-1])
+        self._parts = [part.reshape(parameter.shape) for part, parameter in zip(parts, parameters)]
+
+    def average(self) -> None:
+        """Put the mean over the ranks in the place of each parameter's gradient."""
+        for part, parameter in zip(self._parts, self._parameters):
+            part[...] = parameter.grad.numpy()
+        self._communicator.Allreduce(self._in_place, self._buffer)
+        self._buffer /= self._communicator.Get_size()
+        for part, parameter in zip(self._parts, self._parameters):
+            parameter.grad = mge.Tensor(part)
+
+
+class NcclAverage:
+    """MegEngine's all-reduce of what each rank has accumulated, when the last batch is over.
+
+    Its own callback, which averages while the backward pass goes on, sees one batch's gradients.
+    """
+
+    def __init__(self, parameters: List[Parameter]) -> None:
+        self._parameters = parameters
+
+    def average(self) -> None:
+        """Put the mean over the ranks in the place of each parameter's gradient."""
+        for parameter in self._parameters:
+            total = distributed.functional.all_reduce_sum(parameter.grad)
+            parameter.grad = total / distributed.get_world_size()
+
+
+def make_average(
+    case: Case, placement: Placement, parameters: List[Parameter]
+) -> Tuple[Callable[[], None], List[Any]]:
+    """What is called after the backward pass of a step, and the callbacks within it."""
+    if placement.world_size == 1:
+        return do_nothing, []
+    if case.axes.distribution == "mpi":
+        return MpiAverage(parameters).average, []
+    if case.axes.gradient_accumulation > 1:
+        return NcclAverage(parameters).average, []
+    return do_nothing, [distributed.make_allreduce_cb("mean")]
+
+
+def do_nothing() -> None:
+    """One rank's gradients are the mean; those that a callback has averaged are, too."""
+
+
+def join_process_group(placement: Placement, device_index: int) -> Optional[Any]:
+    """Join MegEngine's own ranks; rank 0 gets their server, which ends when nobody refers to it."""
+    server = distributed.Server(placement.master_port) if placement.rank == 0 else None
+    distributed.init_process_group(
+        placement.master_address,
+        placement.master_port,
+        placement.world_size,
+        placement.rank,
+        device_index,
+        backend="nccl",
+        device_type="gpu",
+    )
+    return server

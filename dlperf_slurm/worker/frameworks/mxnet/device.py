@@ -1,0 +1,70 @@
+"""A rank's device: which one, what it says of itself, and the weights copied to it and back."""
+
+from typing import Any, Dict, Iterable, Tuple
+
+import mxnet as mx
+from mxnet.gluon import HybridBlock, Parameter
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker import host
+from dlperf_slurm.worker.frameworks import Placement
+
+# as Gluon calls them in its normalizations
+CANONICAL_NAMES = {"gamma": "weight", "beta": "bias"}
+
+
+def choose_device(case: Case, placement: Placement) -> mx.Context:
+    if case.device == "cpu":
+        return mx.cpu()
+    count = mx.context.num_gpus()
+    if count == 0:
+        raise RuntimeError("MXNet sees no GPU; its wheel for GPUs has the name of a CUDA version")
+    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
+    return mx.gpu(0 if count == 1 else placement.local_rank)
+
+
+def read_device_name(device: mx.Context) -> str:
+    if device.device_type == "cpu":
+        return host.read_cpu_name()
+    return str(device)
+
+
+def read_versions(case: Case) -> Dict[str, str]:
+    """`features` is what MXNet says of its build."""
+    features = mx.runtime.Features()
+    versions = {
+        "mxnet": str(mx.__version__),
+        "features": " ".join(sorted(name for name in features if features.is_enabled(name))),
+    }
+    if case.axes.distribution == "horovod":
+        import horovod
+
+        versions["horovod"] = str(horovod.__version__)
+    return versions
+
+
+def find_parameters(model: HybridBlock) -> Dict[str, Parameter]:
+    """What is trained, by canonical name; a tied weight once, by its first name."""
+    found: Dict[str, Parameter] = {}
+    # the names by which Gluon saves and loads a model's parameters
+    for path, parameter in model._collect_params_with_prefix().items():
+        module, _, name = path.rpartition(".")
+        # compared by identity: `in` would ask Parameter for equality
+        is_tied = any(parameter is other for other in found.values())
+        if parameter.grad_req != "null" and not is_tied:
+            found[f"{module}.{CANONICAL_NAMES.get(name, name)}"] = parameter
+    return found
+
+
+def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, Any]]) -> None:
+    """Copy NumPy arrays into the parameters; Gluon's layouts are the definition's."""
+    missing = dict(parameters)
+    for name, values in weights:
+        missing.pop(name).set_data(mx.nd.array(values))
+    if missing:
+        raise ValueError(f"no weights for {', '.join(missing)}")
+
+
+def count_parameters(parameters: Dict[str, Parameter]) -> int:
+    """Trainable scalars."""
+    return sum(parameter.data().size for parameter in parameters.values())

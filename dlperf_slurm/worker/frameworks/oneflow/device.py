@@ -1,0 +1,58 @@
+"""A rank's device: which one, what it says of itself, and the weights copied to it and back."""
+
+from typing import Any, Dict, Iterable, Tuple
+
+import oneflow as flow
+from oneflow import nn
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker import host
+from dlperf_slurm.worker.frameworks import Placement
+
+
+def choose_device(case: Case, placement: Placement) -> flow.device:
+    if case.device == "cpu":
+        return flow.device("cpu")
+    count = flow.cuda.device_count()
+    if count <= placement.local_rank:
+        raise RuntimeError(
+            f"OneFlow numbers GPUs by the local rank, and rank {placement.rank} with local rank "
+            f"{placement.local_rank} sees {count}: let each rank see all GPUs of its node"
+        )
+    return flow.device("cuda", placement.local_rank)
+
+
+def read_device_name(device: flow.device) -> str:
+    if device.type == "cuda":
+        return str(flow.cuda.get_device_name(device))
+    return host.read_cpu_name()
+
+
+def read_versions(device: flow.device) -> Dict[str, str]:
+    versions = {"oneflow": str(flow.__version__), "oneflow_commit": str(flow.__git_commit__)}
+    if device.type == "cuda":
+        versions["cuda"] = str(flow.sysconfig.get_cuda_version())
+    return versions
+
+
+def load_weights(model: nn.Module, weights: Iterable[Tuple[str, Any]]) -> None:
+    """Copy NumPy arrays into the parameters; their names are those of the state dict."""
+    parameters = dict(model.named_parameters())
+    with flow.no_grad():
+        for name, values in weights:
+            parameters.pop(name).copy_(flow.from_numpy(values))
+    if parameters:
+        raise ValueError(f"no weights for {', '.join(parameters)}")
+
+
+def to_numpy(tensor: flow.Tensor) -> Any:
+    """A float32 copy in host memory, in the tensor's logical layout; of all ranks where global."""
+    tensor = tensor.detach()
+    if tensor.is_global:
+        tensor = tensor.to_global(sbp=flow.sbp.broadcast).to_local()
+    return tensor.to("cpu", flow.float32).numpy().copy()
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Trainable scalars; `parameters` yields a tied weight once."""
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,109 @@
+"""A rank's device: which one, its clock, and the weights that are copied to it and back."""
+
+import os
+from typing import Any, Dict, Iterable, List, Set, Tuple
+
+import numpy
+import paddle
+from paddle import nn
+from paddle.base import core
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker import host
+from dlperf_slurm.worker.frameworks import Placement
+
+
+def choose_device(case: Case, placement: Placement) -> None:
+    if case.device == "cpu":
+        paddle.set_device("cpu")
+        return
+    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
+    index = 0 if paddle.device.cuda.device_count() == 1 else placement.local_rank
+    paddle.set_device(f"gpu:{index}")
+    os.environ.update(FLAGS_selected_gpus=str(index))
+
+
+def allow_tf32(is_allowed: bool) -> None:
+    """Matrix products and convolutions; Paddle's own default allows it in both."""
+    core.set_cublas_switch(is_allowed)
+    core.set_cudnn_switch(is_allowed)
+
+
+def choose_host_memory(case: Case) -> Any:
+    """Where batches wait: memory that a GPU reads by itself, or plain one."""
+    return paddle.CUDAPinnedPlace() if case.device == "cuda" else paddle.CPUPlace()
+
+
+def read_device_name(case: Case) -> str:
+    if case.device == "cuda":
+        return str(paddle.device.cuda.get_device_name())
+    return host.read_cpu_name()
+
+
+def read_versions(case: Case) -> Dict[str, str]:
+    versions = {"paddle": str(paddle.__version__), "paddle_commit": str(paddle.version.commit)}
+    if case.device == "cuda":
+        versions["cuda"] = str(paddle.version.cuda())
+        versions["cudnn"] = str(paddle.version.cudnn())
+        versions["nccl"] = str(paddle.version.nccl())
+    return versions
+
+
+class CudaEventClock:
+    """Boundaries in the device's own time line; a mark queues an event and does not wait."""
+
+    name = "cuda_event"
+
+    def __init__(self, boundaries: int) -> None:
+        self._events = [paddle.device.cuda.Event(enable_timing=True) for _ in range(boundaries)]
+        self._stream = paddle.device.cuda.current_stream()
+
+    def mark(self, index: int) -> None:
+        self._events[index].record(self._stream)
+
+    def read_step_seconds(self) -> List[float]:
+        """Resolution is about 0.5 microseconds (CUDA, cudaEventElapsedTime, in milliseconds)."""
+        pairs = zip(self._events, self._events[1:])
+        return [start.elapsed_time(end) / 1000.0 for start, end in pairs]
+
+
+def list_trained(model: nn.Layer) -> Dict[str, paddle.Tensor]:
+    """Parameters by name, a tied weight once; Paddle counts running statistics as parameters."""
+    return {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if not parameter.stop_gradient
+    }
+
+
+def load_weights(model: nn.Layer, weights: Iterable[Tuple[str, Any]]) -> None:
+    """Copy NumPy arrays in the definition's layouts into the parameters of the same names."""
+    parameters = list_trained(model)
+    transposed = find_transposed(model)
+    for name, values in weights:
+        parameters.pop(name).set_value(values.T if name in transposed else values)
+    if parameters:
+        raise ValueError(f"no weights for {', '.join(parameters)}")
+
+
+def read_arrays(model: nn.Layer, tensors: Dict[str, paddle.Tensor]) -> Dict[str, Any]:
+    """float32 copies in host memory of what belongs to the parameters of these names."""
+    transposed = find_transposed(model)
+    arrays = {}
+    for name, tensor in tensors.items():
+        values = tensor.numpy()
+        values = values.T if name in transposed else values
+        arrays[name] = numpy.array(values, numpy.float32, order="C")
+    return arrays
+
+
+def find_transposed(model: nn.Layer) -> Set[str]:
+    """Names of the weights of linear layers, which are [in, out] in Paddle."""
+    return {
+        f"{name}.weight" for name, layer in model.named_sublayers() if isinstance(layer, nn.Linear)
+    }
+
+
+def count_parameters(model: nn.Layer) -> int:
+    """Trainable scalars."""
+    return sum(int(parameter.size) for parameter in list_trained(model).values())

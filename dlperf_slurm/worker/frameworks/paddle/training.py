@@ -1,0 +1,137 @@
+"""A case and its ranks -> what updates the weights: optimizer, loss scale, mean of gradients."""
+
+import os
+from contextlib import nullcontext
+from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Optional, Set, Union
+
+import paddle
+from paddle import distributed, nn
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.paddle.device import list_trained
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
+
+
+def make_optimizer(
+    rule: Rule, model: nn.Layer, largest_norm: Optional[float]
+) -> paddle.optimizer.Optimizer:
+    """Which clips the gradients to `largest_norm`, if there is one, and then adds the decay.
+
+    Not by parameter groups: Paddle would clip each to a norm of its own.
+    """
+    # Paddle scales by largest / max(norm, largest); torch adds 1e-6 to the norm.
+    clip = nn.ClipGradByGlobalNorm(largest_norm) if largest_norm is not None else None
+    options: Any = {"parameters": model.parameters(), "grad_clip": clip}
+    if rule.name == ADAMW:
+        decaying = find_decaying(model)
+        return paddle.optimizer.AdamW(
+            rule.learning_rate,
+            *rule.betas,
+            rule.epsilon,
+            weight_decay=rule.weight_decay,
+            apply_decay_param_fun=decaying.__contains__,
+            **options,
+        )
+    for parameter in list_trained(model).values():
+        if parameter.ndim > 1:
+            parameter.regularizer = paddle.regularizer.L2Decay(rule.weight_decay)
+    if rule.momentum:
+        return paddle.optimizer.Momentum(rule.learning_rate, rule.momentum, **options)
+    return paddle.optimizer.SGD(rule.learning_rate, **options)
+
+
+def find_decaying(model: nn.Layer) -> Set[str]:
+    """Paddle's own names of matrices and kernels: biases and normalizations do not decay.
+
+    The latter are the parameters with one dimension.
+    """
+    return {parameter.name for parameter in list_trained(model).values() if parameter.ndim > 1}
+
+
+class ConstantScaler:
+    """In a GradScaler's place: the same scale in every step, and no check for an overflow.
+
+    A scale of 1 costs nothing.
+    """
+
+    def __init__(self, scale: int, parameters: List[paddle.Tensor]) -> None:
+        self._scale = scale
+        self._parameters = parameters
+
+    def scale(self, loss: paddle.Tensor) -> paddle.Tensor:
+        return loss if self._scale == 1 else loss * self._scale
+
+    def step(self, optimizer: paddle.optimizer.Optimizer) -> None:
+        if self._scale != 1:
+            with paddle.no_grad():
+                for parameter in self._parameters:
+                    parameter.grad.scale_(1 / self._scale)
+        optimizer.step()
+
+    def update(self) -> None:
+        """There is nothing to adapt."""
+
+    def state_dict(self) -> Dict[str, float]:
+        return {"scale": float(self._scale)}
+
+
+def make_scaler(
+    case: Case, parameters: List[paddle.Tensor]
+) -> Union[paddle.amp.GradScaler, ConstantScaler]:
+    if case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale:
+        check_overflow_message()
+        # it reads the overflow flag back in every step
+        return paddle.amp.GradScaler()
+    return ConstantScaler(case.axes.constant_loss_scale or 1, parameters)
+
+
+def check_overflow_message() -> None:
+    """GradScaler (3.3) prints float(its scale), an array of one, whenever it finds an overflow."""
+    try:
+        float(paddle.ones([1]))
+    except TypeError as error:
+        raise RuntimeError(
+            "Paddle's GradScaler fails at its first overflow beside NumPy 2.4 or newer: install "
+            "numpy<2.4, or use precision 'amp-bf16', or loss_scale = 128"
+        ) from error
+
+
+class Distribution(NamedTuple):
+    """After a backward pass of `model`, gradients are the mean's.
+
+    Those of one within `without_mean` are kept on their rank, for the next one to send.
+    """
+
+    model: Any
+    without_mean: Callable[[], ContextManager[Any]]
+
+
+def distribute(placement: Placement, model: Any) -> Distribution:
+    if placement.world_size == 1:
+        return Distribution(model, nullcontext)
+    wrapped = paddle.DataParallel(model)
+    return Distribution(wrapped, wrapped.no_sync)
+
+
+def join_process_group(case: Case, placement: Placement) -> None:
+    os.environ.update(
+        PADDLE_TRAINER_ID=str(placement.rank),
+        PADDLE_TRAINERS_NUM=str(placement.world_size),
+        PADDLE_TRAINER_ENDPOINTS=",".join(placement.rank_addresses),
+        PADDLE_CURRENT_ENDPOINT=placement.rank_addresses[placement.rank],
+        # These two go before the endpoints, and a site may have set them.
+        MASTER_ADDR=placement.master_address,
+        MASTER_PORT=str(placement.master_port),
+        PADDLE_DISTRI_BACKEND="nccl" if case.device == "cuda" else "gloo",
+    )
+    distributed.init_parallel_env()
+
+
+def compile_graph(part: Any, compiler: str) -> Any:
+    """A layer is changed by it."""
+    if compiler == "cinn" and not paddle.is_compiled_with_cinn():
+        raise RuntimeError("this build of Paddle has no CINN; use compiler 'to_static'")
+    # The default of `backend` is CINN.
+    backend = "CINN" if compiler == "cinn" else None
+    return paddle.jit.to_static(part, full_graph=True, backend=backend)

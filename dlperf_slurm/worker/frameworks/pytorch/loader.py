@@ -1,0 +1,51 @@
+"""Samples in an order -> torch's DataLoader over them: batches of tensors in host memory."""
+
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
+
+import torch
+from torch.utils.data import DataLoader
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.datasets.batches import collate
+
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.datasets import Dataset
+
+Key = Tuple[int, int]
+
+Tensors = Dict[str, torch.Tensor]
+
+
+class Samples(torch.utils.data.Dataset):
+    """The samples by (epoch, index)."""
+
+    def __init__(self, dataset: "Dataset") -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, key: Key) -> Dict[str, Any]:
+        epoch, index = key
+        return self._dataset.read_sample(index, epoch)
+
+
+def make_tensors(batch: Dict[str, Any]) -> Tensors:
+    """The same memory as tensors."""
+    return {name: torch.from_numpy(values) for name, values in batch.items()}
+
+
+def collate_tensors(samples: Sequence[Dict[str, Any]]) -> Tensors:
+    return make_tensors(collate(samples))
+
+
+def open_loader(
+    case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], is_pinned: bool
+) -> Iterator[Tensors]:
+    """One pass over `order`; workers are processes that live as long as the iterator."""
+    loader = DataLoader(
+        Samples(dataset),
+        batch_sampler=order,
+        num_workers=case.axes.data_workers,
+        prefetch_factor=case.axes.prefetch_batches,
+        collate_fn=collate_tensors,
+        pin_memory=is_pinned,
+    )
+    return iter(loader)

@@ -1,0 +1,206 @@
+"""A case and its ranks -> what updates the weights: optimizer, loss scale, mean of gradients."""
+
+from contextlib import contextmanager, nullcontext
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, NamedTuple, Union
+
+import torch
+from torch import Tensor, distributed, nn
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
+
+PURE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def make_optimizer(rule: Rule, model: nn.Module) -> torch.optim.Optimizer:
+    # fused: under GradScaler the others read the overflow flag back to the host in every step.
+    groups = group_by_decay(model, rule.weight_decay)
+    if rule.name == ADAMW:
+        return torch.optim.AdamW(
+            groups, lr=rule.learning_rate, betas=rule.betas, eps=rule.epsilon, fused=True
+        )
+    optimizer = torch.optim.SGD(groups, lr=rule.learning_rate, momentum=rule.momentum, fused=True)
+    if rule.momentum:
+        # Left alone, fused SGD allocates the momentum uninitialized in the first step, and keeps it
+        # so when GradScaler skips that step for an overflow, as it does (seen in torch 2.13).
+        for parameter in model.parameters():
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer
+
+
+def group_by_decay(model: nn.Module, weight_decay: float) -> List[Dict[str, Any]]:
+    """Optimizer groups: matrices and kernels decay, biases and normalizations do not.
+
+    The latter are the parameters with one dimension.
+    """
+    parameters = list(model.parameters())
+    return [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+    groups: Any = optimizer.param_groups
+    for group in groups:
+        group["lr"] = learning_rate
+
+
+class ConstantScaler:
+    """In a GradScaler's place: the same scale in every step, and no check for an overflow.
+
+    A scale of 1 costs nothing.
+    """
+
+    def __init__(self, scale: int) -> None:
+        self._scale = scale
+        self._is_unscaled = False
+
+    def scale(self, loss: Tensor) -> Tensor:
+        return loss if self._scale == 1 else loss * self._scale
+
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._scale != 1:
+            torch._foreach_mul_(list_gradients(optimizer), 1 / self._scale)
+        self._is_unscaled = True
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        if not self._is_unscaled:
+            self.unscale_(optimizer)
+        optimizer.step()
+
+    def update(self) -> None:
+        self._is_unscaled = False
+
+    def get_scale(self) -> float:
+        return float(self._scale)
+
+
+def list_gradients(optimizer: torch.optim.Optimizer) -> List[Tensor]:
+    groups: Any = optimizer.param_groups
+    return [parameter.grad for group in groups for parameter in group["params"]]
+
+
+def make_scaler(case: Case, device: torch.device) -> Union[torch.amp.GradScaler, ConstantScaler]:
+    if case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale:
+        return torch.amp.GradScaler(device.type)
+    return ConstantScaler(case.axes.constant_loss_scale or 1)
+
+
+class Distribution(NamedTuple):
+    """`model` takes the inputs; after `wait` the gradients of a backward pass are the mean's.
+
+    Those of one within `without_mean` are kept on their rank, for the next one to send.
+    """
+
+    model: nn.Module
+    wait: Callable[[], None]
+    without_mean: Callable[[], ContextManager[Any]]
+
+
+def join_ranks(case: Case, placement: Placement, device: torch.device) -> None:
+    if placement.world_size == 1:
+        return
+    if case.axes.distribution == "horovod":
+        join_horovod(placement)
+    else:
+        join_process_group(placement, device)
+
+
+def join_process_group(placement: Placement, device: torch.device) -> None:
+    distributed.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        init_method=f"tcp://{placement.master_address}:{placement.master_port}",
+        rank=placement.rank,
+        world_size=placement.world_size,
+        device_id=device if device.type == "cuda" else None,
+    )
+
+
+def join_horovod(placement: Placement) -> None:
+    import horovod.torch as hvd
+
+    hvd.init()
+    if hvd.size() != placement.world_size:
+        raise RuntimeError(
+            f"Horovod sees {hvd.size()} rank(s), MPI {placement.world_size}: "
+            "was it built for this MPI?"
+        )
+
+
+def distribute(
+    case: Case, placement: Placement, model: nn.Module, device: torch.device
+) -> Distribution:
+    if placement.world_size == 1:
+        return Distribution(model, do_nothing, nullcontext)
+    if case.axes.distribution == "horovod":
+        mean = HorovodMean(model)
+        return Distribution(model, mean.wait, mean.pause)
+    wrapped = wrap_in_ddp(model, device)
+    return Distribution(wrapped, do_nothing, wrapped.no_sync)
+
+
+def do_nothing() -> None:
+    """One rank's gradients are the mean; DDP's are when the backward pass returns."""
+
+
+def wrap_in_ddp(model: nn.Module, device: torch.device) -> nn.parallel.DistributedDataParallel:
+    return nn.parallel.DistributedDataParallel(
+        model,
+        device_ids=[device.index] if device.type == "cuda" else None,
+        gradient_as_bucket_view=True,
+        # Running statistics stay per rank, as in the other frameworks: training does not read
+        # them, and to send them would be one more collective in each step. (torch 2.13 warns that
+        # the argument has a new name, which older ones lack.)
+        broadcast_buffers=False,
+    )
+
+
+class HorovodMean:
+    """Averages each gradient while those of the layers before it are still being computed.
+
+    As Horovod's DistributedOptimizer does; but that makes a new optimizer of the same class,
+    which has neither its state nor what a GradScaler asks a fused one for.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        import horovod.torch as hvd
+
+        self._horovod = hvd
+        self._handles: List[int] = []
+        self._is_paused = False
+        for name, parameter in model.named_parameters():
+            parameter.register_post_accumulate_grad_hook(self._make_hook(name))
+
+    def _make_hook(self, name: str) -> Callable[[torch.Tensor], None]:
+        def start_averaging(parameter: Any) -> None:
+            if self._is_paused:
+                return
+            handle = self._horovod.allreduce_async_(
+                parameter.grad, name=name, op=self._horovod.Average
+            )
+            self._handles.append(handle)
+
+        return start_averaging
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Gradients stay on their rank."""
+        self._is_paused = True
+        yield
+        self._is_paused = False
+
+    def wait(self) -> None:
+        for handle in self._handles:
+            self._horovod.synchronize(handle)
+        self._handles.clear()
+
+
+def leave_ranks(case: Case) -> None:
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+    if case.axes.distribution == "horovod" and case.world_size > 1:
+        import horovod.torch as hvd
+
+        hvd.shutdown()

@@ -1,0 +1,164 @@
+"""BERT pre-training in TensorFlow, from the framework-neutral definition."""
+
+from typing import Dict, Tuple
+
+import tensorflow as tf
+
+from dlperf_slurm.worker.frameworks.tensorflow.layers import (
+    Embedding,
+    LayerNorm,
+    Linear,
+    drop_out,
+    gelu,
+    make_variable,
+    multiply_rows,
+)
+from dlperf_slurm.worker.models.bert import Definition
+
+INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
+
+
+class Embeddings(tf.Module):
+    """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.word = Embedding(definition.vocabulary_size, hidden)
+        self.position = Embedding(definition.max_positions, hidden)
+        self.token_type = Embedding(definition.type_vocabulary_size, hidden)
+        self.normalization = LayerNorm(hidden, epsilon=definition.LAYER_NORM_EPSILON)
+        self.dropout = definition.dropout
+
+    def __call__(
+        self, input_ids: tf.Tensor, token_type_ids: tf.Tensor, training: bool
+    ) -> tf.Tensor:
+        positions = self.position.weight[: input_ids.shape.as_list()[1]]
+        x = self.word(input_ids) + self.token_type(token_type_ids) + positions
+        return drop_out(self.normalization(x), self.dropout, training)
+
+
+class Attention(tf.Module):
+    """Self-attention over hidden [batch, length, hidden_size]; mask is true where to attend."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.heads, self.head_size = definition.heads, definition.head_size
+        self.query = Linear(hidden, hidden)
+        self.key = Linear(hidden, hidden)
+        self.value = Linear(hidden, hidden)
+        self.output = Linear(hidden, hidden)
+        self.dropout = definition.dropout
+
+    def __call__(self, x: tf.Tensor, mask: tf.Tensor, training: bool) -> tf.Tensor:
+        batch, length, hidden = x.shape.as_list()
+        query, key, value = (
+            tf.transpose(
+                tf.reshape(projection(x), (batch, length, self.heads, self.head_size)),
+                (0, 2, 1, 3),
+            )
+            for projection in (self.query, self.key, self.value)
+        )
+        scores = tf.matmul(query * self.head_size**-0.5, key, transpose_b=True)
+        weights = tf.nn.softmax(tf.compat.v1.where_v2(mask, scores, scores.dtype.min))
+        y = tf.matmul(drop_out(weights, self.dropout, training), value)
+        return self.output(tf.reshape(tf.transpose(y, (0, 2, 1, 3)), (batch, length, hidden)))
+
+
+class Layer(tf.Module):
+    """Attention and feed-forward, each followed by dropout, the residual and normalization."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, inner = definition.hidden_size, definition.intermediate_size
+        self.attention = Attention(definition)
+        self.attention_normalization = LayerNorm(hidden, epsilon=definition.LAYER_NORM_EPSILON)
+        self.intermediate = Linear(hidden, inner)
+        self.output = Linear(inner, hidden)
+        self.output_normalization = LayerNorm(hidden, epsilon=definition.LAYER_NORM_EPSILON)
+        self.dropout = definition.dropout
+
+    def __call__(self, x: tf.Tensor, mask: tf.Tensor, training: bool) -> tf.Tensor:
+        y = drop_out(self.attention(x, mask, training), self.dropout, training)
+        x = self.attention_normalization(x + y)
+        y = self.output(gelu(self.intermediate(x)))
+        return self.output_normalization(x + drop_out(y, self.dropout, training))
+
+
+class Decoder(tf.Module):
+    """hidden [..., hidden_size] -> logits [..., vocabulary_size]; the weight is the embedding's."""
+
+    def __init__(self, word_embedding: Embedding) -> None:
+        super().__init__()
+        self.weight = word_embedding.weight
+        self.bias = make_variable(self.weight.shape.as_list()[:1])
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        return multiply_rows(x, self.weight, self.bias, transpose=True)
+
+
+class MaskedWordHead(tf.Module):
+    """hidden [batch, length, hidden_size] -> logits [batch, predictions, vocabulary_size]."""
+
+    def __init__(self, definition: Definition, word_embedding: Embedding) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.transform = Linear(hidden, hidden)
+        self.normalization = LayerNorm(hidden, epsilon=definition.LAYER_NORM_EPSILON)
+        self.decoder = Decoder(word_embedding)
+
+    def __call__(self, x: tf.Tensor, masked_positions: tf.Tensor) -> tf.Tensor:
+        gathered = tf.gather(x, masked_positions, batch_dims=1)
+        return self.decoder(self.normalization(gelu(self.transform(gathered))))
+
+
+class Bert(tf.Module):
+    """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
+
+    All inputs are int64 as `worker.synthetic_batch` makes them; what follows the embeddings is
+    computed in `compute_type`.
+    """
+
+    def __init__(self, definition: Definition, compute_type: tf.DType) -> None:
+        super().__init__()
+        self.compute_type = compute_type
+        hidden = definition.hidden_size
+        self.embeddings = Embeddings(definition)
+        self.layers = [Layer(definition) for _ in range(definition.layers)]
+        self.masked_words = MaskedWordHead(definition, self.embeddings.word)
+        self.pooler = Linear(hidden, hidden)
+        self.next_sentence = Linear(hidden, 2)
+
+    def __call__(
+        self,
+        input_ids: tf.Tensor,
+        token_type_ids: tf.Tensor,
+        attention_mask: tf.Tensor,
+        masked_positions: tf.Tensor,
+        training: bool,
+    ) -> Tuple[tf.Tensor, tf.Tensor]:
+        mask = tf.cast(attention_mask, tf.bool)[:, None, None, :]
+        x = tf.cast(self.embeddings(input_ids, token_type_ids, training), self.compute_type)
+        for layer in self.layers:
+            x = layer(x, mask, training)
+        pooled = tf.tanh(self.pooler(x[:, 0]))
+        return self.masked_words(x, masked_positions), self.next_sentence(pooled)
+
+
+def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
+    return Bert(definition, compute_type)
+
+
+def compute_loss(
+    definition: Definition, logits: Tuple[tf.Tensor, tf.Tensor], batch: Dict[str, tf.Tensor]
+) -> tf.Tensor:
+    """Mean cross-entropy of the masked words plus that of the next sentence, in float32."""
+    words, next_sentence = (tf.cast(values, tf.float32) for values in logits)
+    return tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch["masked_ids"], logits=words)
+    ) + tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=batch["next_sentence_labels"], logits=next_sentence
+        )
+    )

@@ -1,0 +1,216 @@
+"""The layers of both models, and a model's variables by canonical name."""
+
+from typing import Any, Dict, Iterable, NamedTuple, Sequence, Tuple
+
+import numpy
+import tensorflow as tf
+
+from dlperf_slurm.worker.models import Parameter
+
+# the other one builds no graph by itself, and has other operations
+IS_VERSION_1 = tf.version.VERSION.startswith("1.")
+
+
+# They are our own since those of tf.layers and Keras hide defaults that differ: SAME padding, the
+# epsilon of batch normalization, the biased running variance. Each computes in its input's type,
+# from float32 variables. AXES are where a parameter's canonical dimensions stand in its own order.
+class Conv2d(tf.Module):
+    """A convolution without bias: [batch, height, width, channel], kernel [height, width, in, out].
+
+    SAME pads both sides alike, as in the definition, only where the kernel does not stride: under a
+    stride of 2, it pads an even side by (0, 1) instead of (1, 1).
+    """
+
+    AXES = (2, 3, 1, 0)
+
+    def __init__(self, in_channels: int, out_channels: int, size: int, stride: int) -> None:
+        super().__init__()
+        self.weight = make_variable([size, size, in_channels, out_channels])
+        self.stride = stride
+        # not everywhere: the matrix product that a 1x1 convolution is wants SAME or VALID
+        self.border = size // 2 if stride > 1 else 0
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        padding: Any = pad_sides(self.border) if self.border else "SAME"
+        if self.border and not IS_VERSION_1:
+            # Not by conv2d's explicit padding: oneDNN has no gradient for that, and in bfloat16 on
+            # the CPU what stands in takes 50 times as long (seen in TensorFlow 2.21).
+            x, padding = tf.pad(x, padding), "VALID"
+        return tf.nn.conv2d(x, tf.cast(self.weight, x.dtype), self.stride, padding)
+
+
+class BatchNorm2d(tf.Module):
+    """Batch normalization over [batch, height, width]; statistics are float32 and per rank.
+
+    The raw operation, for those of tf.nn and Keras raise an epsilon of 1e-5 to 1.001e-5, which old
+    cuDNN needed. Its variance of the batch, and so the running one, is the unbiased one. In
+    TensorFlow 1 how a batch moves the running statistics is left in the graph's UPDATE_OPS.
+    """
+
+    def __init__(self, size: int, epsilon: float, momentum: float) -> None:
+        super().__init__()
+        self.weight = make_variable([size], 1.0)
+        self.bias = make_variable([size])
+        self.running_mean = make_running_statistic(size, 0.0)
+        self.running_variance = make_running_statistic(size, 1.0)
+        self.epsilon = epsilon
+        self.momentum = momentum
+
+    def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
+        # TensorFlow 1 wants them to be empty in training, and does not move them
+        is_batch_alone = training and IS_VERSION_1
+        options = {} if IS_VERSION_1 else {"exponential_avg_factor": self.momentum}
+        y, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
+            x=x,
+            scale=self.weight,
+            offset=self.bias,
+            mean=tf.zeros([0]) if is_batch_alone else self.running_mean,
+            variance=tf.zeros([0]) if is_batch_alone else self.running_variance,
+            epsilon=self.epsilon,
+            is_training=training,
+            **options,
+        )
+        if is_batch_alone:
+            for running, new in ((self.running_mean, mean), (self.running_variance, variance)):
+                move = running.assign_sub(self.momentum * (running - new))
+                tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.UPDATE_OPS, move)
+        elif training:
+            self.running_mean.assign(mean)
+            self.running_variance.assign(variance)
+        return y
+
+
+class Linear(tf.Module):
+    """[..., in] -> [..., out], kernel [in, out]."""
+
+    AXES = (1, 0)
+
+    def __init__(self, in_size: int, out_size: int) -> None:
+        super().__init__()
+        self.weight = make_variable([in_size, out_size])
+        self.bias = make_variable([out_size])
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        if IS_VERSION_1:
+            return multiply_rows(x, self.weight, self.bias)
+        # tensordot flattens to one matrix product; matmul would broadcast the kernel over the batch
+        y = tf.tensordot(x, tf.cast(self.weight, x.dtype), 1)
+        return tf.nn.bias_add(y, tf.cast(self.bias, x.dtype))
+
+
+class Embedding(tf.Module):
+    """ids [...] -> float32 rows [..., size]."""
+
+    AXES = (0, 1)
+
+    def __init__(self, rows: int, size: int) -> None:
+        super().__init__()
+        self.weight = make_variable([rows, size])
+
+    def __call__(self, ids: tf.Tensor) -> tf.Tensor:
+        return gather_rows(self.weight, ids)
+
+
+class LayerNorm(tf.Module):
+    """Normalization of the last dimension, computed in float32."""
+
+    def __init__(self, size: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = make_variable([size], 1.0)
+        self.bias = make_variable([size])
+        self.epsilon = epsilon
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        wide = tf.cast(x, tf.float32)
+        mean, variance = tf.nn.moments(wide, -1, keepdims=True)
+        y = tf.nn.batch_normalization(wide, mean, variance, self.bias, self.weight, self.epsilon)
+        return tf.cast(y, x.dtype)
+
+
+def make_variable(
+    shape: Sequence[int], value: float = 0, dtype: tf.DType = tf.float32, trainable: bool = True
+) -> Any:
+    """A resource variable: unlike those of old, it is not read after the step has changed it."""
+    return tf.compat.v2.Variable(tf.fill(shape, tf.constant(value, dtype)), trainable=trainable)
+
+
+def make_running_statistic(size: int, value: float) -> Any:
+    """A variable that each rank moves by itself, and a distributed step does not average."""
+    return tf.compat.v2.Variable(
+        tf.fill([size], value),
+        trainable=False,
+        synchronization=tf.VariableSynchronization.ON_READ,
+    )
+
+
+def pad_sides(padding: int) -> Tuple[Tuple[int, int], ...]:
+    """Explicit padding of height and width for [batch, height, width, channel]."""
+    return (0, 0), (padding, padding), (padding, padding), (0, 0)
+
+
+def multiply_rows(
+    x: tf.Tensor, weight: tf.Tensor, bias: tf.Tensor, transpose: bool = False
+) -> tf.Tensor:
+    """[..., in] times a matrix [in, out], or the transpose of one, plus bias, as one product."""
+    *outer, size = x.shape.as_list()
+    rows = tf.reshape(x, (-1, size))
+    y = tf.matmul(rows, tf.cast(weight, x.dtype), transpose_b=transpose)
+    y = tf.nn.bias_add(y, tf.cast(bias, x.dtype))
+    return tf.reshape(y, (*outer, y.shape.as_list()[-1]))
+
+
+def gather_rows(weight: Any, ids: tf.Tensor) -> tf.Tensor:
+    """tf.gather with a dense gradient.
+
+    Its own is a list of rows, and differentiation would make another such list, of the whole
+    vocabulary, of the gradient that a tied decoder adds.
+    """
+    rows = weight.shape.as_list()[0]
+
+    @tf.custom_gradient
+    def gather(values: tf.Tensor) -> Tuple[tf.Tensor, Any]:
+        return tf.gather(values, ids), lambda gradient: tf.math.unsorted_segment_sum(
+            gradient, ids, rows
+        )
+
+    return gather(tf.convert_to_tensor(weight))
+
+
+def gelu(x: tf.Tensor) -> tf.Tensor:
+    """The exact one; TensorFlow 1 has none of its own."""
+    return 0.5 * x * (1 + tf.math.erf(x * 0.5**0.5)) if IS_VERSION_1 else tf.nn.gelu(x)
+
+
+def drop_out(x: tf.Tensor, rate: float, training: bool) -> tf.Tensor:
+    return tf.nn.dropout(x, rate=rate) if training and rate > 0 else x
+
+
+class NamedVariable(NamedTuple):
+    """A variable, and where the canonical dimensions stand in it."""
+
+    variable: tf.Variable
+    axes: Tuple[int, ...]
+
+
+def find_variables(model: tf.Module, parameters: Iterable[Parameter]) -> Dict[str, NamedVariable]:
+    """The model's variables by their canonical names, in the order of the definition."""
+    variables = {}
+    for parameter in parameters:
+        path, _, attribute = parameter.name.rpartition(".")
+        layer: Any = model
+        for part in path.split("."):
+            layer = layer[int(part)] if part.isdigit() else getattr(layer, part)
+        axes = layer.AXES if len(parameter.shape) > 1 else (0,)
+        variables[parameter.name] = NamedVariable(getattr(layer, attribute), axes)
+    return variables
+
+
+def to_canonical(values: Any, axes: Tuple[int, ...]) -> Any:
+    """A float32 copy in host memory, in the canonical layout."""
+    array = numpy.asarray(values, numpy.float32).transpose(numpy.argsort(axes))
+    return numpy.array(array, order="C")
+
+
+def count_parameters(model: tf.Module) -> int:
+    """Trainable scalars; a module lists a tied weight once."""
+    return sum(variable.shape.num_elements() for variable in model.trainable_variables)

@@ -1,0 +1,102 @@
+"""Ranks -> a cluster whose servers hold the weights, and the graph of their updates."""
+
+from typing import Any, List, Sequence
+
+import tensorflow as tf
+
+from dlperf_slurm.worker.frameworks.tensorflow.training import Exchange, Gradients, Update
+from dlperf_slurm.worker.servers import Cluster, start_server
+
+SERVER = "dlperf_slurm.worker.frameworks.tensorflow.server"
+# what is pushed late would be dropped: nothing is, as all ranks wait for each other
+NEVER_LATE = 2**62
+
+
+class ServerGraph:
+    """What ranks do with the servers in a graph: the same on all, but for what only rank 0 does.
+
+    The servers update by the mean, as the graph of rank 0 asks them to when all ranks have pushed
+    their gradients; each other rank waits for its token.
+    """
+
+    def __init__(self, cluster: Cluster, device: str) -> None:
+        self.device = f"/job:worker/replica:0/task:{cluster.rank}{device}"
+        self.shared_device = name_server(0)
+        self._rank = cluster.rank
+        self._world_size = len(cluster.ranks)
+        self._server_bytes = [0] * len(cluster.servers)
+
+    def choose_server(self, value: Any) -> str:
+        """For a weight that begins as this, the one that has the fewest bytes so far."""
+        server = self._server_bytes.index(min(self._server_bytes))
+        self._server_bytes[server] += value.shape.num_elements() * value.dtype.size
+        return name_server(server)
+
+    def exchange(
+        self, variables: Sequence[tf.Variable], gradients: Gradients, update: Update
+    ) -> Exchange:
+        """Part of a step: `update` makes an operation of the mean gradients."""
+        pushes, means = [], []
+        for number, (variable, gradient) in enumerate(zip(variables, gradients)):
+            with tf.device(variable.device):
+                pushed = tf.compat.v1.ConditionalAccumulator(
+                    gradient.dtype, gradient.shape, shared_name=f"gradient_{number}"
+                )
+                pushes.append(pushed.apply_grad(gradient, local_step=NEVER_LATE))
+                if self._rank == 0:
+                    means.append(pushed.take_grad(self._world_size))
+        types = [gradient.dtype for gradient in gradients]
+        shapes = [gradient.shape for gradient in gradients]
+        queues = self._make_queues("mean", types, shapes)
+        if self._rank == 0:
+            step = tf.group(*pushes, self._let_go("updated", [update(means)]))
+            with tf.control_dependencies([*pushes, *[queue.enqueue(means) for queue in queues]]):
+                return Exchange([tf.identity(mean) for mean in means], step)
+        with tf.control_dependencies(pushes):
+            return Exchange(queues[self._rank - 1].dequeue(), self._wait("updated"))
+
+    def is_owner(self, variable: tf.Variable) -> bool:
+        """Whether this rank is to set the variable before the first step."""
+        return self._rank == 0 or not variable.device.startswith("/job:ps")
+
+    def build_start(self) -> tf.Operation:
+        """Nobody may use the weights before rank 0 has set them."""
+        return self._let_go("started", []) if self._rank == 0 else self._wait("started")
+
+    def _let_go(self, name: str, after: List[tf.Operation]) -> tf.Operation:
+        queues = self._make_queues(name, [tf.bool], [[]])
+        with tf.control_dependencies(after):
+            return tf.group(*after, *[queue.enqueue(True) for queue in queues])
+
+    def _wait(self, name: str) -> tf.Operation:
+        return self._make_queues(name, [tf.bool], [[]])[self._rank - 1].dequeue().op
+
+    def _make_queues(self, name: str, types: List[Any], shapes: List[Any]) -> List[Any]:
+        """One for each rank but the first, which fills them."""
+        with tf.device(self.shared_device):
+            return [
+                tf.queue.FIFOQueue(1, types, shapes, shared_name=f"{name}_{rank}")
+                for rank in range(1, self._world_size)
+            ]
+
+
+def join_servers(cluster: Cluster, threads: int, config: tf.compat.v1.ConfigProto) -> str:
+    """Returns the target of a session that sees them.
+
+    The config is completed, which is for the session too. RuntimeError when a server has ended.
+    """
+    start_server(SERVER, cluster, threads)
+    # else the session would wait for all ranks
+    config.device_filters.extend(["/job:ps", f"/job:worker/task:{cluster.rank}"])
+    server = tf.distribute.Server(
+        tf.train.ClusterSpec(cluster.list_jobs()),
+        job_name="worker",
+        task_index=cluster.rank,
+        protocol="grpc",
+        config=config,
+    )
+    return str(server.target)
+
+
+def name_server(task: int) -> str:
+    return f"/job:ps/replica:0/task:{task}/device:CPU:0"

@@ -1,0 +1,109 @@
+"""ResNet-50 v1.5 in TensorFlow, from the framework-neutral definition."""
+
+from typing import Dict, List
+
+import tensorflow as tf
+
+from dlperf_slurm.worker.frameworks.tensorflow.layers import (
+    BatchNorm2d,
+    Conv2d,
+    Linear,
+    pad_sides,
+)
+from dlperf_slurm.worker.models.resnet50 import Definition
+
+INPUTS = ("images",)
+
+
+class Convolution(tf.Module):
+    """A convolution without bias and its batch normalization."""
+
+    def __init__(
+        self, definition: Definition, in_channels: int, out_channels: int, size: int, stride: int
+    ) -> None:
+        super().__init__()
+        self.convolution = Conv2d(in_channels, out_channels, size, stride)
+        self.normalization = BatchNorm2d(
+            out_channels,
+            epsilon=definition.BATCH_NORM_EPSILON,
+            momentum=definition.BATCH_NORM_MOMENTUM,
+        )
+
+    def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
+        return self.normalization(self.convolution(x), training)
+
+
+class Bottleneck(tf.Module):
+    """1x1, 3x3 with the stride, 1x1; beside them the identity or a projection."""
+
+    def __init__(
+        self, definition: Definition, in_channels: int, inner: int, stride: int, is_first: bool
+    ) -> None:
+        super().__init__()
+        outer = inner * definition.EXPANSION
+        self.reduce = Convolution(definition, in_channels, inner, 1, 1)
+        self.spatial = Convolution(definition, inner, inner, 3, stride)
+        self.expand = Convolution(definition, inner, outer, 1, 1)
+        self.shortcut = Convolution(definition, in_channels, outer, 1, stride) if is_first else None
+
+    def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
+        y = tf.nn.relu(self.reduce(x, training))
+        y = tf.nn.relu(self.spatial(y, training))
+        y = self.expand(y, training)
+        if self.shortcut is not None:
+            x = self.shortcut(x, training)
+        return tf.nn.relu(y + x)
+
+
+class ResNet50(tf.Module):
+    """images [batch, height, width, 3] -> logits [batch, classes], computed in `compute_type`."""
+
+    def __init__(self, definition: Definition, compute_type: tf.DType) -> None:
+        super().__init__()
+        self.compute_type = compute_type
+        width = definition.width
+        self.stem = Convolution(definition, definition.IMAGE_CHANNELS, width, 7, 2)
+        self.blocks: List[Bottleneck] = []
+        channels = width
+        for stage, blocks in enumerate(definition.stage_blocks):
+            inner = width * 2**stage
+            for block in range(blocks):
+                is_first = block == 0
+                stride = 2 if is_first and stage > 0 else 1
+                self.blocks.append(Bottleneck(definition, channels, inner, stride, is_first))
+                channels = inner * definition.EXPANSION
+        self.classifier = Linear(channels, definition.classes)
+
+    def __call__(self, images: tf.Tensor, training: bool) -> tf.Tensor:
+        x = tf.nn.relu(self.stem(tf.cast(images, self.compute_type), training))
+        # Pooling has no explicit padding, nor has XLA; after a ReLU, zeros never win over a value.
+        x = tf.nn.max_pool2d(tf.pad(x, pad_sides(1)), ksize=3, strides=2, padding="VALID")
+        for block in self.blocks:
+            x = block(x, training)
+        return self.classifier(tf.reduce_mean(x, axis=(1, 2)))
+
+
+def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
+    return ResNet50(definition, compute_type)
+
+
+def compute_loss(
+    definition: Definition, logits: tf.Tensor, batch: Dict[str, tf.Tensor]
+) -> tf.Tensor:
+    """Mean cross-entropy of logits [batch, classes], in float32.
+
+    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    """
+    logits = tf.cast(logits, tf.float32)
+    loss = tf.reduce_mean(compute_cross_entropies(logits, batch["labels"]))
+    if definition.label_smoothing == 0:
+        return loss
+    # smoothing spreads its share evenly over all classes, the right one included
+    even = -tf.reduce_mean(tf.nn.log_softmax(logits))
+    return (1 - definition.label_smoothing) * loss + definition.label_smoothing * even
+
+
+def compute_cross_entropies(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    if labels.dtype.is_floating:
+        return tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)

@@ -1,0 +1,57 @@
+"""Samples in an order -> batches of NumPy arrays, by tf.data in a graph of its own."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
+
+import numpy
+import tensorflow as tf
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.frameworks.tensorflow.loader import (
+    Arrays,
+    Key,
+    Reader,
+    make_batches,
+    move_channels_last,
+)
+
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.datasets import Dataset
+
+
+def arrange(values: Arrays, classes: int) -> Arrays:
+    """A batch or a sample of `synthetic_batch` as the graph takes it: NumPy's arrays, images NHWC.
+
+    `classes` is for labels that are to be probabilities, and 0 where they are numbers.
+    """
+    arranged = move_channels_last(values)
+    if classes and values["labels"].dtype.kind == "i":
+        return {**arranged, "labels": numpy.eye(classes, dtype=numpy.float32)[values["labels"]]}
+    return arranged
+
+
+def open_dataset(
+    case: Case,
+    dataset: "Dataset",
+    order: Sequence[Sequence[Key]],
+    batch: Dict[str, tf.Variable],
+    classes: int,
+    config: tf.compat.v1.ConfigProto,
+) -> Iterator[Arrays]:
+    """One pass over `order`; `batch` says which shapes and types there are."""
+    reader = Reader(dataset, list(batch), partial(arrange, classes=classes))
+    with tf.Graph().as_default(), tf.device("/device:CPU:0"):
+        keys = tf.data.Dataset.from_generator(
+            lambda: (key for keys in order for key in keys), tf.int64, [2]
+        )
+        types = [variable.dtype for variable in batch.values()]
+        shapes = [variable.shape[1:] for variable in batch.values()]
+        iterator = tf.compat.v1.data.make_initializable_iterator(
+            make_batches(case, reader, keys, types, shapes)
+        )
+        following = dict(zip(batch, iterator.get_next()))
+        with tf.compat.v1.Session(config=config) as session:
+            session.run(iterator.initializer)
+            take: Any = session.make_callable(following)
+            for _ in range(len(order)):
+                yield reader.take(take)

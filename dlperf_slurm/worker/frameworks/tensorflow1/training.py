@@ -1,0 +1,195 @@
+"""The gradients of a step's batches and ranks -> their sum, their mean, and a loss scale's part."""
+
+from contextlib import nullcontext
+from typing import Any, Callable, ContextManager, Iterator, List, NamedTuple, Sequence, Union
+
+import tensorflow as tf
+from tensorflow.python.ops import collective_ops
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.tensorflow.layers import make_variable
+from dlperf_slurm.worker.frameworks.tensorflow.training import (
+    BYTES_PER_PACK,
+    ConstantLossScale,
+    Exchange,
+    Gradients,
+    Update,
+    join_horovod,
+    multiply,
+)
+from dlperf_slurm.worker.frameworks.tensorflow1.device import name_device
+
+LEADER = "/job:worker/replica:0/task:0"
+GROUP_KEY = 1
+
+
+class Accumulation(NamedTuple):
+    """`gradients` have this batch added; `keep` is for a batch that is not the step's last.
+
+    `clear` is to be run with the last one.
+    """
+
+    gradients: List[tf.Tensor]
+    keep: tf.Operation
+    clear: tf.Operation
+
+
+def accumulate_gradients(gradients: Sequence[tf.Tensor], batches_per_step: int) -> Accumulation:
+    """A step of one batch has nothing to keep."""
+    if batches_per_step == 1:
+        return Accumulation(list(gradients), tf.no_op(), tf.no_op())
+    sums = [
+        make_variable(gradient.shape.as_list(), dtype=gradient.dtype, trainable=False)
+        for gradient in gradients
+    ]
+    keep = tf.group(*[s.assign_add(g, read_value=False) for s, g in zip(sums, gradients)])
+    totals = [s.read_value() + g for s, g in zip(sums, gradients)]
+    with tf.control_dependencies(totals):
+        clear = tf.group(*[s.assign(tf.zeros_like(s), read_value=False) for s in sums])
+    return Accumulation(totals, keep, clear)
+
+
+class LossScale:
+    """The dynamic scale of tf.train.experimental: halved on overflow, doubled after a while."""
+
+    INITIAL = 2.0**15
+    GROWTH_STEPS = 2000
+
+    def __init__(self) -> None:
+        self.value = make_variable([], self.INITIAL, trainable=False)
+        self._finite_steps = make_variable([], dtype=tf.int64, trainable=False)
+
+    def scale(self, loss: tf.Tensor) -> tf.Tensor:
+        return loss * self.value
+
+    def unscale(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        return multiply(gradients, 1 / self.value)
+
+    def apply(self, gradients: Sequence[tf.Tensor], update: Update) -> tf.Operation:
+        """Update with unscaled gradients, unless one is not finite; the device decides."""
+        gradients = self.unscale(gradients)
+        is_finite = tf.reduce_all([is_all_finite(gradient) for gradient in gradients])
+
+        def accept() -> tf.Operation:
+            steps = self._finite_steps + 1
+            is_due = tf.equal(steps, self.GROWTH_STEPS)
+            return tf.group(
+                update(gradients),
+                self.value.assign(self.value * tf.where(is_due, 2.0, 1.0)),
+                self._finite_steps.assign(tf.where(is_due, tf.zeros_like(steps), steps)),
+            )
+
+        def skip() -> tf.Operation:
+            return tf.group(
+                self.value.assign(tf.maximum(self.value / 2, 1.0)),
+                self._finite_steps.assign(tf.zeros_like(self._finite_steps)),
+            )
+
+        return tf.group(tf.cond(is_finite, accept, skip))
+
+
+def make_loss_scale(case: Case) -> Union[LossScale, ConstantLossScale]:
+    if case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale:
+        return LossScale()
+    return ConstantLossScale(case.axes.constant_loss_scale or 1)
+
+
+def is_all_finite(gradient: tf.Tensor) -> tf.Tensor:
+    with tf.device(gradient.device):
+        return tf.reduce_all(tf.math.is_finite(gradient))
+
+
+class Distribution:
+    """What tf.Session takes for its target, the device to build on, and the all-reduce."""
+
+    def __init__(self, target: str, device: str, average: Callable[[Gradients], Gradients]) -> None:
+        self.target = target
+        self.device = device
+        # of what there is once for all ranks, where there is such a thing
+        self.shared_device = device
+        self._average = average
+
+    def place_variables(self) -> ContextManager[Any]:
+        """For the model to be built within: its variables are on the device of all else."""
+        return nullcontext()
+
+    def exchange(
+        self, variables: Sequence[tf.Variable], gradients: Gradients, update: Update
+    ) -> Exchange:
+        """Part of a step: `update` makes an operation of the mean gradients."""
+        means = self._average(gradients)
+        return Exchange(means, update(means))
+
+    def is_owner(self, variable: tf.Variable) -> bool:
+        """Whether this rank is to set the variable before the first step."""
+        return True
+
+    def build_start(self) -> tf.Operation:
+        """What is to be run when the rank has set its variables: nothing to wait for."""
+        return tf.no_op()
+
+
+def join_ranks(case: Case, placement: Placement, config: tf.compat.v1.ConfigProto) -> Distribution:
+    """Complete the config, which is for the session too."""
+    device = name_device(case)
+    if placement.world_size == 1:
+        return Distribution("", device, list)
+    if case.axes.distribution == "horovod":
+        return Distribution("", device, join_horovod(placement))
+    return join_cluster(case, placement, device, config)
+
+
+def join_cluster(
+    case: Case, placement: Placement, device: str, config: tf.compat.v1.ConfigProto
+) -> Distribution:
+    """A gRPC server in each rank, whose graphs meet in collective operations only.
+
+    As tf.distribute's MultiWorkerMirroredStrategy does, which in TensorFlow 1 wants to run a
+    function of a whole training, with a coordinator of its own.
+    """
+    config.experimental.collective_group_leader = LEADER
+    config.experimental.collective_nccl = case.device == "cuda"
+    # else the master would wait for all ranks, and place operations on any
+    config.device_filters.append(f"/job:worker/task:{placement.rank}")
+    server = tf.distribute.Server(
+        tf.train.ClusterSpec({"worker": list(placement.rank_addresses)}),
+        job_name="worker",
+        task_index=placement.rank,
+        protocol="grpc",
+        config=config,
+    )
+
+    def average(gradients: Gradients) -> Gradients:
+        means: Gradients = []
+        for instance_key, pack in enumerate(reversed(list(pack_gradients(gradients))), 1):
+            flat = collective_ops.all_reduce(
+                tf.concat([tf.reshape(gradient, [-1]) for gradient in pack], 0),
+                group_size=placement.world_size,
+                group_key=GROUP_KEY,
+                instance_key=instance_key,
+                merge_op="Add",
+                final_op="Div",
+                communication_hint="nccl" if case.device == "cuda" else "ring",
+            )
+            parts = tf.split(flat, [gradient.shape.num_elements() for gradient in pack])
+            means[:0] = [tf.reshape(part, g.shape) for part, g in zip(parts, pack)]
+        return means
+
+    return Distribution(
+        server.target, f"/job:worker/replica:0/task:{placement.rank}{device}", average
+    )
+
+
+def pack_gradients(gradients: Gradients) -> Iterator[Gradients]:
+    """Neighbours together, up to BYTES_PER_PACK unless one alone is larger."""
+    pack: Gradients = []
+    pack_bytes = 0
+    for gradient in gradients:
+        gradient_bytes = gradient.shape.num_elements() * gradient.dtype.size
+        if pack and pack_bytes + gradient_bytes > BYTES_PER_PACK:
+            yield pack
+            pack, pack_bytes = [], 0
+        pack.append(gradient)
+        pack_bytes += gradient_bytes
+    yield pack

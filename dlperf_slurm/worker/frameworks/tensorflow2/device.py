@@ -1,0 +1,60 @@
+"""A case -> TensorFlow set up for it, what it says of the device, and what goes to variables."""
+
+from typing import Any, Dict, Iterable, Tuple
+
+import tensorflow as tf
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker import host
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.tensorflow.layers import NamedVariable
+
+
+def set_up(case: Case, placement: Placement) -> None:
+    """To be called before anything is computed."""
+    tf.config.threading.set_intra_op_parallelism_threads(case.cpus_per_rank)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    choose_device(case, placement)
+    tf.config.experimental.enable_tensor_float_32_execution(case.axes.precision == "tf32")
+
+
+def choose_device(case: Case, placement: Placement) -> None:
+    """Let TensorFlow see one GPU at most; it would reserve memory on all of them."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if case.device == "cpu":
+        tf.config.set_visible_devices([], "GPU")
+        return
+    if not gpus:
+        raise RuntimeError("TensorFlow sees no GPU")
+    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
+    gpu = gpus[0] if len(gpus) == 1 else gpus[placement.local_rank]
+    tf.config.set_visible_devices([gpu], "GPU")
+    # leaves room for NCCL's buffers
+    tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def read_device_name(device: str) -> str:
+    if device == "cuda":
+        gpu = tf.config.get_visible_devices("GPU")[0]
+        return str(tf.config.experimental.get_device_details(gpu)["device_name"])
+    return host.read_cpu_name()
+
+
+def read_versions(case: Case) -> Dict[str, str]:
+    versions = {"tensorflow": str(tf.__version__)}
+    build = tf.sysconfig.get_build_info()
+    for name, key in (("cuda", "cuda_version"), ("cudnn", "cudnn_version")):
+        if case.device == "cuda" and key in build:
+            versions[name] = str(build[key])
+    if case.axes.distribution == "horovod":
+        import horovod
+
+        versions["horovod"] = str(horovod.__version__)
+    return versions
+
+
+def load_weights(variables: Dict[str, NamedVariable], weights: Iterable[Tuple[str, Any]]) -> None:
+    """Copy NumPy arrays into the variables."""
+    for name, values in weights:
+        variable, axes = variables[name]
+        variable.assign(values.transpose(axes))
