@@ -66,20 +66,16 @@ def parse_percent(text: Optional[str]) -> Optional[float]:
 
 
 def _print(compared: "RunComparison", as_json: bool) -> None:
-    from rich.text import Text
-
-    from dlperf_slurm.reports.comparison_text import make_comparison_grid, serialize_comparison
-    from dlperf_slurm.reports.terminal import print_table
+    from dlperf_slurm.reports.comparison_text import serialize_comparison, tabulate_comparison
+    from dlperf_slurm.reports.terminal import print_footnotes, show_table
 
     if as_json:
         print(serialize_comparison(compared), end="", flush=True)
         return
     console = make_console()
-    grid, notes = make_comparison_grid(compared)
-    print_table(grid.header, grid.rows, console, grid.title, grid.text_columns)
-    console.print(Text(grid.caption, style="dim"))
-    for number, text in enumerate(notes, start=1):
-        console.print(Text(f"[{number}] {text}"))
+    table, notes = tabulate_comparison(compared)
+    show_table(table, console)
+    print_footnotes(notes, console)
 
 
 def _write_junit(compared: "RunComparison", file: Path) -> None:

@@ -124,8 +124,8 @@ def _write_files(timelines: "Sequence[Timeline]", options: argparse.Namespace) -
 def _print(timelines: "Sequence[Timeline]", problems: Sequence[str], as_json: bool) -> None:
     from rich.text import Text
 
-    from dlperf_slurm.reports.history_text import METHOD, make_timeline_grid, serialize_json
-    from dlperf_slurm.reports.terminal import print_grid
+    from dlperf_slurm.reports.history_text import METHOD, serialize_json, tabulate_timeline
+    from dlperf_slurm.reports.terminal import print_footnotes, show_table
     from dlperf_slurm.results.footnotes import Footnotes
 
     if as_json:
@@ -134,11 +134,10 @@ def _print(timelines: "Sequence[Timeline]", problems: Sequence[str], as_json: bo
     console = make_console()
     notes = Footnotes()
     for timeline in timelines:
-        print_grid(make_timeline_grid(timeline, notes), console)
+        show_table(tabulate_timeline(timeline, notes), console)
         console.print()
     console.print(Text(METHOD, style="dim"))
-    for number, text in enumerate(notes.texts, start=1):
-        console.print(Text(f"[{number}] {text}"))
+    print_footnotes(notes.texts, console)
 
 
 def _guard(timelines: "Sequence[Timeline]", limit: float, window: int) -> None:

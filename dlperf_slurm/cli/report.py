@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from dlperf_slurm.cli.options import add_command, add_run_options
 from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.errors import CasesFailedError, InputError
-from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT, LAYOUTS
+from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT, list_layouts
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.jobs.run_directory import Run
+    from dlperf_slurm.reports.formats import Report
     from dlperf_slurm.reports.plots import Plot
     from dlperf_slurm.reports.summarize import Summary
     from dlperf_slurm.results.collect import CaseOutcomes
@@ -33,7 +34,7 @@ def add_commands(commands: "Commands") -> None:
     add_run_options(parser)
     parser.add_argument(
         "--layout",
-        choices=(DEFAULT_LAYOUT, *LAYOUTS),
+        choices=(DEFAULT_LAYOUT, *list_layouts()),
         default=DEFAULT_LAYOUT,
         help=f"whose tables to make ({DEFAULT_LAYOUT})",
     )
@@ -71,6 +72,7 @@ def report_run(
 ) -> None:
     """Raises CasesFailedError, after all is written, when repeats have no sound record."""
     from dlperf_slurm.jobs.run_directory import REPORT_DIR
+    from dlperf_slurm.reports.formats import Report
     from dlperf_slurm.reports.summarize import summarize
     from dlperf_slurm.reports.terminal import print_summary
     from dlperf_slurm.results.collect import collect_outcomes
@@ -79,12 +81,14 @@ def report_run(
     summary = summarize(run.manifest, outcomes, against)
     folder = run.path / REPORT_DIR
     folder.mkdir(exist_ok=True)
-    _write_tables(summary, folder)
+    report = Report(summary, outcomes, matrix_toml=_read_matrix(run))
+    _write_files(report, folder, shows_plots=False)
     if layout == DEFAULT_LAYOUT:
         print_summary(summary, make_console())
     else:
         _report_layout(run, summary, outcomes, layout)
-    _write_page(run, summary, outcomes, _write_plots(summary, outcomes, folder, plots))
+    report = dataclasses.replace(report, plots=_write_plots(summary, outcomes, folder, plots))
+    _write_files(report, folder, shows_plots=True)
     print(f"\nReport: {folder}", flush=True)
     if not summary.is_complete:
         missing = summary.planned_repeats - summary.ok_repeats
@@ -94,14 +98,21 @@ def report_run(
         )
 
 
-def _write_tables(summary: "Summary", folder: Path) -> None:
-    """Each file as bytes: CSV has line ends of its own, and Parquet is no text."""
-    from dlperf_slurm.reports import FILE_FORMATS, load_format, parquet
+def _read_matrix(run: "Run") -> str:
+    """Of imported logs there is none."""
+    from dlperf_slurm.jobs.run_directory import MATRIX_FILE
 
-    for name in FILE_FORMATS:
-        report_format = load_format(name)
-        (folder / report_format.FILE_NAME).write_bytes(report_format.serialize(summary).encode())
-    (folder / parquet.FILE_NAME).write_bytes(parquet.serialize(summary))
+    matrix = run.path / MATRIX_FILE
+    return matrix.read_text(encoding="utf-8") if matrix.is_file() else ""
+
+
+def _write_files(report: "Report", folder: Path, shows_plots: bool) -> None:
+    """Those of all formats that show plots, or of all others."""
+    from dlperf_slurm.reports.formats import list_formats, load_format
+
+    for report_format in map(load_format, list_formats()):
+        if shows_plots == report_format.SHOWS_PLOTS:
+            (folder / report_format.FILE_NAME).write_bytes(report_format.serialize(report))
 
 
 def _write_plots(
@@ -123,24 +134,11 @@ def _write_plots(
     return plots
 
 
-def _write_page(
-    run: "Run", summary: "Summary", outcomes: "Sequence[CaseOutcomes]", plots: "Sequence[Plot]"
-) -> None:
-    from dlperf_slurm.jobs.run_directory import MATRIX_FILE, REPORT_DIR
-    from dlperf_slurm.reports import html
-
-    matrix = run.path / MATRIX_FILE
-    # imported logs have none
-    toml = matrix.read_text(encoding="utf-8") if matrix.is_file() else ""
-    text = html.serialize(html.Page(summary, outcomes, plots, toml))
-    (run.path / REPORT_DIR / html.FILE_NAME).write_bytes(text.encode())
-
-
 def _print_published(options: argparse.Namespace) -> None:
     """`report --published SOURCE --layout NAME`: needs no run and writes nothing."""
     from dlperf_slurm.reports.layouts import load_layout
-    from dlperf_slurm.reports.layouts.figures import make_published_figures
-    from dlperf_slurm.reports.layouts.output import print_document
+    from dlperf_slurm.reports.layouts.parts.figures import make_published_figures
+    from dlperf_slurm.reports.layouts.parts.output import print_document
     from dlperf_slurm.results.published import read_source
 
     if options.run is not None:
@@ -148,7 +146,7 @@ def _print_published(options: argparse.Namespace) -> None:
     if options.against:
         raise InputError("report: --against goes with a RUN, not with --published SOURCE")
     if options.layout == DEFAULT_LAYOUT:
-        raise InputError(f"report: --published goes with --layout {' or '.join(LAYOUTS)}")
+        raise InputError(f"report: --published goes with --layout {' or '.join(list_layouts())}")
     figures = read_source(options.published)
     document = load_layout(options.layout).lay_out(make_published_figures(figures))
     hardware = " and ".join(dict.fromkeys(figure.hardware for figure in figures))
@@ -161,13 +159,14 @@ def _report_layout(
     """Print a run's tables in a layout, and write them beside the report's other files."""
     from dlperf_slurm.jobs.run_directory import REPORT_DIR
     from dlperf_slurm.reports.layouts import load_layout
-    from dlperf_slurm.reports.layouts.figures import make_run_figures
-    from dlperf_slurm.reports.layouts.output import print_document, serialize
-    from dlperf_slurm.reports.text import describe_run, make_against_grid
+    from dlperf_slurm.reports.layouts.parts.figures import make_run_figures
+    from dlperf_slurm.reports.layouts.parts.output import print_document, serialize
+    from dlperf_slurm.reports.run_cells import tabulate_against
+    from dlperf_slurm.reports.text import describe_run
 
     document = load_layout(layout).lay_out(make_run_figures(outcomes))
-    against = tuple(map(make_against_grid, summary.against_tables))
-    document = dataclasses.replace(document, grids=document.grids + against)
+    against = tuple(map(tabulate_against, summary.against_tables))
+    document = dataclasses.replace(document, tables=document.tables + against)
     title, description = summary.manifest.title, describe_run(summary)
     text = serialize(document, title, description)
     (run.path / REPORT_DIR / f"report-{layout}.md").write_bytes(text.encode())

@@ -1,11 +1,20 @@
-"""Comparison of two runs -> a grid, its notes, and JSON."""
+"""Comparison of two runs -> a table, its notes, and JSON."""
 
 import dataclasses
 import json
 from collections.abc import Sequence
+from typing import Union
 
 from dlperf_slurm.jobs.run_directory import Manifest
-from dlperf_slurm.reports.text import Grid
+from dlperf_slurm.reports.cells import (
+    MILLISECONDS,
+    RATIO,
+    Cell,
+    Number,
+    Table,
+    join_cells,
+    make_table,
+)
 from dlperf_slurm.results.cases import OUTSIDE_INTERVAL, find_unit
 from dlperf_slurm.results.compare import (
     MEAN_LATENCY,
@@ -19,18 +28,20 @@ from dlperf_slurm.stats.median import find_median
 
 SCHEMA_VERSION = 1
 
+SPEED = Number(".3f")
 
-def make_comparison_grid(compared: RunComparison) -> tuple[Grid, tuple[str, ...]]:
+
+def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]]:
     """One row per case and quantity, and the notes that its verdicts refer to."""
     notes = Footnotes()
-    grid = Grid(
+    table = make_table(
         title=f"B {compared.manifest_b.run_id} against A {compared.manifest_a.run_id}",
         header=("case", "quantity", "A", "B", "speed B / A", "95 % interval", "verdict"),
-        rows=tuple(_make_row(c, notes) for c in compared.comparisons),
+        rows=[_make_row(c, notes) for c in compared.comparisons],
         text_columns=2,
         caption=describe_method(compared),
     )
-    return grid, tuple(notes.texts)
+    return table, tuple(notes.texts)
 
 
 def describe_method(compared: RunComparison) -> str:
@@ -50,36 +61,34 @@ def describe_method(compared: RunComparison) -> str:
     return "\n".join(lines)
 
 
-def _make_row(comparison: Comparison, notes: Footnotes) -> tuple[str, ...]:
+def _make_row(comparison: Comparison, notes: Footnotes) -> tuple[Union[Cell, str], ...]:
     texts = [*([comparison.reason] if comparison.reason else []), *comparison.changes]
     if _is_outside_interval(comparison):
         texts.append(OUTSIDE_INTERVAL)
-    marks = "".join(f"[{n}]" for n in dict.fromkeys(map(notes.number, texts)))
     verdict = comparison.verdict + (", beyond the limit" if comparison.is_beyond_limit else "")
-    unit = "ms mean latency" if comparison.quantity == MEAN_LATENCY else find_unit(comparison.model)
+    is_latency = comparison.quantity == MEAN_LATENCY
+    form = MILLISECONDS if is_latency else RATIO
     interval = comparison.interval
+    bounds = [Cell(b, SPEED) for b in (interval.low, interval.high)] if interval else []
     return (
         comparison.case_id,
-        unit,
-        _format_median(comparison, comparison.samples_a),
-        _format_median(comparison, comparison.samples_b),
-        "none" if comparison.speed_ratio is None else f"{comparison.speed_ratio:.3f}",
-        "none" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}",
-        f"{verdict} {marks}".rstrip(),
+        "ms mean latency" if is_latency else find_unit(comparison.model),
+        _make_median_cell(comparison.samples_a, form),
+        _make_median_cell(comparison.samples_b, form),
+        Cell(comparison.speed_ratio, SPEED, problem="none"),
+        join_cells(bounds, " to ") if bounds else Cell(None, problem="none"),
+        Cell(verdict, notes=tuple(map(notes.number, texts))),
     )
+
+
+def _make_median_cell(samples: Sequence[float], form: Number) -> Cell:
+    return Cell(find_median(samples) if samples else None, form, problem="none")
 
 
 def _is_outside_interval(comparison: Comparison) -> bool:
     """Whether the ratio of the medians is not in its interval, as where repeats are in groups."""
     ratio, interval = comparison.speed_ratio, comparison.interval
     return ratio is not None and interval is not None and not interval.holds(ratio)
-
-
-def _format_median(comparison: Comparison, samples: Sequence[float]) -> str:
-    if not samples:
-        return "none"
-    factor = 1000 if comparison.quantity == MEAN_LATENCY else 1
-    return f"{factor * find_median(samples):.2f}"
 
 
 def describe_comparison(comparison: Comparison) -> str:

@@ -1,4 +1,4 @@
-"""Timelines -> grids with notes, JSON, CSV and Parquet."""
+"""Timelines -> tables with notes, JSON, CSV and Parquet."""
 
 import csv
 import dataclasses
@@ -6,17 +6,16 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.reports.text import Grid, mark_footnotes
+from dlperf_slurm.reports.cells import Cell, Number, Table, make_table
 from dlperf_slurm.results.database import open_database
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.history.catalogue import insert_rows
 from dlperf_slurm.results.history.entries import Entry
 from dlperf_slurm.results.history.timeline import Point, Timeline
 from dlperf_slurm.results.same_work import Facts
-from dlperf_slurm.stats.median import Interval
 
 SCHEMA_VERSION = 1
 
@@ -36,15 +35,15 @@ SHOWN_CHANGES = 8
 _DRIVERS = ("gpu_driver", "cuda_driver")
 
 
-def make_timeline_grid(timeline: Timeline, notes: Footnotes) -> Grid:
+def tabulate_timeline(timeline: Timeline, notes: Footnotes) -> Table:
     """One row per run, the oldest first; notes say what changed, and what failed."""
-    return Grid(
+    return make_table(
         title=timeline.title,
         header=("run", timeline.unit, "speed / before", "verdict"),
-        rows=tuple(
+        rows=[
             (name, *_make_cells(point, notes))
             for name, point in zip(_shorten_run_ids(timeline), timeline.points)
-        ),
+        ],
         text_columns=1,
         caption=_describe_ends(timeline),
     )
@@ -57,31 +56,31 @@ def _shorten_run_ids(timeline: Timeline) -> list[str]:
     return times if len(set(times)) == len(run_ids) else run_ids
 
 
-def _make_cells(point: Point, notes: Footnotes) -> tuple[str, ...]:
+def _make_cells(point: Point, notes: Footnotes) -> tuple[Cell, ...]:
     texts = [point.entry.problem] if point.entry.problem else []
     comparison = point.comparison
     if comparison is not None:
         texts += [comparison.reason] if comparison.reason else []
         texts += [_join_changes(comparison.changes)] if comparison.changes else []
-    marks = mark_footnotes(map(notes.number, texts))
+    marks = tuple(map(notes.number, texts))
     if point.median is None:
-        return (f"{point.entry.state} {marks}", "none", "none")
+        none = Cell(None, problem="none")
+        return Cell(None, problem=point.entry.state, notes=marks), none, none
     count, planned = len(point.entry.samples_per_s), point.entry.planned_repeats
-    missing = f" n={count} of {planned}" if count < planned else ""
-    ratio = comparison.speed_ratio if comparison else None
-    interval = comparison.interval if comparison else None
-    verdict = comparison.verdict if comparison else "first"
     return (
-        f"{point.median:.2f}{_format_interval(point.interval, 2)}{missing}",
-        "none" if ratio is None else f"{ratio:.3f}{_format_interval(interval, 3)}",
-        f"{verdict} {marks}".rstrip(),
+        Cell(
+            point.median,
+            interval=point.interval,
+            repeats=(count, planned) if count < planned else None,
+        ),
+        Cell(
+            comparison.speed_ratio if comparison else None,
+            Number(".3f"),
+            comparison.interval if comparison else None,
+            problem="none",
+        ),
+        Cell(comparison.verdict if comparison else "first", notes=marks),
     )
-
-
-def _format_interval(interval: Optional[Interval], digits: int) -> str:
-    if interval is None:
-        return ""
-    return f" ({interval.low:.{digits}f} to {interval.high:.{digits}f})"
 
 
 def _join_changes(changes: Sequence[str]) -> str:

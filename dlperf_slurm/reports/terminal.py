@@ -1,9 +1,8 @@
 """Summary, plan and states -> tables on a terminal, through rich; plain text when piped."""
 
-import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Optional
+from typing import Optional, Union
 
 from rich import box
 from rich.console import Console, JustifyMethod
@@ -12,15 +11,13 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from dlperf_slurm.jobs.plan import Plan
-from dlperf_slurm.reports.grids import make_grids
+from dlperf_slurm.reports.cells import Cell, Table, make_cell
+from dlperf_slurm.reports.run_cells import tabulate_run
 from dlperf_slurm.reports.summarize import Summary
-from dlperf_slurm.reports.text import Grid, describe_run
+from dlperf_slurm.reports.text import describe_run
 
 # from here on there is room for a speedup beside each latency
 WIDE_COLUMNS = 160
-
-# a figure, its interval or range, and what follows them
-_WITH_SPREAD = re.compile(r"(\S+(?: %)?) (\([^()]* to [^()]*\)|\{[^{}]* to [^{}]*\}) ?")
 
 # wider than any table: what it would take
 _UNLIMITED_COLUMNS = 10_000
@@ -33,13 +30,12 @@ def print_summary(summary: Summary, console: Console) -> None:
     """All tables of a run with their footnotes."""
     console.print(Text(summary.manifest.title, style="bold"))
     console.print(Text(describe_run(summary)))
-    for grid in make_grids(summary, is_wide=console.width >= WIDE_COLUMNS):
+    for table in tabulate_run(summary, is_wide=console.width >= WIDE_COLUMNS):
         console.print()
-        print_grid(grid, console)
+        show_table(table, console)
     if summary.footnotes:
         console.print()
-    for number, text in enumerate(summary.footnotes, start=1):
-        console.print(Text(f"[{number}] {text}"))
+    print_footnotes(summary.footnotes, console)
 
 
 def print_plan(plan: Plan, console: Console) -> None:
@@ -94,36 +90,47 @@ def _print_planned(plan: Plan, console: Console) -> None:
     console.print()
 
 
-def print_grid(grid: Grid, console: Console) -> None:
+def show_table(table: Table, console: Console) -> None:
     """With its caption."""
-    print_table(grid.header, grid.rows, console, grid.title, grid.text_columns)
-    console.print(Text(grid.caption, style="dim"))
+    print_table(table.header, table.rows, console, table.title, table.text_columns)
+    console.print(Text(table.caption, style="dim"))
+
+
+def print_footnotes(footnotes: Sequence[str], console: Console) -> None:
+    """A line each, by the numbers that cells have them by."""
+    for number, text in enumerate(footnotes, start=1):
+        console.print(Text(f"[{number}] {text}"))
 
 
 def print_table(
     header: Sequence[str],
-    rows: Sequence[Sequence[str]],
+    rows: Sequence[Sequence[Union[Cell, str]]],
     console: Console,
     title: str = "",
     text_columns: Optional[int] = 1,
 ) -> None:
-    """A table whose first columns are text; the others, if any, are figures and flush right.
+    """A table whose first columns are words; the others, if any, are figures and flush right.
 
     Where it is too wide, intervals stand below their figures and columns closer together; where
     words would be cut even so, it becomes a list.
     """
-    table = _make_table(header, rows, title, text_columns, _WIDE_GAP)
+    texts = _write_rows(rows, " ")
+    table = _make_table(header, texts, title, text_columns, _WIDE_GAP)
     if _measure(table).maximum > console.width:
-        rows = [[_WITH_SPREAD.sub(r"\1\n\2\n", text).rstrip() for text in row] for row in rows]
-        columns = zip(*rows) if rows else [()] * len(header)
+        texts = _write_rows(rows, "\n")
+        columns = zip(*texts) if texts else [()] * len(header)
         header = [_wrap_head(head, column) for head, column in zip(header, columns)]
-        table = _make_table(header, rows, title, text_columns, _NARROW_GAP)
+        table = _make_table(header, texts, title, text_columns, _NARROW_GAP)
     if _measure(table).maximum > console.width:
-        table = _make_table(header, rows, title, text_columns, _LEAST_GAP)
+        table = _make_table(header, texts, title, text_columns, _LEAST_GAP)
     if _measure(table).minimum <= console.width:
         console.print(table)
     else:
-        _print_list(header, rows, console, title)
+        _print_list(header, texts, console, title)
+
+
+def _write_rows(rows: Sequence[Sequence[Union[Cell, str]]], gap: str) -> list[list[str]]:
+    return [[make_cell(cell).write(gap) for cell in row] for row in rows]
 
 
 def _wrap_head(head: str, column: Iterable[str]) -> str:

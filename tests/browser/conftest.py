@@ -34,7 +34,8 @@ def browser() -> Iterator:
 @pytest.fixture(scope="session")
 def report_file(tmp_path_factory) -> Path:
     """A report with all that one can have: hostile texts, and footnotes behind words too."""
-    from dlperf_slurm.reports.html import Page, serialize
+    from dlperf_slurm.reports.formats import Report
+    from dlperf_slurm.reports.formats.html import serialize
     from dlperf_slurm.reports.plots.run_plots import plot_run
 
     cases = make_cases()
@@ -42,9 +43,9 @@ def report_file(tmp_path_factory) -> Path:
     (ranks,) = summary.rank_tables
     marked = tuple(dataclasses.replace(row, footnotes=(2,)) for row in ranks.rows)
     summary = dataclasses.replace(summary, rank_tables=(dataclasses.replace(ranks, rows=marked),))
-    page = Page(summary, cases, plot_run(summary, cases), f"title = '{HOSTILE}'\n")
+    page = Report(summary, cases, plot_run(summary, cases), f"title = '{HOSTILE}'\n")
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(serialize(page), encoding="utf-8")
+    path.write_bytes(serialize(page))
     return path
 
 

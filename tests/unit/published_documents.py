@@ -5,8 +5,8 @@ from pathlib import Path
 from builders import make_outcomes, make_planned_case
 
 from dlperf_slurm.reports.layouts import load_layout
-from dlperf_slurm.reports.layouts.document import Document
-from dlperf_slurm.reports.layouts.figures import make_published_figures, make_run_figures
+from dlperf_slurm.reports.layouts.parts.document import Document
+from dlperf_slurm.reports.layouts.parts.figures import make_published_figures, make_run_figures
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.published import read_source
 

@@ -9,6 +9,8 @@ from unit.builders import make_case, make_manifest, make_planned_case, make_reco
 
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.jobs.run_directory import PlannedCase
+from dlperf_slurm.reports.cells import Table
+from dlperf_slurm.reports.formats import Report, load_format
 from dlperf_slurm.reports.summarize import Summary, summarize
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 
@@ -86,6 +88,16 @@ def make_cases() -> list[CaseOutcomes]:
 
 def summarize_cases(cases: Sequence[CaseOutcomes], **changes: object) -> Summary:
     return summarize(make_manifest(**changes), cases)
+
+
+def write_rows(table: Table) -> tuple[tuple[str, ...], ...]:
+    """The cells of a table as plain text."""
+    return tuple(tuple(cell.write() for cell in row) for row in table.rows)
+
+
+def write_report(name: str, summary: Summary) -> str:
+    """What a format that people read makes of a run without outcomes."""
+    return load_format(name).serialize(Report(summary)).decode()
 
 
 def rename(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:

@@ -3,26 +3,29 @@
 The columns are those of DLPerf's README and of its reports.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 from dlperf_slurm.contract.axes import LARGEST, TRAIN
 from dlperf_slurm.contract.topology import Topology
-from dlperf_slurm.reports.layouts.document import (
+from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.reports.layouts.parts.document import (
     ABSENT,
+    ABSENT_CELL,
     Document,
     Draft,
+    LayoutColumn,
     divide,
-    format_ratio,
-    format_throughputs,
     group_figures,
     list_sizes,
     list_topologies,
+    make_layout_table,
+    make_throughput_cells,
     name_unit,
     order_batch_groups,
     tell_apart,
 )
-from dlperf_slurm.reports.layouts.figures import LayoutFigure
-from dlperf_slurm.reports.text import Grid
+from dlperf_slurm.reports.layouts.parts.figures import LayoutFigure
 from dlperf_slurm.results.cases import REFERENCE_PRECISIONS
 from dlperf_slurm.results.footnotes import Note
 
@@ -30,8 +33,6 @@ PRECISION_NAMES = {"amp-fp16": "AMP", "amp-bf16": "AMP BF16"}
 COMPILER_NAMES = {"none": "", "xla": "w/XLA"}
 # the one unit that DLPerf's summaries name
 IMAGES_PER_S = "img/s"
-
-_Column = tuple[str, ...]
 
 
 def lay_out(figures: Sequence[LayoutFigure]) -> Document:
@@ -41,9 +42,9 @@ def lay_out(figures: Sequence[LayoutFigure]) -> Document:
     if not training:
         draft.notes.append("no cases of training, so no table")
     for group in group_figures(training, lambda figure: figure.model).values():
-        draft.grids.append(_make_summary(group, draft))
+        draft.tables.append(_make_summary(group, draft))
     for group in group_figures(training, _find_configuration).values():
-        draft.grids.append(_make_configuration_grid(group, draft))
+        draft.tables.append(_make_configuration_table(group, draft))
     return draft.finish()
 
 
@@ -51,16 +52,16 @@ def _find_configuration(figure: LayoutFigure) -> tuple[str, ...]:
     return figure.model, figure.precision, figure.batch_group
 
 
-def _make_summary(figures: Sequence[LayoutFigure], draft: Draft) -> Grid:
+def _make_summary(figures: Sequence[LayoutFigure], draft: Draft) -> Table:
     model = figures[0].model
     topologies = list_topologies(figures, measured=True) or list_topologies(figures)
     base, largest = topologies[0], topologies[-1]
     # DLPerf leaves speedups out where the batch size is the framework's own
     is_scaled = largest != base and all(figure.batch_group != LARGEST for figure in figures)
     rows = group_figures(figures, lambda figure: (figure.label, figure.source))
-    columns: list[_Column] = [
-        ("Framework", *(label for label, _ in rows)),
-        ("Source", *(source for _, source in rows)),
+    columns: list[LayoutColumn] = [
+        ("Framework", [label for label, _ in rows]),
+        ("Source", [source for _, source in rows]),
     ]
     for precision, group in _list_measurements(figures):
         cells = [
@@ -69,11 +70,9 @@ def _make_summary(figures: Sequence[LayoutFigure], draft: Draft) -> Grid:
         ]
         columns += _make_pair(model, cells, (largest, base), is_scaled, draft)
     _note_missing(figures, largest, is_scaled, draft)
-    header, *lines = zip(*columns)
-    return Grid(
+    return make_layout_table(
         title=f"{model}: summary",
-        header=header,
-        rows=tuple(lines),
+        columns=columns,
         text_columns=2,
         caption=f"on {largest}"
         + (f", speedup over {base}" if is_scaled else "")
@@ -98,29 +97,29 @@ def _make_pair(
     topologies: tuple[Topology, Topology],
     is_scaled: bool,
     draft: Draft,
-) -> list[_Column]:
+) -> list[LayoutColumn]:
     """Throughput, and speedup where the table has it; `cells[row]` are all of a row's figures."""
     largest, base = topologies
     first = next(figure for figures in cells for figure in figures)
     rows = [_choose_parts(figures, largest, draft) for figures in cells]
-    texts = iter(format_throughputs([part for parts in rows for part in parts]))
+    values = iter(make_throughput_cells([part for parts in rows for part in parts]))
     size = f"bsz={first.batch_group}"
     unit = f"({IMAGES_PER_S})" if name_unit(model) == IMAGES_PER_S else ""
-    throughput = (
+    throughput: LayoutColumn = (
         _join_lines(f"{_name_precision(first.precision)} throughput", unit, size),
-        *(
-            _format_parts([(part, next(texts), _name_variant(part)) for part in parts], draft)
+        [
+            _join_parts([(part, next(values), _name_variant(part)) for part in parts], draft)
             for parts in rows
-        ),
+        ],
     )
     if not is_scaled:
         return [throughput]
     speedups = [
-        _format_speedups(parts, [f for f in figures if f.topology == base], draft)
+        _join_speedups(parts, [f for f in figures if f.topology == base], draft)
         for figures, parts in zip(cells, rows)
     ]
     header = _join_lines(f"{_name_precision(first.precision)} speedup", size)
-    return [throughput, (header, *speedups)]
+    return [throughput, (header, speedups)]
 
 
 def _choose_parts(
@@ -135,9 +134,9 @@ def _choose_parts(
     return parts
 
 
-def _format_speedups(
+def _join_speedups(
     parts: Sequence[LayoutFigure], bases: Sequence[LayoutFigure], draft: Draft
-) -> str:
+) -> Cell:
     """One a line, behind marks where the batch size is not that of the base."""
     lines, footnotes = [], []
     for part in parts:
@@ -145,25 +144,38 @@ def _format_speedups(
         own = [base for base in bases if _name_variant(base) == variant]
         base = next((base for base in own if base.samples_per_s is not None), None)
         speedup = divide(part.samples_per_s, base.samples_per_s if base is not None else None)
-        lines.append(_join(format_ratio(speedup), variant))
+        lines.append(_append(Cell(speedup, problem=ABSENT), variant))
         if base is not None and speedup is not None and base.batch_sizes != part.batch_sizes:
             footnotes.append(f"{_describe(part)}: over a throughput with bsz={list_sizes(base)}")
-    return _join(draft.mark(footnotes), _join_lines(*lines) or ABSENT)
+    return _join_cells(lines, draft.number(footnotes))
+
+
+def _append(cell: Cell, words: str) -> Cell:
+    """The cell with words behind its figure, or behind what stands in its place."""
+    if not words:
+        return cell
+    form = dataclasses.replace(cell.form, unit=f" {words}")
+    return dataclasses.replace(cell, form=form, problem=f"{cell.problem} {words}")
+
+
+def _join_cells(lines: Sequence[Cell], notes: tuple[int, ...]) -> Cell:
+    """One a line, behind the marks of all."""
+    return Cell(tuple(lines) or (ABSENT_CELL,), joint="\n", notes=notes, marks_first=True)
 
 
 def _describe(part: LayoutFigure) -> str:
     return _join(f"{_name_precision(part.precision)} of {part.label}", _name_variant(part))
 
 
-def _format_parts(parts: Sequence[tuple[LayoutFigure, str, str]], draft: Draft) -> str:
-    """Figures with their values and what sets them apart, one a line, behind all their marks."""
+def _join_parts(parts: Sequence[tuple[LayoutFigure, Cell, str]], draft: Draft) -> Cell:
+    """Figures with what sets them apart, and with the batch size where that was not asked for."""
     lines = []
-    for figure, value, variant in parts:
-        lines.append(_join(value, variant))
+    for figure, cell, variant in parts:
+        lines.append(_append(cell, variant))
         if figure.batch_group == LARGEST and figure.batch_sizes:
-            lines.append(f"bsz={list_sizes(figure)}")
-    marks = draft.mark(note for figure, _, _ in parts for note in _list_footnotes(figure))
-    return _join(marks, _join_lines(*lines) or ABSENT)
+            lines.append(Cell(f"bsz={list_sizes(figure)}"))
+    notes = (note for figure, _, _ in parts for note in _list_footnotes(figure))
+    return _join_cells(lines, draft.number(notes))
 
 
 def _list_footnotes(part: LayoutFigure) -> list[Note]:
@@ -174,13 +186,13 @@ def _list_footnotes(part: LayoutFigure) -> list[Note]:
     return [f"{_describe(part)}: bsz={sizes} in place of {part.batch_group}", *part.footnotes]
 
 
-def _make_configuration_grid(figures: Sequence[LayoutFigure], draft: Draft) -> Grid:
+def _make_configuration_table(figures: Sequence[LayoutFigure], draft: Draft) -> Table:
     """One row per topology, one column per framework with its compiler."""
     first = figures[0]
     topologies = list_topologies(figures)
-    columns: list[_Column] = [
-        ("node num", *(str(topology.nodes) for topology in topologies)),
-        ("device num", *(str(topology.world_size) for topology in topologies)),
+    columns: list[LayoutColumn] = [
+        ("node num", [str(topology.nodes) for topology in topologies]),
+        ("device num", [str(topology.world_size) for topology in topologies]),
     ]
     names = {(figure.label, figure.source) for figure in figures}
     for name, group in group_figures(
@@ -188,18 +200,16 @@ def _make_configuration_grid(figures: Sequence[LayoutFigure], draft: Draft) -> G
     ).items():
         points = draft.index(group, lambda figure: figure.topology)
         found = [points.get(topology) for topology in topologies]
-        texts = [
+        cells = [
             # the name of its only variant is in the column's
-            ABSENT if figure is None else _format_parts([(figure, text, "")], draft)
-            for figure, text in zip(found, format_throughputs(found))
+            ABSENT_CELL if figure is None else _join_parts([(figure, cell, "")], draft)
+            for figure, cell in zip(found, make_throughput_cells(found))
         ]
         title = _join_lines(f"{name} throughput", f"({name_unit(first.model)})")
-        columns.append((title, *texts))
-    header, *rows = zip(*columns)
-    return Grid(
+        columns.append((title, cells))
+    return make_layout_table(
         title=f"{first.model}: {_name_precision(first.precision)}, batch size {first.batch_group}",
-        header=header,
-        rows=tuple(rows),
+        columns=columns,
         text_columns=2,
         caption=f"medians, {name_unit(first.model)}",
     )

@@ -4,32 +4,34 @@ The columns are those of the performance sections in NVIDIA's DeepLearningExampl
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Optional
 
 from dlperf_slurm.contract.axes import TRAIN, VAL
 from dlperf_slurm.contract.topology import Topology
-from dlperf_slurm.reports.layouts.document import (
+from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.reports.layouts.parts.accuracy import make_accuracy_tables
+from dlperf_slurm.reports.layouts.parts.document import (
     ABSENT,
     Document,
     Draft,
+    LayoutColumn,
     describe_sizes,
-    divide,
     find_decimals,
-    format_number,
-    format_ratio,
-    format_throughputs,
     group_figures,
     list_footnotes,
     list_sizes,
     list_topologies,
+    make_layout_table,
+    make_number,
+    make_ratio_cell,
+    make_throughput_cells,
     name_device_counts,
     name_unit,
     order_batch_groups,
 )
-from dlperf_slurm.reports.layouts.figures import NO_SOURCE, OUR_SOURCE, LayoutFigure
-from dlperf_slurm.reports.layouts.nvidia_accuracy import make_accuracy_grids
-from dlperf_slurm.reports.layouts.precision_pairs import Pair, name_precision, pair_precisions
-from dlperf_slurm.reports.text import Grid
+from dlperf_slurm.reports.layouts.parts.figures import NO_SOURCE, OUR_SOURCE, LayoutFigure
+from dlperf_slurm.reports.layouts.parts.precision_pairs import Pair, name_precision, pair_precisions
 
 LATENCY_NAMES = ("Avg", "50%", "90%", "95%", "99%", "100%")
 
@@ -44,12 +46,12 @@ def lay_out(figures: Sequence[LayoutFigure]) -> Document:
     for group in group_figures(training, _find_training_key).values():
         for part in _split_by_batch_group(group):
             for pair in pair_precisions(part, draft):
-                draft.grids.append(_make_training_grid(part, pair, draft))
-    draft.grids += make_accuracy_grids(training, draft)
+                draft.tables.append(_make_training_table(part, pair, draft))
+    draft.tables += make_accuracy_tables(training, draft)
     inference = [figure for figure in figures if figure.mode == VAL]
     for group in group_figures(inference, _find_inference_key).values():
         for pair in pair_precisions(group, draft):
-            draft.grids.append(_make_inference_grid(group, pair, draft))
+            draft.tables.append(_make_inference_table(group, pair, draft))
     for name, found in (("training", training), ("inference", inference)):
         if not found:
             draft.notes.append(f"no cases of {name}, so none of its tables")
@@ -80,7 +82,7 @@ def _split_by_batch_group(figures: Sequence[LayoutFigure]) -> list[list[LayoutFi
     return [groups[name] for name in order_batch_groups(groups)]
 
 
-def _make_training_grid(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) -> Grid:
+def _make_training_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) -> Table:
     shown = [figure for figure in figures if figure.precision in pair.precisions]
     points = draft.index(shown, lambda figure: (figure.precision, figure.topology))
     topologies = list_topologies(shown)
@@ -92,20 +94,23 @@ def _make_training_grid(figures: Sequence[LayoutFigure], pair: Pair, draft: Draf
         )
         for precision in pair.precisions
     ]
+    rates = {
+        precision: [_get_rate(points, precision, topology) for topology in topologies]
+        for precision in pair.precisions
+    }
     if pair.is_complete:
         both = f"{name_precision(pair.reference)} - {name_precision(pair.reduced)}"
-        name = f"Throughput speedup ({both})"
-        ratios = (_find_speedup(points, pair, topology) for topology in topologies)
-        columns.append((name, *map(format_ratio, ratios)))
-    for precision in pair.precisions:
-        rates = [_get_rate(points, precision, topology) for topology in topologies]
+        ratios = list(map(make_ratio_cell, rates[pair.reduced], rates[pair.reference]))
+        columns.append((f"Throughput speedup ({both})", ratios))
+    for precision, own in rates.items():
         # the smallest topology that was measured
-        base = next((rate for rate in rates if rate is not None), None)
-        ratios = (divide(rate, base) for rate in rates)
-        columns.append((f"Weak scaling - {name_precision(precision)}", *map(format_ratio, ratios)))
-    return _make_grid(
+        base = next((rate for rate in own if rate is not None), None)
+        ratios = [make_ratio_cell(rate, base) for rate in own]
+        columns.append((f"Weak scaling - {name_precision(precision)}", ratios))
+    return make_layout_table(
         f"{_make_title(shown[0])} training",
-        [("GPUs", *name_device_counts(topologies)), *columns],
+        [("GPUs", name_device_counts(topologies)), *columns],
+        1,
         f"{_describe_columns(shown, pair)}; {_describe_bases(shown, pair)}",
     )
 
@@ -116,11 +121,6 @@ _Points = Mapping[tuple[str, Topology], LayoutFigure]
 def _get_rate(points: _Points, precision: str, topology: Topology) -> Optional[float]:
     figure = points.get((precision, topology))
     return None if figure is None else figure.samples_per_s
-
-
-def _find_speedup(points: _Points, pair: Pair, topology: Topology) -> Optional[float]:
-    reference = _get_rate(points, pair.reference, topology)
-    return divide(_get_rate(points, pair.reduced, topology), reference)
 
 
 def _describe_bases(figures: Sequence[LayoutFigure], pair: Pair) -> str:
@@ -136,7 +136,7 @@ def _is_measured(figure: LayoutFigure, precision: str) -> bool:
     return figure.precision == precision and figure.samples_per_s is not None
 
 
-def _make_inference_grid(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) -> Grid:
+def _make_inference_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) -> Table:
     shown = [figure for figure in figures if figure.precision in pair.precisions]
     points = draft.index(shown, lambda figure: (figure.precision, figure.batch_group))
     groups = order_batch_groups(figure.batch_group for figure in shown)
@@ -146,32 +146,33 @@ def _make_inference_grid(figures: Sequence[LayoutFigure], pair: Pair, draft: Dra
     unit = name_unit(figures[0].model, "img/sec")
     columns = [_make_throughput_column(f"Throughput ({unit}) - {name_precision(name)}", own, draft)]
     if pair.is_complete:
-        cells = (_format_speedup(a, b, draft) for a, b in zip(own, others))
-        columns.append(("Throughput - speedup", *cells))
+        cells = [_make_speedup_cell(a, b, draft) for a, b in zip(own, others)]
+        columns.append(("Throughput - speedup", cells))
     for index in range(max(len(figure.latency_ms) for figure in shown)):
         title = f"{LATENCY_NAMES[index]} latency"
         columns.append(_make_latency_column(f"{title} (ms) - {name_precision(name)}", own, index))
         if pair.is_complete:
-            times = [
-                (_read_latency(a, index), _read_latency(b, index)) for a, b in zip(own, others)
+            cells = [
+                make_ratio_cell(_read_latency(b, index), _read_latency(a, index))
+                for a, b in zip(own, others)
             ]
-            ratios = [divide(base, time) for time, base in times]
-            columns.append((f"{title} - speedup", *map(format_ratio, ratios)))
+            columns.append((f"{title} - speedup", cells))
     over = f"speedups over {name_precision(pair.reference)}; " if pair.is_complete else ""
-    return _make_grid(
+    return make_layout_table(
         f"{_make_title(shown[0])} inference, {shown[0].topology}",
-        [("Batch size", *(_name_batch(group, f) for group, f in zip(groups, own))), *columns],
+        [("Batch size", list(map(_name_batch, groups, own))), *columns],
+        1,
         f"{over}latency of one batch",
     )
 
 
-def _format_speedup(
+def _make_speedup_cell(
     figure: Optional[LayoutFigure], reference: Optional[LayoutFigure], draft: Draft
-) -> str:
+) -> Cell:
     """In its place the problem of the reference, which has no column of its own."""
     if reference is not None and reference.problem:
-        return f"{reference.problem} {draft.mark(reference.footnotes)}".rstrip()
-    return format_ratio(divide(_read_rate(figure), _read_rate(reference)))
+        return Cell(None, problem=reference.problem, notes=draft.number(reference.footnotes))
+    return make_ratio_cell(_read_rate(figure), _read_rate(reference))
 
 
 def _read_rate(figure: Optional[LayoutFigure]) -> Optional[float]:
@@ -190,31 +191,22 @@ def _name_batch(group: str, figure: Optional[LayoutFigure]) -> str:
     return group if sizes in ("", group) else f"{group} ({sizes})"
 
 
-_Column = tuple[str, ...]
-
-
 def _make_throughput_column(
     header: str, figures: Sequence[Optional[LayoutFigure]], draft: Draft
-) -> _Column:
+) -> LayoutColumn:
     """Header and cells; each with its problem if there is no figure, and the footnotes' marks."""
-    marks = [draft.mark(list_footnotes(f, figures)) if f is not None else "" for f in figures]
-    texts = format_throughputs(figures)
-    return (header, *(f"{text} {mark}".rstrip() for text, mark in zip(texts, marks)))
+    notes = [draft.number(list_footnotes(f, figures)) if f is not None else () for f in figures]
+    cells = make_throughput_cells(figures)
+    return header, [replace(cell, notes=own) for cell, own in zip(cells, notes)]
 
 
 def _make_latency_column(
     header: str, figures: Sequence[Optional[LayoutFigure]], index: int
-) -> _Column:
+) -> LayoutColumn:
     there = [figure for figure in figures if _read_latency(figure, index) is not None]
     decimals = find_decimals(filter(None, there), lambda figure: figure.latency_ms[index])
-    values = (_read_latency(figure, index) for figure in figures)
-    texts = (ABSENT if value is None else format_number(value, decimals) for value in values)
-    return (header, *texts)
-
-
-def _make_grid(title: str, columns: Sequence[_Column], caption: str) -> Grid:
-    header, *rows = zip(*columns)
-    return Grid(title, header, tuple(rows), text_columns=1, caption=caption)
+    form = make_number(decimals)
+    return header, [Cell(_read_latency(figure, index), form, problem=ABSENT) for figure in figures]
 
 
 def _make_title(figure: LayoutFigure) -> str:

@@ -7,20 +7,22 @@ from collections.abc import Sequence
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.topology import Topology
-from dlperf_slurm.reports.layouts.document import (
+from dlperf_slurm.reports.cells import Table, join_cells
+from dlperf_slurm.reports.layouts.parts.document import (
     Document,
     Draft,
+    LayoutColumn,
     describe_sizes,
-    format_throughputs,
     group_figures,
     list_footnotes,
     list_topologies,
+    make_layout_table,
+    make_throughput_cells,
     name_device_counts,
     name_unit,
     tell_apart,
 )
-from dlperf_slurm.reports.layouts.figures import LayoutFigure
-from dlperf_slurm.reports.text import Grid
+from dlperf_slurm.reports.layouts.parts.figures import LayoutFigure
 
 LOCATION_NAMES = {"": "GPU", "gpu": "GPU", "cpu": "CPU", "python-queue": "Python"}
 # a matrix's word for what tensorpack and tf_cnn_benchmarks call so
@@ -32,7 +34,7 @@ def lay_out(figures: Sequence[LayoutFigure]) -> Document:
     draft = Draft()
     training = [figure for figure in figures if figure.mode == TRAIN]
     for group in group_figures(training, _find_key).values():
-        draft.grids.append(_make_grid(group, draft))
+        draft.tables.append(_make_table(group, draft))
     if not training:
         draft.notes.append("no cases of training, so no table")
     elif not any(figure.data_location for figure in training):
@@ -51,7 +53,7 @@ def _find_key(figure: LayoutFigure) -> tuple[str, ...]:
     )
 
 
-def _make_grid(figures: Sequence[LayoutFigure], draft: Draft) -> Grid:
+def _make_table(figures: Sequence[LayoutFigure], draft: Draft) -> Table:
     first = figures[0]
     topologies = list_topologies(figures)
     names = {(figure.framework, figure.source) for figure in figures}
@@ -64,7 +66,6 @@ def _make_grid(figures: Sequence[LayoutFigure], draft: Draft) -> Grid:
             lambda f: f.source if is_one_framework else tell_apart(f.framework, f, names),
         ).items()
     ]
-    header, *rows = zip(("#GPU", *name_device_counts(topologies)), *columns)
     compiler = [] if first.compiler == "none" else [first.compiler]
     framework = [first.framework] if is_one_framework else []
     parts = [
@@ -74,10 +75,9 @@ def _make_grid(figures: Sequence[LayoutFigure], draft: Draft) -> Grid:
         f"batch size {describe_sizes(figures)}",
         first.hardware,
     ]
-    return Grid(
+    return make_layout_table(
         title=f"variable-update={UPDATE_NAMES.get(first.variable_update, first.variable_update)}",
-        header=header,
-        rows=tuple(rows),
+        columns=[("#GPU", name_device_counts(topologies)), *columns],
         text_columns=1,
         caption=f"{first.model}, {', '.join(part for part in parts if part)}; "
         f"{name_unit(first.model)}",
@@ -86,15 +86,15 @@ def _make_grid(figures: Sequence[LayoutFigure], draft: Draft) -> Grid:
 
 def _make_column(
     name: str, figures: Sequence[LayoutFigure], topologies: Sequence[Topology], draft: Draft
-) -> tuple[str, ...]:
+) -> LayoutColumn:
     points = draft.index(figures, lambda figure: (figure.topology, figure.data_location))
     locations = list(dict.fromkeys(figure.data_location for figure in figures))
     names = [LOCATION_NAMES.get(location, location) for location in locations]
     found = [points.get((t, location)) for t in topologies for location in locations]
-    values = iter(format_throughputs(found))
+    values = iter(make_throughput_cells(found))
     cells = []
     for topology in topologies:
         parts = [points[topology, p] for p in locations if (topology, p) in points]
-        marks = draft.mark(note for part in parts for note in list_footnotes(part, found))
-        cells.append(f"{'/'.join(next(values) for _ in locations)} {marks}".rstrip())
-    return (f"{name}({'/'.join(names)})" if len(names) > 1 else name, *cells)
+        numbers = draft.number(note for part in parts for note in list_footnotes(part, found))
+        cells.append(join_cells([next(values) for _ in locations], "/", numbers))
+    return f"{name}({'/'.join(names)})" if len(names) > 1 else name, cells

@@ -15,13 +15,13 @@ from builders import (
     read_case,
     write_record,
 )
+from report_values import write_report
 
 from dlperf_slurm.checks.audit import audit_paths
 from dlperf_slurm.checks.audit.printed import ABOVE_DEVICES, DUPLICATE, STALE, WRONG
 from dlperf_slurm.checks.audit.tables import find_tables
 from dlperf_slurm.cli import main
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.reports import load_format
 from dlperf_slurm.reports.summarize import summarize
 
 WRONG_TABLE = "GPUs | img/s | speedup\n--- | --- | ---\n1 | 100.0 | 1.0\n4 | 380.0 | 3.9\n"
@@ -287,7 +287,7 @@ def report_scaling(name: str, path: str) -> Path:
         for precision, factor in (("fp32", 1.0), ("amp-fp16", 2.0))
         for topology, samples in samples_per_s.items()
     ]
-    text = load_format(name).serialize(summarize(make_manifest(), cases))
+    text = write_report(name, summarize(make_manifest(), cases))
     Path(path).write_text(text, encoding="utf-8")
     return Path(path)
 

@@ -5,7 +5,7 @@ from builders import find_task, make_failed_record, make_record, read_case, writ
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
-from dlperf_slurm.reports.layouts import LAYOUTS
+from dlperf_slurm.reports.layouts import list_layouts
 
 
 def run_main(arguments, capsys):
@@ -23,7 +23,7 @@ def fill_run(run):
     write_record(run, task, make_failed_record(read_case(run, task), OUT_OF_MEMORY, "rank 1: | x"))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", list_layouts())
 def test_report_writes_the_layout_beside_the_usual_files(staged_run, layout, capsys):
     for task in staged_run.read_all_tasks():
         write_record(staged_run, task, make_record(read_case(staged_run, task)))
@@ -35,7 +35,7 @@ def test_report_writes_the_layout_beside_the_usual_files(staged_run, layout, cap
     assert "160.00" in out
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", list_layouts())
 def test_report_of_a_run_with_holes_has_no_blank_cell(staged_run, layout):
     fill_run(staged_run)
     assert main(["report", "--plots", "none", "--layout", layout]) == 5

@@ -5,13 +5,15 @@ from typing import Union
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
+from report_values import write_rows
 from support.cases import vary
 
 from dlperf_slurm.contract.case import Training
 from dlperf_slurm.contract.record import Epoch
-from dlperf_slurm.reports.accuracy_text import format_duration, make_accuracy_grid
+from dlperf_slurm.reports.case_cells import tabulate_accuracy
+from dlperf_slurm.reports.cells import Duration
 from dlperf_slurm.reports.layouts import load_layout
-from dlperf_slurm.reports.layouts.figures import make_run_figures
+from dlperf_slurm.reports.layouts.parts.figures import make_run_figures
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.reports.tables.accuracy import AccuracyTable
 from dlperf_slurm.results.collect import CaseOutcomes
@@ -61,14 +63,14 @@ def test_average_deviation_and_extremes_are_over_the_seeds():
     assert row.average == pytest.approx(0.77)
     # sqrt((0.02^2 + 0 + 0.02^2) / 2)
     assert row.deviation == pytest.approx(0.02)
-    (texts,) = make_accuracy_grid(make_table(make_case([0.75, 0.77, 0.79]))).rows
+    (texts,) = write_rows(tabulate_accuracy(make_table(make_case([0.75, 0.77, 0.79]))))
     assert texts[5:9] == ("77.000", "2.000", "75.000", "79.000")
 
 
 def test_one_seed_has_no_deviation():
     table = make_table(make_case([0.75]))
     assert table.rows[0].deviation is None
-    assert make_accuracy_grid(table).rows[0][6] == "one seed"
+    assert write_rows(tabulate_accuracy(table))[0][6] == "one seed"
 
 
 def test_time_to_train_is_compared_with_the_full_precision_at_the_same_topology():
@@ -79,7 +81,11 @@ def test_time_to_train_is_compared_with_the_full_precision_at_the_same_topology(
     )
     assert table.reference_precision == "fp32"
     assert [row.speedup for row in table.rows] == [1.0, pytest.approx(84.5 / 24.2), None]
-    assert [row[-1] for row in make_accuracy_grid(table).rows] == ["1.00", "3.49", "no reference"]
+    assert [row[-1] for row in write_rows(tabulate_accuracy(table))] == [
+        "1.00",
+        "3.49",
+        "no reference",
+    ]
 
 
 def test_speedup_of_the_time_to_train_has_its_interval_or_the_reason_why_not():
@@ -89,7 +95,7 @@ def test_speedup_of_the_time_to_train_has_its_interval_or_the_reason_why_not():
     assert reference.speedup_interval is None
     # the least and the greatest of the sixteen ratios
     assert row.speedup_interval == Interval(pytest.approx(60 / 39), pytest.approx(78 / 30))
-    assert make_accuracy_grid(make_table(full, reduced)).rows[1][-1] == "2.00 (1.54 to 2.60)"
+    assert write_rows(tabulate_accuracy(make_table(full, reduced)))[1][-1] == "2.00 (1.54 to 2.60)"
     line = read_csv(summarize(make_manifest(), [full, reduced]))[1]
     assert float(line["train_speedup_low"]) == pytest.approx(60 / 39)
 
@@ -113,16 +119,16 @@ def test_time_to_train_of_each_batch_size_is_its_own():
 
 def test_seeds_that_reached_the_target_are_counted():
     table = make_table(make_case([0.89, 0.9, 0.93], target=0.9))
-    grid = make_accuracy_grid(table)
-    assert "reached 90 %" in grid.header
-    assert grid.rows[0][grid.header.index("reached 90 %")] == "2 of 3"
+    table = tabulate_accuracy(table)
+    assert "reached 90 %" in table.header
+    assert write_rows(table)[0][table.header.index("reached 90 %")] == "2 of 3"
 
 
 def test_failed_training_is_named_in_its_place():
     failed = make_outcomes(make_planned_case(epochs=3), problems=["out of memory: x"])
-    grid = make_accuracy_grid(make_table(make_case([0.7], case_id="a"), failed))
-    assert len(grid.rows[1]) == len(grid.header)
-    assert grid.rows[1][4].startswith("OOM [")
+    table = tabulate_accuracy(make_table(make_case([0.7], case_id="a"), failed))
+    assert len(write_rows(table)[1]) == len(table.header)
+    assert write_rows(table)[1][4].startswith("OOM [")
 
 
 @pytest.mark.parametrize(
@@ -130,20 +136,20 @@ def test_failed_training_is_named_in_its_place():
     [(42.06, "42.1 s"), (59.94, "59.9 s"), (723.4, "12 min 3 s"), (31500.0, "8 h 45 min")],
 )
 def test_duration_is_as_short_as_it_is_precise(seconds, text):
-    assert format_duration(seconds) == text
+    assert Duration().write(seconds) == text
 
 
 def lay_out(*cases: CaseOutcomes):
     document = load_layout("nvidia").lay_out(make_run_figures(cases))
-    return [grid for grid in document.grids if "accuracy" in grid.title]
+    return [table for table in document.tables if "accuracy" in table.title]
 
 
 def test_nvidias_layout_has_its_columns_of_accuracy_and_time_to_train():
-    grid, seeds = lay_out(
+    table, seeds = lay_out(
         make_case([0.772, 0.774], 84.5 * 3600, case_id="a"),
         make_case([0.771, 0.775], 24.2 * 3600, case_id="b", precision="amp-fp16"),
     )
-    assert grid.header == (
+    assert table.header == (
         "GPUs",
         "Accuracy - mixed precision",
         "Accuracy - FP32",
@@ -151,8 +157,8 @@ def test_nvidias_layout_has_its_columns_of_accuracy_and_time_to_train():
         "Time to train - FP32",
         "Time to train - speedup",
     )
-    assert grid.rows == (("1", "77.300", "77.300", "24.20", "84.50", "3.49"),)
-    assert "times in hours" in grid.caption
+    assert write_rows(table) == (("1", "77.300", "77.300", "24.20", "84.50", "3.49"),)
+    assert "times in hours" in table.caption
     assert seeds.header == (
         "# of epochs",
         "GPUs",
@@ -166,7 +172,7 @@ def test_nvidias_layout_has_its_columns_of_accuracy_and_time_to_train():
         "FP32 maximum top1",
     )
     # 0.002 / sqrt(2) and 0.004 / sqrt(2)
-    assert seeds.rows == (
+    assert write_rows(seeds) == (
         (
             "3",
             "1",
@@ -183,9 +189,9 @@ def test_nvidias_layout_has_its_columns_of_accuracy_and_time_to_train():
 
 
 def test_nvidias_layout_of_one_seed_has_no_deviations():
-    (grid,) = lay_out(make_case([0.7], 90.0))
-    assert grid.rows == (("1", "70.000", "1.50"),)
-    assert "times in minutes" in grid.caption
+    (table,) = lay_out(make_case([0.7], 90.0))
+    assert write_rows(table) == (("1", "70.000", "1.50"),)
+    assert "times in minutes" in table.caption
 
 
 def test_csv_has_the_accuracies():

@@ -4,10 +4,11 @@ import dataclasses
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, make_rank, read_csv
+from report_values import write_rows
 from support.cases import vary
 
 from dlperf_slurm.contract.record import BatchTrial, Clock
-from dlperf_slurm.reports.data_text import make_data_grid
+from dlperf_slurm.reports.case_cells import tabulate_data
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.reports.tables.data import NOT_MEMORY, WAIT_UNKNOWN, DataTable
 from dlperf_slurm.results.collect import CaseOutcomes
@@ -64,8 +65,8 @@ def test_ratio_to_data_on_the_device_has_its_interval_or_the_reason_why_not():
     assert row.relative_interval == Interval(pytest.approx(40 / 53), pytest.approx(43 / 50))
 
     few = [on_device, make_case("folder", [40.0, 41.0, 42.0])]
-    grid = make_data_grid(make_table(*few))
-    assert [row[-1] for row in grid.rows] == ["1.00", "0.80"]
+    table = tabulate_data(make_table(*few))
+    assert [row[-1] for row in write_rows(table)] == ["1.00", "0.80"]
     summary = summarize(make_manifest(), few)
     assert read_csv(summary)[1]["relative_to_device_data_low"] == ""
     base, row = summary.data_tables[0].rows
@@ -85,7 +86,7 @@ def test_log_of_another_script_says_nothing_of_waiting():
     table = make_table(make_case("device", [50.0]), change_cases(theirs, log_format="tensorpack"))
     row = table.rows[1]
     assert (row.samples_per_s, row.computed_samples_per_s, row.waiting_share) == (40.0, None, None)
-    assert make_data_grid(table).rows[1][-3:-1] == ("unknown", "unknown")
+    assert write_rows(tabulate_data(table))[1][-3:-1] == ("unknown", "unknown")
 
 
 def change_records(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
@@ -114,7 +115,7 @@ def test_what_the_host_waits_beside_a_device_that_it_does_not_wait_for_is_not_th
     row = table.rows[1]
     assert (row.samples_per_s, row.computed_samples_per_s, row.waiting_share) == (40.0, None, None)
     assert WAIT_UNKNOWN in [summary.footnotes[number - 1] for number in row.footnotes]
-    assert make_data_grid(table).rows[1][-3:] == ("unknown", "unknown", "0.80")
+    assert write_rows(tabulate_data(table))[1][-3:] == ("unknown", "unknown", "0.80")
     _, line = read_csv(summary)
     assert (line["computed_samples_per_s"], line["data_waiting_share"]) == ("", "")
 
@@ -160,8 +161,8 @@ def test_data_sources_of_one_case_stand_together():
 
 
 def test_case_without_one_on_the_device_has_no_reference():
-    grid = make_data_grid(make_table(make_case("folder", [40.0], (0.5,), data_workers=4)))
-    ((framework, source, topology, *figures),) = grid.rows
+    table = tabulate_data(make_table(make_case("folder", [40.0], (0.5,), data_workers=4)))
+    ((framework, source, topology, *figures),) = write_rows(table)
     assert (framework, source, topology) == ("pytorch", "folder, 4 x 2", "1n1g")
     assert figures[1:] == ["53.33", "25.0 %", "no reference"]
 
@@ -169,7 +170,7 @@ def test_case_without_one_on_the_device_has_no_reference():
 def test_failed_case_is_named_in_its_place():
     planned = make_planned_case(data="folder", repeats=1)
     failed = make_outcomes(planned, problems=["failed: x"])
-    (row,) = make_data_grid(make_table(failed)).rows
+    (row,) = write_rows(tabulate_data(make_table(failed)))
     assert row[3].startswith("failed [")
     assert row[4:] == ("failed", "failed", "failed")
 

@@ -11,15 +11,15 @@ import pytest
 from builders import find_task, make_ranks, make_record, read_case, write_record
 from report_values import HOSTILE, make_cases, make_measured, summarize_cases
 
-import dlperf_slurm.reports
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.record import STEP_SECONDS_FILE
-from dlperf_slurm.reports.html import Page, serialize
-from dlperf_slurm.reports.html_figures import PAGE_COLORS, inline_svg
-from dlperf_slurm.reports.html_tables import References, make_html_table
+from dlperf_slurm.reports.formats import Report, page
+from dlperf_slurm.reports.formats.html import serialize
+from dlperf_slurm.reports.formats.page.figures import PAGE_COLORS, inline_svg
+from dlperf_slurm.reports.formats.page.tables import References
 from dlperf_slurm.reports.plots.run_plots import plot_run
 from dlperf_slurm.reports.plots.style import MUTED, SERIES_COLORS
-from dlperf_slurm.reports.text import Grid
+from dlperf_slurm.reports.run_cells import tabulate_run
 
 
 class Document(HTMLParser):
@@ -57,7 +57,7 @@ def html(plots) -> str:
     summary = summarize_cases(
         cases, title=HOSTILE, created_by=HOSTILE, site_name=HOSTILE, command=("a b", HOSTILE)
     )
-    return serialize(Page(summary, cases, plots, f"title = '{HOSTILE}'"))
+    return serialize(Report(summary, cases, plots, f"title = '{HOSTILE}'")).decode()
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def document(html) -> Document:
 
 
 def make_small_page(*cases) -> str:
-    return serialize(Page(summarize_cases(cases), cases, (), ""))
+    return serialize(Report(summarize_cases(cases), cases, (), "")).decode()
 
 
 def test_nothing_of_a_user_becomes_an_element(document):
@@ -125,10 +125,8 @@ def test_footnote_and_its_marks_lead_to_each_other(html):
 
 
 def test_all_tables_of_the_other_formats_are_there(document):
-    from dlperf_slurm.reports.grids import make_grids
-
-    for grid in make_grids(summarize_cases(make_cases())):
-        assert grid.title in document.texts
+    for table in tabulate_run(summarize_cases(make_cases())):
+        assert table.title in document.texts
 
 
 def test_failed_and_left_out_cases_are_named_with_reasons(document):
@@ -155,7 +153,9 @@ def test_run_without_a_record_has_neither_provenance_nor_figures():
 
 
 def test_command_is_one_for_the_shell():
-    html = serialize(Page(summarize_cases([], command=("dlperf-slurm", "a b")), (), (), ""))
+    html = serialize(
+        Report(summarize_cases([], command=("dlperf-slurm", "a b")), (), (), "")
+    ).decode()
     assert "dlperf-slurm &#39;a b&#39;" in html
 
 
@@ -167,7 +167,7 @@ def test_figures_stand_at_their_table(html):
 def test_same_input_gives_the_same_page(plots):
     cases = make_cases()
     summary = summarize_cases(cases)
-    pages = {serialize(Page(summary, cases, plots, "")) for _ in range(2)}
+    pages = {serialize(Report(summary, cases, plots)) for _ in range(2)}
     assert len(pages) == 1
 
 
@@ -193,7 +193,7 @@ def find_contrast(*colors: str) -> float:
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_marks_of_figures_stand_out_on_the_page(scheme):
-    style = Path(dlperf_slurm.reports.__file__).with_name("html_assets") / "report.css"
+    style = Path(page.__file__).with_name("assets") / "report.css"
     blocks = re.findall(r":root \{(.*?)\}", style.read_text(encoding="utf-8"), re.DOTALL)
     colors = dict(re.findall(r"--([\w-]+): (#\w{6});", blocks[scheme]))
     drawn = ["muted", *(f"series-{number}" for number in range(1, len(SERIES_COLORS) + 1))]
@@ -212,55 +212,6 @@ def test_references_inside_a_figure_have_an_end(plots):
         assert set(re.findall(r'href="#([^"]+)"', svg)) <= ids
 
 
-def make_cell(text: str, footnotes: int = 3):
-    grid = Grid("t", ("a", "b"), (("word", text),), 1, "c")
-    return make_html_table(grid, "t", References(footnotes)).rows[0][1]
-
-
-@pytest.mark.parametrize(
-    ("text", "value", "spread", "sort_value", "numbers"),
-    [
-        ("95.98 (95.63 to 97.79) [1][3]", "95.98", "(95.63 to 97.79)", "95.98", [1, 3]),
-        (
-            "770.00 {760.00 to 780.00} n=2 of 3",
-            "770.00",
-            "{760.00 to 780.00} n=2 of 3",
-            "770.00",
-            [],
-        ),
-        ("77.8 % (70.1 to 80.2)", "77.8 %", "(70.1 to 80.2)", "77.8", []),
-        ("not run [2]", "not run", "", "", [2]),
-        ("1.2e-05", "1.2e-05", "", "1.2e-05", []),
-        # no footnote of this run
-        ("1.00 [9]", "1.00 [9]", "", "1.00", []),
-        ("42.1 s", "42.1 s", "", "42.1", []),
-        ("12 min 3 s", "12 min 3 s", "", "723.0", []),
-        ("8 h 45 min", "8 h 45 min", "", "31500.0", []),
-        # a value per compiler
-        (
-            "4.17 (4.15 to 4.18) / 5.83 (5.82 to 5.85)",
-            "4.17 (4.15 to 4.18) / 5.83 (5.82 to 5.85)",
-            "",
-            "4.17",
-            [],
-        ),
-    ],
-)
-def test_cell_is_taken_apart(text, value, spread, sort_value, numbers):
-    cell = make_cell(text)
-    assert (cell.text, cell.spread, cell.sort_value) == (value, spread, sort_value)
-    assert [mark.number for mark in cell.marks] == numbers
-
-
-def test_text_of_a_grid_without_marks_is_whole():
-    grid = Grid("t", ("a", "b"), (("expected [8], got [2]", "[1]"),), 1, "c", has_marks=False)
-    cells = make_html_table(grid, "t", References(3)).rows[0]
-    assert [(cell.text, cell.marks) for cell in cells] == [
-        ("expected [8], got [2]", ()),
-        ("[1]", ()),
-    ]
-
-
 def test_reasons_and_facts_keep_numbers_in_brackets():
     reason, version = "expected [8], got [1]", "1.0 [1]"
     lost = make_measured("jax", "1n1g", [0.1], [reason])
@@ -277,7 +228,7 @@ def test_cell_with_marks_has_its_text_without_them(document):
 
 
 def test_marks_of_one_footnote_are_counted():
-    references = References(1)
+    references = References()
     assert [references.add(1).reference_id for _ in range(2)] == ["mark-1-1", "mark-1-2"]
 
 

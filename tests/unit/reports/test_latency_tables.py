@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
+from report_values import write_rows
 
+from dlperf_slurm.reports.run_cells import tabulate_latency
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.reports.tables.latency import LatencyRow, LatencyTable
-from dlperf_slurm.reports.text import make_latency_grid
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.stats.median import Latency, find_latency, find_median_latency
 
@@ -116,8 +117,8 @@ def test_latencies_of_too_few_repeats_have_a_range_and_a_footnote():
     summary = summarize(make_manifest(), cases)
     (row,) = summary.latency_tables[0].rows
     assert row.latency_intervals == (None,) * 6
-    grid = make_latency_grid(summary.latency_tables[0])
-    assert grid.rows[0][3] == "3.00 {2.00 to 4.00}"
+    table = tabulate_latency(summary.latency_tables[0])
+    assert write_rows(table)[0][3] == "3.00 {2.00 to 4.00}"
     assert any("a 95 % interval takes 6 repeats" in text for text in summary.footnotes)
 
 
@@ -153,8 +154,8 @@ def test_speedups_of_too_few_repeats_say_how_many_it_takes():
 
 def test_narrow_table_leaves_spreads_of_latencies_to_the_files():
     table = make_table(make_repeats("fp32", [3, 5, 7, 9, 11, 13]))
-    assert make_latency_grid(table, is_wide=True).rows[0][3] == "4.50 (2.00 to 7.00)"
-    assert make_latency_grid(table, is_wide=False).rows[0][3] == "4.50"
+    assert write_rows(tabulate_latency(table, is_wide=True))[0][3] == "4.50 (2.00 to 7.00)"
+    assert write_rows(tabulate_latency(table, is_wide=False))[0][3] == "4.50"
 
 
 def test_csv_has_all_intervals_of_latencies():
@@ -179,7 +180,7 @@ def test_tf32_is_the_reference_where_fp32_was_not_measured():
 
 def test_batch_size_without_a_reference_says_so():
     table = make_table(make_inference("fp32", 8), make_inference("amp-fp16", 16))
-    (row,) = (row for row in make_latency_grid(table).rows if row[0] == "amp-fp16")
+    (row,) = (row for row in write_rows(tabulate_latency(table)) if row[0] == "amp-fp16")
     assert row[3:] == ("no reference", "6.00", "no reference", *row[6:])
 
 
@@ -189,23 +190,23 @@ def test_rows_go_by_batch_size():
 
 
 def test_columns_are_those_of_nvidia():
-    grid = make_latency_grid(make_table(make_inference("fp32"), make_inference("amp-fp16")))
+    table = tabulate_latency(make_table(make_inference("fp32"), make_inference("amp-fp16")))
     latencies = ("avg ms", "50 % ms", "90 % ms", "95 % ms", "99 % ms", "100 % ms")
     pairs = [column for name in latencies for column in (name, "speedup")]
-    assert grid.header == ("precision", "batch size", "images/s", "speedup", *pairs)
-    assert {len(row) for row in grid.rows} == {len(grid.header)}
+    assert table.header == ("precision", "batch size", "images/s", "speedup", *pairs)
+    assert {len(row) for row in write_rows(table)} == {len(table.header)}
 
 
 def test_one_precision_has_no_speedups():
-    assert "speedup" not in make_latency_grid(make_table(make_inference())).header
+    assert "speedup" not in tabulate_latency(make_table(make_inference())).header
 
 
 def test_case_that_failed_has_its_word_in_each_column():
     planned = make_planned_case(mode="val", repeats=1, precision="amp-fp16")
     failed = make_outcomes(planned, [], ["out of memory: no room"])
-    grid = make_latency_grid(make_table(make_inference("fp32"), failed))
-    (row,) = (row for row in grid.rows if row[0] == "amp-fp16")
-    assert len(row) == len(grid.header)
+    table = tabulate_latency(make_table(make_inference("fp32"), failed))
+    (row,) = (row for row in write_rows(table) if row[0] == "amp-fp16")
+    assert len(row) == len(table.header)
     assert row[2].startswith("OOM [")
     assert set(row[3:]) == {"OOM"}
 

@@ -4,10 +4,9 @@ import dataclasses
 import re
 
 import pytest
-from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases
+from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases, write_report
 
-from dlperf_slurm.reports import load_format
-from dlperf_slurm.reports.latex_format import escape_latex
+from dlperf_slurm.reports.formats.latex import escape_latex
 
 # commands and escapes that our tables may have; what is left must be plain
 ESCAPES = re.compile(
@@ -17,7 +16,7 @@ ESCAPES = re.compile(
 
 
 def serialize(*cases, **changes) -> str:
-    return load_format("latex").serialize(summarize_cases(cases or make_cases(), **changes))
+    return write_report("latex", summarize_cases(cases or make_cases(), **changes))
 
 
 @pytest.mark.parametrize(

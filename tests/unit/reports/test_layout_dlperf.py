@@ -4,11 +4,12 @@ import dataclasses
 
 import pytest
 from published_documents import lay_out_published, lay_out_run, make_training
+from report_values import write_rows
 
+from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.layouts import load_layout
-from dlperf_slurm.reports.layouts.document import Document
-from dlperf_slurm.reports.layouts.figures import make_published_figures
-from dlperf_slurm.reports.text import Grid
+from dlperf_slurm.reports.layouts.parts.document import Document
+from dlperf_slurm.reports.layouts.parts.figures import make_published_figures
 from dlperf_slurm.results.published import read_source
 
 # DLPerf's README: FP32 throughput and speedup at 128, AMP throughput and speedup at 256
@@ -64,21 +65,21 @@ def published() -> Document:
     return load_layout("dlperf").lay_out(make_published_figures([*without_dali, *report]))
 
 
-def find_grid(document: Document, title: str) -> Grid:
-    (grid,) = (grid for grid in document.grids if grid.title == title)
-    return grid
+def find_table(document: Document, title: str) -> Table:
+    (table,) = (table for table in document.tables if table.title == title)
+    return table
 
 
-def read_cells(grid: Grid) -> dict[str, tuple[str, ...]]:
+def read_cells(table: Table) -> dict[str, tuple[str, ...]]:
     """The figures of each framework's row, without the marks of footnotes."""
     return {
-        row[0]: tuple(cell.rpartition("] ")[2] for cell in row[grid.text_columns :])
-        for row in grid.rows
+        row[0]: tuple(cell.rpartition("] ")[2] for cell in row[table.text_columns :])
+        for row in write_rows(table)
     }
 
 
 def test_summary_of_resnet50_has_the_published_columns(published):
-    assert find_grid(published, "resnet50: summary").header == (
+    assert find_table(published, "resnet50: summary").header == (
         "Framework",
         "Source",
         "FP32 throughput\n(img/s)\nbsz=128",
@@ -89,12 +90,12 @@ def test_summary_of_resnet50_has_the_published_columns(published):
 
 
 def test_summary_of_resnet50_is_as_published_but_where_this_contradicts_the_report(published):
-    grid = find_grid(published, "resnet50: summary")
-    own = read_cells(grid)
+    table = find_table(published, "resnet50: summary")
+    own = read_cells(table)
     differing = {
         (framework, column.partition("\n")[0]): (cell, own_cell)
         for framework, row in RESNET50.items()
-        for column, cell, own_cell in zip(grid.header[2:], row, own[framework])
+        for column, cell, own_cell in zip(table.header[2:], row, own[framework])
         if cell != own_cell
     }
     columns = ("FP32 throughput", "FP32 speedup", "AMP throughput", "AMP speedup")
@@ -103,7 +104,7 @@ def test_summary_of_resnet50_is_as_published_but_where_this_contradicts_the_repo
 
 
 def test_summary_of_bert_has_the_published_columns(published):
-    assert find_grid(published, "bert: summary").header == (
+    assert find_table(published, "bert: summary").header == (
         "Framework",
         "Source",
         "FP32 throughput\nbsz=max",
@@ -114,11 +115,13 @@ def test_summary_of_bert_has_the_published_columns(published):
 
 
 def test_summary_of_bert_is_as_published(published):
-    assert read_cells(find_grid(published, "bert: summary")) == BERT
+    assert read_cells(find_table(published, "bert: summary")) == BERT
 
 
 def test_other_batch_sizes_than_the_column_has_are_footnotes(published):
-    (row,) = (r for r in find_grid(published, "resnet50: summary").rows if "TensorFlow 1" in r[0])
+    (row,) = (
+        r for r in write_rows(find_table(published, "resnet50: summary")) if "TensorFlow 1" in r[0]
+    )
     assert row[4].startswith("[3][4] 29171.69 w/XLA")
     assert published.footnotes == (
         "AMP of PaddlePaddle: bsz=224 in place of 256",
@@ -129,9 +132,9 @@ def test_other_batch_sizes_than_the_column_has_are_footnotes(published):
 
 
 def test_configuration_table_has_a_row_per_topology_and_a_column_per_framework(published):
-    grid = find_grid(published, "bert: FP32, batch size 32")
-    assert grid.header[:3] == ("node num", "device num", "OneFlow throughput\n(sequences/s)")
-    assert [row[:3] for row in grid.rows] == [
+    table = find_table(published, "bert: FP32, batch size 32")
+    assert table.header[:3] == ("node num", "device num", "OneFlow throughput\n(sequences/s)")
+    assert [row[:3] for row in write_rows(table)] == [
         ("1", "1", "152.89"),
         ("1", "8", "1105.55"),
         ("2", "16", "2015.78"),
@@ -142,9 +145,9 @@ def test_configuration_table_has_a_row_per_topology_and_a_column_per_framework(p
 def test_configuration_tables_have_each_figure_of_the_report_once(published):
     shown = [
         cell.rpartition("] ")[2].partition("\n")[0]
-        for grid in lay_out_published("dlperf", "dlperf_report_v1").grids
-        if "summary" not in grid.title
-        for row in grid.rows
+        for table in lay_out_published("dlperf", "dlperf_report_v1").tables
+        if "summary" not in table.title
+        for row in write_rows(table)
         for cell in row[2:]
     ]
     figures = [f"{figure.samples_per_s:.2f}" for figure in read_source("dlperf_report_v1")]
@@ -153,7 +156,7 @@ def test_configuration_tables_have_each_figure_of_the_report_once(published):
 
 
 def test_source_is_whose_script_it_was():
-    rows = find_grid(lay_out_published("dlperf", "dlperf_summary"), "bert: summary").rows
+    rows = write_rows(find_table(lay_out_published("dlperf", "dlperf_summary"), "bert: summary"))
     assert ("PaddlePaddle", "PaddleNLP") in [row[:2] for row in rows]
 
 
@@ -164,9 +167,9 @@ def test_speedup_of_a_run_is_of_the_largest_topology_over_1n1g():
         make_training("2n8g", rate=120.0),
         make_training("1n8g", rate=70.0),
     )
-    grid = find_grid(document, "resnet50: summary")
-    assert grid.rows == (("pytorch", "dlperf_slurm", "120.00", "12.00"),)
-    assert grid.caption.startswith("on 2n8g, speedup over 1n1g")
+    table = find_table(document, "resnet50: summary")
+    assert write_rows(table) == (("pytorch", "dlperf_slurm", "120.00", "12.00"),)
+    assert table.caption.startswith("on 2n8g, speedup over 1n1g")
 
 
 def test_values_with_and_without_a_compiler_share_a_cell():
@@ -178,9 +181,9 @@ def test_values_with_and_without_a_compiler_share_a_cell():
             for compiler, rate in (("none", 10.0), ("xla", 15.0))
         ),
     )
-    grid = find_grid(document, "resnet50: summary")
-    assert grid.rows[0][2:] == ("20.00\n30.00 w/XLA", "2.00\n2.00 w/XLA")
-    header = find_grid(document, "resnet50: FP32, batch size 8").header
+    table = find_table(document, "resnet50: summary")
+    assert write_rows(table)[0][2:] == ("20.00\n30.00 w/XLA", "2.00\n2.00 w/XLA")
+    header = find_table(document, "resnet50: FP32, batch size 8").header
     assert header[2:] == (
         "tensorflow2 throughput\n(img/s)",
         "tensorflow2 w/XLA throughput\n(img/s)",
@@ -194,17 +197,17 @@ def test_largest_batch_sizes_are_named_in_their_cells_and_have_no_speedup():
         make_training("1n1g", rate=10.0, **largest),
         make_training("1n2g", rate=20.0, **largest),
     )
-    grid = find_grid(document, "resnet50: summary")
-    assert grid.header[2:] == ("FP32 throughput\n(img/s)\nbsz=max",)
-    assert grid.rows[0][2:] == ("20.00\nbsz=8",)
+    table = find_table(document, "resnet50: summary")
+    assert table.header[2:] == ("FP32 throughput\n(img/s)\nbsz=max",)
+    assert write_rows(table)[0][2:] == ("20.00\nbsz=8",)
 
 
 def test_batch_size_of_a_ladder_stands_in_the_column_of_its_first_with_a_footnote():
     ladder = {"batch_size_per_device": "16 -> 8"}
     document = lay_out_run("dlperf", make_training("1n1g", rate=10.0, **ladder))
-    grid = find_grid(document, "resnet50: summary")
-    assert grid.header[2] == "FP32 throughput\n(img/s)\nbsz=16"
-    assert grid.rows[0][2] == "[1] 10.00"
+    table = find_table(document, "resnet50: summary")
+    assert table.header[2] == "FP32 throughput\n(img/s)\nbsz=16"
+    assert write_rows(table)[0][2] == "[1] 10.00"
     assert document.footnotes == ("FP32 of pytorch: bsz=8 in place of 16",)
 
 
@@ -216,8 +219,8 @@ def test_failed_case_has_its_word_and_a_numbered_footnote():
         make_training("1n1g", "amp-fp16"),
         make_training("1n2g", "amp-fp16"),
     )
-    grid = find_grid(document, "resnet50: summary")
-    assert grid.rows[0][2:] == ("20.00", "2.00", "[1] OOM", "-")
+    table = find_table(document, "resnet50: summary")
+    assert write_rows(table)[0][2:] == ("20.00", "2.00", "[1] OOM", "-")
     assert document.footnotes[0].startswith("1n2g-8-7-amp-fp16 repeat 1, 2, 3, 4, 5, 6, 7: out of")
 
 
@@ -243,9 +246,9 @@ def test_ways_to_distribute_have_rows_and_columns_of_their_own():
         make_training("1n2g", rate=20.0),
         make_training("1n2g", rate=18.0, distribution="horovod"),
     )
-    summary, configuration = document.grids
-    assert [row[0] for row in summary.rows] == ["pytorch", "pytorch horovod"]
-    assert configuration.rows == (("1", "2", "20.00", "18.00"),)
+    summary, configuration = document.tables
+    assert [row[0] for row in write_rows(summary)] == ["pytorch", "pytorch horovod"]
+    assert write_rows(configuration) == (("1", "2", "20.00", "18.00"),)
     assert not any("is shown" in note for note in document.notes)
 
 
@@ -255,5 +258,5 @@ def test_speedup_between_different_batch_sizes_is_marked():
     on_one = make_training("1n1g", rate=10.0, found_batch_size=16, **ladder)
     on_two = make_training("1n2g", rate=15.0, found_batch_size=8, **ladder)
     document = lay_out_run("dlperf", on_one, on_two)
-    assert find_grid(document, "resnet50: summary").rows[0][2:] == ("[1] 15.00", "[2] 1.50")
+    assert write_rows(find_table(document, "resnet50: summary"))[0][2:] == ("[1] 15.00", "[2] 1.50")
     assert document.footnotes[1] == "FP32 of pytorch: over a throughput with bsz=16"

@@ -7,8 +7,8 @@ from builders import make_outcomes, make_planned_case
 from published_documents import make_training
 
 from dlperf_slurm.contract.topology import Topology
-from dlperf_slurm.reports.layouts.document import Draft, find_decimals
-from dlperf_slurm.reports.layouts.figures import make_published_figures, make_run_figures
+from dlperf_slurm.reports.layouts.parts.document import Draft, find_decimals
+from dlperf_slurm.reports.layouts.parts.figures import make_published_figures, make_run_figures
 from dlperf_slurm.results.published import PublishedFigure, read_source
 
 

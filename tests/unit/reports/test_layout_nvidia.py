@@ -3,6 +3,7 @@
 import pytest
 from builders import make_outcomes, make_planned_case
 from published_documents import lay_out_published, lay_out_run, make_training, read_pipe_tables
+from report_values import write_rows
 
 DOCUMENT = "nvidia_mxnet_resnet50"
 MIXED = "mixed precision"
@@ -58,19 +59,19 @@ def make_inference(precision: str, milliseconds: list[float], batch_size: int = 
 
 
 def test_training_tables_have_the_published_headers():
-    grids = lay_out_published("nvidia", "nvidia_mxnet_resnet50_training").grids
-    assert [grid.header for grid in grids] == [header for header, _ in read_training_tables()]
+    tables = lay_out_published("nvidia", "nvidia_mxnet_resnet50_training").tables
+    assert [table.header for table in tables] == [header for header, _ in read_training_tables()]
 
 
 def test_training_cells_are_as_published_but_where_these_contradict_their_throughputs():
-    grids = lay_out_published("nvidia", "nvidia_mxnet_resnet50_training").grids
+    tables = lay_out_published("nvidia", "nvidia_mxnet_resnet50_training").tables
     differing = {}
-    for name, (header, rows), grid in zip(
-        ("DGX A100", "DGX-1", "DGX-2"), read_training_tables(), grids
+    for name, (header, rows), table in zip(
+        ("DGX A100", "DGX-1", "DGX-2"), read_training_tables(), tables
     ):
-        assert f" {name} (" in grid.title
-        assert len(rows) == len(grid.rows)
-        for row, own in zip(rows, grid.rows):
+        assert f" {name} (" in table.title
+        assert len(rows) == len(write_rows(table))
+        for row, own in zip(rows, write_rows(table)):
             for column, cell, own_cell in zip(header, row, own):
                 if cell != own_cell:
                     differing[name, row[0], column] = (cell, own_cell)
@@ -79,11 +80,11 @@ def test_training_cells_are_as_published_but_where_these_contradict_their_throug
 
 def test_inference_figures_are_as_published():
     """But for digits that Python's repr left out: 0.7 ms; speedups need figures of FP32."""
-    grids = lay_out_published("nvidia", "nvidia_mxnet_resnet50_inference").grids
-    for (header, rows), grid in zip(read_inference_tables(), grids):
+    tables = lay_out_published("nvidia", "nvidia_mxnet_resnet50_inference").tables
+    for (header, rows), table in zip(read_inference_tables(), tables):
         kept = [index for index, name in enumerate(header) if "speedup" not in name]
-        assert grid.header == tuple(header[index] for index in kept)
-        assert [[float(cell) for cell in row] for row in grid.rows] == [
+        assert table.header == tuple(header[index] for index in kept)
+        assert [[float(cell) for cell in row] for row in write_rows(table)] == [
             [float(row[index]) for index in kept] for row in rows
         ]
 
@@ -94,18 +95,18 @@ def test_inference_without_a_full_precision_says_so():
 
 
 def test_inference_of_a_run_has_the_published_columns_and_the_slowest_batch():
-    (grid,) = lay_out_run(
+    (table,) = lay_out_run(
         "nvidia", make_inference("amp-fp16", [1.0, 2.0, 3.0]), make_inference("fp32", [2.0, 4.0])
-    ).grids
+    ).tables
     (header, _), *_ = read_inference_tables()
-    assert grid.header == (*header, f"100% latency (ms) - {MIXED}", "100% latency - speedup")
+    assert table.header == (*header, f"100% latency (ms) - {MIXED}", "100% latency - speedup")
 
 
 def test_inference_speedups_are_ratios_of_the_reference_to_the_reduced_precision():
-    (grid,) = lay_out_run(
+    (table,) = lay_out_run(
         "nvidia", make_inference("amp-fp16", [1.0, 2.0, 3.0]), make_inference("fp32", [2.0, 4.0])
-    ).grids
-    (row,) = grid.rows
+    ).tables
+    (row,) = write_rows(table)
     # 4 samples in 2 ms against 3 ms, on average and in the median; 3 against 4 ms at worst
     assert row[:7] == ("4", "2000.00", "1.50", "2.00", "1.50", "2.00", "1.50")
     assert row[-2:] == ("3.00", "1.33")
@@ -119,58 +120,61 @@ def test_inference_whose_reference_failed_names_its_problem():
         make_inference("amp-fp16", [1.0], 8),
         make_inference("fp32", [], 8),
     )
-    assert document.grids[0].rows[1][:3] == ("8", "8000.00", "OOM [1]")
+    assert write_rows(document.tables[0])[1][:3] == ("8", "8000.00", "OOM [1]")
     assert "out of memory" in document.footnotes[0]
 
 
 def test_each_precision_may_have_a_batch_size_of_its_own():
-    (grid,) = lay_out_run(
+    (table,) = lay_out_run(
         "nvidia",
         make_training("1n1g", "amp-fp16", 30.0, batch_size_per_device=16),
         make_training("1n1g", "fp32", 10.0),
-    ).grids
-    assert grid.rows == (("1", "30.00", "10.00", "3.00", "1.00", "1.00"),)
-    assert "16 (mixed precision), 8 (FP32)" in grid.caption
+    ).tables
+    assert write_rows(table) == (("1", "30.00", "10.00", "3.00", "1.00", "1.00"),)
+    assert "16 (mixed precision), 8 (FP32)" in table.caption
 
 
 def test_batch_sizes_that_precisions_share_have_tables_of_their_own():
-    grids = lay_out_run(
+    tables = lay_out_run(
         "nvidia",
         *(
             make_training("1n1g", precision, rate * size, batch_size_per_device=size)
             for precision, rate in (("amp-fp16", 2.0), ("fp32", 1.0))
             for size in (16, 8)
         ),
-    ).grids
-    assert [grid.rows[0][1:3] for grid in grids] == [("16.00", "8.00"), ("32.00", "16.00")]
+    ).tables
+    assert [write_rows(table)[0][1:3] for table in tables] == [
+        ("16.00", "8.00"),
+        ("32.00", "16.00"),
+    ]
 
 
 def test_weak_scaling_is_over_the_smallest_topology_that_was_measured():
-    (grid,) = lay_out_run(
+    (table,) = lay_out_run(
         "nvidia",
         make_training("1n8g", "fp32", 60.0),
         make_training("1n1g", "fp32"),
         make_training("1n2g", "fp32", 20.0),
-    ).grids
-    assert [row[2] for row in grid.rows] == ["-", "1.00", "3.00"]
-    assert grid.caption.endswith("weak scaling against 2 GPUs")
+    ).tables
+    assert [row[2] for row in write_rows(table)] == ["-", "1.00", "3.00"]
+    assert table.caption.endswith("weak scaling against 2 GPUs")
 
 
 def test_failed_precision_keeps_its_columns():
     document = lay_out_run(
         "nvidia", make_training("1n1g", "amp-fp16"), make_training("1n1g", "fp32", 10.0)
     )
-    assert document.grids[0].rows == (("1", "OOM [1]", "10.00", "-", "-", "1.00"),)
+    assert write_rows(document.tables[0]) == (("1", "OOM [1]", "10.00", "-", "-", "1.00"),)
 
 
 def test_reference_is_a_full_precision_that_was_measured():
-    grids = lay_out_run(
+    tables = lay_out_run(
         "nvidia",
         make_training("1n1g", "fp32"),
         make_training("1n1g", "tf32", 10.0),
         make_training("1n1g", "amp-fp16", 20.0),
-    ).grids
-    speedups = {grid.header[3]: grid.rows[0][3] for grid in grids}
+    ).tables
+    speedups = {table.header[3]: write_rows(table)[0][3] for table in tables}
     assert speedups == {
         "Throughput speedup (TF32 - FP32)": "-",
         "Throughput speedup (TF32 - mixed precision)": "2.00",
@@ -182,25 +186,25 @@ def test_reference_is_a_full_precision_that_was_measured():
 )
 def test_run_of_one_precision_gives_its_columns_and_says_what_is_missing(precision, what):
     document = lay_out_run("nvidia", make_training("1n1g", precision, 10.0))
-    assert document.grids[0].rows == (("1", "10.00", "1.00"),)
+    assert write_rows(document.tables[0]) == (("1", "10.00", "1.00"),)
     assert what in document.notes[0]
 
 
 def test_topologies_of_as_many_gpus_are_told_apart():
-    (grid,) = lay_out_run(
+    (table,) = lay_out_run(
         "nvidia", make_training("2n4g", "fp32", 10.0), make_training("1n8g", "fp32", 11.0)
-    ).grids
-    assert [row[0] for row in grid.rows] == ["8 (1n8g)", "8 (2n4g)"]
+    ).tables
+    assert [row[0] for row in write_rows(table)] == ["8 (1n8g)", "8 (2n4g)"]
 
 
 def test_frameworks_and_compilers_have_tables_of_their_own():
-    grids = lay_out_run(
+    tables = lay_out_run(
         "nvidia",
         make_training("1n1g", "fp32", 10.0),
         make_training("1n1g", "fp32", 11.0, compiler="torch.compile"),
         make_training("1n1g", "fp32", 12.0, framework="jax"),
-    ).grids
-    assert [grid.title for grid in grids] == [
+    ).tables
+    assert [table.title for table in tables] == [
         "resnet50: pytorch, training",
         "resnet50: pytorch torch.compile, training",
         "resnet50: jax, training",
@@ -219,10 +223,10 @@ def test_batch_sizes_that_the_job_chose_are_footnotes_where_they_differ():
         make_training("1n1g", rate=10.0, found_batch_size=16, **search),
         make_training("1n2g", rate=15.0, found_batch_size=8, **search),
     )
-    (grid,) = document.grids
-    assert [row[1] for row in grid.rows] == ["10.00 [1]", "15.00 [2]"]
+    (table,) = document.tables
+    assert [row[1] for row in write_rows(table)] == ["10.00 [1]", "15.00 [2]"]
     assert document.footnotes == (
         "pytorch resnet50 1n1g fp32 bsz=max: batch size 16",
         "pytorch resnet50 1n2g fp32 bsz=max: batch size 8",
     )
-    assert "batch size per GPU max: 16 and 8 (FP32)" in grid.caption
+    assert "batch size per GPU max: 16 and 8 (FP32)" in table.caption

@@ -1,36 +1,37 @@
 """tensorpack's layout: its published tables cell by cell, and what a run gives in it."""
 
 from published_documents import lay_out_published, lay_out_run, make_training, read_pipe_tables
+from report_values import write_rows
 
 DOCUMENT = "tensorpack"
 
 
-def list_published_grids():
+def list_published_tables():
     """Those of September 2017, which the document has as tables; the later ones are a list."""
-    return lay_out_published("tensorpack", "tensorpack").grids[:2]
+    return lay_out_published("tensorpack", "tensorpack").tables[:2]
 
 
 def test_cells_are_as_published():
-    rows = [list(grid.rows) for grid in list_published_grids()]
+    rows = [list(write_rows(table)) for table in list_published_tables()]
     assert rows == [rows for _, rows in read_pipe_tables(DOCUMENT)]
 
 
 def test_headers_are_as_published_with_the_script_of_the_other_side():
     headers = [header for header, _ in read_pipe_tables(DOCUMENT)]
-    assert [grid.header for grid in list_published_grids()] == [
+    assert [table.header for table in list_published_tables()] == [
         (*header[:2], f"{header[2]} tf_cnn_benchmarks") for header in headers
     ]
 
 
 def test_titles_are_as_published():
-    titles = [grid.title for grid in list_published_grids()]
+    titles = [table.title for table in list_published_tables()]
     assert titles == ["variable-update=replicated", "variable-update=parameter_server"]
 
 
 def test_list_of_single_results_becomes_tables_of_one_row():
-    grids = lay_out_published("tensorpack", "tensorpack").grids
-    (grid,) = (g for g in grids if "fp16, xla" in g.caption)
-    assert grid.rows == (("8", "9225"),)
+    tables = lay_out_published("tensorpack", "tensorpack").tables
+    (table,) = (g for g in tables if "fp16, xla" in g.caption)
+    assert write_rows(table) == (("8", "9225"),)
 
 
 def test_value_that_was_published_twice_is_named():
@@ -46,45 +47,45 @@ def test_run_has_a_table_per_way_to_distribute_and_a_column_per_framework():
         make_training("1n1g", rate=12.0, framework="jax"),
         make_training("1n2g", rate=18.0, distribution="horovod"),
     )
-    native, horovod = document.grids
+    native, horovod = document.tables
     assert native.header == ("#GPU", "pytorch", "jax")
-    assert native.rows == (("1", "10.00", "12.00"), ("2", "20.00", "-"))
-    assert (horovod.title, horovod.rows) == ("variable-update=horovod", (("2", "18.00"),))
+    assert write_rows(native) == (("1", "10.00", "12.00"), ("2", "20.00", "-"))
+    assert (horovod.title, write_rows(horovod)) == ("variable-update=horovod", (("2", "18.00"),))
 
 
 def test_failed_case_has_its_word_and_footnote():
     document = lay_out_run("tensorpack", make_training("1n1g"))
-    assert document.grids[0].rows == (("1", "OOM [1]"),)
+    assert write_rows(document.tables[0]) == (("1", "OOM [1]"),)
     assert "out of memory" in document.footnotes[0]
 
 
 def test_run_without_training_says_so():
     document = lay_out_run("tensorpack", make_training("1n1g", rate=10.0, mode="val"))
-    assert (document.grids, document.notes) == ((), ("no cases of training, so no table",))
+    assert (document.tables, document.notes) == ((), ("no cases of training, so no table",))
 
 
 def test_scripts_of_one_framework_are_columns_and_the_caption_has_its_name():
-    (grid,) = lay_out_run(
+    (table,) = lay_out_run(
         "tensorpack",
         make_training("1n1g", rate=10.0),
         make_training("1n1g", rate=11.0, source="pytorch_examples"),
-    ).grids
-    assert grid.header == ("#GPU", "dlperf_slurm", "pytorch_examples")
-    assert grid.caption == "resnet50, pytorch, fp32, batch size 8; img/s"
+    ).tables
+    assert table.header == ("#GPU", "dlperf_slurm", "pytorch_examples")
+    assert table.caption == "resnet50, pytorch, fp32, batch size 8; img/s"
 
 
 def test_scripts_of_several_frameworks_are_named_with_them():
-    (grid,) = lay_out_run(
+    (table,) = lay_out_run(
         "tensorpack",
         make_training("1n1g", rate=10.0),
         make_training("1n1g", rate=11.0, source="pytorch_examples"),
         make_training("1n1g", rate=12.0, framework="jax"),
-    ).grids
-    assert grid.header == ("#GPU", "pytorch (dlperf_slurm)", "pytorch (pytorch_examples)", "jax")
+    ).tables
+    assert table.header == ("#GPU", "pytorch (dlperf_slurm)", "pytorch (pytorch_examples)", "jax")
 
 
 def test_run_over_places_of_data_has_a_value_for_each_as_published():
-    (grid,) = lay_out_run(
+    (table,) = lay_out_run(
         "tensorpack",
         make_training("1n1g", rate=9.0),
         *(
@@ -92,14 +93,17 @@ def test_run_over_places_of_data_has_a_value_for_each_as_published():
             for topology, rates in (("1n1g", (12.0, 11.0, 10.0)), ("1n2g", (22.0, 21.0, 20.0)))
             for data, rate in zip(("device", "host", "python-queue"), rates)
         ),
-    ).grids
-    assert grid.title == "variable-update=replicated"
-    assert grid.header == ("#GPU", "dlperf_slurm", "tensorpack(GPU/CPU/Python)")
-    assert grid.rows == (("1", "9.00", "12.00/11.00/10.00"), ("2", "-", "22.00/21.00/20.00"))
+    ).tables
+    assert table.title == "variable-update=replicated"
+    assert table.header == ("#GPU", "dlperf_slurm", "tensorpack(GPU/CPU/Python)")
+    assert write_rows(table) == (
+        ("1", "9.00", "12.00/11.00/10.00"),
+        ("2", "-", "22.00/21.00/20.00"),
+    )
 
 
 def test_batch_size_that_the_job_chose_is_named():
     found = make_training("1n1g", rate=10.0, found_batch_size=16, batch_size_per_device="max")
-    (grid,) = lay_out_run("tensorpack", found).grids
-    assert grid.caption == "resnet50, fp32, batch size max: 16; img/s"
-    assert grid.rows == (("1", "10.00"),)
+    (table,) = lay_out_run("tensorpack", found).tables
+    assert table.caption == "resnet50, fp32, batch size max: 16; img/s"
+    assert write_rows(table) == (("1", "10.00"),)

@@ -8,7 +8,7 @@ import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
 from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases
 
-from dlperf_slurm.reports.comparison_text import make_comparison_grid
+from dlperf_slurm.reports.comparison_text import tabulate_comparison
 from dlperf_slurm.reports.plots import (
     Plot,
     efficiency,
@@ -234,7 +234,7 @@ def test_ratio_outside_its_interval_is_drawn_and_named():
     compared = compare_runs(make_manifest(), cases[:1], make_manifest(), [
         make_outcomes(make_planned_case(repeats=16), both)
     ])  # fmt: skip
-    assert make_comparison_grid(compared)[1] == (OUTSIDE_INTERVAL,)
+    assert tabulate_comparison(compared)[1] == (OUTSIDE_INTERVAL,)
     assert plot_comparison(compared).svg
 
 

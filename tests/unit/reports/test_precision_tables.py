@@ -2,10 +2,11 @@
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
+from report_values import write_rows
 
+from dlperf_slurm.reports.run_cells import tabulate_precision
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.reports.tables.precision import PrecisionTable
-from dlperf_slurm.reports.text import make_precision_grid
 from dlperf_slurm.results.collect import CaseOutcomes
 
 # NVIDIA's ResNet-50 in MXNet on a DGX-1: mixed precision at 192, fp32 at 96
@@ -45,7 +46,7 @@ def make_dgx1_table() -> PrecisionTable:
 
 
 def test_columns_are_those_of_nvidia():
-    assert make_precision_grid(make_dgx1_table()).header == (
+    assert tabulate_precision(make_dgx1_table()).header == (
         "topology",
         "images/s amp-fp16 bs 192",
         "images/s fp32 bs 96",
@@ -56,7 +57,7 @@ def test_columns_are_those_of_nvidia():
 
 
 def test_published_throughputs_give_the_published_speedups():
-    assert make_precision_grid(make_dgx1_table()).rows == (
+    assert write_rows(tabulate_precision(make_dgx1_table())) == (
         ("1n1g", "1376.00", "384.00", "3.58 (3.58 to 3.58)", "1.00", "1.00"),
         ("1n2g", "2768.00", "763.00", "3.63 (3.63 to 3.63)", "2.01", "1.99"),
         ("1n4g", "5357.00", "1513.00", "3.54 (3.54 to 3.54)", "3.89", "3.94"),
@@ -84,19 +85,19 @@ def test_values_with_and_without_the_compiler_share_a_cell():
         make_training("1n1g", "amp-bf16", 8, 20.0),
         make_training("1n1g", "amp-bf16", 8, 60.0, compiler="xla"),
     )
-    grid = make_precision_grid(table)
+    table = tabulate_precision(table)
     speedups = "2.00 (2.00 to 2.00) / 4.00 (4.00 to 4.00)"
-    assert grid.rows == (
+    assert write_rows(table) == (
         ("1n1g", "10.00 / 15.00", "20.00 / 60.00", speedups, "1.00 / 1.00", "1.00 / 1.00"),
     )
-    assert "none / xla" in grid.caption
+    assert "none / xla" in table.caption
 
 
 def test_failed_part_of_a_cell_has_its_word():
     (table,) = list_tables(
         make_training("1n1g", "fp32", 8, 10.0), make_training("1n1g", "amp-bf16", 8, 0.0)
     )
-    assert make_precision_grid(table).rows == (
+    assert write_rows(tabulate_precision(table)) == (
         ("1n1g", "10.00", "failed [1]", "failed", "1.00", "failed"),
     )
 
@@ -107,7 +108,7 @@ def test_speedup_without_a_reference_at_that_topology_says_so():
         make_training("1n1g", "amp-bf16", 8, 20.0),
         make_training("1n2g", "amp-bf16", 8, 40.0),
     )
-    rows = make_precision_grid(table).rows
+    rows = write_rows(tabulate_precision(table))
     assert rows[1] == ("1n2g", "not in the matrix", "40.00", "no reference", "not in the matrix",
                        "2.00")  # fmt: skip
 
@@ -123,7 +124,10 @@ def test_weak_scaling_of_a_compiler_is_over_its_own_smallest_topology():
         make_training("1n1g", "fp32", 8, 10.0, compiler="xla"),
         make_training("1n2g", "fp32", 8, 15.0, compiler="xla"),
     )
-    assert [row[-1] for row in make_precision_grid(table).rows] == ["failed / 1.00", "1.00 / 1.50"]
+    assert [row[-1] for row in write_rows(tabulate_precision(table))] == [
+        "failed / 1.00",
+        "1.00 / 1.50",
+    ]
 
 
 def make_bf16_figure(fp32_rates, bf16_rates):

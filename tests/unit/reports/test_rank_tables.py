@@ -7,9 +7,9 @@ import random
 import numpy
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, make_rank
+from report_values import write_report, write_rows
 
-from dlperf_slurm.reports import load_format
-from dlperf_slurm.reports.rank_text import make_rank_grid, make_rank_times_grid
+from dlperf_slurm.reports.case_cells import tabulate_rank_times, tabulate_ranks
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.reports.tables.ranks import RankRow, RankTable, make_rank_tables
 from dlperf_slurm.results.collect import CaseOutcomes
@@ -208,10 +208,10 @@ def make_summary():
     )
 
 
-def test_grid_names_the_slowest_rank_with_its_host():
+def test_table_names_the_slowest_rank_with_its_host():
     (table,) = make_summary().rank_tables
     # medians 0.1, 0.1, 0.1, 0.15; waiting (1 - 0.125 / 0.2 + 1 - 1) / 2 = 0.1875
-    assert make_rank_grid(table).rows == (
+    assert write_rows(tabulate_ranks(table)) == (
         (
             "pytorch-resnet50-2n2g-bs8-fp32",
             f"3 on node2 [{len(make_summary().footnotes)}]",
@@ -222,9 +222,9 @@ def test_grid_names_the_slowest_rank_with_its_host():
     )
 
 
-def test_grid_of_step_times_has_the_slowest_ranks_and_the_fastest():
+def test_table_of_step_times_has_the_slowest_ranks_and_the_fastest():
     (table,) = (make_table(make_case("4n2g", [[[0.1 + rank / 100] for rank in range(8)]])),)
-    rows = make_rank_times_grid(table).rows
+    rows = write_rows(tabulate_rank_times(table))
     assert [row[1:4] for row in rows] == [
         ("7", "node4", "cpu"), ("6", "node4", "cpu"), ("5", "node3", "cpu"), ("0", "node1", "cpu"),
     ]  # fmt: skip
@@ -232,18 +232,18 @@ def test_grid_of_step_times_has_the_slowest_ranks_and_the_fastest():
 
 
 def test_json_has_every_rank():
-    data = json.loads(load_format("json").serialize(make_summary()))
+    data = json.loads(write_report("json", make_summary()))
     assert len(data["rank_tables"][0]["rows"][0]["ranks"]) == 4
 
 
-def test_markdown_has_both_grids():
-    text = load_format("markdown").serialize(make_summary())
+def test_markdown_has_both_tables():
+    text = write_report("markdown", make_summary())
     assert "## ranks\n" in text
     assert "## step times by rank\n" in text
 
 
 def test_csv_has_imbalance_and_the_slowest_rank():
-    header, line = load_format("csv").serialize(make_summary()).splitlines()
+    header, line = write_report("csv", make_summary()).splitlines()
     found = dict(zip(header.split(","), line.split(",")))
     assert (found["imbalance"], found["slowest_host"], found["slowest_rank"]) == (
         "1.5000000000000002", "node2", "3",

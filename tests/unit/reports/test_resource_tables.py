@@ -12,9 +12,10 @@ from builders import (
     read_csv,
 )
 from outcome_builders import make_telemetry
+from report_values import write_rows
 
 from dlperf_slurm.contract.record import HOST, Epoch
-from dlperf_slurm.reports.resource_text import make_resource_grid
+from dlperf_slurm.reports.case_cells import tabulate_resources
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.reports.tables.resources import WITH_VALIDATIONS, make_resource_tables
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
@@ -148,23 +149,23 @@ def test_case_without_a_record_has_no_row():
     assert [row.case_id for row in table.rows] == ["pytorch-resnet50-1n2g-bs8-fp32"]
 
 
-def test_grid_has_one_column_per_known_figure():
+def test_table_has_one_column_per_known_figure():
     summary = summarize(make_manifest(), [make_outcomes_of(GPUS)])
-    grid = make_resource_grid(summary.resource_tables[0])
-    assert grid.header == ("case", "peak MiB", "busy %", "W", "images/J", "MHz", "least MHz")
+    table = tabulate_resources(summary.resource_tables[0])
+    assert table.header == ("case", "peak MiB", "busy %", "W", "images/J", "MHz", "least MHz")
     expected = ("pytorch-resnet50-1n2g-bs8-fp32", "1", "90", "600.0", "0.067", "1400", "1300")
-    assert grid.rows == (expected,)
+    assert write_rows(table) == (expected,)
 
 
-def test_grid_leaves_out_what_no_case_knows():
+def test_table_leaves_out_what_no_case_knows():
     summary = summarize(make_manifest(), [make_outcomes_of(())])
-    assert make_resource_grid(summary.resource_tables[0]).header == ("case", "peak MiB")
+    assert tabulate_resources(summary.resource_tables[0]).header == ("case", "peak MiB")
 
 
-def test_grid_says_unknown_where_one_case_of_several_was_not_sampled():
+def test_table_says_unknown_where_one_case_of_several_was_not_sampled():
     other = make_outcomes(make_planned_case("1n1g"), [10.0])
     (table,) = make_resource_tables([make_outcomes_of(GPUS), other], Footnotes())
-    assert make_resource_grid(table).rows[1][3:] == ("unknown",) * 4
+    assert write_rows(tabulate_resources(table))[1][3:] == ("unknown",) * 4
 
 
 def test_csv_has_what_cases_took():

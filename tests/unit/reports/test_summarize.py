@@ -2,12 +2,13 @@
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
+from report_values import write_rows
 
 from dlperf_slurm.contract.record import BatchTrial
 from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.reports.run_cells import tabulate_throughput
 from dlperf_slurm.reports.summarize import Summary, summarize
 from dlperf_slurm.reports.tables.throughput import ThroughputTable
-from dlperf_slurm.reports.text import make_throughput_grid
 from dlperf_slurm.stats.median import Interval
 
 PROBLEM = "failed: rank 1 on node1: ValueError: x"
@@ -215,8 +216,8 @@ def test_sizes_of_a_ladder_that_were_too_large_are_footnoted():
 def test_table_of_the_largest_batch_names_the_search_and_each_cell_its_size():
     planned = make_planned_case(batch_size_per_device="max", repeats=6)
     table = make_table(make_outcomes(planned, [1.0] * 6))
-    grid = make_throughput_grid(table)
-    assert (table.title, grid.header[2], grid.rows[0][2]) == (
+    table = tabulate_throughput(table)
+    assert (table.title, table.header[2], write_rows(table)[0][2]) == (
         "resnet50: fp32, batch size max per device", "batch size", "8",
     )  # fmt: skip
 

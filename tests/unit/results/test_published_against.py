@@ -2,13 +2,13 @@
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, make_rank
+from report_values import write_report, write_rows
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.reports import load_format
+from dlperf_slurm.reports.run_cells import tabulate_against
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.reports.tables.against import AgainstRow, make_against_table
-from dlperf_slurm.reports.text import make_against_grid
 
 
 def list_rows(name: str, samples=(784.48,), topology="1n1g", problems=(), **changes):
@@ -83,15 +83,15 @@ def test_unknown_source_lists_the_known_ones():
         make_against_table("nope", [])
 
 
-def test_grid_has_figures_ratio_and_both_machines():
+def test_table_has_figures_ratio_and_both_machines():
     planned = make_planned_case("1n2g", framework="mxnet", batch_size_per_device=128)
     ranks = tuple(
         make_rank(rank, device_name="NVIDIA H200", window_seconds=2.0) for rank in range(2)
     )
     outcomes = make_outcomes(planned, [100.0], ranks=ranks)
-    grid = make_against_grid(make_against_table("dlperf", [outcomes]))
-    assert grid.header[-3:] == ("ours", "theirs", "ours / theirs")
-    (row,) = grid.rows
+    table = tabulate_against(make_against_table("dlperf", [outcomes]))
+    assert table.header[-3:] == ("ours", "theirs", "ours / theirs")
+    (row,) = write_rows(table)
     assert row[2] == "4 nodes of 8x V100-SXM2 16GB"
     assert row[3] == "nothing known"
     assert row[4].endswith("RN50v1.5/README.md:297")
@@ -101,10 +101,10 @@ def test_grid_has_figures_ratio_and_both_machines():
 def test_every_report_ends_with_the_table():
     planned = make_planned_case("1n1g", framework="mxnet", batch_size_per_device=128)
     summary = summarize(make_manifest(), [make_outcomes(planned, [784.48])], ["dlperf"])
-    markdown = load_format("markdown").serialize(summary)
+    markdown = write_report("markdown", summary)
     assert "## against dlperf, published by DLPerf" in markdown
     assert "| 784.48 | 392.24 | 2.00 |" in markdown
-    assert '"ratio": 2.0' in load_format("json").serialize(summary)
+    assert '"ratio": 2.0' in write_report("json", summary)
 
 
 def test_report_prints_the_table(staged_run, capsys):

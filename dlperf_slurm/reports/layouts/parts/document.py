@@ -1,20 +1,24 @@
-"""What layouts share: a document of grids with numbered footnotes, and how figures are printed."""
+"""What layouts share: a document of tables with numbered footnotes, and cells of figures."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Optional, TypeVar
+from typing import Optional, TypeVar, Union
 
 from dlperf_slurm.contract.topology import Topology
-from dlperf_slurm.reports.layouts.figures import LayoutFigure
-from dlperf_slurm.reports.text import Grid
+from dlperf_slurm.reports.cells import Cell, Number, Table, make_table
+from dlperf_slurm.reports.layouts.parts.figures import LayoutFigure
 from dlperf_slurm.results.cases import find_unit
 from dlperf_slurm.results.footnotes import Footnotes, Note
 
 Key = TypeVar("Key", bound=Hashable)
 
-# what a cell has that nobody measured
+# what stands for what nobody measured
 ABSENT = "-"
+ABSENT_CELL = Cell(None, problem=ABSENT)
 MOST_DECIMALS = 2
+
+# a header and its cells
+LayoutColumn = tuple[str, Sequence[Union[Cell, str]]]
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Document:
     it would show and the figures do not have, or have twice.
     """
 
-    grids: tuple[Grid, ...]
+    tables: tuple[Table, ...]
     footnotes: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -32,13 +36,13 @@ class Document:
 class Draft:
     """A document on its way, in the order of its parts."""
 
-    grids: list[Grid] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
     footnotes: Footnotes = field(default_factory=Footnotes)
     notes: list[str] = field(default_factory=list)
 
-    def mark(self, notes: Iterable[Note]) -> str:
-        """Such as "[1][3]" for these footnotes."""
-        return "".join(f"[{number}]" for number in dict.fromkeys(map(self.footnotes.number, notes)))
+    def number(self, notes: Iterable[Note]) -> tuple[int, ...]:
+        """The numbers of these footnotes."""
+        return tuple(map(self.footnotes.number, notes))
 
     def index(
         self, figures: Iterable[LayoutFigure], find_key: Callable[[LayoutFigure], Key]
@@ -57,7 +61,7 @@ class Draft:
 
     def finish(self) -> Document:
         return Document(
-            tuple(self.grids), tuple(self.footnotes.texts), tuple(dict.fromkeys(self.notes))
+            tuple(self.tables), tuple(self.footnotes.texts), tuple(dict.fromkeys(self.notes))
         )
 
 
@@ -145,29 +149,29 @@ def find_decimals(figures: Iterable[LayoutFigure], read: Callable[[LayoutFigure]
     found = list(figures)
     if not all(figure.is_published for figure in found):
         return MOST_DECIMALS
-    texts = (format_number(read(figure)).rstrip("0") for figure in found)
-    return max((len(text.partition(".")[2]) for text in texts), default=0)
+    values = [round(read(figure), MOST_DECIMALS) for figure in found]
+    enough = (n for n in range(MOST_DECIMALS) if all(round(v, n) == v for v in values))
+    return next(enough, MOST_DECIMALS)
 
 
-def format_number(value: float, decimals: int = MOST_DECIMALS) -> str:
-    return f"{value:.{decimals}f}"
+def make_number(decimals: int = MOST_DECIMALS, unit: str = "") -> Number:
+    return Number(f".{decimals}f", unit=unit)
 
 
-def format_throughputs(figures: Sequence[Optional[LayoutFigure]]) -> list[str]:
+def make_throughput_cells(
+    figures: Sequence[Optional[LayoutFigure]],
+) -> list[Cell]:
     """The cells of a column, with problems in the place of figures."""
     decimals = find_decimals(
         (f for f in figures if f is not None and f.samples_per_s is not None),
         lambda figure: figure.samples_per_s or 0.0,
     )
-    return [_format_throughput(figure, decimals) for figure in figures]
-
-
-def _format_throughput(figure: Optional[LayoutFigure], decimals: int) -> str:
-    if figure is None:
-        return ABSENT
-    if figure.samples_per_s is None:
-        return figure.problem
-    return format_number(figure.samples_per_s, decimals)
+    return [
+        ABSENT_CELL
+        if figure is None
+        else Cell(figure.samples_per_s, make_number(decimals), problem=figure.problem)
+        for figure in figures
+    ]
 
 
 def divide(value: Optional[float], base: Optional[float]) -> Optional[float]:
@@ -175,8 +179,17 @@ def divide(value: Optional[float], base: Optional[float]) -> Optional[float]:
     return None if value is None or base is None else value / base
 
 
-def format_ratio(value: Optional[float]) -> str:
-    return ABSENT if value is None else format_number(value)
+def make_ratio_cell(value: Optional[float], base: Optional[float]) -> Cell:
+    """A ratio of two figures; absent where one is missing."""
+    return Cell(divide(value, base), problem=ABSENT)
+
+
+def make_layout_table(
+    title: str, columns: Sequence[LayoutColumn], text_columns: int, caption: str
+) -> Table:
+    """A table by its columns, which are equally long."""
+    headers, cells = zip(*columns)
+    return make_table(title, headers, zip(*cells), text_columns, caption)
 
 
 def name_unit(model: str, images: str = "img/s") -> str:

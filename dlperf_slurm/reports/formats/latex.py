@@ -1,12 +1,14 @@
-"""Summary -> LaTeX tables to \\input, in the style of booktabs."""
+"""Report -> LaTeX tables to \\input, in the style of booktabs."""
 
 from collections.abc import Iterator
 
-from dlperf_slurm.reports.grids import make_grids
-from dlperf_slurm.reports.summarize import Summary
-from dlperf_slurm.reports.text import METHOD, Grid, describe_run, split_marks
+from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.reports.formats import Report
+from dlperf_slurm.reports.run_cells import tabulate_run
+from dlperf_slurm.reports.text import METHOD, describe_run
 
 FILE_NAME = "report.tex"
+SHOWS_PLOTS = False
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -30,41 +32,40 @@ _SPECIAL = {
 }
 
 
-def serialize(summary: Summary) -> str:
+def serialize(report: Report) -> bytes:
     """One table environment per table, with the footnotes that it refers to below it."""
+    summary = report.summary
     blocks = [
         "% needs \\usepackage[T1]{fontenc} and \\usepackage{booktabs}",
         f"% {_make_line(summary.manifest.title)}\n% {_make_line(describe_run(summary))}",
         f"% {METHOD}",
     ]
     blocks += [
-        _make_table(grid, number, summary.footnotes)
-        for number, grid in enumerate(make_grids(summary), start=1)
+        make_table(table, number, summary.footnotes)
+        for number, table in enumerate(tabulate_run(summary), start=1)
     ]
-    return "\n\n".join(blocks) + "\n"
+    return ("\n\n".join(blocks) + "\n").encode()
 
 
-def _make_table(grid: Grid, number: int, footnotes: tuple[str, ...]) -> str:
-    figures = len(grid.header) - grid.text_columns
-    count = len(footnotes) if grid.has_marks else 0
-    rows = [[split_marks(text, count) for text in row] for row in grid.rows]
-    raised = {number for row in rows for _, numbers in row for number in numbers}
+def make_table(table: Table, number: int, footnotes: tuple[str, ...]) -> str:
+    figures = len(table.header) - table.text_columns
+    raised = {number for row in table.rows for cell in row for number in cell.marks}
     lines = [
         r"\begin{table}",
         r"\centering\footnotesize",
-        rf"\caption{{{escape_latex(grid.title)}}}",
+        rf"\caption{{{escape_latex(table.title)}}}",
         rf"\label{{tab:dlperf-{number}}}",
-        rf"\begin{{tabular}}{{{'l' * grid.text_columns}{'r' * figures}}}",
+        rf"\begin{{tabular}}{{{'l' * table.text_columns}{'r' * figures}}}",
         r"\toprule",
-        _join_cells(map(escape_latex, grid.header)),
+        _join_cells(map(escape_latex, table.header)),
         r"\midrule",
-        *(_join_cells(_make_cell(text, numbers) for text, numbers in row) for row in rows),
+        *(_join_cells(map(_make_cell, row)) for row in table.rows),
         r"\bottomrule",
         r"\end{tabular}",
         "",
         r"\smallskip",
         r"\begin{minipage}{\linewidth}",
-        escape_latex(grid.caption) + ".",
+        escape_latex(table.caption) + ".",
         *(_make_note(number, footnotes[number - 1]) for number in sorted(raised)),
         r"\end{minipage}",
         r"\end{table}",
@@ -77,10 +78,10 @@ def _join_cells(cells: Iterator[str]) -> str:
     return " & ".join(f"{{{cell}}}" for cell in cells) + r" \\"
 
 
-def _make_cell(text: str, numbers: tuple[int, ...]) -> str:
-    """The text of a cell, its footnotes raised."""
-    marks = rf"\textsuperscript{{{','.join(map(str, numbers))}}}" if numbers else ""
-    return escape_latex(text) + marks
+def _make_cell(cell: Cell) -> str:
+    """What a cell shows, its footnotes raised."""
+    marks = f"\\textsuperscript{{{','.join(map(str, cell.marks))}}}" if cell.marks else ""
+    return escape_latex(cell.unmarked) + marks
 
 
 def _make_note(number: int, text: str) -> str:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlperf_slurm.contract.axes import VAL
-from dlperf_slurm.reports.layouts.document import Draft
-from dlperf_slurm.reports.layouts.figures import LayoutFigure
+from dlperf_slurm.reports.layouts.parts.document import Draft
+from dlperf_slurm.reports.layouts.parts.figures import LayoutFigure
 from dlperf_slurm.results.cases import choose_reference
 
 PRECISION_NAMES = {

@@ -1,17 +1,17 @@
-"""Outcomes -> grids that say with what, on what and how completely a run was measured."""
+"""Outcomes -> tables that say with what, on what and how completely a run was measured."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from dlperf_slurm.contract.record import Record
-from dlperf_slurm.reports.text import Grid
+from dlperf_slurm.reports.cells import COUNT, Cell, Table, make_table
 from dlperf_slurm.results.collect import CaseOutcomes
 
 # of a fact, such as a job's id; more of them tell a reader nothing
 MOST_VALUES = 4
 
 
-def make_missing_grid(cases: Sequence[CaseOutcomes]) -> Iterator[Grid]:
+def tabulate_missing(cases: Sequence[CaseOutcomes]) -> Iterator[Table]:
     """The repeats without a sound record and the cases left out; none when there are none."""
     rows = []
     for outcomes in cases:
@@ -22,62 +22,56 @@ def make_missing_grid(cases: Sequence[CaseOutcomes]) -> Iterator[Grid]:
     if rows:
         header = ("case", "repeat", "why")
         caption = "each attempt's own files have more"
-        yield Grid("Not measured", header, tuple(rows), 3, caption, has_marks=False)
+        yield make_table("Not measured", header, rows, 3, caption)
 
 
-def make_provenance_grids(cases: Sequence[CaseOutcomes]) -> Iterator[Grid]:
+def tabulate_provenance(cases: Sequence[CaseOutcomes]) -> Iterator[Table]:
     """Versions by framework, hosts with their devices, facts of the machine and of the jobs."""
     records = [record for outcomes in cases for record in outcomes.records]
     if not records:
         return
-    yield _make_version_grid(records)
-    yield _make_host_grid(records)
+    yield _make_version_table(records)
+    yield _make_host_table(records)
     facts = (
         ("Machine", "what rank 0 saw", [record.platform for record in records]),
         ("Jobs", "as the scheduler told it", [record.job for record in records]),
     )
     for title, caption, dictionaries in facts:
-        rows = tuple(_list_facts(dictionaries))
+        rows = list(_list_facts(dictionaries))
         if rows:
-            yield Grid(title, ("fact", "value"), rows, 2, caption, has_marks=False)
+            yield make_table(title, ("fact", "value"), rows, 2, caption)
 
 
-def _make_version_grid(records: Sequence[Record]) -> Grid:
+def _make_version_table(records: Sequence[Record]) -> Table:
     frameworks = list(dict.fromkeys(record.case.axes.framework for record in records))
     names = sorted({name for record in records for name in record.versions})
-    rows = tuple(
-        (
-            name,
-            *(
-                _join_values(
-                    record.versions.get(name, "")
-                    for record in records
-                    if record.case.axes.framework == framework
-                )
-                or "none"
-                for framework in frameworks
-            ),
-        )
+    rows = (
+        (name, *(_describe_version(records, name, framework) for framework in frameworks))
         for name in names
     )
     width = len(frameworks) + 1
     header = ("software", *frameworks)
-    return Grid("Versions", header, rows, width, "as each framework's Python said", has_marks=False)
+    return make_table("Versions", header, rows, width, "as each framework's Python said")
 
 
-def _make_host_grid(records: Sequence[Record]) -> Grid:
+def _describe_version(records: Sequence[Record], name: str, framework: str) -> str:
+    own = (record for record in records if record.case.axes.framework == framework)
+    return _join_values(record.versions.get(name, "") for record in own) or "none"
+
+
+def _make_host_table(records: Sequence[Record]) -> Table:
     devices: dict[str, list[str]] = {}
     repeats: Counter[str] = Counter()
     for record in records:
         for rank in record.ranks:
             devices.setdefault(rank.host, []).append(rank.device_name)
         repeats.update({rank.host for rank in record.ranks})
-    rows = tuple(
-        (host, ", ".join(dict.fromkeys(devices[host])), str(repeats[host]))
+    rows = (
+        (host, ", ".join(dict.fromkeys(devices[host])), Cell(repeats[host], COUNT))
         for host in sorted(devices)
     )
     header = ("host", "devices", "repeats")
-    return Grid("Hosts", header, rows, 2, "where sound repeats ran", has_marks=False)
+    return make_table("Hosts", header, rows, 2, "where sound repeats ran")
 
 
 def _list_facts(dictionaries: Sequence[dict[str, str]]) -> Iterator[tuple[str, str]]:

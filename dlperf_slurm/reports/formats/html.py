@@ -1,4 +1,4 @@
-"""Summary, outcomes and figures -> one HTML file that loads nothing, to open or to send."""
+"""Report -> one HTML file that loads nothing, to open or to send."""
 
 import base64
 import hashlib
@@ -10,28 +10,30 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from dlperf_slurm.reports.grids import make_grids
-from dlperf_slurm.reports.html_figures import inline_svg
-from dlperf_slurm.reports.html_provenance import make_missing_grid, make_provenance_grids
-from dlperf_slurm.reports.html_tables import HtmlTable, References, make_html_table
+from dlperf_slurm.reports.cells import Table
+from dlperf_slurm.reports.formats import Report
+from dlperf_slurm.reports.formats.page.figures import inline_svg
+from dlperf_slurm.reports.formats.page.provenance import (
+    tabulate_missing,
+    tabulate_provenance,
+)
+from dlperf_slurm.reports.formats.page.tables import (
+    LONGEST_LINE,
+    HtmlTable,
+    References,
+    find_sort_key,
+    make_html_table,
+)
 from dlperf_slurm.reports.plots import Plot
+from dlperf_slurm.reports.run_cells import tabulate_run
 from dlperf_slurm.reports.summarize import Summary
-from dlperf_slurm.reports.text import METHOD, Grid
+from dlperf_slurm.reports.text import METHOD
 from dlperf_slurm.results.collect import CaseOutcomes
 
 FILE_NAME = "report.html"
+SHOWS_PLOTS = True
 
-_ASSETS = Path(__file__).with_name("html_assets")
-
-
-@dataclass(frozen=True)
-class Page:
-    """All that the page shows; `matrix_toml` is empty where a run has none."""
-
-    summary: Summary
-    cases: Sequence[CaseOutcomes]
-    plots: Sequence[Plot]
-    matrix_toml: str
+_ASSETS = Path(__file__).with_name("page") / "assets"
 
 
 @dataclass(frozen=True)
@@ -60,36 +62,38 @@ class StepSection:
     figures: tuple[HtmlFigure, ...]
 
 
-def serialize(page: Page) -> str:
+def serialize(report: Report) -> bytes:
     """HTML 5; every text is escaped, and only the page's own script can run."""
-    summary = page.summary
-    references = References(len(summary.footnotes))
-    missing = _make_tables(make_missing_grid(page.cases), "missing", references)
-    sections = _make_sections(summary, page.plots, references)
+    summary = report.summary
+    references = References()
+    missing = _make_tables(tabulate_missing(report.cases), "missing", references)
+    sections = _make_sections(summary, report.plots, references)
     script = (_ASSETS / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _load_template().render(
+    text = load_template("report.html.j2").render(
         summary=summary,
         manifest=summary.manifest,
-        facts=_list_facts(page),
+        facts=_list_facts(report),
         missing=missing,
         sections=sections,
-        steps=_make_step_sections(page.plots, page.cases),
+        steps=_make_step_sections(report.plots, report.cases),
         footnotes=[
             (number, text, references.ids.get(number, []))
             for number, text in enumerate(summary.footnotes, start=1)
         ],
         method=METHOD,
-        provenance=_make_tables(make_provenance_grids(page.cases), "provenance", references),
+        provenance=_make_tables(tabulate_provenance(report.cases), "provenance", references),
         command=shlex.join(summary.manifest.command),
-        matrix_toml=page.matrix_toml,
+        matrix_toml=report.matrix_toml,
         style=Markup((_ASSETS / "report.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_digest=digest,
     )
+    return text.encode()
 
 
-def _load_template() -> jinja2.Template:
+def load_template(name: str) -> jinja2.Template:
+    """One of the page's templates."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_ASSETS),
         undefined=jinja2.StrictUndefined,
@@ -98,13 +102,15 @@ def _load_template() -> jinja2.Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template("report.html.j2")
+    environment.filters["sort_key"] = find_sort_key
+    environment.globals["longest_line"] = LONGEST_LINE
+    return environment.get_template(name)
 
 
-def _make_tables(grids: Iterable[Grid], name: str, references: References) -> list[HtmlTable]:
+def _make_tables(tables: Iterable[Table], name: str, references: References) -> list[HtmlTable]:
     return [
-        make_html_table(grid, f"{name}-{number}", references)
-        for number, grid in enumerate(grids, start=1)
+        make_html_table(table, f"{name}-{number}", references)
+        for number, table in enumerate(tables, start=1)
     ]
 
 
@@ -114,7 +120,7 @@ def _make_sections(
     """Tables in the order of all reports; a figure is shown at the first one of its subject."""
     left = list(plots)
     sections = []
-    for table in _make_tables(make_grids(summary), "table", references):
+    for table in _make_tables(tabulate_run(summary), "table", references):
         own = [plot for plot in left if plot.subject == table.title]
         left = [plot for plot in left if plot.subject != table.title]
         sections.append(Section(table, tuple(map(_make_figure, own))))
@@ -137,19 +143,19 @@ def _make_figure(plot: Plot) -> HtmlFigure:
     return HtmlFigure(plot.title, plot.caption, Markup(inline_svg(plot)))
 
 
-def _list_facts(page: Page) -> list[tuple[str, str]]:
-    """What, where and when, for the top of the page."""
-    manifest = page.summary.manifest
-    records = [record for outcomes in page.cases for record in outcomes.records]
+def _list_facts(report: Report) -> list[tuple[str, str]]:
+    """What, where and when, for the top of the report."""
+    manifest = report.summary.manifest
+    records = [record for outcomes in report.cases for record in outcomes.records]
     facts = [
         ("Run", manifest.run_id),
         ("Site", f"{manifest.site_name} ({manifest.scheduler})"),
         ("Submitted", f"{manifest.created_at} by {manifest.created_by} on {manifest.created_on}"),
         ("Tool", f"dlperf_slurm {manifest.tool_version} {manifest.tool_git}".strip()),
-        ("Models", _join(c.case.model for c in page.cases)),
-        ("Frameworks", _join(c.case.axes.framework for c in page.cases)),
-        ("Topologies", _join(c.case.axes.topology for c in page.cases)),
-        ("Precisions", _join(c.case.axes.precision for c in page.cases)),
+        ("Models", _join(c.case.model for c in report.cases)),
+        ("Frameworks", _join(c.case.axes.framework for c in report.cases)),
+        ("Topologies", _join(c.case.axes.topology for c in report.cases)),
+        ("Precisions", _join(c.case.axes.precision for c in report.cases)),
     ]
     if records:
         first, last = min(r.started_at for r in records), max(r.ended_at for r in records)

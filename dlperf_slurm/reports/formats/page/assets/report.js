@@ -16,7 +16,7 @@ function keyOf(cell) {
 function compareCells(a, b, direction) {
   const [left, right] = [keyOf(a), keyOf(b)];
   if (left === "" || right === "") return (left === "") - (right === "");
-  if ("value" in a.dataset) return direction * (Number(left) - Number(right));
+  if ("value" in a.dataset && "value" in b.dataset) return direction * (Number(left) - Number(right));
   return direction * collator.compare(left, right);
 }
 

@@ -6,23 +6,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from dlperf_slurm.reports.layouts.document import Document
-from dlperf_slurm.reports.markdown_format import escape_markdown, make_table
+from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.reports.formats.markdown import escape_markdown, list_blocks
+from dlperf_slurm.reports.layouts.parts.document import Document
 from dlperf_slurm.reports.terminal import print_table
-from dlperf_slurm.reports.text import Grid
 
 # that print_table puts between columns
 PADDING = 3
 
-Column = tuple[str, ...]
+# a header and its cells
+Column = tuple[str, tuple[Cell, ...]]
 
 
 def serialize(document: Document, title: str, description: str) -> str:
     """A Markdown document with the tables, their captions, the footnotes and the notes."""
     blocks = [f"# {escape_markdown(title)}", escape_markdown(description)]
-    for grid in document.grids:
-        heading, caption = escape_markdown(grid.title), escape_markdown(grid.caption)
-        blocks += [f"## {heading}", make_table(grid), f"{caption}."]
+    blocks += list_blocks(document.tables)
     if document.footnotes:
         # without the backslash a single word behind it would be an address
         blocks.append("\n".join(f"\\{escape_markdown(line)}  " for line in _number(document)))
@@ -34,14 +33,14 @@ def print_document(document: Document, title: str, description: str, console: Co
     """The same on a terminal."""
     console.print(Text(title, style="bold"))
     console.print(Text(description))
-    for grid in document.grids:
+    for table in document.tables:
         console.print()
         # not the table's own title, which would be folded to the width of a narrow table
-        console.print(Text(grid.title, style="bold"))
-        for columns in fit_columns(grid, console.width):
-            header, *rows = zip(*columns)
-            print_table(header, rows, console, text_columns=grid.text_columns)
-        console.print(Text(grid.caption, style="dim"))
+        console.print(Text(table.title, style="bold"))
+        for columns in fit_columns(table, console.width):
+            header, cells = zip(*columns)
+            print_table(header, list(zip(*cells)), console, text_columns=table.text_columns)
+        console.print(Text(table.caption, style="dim"))
     if document.footnotes:
         console.print()
     for line in _number(document):
@@ -55,18 +54,18 @@ def _number(document: Document) -> list[str]:
     return [f"[{number}]: {text}" for number, text in enumerate(document.footnotes, start=1)]
 
 
-def fit_columns(grid: Grid, width: int) -> Iterator[list[Column]]:
+def fit_columns(table: Table, width: int) -> Iterator[list[Column]]:
     """The columns of a table, in parts that fit into the width; each begins with the words.
 
     A part has one more column at least. Where words take most of the width there is one part: to
     repeat them would help nobody.
     """
-    columns: list[Column] = list(zip(grid.header, *grid.rows))
-    if _sum_widths(columns) <= width or _sum_widths(columns[: grid.text_columns]) > width / 2:
+    columns: list[Column] = list(zip(table.header, zip(*table.rows)))
+    if _sum_widths(columns) <= width or _sum_widths(columns[: table.text_columns]) > width / 2:
         yield columns
         return
     columns = [_wrap_header(column) for column in columns]
-    words, figures = columns[: grid.text_columns], columns[grid.text_columns :]
+    words, figures = columns[: table.text_columns], columns[table.text_columns :]
     part = list(words)
     for column in figures:
         if len(part) > len(words) and _sum_widths([*part, column]) > width:
@@ -77,7 +76,13 @@ def fit_columns(grid: Grid, width: int) -> Iterator[list[Column]]:
 
 
 def _sum_widths(columns: Sequence[Column]) -> int:
-    return sum(_find_width(column) + PADDING for column in columns)
+    return sum(
+        max(_find_width([header]), _find_cells_width(cells)) + PADDING for header, cells in columns
+    )
+
+
+def _find_cells_width(cells: Iterable[Cell]) -> int:
+    return _find_width(cell.write() for cell in cells)
 
 
 def _find_width(texts: Iterable[str]) -> int:
@@ -86,11 +91,11 @@ def _find_width(texts: Iterable[str]) -> int:
 
 def _wrap_header(column: Column) -> Column:
     """The header in lines no longer than the cells, unless it has a longer word."""
-    header, *cells = column
-    width = max(_find_width(cells), *map(len, header.split()))
+    header, cells = column
+    width = max(_find_cells_width(cells), *map(len, header.split()))
     lines = (
         line
         for part in header.split("\n")
         for line in textwrap.wrap(part, width, break_on_hyphens=False)
     )
-    return ("\n".join(lines), *cells)
+    return "\n".join(lines), cells

@@ -1,0 +1,42 @@
+"""The formats of a report: one module each, found by listing; what they share are packages."""
+
+import pkgutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+from dlperf_slurm.reports.summarize import Summary
+from dlperf_slurm.results.collect import CaseOutcomes
+
+if TYPE_CHECKING:
+    from dlperf_slurm.reports.plots import Plot
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that a format may show; `matrix_toml` is empty where a run has none."""
+
+    summary: Summary
+    cases: Sequence[CaseOutcomes] = ()
+    plots: "Sequence[Plot]" = ()
+    matrix_toml: str = ""
+
+
+class ReportFormat(Protocol):
+    """A format; `SHOWS_PLOTS` where its file has to wait for them."""
+
+    FILE_NAME: str
+    SHOWS_PLOTS: bool
+
+    def serialize(self, report: Report) -> bytes: ...
+
+
+def list_formats() -> list[str]:
+    """Names of the formats, sorted."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+
+
+def load_format(name: str) -> ReportFormat:
+    """The format's module; ModuleNotFoundError for a name not in `list_formats`."""
+    return cast(ReportFormat, import_module(f"{__name__}.{name}"))

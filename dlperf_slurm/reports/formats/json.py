@@ -1,0 +1,12 @@
+"""Report -> JSON."""
+
+from dlperf_slurm.reports import json_format
+from dlperf_slurm.reports.formats import Report
+
+FILE_NAME = json_format.FILE_NAME
+SHOWS_PLOTS = False
+
+
+def serialize(report: Report) -> bytes:
+    """The summary's figures in full precision."""
+    return json_format.serialize(report.summary).encode()

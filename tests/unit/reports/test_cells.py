@@ -1,0 +1,183 @@
+"""Cells: what is printed of a value, and that no format takes what it prints for anything else."""
+
+import ast
+import io
+import re
+from pathlib import Path
+
+import pytest
+from dlperf_slurm.checks.audit.pipe_tables import find_tables
+from report_values import HOSTILE
+from rich.console import Console
+
+from dlperf_slurm.reports import cells, formats, layouts, terminal
+from dlperf_slurm.reports.cells import (
+    COUNT,
+    MILLISECONDS,
+    RATIO,
+    SHARE,
+    Cell,
+    Duration,
+    Number,
+    Table,
+    join_cells,
+    join_counts,
+    make_table,
+)
+from dlperf_slurm.reports.formats import latex, list_formats, load_format, markdown
+from dlperf_slurm.reports.formats.html import load_template
+from dlperf_slurm.reports.formats.page.tables import References, make_html_table
+from dlperf_slurm.stats.median import Interval
+
+INTERVAL = Interval(95.625, 97.788)
+
+
+@pytest.mark.parametrize(
+    ("cell", "text", "spread", "written"),
+    [
+        (
+            Cell(95.98, interval=INTERVAL, notes=(3, 1)),
+            "95.98",
+            "(95.62 to 97.79)",
+            "95.98 (95.62 to 97.79) [1][3]",
+        ),
+        (
+            Cell(770.0, range=Interval(760, 780), repeats=(2, 3)),
+            "770.00",
+            "{760.00 to 780.00} n=2 of 3",
+            "770.00 {760.00 to 780.00} n=2 of 3",
+        ),
+        (
+            Cell(0.7777, SHARE, Interval(0.701, 0.802)),
+            "77.8 %",
+            "(70.1 to 80.2)",
+            "77.8 % (70.1 to 80.2)",
+        ),
+        (Cell(770.0, repeats=(1, 3), notes=(2,)), "770.00", "n=1 of 3", "770.00 n=1 of 3 [2]"),
+        (Cell(None, problem="not run", notes=(2,)), "not run", "", "not run [2]"),
+        (Cell(0.0123456, MILLISECONDS), "12.35", "", "12.35"),
+        (Cell(1.234e-5, Number(".2g")), "1.2e-05", "", "1.2e-05"),
+        (Cell(2, Number(".0f", unit=" of 3")), "2 of 3", "", "2 of 3"),
+        (Cell(31500.0, Duration()), "8 h 45 min", "", "8 h 45 min"),
+        (Cell("word", notes=(1,)), "word", "", "word [1]"),
+        (Cell("word", notes=(1,), marks_first=True), "word", "", "[1] word"),
+        (join_counts((16, 32)), "16 and 32", "", "16 and 32"),
+        (join_counts(()), "none", "", "none"),
+    ],
+)
+def test_cell_is_printed_with_how_sure_it_is_and_its_marks(cell, text, spread, written):
+    assert (cell.text, cell.spread, cell.write()) == (text, spread, written)
+
+
+@pytest.mark.parametrize(
+    ("cell", "figure"),
+    [
+        (Cell(0.7777, SHARE, Interval(0.701, 0.802)), 0.7777),
+        (Cell(723.4, Duration()), 723.4),
+        (Cell(None, problem="3 of 4 failed"), None),
+        # a word, although it begins with digits
+        (Cell("64 -> 16"), None),
+        (join_cells([Cell(4.17), Cell(5.83)], " / "), 4.17),
+        (join_cells([Cell(None, problem="failed"), Cell(5.83)], " / "), None),
+    ],
+)
+def test_column_is_sorted_by_the_value_and_not_by_what_is_printed(cell, figure):
+    assert cell.figure == figure
+
+
+def test_narrow_cell_has_its_bounds_on_a_line_of_their_own():
+    cell = Cell(1.5, RATIO, Interval(1.0, 2.0), repeats=(6, 7), notes=(1,))
+    assert cell.write("\n") == "1.50\n(1.00 to 2.00)\nn=6 of 7 [1]"
+    assert Cell(1.5, repeats=(6, 7), notes=(1,)).write("\n") == "1.50 n=6 of 7 [1]"
+
+
+def test_several_cells_in_one_have_each_its_bounds_on_a_line():
+    first, second = Cell(4.17, interval=Interval(4.15, 4.18)), Cell(5.83)
+    assert join_cells([first, second], " / ", [2]).write() == "4.17 (4.15 to 4.18) / 5.83 [2]"
+    assert join_cells([first, second], " / ").write("\n") == "4.17\n(4.15 to 4.18)\n/ 5.83"
+    assert join_cells([second, first], " / ", [2]).write("\n") == "5.83 / 4.17\n(4.15 to 4.18)\n[2]"
+
+
+def test_word_that_looks_like_bounds_or_marks_is_left_whole():
+    cell = Cell("1.50 (1.00 to 2.00) [1]")
+    assert (cell.write("\n"), cell.marks, cell.spread) == ("1.50 (1.00 to 2.00) [1]", (), "")
+
+
+HOSTILE_WORDS = (
+    *("<b>x</b>", "a|b", "a & b &amp;", "C:\\node", "a_b _c_", "[1]", "1.0 [1](x)", "(1 to 2)"),
+    *("{1.00 to 2.00}", "12 min 3 s", "a\nb", "$x$ #1 %", "{{ x }}", HOSTILE),
+)
+
+
+def make_hostile_table(word: str) -> Table:
+    """The word as a heading, as a word, in place of a figure, and all over the table."""
+    rows = [[word, Cell(word, notes=(1,)), Cell(None, problem=word), Cell(2, COUNT)]]
+    return make_table(word, ("case", word, "figure", "count"), rows, 2, word)
+
+
+@pytest.mark.parametrize("word", HOSTILE_WORDS)
+def test_hostile_word_in_markdown_is_read_as_it_was_written(word):
+    (table,) = find_tables(markdown.make_table(make_hostile_table(word)))
+    ((_, row),) = table.rows
+    text = word.replace("\n", "<br>")
+    assert row == (text, f"{text} [1]", text, "2")
+
+
+@pytest.mark.parametrize("word", HOSTILE_WORDS)
+def test_hostile_word_in_html_is_text_and_nothing_else(word):
+    page_table = make_html_table(make_hostile_table(word), "t", References())
+    html = load_template("table.html.j2").module.show_table(page_table)
+    shown = re.sub(r"<[^>]*>", "\n", html)
+    escaped = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"}
+    text = "".join(escaped.get(character, character) for character in word)
+    # heading of a column, of the row, the word, the problem; the caption begins with a capital
+    assert shown.count(text) >= 4
+    assert html.count("<sup>") == 1
+    assert re.findall('data-value="(.*?)"', html) == ["", "2"]
+
+
+@pytest.mark.parametrize("word", HOSTILE_WORDS)
+def test_hostile_word_in_latex_is_text_and_nothing_else(word):
+    tex = latex.make_table(make_hostile_table(word), 1, ("note",))
+    text = latex.escape_latex(word)
+    line = rf"{{{text}}} & {{{text}\textsuperscript{{1}}}} & {{{text}}} & {{2}} \\"
+    assert line in tex.splitlines()
+    assert r"\par\textsuperscript{1} note" in tex
+
+
+@pytest.mark.parametrize("word", HOSTILE_WORDS)
+def test_hostile_word_on_a_terminal_is_shown_as_it_is(word):
+    console = Console(file=io.StringIO(), width=2000)
+    terminal.show_table(make_hostile_table(word), console)
+    text = console.file.getvalue()
+    assert all(text.count(line) >= 5 for line in word.split("\n"))
+
+
+def list_modules(package) -> list[Path]:
+    return sorted(Path(package.__file__).parent.rglob("*.py"))
+
+
+def find_imports(path: Path) -> set[str]:
+    found = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if is_import(node)]
+    return {name.name for node in found for name in node.names}
+
+
+def is_import(node: ast.AST) -> bool:
+    return isinstance(node, (ast.Import, ast.ImportFrom))
+
+
+def test_nothing_reads_back_what_cells_print():
+    # Markdown escapes with it, and a figure's SVG is another program's text
+    allowed = {Path(markdown.__file__), Path(formats.__file__).parent / "page" / "figures.py"}
+    modules = [*list_modules(formats), *list_modules(layouts)]
+    modules += [Path(module.__file__) for module in (cells, terminal)]
+    readers = {path for path in modules if "re" in find_imports(path)}
+    # of published titles
+    allowed.add(Path(layouts.__file__).parent / "parts" / "figures.py")
+    assert readers == allowed
+
+
+def test_format_is_one_file_found_by_listing():
+    assert list_formats() == ["csv", "html", "json", "latex", "markdown", "parquet"]
+    names = [load_format(name).FILE_NAME for name in list_formats()]
+    assert len(set(names)) == len(names)
