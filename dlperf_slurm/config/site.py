@@ -1,6 +1,7 @@
 """Site files and their layers -> one validated Site, and where each value came from."""
 
 import os
+import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Annotated, Any, Literal, Optional
 
 from pydantic import AfterValidator, Field
 
+import dlperf_slurm
 from dlperf_slurm import slurm_client
 from dlperf_slurm.config.environment_paths import find_managed_environment
 from dlperf_slurm.config.key_paths import KeyPath
@@ -63,10 +65,26 @@ def _make_absolute(path: str) -> str:
 PositiveInt = Annotated[int, Field(ge=1)]
 
 
+def list_launchers() -> list[str]:
+    """Names of the launchers, sorted: modules of a room above this one, which it cannot import."""
+    folder = Path(dlperf_slurm.__file__).with_name("jobs") / "launchers"
+    return sorted(module.name for module in pkgutil.iter_modules([str(folder)]))
+
+
+def _check_launcher(name: str) -> str:
+    return check_known(name, list_launchers(), "a launcher")
+
+
+def _add_launchers(schema: dict[str, Any]) -> None:
+    schema["enum"] = list_launchers()
+
+
 class LauncherOptions(Table):
     """What starts the ranks, and how."""
 
-    name: Literal["srun", "mpirun"] = "srun"
+    name: Annotated[
+        str, AfterValidator(_check_launcher), Field(json_schema_extra=_add_launchers)
+    ] = "srun"
     mpi: str = "pmix"
     flags: OneOrMore[str] = ()
 

@@ -45,6 +45,10 @@ PERCENT = Number(".3f", 100)
 SHARE = Number(".1f", 100, " %")
 MILLISECONDS = Number(factor=1000)
 
+# what stands where there is no figure
+NO_REFERENCE = "no reference"
+UNKNOWN = "unknown"
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -150,23 +154,33 @@ class Table:
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """A column: its header, and what it shows of a row."""
+    """A column: its header, and what it shows of a row; `missing` where that has no figure."""
 
     header: str
-    read: Callable[[Row], Union[Cell, str]]
+    read: Callable[[Row], Union[Cell, str, float, None]]
+    form: Union[Number, Duration] = RATIO
+    missing: str = ""
+
+    def show(self, row: Row, problem: str) -> Cell:
+        """The row's cell, with its problem where there is one in place of a figure."""
+        value = self.read(row)
+        cell = value if isinstance(value, Cell) else Cell(value, self.form)
+        has_gap = cell.value is None and not cell.problem
+        return replace(cell, problem=problem or self.missing) if has_gap else cell
 
 
 def tabulate(
     title: str,
-    columns: Sequence[Column[Row]],
+    words: Sequence[Column[Row]],
+    figures: Sequence[Column[Row]],
     rows: Iterable[Row],
-    text_columns: int,
     caption: str,
+    find_problem: Callable[[Row], str] = lambda row: "",
 ) -> Table:
-    """One line per row, in which each column shows what it reads of it."""
-    header = [column.header for column in columns]
-    cells = ([column.read(row) for column in columns] for row in rows)
-    return make_table(title, header, cells, text_columns, caption)
+    """One line per row: columns of words, then those of figures."""
+    columns = [*words, *figures]
+    cells = ([column.show(row, find_problem(row)) for column in columns] for row in rows)
+    return make_table(title, [column.header for column in columns], cells, len(words), caption)
 
 
 def make_table(

@@ -12,8 +12,9 @@ from dlperf_slurm.reports.case_cells import (
 )
 from dlperf_slurm.reports.cells import (
     MILLISECONDS,
-    RATIO,
+    NO_REFERENCE,
     SHARE,
+    UNKNOWN,
     Cell,
     Column,
     Number,
@@ -28,8 +29,6 @@ from dlperf_slurm.reports.tables.against import AgainstRow, AgainstTable
 from dlperf_slurm.reports.tables.latency import LatencyRow, LatencyTable
 from dlperf_slurm.reports.tables.precision import PrecisionColumn, PrecisionTable
 from dlperf_slurm.stats.median import LATENCY_PERCENTILES, Interval
-
-NO_REFERENCE = "no reference"
 
 
 def tabulate_run(summary: Summary, is_wide: bool = True) -> Iterator[Table]:
@@ -59,16 +58,27 @@ _Place = tuple[throughput.Column, str, throughput.Cell]
 
 def tabulate_throughput(table: throughput.ThroughputTable, is_wide: bool = True) -> Table:
     """One row per case of the matrix; not wide it has no intervals of efficiencies."""
-    words: list[Column[_Place]] = [Column("framework", lambda place: place[0].label)]
-    if table.has_compilers:
-        words.append(Column("compiler", lambda place: place[0].compiler))
-    words.append(Column("topology", lambda place: place[1]))
+    words: list[Column[_Place]] = [
+        Column("framework", lambda place: place[0].label),
+        Column("topology", lambda place: place[1]),
+    ]
     figures: list[Column[_Place]] = [
         Column(table.unit, lambda place: _make_throughput_cell(place[2])),
-        Column("speedup", lambda place: _make_speedup_cell(place[2])),
-        Column("efficiency", lambda place: _make_efficiency_cell(place[2], is_wide)),
-        Column("TFLOP/s per device", lambda place: _make_work_cell(place[2])),
+        Column("speedup", lambda place: _make_speedup_cell(place[2]), missing=NO_REFERENCE),
+        Column(
+            "efficiency",
+            lambda place: _make_efficiency_cell(place[2], is_wide),
+            missing=NO_REFERENCE,
+        ),
+        Column(
+            "TFLOP/s per device",
+            lambda place: place[2].tflops_per_device,
+            Number(".3g"),
+            UNKNOWN,
+        ),
     ]
+    if table.has_compilers:
+        words.insert(1, Column("compiler", lambda place: place[0].compiler))
     if table.is_searched:
         figures.insert(0, Column("batch size", lambda place: join_counts(place[2].batch_sizes)))
     places = [
@@ -78,11 +88,11 @@ def tabulate_throughput(table: throughput.ThroughputTable, is_wide: bool = True)
         if cell.case_id
     ]
     caption = describe_baselines(table.columns)
-    return tabulate(table.title, [*words, *figures], places, len(words), caption)
+    return tabulate(table.title, words, figures, places, caption, lambda place: place[2].problem)
 
 
 def _make_throughput_cell(row: Union[throughput.Cell, LatencyRow]) -> Cell:
-    """Samples per second with their interval, or else their range; or the problem."""
+    """Samples per second with their interval, or else their range."""
     count = len(row.samples_per_s)
     return Cell(
         row.median,
@@ -90,7 +100,6 @@ def _make_throughput_cell(row: Union[throughput.Cell, LatencyRow]) -> Cell:
         range=_find_range(row.samples_per_s),
         repeats=(count, row.planned_repeats) if 0 < count < row.planned_repeats else None,
         notes=row.footnotes,
-        problem=row.problem,
     )
 
 
@@ -99,17 +108,11 @@ def _find_range(values: Sequence[float]) -> Optional[Interval]:
 
 
 def _make_speedup_cell(row: Union[throughput.Cell, LatencyRow]) -> Cell:
-    problem = row.problem or NO_REFERENCE
-    return Cell(row.speedup, interval=row.speedup_interval, problem=problem)
+    return Cell(row.speedup, interval=row.speedup_interval)
 
 
 def _make_efficiency_cell(cell: throughput.Cell, is_wide: bool) -> Cell:
-    interval = cell.efficiency_interval if is_wide else None
-    return Cell(cell.efficiency, SHARE, interval, problem=cell.problem or NO_REFERENCE)
-
-
-def _make_work_cell(cell: throughput.Cell) -> Cell:
-    return Cell(cell.tflops_per_device, Number(".3g"), problem=cell.problem or "unknown")
+    return Cell(cell.efficiency, SHARE, cell.efficiency_interval if is_wide else None)
 
 
 def describe_baselines(columns: Sequence[throughput.Column]) -> str:
@@ -125,28 +128,18 @@ def describe_baselines(columns: Sequence[throughput.Column]) -> str:
 
 def tabulate_precision(table: PrecisionTable) -> Table:
     """NVIDIA's columns: throughputs, their speedups, their weak scaling; one row per topology."""
-    reduced = [c for c in table.columns if c.precision != table.reference_precision]
-    compared = reduced if table.reference_precision else []
-    columns = [
-        Column("topology", lambda row: str(table.topologies[row])),
-        *(
-            _make_precision_column(f"{table.unit} {c.precision} bs {c.batch_size}", c, "median")
-            for c in table.columns
-        ),
-        *(
-            _make_precision_column(
-                f"speedup {c.precision} / {table.reference_precision}", c, "speedup"
-            )
-            for c in compared
-        ),
-        *(
-            _make_precision_column(f"weak scaling {c.precision}", c, "weak_scaling")
-            for c in table.columns
-        ),
+    reference = table.reference_precision
+    reduced = [c for c in table.columns if reference and c.precision != reference]
+    headers = [
+        *((f"{table.unit} {c.precision} bs {c.batch_size}", c, "median") for c in table.columns),
+        *((f"speedup {c.precision} / {reference}", c, "speedup") for c in reduced),
+        *((f"weak scaling {c.precision}", c, "weak_scaling") for c in table.columns),
     ]
+    words = [Column[int]("topology", lambda row: str(table.topologies[row]))]
+    figures = [_make_precision_column(*header) for header in headers]
     values = f"in a cell: {' / '.join(table.compilers)}; " if len(table.compilers) > 1 else ""
     caption = f"{values}medians; weak scaling against the smallest topology measured"
-    return tabulate(table.title, columns, range(len(table.topologies)), 1, caption)
+    return tabulate(table.title, words, figures, range(len(table.topologies)), caption)
 
 
 def _make_precision_column(header: str, column: PrecisionColumn, name: str) -> Column[int]:
@@ -178,24 +171,24 @@ def tabulate_latency(table: LatencyTable, is_wide: bool = True) -> Table:
     files have, nobody could read the table. Not wide it has neither, nor the latencies' speedups.
     """
     is_compared = len({row.precision for row in table.rows}) > 1 and bool(table.reference_precision)
-    columns: list[Column[LatencyRow]] = [
-        Column("precision", lambda row: row.precision),
+    figures: list[Column[LatencyRow]] = [
         Column("batch size", _make_batch_size_cell),
         Column(table.unit, _make_throughput_cell),
     ]
     if is_compared:
-        columns.append(Column("speedup", _make_speedup_cell))
+        figures.append(Column("speedup", _make_speedup_cell, missing=NO_REFERENCE))
     names = ["avg ms", *(f"{percent} % ms" for percent in LATENCY_PERCENTILES)]
     for index, name in enumerate(names):
-        columns.append(_make_latency_column(name, index, is_wide))
+        figures.append(_make_latency_column(name, index, is_wide))
         if is_compared and is_wide:
-            columns.append(_make_latency_speedup_column(index))
+            figures.append(_make_latency_speedup_column(index))
+    words = [Column[LatencyRow]("precision", lambda row: row.precision)]
     reference = f"speedup over {table.reference_precision}; " if is_compared else ""
     caption = (
         f"{reference}latency of one batch, all ranks' batches alike, medians over repeats; "
         f"their intervals {'but for the average ' if is_wide else ''}are in the report's CSV"
     )
-    return tabulate(table.title, columns, table.rows, 1, caption)
+    return tabulate(table.title, words, figures, table.rows, caption, lambda row: row.problem)
 
 
 def _make_batch_size_cell(row: LatencyRow) -> Cell:
@@ -205,7 +198,7 @@ def _make_batch_size_cell(row: LatencyRow) -> Cell:
 def _make_latency_column(name: str, index: int, is_wide: bool) -> Column[LatencyRow]:
     def read(row: LatencyRow) -> Cell:
         if row.latency is None:
-            return Cell(None, problem=row.problem)
+            return Cell(None)
         has_spread = is_wide and index == 0
         return Cell(
             row.latency.values[index],
@@ -220,33 +213,36 @@ def _make_latency_column(name: str, index: int, is_wide: bool) -> Column[Latency
 def _make_latency_speedup_column(index: int) -> Column[LatencyRow]:
     def read(row: LatencyRow) -> Cell:
         ratio = None if row.latency_speedup is None else row.latency_speedup[index]
-        interval = next(iter(row.latency_speedup_intervals), None) if index == 0 else None
-        return Cell(ratio, RATIO, interval, problem=row.problem or NO_REFERENCE)
+        intervals = row.latency_speedup_intervals if index == 0 else ()
+        return Cell(ratio, interval=next(iter(intervals), None))
 
-    return Column("speedup", read)
+    return Column("speedup", read, missing=NO_REFERENCE)
 
 
 def tabulate_against(table: AgainstTable) -> Table:
     """Ours, theirs and the ratio, with the hardware of both and what else differs."""
     units = ", ".join(dict.fromkeys(row.unit for row in table.rows))
-    columns: list[Column[AgainstRow]] = [
+    words: list[Column[AgainstRow]] = [
         Column("case", lambda row: row.case_id),
         Column("our hardware", lambda row: row.hardware),
         Column("their hardware", lambda row: row.figure.hardware if row.figure else ""),
         Column("theirs differs in", _describe_differences),
         Column("published in", lambda row: row.figure.where if row.figure else ""),
+    ]
+    figures: list[Column[AgainstRow]] = [
         Column("ours", lambda row: Cell(row.median, problem=row.problem)),
-        Column(
-            "theirs",
-            lambda row: Cell(row.figure.samples_per_s if row.figure else None, problem="none"),
-        ),
-        Column("ours / theirs", lambda row: Cell(row.ratio, Number("#.3g"), problem="none")),
+        Column("theirs", _get_theirs, missing="none"),
+        Column("ours / theirs", lambda row: row.ratio, Number("#.3g"), "none"),
     ]
     caption = (
         f"{units}; of the same model the published figure that is nearest to the case, "
         "several where they tie"
     )
-    return tabulate(table.title, columns, table.rows, 5, caption)
+    return tabulate(table.title, words, figures, table.rows, caption)
+
+
+def _get_theirs(row: AgainstRow) -> Optional[float]:
+    return row.figure.samples_per_s if row.figure else None
 
 
 def _describe_differences(row: AgainstRow) -> str:

@@ -106,7 +106,8 @@ def test_mistakes_of_all_layers_come_in_one_answer():
     [
         (
             "[launcher]\nname = 'mpiexec'",
-            "site.toml:2: launcher.name: 'mpiexec' is not allowed; allowed: srun, mpirun",
+            "site.toml:2: launcher.name: 'mpiexec' is not a launcher; known: mpirun, srun. "
+            "Did you mean 'mpirun'?",
         ),
         (
             "[time_limit_minutes]\n'4n' = 60",

@@ -1,12 +1,10 @@
 """Launchers: the words of the command that starts the ranks."""
 
 from importlib import import_module
-from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from dlperf_slurm.config.site import LauncherOptions
+from dlperf_slurm.config.site import LauncherOptions, list_launchers
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.jobs import launchers
 from dlperf_slurm.jobs.launchers import Ranks, make_command
@@ -55,11 +53,17 @@ def test_words_with_spaces_stay_single_words(name):
     assert words[-3:] == ["--a b", "a b", "c'd"]
 
 
-def test_site_offers_exactly_the_launchers_that_are_there():
-    modules = {path.stem for path in Path(launchers.__file__).parent.glob("[!_]*.py")}
-    assert set(get_args(LauncherOptions.model_fields["name"].annotation)) == modules
+def test_site_offers_the_launchers_that_are_there():
+    schema = LauncherOptions.model_json_schema()
+    assert schema["properties"]["name"]["enum"] == list_launchers() == ["mpirun", "srun"]
 
 
-@pytest.mark.parametrize("name", ["srun", "mpirun"])
+def test_launcher_is_one_file_found_by_listing(tmp_path, monkeypatch):
+    (tmp_path / "torchrun.py").write_text("def make_command(ranks, program): return ['torchrun']")
+    monkeypatch.setattr(launchers, "__path__", [str(tmp_path)])
+    assert make_command("torchrun", make_ranks(), PROGRAM) == ["torchrun"]
+
+
+@pytest.mark.parametrize("name", list_launchers())
 def test_launcher_needs_nothing_but_its_function(name):
     assert callable(import_module(f"dlperf_slurm.jobs.launchers.{name}").make_command)
