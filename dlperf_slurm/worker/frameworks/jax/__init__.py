@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.worker.frameworks import find_unknown_values, join_reasons
+from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
@@ -45,7 +46,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
         return (
             "jax: precision 'fp16' has no dynamic loss scale; use loss_scale = 128, or 'amp-fp16'"
         )
-    if case.axes.memory_format == "channels_last" and case.model != "resnet50":
+    if case.axes.memory_format == "channels_last" and load_model(case.model).INPUT != "images":
         return f"jax: memory_format 'channels_last' needs images; use 'default' for {case.model!r}"
     return None
 

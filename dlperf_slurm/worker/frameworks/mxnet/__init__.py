@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Optional
 from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import find_unknown_values
+from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
@@ -51,10 +52,10 @@ def find_unsupported(case: "Case") -> Optional[str]:
         )
     if case.device == "cuda" and case.axes.precision == "amp-bf16":
         return "mxnet: precision 'amp-bf16' needs device 'cpu'; on GPUs use 'amp-fp16'"
-    if case.axes.precision == "tf32" and case.model == "bert":
+    if case.axes.precision == "tf32" and load_model(case.model).INPUT != "images":
         return (
             "mxnet has precision 'tf32' in convolutions only, not in matrix products; "
-            "use 'fp32' or 'amp-fp16' for 'bert'"
+            f"use 'fp32' or 'amp-fp16' for {case.model!r}"
         )
     if case.axes.mode == TRAIN and case.axes.distribution == PARAMETER_SERVER:
         return find_unserved(case)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.worker.frameworks import find_unknown_values
-from dlperf_slurm.worker.models.bert import Definition as BertDefinition
+from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
@@ -77,8 +77,8 @@ def find_ungraphable(case: "Case") -> Optional[str]:
             "oneflow: compiler 'graph' has the learning rate compiled in; "
             "to train to an accuracy use 'none'"
         )
-    dropout = case.model_parameters.get("dropout", BertDefinition.dropout)
-    if case.model == "bert" and dropout and case.world_size > 1:
+    definition = load_model(case.model).Definition(**case.model_parameters)
+    if getattr(definition, "dropout", 0.0) and case.world_size > 1:
         return (
             "oneflow: compiler 'graph' draws the same dropout on all ranks; with several ranks "
             "use 'none', or dropout 0"

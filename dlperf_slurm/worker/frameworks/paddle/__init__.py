@@ -6,6 +6,7 @@ Written for Paddle 3.3.
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.worker.frameworks import find_unknown_values
+from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
@@ -52,7 +53,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
             "paddle: compiler 'cinn' needs device 'cuda': Paddle for CPUs is built without CINN; "
             "use 'to_static'"
         )
-    if case.axes.memory_format == "channels_last" and case.model != "resnet50":
+    if case.axes.memory_format == "channels_last" and load_model(case.model).INPUT != "images":
         return (
             f"paddle: memory_format 'channels_last' needs images; use 'default' for {case.model!r}"
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import DALI, TRAIN
 from dlperf_slurm.worker.frameworks import find_unknown_values
+from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
@@ -56,9 +57,9 @@ def find_unsupported(case: "Case") -> Optional[str]:
             "pytorch: precision 'fp16' has fp16 gradients, which torch's dynamic loss scaling does "
             "not take; use loss_scale = 128, or 'amp-fp16'"
         )
-    if case.axes.data == DALI and case.model != "resnet50":
+    if case.axes.data == DALI and load_model(case.model).INPUT != "images":
         return f"pytorch: data 'dali' reads images; use 'folder' for {case.model!r}"
-    if case.axes.memory_format == "channels_last" and case.model != "resnet50":
+    if case.axes.memory_format == "channels_last" and load_model(case.model).INPUT != "images":
         return (
             f"pytorch: memory_format 'channels_last' needs images; use 'default' for {case.model!r}"
         )
