@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from dlperf_slurm.checks.audit.pipe_tables import find_tables
 from report_values import HOSTILE
 from rich.console import Console
 
+from dlperf_slurm.checks.audit.tables import find_tables
 from dlperf_slurm.reports import cells, formats, layouts, terminal
 from dlperf_slurm.reports.cells import (
     COUNT,
