@@ -23,8 +23,9 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import Record, find_record_problem
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs import plan
 from dlperf_slurm.jobs.obstacles import find_obstacle
-from dlperf_slurm.jobs.plan import ArrayTask, make_case
+from dlperf_slurm.jobs.plan import ArrayTask
 from dlperf_slurm.jobs.render import find_starter, render_scripts, render_source_script
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import Source, read_matrix
@@ -213,4 +214,4 @@ def test_script_is_refused_what_only_our_worker_can(changes, reason):
     if "batch_size_per_device" in changes:
         changes = {"batch_size_per_device": parse_batch_size(changes["batch_size_per_device"])}
     case, site = make_script_case(**changes), make_site()
-    assert find_obstacle(case, make_case(case, site, "run", 1, 1), site) == reason
+    assert find_obstacle(case, plan.make_case(case, site, "run", 1, 1), site) == reason
