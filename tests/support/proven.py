@@ -33,7 +33,7 @@ class Proof:
 
 def list_files(root: Path, framework: str, tests: Iterable[str]) -> list[Path]:
     """The files of a checkout over which a framework is proven, sorted; `tests` may be folders."""
-    adapter = (root / ADAPTERS / framework).rglob("*.py")
+    adapter = list_adapter(root, framework)
     chosen = follow_imports(root, adapter) | {root / ENVIRONMENTS / f"{framework}.txt"}
     for test in tests:
         path = root / test
@@ -43,10 +43,16 @@ def list_files(root: Path, framework: str, tests: Iterable[str]) -> list[Path]:
 
 def list_horovod_files(root: Path, framework: str) -> list[Path]:
     """The files of a checkout over which a framework with Horovod is proven, sorted."""
-    adapter = (root / ADAPTERS / framework).rglob("*.py")
+    adapter = list_adapter(root, framework)
     naming = {path for path in adapter if "horovod" in path.read_text(encoding="utf-8").lower()}
     builders = set((root / ENVIRONMENTS).glob("horovod*.*"))
     return sorted(naming | builders | {root / ENVIRONMENTS / f"{framework}.txt"})
+
+
+def list_adapter(root: Path, framework: str) -> list[Path]:
+    """The files of its folder, and of that without a number, which a framework's versions share."""
+    folders = {framework, framework.rstrip("0123456789")}
+    return [path for name in folders for path in (root / ADAPTERS / name).rglob("*.py")]
 
 
 def follow_imports(root: Path, files: Iterable[Path]) -> set[Path]:

@@ -99,6 +99,16 @@ def test_horovod_is_built_again_for_what_names_or_builds_it(checkout, name, chan
     assert find_changed(checkout, name) == changed
 
 
+def test_what_the_versions_of_a_framework_share_is_of_each(checkout):
+    shared = checkout / "dlperf_slurm/worker/frameworks/tensorflow/training.py"
+    shared.parent.mkdir()
+    shared.write_text("import horovod.tensorflow\n", encoding="utf-8")
+    for version in ("tensorflow1", "tensorflow2"):
+        assert shared in proven.list_files(checkout, version, TESTS)
+        assert shared in proven.list_horovod_files(checkout, version)
+    assert shared not in proven.list_files(checkout, "jax", TESTS)
+
+
 def test_file_that_moved_is_another_one(checkout):
     before = compute_hashes(checkout)
     folder = checkout / "dlperf_slurm/worker/frameworks/mxnet"
