@@ -112,7 +112,7 @@ def test_loss_begins_as_in_the_plainest_way_and_falls(framework, adapter, varian
     sessions.skip_unsupported(adapter, variant)
     losses = sessions.run_elsewhere(sessions.take_losses, variant, 20)
     plain = sessions.take_losses(sessions.make_case(framework, variant.model), 2)
-    if variant.precision == "fp32":
+    if variant.axes.precision == "fp32":
         assert losses[:2] == pytest.approx(plain, rel=1e-4)
     else:
         # a bfloat16 has 8 bits, and a loss scale that was too large skips an update
@@ -155,7 +155,7 @@ def test_inferred_logits_have_the_loss_of_evaluation(framework, adapter, inferri
     plain = with_dropout(sessions.make_case(framework, inferring.model))
     expected = sessions.start(plain).evaluate_loss()
     assert again == inferred
-    if inferring.precision == "fp32":
+    if inferring.axes.precision == "fp32":
         assert [inferred, evaluated] == pytest.approx([expected] * 2, rel=1e-6)
     else:
         # a bfloat16 has 8 bits

@@ -4,7 +4,6 @@
 """
 
 import math
-from dataclasses import replace
 
 import pytest
 from support import attempts, sessions
@@ -315,8 +314,8 @@ def test_training_over_epochs_learns_and_is_validated_on_all_samples(framework, 
 
 def find_possible_distribution(framework, adapter):
     pair = sessions.make_case(framework, "resnet50", devices_per_node=2)
-    pairs = (replace(pair, distribution=name) for name in adapter.DISTRIBUTIONS)
-    return next(p.distribution for p in pairs if not sessions.find_lack(adapter, p))
+    pairs = (vary(pair, distribution=name) for name in adapter.DISTRIBUTIONS)
+    return next(p.axes.distribution for p in pairs if not sessions.find_lack(adapter, p))
 
 
 def write_images(folder):
