@@ -48,7 +48,7 @@ def run_compare(options: argparse.Namespace) -> None:
     if options.junit is not None:
         _write_junit(compared, options.junit)
     if options.plot is not None:
-        from dlperf_slurm.reports.plots.comparison import plot_comparison
+        from dlperf_slurm.reports.plots.between_runs import plot_comparison
 
         write_plot(plot_comparison(compared), options.plot)
     if limit is not None:

@@ -116,7 +116,7 @@ def _write_files(timelines: "Sequence[Timeline]", options: argparse.Namespace) -
     if options.parquet is not None:
         write_parquet(timelines, options.parquet)
     if options.plot is not None:
-        from dlperf_slurm.reports.plots.history import plot_history
+        from dlperf_slurm.reports.plots.between_runs import plot_history
 
         write_plot(plot_history(timelines), options.plot)
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.reports.plots import Plot, make_plot
-from dlperf_slurm.reports.plots.devices import list_columns
 from dlperf_slurm.reports.plots.lines import is_wide_range, open_panels
+from dlperf_slurm.reports.plots.scaling import list_columns
 from dlperf_slurm.reports.plots.style import add_legend, mark_series
 from dlperf_slurm.reports.tables.throughput import Column, ThroughputTable
 

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.reports.plots import Plot, make_plot
-from dlperf_slurm.reports.plots.devices import describe_bars, describe_repeats, find_bar, make_point
 from dlperf_slurm.reports.plots.lines import (
     Chart,
     Point,
@@ -12,6 +11,7 @@ from dlperf_slurm.reports.plots.lines import (
     draw_series,
     set_scales,
 )
+from dlperf_slurm.reports.plots.scaling import count_repeats, describe_bars, find_bar, make_point
 from dlperf_slurm.reports.plots.style import add_legend
 from dlperf_slurm.reports.tables.latency import LatencyRow, LatencyTable
 from dlperf_slurm.stats.median import LATENCY_PERCENTILES
@@ -29,10 +29,9 @@ def plot_latency(table: LatencyTable) -> Optional[Plot]:
     rows = _list_rows(table)
     if len({_find_batch_size(row) for row in rows}) < 2:
         return None
-    repeats = describe_repeats(len(row.samples_per_s) for row in rows)
     caption = (
-        f"Points: medians over repeats, {repeats}, of the repeat's median, 90 %, 99 % and slowest "
-        f"batch; all ranks' batches alike; {describe_bars(rows)}."
+        f"Points: medians over repeats, {count_repeats(rows)}, of the repeat's median, 90 %, 99 % "
+        f"and slowest batch; all ranks' batches alike; {describe_bars(rows)}."
     )
     return make_plot(
         "latency", table.title, "Latency of a batch", caption, lambda: _draw(table)

@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Sequence
 
 from dlperf_slurm.reports.plots import Plot, name_apart
-from dlperf_slurm.reports.plots.case_steps import list_case_steps, list_doubtful
 from dlperf_slurm.reports.plots.distribution import plot_distribution
-from dlperf_slurm.reports.plots.efficiency import plot_efficiency
 from dlperf_slurm.reports.plots.latency import plot_latency
-from dlperf_slurm.reports.plots.ranks import plot_ranks
-from dlperf_slurm.reports.plots.speedup import plot_speedup
-from dlperf_slurm.reports.plots.throughput import plot_throughput
-from dlperf_slurm.reports.plots.timeline import plot_timeline
+from dlperf_slurm.reports.plots.scaling import plot_efficiency, plot_speedup, plot_throughput
+from dlperf_slurm.reports.plots.steps import (
+    list_case_steps,
+    list_doubtful,
+    plot_ranks,
+    plot_timeline,
+)
 from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.results.collect import CaseOutcomes
 

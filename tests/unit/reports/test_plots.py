@@ -9,28 +9,23 @@ from builders import make_manifest, make_outcomes, make_planned_case
 from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases
 
 from dlperf_slurm.reports.comparison_text import tabulate_comparison
-from dlperf_slurm.reports.plots import (
-    Plot,
-    efficiency,
-    latency,
-    make_name,
-    name_apart,
-    speedup,
-    throughput,
-)
-from dlperf_slurm.reports.plots.case_steps import CaseSteps, RepeatSteps, list_case_steps
-from dlperf_slurm.reports.plots.comparison import plot_comparison
+from dlperf_slurm.reports.plots import Plot, latency, make_name, name_apart, scaling
+from dlperf_slurm.reports.plots.between_runs import plot_comparison
 from dlperf_slurm.reports.plots.distribution import find_range, list_quantiles, plot_distribution
 from dlperf_slurm.reports.plots.lines import MOST_LINES, Chart, Point, Series, draw_chart
-from dlperf_slurm.reports.plots.ranks import list_row_names, plot_ranks
 from dlperf_slurm.reports.plots.run_plots import plot_run
-from dlperf_slurm.reports.plots.style import FAINT, MARKERS, MUTED, mark_series, use_style
-from dlperf_slurm.reports.plots.timeline import (
+from dlperf_slurm.reports.plots.steps import (
     STALL_MARK,
+    CaseSteps,
+    RepeatSteps,
     draw_timeline,
+    list_case_steps,
+    list_row_names,
     list_stalls,
+    plot_ranks,
     plot_timeline,
 )
+from dlperf_slurm.reports.plots.style import FAINT, MARKERS, MUTED, mark_series, use_style
 from dlperf_slurm.reports.tables.latency import LatencyRow, LatencyTable
 from dlperf_slurm.reports.tables.throughput import ThroughputTable
 from dlperf_slurm.results.cases import OUTSIDE_INTERVAL
@@ -112,13 +107,13 @@ def test_settings_of_the_user_change_nothing(plots):
 
     table = make_table()
     with matplotlib.rc_context({"font.size": 30, "axes.grid": False, "lines.linewidth": 9}):
-        plot = throughput.plot_throughput(table)
+        plot = scaling.plot_throughput(table)
     assert plot == plots[plot.name]
 
 
 def test_throughput_has_medians_with_their_intervals():
     table = make_table()
-    jax = throughput.make_chart(table).series[0]
+    jax = scaling.make_throughput_chart(table).series[0]
     cell = table.columns[0].cells[0]
     assert jax.label == "jax"
     # 8 samples in 0.103 s, the median of seven
@@ -127,7 +122,7 @@ def test_throughput_has_medians_with_their_intervals():
 
 
 def test_throughput_of_few_repeats_has_their_range():
-    pytorch = throughput.make_chart(make_table()).series[1]
+    pytorch = scaling.make_throughput_chart(make_table()).series[1]
     # rank 1 is a thousandth slower
     ends = pytest.approx((16 / 0.11011, 16 / 0.1001))
     assert (pytorch.points[1].low, pytorch.points[1].high) == ends
@@ -143,12 +138,12 @@ def test_throughput_on_one_topology_has_a_row_and_a_number_per_framework():
     table = make_table(
         make_measured("jax", "1n1g", [0.1, 0.1]), make_measured("mxnet", "1n1g", [0.2])
     )
-    texts = list_texts(throughput.plot_throughput(table))
+    texts = list_texts(scaling.plot_throughput(table))
     assert {"jax", "mxnet", "80", "40"} <= set(texts)
 
 
 def test_repeats_on_one_topology_are_dots_that_can_be_seen():
-    plot = throughput.plot_throughput(make_table(make_measured("jax", "1n1g", [0.1, 0.2])))
+    plot = scaling.plot_throughput(make_table(make_measured("jax", "1n1g", [0.1, 0.2])))
     assert "Small dots: the repeats" in plot.caption
     assert plot.svg.decode().count(f"fill: {MUTED}") >= 2
     assert FAINT not in plot.svg.decode()
@@ -156,9 +151,9 @@ def test_repeats_on_one_topology_are_dots_that_can_be_seen():
 
 def test_table_without_a_measured_case_has_no_figure():
     table = make_table(make_measured("jax", "1n1g", [], ["not submitted"]))
-    assert throughput.plot_throughput(table) is None
-    assert speedup.plot_speedup(table) is None
-    assert efficiency.plot_efficiency(table) is None
+    assert scaling.plot_throughput(table) is None
+    assert scaling.plot_speedup(table) is None
+    assert scaling.plot_efficiency(table) is None
     assert plot_distribution(table, {}) is None
 
 
@@ -172,24 +167,24 @@ def test_table_without_a_measured_case_has_no_figure():
 )
 def test_caption_says_how_many_repeats_and_what_the_bar_is(repeats, words):
     table = make_table(make_measured("jax", "1n1g", repeats))
-    assert words in throughput.plot_throughput(table).caption
+    assert words in scaling.plot_throughput(table).caption
 
 
 def test_caption_of_cases_with_unlike_repeats_names_both_bars():
-    caption = throughput.plot_throughput(make_table()).caption
+    caption = scaling.plot_throughput(make_table()).caption
     assert "n = 2 to 7 repeats" in caption
     assert "or the range of too few repeats" in caption
 
 
 def test_ideal_speedup_is_that_of_the_devices():
-    assert speedup.make_chart(make_table()).ideal == ((1.0, 1.0), (2.0, 2.0))
+    assert scaling.make_speedup_chart(make_table()).ideal == ((1.0, 1.0), (2.0, 2.0))
 
 
 def test_frameworks_on_a_topology_each_have_no_scaling_to_show():
     table = make_table(make_measured("jax", "1n1g", [0.1]), make_measured("mxnet", "1n2g", [0.1]))
-    assert speedup.plot_speedup(table) is None
-    assert efficiency.plot_efficiency(table) is None
-    assert throughput.plot_throughput(table) is not None
+    assert scaling.plot_speedup(table) is None
+    assert scaling.plot_efficiency(table) is None
+    assert scaling.plot_throughput(table) is not None
 
 
 def test_ideal_line_is_left_out_where_baselines_differ():
@@ -198,16 +193,16 @@ def test_ideal_line_is_left_out_where_baselines_differ():
         make_measured("jax", "1n2g", [0.1]),
         make_measured("mxnet", "1n2g", [0.1]),
     )
-    assert speedup.make_chart(table).ideal == ()
-    assert "against each one's smallest topology" in speedup.plot_speedup(table).caption
+    assert scaling.make_speedup_chart(table).ideal == ()
+    assert "against each one's smallest topology" in scaling.plot_speedup(table).caption
 
 
 def test_speedup_and_efficiency_have_the_tables_values_and_intervals():
     table = make_table()
     cell = table.columns[0].cells[1]
-    fast = speedup.make_chart(table).series[0].points[1]
+    fast = scaling.make_speedup_chart(table).series[0].points[1]
     assert (fast.y, fast.low) == (cell.speedup, cell.speedup_interval.low)
-    share = efficiency.make_chart(table).series[0].points[1]
+    share = scaling.make_efficiency_chart(table).series[0].points[1]
     assert share.y == pytest.approx(100 * cell.efficiency)
     assert share.high == pytest.approx(100 * cell.efficiency_interval.high)
 
@@ -230,7 +225,7 @@ def test_ratio_outside_its_interval_is_drawn_and_named():
     cell = table.columns[0].cells[1]
     assert cell.speedup > cell.speedup_interval.high
     assert OUTSIDE_INTERVAL in [summary.footnotes[number - 1] for number in cell.footnotes]
-    assert speedup.plot_speedup(table).svg
+    assert scaling.plot_speedup(table).svg
     compared = compare_runs(make_manifest(), cases[:1], make_manifest(), [
         make_outcomes(make_planned_case(repeats=16), both)
     ])  # fmt: skip
@@ -244,7 +239,7 @@ def test_topologies_of_as_many_devices_stand_beside_each_other():
         make_measured("jax", "1n2g", [0.1]),
         make_measured("jax", "2n1g", [0.1]),
     )
-    assert throughput.make_chart(table).ticks == (
+    assert scaling.make_throughput_chart(table).ticks == (
         (1.0, "1\n1n1g"),
         (2.0, "2\n1n2g"),
         (3.0, "2\n2n1g"),
@@ -256,7 +251,7 @@ def test_many_frameworks_get_a_panel_each():
     cases = [make_measured(n, t, [0.1, 0.11]) for n in names for t in ("1n1g", "1n2g")]
     assert len(names) > MOST_LINES
     with use_style():
-        figure = draw_chart(throughput.make_chart(make_table(*cases)))
+        figure = draw_chart(scaling.make_throughput_chart(make_table(*cases)))
     shown = [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible()]
     assert tuple(shown) == names
 
@@ -278,7 +273,7 @@ def test_series_differ_without_their_colours():
 
 def test_name_of_a_framework_is_text_whatever_is_in_it():
     cases = [rename(make_measured("jax", t, [0.1]), framework=HOSTILE) for t in ("1n1g", "1n2g")]
-    assert HOSTILE in list_texts(throughput.plot_throughput(make_table(*cases)))
+    assert HOSTILE in list_texts(scaling.plot_throughput(make_table(*cases)))
 
 
 def test_latencies_are_in_ms_by_batch_size():

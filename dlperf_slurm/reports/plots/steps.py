@@ -1,13 +1,15 @@
-"""Step times of a case -> step time over step, a strip per repeat, with stalls and drift marked."""
+"""Outcomes -> the step times of a case: a strip per repeat over its steps, a heat map by rank."""
 
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional
 
+from dlperf_slurm.contract.record import Record
 from dlperf_slurm.reports.plots import Plot, make_plot
-from dlperf_slurm.reports.plots.case_steps import CaseSteps, RepeatSteps
 from dlperf_slurm.reports.plots.lines import HEADROOM, is_wide_range, show_ratios
 from dlperf_slurm.reports.plots.style import (
+    HEAT_COLORS,
     INK,
     MUTED,
     SERIES_COLORS,
@@ -17,6 +19,8 @@ from dlperf_slurm.reports.plots.style import (
     mark_series,
     open_figure,
 )
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.stability import describe_stability
 from dlperf_slurm.stats.step_times import STALL_FACTOR, find_drift
 
 if TYPE_CHECKING:
@@ -38,6 +42,65 @@ GAP_INCHES = 0.25
 # for the axes' numbers and names
 BOTTOM_INCHES = 0.55
 LEFT_INCHES = 0.75
+
+# more rows than these have no room for a name each: then the first of each host has one
+MOST_NAMES = 16
+# of the steps; what is slower than the rest shows at the end of the scale
+SCALE_PERCENTILE = 99
+
+
+@dataclass(frozen=True)
+class RepeatSteps:
+    """`seconds` is an array [ranks, steps]; `ranks` and `hosts` are those of its rows."""
+
+    repeat: int
+    samples_per_s: float
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    seconds: Any
+
+
+@dataclass(frozen=True)
+class CaseSteps:
+    """The repeats of a case that kept step times, by their number."""
+
+    case_id: str
+    repeats: tuple[RepeatSteps, ...]
+
+    @property
+    def middle(self) -> RepeatSteps:
+        """The repeat whose throughput is the median one, of two the slower."""
+        ordered = sorted(self.repeats, key=lambda repeat: (repeat.samples_per_s, repeat.repeat))
+        return ordered[(len(ordered) - 1) // 2]
+
+
+def list_case_steps(cases: Sequence[CaseOutcomes]) -> list[CaseSteps]:
+    """Of the cases that have any; logs of other people's scripts have none."""
+    found = [CaseSteps(c.case.case_id, tuple(_list_repeats(c))) for c in cases]
+    return [steps for steps in found if steps.repeats]
+
+
+def _list_repeats(outcomes: CaseOutcomes) -> list[RepeatSteps]:
+    return [
+        _make_repeat(outcome.repeat, outcome.record, outcome.rank_step_seconds)
+        for outcome in outcomes.outcomes
+        if outcome.record is not None and outcome.rank_step_seconds is not None
+    ]
+
+
+def _make_repeat(repeat: int, record: Record, seconds: Any) -> RepeatSteps:
+    return RepeatSteps(
+        repeat,
+        record.samples_per_s,
+        tuple(rank.rank for rank in record.ranks),
+        tuple(rank.host for rank in record.ranks),
+        seconds,
+    )
+
+
+def list_doubtful(cases: Sequence[CaseOutcomes]) -> list[str]:
+    """Ids of the cases whose steps or repeats have a footnote."""
+    return [c.case.case_id for c in cases if describe_stability(c)]
 
 
 def plot_timeline(case: CaseSteps) -> Plot:
@@ -145,3 +208,54 @@ def _describe(repeat: RepeatSteps, slowest: Sequence[float], stalls: int) -> str
     if stalls:
         texts.append("1 stall" if stalls == 1 else f"{stalls} stalls")
     return ", ".join(texts)
+
+
+def plot_ranks(case: CaseSteps) -> Optional[Plot]:
+    """None for a case of one rank."""
+    repeat = case.middle
+    if len(repeat.seconds) < 2:
+        return None
+    caption = (
+        f"Step time of each rank in repeat {repeat.repeat} of {len(case.repeats)}, the one of "
+        f"median throughput. The scale ends at the {SCALE_PERCENTILE} % quantile."
+    )
+    return make_plot(
+        "ranks", case.case_id, "Step times by rank", caption, lambda: _draw_ranks(repeat)
+    )
+
+
+def _draw_ranks(repeat: RepeatSteps) -> "Figure":
+    import numpy
+
+    milliseconds: Any = 1000 * repeat.seconds
+    ranks, steps = milliseconds.shape
+    figure = open_figure(WIDTH_INCHES, 1.3 + min(0.24 * ranks, 4.0))
+    axes = figure.add_subplot()
+    image = axes.imshow(
+        milliseconds,
+        cmap=HEAT_COLORS,
+        aspect="auto",
+        interpolation="nearest",
+        vmin=milliseconds.min(),
+        vmax=numpy.percentile(milliseconds, SCALE_PERCENTILE),
+        extent=(0.5, steps + 0.5, ranks - 0.5, -0.5),
+    )
+    axes.grid(False)
+    axes.set_xlabel("measured step")
+    axes.set_ylabel("rank")
+    names = list_row_names(repeat)
+    if names:
+        axes.set_yticks([row for row, _ in names], [name for _, name in names])
+    bar = figure.colorbar(image, extend="max", label="step time, ms", location="top", shrink=0.6)
+    bar.outline.set_visible(False)
+    return figure
+
+
+def list_row_names(repeat: RepeatSteps) -> list[tuple[int, str]]:
+    """Rows with their names: all, or the first of each host, or none where these are too many."""
+    rows = list(range(len(repeat.hosts)))
+    if len(rows) > MOST_NAMES:
+        rows = [row for row in rows if row == 0 or repeat.hosts[row] != repeat.hosts[row - 1]]
+    if len(rows) > MOST_NAMES:
+        return []
+    return [(row, f"{repeat.ranks[row]} on {repeat.hosts[row]}") for row in rows]

@@ -1,4 +1,4 @@
-"""Timelines of cases -> a figure with a panel for each."""
+"""Comparison and history of runs -> ratios with their intervals, throughputs over time."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -8,7 +8,15 @@ from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports.plots import Plot, make_plot
 from dlperf_slurm.reports.plots.style import MUTED, RULE, SERIES_COLORS, WIDE_INCHES, open_figure
-from dlperf_slurm.results.compare import FASTER, NOT_COMPARABLE, SLOWER
+from dlperf_slurm.results.compare import (
+    FASTER,
+    MEAN_LATENCY,
+    NO_DIFFERENCE,
+    NOT_COMPARABLE,
+    SLOWER,
+    Comparison,
+    RunComparison,
+)
 from dlperf_slurm.results.history.timeline import Point, Timeline
 
 if TYPE_CHECKING:
@@ -18,9 +26,58 @@ if TYPE_CHECKING:
 # a page that scrolls much further is read by nobody
 MAX_PANELS = 40
 
-_LINE_COLOR, _SLOWER_COLOR, _FASTER_COLOR = SERIES_COLORS[:3]
+_NEUTRAL_COLOR, _SLOWER_COLOR, _FASTER_COLOR = SERIES_COLORS[:3]
 # a verdict, its marker and its colour: also told apart in grey
-_MARKS = {SLOWER: ("v", _SLOWER_COLOR), FASTER: ("^", _FASTER_COLOR)}
+_RATIO_MARKS = {
+    SLOWER: ("<", _SLOWER_COLOR),
+    FASTER: (">", _FASTER_COLOR),
+    NO_DIFFERENCE: ("o", _NEUTRAL_COLOR),
+}
+_UNDECIDED_MARK = ("x", MUTED)
+_TIMELINE_MARKS = {SLOWER: ("v", _SLOWER_COLOR), FASTER: ("^", _FASTER_COLOR)}
+
+
+def plot_comparison(compared: RunComparison) -> Plot:
+    """One line per case and quantity of which there is a ratio, the first one on top."""
+    shown = [c for c in compared.comparisons if c.speed_ratio is not None]
+    limit = "" if compared.limit is None else "; dashed: the slowdown that is allowed"
+    return make_plot(
+        "comparison",
+        "",
+        f"Speed of {compared.manifest_b.run_id} over {compared.manifest_a.run_id}",
+        "ratio of medians over repeats with its own 95 % interval, where there are repeats enough; "
+        "triangles: faster or slower beyond chance, for all cases together; circles: no "
+        f"difference; crosses: undecided{limit}",
+        lambda: _draw_ratios(compared, shown),
+    )
+
+
+def _draw_ratios(compared: RunComparison, shown: "list[Comparison]") -> "Figure":
+    figure = open_figure(WIDE_INCHES, 1.0 + 0.3 * max(1, len(shown)))
+    axes = figure.add_subplot()
+    axes.axvline(1.0, color=MUTED, linewidth=1)
+    if compared.limit is not None:
+        axes.axvline(1.0 - compared.limit, color=MUTED, linewidth=1, linestyle=(0, (5, 2)))
+    for row, comparison in enumerate(shown):
+        ratio = comparison.speed_ratio or 0.0
+        marker, color = _RATIO_MARKS.get(comparison.verdict, _UNDECIDED_MARK)
+        axes.plot([ratio], [row], marker=marker, color=color)
+        if comparison.interval is not None:
+            low, high = comparison.interval.low, comparison.interval.high
+            # by its own ends: a ratio of medians need not lie between them
+            middle, half = (low + high) / 2, (high - low) / 2
+            axes.errorbar([middle], [row], xerr=[half], fmt="none", color=color, capsize=3)
+    axes.set_yticks(range(len(shown)), [_name(comparison) for comparison in shown])
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.grid(visible=True, axis="x")
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("speed of B over A")
+    return figure
+
+
+def _name(comparison: Comparison) -> str:
+    suffix = ", latency" if comparison.quantity == MEAN_LATENCY else ""
+    return f"{comparison.case_id}{suffix}"
 
 
 def plot_history(timelines: Sequence[Timeline]) -> Plot:
@@ -37,11 +94,11 @@ def plot_history(timelines: Sequence[Timeline]) -> Plot:
         "medians over repeats, with their 95 % intervals or the range of too few repeats; "
         "triangles point the way of a verdict against the run before, crosses are runs without a "
         "figure, vertical lines other work or changed software or machine; no axis begins at zero",
-        lambda: _draw(timelines),
+        lambda: _draw_timelines(timelines),
     )
 
 
-def _draw(timelines: Sequence[Timeline]) -> "Figure":
+def _draw_timelines(timelines: Sequence[Timeline]) -> "Figure":
     # it has no types
     dates: Any = import_module("matplotlib.dates")
     figure = open_figure(WIDE_INCHES, 0.6 + 1.7 * len(timelines))
@@ -61,7 +118,7 @@ def _draw_panel(axes: "Axes", timeline: Timeline) -> None:
     axes.set_ylabel(timeline.unit)
     measured = [point for point in timeline.points if point.median is not None]
     times: Any = [parse_time(point.entry.created_at) for point in measured]
-    axes.plot(times, [p.median or 0.0 for p in measured], color=_LINE_COLOR, linewidth=1)
+    axes.plot(times, [p.median or 0.0 for p in measured], color=_NEUTRAL_COLOR, linewidth=1)
     for point in timeline.points:
         _draw_point(axes, point)
 
@@ -76,7 +133,7 @@ def _draw_point(axes: "Axes", point: Point) -> None:
             [time], [0.05], "x", color=MUTED, transform=axes.get_xaxis_transform(), clip_on=False
         )
         return
-    marker, color = _MARKS.get(verdict, ("o", _LINE_COLOR))
+    marker, color = _TIMELINE_MARKS.get(verdict, ("o", _NEUTRAL_COLOR))
     samples = point.entry.samples_per_s
     low, high = min(samples), max(samples)
     if point.interval is not None:
