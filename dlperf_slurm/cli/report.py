@@ -112,7 +112,8 @@ def _write_files(report: "Report", folder: Path, shows_plots: bool) -> None:
 
     for report_format in map(load_format, list_formats()):
         if shows_plots == report_format.SHOWS_PLOTS:
-            (folder / report_format.FILE_NAME).write_bytes(report_format.serialize(report))
+            for name, content in report_format.serialize(report).items():
+                (folder / name).write_bytes(content)
 
 
 def _write_plots(

@@ -35,7 +35,7 @@ def browser() -> Iterator:
 def report_file(tmp_path_factory) -> Path:
     """A report with all that one can have: hostile texts, and footnotes behind words too."""
     from dlperf_slurm.reports.formats import Report
-    from dlperf_slurm.reports.formats.html import serialize
+    from dlperf_slurm.reports.formats.html import make_page
     from dlperf_slurm.reports.plots.run_plots import plot_run
 
     cases = make_cases()
@@ -45,7 +45,7 @@ def report_file(tmp_path_factory) -> Path:
     summary = dataclasses.replace(summary, rank_tables=(dataclasses.replace(ranks, rows=marked),))
     page = Report(summary, cases, plot_run(summary, cases), f"title = '{HOSTILE}'\n")
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_bytes(serialize(page))
+    path.write_text(make_page(page), encoding="utf-8")
     return path
 
 

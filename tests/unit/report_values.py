@@ -97,7 +97,8 @@ def write_rows(table: Table) -> tuple[tuple[str, ...], ...]:
 
 def write_report(name: str, summary: Summary) -> str:
     """What a format that people read makes of a run without outcomes."""
-    return load_format(name).serialize(Report(summary)).decode()
+    (content,) = load_format(name).serialize(Report(summary)).values()
+    return content.decode()
 
 
 def rename(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:

@@ -24,12 +24,13 @@ class Report:
 
 
 class ReportFormat(Protocol):
-    """A format; `SHOWS_PLOTS` where its file has to wait for them."""
+    """A format; `SHOWS_PLOTS` where its files have to wait for them."""
 
-    FILE_NAME: str
     SHOWS_PLOTS: bool
 
-    def serialize(self, report: Report) -> bytes: ...
+    def serialize(self, report: Report) -> dict[str, bytes]:
+        """The contents of its files, by their names."""
+        ...
 
 
 def list_formats() -> list[str]:

@@ -37,20 +37,11 @@ _ASSETS = Path(__file__).with_name("page") / "assets"
 
 
 @dataclass(frozen=True)
-class HtmlFigure:
-    """`svg` is markup of our own making; the caption is a text."""
-
-    title: str
-    caption: str
-    svg: Markup
-
-
-@dataclass(frozen=True)
 class Section:
     """A table with the figures that show it."""
 
     table: HtmlTable
-    figures: tuple[HtmlFigure, ...]
+    figures: tuple[Plot, ...]
 
 
 @dataclass(frozen=True)
@@ -59,10 +50,14 @@ class StepSection:
 
     id: str
     case_id: str
-    figures: tuple[HtmlFigure, ...]
+    figures: tuple[Plot, ...]
 
 
-def serialize(report: Report) -> bytes:
+def serialize(report: Report) -> dict[str, bytes]:
+    return {FILE_NAME: make_page(report).encode()}
+
+
+def make_page(report: Report) -> str:
     """HTML 5; every text is escaped, and only the page's own script can run."""
     summary = report.summary
     references = References()
@@ -70,7 +65,7 @@ def serialize(report: Report) -> bytes:
     sections = _make_sections(summary, report.plots, references)
     script = (_ASSETS / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    text = load_template("report.html.j2").render(
+    return load_template("report.html.j2").render(
         summary=summary,
         manifest=summary.manifest,
         facts=_list_facts(report),
@@ -89,7 +84,6 @@ def serialize(report: Report) -> bytes:
         script=Markup(script),
         script_digest=digest,
     )
-    return text.encode()
 
 
 def load_template(name: str) -> jinja2.Template:
@@ -103,6 +97,8 @@ def load_template(name: str) -> jinja2.Template:
         keep_trailing_newline=True,
     )
     environment.filters["sort_key"] = find_sort_key
+    # markup of our own making
+    environment.filters["inline_svg"] = lambda plot: Markup(inline_svg(plot))
     environment.globals["longest_line"] = LONGEST_LINE
     return environment.get_template(name)
 
@@ -123,24 +119,20 @@ def _make_sections(
     for table in _make_tables(tabulate_run(summary), "table", references):
         own = [plot for plot in left if plot.subject == table.title]
         left = [plot for plot in left if plot.subject != table.title]
-        sections.append(Section(table, tuple(map(_make_figure, own))))
+        sections.append(Section(table, tuple(own)))
     return sections
 
 
 def _make_step_sections(plots: Sequence[Plot], cases: Sequence[CaseOutcomes]) -> list[StepSection]:
-    by_case: dict[str, list[HtmlFigure]] = {c.case.case_id: [] for c in cases}
+    by_case: dict[str, list[Plot]] = {c.case.case_id: [] for c in cases}
     for plot in plots:
         if plot.subject in by_case:
-            by_case[plot.subject].append(_make_figure(plot))
+            by_case[plot.subject].append(plot)
     found = [(case_id, figures) for case_id, figures in by_case.items() if figures]
     return [
         StepSection(f"steps-{number}", case_id, tuple(figures))
         for number, (case_id, figures) in enumerate(found, start=1)
     ]
-
-
-def _make_figure(plot: Plot) -> HtmlFigure:
-    return HtmlFigure(plot.title, plot.caption, Markup(inline_svg(plot)))
 
 
 def _list_facts(report: Report) -> list[tuple[str, str]]:

@@ -32,7 +32,7 @@ _SPECIAL = {
 }
 
 
-def serialize(report: Report) -> bytes:
+def serialize(report: Report) -> dict[str, bytes]:
     """One table environment per table, with the footnotes that it refers to below it."""
     summary = report.summary
     blocks = [
@@ -44,7 +44,7 @@ def serialize(report: Report) -> bytes:
         make_table(table, number, summary.footnotes)
         for number, table in enumerate(tabulate_run(summary), start=1)
     ]
-    return ("\n\n".join(blocks) + "\n").encode()
+    return {FILE_NAME: ("\n\n".join(blocks) + "\n").encode()}
 
 
 def make_table(table: Table, number: int, footnotes: tuple[str, ...]) -> str:

@@ -16,7 +16,7 @@ SHOWS_PLOTS = False
 _SPECIAL = re.compile(r"[\\`*<~^$]|(?<![^\W_])_|_(?![^\W_])|\](?=[({])|&(?=#?\w+;)|#(?=#*$)")
 
 
-def serialize(report: Report) -> bytes:
+def serialize(report: Report) -> dict[str, bytes]:
     """A document that GitHub and pandoc lay out; no text in it is taken for Markdown."""
     summary = report.summary
     title, run = escape_markdown(summary.manifest.title), escape_markdown(describe_run(summary))
@@ -24,7 +24,7 @@ def serialize(report: Report) -> bytes:
     if summary.footnotes:
         notes = enumerate(map(escape_markdown, summary.footnotes), start=1)
         blocks.append("\n".join(f"[{number}] {text}  " for number, text in notes))
-    return ("\n\n".join(blocks) + "\n").encode()
+    return {FILE_NAME: ("\n\n".join(blocks) + "\n").encode()}
 
 
 def list_blocks(tables: Iterable[Table]) -> Iterator[str]:

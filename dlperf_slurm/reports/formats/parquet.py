@@ -3,10 +3,9 @@
 from dlperf_slurm.reports import parquet
 from dlperf_slurm.reports.formats import Report
 
-FILE_NAME = parquet.FILE_NAME
 SHOWS_PLOTS = False
 
 
-def serialize(report: Report) -> bytes:
+def serialize(report: Report) -> dict[str, bytes]:
     """The summary's figures in full precision."""
-    return parquet.serialize(report.summary)
+    return {parquet.FILE_NAME: parquet.serialize(report.summary)}

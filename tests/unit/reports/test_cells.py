@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from report_values import HOSTILE
+from report_values import HOSTILE, summarize_cases
 from rich.console import Console
 
 from dlperf_slurm.checks.audit.tables import find_tables
@@ -24,7 +24,7 @@ from dlperf_slurm.reports.cells import (
     join_counts,
     make_table,
 )
-from dlperf_slurm.reports.formats import latex, list_formats, load_format, markdown
+from dlperf_slurm.reports.formats import Report, latex, list_formats, load_format, markdown
 from dlperf_slurm.reports.formats.html import load_template
 from dlperf_slurm.reports.formats.page.tables import References, make_html_table
 from dlperf_slurm.stats.median import Interval
@@ -179,5 +179,6 @@ def test_nothing_reads_back_what_cells_print():
 
 def test_format_is_one_file_found_by_listing():
     assert list_formats() == ["csv", "html", "json", "latex", "markdown", "parquet"]
-    names = [load_format(name).FILE_NAME for name in list_formats()]
+    report = Report(summarize_cases([]))
+    names = [file for name in list_formats() for file in load_format(name).serialize(report)]
     assert len(set(names)) == len(names)

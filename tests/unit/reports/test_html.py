@@ -14,7 +14,7 @@ from report_values import HOSTILE, make_cases, make_measured, summarize_cases
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.record import STEP_SECONDS_FILE
 from dlperf_slurm.reports.formats import Report, page
-from dlperf_slurm.reports.formats.html import serialize
+from dlperf_slurm.reports.formats.html import make_page
 from dlperf_slurm.reports.formats.page.figures import PAGE_COLORS, inline_svg
 from dlperf_slurm.reports.formats.page.tables import References
 from dlperf_slurm.reports.plots.run_plots import plot_run
@@ -57,7 +57,7 @@ def html(plots) -> str:
     summary = summarize_cases(
         cases, title=HOSTILE, created_by=HOSTILE, site_name=HOSTILE, command=("a b", HOSTILE)
     )
-    return serialize(Report(summary, cases, plots, f"title = '{HOSTILE}'")).decode()
+    return make_page(Report(summary, cases, plots, f"title = '{HOSTILE}'"))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def document(html) -> Document:
 
 
 def make_small_page(*cases) -> str:
-    return serialize(Report(summarize_cases(cases), cases, (), "")).decode()
+    return make_page(Report(summarize_cases(cases), cases, (), ""))
 
 
 def test_nothing_of_a_user_becomes_an_element(document):
@@ -153,9 +153,7 @@ def test_run_without_a_record_has_neither_provenance_nor_figures():
 
 
 def test_command_is_one_for_the_shell():
-    html = serialize(
-        Report(summarize_cases([], command=("dlperf-slurm", "a b")), (), (), "")
-    ).decode()
+    html = make_page(Report(summarize_cases([], command=("dlperf-slurm", "a b")), (), (), ""))
     assert "dlperf-slurm &#39;a b&#39;" in html
 
 
@@ -167,7 +165,7 @@ def test_figures_stand_at_their_table(html):
 def test_same_input_gives_the_same_page(plots):
     cases = make_cases()
     summary = summarize_cases(cases)
-    pages = {serialize(Report(summary, cases, plots)) for _ in range(2)}
+    pages = {make_page(Report(summary, cases, plots)) for _ in range(2)}
     assert len(pages) == 1
 
 
