@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from dlperf_slurm.config.environment_paths import find_managed_environment
+from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import RECORD_FILE, Record
@@ -87,19 +88,18 @@ def make_case(framework: str) -> Case:
         case_id=framework,
         repeat=1,
         attempt=1,
-        framework=framework,
+        axes=Axes(
+            framework=framework,
+            topology="1n1g",
+            batch_size_per_device=2,
+            compiler=COMPILERS.get(framework, "none"),
+            memory_format=MEMORY_FORMATS.get(framework, "default"),
+            distribution=adapter.DISTRIBUTIONS[0],
+        ),
         model="resnet50",
         model_parameters={},
-        nodes=1,
-        devices_per_node=1,
         device="cpu",
         cpus_per_rank=THREADS,
-        batch_size_per_device=2,
-        precision="fp32",
-        compiler=COMPILERS.get(framework, "none"),
-        memory_format=MEMORY_FORMATS.get(framework, "default"),
-        distribution=adapter.DISTRIBUTIONS[0],
-        clip_global_norm=False,
         warmup_steps=WARMUP_STEPS,
         measured_steps=MEASURED_STEPS,
         seed=1,

@@ -15,6 +15,7 @@ import time
 
 import numpy
 
+from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.stats.median import find_median, find_median_interval
 from dlperf_slurm.worker.frameworks import Placement
@@ -30,19 +31,11 @@ CASE = Case(
     case_id="telemetry",
     repeat=1,
     attempt=1,
-    framework="numpy",
+    axes=Axes(framework="numpy", topology="1n1g", batch_size_per_device=1),
     model="none",
     model_parameters={},
-    nodes=1,
-    devices_per_node=1,
     device="cpu",
     cpus_per_rank=os.cpu_count() or 1,
-    batch_size_per_device=1,
-    precision="fp32",
-    compiler="none",
-    memory_format="default",
-    distribution="native",
-    clip_global_norm=False,
     warmup_steps=0,
     measured_steps=STEPS,
     seed=1,

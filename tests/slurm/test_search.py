@@ -25,7 +25,7 @@ def test_largest_batch_on_two_nodes_is_the_same_in_all_repeats(cluster, tmp_path
     done = submit(run, "--wait", SPIN_SAMPLE_BYTES=str(MIB))
     assert done.returncode == 0, done.stdout + done.stderr
     for record in read_records(run):
-        assert (record.status, record.case.axes.batch_size_per_device) == (OK, 24)
+        assert (record.status, record.case.axes.batch_size) == (OK, 24)
         assert len({rank.host for rank in record.ranks}) == 2
         trials = [(t.batch_size_per_device, t.is_out_of_memory) for t in record.batch_trials]
         assert trials == [(8, False), (16, False), (32, True), (24, False)]
@@ -39,7 +39,7 @@ def test_search_goes_on_after_slurm_killed_a_trial_for_its_memory(cluster, tmp_p
     done = submit(run, "--wait", SPIN_SAMPLE_BYTES=str(16 * MIB))
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = read_records(run)
-    assert (record.status, record.case.axes.batch_size_per_device) == (OK, 16)
+    assert (record.status, record.case.axes.batch_size) == (OK, 16)
     trials = [(t.batch_size_per_device, t.is_out_of_memory) for t in record.batch_trials]
     assert trials == [(8, False), (16, False), (32, True), (24, True)]
     assert find_states(run) == {"1n1g.0": "COMPLETED"}

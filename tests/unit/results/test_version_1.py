@@ -1,0 +1,95 @@
+"""Run directories of version 1, which had the axes beside the other values of a case."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.contract.axes import DYNAMIC, LARGEST, WORKER
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError, read_json, write_json
+from dlperf_slurm.contract.record import RECORD_FILE, Record
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, format_manifest, open_run
+from dlperf_slurm.scheduler.retry import stage_retry
+
+# made by version 0.1.0, with the report that the same version made of it
+RUN = Path(__file__).parents[2] / "data" / "run_v1"
+LADDER = "pytorch-resnet50-1n1g-bs64-16-fp32"
+SCALED = "pytorch-resnet50-1n1g-bs4-amp-fp16-scale128"
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    return Path(shutil.copytree(RUN, tmp_path / "run"))
+
+
+def read_attempt(case_id, name, kind, folder=RUN):
+    return read_json(folder / "cases" / case_id / "r1" / "a1" / name, kind)
+
+
+@pytest.mark.parametrize("name", ["report.md", "report.csv"])
+def test_report_has_the_figures_of_the_version_that_measured(run_dir, name):
+    assert main(["report", str(run_dir)]) == 0
+    made, expected = run_dir / "report" / name, RUN / "expected" / name
+    assert made.read_text(encoding="utf-8") == expected.read_text(encoding="utf-8")
+
+
+def test_planned_cases_have_their_axes():
+    cases = {case.case_id: case for case in open_run(RUN).manifest.cases}
+    ladder, scaled = cases[LADDER].axes, cases[SCALED].axes
+    assert (ladder.batch_size_per_device, ladder.batch_ladder) == ("64 -> 16", (64, 16))
+    assert (ladder.loss_scale, scaled.loss_scale) == (DYNAMIC, 128)
+    assert (scaled.topology, scaled.batch_size, scaled.source) == ("1n1g", 4, WORKER)
+
+
+def test_case_asks_for_the_search_and_its_record_has_what_was_found():
+    asked = read_attempt(LADDER, CASE_FILE, Case)
+    record = read_attempt(LADDER, RECORD_FILE, Record)
+    assert asked.axes.batch_size_per_device == "64 -> 16"
+    assert record.case.axes == dataclasses.replace(asked.axes, batch_size_per_device=64)
+    assert (record.case.world_size, record.case.log_format) == (1, None)
+
+
+def edit(path, **changes):
+    data = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**data, **changes}), encoding="utf-8")
+
+
+def test_case_of_the_largest_batch_and_of_another_script(run_dir):
+    path = run_dir / "cases" / SCALED / "r1" / "a1" / CASE_FILE
+    edit(path, batch_size_per_device=0, is_largest_batch=True, source="tensorpack")
+    case = read_json(path, Case)
+    assert case.axes.batch_size_per_device == LARGEST
+    assert (case.axes.source, case.log_format, case.log_rule) == ("tensorpack", "tensorpack", None)
+
+
+@pytest.mark.parametrize("missing", ["nodes", "framework", "batch_size_per_device"])
+def test_case_that_lacks_what_all_had_is_named(run_dir, missing):
+    path = run_dir / "cases" / LADDER / "r1" / "a1" / CASE_FILE
+    data = json.loads(path.read_text(encoding="utf-8"))
+    del data[missing]
+    path.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(ContractError, match=f"{CASE_FILE}.*{missing}"):
+        read_json(path, Case)
+
+
+def test_what_was_read_is_written_in_the_new_version(run_dir):
+    record = read_attempt(LADDER, RECORD_FILE, Record)
+    write_json(run_dir / RECORD_FILE, record)
+    assert read_json(run_dir / RECORD_FILE, Record) == record
+    run = open_run(run_dir)
+    (run_dir / MANIFEST_FILE).write_text(format_manifest(run.manifest), encoding="utf-8")
+    again = open_run(run_dir)
+    assert (run.schema_version, again.schema_version) == (1, SCHEMA_VERSION)
+    assert again.manifest == run.manifest
+
+
+def test_no_further_attempt_for_the_worker_of_version_1():
+    with pytest.raises(
+        InputError, match=r"was made by dlperf_slurm 0\.1\.0, whose worker it keeps"
+    ):
+        stage_retry(open_run(RUN))
