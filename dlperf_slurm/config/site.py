@@ -85,57 +85,92 @@ class LauncherOptions(Table):
     name: Annotated[
         str, AfterValidator(_check_launcher), Field(json_schema_extra=_add_launchers)
     ] = "srun"
+    """Program that starts the ranks."""
     mpi: str = "pmix"
+    """Value of `srun --mpi`."""
     flags: OneOrMore[str] = ()
+    """Further flags of the launcher."""
 
 
 class Environment(Table):
     """Where a framework's Python is on this site: modules first, then a virtual environment."""
 
     venv: Optional[Annotated[str, AfterValidator(_make_absolute)]] = None
+    """Virtual environment of the framework."""
     python: str = "python"
+    """Python of the framework, by name or path."""
     modules: OneOrMore[str] = ()
+    """Modules to load first."""
     setup: OneOrMore[str] = ()
+    """Lines of bash before anything else."""
     env: dict[Annotated[str, AfterValidator(_check_env_name)], str] = {}
+    """Environment variables."""
 
 
 class Tracking(Table):
     """How often the scheduler is asked, and when a job that it does not know is given up."""
 
     poll_seconds: Annotated[float, Field(ge=1, strict=False)] = 30.0
+    """Time between questions to the scheduler, at first."""
     slowest_poll_seconds: Annotated[float, Field(ge=1, strict=False)] = 180.0
+    """Time between questions to the scheduler, at most."""
     lost_after_seconds: Annotated[float, Field(ge=1, strict=False)] = 300.0
+    """Time after which a job that the scheduler does not know is given up."""
 
 
 class Site(Table):
     """A cluster or machine: how to ask it for nodes, and how to start ranks on them."""
 
     scheduler: Literal["slurm", "local"] = "slurm"
+    """What starts array jobs."""
     device: Literal["cuda", "cpu"] = "cuda"
+    """Kind of device that the ranks compute on."""
     max_nodes: Optional[PositiveInt] = None
+    """Nodes that a case may have at most."""
     max_devices_per_node: Optional[PositiveInt] = None
+    """Devices on a node that a case may have at most."""
     cpus_per_rank: PositiveInt = 1
+    """CPU cores of each rank."""
     partition: Optional[str] = None
+    """Partition of the jobs."""
     account: Optional[str] = None
+    """Account that the jobs are charged to."""
     qos: Optional[str] = None
+    """Quality of service of the jobs."""
     constraint: Optional[str] = None
+    """Features that nodes must have."""
     reservation: Optional[str] = None
+    """Reservation that the jobs run in."""
     gpu_request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
+    """How a job asks for GPUs."""
     gpu_type: Optional[str] = None
+    """Type of GPU to ask for."""
     exclusive: bool = False
+    """Whether jobs have their nodes to themselves."""
     memory_mib_per_node: Optional[Annotated[int, Field(ge=0)]] = None
+    """Memory to ask for on each node, in MiB; 0 is all."""
     time_limit_minutes: dict[Annotated[str, AfterValidator(_check_topology_key)], PositiveInt] = {
         "default": 30
     }
+    """Time limit of an array task, by topology or as "default"."""
     array_throttle: Optional[PositiveInt] = None
+    """Array tasks of a job that may run at once."""
     max_array_size: Optional[PositiveInt] = None
+    """Array tasks of a job at most; the cluster's own where it is left out."""
     directives: OneOrMore[Annotated[str, AfterValidator(_check_directive)]] = ()
+    """Further #SBATCH lines."""
     env: dict[Annotated[str, AfterValidator(_check_env_name)], str] = {}
+    """Environment variables of all jobs."""
     template: Optional[Annotated[str, AfterValidator(_make_absolute)]] = None
+    """The site's own template of a job script."""
     launcher: LauncherOptions = LauncherOptions()
+    """How ranks are started."""
     environments: dict[Annotated[str, AfterValidator(_check_framework)], Environment] = {}
+    """Where frameworks' Pythons are, by framework."""
     datasets: dict[str, Annotated[str, AfterValidator(_make_absolute)]] = {}
+    """Folders of data sets, by name."""
     tracking: Tracking = Tracking()
+    """How often the scheduler is asked."""
 
     def find_time_limit_minutes(self, topology: Topology) -> int:
         limits = self.time_limit_minutes

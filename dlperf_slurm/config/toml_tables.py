@@ -27,7 +27,9 @@ Item = TypeVar("Item")
 class Table(BaseModel):
     """A TOML table: unknown keys are errors, values are not converted between types."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True
+    )
 
 
 def _as_tuple(value: Any) -> Any:
@@ -58,11 +60,20 @@ OneOrMoreTables = Annotated[tuple[Item, ...], BeforeValidator(_as_tables), _Allo
 
 @dataclass(frozen=True)
 class TomlFile:
-    """A parsed file, with its text for looking up the lines of keys."""
+    """A parsed file, with its text for looking up the lines of keys.
+
+    `renamed` has today's path of keys that stand in the text under a former one.
+    """
 
     label: str
     text: str
     data: TomlTable
+    renamed: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
+
+    def find_lines(self) -> dict[KeyPath, int]:
+        """Line number of each key, by today's path."""
+        lines = locate_keys(self.text)
+        return {self.renamed.get(path, path): line for path, line in lines.items()}
 
 
 def read_toml(path: Path) -> TomlFile:
@@ -91,7 +102,7 @@ class Reporter:
     def add(self, path: KeyPath, message: str) -> None:
         """Note a mistake at `path`, which may be deeper than what stands in the file."""
         if self._lines is None:
-            self._lines = locate_keys(self.toml.text)
+            self._lines = self.toml.find_lines()
         full = drop_indices(self.prefix + path, self.toml.data)
         line = next(
             (self._lines[full[:n]] for n in range(len(full), 0, -1) if full[:n] in self._lines),

@@ -9,8 +9,8 @@ from typing import Optional, Sequence, Tuple, Union
 from dlperf_slurm.contract.topology import parse_topology
 
 TRAIN = "train"
-VAL = "val"
-MODES = (TRAIN, VAL)
+INFER = "infer"
+MODES = (TRAIN, INFER)
 
 # where the batch of a step comes from (DESIGN: data source)
 ON_DEVICE = "device"
@@ -29,7 +29,7 @@ OPTIMIZERS = (DEFAULT_OPTIMIZER, "sgd", "momentum", "adamw")
 PARAMETER_SERVER = "parameter_server"
 HOROVOD = "horovod"
 
-# what a matrix calls our own worker among the sources of figures
+# what a matrix calls our own worker among the scripts that measure
 WORKER = "worker"
 
 # a loss scale that GradScaler and its like adapt to the gradients
@@ -51,7 +51,7 @@ class Axes:
 
     `topology` is "2n8g". `batch_size_per_device` is a number; as long as the job has to find it,
     what the matrix says of it: "max", or a ladder such as "256 -> 224 -> 196". `mode` "train" is
-    steps of the optimizer, "val" forward passes in evaluation mode. `source` is whose script
+    steps of the optimizer, "infer" forward passes in evaluation mode. `script` is whose script
     measures, WORKER our own. `data` is one of DATA_SOURCES, read by `data_workers` at once,
     `prefetch_batches` ahead. A step is one update of the optimizer, from `gradient_accumulation`
     batches of `batch_size_per_device` on each rank. `loss_scale` is a number or DYNAMIC.
@@ -63,10 +63,10 @@ class Axes:
     precision: str = "fp32"
     compiler: str = "none"
     memory_format: str = "default"
-    distribution: str = "native"
+    gradient_sync: str = "native"
     clip_global_norm: bool = False
     mode: str = TRAIN
-    source: str = WORKER
+    script: str = WORKER
     data: str = ON_DEVICE
     data_workers: int = 1
     prefetch_batches: int = 2

@@ -47,7 +47,7 @@ class Case:
     name of its publisher's rule; None for the one by which such figures were published. Both are
     None for our own worker.
     A case whose batch size is still to be found is searched for it in steps of
-    `batch_granularity`, unless its axes have a ladder of sizes; the record has the axes with the
+    `batch_size_step`, unless its axes have a ladder of sizes; the record has the axes with the
     size that was found. `memory_limit_bytes` per rank is what the search may use where the device
     itself sets no limit; 0 is none.
     `data_dir` has the real files of the data sources "folder" and "dali". A case whose `training`
@@ -69,7 +69,7 @@ class Case:
     seed: int
     log_format: Optional[str] = None
     log_rule: Optional[str] = None
-    batch_granularity: int = 1
+    batch_size_step: int = 1
     memory_limit_bytes: int = 0
     data_dir: str = ""
     training: Training = NO_TRAINING

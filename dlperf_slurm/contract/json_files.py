@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Type, TypeVar, Union, cast
 
-from dlperf_slurm.contract.axes import DYNAMIC, LARGEST, WORKER, Axes, format_ladder
+from dlperf_slurm.contract.axes import DYNAMIC, INFER, LARGEST, TRAIN, WORKER, Axes, format_ladder
 from dlperf_slurm.contract.case import Case, ModelParameter
 from dlperf_slurm.contract.parity import Parity
 from dlperf_slurm.contract.record import Failure, Record
@@ -88,12 +88,13 @@ def lift_case(data: Mapping[str, Any]) -> Dict[str, Any]:
     is_largest = values.pop("is_largest_batch", False)
     log_format = values.pop("source", "")
     log_rule = values.pop("source_rule", "")
+    values["batch_size_step"] = values.pop("batch_granularity", 1)
     if ladder or is_largest:
         # the record of a search has the size that was found
         found = values["batch_size_per_device"]
         values["batch_size_per_device"] = found or (format_ladder(ladder) or LARGEST)
     axes = take_axes({**values, "topology": topology, "source": log_format or WORKER})
-    rest = {name: value for name, value in values.items() if name not in axes}
+    rest = {name: value for name, value in values.items() if name not in FORMER_AXES}
     return {**rest, "axes": axes, "log_format": log_format or None, "log_rule": log_rule or None}
 
 
@@ -102,11 +103,19 @@ def lift_record(data: Mapping[str, Any]) -> Dict[str, Any]:
     return {**data, "case": lift_case(data["case"])}
 
 
+# the axes by their names in version 1
+_FORMER_NAMES = {"gradient_sync": "distribution", "script": "source"}
+FORMER_AXES = {
+    _FORMER_NAMES.get(field.name, field.name): field.name for field in dataclasses.fields(Axes)
+}
+
+
 def take_axes(values: Mapping[str, Any]) -> Dict[str, Any]:
-    """The axes among the keys of version 1, in which a loss scale of 0 was a dynamic one."""
-    axes = {field.name: values[field.name] for field in dataclasses.fields(Axes)
-            if field.name in values}  # fmt: skip
-    return {**axes, "loss_scale": values.get("loss_scale") or DYNAMIC}
+    """The axes among the keys of version 1, where a dynamic loss scale was 0, inference "val"."""
+    axes = {name: values[former] for former, name in FORMER_AXES.items() if former in values}
+    axes["loss_scale"] = axes.get("loss_scale") or DYNAMIC
+    axes["mode"] = INFER if axes.get("mode") == "val" else TRAIN
+    return axes
 
 
 # by kind of file, what makes the keys of version 2 of those of version 1

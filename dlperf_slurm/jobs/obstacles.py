@@ -9,9 +9,9 @@ from dlperf_slurm.contract.axes import (
     DALI,
     FOLDER,
     HOROVOD,
+    INFER,
     ON_DEVICE,
     PARAMETER_SERVER,
-    VAL,
     WORKER,
 )
 from dlperf_slurm.contract.case import Case
@@ -28,7 +28,7 @@ def find_obstacle(case: MatrixCase, job_case: Case, site: Site) -> Optional[str]
     for where it would be of use.
     """
     obstacles = [_find_topology_obstacle(case.topology, site)]
-    if case.script is not None:
+    if case.script_table is not None:
         obstacles.append(_find_script_obstacle(case))
     else:
         adapter = load_adapter(case.axes.framework)
@@ -71,19 +71,19 @@ def _find_search_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
 
 def _find_inference_obstacle(case: MatrixCase) -> Optional[str]:
     axes = case.axes
-    if axes.mode != VAL:
+    if axes.mode != INFER:
         return None
     if axes.clip_global_norm:
-        return "clip_global_norm is for gradients, which mode 'val' has not; use mode 'train'"
-    if axes.distribution in (PARAMETER_SERVER, HOROVOD):
+        return "clip_global_norm is for gradients, which mode 'infer' has not; use mode 'train'"
+    if axes.gradient_sync in (PARAMETER_SERVER, HOROVOD):
         return (
-            f"distribution {axes.distribution!r} brings gradients together, which mode 'val' has "
-            f"not; use 'native', or mode 'train'"
+            f"gradient_sync {axes.gradient_sync!r} brings gradients together, which mode 'infer' "
+            "has not; use 'native', or mode 'train'"
         )
     if axes.data != ON_DEVICE:
         return (
-            f"data {axes.data!r} would be part of the latency of mode 'val', whose batch is on the "
-            f"device; use data '{ON_DEVICE}', or mode 'train'"
+            f"data {axes.data!r} would be part of the latency of mode 'infer', whose batch is on "
+            f"the device; use data '{ON_DEVICE}', or mode 'train'"
         )
     return None
 
@@ -127,13 +127,13 @@ def _find_training_obstacle(case: MatrixCase) -> Optional[str]:
 def _find_script_obstacle(case: MatrixCase) -> Optional[str]:
     """What keeps from somebody else's script, which alone knows what its framework can do."""
     axes = case.axes
-    if axes.mode == VAL:
-        return f"source {axes.source!r} is a training script; use mode 'train'"
+    if axes.mode == INFER:
+        return f"script {axes.script!r} is a training script; use mode 'train'"
     if case.training.epochs:
-        return f"source {axes.source!r} has its own way to train over epochs; leave [training] out"
+        return f"script {axes.script!r} has its own way to train over epochs; leave [training] out"
     if axes.has_batch_search:
         return (
-            f"source {axes.source!r} takes its batch size as a number; "
-            f"'{axes.batch_size_per_device}' is for source '{WORKER}'"
+            f"script {axes.script!r} takes its batch size as a number; "
+            f"'{axes.batch_size_per_device}' is for script '{WORKER}'"
         )
     return None

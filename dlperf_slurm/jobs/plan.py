@@ -178,9 +178,9 @@ def make_case(case: MatrixCase, site: Site, run_id: str, repeat: int, attempt: i
         measured_steps=case.protocol.measured_steps,
         # over several seeds, as accuracies are published
         seed=case.protocol.seed + (repeat - 1 if case.training.epochs else 0),
-        log_format=case.script.format if case.script else None,
-        log_rule=(case.script.rule or None) if case.script else None,
-        batch_granularity=case.protocol.batch_granularity,
+        log_format=case.script_table.format if case.script_table else None,
+        log_rule=(case.script_table.rule or None) if case.script_table else None,
+        batch_size_step=case.protocol.batch_size_step,
         memory_limit_bytes=limit_mib * 2**20 if limit_mib else 0,
         data_dir=site.find_dataset_dir(case.dataset) if has_files else "",
         training=case.training,

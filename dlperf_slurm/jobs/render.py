@@ -18,14 +18,15 @@ from dlperf_slurm.jobs.plan import ArrayTask, Group
 from dlperf_slurm.jobs.quoting import escape_pattern, quote_directive, quote_option
 from dlperf_slurm.jobs.run_directory import make_job_name
 from dlperf_slurm.matrix.expand import MatrixCase
-from dlperf_slurm.matrix.file import Source
+from dlperf_slurm.matrix.file import ScriptTable
+from dlperf_slurm.matrix.old_words import KEYS
 from dlperf_slurm.worker.models import load_model
 
 BASE_TEMPLATE = "base.sbatch.j2"
 VERIFY_TEMPLATE = "verify.sh.j2"
 PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
-# by `start` of a source
-SCRIPT_STARTERS = {"once": "script", "ranks": "script_ranks"}
+# by `launch` of a script
+SCRIPT_STARTERS = {"single": "script", "per-rank": "script_ranks"}
 
 
 @dataclass(frozen=True)
@@ -117,19 +118,19 @@ def render_scripts(
 
 def find_starter(task: ArrayTask) -> str:
     """The function of its framework's template that starts an array task: STARTER_FRAMEWORK."""
-    if task.case.script is not None:
-        return SCRIPT_STARTERS[task.case.script.start]
+    if task.case.script_table is not None:
+        return SCRIPT_STARTERS[task.case.script_table.launch]
     return "search" if task.case.axes.has_batch_search else "launch"
 
 
-def render_source_script(case: MatrixCase, script: Source, repeat: int, device: str) -> str:
-    """What runs instead of our worker: the source's command over the values of a case.
+def render_external_script(case: MatrixCase, script: ScriptTable, repeat: int, device: str) -> str:
+    """What runs instead of our worker: the script's command over the values of a case.
 
     Raises InputError, which names the key, when the command is no template, or asks for a value
     that there is not.
     """
     values = list_script_values(case, repeat, device)
-    key = f"sources.{case.axes.source}.command"
+    key = f"scripts.{case.axes.script}.command"
     try:
         command = make_environment([]).from_string(script.command).render(values)
     except jinja2.UndefinedError as error:
@@ -142,10 +143,11 @@ def render_source_script(case: MatrixCase, script: Source, repeat: int, device: 
 
 
 def list_script_values(case: MatrixCase, repeat: int, device: str) -> dict[str, object]:
-    """What a source's command may ask for; `parameters` are the model's, defaults included."""
+    """What a script's command may ask for; `parameters` are the model's, defaults included."""
     definition = load_model(case.model).Definition(**case.model_parameters)
+    axes = dataclasses.asdict(case.axes)
     return {
-        **dataclasses.asdict(case.axes),
+        **axes,
         "model": case.model,
         "device": device,
         "parameters": dataclasses.asdict(definition),
@@ -157,6 +159,8 @@ def list_script_values(case: MatrixCase, repeat: int, device: str) -> dict[str, 
         "measured_steps": case.protocol.measured_steps,
         "seed": case.protocol.seed,
         "repeat": repeat,
+        # commands may have the words of earlier versions too
+        **{old: axes[new] for old, new in KEYS["axes"].items()},
     }
 
 

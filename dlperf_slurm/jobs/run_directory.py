@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.json_files import (
+    FORMER_AXES,
     SCHEMA_VERSION,
     ContractError,
     build_dataclass,
@@ -184,7 +185,10 @@ def _lift_planned_case(data: Mapping[str, Any]) -> dict[str, Any]:
     if search:
         values["batch_size_per_device"] = search
     axes = take_axes(values)
-    return {**{name: value for name, value in values.items() if name not in axes}, "axes": axes}
+    return {
+        **{name: value for name, value in values.items() if name not in FORMER_AXES},
+        "axes": axes,
+    }
 
 
 def find_run(reference: Optional[str], results_dir: Path) -> Run:

@@ -21,7 +21,7 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import STAGED, Event, append_event
 from dlperf_slurm.jobs.plan import Group, Plan, make_case
-from dlperf_slurm.jobs.render import render_scripts, render_source_script
+from dlperf_slurm.jobs.render import render_external_script, render_scripts
 from dlperf_slurm.jobs.run_directory import (
     CODE_DIR,
     MANIFEST_FILE,
@@ -110,8 +110,10 @@ def stage_groups(
             case = make_case(task.case, site, run_id, task.repeat, task.attempt)
             # thousands of files; a worker that finds one cut short says so in its record
             write_json(attempt_dir / CASE_FILE, case, is_synced=False)
-            if task.case.script is not None:
-                text = render_source_script(task.case, task.case.script, task.repeat, site.device)
+            if task.case.script_table is not None:
+                text = render_external_script(
+                    task.case, task.case.script_table, task.repeat, site.device
+                )
                 (attempt_dir / SCRIPT_FILE).write_text(text, encoding="utf-8")
         size = f"{len(group.array_tasks)} array tasks"
         append_event(folder, Event(STAGED, format_now(), group_id=group.group_id, detail=size))

@@ -14,8 +14,8 @@ from dlperf_slurm.matrix.values import (
     BoundOrNumber,
     Compiler,
     Data,
-    Distribution,
     Framework,
+    GradientSync,
     LossScale,
     MemoryFormat,
     Mode,
@@ -61,7 +61,6 @@ class AxisSpec:
     is_always_in_id: bool = False
     bound: Any = None
     applies: Callable[[Point], bool] = lambda point: True
-    other_names: tuple[str, ...] = ()
 
     @property
     def default(self) -> Any:
@@ -110,11 +109,9 @@ AXIS_SPECS = (
     AxisSpec("compiler", Compiler, "What compiles the model, or 'none'."),
     AxisSpec("memory_format", MemoryFormat, "Order of an image's dimensions in memory."),
     AxisSpec(
-        "distribution",
-        Distribution,
+        "gradient_sync",
+        GradientSync,
         "What brings the gradients of the ranks together: 'native' is the framework's own means.",
-        # tf_cnn_benchmarks' word for the same axis
-        other_names=("update",),
     ),
     AxisSpec(
         "clip_global_norm",
@@ -130,7 +127,7 @@ AXIS_SPECS = (
         label="",
     ),
     AxisSpec(
-        "source", str, "Whose script measures: 'worker' is our own, others are in [sources.NAME]."
+        "script", str, "Whose script measures: 'worker' is our own, others are in [scripts.NAME]."
     ),
     AxisSpec("data", Data, "Where the batch of a step comes from.", label="data={}"),
     AxisSpec(
@@ -179,7 +176,7 @@ AXES = tuple(spec.name for spec in AXIS_SPECS)
 
 # axes that tell columns of a table apart: whose script it was comes first
 VARIANT_SPECS = tuple(
-    sorted((spec for spec in AXIS_SPECS if spec.label), key=lambda spec: spec.name != "source")
+    sorted((spec for spec in AXIS_SPECS if spec.label), key=lambda spec: spec.name != "script")
 )
 
 

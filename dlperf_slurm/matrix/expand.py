@@ -12,7 +12,7 @@ from dlperf_slurm.contract.case import NO_TRAINING, ModelParameter, Training
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.errors import raise_problems
 from dlperf_slurm.matrix.axes import AXES, Point, make_case_id, normalize
-from dlperf_slurm.matrix.file import Matrix, MatrixFile, Protocol, Source
+from dlperf_slurm.matrix.file import Matrix, MatrixFile, Protocol, ScriptTable
 from dlperf_slurm.matrix.selections import TOPOLOGY_PARTS, Condition, Selection
 from dlperf_slurm.matrix.values import Bound
 from dlperf_slurm.worker.models import load_model
@@ -27,7 +27,7 @@ class MatrixCase:
     axes: Axes
     protocol: Protocol
     notes: tuple[str, ...]
-    script: Optional[Source] = None
+    script_table: Optional[ScriptTable] = None
     training: Training = NO_TRAINING
     dataset: str = ""
 
@@ -87,8 +87,8 @@ def expand_matrix(file: MatrixFile) -> Expansion:
         reporter.add(("exclude",), "leaves no case to run")
     for case_id, count in Counter(case.case_id for case in cases).items():
         if count > 1:
-            problem = f"{count} cases are called {case_id}: name the source otherwise than a value"
-            reporter.add(("sources",), f"{problem} of another axis")
+            problem = f"{count} cases are called {case_id}: name the script otherwise than a value"
+            reporter.add(("scripts",), f"{problem} of another axis")
     raise_problems(reporter.problems)
     return Expansion(tuple(cases), tuple(excluded))
 
@@ -150,7 +150,7 @@ def _make_case(matrix: Matrix, point: Point) -> MatrixCase:
         },
         axes=Axes(**{axis: point[axis] for axis in AXES}),
         protocol=protocol,
-        script=matrix.sources.get(point["source"]),
+        script_table=matrix.scripts.get(point["script"]),
         training=matrix.training.as_contract() if point["mode"] == TRAIN else NO_TRAINING,
         dataset=model.dataset or load_model(model.name).DATASET,
         notes=tuple(note.text for note in matrix.note if is_match(note.when, point)),

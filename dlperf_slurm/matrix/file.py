@@ -1,6 +1,7 @@
 """matrix.toml -> a validated Matrix, or every mistake of the file in one answer."""
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from dlperf_slurm.contract.case import NO_TRAINING, Training
 from dlperf_slurm.errors import raise_problems
 from dlperf_slurm.logs import list_formats, load_format
 from dlperf_slurm.matrix.model_parameters import check_models
+from dlperf_slurm.matrix.old_words import Modernized, modernize
 from dlperf_slurm.matrix.selections import (
     TOPOLOGY_PARTS,
     AxesTable,
@@ -41,27 +43,38 @@ class Protocol(Table):
     """How a case is measured; the defaults are those of DLPerf.
 
     `shuffle_seed` orders the array tasks; `seed` makes weights and synthetic data. A search for the
-    largest batch size goes in steps of `batch_granularity`; a rank that needed more memory than
+    largest batch size goes in steps of `batch_size_step`; a rank that needed more memory than
     `memory_limit_mib_per_device` counts as out of memory. Beside the measured steps a
     sample of power, clocks and memory is taken every `telemetry_interval_seconds`; 0 is none.
     """
 
     repeats: PositiveInt = 7
+    """Independent array tasks of each case; the median over them is reported."""
     warmup_steps: Annotated[int, Field(ge=0)] = 20
+    """Steps before the measured ones, kept apart."""
     measured_steps: PositiveInt = 100
+    """Steps of the measured window."""
     shuffle_seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of the order of array tasks."""
     seed: Annotated[int, Field(ge=0)] = 1
-    batch_granularity: PositiveInt = 8
+    """Seed of weights and of synthetic data."""
+    batch_size_step: PositiveInt = 8
+    """Step of a search for the largest batch size."""
     memory_limit_mib_per_device: Optional[PositiveInt] = None
+    """Memory of a rank, in MiB, above which it counts as out of memory."""
     telemetry_interval_seconds: Annotated[float, Field(ge=0)] = 0.5
+    """Time between samples of power, clocks and memory; 0 is none."""
 
 
 class ProtocolOverride(Table):
     """The parts of the protocol that some cases have otherwise."""
 
     repeats: Optional[PositiveInt] = None
+    """Independent array tasks of each of these cases."""
     warmup_steps: Optional[Annotated[int, Field(ge=0)]] = None
+    """Steps before the measured ones."""
     measured_steps: Optional[PositiveInt] = None
+    """Steps of the measured window."""
 
 
 class TrainingTable(Table):
@@ -72,11 +85,17 @@ class TrainingTable(Table):
     """
 
     epochs: Annotated[int, Field(ge=0)] = 0
+    """Passes over the data set; 0 measures steps instead."""
     target_top1: Optional[Annotated[float, Field(gt=0, le=1)]] = None
+    """Fraction of right validation samples after which a training stops."""
     learning_rate: Optional[Annotated[float, Field(gt=0)]] = None
+    """Learning rate after the warm-up; the model's own where it is left out."""
     schedule: Literal["constant", "cosine"] = "constant"
+    """Course of the learning rate after the warm-up."""
     warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
+    """Epochs over which the learning rate rises from 0."""
     mixup_alpha: Annotated[float, Field(ge=0)] = 0.0
+    """Parameter of mixup; 0 is none."""
 
     @model_validator(mode="after")
     def _check_warmup(self) -> "TrainingTable":
@@ -109,7 +128,9 @@ class ModelTable(Table):
     model_config = ConfigDict(extra="allow")
 
     name: Model
+    """Model, by its name."""
     dataset: str = ""
+    """Name of the data set that data sources with real files read."""
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -121,64 +142,88 @@ def _check_models_differ(models: tuple[ModelTable, ...]) -> tuple[ModelTable, ..
     return models
 
 
-class Source(Table):
+class ScriptTable(Table):
     """Somebody else's script that runs a case, and how its log is read.
 
     `command` is lines of bash, a Jinja2 template over the case (docs/how-it-works.md lists its
-    values), run in the framework's environment: `start` "once", on the first node, for a script
-    that starts its ranks itself, or by the launcher on all "ranks". `format` is that of the log
-    that it prints, `rule` the name of the publisher's rule for its figure.
+    values), run in the framework's environment: `launch` "single", on the first node, for a script
+    that starts its ranks itself, or "per-rank", by the launcher. `format` is that of the log that
+    it prints, `rule` the name of the publisher's rule for its figure.
     """
 
     command: Annotated[str, Field(min_length=1)]
+    """Lines of bash, as a Jinja2 template over the values of a case."""
     format: Annotated[str, OneOf("a log format", list_formats)]
+    """Format of the log that the script prints."""
     rule: str = ""
-    start: Literal["once", "ranks"] = "once"
+    """Name of the publisher's rule for its figure."""
+    launch: Literal["single", "per-rank"] = "single"
+    """Whether one process starts the ranks itself, or the launcher starts one for each."""
     env: dict[str, str] = {}
+    """Environment variables of the script."""
 
 
 class Inclusion(Selection):
     """Cases beside the product: of all models and values of the axes that are not named."""
 
     model: Values[Model] = ()
+    """Models of the cases beside the product; all, where it is left out."""
 
 
 class Override(Selection):
     """Other values for the cases that `when` describes."""
 
     when: Condition
+    """Cases that have these values."""
     model: dict[str, Any] = {}
+    """Parameters of the model in these cases."""
     protocol: ProtocolOverride = ProtocolOverride()
+    """Protocol of these cases."""
 
 
 class Exclusion(Table):
     """Cases that are left out, and why; the reason is printed in their place in the tables."""
 
     when: Condition
+    """Cases that are left out."""
     reason: str = "excluded by the matrix"
+    """Reason that the tables print in their place."""
 
 
 class Note(Table):
     """A footnote for the table cells of the cases that `when` describes."""
 
     when: Condition
+    """Cases whose cells have the footnote."""
     text: Annotated[str, Field(min_length=1)]
+    """Text of the footnote."""
 
 
 class Matrix(Table):
     """A whole matrix file."""
 
     title: str = ""
+    """Title of the report."""
     model: Annotated[OneOrMoreTables[ModelTable], AfterValidator(_check_models_differ)]
+    """Models, with their sizes where these differ from the published ones."""
     axes: AxesTable
+    """Everything that is varied."""
     protocol: Protocol = Protocol()
+    """How a case is measured."""
     training: TrainingTable = TrainingTable()
+    """Training to accuracy instead of a number of steps."""
     include: OneOrMore[Inclusion] = ()
+    """Cases beside the product of the axes."""
     exclude: OneOrMore[Exclusion] = ()
+    """Cases that are left out."""
     override: OneOrMore[Override] = ()
+    """Other values for some cases."""
     note: OneOrMore[Note] = ()
-    sources: dict[str, Source] = {}
+    """Footnotes of some cases."""
+    scripts: dict[str, ScriptTable] = {}
+    """Other people's scripts, by the name that the axis `script` has."""
     slurm: dict[str, Any] = {}
+    """Settings of the site for this matrix."""
 
 
 @dataclass(frozen=True)
@@ -191,19 +236,38 @@ class MatrixFile:
 
 
 def read_matrix(path: Path) -> MatrixFile:
-    """Read and check a matrix file; InputError with all of its mistakes."""
-    toml = read_toml(path)
+    """Read and check a matrix file; InputError with all of its mistakes.
+
+    What it says in words of before is read, and told on standard error.
+    """
+    modernized = modernize(read_toml(path))
+    toml = modernized.toml
+    _warn(modernized)
     reporter = Reporter(toml)
+    for key, message in modernized.problems:
+        reporter.add(key, message)
     matrix = validate(Matrix, toml.data, reporter)
     check_models(toml.data, reporter)
     if isinstance(toml.data.get("slurm"), dict):
         reporter.problems += find_layer_problems(Layer(toml, ("slurm",)))
     if matrix is not None:
         _check_overrides(matrix, reporter)
-        _check_sources(matrix, reporter)
+        _check_scripts(matrix, reporter)
     raise_problems(reporter.problems)
     assert matrix is not None, "no matrix without a problem"
     return MatrixFile(path.stem, toml, matrix)
+
+
+def _warn(modernized: Modernized) -> None:
+    """One line for each old word, where it is first."""
+    reporter = Reporter(modernized.toml)
+    seen: set[str] = set()
+    for key, message in modernized.warnings:
+        if message not in seen:
+            reporter.add(key, message)
+            seen.add(message)
+    for problem in reporter.problems:
+        print(f"warning: {problem}", file=sys.stderr)
 
 
 def _check_overrides(matrix: Matrix, reporter: Reporter) -> None:
@@ -221,15 +285,15 @@ def _check_overrides(matrix: Matrix, reporter: Reporter) -> None:
             )
 
 
-def _check_sources(matrix: Matrix, reporter: Reporter) -> None:
-    """Names of sources in the axes and rules, which only the whole file can tell from mistakes."""
-    known = [WORKER, *matrix.sources]
-    for name in matrix.sources:
+def _check_scripts(matrix: Matrix, reporter: Reporter) -> None:
+    """Names of scripts in the axes and rules, which only the whole file can tell from mistakes."""
+    known = [WORKER, *matrix.scripts]
+    for name in matrix.scripts:
         if name == WORKER:
-            reporter.add(("sources", name), f"{name!r} is this tool's own; choose another name")
+            reporter.add(("scripts", name), f"{name!r} is this tool's own; choose another name")
         elif not re.fullmatch(r"[A-Za-z0-9_.+-]+", name):
             reporter.add(
-                ("sources", name),
+                ("scripts", name),
                 f"{name!r} becomes part of file names: letters, digits and _ . + - are allowed",
             )
     places: list[tuple[tuple[Any, ...], AxisTable]] = [(("axes",), matrix.axes)]
@@ -240,15 +304,15 @@ def _check_sources(matrix: Matrix, reporter: Reporter) -> None:
         rules = getattr(matrix, key)
         places += [((key, index, "when"), rule.when) for index, rule in enumerate(rules)]
     for path, table in places:
-        for name in table.get_values("source"):
+        for name in table.get_values("script"):
             try:
-                check_known(name, known, "a source")
+                check_known(name, known, "a script")
             except ValueError as error:
-                reporter.add((*path, "source"), str(error))
-    for name, source in matrix.sources.items():
-        rules = [rule.name for rule in load_format(source.format).RULES]
-        if source.rule and source.rule not in rules:
+                reporter.add((*path, "script"), str(error))
+    for name, script in matrix.scripts.items():
+        rules = [rule.name for rule in load_format(script.format).RULES]
+        if script.rule and script.rule not in rules:
             reporter.add(
-                ("sources", name, "rule"),
-                f"{source.rule!r} is not a rule of {source.format}; known: {'; '.join(rules)}",
+                ("scripts", name, "rule"),
+                f"{script.rule!r} is not a rule of {script.format}; known: {'; '.join(rules)}",
             )

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, create_model
+from pydantic import AfterValidator, ConfigDict, Field, create_model
 
 from dlperf_slurm.config.toml_tables import OneOrMore, Table
 from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS, DEFAULTS, AxisSpec
@@ -46,8 +46,7 @@ class AxisTable(Table):
 
 
 def _make_field(spec: AxisSpec, kind: Any, default: Any) -> tuple[Any, Any]:
-    alias = AliasChoices(spec.name, *spec.other_names) if spec.other_names else None
-    return Values[kind], Field(default, description=spec.description, validation_alias=alias)
+    return Values[kind], Field(default, description=spec.description)
 
 
 def _make_condition_field(kind: Any, description: str) -> tuple[Any, Any]:

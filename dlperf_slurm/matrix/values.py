@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 JsonSchema = dict[str, Any]
 
-# how tf_cnn_benchmarks calls our "native", an all-reduce by the framework's own means
-REPLICATED = "replicated"
-
 
 @dataclass(frozen=True)
 class OneOf:
@@ -84,11 +81,6 @@ def _check_topology(value: Any) -> str:
     return value
 
 
-def _check_distribution(value: Any) -> str:
-    known = _list_choices("DISTRIBUTIONS")
-    return "native" if value == REPLICATED else check_known(value, known, "a distribution")
-
-
 def _check_loss_scale(value: Any) -> Union[int, str]:
     if value == DYNAMIC or (type(value) is int and value >= 1):
         return str(value) if value == DYNAMIC else int(value)
@@ -105,7 +97,7 @@ TopologyName = Annotated[str, Parsed(_check_topology, {"type": "string"})]
 Precision = Annotated[str, OneOf("a precision", lambda: _list_choices("PRECISIONS"))]
 Compiler = Annotated[str, OneOf("a compiler", lambda: _list_choices("COMPILERS"))]
 MemoryFormat = Annotated[str, OneOf("a memory format", lambda: _list_choices("MEMORY_FORMATS"))]
-Distribution = Annotated[str, Parsed(_check_distribution, {"type": "string"})]
+GradientSync = Annotated[str, OneOf("a gradient_sync", lambda: _list_choices("GRADIENT_SYNCS"))]
 Data = Annotated[str, OneOf("a data source", lambda: DATA_SOURCES)]
 Optimizer = Annotated[str, OneOf("an optimizer", lambda: OPTIMIZERS)]
 LossScale = Annotated[Union[int, str], Parsed(_check_loss_scale, _COUNT_OR_TEXT)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from typing import Any, Optional
 
-from dlperf_slurm.contract.axes import TRAIN, VAL
+from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.tables.accuracy import AccuracyRow
 from dlperf_slurm.reports.tables.data import DataRow
@@ -198,7 +198,7 @@ def _list_inference(summary: Summary, table: LatencyTable) -> Iterator[dict[str,
     for row in table.rows:
         yield {
             **_describe_samples(summary, row),
-            "mode": VAL,
+            "mode": INFER,
             "model": table.model,
             "framework": table.label,
             "compiler": table.compiler,

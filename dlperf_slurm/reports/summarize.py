@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dlperf_slurm.contract.axes import TRAIN, VAL
+from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.jobs.run_directory import Manifest
 from dlperf_slurm.reports.tables.accuracy import AccuracyTable, make_accuracy_tables
 from dlperf_slurm.reports.tables.against import AgainstTable, make_against_table
@@ -57,7 +57,7 @@ def summarize(
     """
     footnotes = Footnotes(of_cases=describe_differences(cases))
     training = [c for c in cases if c.case.axes.mode == TRAIN]
-    inference = [c for c in cases if c.case.axes.mode == VAL]
+    inference = [c for c in cases if c.case.axes.mode == INFER]
     summary = Summary(
         manifest=manifest,
         throughput_tables=make_throughput_tables(training, footnotes),
@@ -88,7 +88,7 @@ def check_places(summary: Summary, cases: Sequence[CaseOutcomes]) -> None:
     latencies = (row.case_id for table in summary.latency_tables for row in table.rows)
     accuracies = (row.case_id for table in summary.accuracy_tables for row in table.rows)
     _check_once("throughput", training, cells)
-    _check_once("latency", [c for c in cases if c.case.axes.mode == VAL], latencies)
+    _check_once("latency", [c for c in cases if c.case.axes.mode == INFER], latencies)
     _check_once("accuracy", [c for c in training if c.case.epochs], accuracies)
 
 

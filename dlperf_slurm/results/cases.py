@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Optional
 
+from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.jobs.run_directory import PlannedCase
-from dlperf_slurm.matrix.axes import VARIANT_SPECS, list_variants
+from dlperf_slurm.matrix.axes import VARIANT_SPECS, list_variants, make_case_id
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Footnotes, Note
 from dlperf_slurm.results.stability import describe_stability
@@ -169,3 +170,11 @@ def find_batch_sizes(outcomes: CaseOutcomes) -> tuple[int, ...]:
 def find_planned_batch_size(case: PlannedCase) -> int:
     """The batch size per device that the matrix names; 0 where the job has to find it."""
     return 0 if case.axes.has_batch_search else case.axes.batch_size
+
+
+def name_case(case: PlannedCase) -> str:
+    """The case_id by which runs are compared: that of a new run of the same point of a matrix.
+
+    Version 1 had another word for inference.
+    """
+    return make_case_id(case.model, case.axes) if case.axes.mode == INFER else case.case_id

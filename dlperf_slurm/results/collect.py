@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
-from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.json_files import ContractError, read_json
 from dlperf_slurm.contract.record import (
     OK,
@@ -113,7 +113,7 @@ def _make_outcome(task: RunTask, record: Record, rank_step_seconds: Any) -> Outc
     """Of a sound record and the times [ranks, steps] of its steps, or None."""
     if rank_step_seconds is None:
         return Outcome(task.case_id, task.repeat, record, "")
-    is_inference = record.case.axes.mode == VAL
+    is_inference = record.case.axes.mode == INFER
     return Outcome(
         task.case_id,
         task.repeat,
@@ -127,7 +127,7 @@ def _make_outcome(task: RunTask, record: Record, rank_step_seconds: Any) -> Outc
 
 def _read_times(path: Path, record: Record) -> Any:
     """The times of the steps, or None: logs of other scripts have none."""
-    if record.case.axes.mode != VAL:
+    if record.case.axes.mode != INFER:
         return read_step_seconds(path, record) if path.exists() else None
     seconds = read_step_seconds(path, record)
     _check_windows(path, seconds, record)

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.jobs.run_directory import Manifest, PlannedCase
+from dlperf_slurm.results.cases import name_case
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.same_work import (
     explain_absence,
@@ -97,13 +98,13 @@ def compare_runs(
     limit: Optional[float] = None,
 ) -> RunComparison:
     """Every case of either run, in A's order, then what only B has."""
-    ids_a = {c.case.case_id for c in cases_a}
-    by_id_b = {c.case.case_id: c for c in cases_b}
-    only_b = [c for c in cases_b if c.case.case_id not in ids_a]
+    ids_a = {name_case(c.case) for c in cases_a}
+    by_id_b = {name_case(c.case): c for c in cases_b}
+    only_b = [c for c in cases_b if name_case(c.case) not in ids_a]
     tools = name_tool_changes(manifest_a, manifest_b)
     found: list[Comparison] = []
     for outcomes in cases_a:
-        found += _compare_case(outcomes, by_id_b.get(outcomes.case.case_id), tools)
+        found += _compare_case(outcomes, by_id_b.get(name_case(outcomes.case)), tools)
     found += [_refuse(c.case, "only in B", (), _list_samples(c, THROUGHPUT)) for c in only_b]
     return RunComparison(manifest_a, manifest_b, limit, tuple(decide_all(found, limit)))
 
@@ -122,7 +123,7 @@ def _compare_case(
     surroundings = (list_surroundings(a.records), list_surroundings(b.records))
     stolen = name_stolen_time(a.records, b.records)
     changes = (*tools, *name_changes(*surroundings), *stolen)
-    is_inference = a.records[0].case.axes.mode == VAL
+    is_inference = a.records[0].case.axes.mode == INFER
     return [
         _measure(a, b, quantity, changes)
         for quantity in (THROUGHPUT, *([MEAN_LATENCY] if is_inference else []))
@@ -133,7 +134,7 @@ def _refuse(
     case: PlannedCase, reason: str, samples_a: tuple[float, ...], samples_b: tuple[float, ...]
 ) -> Comparison:
     return Comparison(
-        case_id=case.case_id,
+        case_id=name_case(case),
         model=case.model,
         quantity=THROUGHPUT,
         samples_a=samples_a,
@@ -146,7 +147,7 @@ def _measure(
     a: CaseOutcomes, b: CaseOutcomes, quantity: str, changes: tuple[str, ...]
 ) -> Comparison:
     comparison = Comparison(
-        case_id=a.case.case_id,
+        case_id=name_case(a.case),
         model=a.case.model,
         quantity=quantity,
         samples_a=_list_samples(a, quantity),

@@ -122,7 +122,7 @@ def _make_axes(run: ImportedRun) -> Axes:
         topology=str(_make_topology(identity)),
         batch_size_per_device=identity.batch_size_per_device,
         precision=identity.precision,
-        source=_name_source(run),
+        script=_name_source(run),
     )
 
 

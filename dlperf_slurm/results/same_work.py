@@ -17,7 +17,7 @@ WORK = (
     "case.model",
     "case.model_parameters",
     "parameter_count",
-    *(f"case.axes.{axis}" for axis in AXES if axis != "source"),
+    *(f"case.axes.{axis}" for axis in AXES if axis != "script"),
     "case.log_format",
     "case.training",
     "case.warmup_steps",

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, List, Optional, Union
 
-from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import (
@@ -132,7 +132,7 @@ def measure_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path
     # it starts while the session is built
     sampler = Sampler(case, placement)
     # ranks that infer have nothing to tell each other
-    framework_size = 1 if case.axes.mode == VAL else placement.world_size
+    framework_size = 1 if case.axes.mode == INFER else placement.world_size
     session = adapter.start(case, replace(placement, world_size=framework_size))
     check_parameter_count(case, session)
     sampler.await_ready()

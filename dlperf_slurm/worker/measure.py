@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple
 
-from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.worker.clock import HostClock
@@ -76,18 +76,18 @@ def measure_steps(
     alone, so that each rank's window ends with its own last step. Inside the window there is
     nothing but steps and the clock's marks.
 
-    In mode "val" a step is one batch's inference, which waits for its end, and its time is by the
+    In mode "infer" a step is one batch's inference, which waits for its end, and its time is by the
     host's clock in every framework: the latency that a caller sees, from the call to the logits.
     Times between device events would leave out how long the call takes to reach the device, and
     batches that are queued one behind the other have no latency of their own.
     """
     whole_step = Step(session, batches, case)
     step: Callable[[], None] = whole_step
-    if case.axes.mode == VAL:
+    if case.axes.mode == INFER:
         step = session.infer
     elif batches is None and case.axes.gradient_accumulation == 1:
         step = session.step
-    make_clock = HostClock if case.axes.mode == VAL else session.make_clock
+    make_clock = HostClock if case.axes.mode == INFER else session.make_clock
     warmup_clock = make_clock(case.warmup_steps + 1)
     clock = make_clock(case.measured_steps + 1)
     session.synchronize()

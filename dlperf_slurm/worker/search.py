@@ -99,7 +99,7 @@ class Search:
         if record.status == OK:
             return record
         size = record.case.axes.batch_size
-        smallest = min(self.case.axes.batch_ladder or (self.case.batch_granularity,))
+        smallest = min(self.case.axes.batch_ladder or (self.case.batch_size_step,))
         note = ", the smallest" if size == smallest else ""
         return replace(record, case=self.case, reason=f"batch size {size}{note}: {record.reason}")
 
@@ -149,8 +149,8 @@ def find_and_measure(search: Search) -> bool:
     if case.axes.batch_ladder:
         sizes = list_fitting(search.fits, case.axes.batch_ladder)
     else:
-        largest = find_largest(search.fits, case.batch_granularity, find_largest_tried(case))
-        sizes = range(largest, 0, -case.batch_granularity)
+        largest = find_largest(search.fits, case.batch_size_step, find_largest_tried(case))
+        sizes = range(largest, 0, -case.batch_size_step)
     return any(search.measure(size) for size in sizes)
 
 

@@ -61,7 +61,7 @@ def make_case(framework, model, **changes):
         model_parameters=SMALL[model],
         devices_per_node=1,
         compiler=adapter.COMPILERS[0],
-        distribution=adapter.DISTRIBUTIONS[0],
+        gradient_sync=adapter.GRADIENT_SYNCS[0],
         seed=7,
     )
     return vary(case, **changes)
@@ -118,7 +118,7 @@ def skip_unsupported(adapter, case):
 
 def find_lack(adapter, case):
     """Why this Python cannot run the case; empty when it can."""
-    if case.axes.distribution == "horovod" and find_spec("horovod") is None:
+    if case.axes.gradient_sync == "horovod" and find_spec("horovod") is None:
         return f"needs Horovod: dlperf-slurm env create {case.axes.framework} --horovod"
     find_lack_of_cpu = getattr(adapter, "find_lack_of_cpu", lambda case: None)
     return adapter.find_unsupported(case) or find_lack_of_cpu(case) or ""

@@ -27,7 +27,7 @@ from dlperf_slurm.worker.models import load_model
 PRECISIONS = ("fp32", "amp-bf16")
 COMPILERS = ("none",)
 MEMORY_FORMATS = ("default",)
-DISTRIBUTIONS = ("native",)
+GRADIENT_SYNCS = ("native",)
 OUT_OF_MEMORY_MESSAGES = ("spin: out of room",)
 
 FAULTS = ("crash", "memory", "hog", "kill", "segfault", "leave", "nan", "count")

@@ -10,7 +10,7 @@ import pytest
 from support import attempts, sessions
 from support.cases import vary
 
-from dlperf_slurm.contract.axes import TRAIN, VAL
+from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.contract.record import OK, STEP_SECONDS_FILE
 from dlperf_slurm.worker import synthetic_batch
 from dlperf_slurm.worker.frameworks import load_adapter
@@ -34,8 +34,8 @@ def pytest_generate_tests(metafunc):
     framework = metafunc.config.getoption("--framework", default=None)
     adapter = load_adapter(framework) if framework else None
     if "distribution" in metafunc.fixturenames:
-        metafunc.parametrize("distribution", adapter.DISTRIBUTIONS if adapter else [])
-    for name, mode in (("variant", TRAIN), ("inferring", VAL)):
+        metafunc.parametrize("distribution", adapter.GRADIENT_SYNCS if adapter else [])
+    for name, mode in (("variant", TRAIN), ("inferring", INFER)):
         if name in metafunc.fixturenames:
             variants = list(list_variants(framework, mode)) if adapter else []
             metafunc.parametrize(name, variants)
@@ -180,7 +180,7 @@ def take_inferred_losses(case):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_inference_changes_neither_weights_nor_statistics(framework, model):
-    session = sessions.start(sessions.make_case(framework, model, mode=VAL))
+    session = sessions.start(sessions.make_case(framework, model, mode=INFER))
     weights, loss = session.read_weights(), session.evaluate_loss()
     for _ in range(3):
         session.infer()
@@ -191,7 +191,7 @@ def test_inference_changes_neither_weights_nor_statistics(framework, model):
 def test_inference_takes_the_time_of_an_evaluation_that_is_read_back(framework):
     parameters = {"image_size": 64}
     case = sessions.make_case(
-        framework, "resnet50", model_parameters=parameters, batch_size_per_device=8, mode=VAL
+        framework, "resnet50", model_parameters=parameters, batch_size_per_device=8, mode=INFER
     )
     inferring, evaluating = sessions.run_elsewhere(take_shortest_times, case)
     # less where a compiler saves time; what only starts to compute takes a few percent
@@ -214,7 +214,7 @@ def test_inference_has_room_for_neither_gradients_nor_optimizer(framework):
     # all the weights, and small images
     case = sessions.make_case(framework, "resnet50", model_parameters={"image_size": 32})
     training, inferring = (
-        sessions.run_elsewhere(take_peak_memory, one) for one in (case, vary(case, mode=VAL))
+        sessions.run_elsewhere(take_peak_memory, one) for one in (case, vary(case, mode=INFER))
     )
     weight_bytes = 4 * PARAMETER_COUNTS["resnet50"]
     assert inferring < training - 1.5 * weight_bytes
@@ -222,7 +222,7 @@ def test_inference_has_room_for_neither_gradients_nor_optimizer(framework):
 
 def take_peak_memory(case):
     session = sessions.start(case)
-    session.infer() if case.axes.mode == VAL else session.step()
+    session.infer() if case.axes.mode == INFER else session.step()
     session.synchronize()
     return session.read_peak_memory_bytes()
 
@@ -273,7 +273,7 @@ def take_dropout_losses(case, rank):
         ("precision", "PRECISIONS"),
         ("compiler", "COMPILERS"),
         ("memory_format", "MEMORY_FORMATS"),
-        ("distribution", "DISTRIBUTIONS"),
+        ("gradient_sync", "GRADIENT_SYNCS"),
         ("mode", "MODES"),
     ],
 )
@@ -294,7 +294,7 @@ def test_memory_error_is_out_of_memory_and_a_wrong_value_is_not(adapter):
 def test_two_ranks_average_their_gradients(framework, adapter, model, distribution, tmp_path):
     """Of BERT, that of the joined batch; ResNet's normalization sees the batch of its rank."""
     alone = sessions.make_case(framework, model)
-    pair = vary(alone, devices_per_node=2, distribution=distribution)
+    pair = vary(alone, devices_per_node=2, gradient_sync=distribution)
     sessions.skip_unsupported(adapter, pair)
     parity, gradients = sessions.verify_on_ranks(pair, tmp_path)
     if model == "bert":
@@ -310,7 +310,7 @@ def test_two_ranks_average_their_gradients(framework, adapter, model, distributi
 
 @sessions.needs_mpirun
 def test_two_ranks_are_measured_step_by_step(framework, adapter, distribution, tmp_path):
-    case = sessions.make_case(framework, "bert", devices_per_node=2, distribution=distribution)
+    case = sessions.make_case(framework, "bert", devices_per_node=2, gradient_sync=distribution)
     sessions.skip_unsupported(adapter, case)
     attempt = attempts.Attempt(tmp_path / "attempt", sessions.CHECKOUT, **vars(case))
     record = attempt.launch().conclude()
@@ -320,7 +320,7 @@ def test_two_ranks_are_measured_step_by_step(framework, adapter, distribution, t
 
 @sessions.needs_mpirun
 def test_two_ranks_infer_each_on_its_own(framework, adapter, tmp_path):
-    case = sessions.make_case(framework, "resnet50", devices_per_node=2, mode=VAL)
+    case = sessions.make_case(framework, "resnet50", devices_per_node=2, mode=INFER)
     # without a group, no distribution is amiss
     assert adapter.find_unsupported(case) is None
     attempt = attempts.Attempt(tmp_path / "attempt", sessions.CHECKOUT, **vars(case))
@@ -340,7 +340,7 @@ def take_inferred_loss(case, rank):
 
 @sessions.needs_mpirun
 def test_latencies_of_inference_make_up_its_throughput(framework, tmp_path):
-    case = sessions.make_case(framework, "resnet50", mode=VAL, measured_steps=50)
+    case = sessions.make_case(framework, "resnet50", mode=INFER, measured_steps=50)
     attempt = attempts.Attempt(tmp_path / "attempt", sessions.CHECKOUT, **vars(case))
     record = attempt.launch().conclude()
     assert record.status == OK, attempt.stderr

@@ -167,8 +167,8 @@ def test_accumulation_begins_anew_in_every_step(framework, adapter):
 @sessions.needs_mpirun
 def test_two_ranks_average_what_each_has_accumulated(framework, adapter, tmp_path):
     case = sessions.make_case(framework, "bert")
-    for distribution in adapter.DISTRIBUTIONS:
-        pair = vary(case, devices_per_node=2, distribution=distribution, gradient_accumulation=2)
+    for distribution in adapter.GRADIENT_SYNCS:
+        pair = vary(case, devices_per_node=2, gradient_sync=distribution, gradient_accumulation=2)
         if not sessions.find_lack(adapter, pair):
             folder = tmp_path / distribution
             folder.mkdir()
@@ -292,7 +292,7 @@ def test_training_over_epochs_learns_and_is_validated_on_all_samples(framework, 
         "resnet50",
         model_parameters={**sessions.SMALL["resnet50"], "image_size": 32},
         devices_per_node=2,
-        distribution=find_possible_distribution(framework, adapter),
+        gradient_sync=find_possible_distribution(framework, adapter),
         data=FOLDER,
         data_dir=str(tmp_path / "data"),
         training=training,
@@ -314,8 +314,8 @@ def test_training_over_epochs_learns_and_is_validated_on_all_samples(framework, 
 
 def find_possible_distribution(framework, adapter):
     pair = sessions.make_case(framework, "resnet50", devices_per_node=2)
-    pairs = (vary(pair, distribution=name) for name in adapter.DISTRIBUTIONS)
-    return next(p.axes.distribution for p in pairs if not sessions.find_lack(adapter, p))
+    pairs = (vary(pair, gradient_sync=name) for name in adapter.GRADIENT_SYNCS)
+    return next(p.axes.gradient_sync for p in pairs if not sessions.find_lack(adapter, p))
 
 
 def write_images(folder):

@@ -4,7 +4,6 @@ import pytest
 from support import attempts
 from support.cases import vary
 
-from dlperf_slurm.contract.axes import VAL
 from dlperf_slurm.worker.measure import BOUNDARY_SAMPLES, measure_steps
 
 # seconds of what a rank does; powers of two, so that sums are exact
@@ -132,7 +131,7 @@ def test_boundary_is_the_mean_of_marks_after_the_window_without_the_wait(rank):
 
 
 def test_inference_is_fenced_alike_and_timed_by_the_host(rank):
-    measurement, log = rank.measure(warmup_steps=1, measured_steps=2, mode=VAL)
+    measurement, log = rank.measure(warmup_steps=1, measured_steps=2, mode="infer")
     assert log == [
         *["sync", "infer"],
         *["reset", "sync", "barrier", "start"],

@@ -8,7 +8,7 @@ import pytest
 from support import sessions
 from support.cases import vary
 
-from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models.resnet50 import Definition
 from dlperf_slurm.worker.parity import find_difference, find_update_difference
@@ -94,7 +94,7 @@ def test_trace_is_compiled_before_the_first_step():
     running = sessions.start(vary(CASE, compiler="trace"))
     assert running._differentiate._trace.compiled()
     assert running._update._trace.compiled()
-    inferring = sessions.start(vary(CASE, compiler="trace", mode=VAL))
+    inferring = sessions.start(vary(CASE, compiler="trace", mode=INFER))
     assert inferring._compute_logits._trace.compiled()
 
 
@@ -165,11 +165,11 @@ def test_max_pooling_in_float16_is_still_wrong_on_the_cpu():
         ),
         (
             {"devices_per_node": 2},
-            "megengine: distribution 'native' has no collectives on the CPU; use 'mpi'",
+            "megengine: gradient_sync 'native' has no collectives on the CPU; use 'mpi'",
         ),
         (
-            {"device": "cuda", "distribution": "mpi"},
-            "megengine: distribution 'mpi' would take the gradients through host memory; "
+            {"device": "cuda", "gradient_sync": "mpi"},
+            "megengine: gradient_sync 'mpi' would take the gradients through host memory; "
             "on GPUs use 'native'",
         ),
         (
@@ -251,13 +251,13 @@ def test_cross_entropy_of_probabilities_is_that_of_their_classes(smoothing):
     "changes",
     [
         {"devices_per_node": 2},
-        {"device": "cuda", "distribution": "mpi"},
+        {"device": "cuda", "gradient_sync": "mpi"},
         {"precision": "amp-fp16", "compiler": "trace"},
     ],
 )
 def test_what_keeps_a_case_from_training_does_not_keep_it_from_inference(changes):
     assert ADAPTER.find_unsupported(vary(CASE, **changes)) is not None
-    assert ADAPTER.find_unsupported(vary(CASE, **changes, mode=VAL)) is None
+    assert ADAPTER.find_unsupported(vary(CASE, **changes, mode=INFER)) is None
 
 
 def test_gpus_of_one_node_train_together_by_the_native_distribution():

@@ -10,7 +10,7 @@ import pytest
 from support import attempts, ports, sessions
 from support.cases import vary
 
-from dlperf_slurm.contract.axes import PARAMETER_SERVER, VAL
+from dlperf_slurm.contract.axes import INFER, PARAMETER_SERVER
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.worker import host
@@ -121,7 +121,9 @@ def test_update_rule_is_followed_at_changing_learning_rates(model):
 @sessions.needs_mpirun
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adamw"])
 def test_servers_follow_changing_learning_rates_too(tmp_path, optimizer):
-    case = make_case("bert", optimizer=optimizer, devices_per_node=2, distribution=PARAMETER_SERVER)
+    case = make_case(
+        "bert", optimizer=optimizer, devices_per_node=2, gradient_sync=PARAMETER_SERVER
+    )
     write_json(tmp_path / CASE_FILE, case)
     done = launch_ranks(tmp_path, "run_rank")
     assert done.returncode == 0, done.stderr
@@ -199,14 +201,14 @@ def test_unsupported_case_is_refused_with_what_works(changes, reason):
     ],
 )
 def test_servers_are_not_asked_for_what_ranks_know(changes, reason):
-    case = make_case("bert", distribution=PARAMETER_SERVER, **changes)
+    case = make_case("bert", gradient_sync=PARAMETER_SERVER, **changes)
     assert reason in ADAPTER.find_unsupported(case)
-    assert ADAPTER.find_unsupported(vary(case, mode=VAL)) is None
+    assert ADAPTER.find_unsupported(vary(case, mode=INFER)) is None
 
 
 def test_servers_take_a_constant_loss_scale():
     changes = {"device": "cuda", "precision": "amp-fp16", "loss_scale": 128}
-    case = make_case("bert", distribution=PARAMETER_SERVER, **changes)
+    case = make_case("bert", gradient_sync=PARAMETER_SERVER, **changes)
     assert ADAPTER.find_unsupported(case) is None
 
 

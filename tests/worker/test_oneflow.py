@@ -8,7 +8,7 @@ import pytest
 from support import attempts, sessions
 from support.cases import vary
 
-from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import Training
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.parity import find_difference, find_update_difference
@@ -77,7 +77,7 @@ def test_unsupported_case_is_refused_with_what_works(changes, reason):
 def test_what_keeps_a_case_from_training_does_not_keep_it_from_inference(changes):
     case = make_case("bert", **changes)
     assert ADAPTER.find_unsupported(case) is not None
-    assert ADAPTER.find_unsupported(vary(case, mode=VAL)) is None
+    assert ADAPTER.find_unsupported(vary(case, mode=INFER)) is None
 
 
 def test_constant_loss_scale_needs_no_graph():

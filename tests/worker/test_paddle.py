@@ -103,7 +103,7 @@ def test_attention_does_not_read_masked_out_tokens():
     [
         ({"device": "tpu"}, "paddle has no device 'tpu'; it has: cpu, cuda"),
         ({"compiler": "xla"}, "paddle has no compiler 'xla'; it has: none, to_static, cinn"),
-        ({"distribution": "horovod"}, "paddle has no distribution 'horovod'; it has: native"),
+        ({"gradient_sync": "horovod"}, "paddle has no gradient_sync 'horovod'; it has: native"),
         (
             {"precision": "tf32"},
             "paddle: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32'",

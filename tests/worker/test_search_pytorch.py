@@ -28,7 +28,7 @@ CASE = {
     "devices_per_node": 1,
     "warmup_steps": 1,
     "measured_steps": 3,
-    "batch_granularity": 64,
+    "batch_size_step": 64,
 }
 LARGEST = 64
 ASKED = {**CASE, "batch_size_per_device": "max"}

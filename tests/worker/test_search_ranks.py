@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
 
 MIB = 2**20
 DEADLINE_SECONDS = 60
-ASKED = {"batch_size_per_device": "max", "batch_granularity": 8}
+ASKED = {"batch_size_per_device": "max", "batch_size_step": 8}
 
 
 @pytest.fixture(scope="module")

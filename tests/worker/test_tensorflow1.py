@@ -12,7 +12,7 @@ import pytest
 from support import sessions
 from support.cases import vary
 
-from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.worker import servers
 from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.frameworks import load_adapter
@@ -182,7 +182,7 @@ def test_step_neither_drops_nor_repeats_a_convolution():
 
 
 def test_inference_drops_no_convolution_and_has_no_backward_pass():
-    case = sessions.make_case("tensorflow1", "resnet50", mode=VAL)
+    case = sessions.make_case("tensorflow1", "resnet50", mode=INFER)
     session = sessions.start(case)
     operations = Counter(node.op for node in read_graph(session, session._program.infer))
     convolutions = len(list(sessions.make_definition(case).list_convolutions()))
@@ -313,13 +313,13 @@ def test_weights_are_spread_over_the_servers_by_their_bytes_and_nothing_else_is(
 )
 def test_one_rank_with_a_server_trains_as_one_without(model, changes):
     case = sessions.make_case("tensorflow1", model, clip_global_norm=True, **changes)
-    served = vary(case, distribution="parameter_server")
+    served = vary(case, gradient_sync="parameter_server")
     losses = sessions.run_elsewhere(sessions.take_losses, served, 4)
     assert losses == pytest.approx(sessions.take_losses(case, 4), rel=1e-4)
 
 
 def test_step_pulls_each_weight_from_its_server_once():
-    served = vary(CASE, distribution="parameter_server")
+    served = vary(CASE, gradient_sync="parameter_server")
     pulled = sessions.run_elsewhere(count_pulled_weights, served)
     # the tied embedding too, which the model reads twice
     assert pulled == len(list(sessions.make_definition(CASE).list_parameters()))
@@ -332,7 +332,7 @@ def count_pulled_weights(case):
 
 
 def test_rank_that_infers_needs_no_server():
-    case = vary(CASE, distribution="parameter_server", mode=VAL)
+    case = vary(CASE, gradient_sync="parameter_server", mode=INFER)
     assert sessions.start(case)._session.sess_str == b""
 
 

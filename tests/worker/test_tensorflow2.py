@@ -7,7 +7,7 @@ import pytest
 from support import sessions
 from support.cases import vary
 
-from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.servers import Cluster
@@ -186,16 +186,16 @@ def test_weights_are_spread_over_the_servers_by_their_bytes(started):
 )
 def test_one_rank_with_a_server_trains_as_one_without(model, changes):
     case = make_case(model, clip_global_norm=True, **changes)
-    served = vary(case, distribution="parameter_server")
+    served = vary(case, gradient_sync="parameter_server")
     losses = sessions.run_elsewhere(sessions.take_losses, served, 4)
     assert losses == pytest.approx(sessions.take_losses(case, 4), rel=1e-4)
 
 
 def test_dynamic_loss_scale_is_refused_of_servers_but_not_of_inference():
-    case = make_case("bert", distribution="parameter_server", precision="amp-fp16")
+    case = make_case("bert", gradient_sync="parameter_server", precision="amp-fp16")
     reason = ADAPTER.find_unsupported(case)
     assert reason.endswith("has no dynamic loss scale; use loss_scale = 1024, or 'native'")
-    assert ADAPTER.find_unsupported(vary(case, mode=VAL)) is None
+    assert ADAPTER.find_unsupported(vary(case, mode=INFER)) is None
 
 
 def test_loaded_batch_is_a_copy(started):

@@ -70,7 +70,7 @@ def run_case(
         raise UnsupportedError(reason)
     topology = Topology(case.nodes, case.devices_per_node)
     clip = "-clip" if case.axes.clip_global_norm else ""
-    name = f"{case.axes.framework}-{case.model}-{topology}-{case.axes.distribution}{clip}{suffix}"
+    name = f"{case.axes.framework}-{case.model}-{topology}-{case.axes.gradient_sync}{clip}{suffix}"
     folder = workplace.folder / name
     if (folder / PARITY_FILE).exists():
         return folder

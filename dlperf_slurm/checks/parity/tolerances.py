@@ -170,7 +170,7 @@ def _show_parity(agreement: Agreement) -> list[str]:
 DATA_PARALLEL_HEADER = (
     "framework",
     "model",
-    "distribution",
+    "gradient_sync",
     "averaged gradient against",
     "gradients",
     "updates",

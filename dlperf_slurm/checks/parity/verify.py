@@ -50,7 +50,7 @@ def verify_frameworks(
         for model in models:
             for is_clipped in (False, True):
                 parity.append(verify_parity(framework, model, is_clipped, workplace))
-            for distribution in load_adapter(framework).DISTRIBUTIONS:
+            for distribution in load_adapter(framework).GRADIENT_SYNCS:
                 data_parallel.append(
                     verify_data_parallel(framework, model, distribution, workplace)
                 )
@@ -102,7 +102,7 @@ def verify_data_parallel(
     with those of the reference framework's two ranks.
     """
     alone = make_case(framework, model, workplace.site)
-    pair = _vary(alone, topology=str(Topology(1, 2)), distribution=distribution)
+    pair = _vary(alone, topology=str(Topology(1, 2)), gradient_sync=distribution)
     is_joined = not load_model(model).HAS_BATCH_STATISTICS
     reference = "joined batch" if is_joined else "mean of the ranks' own"
     line = Agreement(framework, model, distribution, reference)
@@ -136,7 +136,7 @@ def make_case(framework: str, model: str, site: Site, is_clipped: bool = False) 
         topology=str(Topology(1, 1)),
         batch_size_per_device=verification.batch_size_per_device,
         compiler=load_adapter(framework).COMPILERS[0],
-        distribution=load_adapter(framework).DISTRIBUTIONS[0],
+        gradient_sync=load_adapter(framework).GRADIENT_SYNCS[0],
         clip_global_norm=is_clipped,
     )
     return Case(
@@ -158,7 +158,7 @@ def make_case(framework: str, model: str, site: Site, is_clipped: bool = False) 
 def _move_to_reference(case: Case) -> Case:
     """The same work in the framework that the others are compared with."""
     compiler = load_adapter(REFERENCE).COMPILERS[0]
-    return _vary(case, framework=REFERENCE, distribution=NATIVE, compiler=compiler)
+    return _vary(case, framework=REFERENCE, gradient_sync=NATIVE, compiler=compiler)
 
 
 def _vary(case: Case, **axes: Any) -> Case:

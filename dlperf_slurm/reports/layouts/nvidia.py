@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Optional
 
-from dlperf_slurm.contract.axes import TRAIN, VAL
+from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.layouts.parts.accuracy import make_accuracy_tables
@@ -48,7 +48,7 @@ def lay_out(figures: Sequence[LayoutFigure]) -> Document:
             for pair in pair_precisions(part, draft):
                 draft.tables.append(_make_training_table(part, pair, draft))
     draft.tables += make_accuracy_tables(training, draft)
-    inference = [figure for figure in figures if figure.mode == VAL]
+    inference = [figure for figure in figures if figure.mode == INFER]
     for group in group_figures(inference, _find_inference_key).values():
         for pair in pair_precisions(group, draft):
             draft.tables.append(_make_inference_table(group, pair, draft))

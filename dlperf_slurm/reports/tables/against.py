@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.results.cases import (
     find_batch_sizes,
@@ -74,7 +74,7 @@ def find_nearest(
     alike = [
         figure
         for figure in figures
-        if figure.model == case.model and bool(figure.latency_ms) == (case.axes.mode == VAL)
+        if figure.model == case.model and bool(figure.latency_ms) == (case.axes.mode == INFER)
     ]
     distances = [_measure_distance(outcomes, figure) for figure in alike]
     smallest = min(distances, default=())

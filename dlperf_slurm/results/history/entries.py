@@ -13,7 +13,7 @@ from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, SCRIPTS_DIR, Manifest, open_run
-from dlperf_slurm.results.cases import name_problem
+from dlperf_slurm.results.cases import name_case, name_problem
 from dlperf_slurm.results.collect import CaseOutcomes, collect_outcomes
 from dlperf_slurm.results.same_work import Facts, list_surroundings, list_work
 
@@ -148,14 +148,14 @@ def make_entry(run_dir: Path, manifest: Manifest, outcomes: CaseOutcomes) -> Ent
         created_at=manifest.created_at,
         site_name=manifest.site_name,
         tool=f"{manifest.tool_version} {manifest.tool_git}".strip(),
-        case_id=case.case_id,
+        case_id=name_case(case),
         framework=case.axes.framework,
         model=case.model,
         topology=case.axes.topology,
         precision=case.axes.precision,
         batch_size=case.batch_size_text,
         mode=case.axes.mode,
-        source=case.axes.source,
+        source=case.axes.script,
         parameters=_describe_parameters(records),
         planned_repeats=case.repeats,
         samples_per_s=tuple(record.samples_per_s for record in records),

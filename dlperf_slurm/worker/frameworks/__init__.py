@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
         Weights are those of `worker.weights` for the case's seed, the batch that of
         `worker.synthetic_batch` for its seed and the rank, both in full precision. In mode "train"
-        it is made to `step`; in mode "val" to `infer`, and has neither optimizer, gradients nor
+        it is made to `step`; in mode "infer" to `infer`, and has neither optimizer, gradients nor
         other ranks. The three methods before `close` are for proofs, never called beside a
         measurement; their arrays are float32 in host memory, by the names and in the layouts of the
         definition's parameters, the same on all ranks.
@@ -100,7 +100,7 @@ if TYPE_CHECKING:
         def infer(self) -> None:
             """One forward pass over this rank's batch; returns when the logits are on the device.
 
-            Of mode "val" only. Batch normalization uses its running statistics, there is no
+            Of mode "infer" only. Batch normalization uses its running statistics, there is no
             dropout and no loss, and nothing is read back or kept for gradients.
             """
 
@@ -117,7 +117,7 @@ if TYPE_CHECKING:
         def read_loss(self) -> float:
             """The last step's loss on this rank, read back from the device.
 
-            It is that of the step's forward pass, before its update; in mode "val", that of the
+            It is that of the step's forward pass, before its update; in mode "infer", that of the
             logits which the last `infer` left.
             """
 
@@ -147,7 +147,7 @@ if TYPE_CHECKING:
         PRECISIONS: Any
         COMPILERS: Any
         MEMORY_FORMATS: Any
-        DISTRIBUTIONS: Any
+        GRADIENT_SYNCS: Any
         MODES: Any
         DATA: Any
         OPTIMIZERS: Any
@@ -159,7 +159,7 @@ if TYPE_CHECKING:
         def start(self, case: "Case", placement: "Placement") -> Session:
             """Join the process group, build model, optimizer and batch on the device.
 
-            In mode "val" there is neither group nor optimizer, and `placement` is in a world of
+            In mode "infer" there is neither group nor optimizer, and `placement` is in a world of
             one.
             """
 
@@ -195,7 +195,7 @@ AXES_OF_ADAPTERS = (
     ("precision", "PRECISIONS"),
     ("compiler", "COMPILERS"),
     ("memory_format", "MEMORY_FORMATS"),
-    ("distribution", "DISTRIBUTIONS"),
+    ("gradient_sync", "GRADIENT_SYNCS"),
     ("mode", "MODES"),
     ("data", "DATA"),
     ("optimizer", "OPTIMIZERS"),

@@ -278,8 +278,8 @@ def test_case_without_parity_file_names_exit_code_and_log(script, code, write_py
 
 
 def test_unsupported_case_is_not_started(workplace):
-    case = vary(PARITY.case, distribution="pigeons")
-    with pytest.raises(VerificationError, match="no distribution 'pigeons'"):
+    case = vary(PARITY.case, gradient_sync="pigeons")
+    with pytest.raises(VerificationError, match="no gradient_sync 'pigeons'"):
         run_case(case, workplace)
 
 

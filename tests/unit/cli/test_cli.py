@@ -238,6 +238,33 @@ def test_config_schema_is_json(capsys, file, key):
     assert key in json.loads(out)["properties"]
 
 
+@pytest.mark.parametrize("file", ["matrix", "site"])
+def test_config_schema_describes_every_key(capsys, file):
+    _, out, _ = run_main(["config", "schema", file], capsys)
+    schema = json.loads(out)
+    tables = {file: schema, **schema["$defs"]}
+    keys = [(name, *item) for name, table in tables.items() for item in table["properties"].items()]
+    assert [(name, key) for name, key, value in keys if not value.get("description")] == []
+
+
+def list_enum(schema, table, key):
+    single, several = schema["$defs"][table]["properties"][key]["anyOf"]
+    assert several["items"] == single
+    return single["enum"]
+
+
+def test_config_schema_has_the_known_names(capsys):
+    _, out, _ = run_main(["config", "schema", "matrix"], capsys)
+    schema = json.loads(out)
+    for table in ("AxesTable", "Condition", "Override"):
+        assert list_enum(schema, table, "optimizer") == ["default", "sgd", "momentum", "adamw"]
+        assert list_enum(schema, table, "mode") == ["train", "infer"]
+        assert "pytorch" in list_enum(schema, table, "framework")
+        assert "horovod" in list_enum(schema, table, "gradient_sync")
+    assert schema["$defs"]["ModelTable"]["properties"]["name"]["enum"] == ["bert", "resnet50"]
+    assert "tensorpack" in schema["$defs"]["ScriptTable"]["properties"]["format"]["enum"]
+
+
 def test_config_schema_allows_one_value_in_place_of_a_list(capsys):
     _, out, _ = run_main(["config", "schema", "matrix"], capsys)
     framework = json.loads(out)["$defs"]["AxesTable"]["properties"]["framework"]

@@ -26,9 +26,9 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs import plan
 from dlperf_slurm.jobs.obstacles import find_obstacle
 from dlperf_slurm.jobs.plan import ArrayTask
-from dlperf_slurm.jobs.render import find_starter, render_scripts, render_source_script
+from dlperf_slurm.jobs.render import find_starter, render_external_script, render_scripts
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
-from dlperf_slurm.matrix.file import Source, read_matrix
+from dlperf_slurm.matrix.file import ScriptTable, read_matrix
 
 LOG = Path(__file__).parents[1] / "logs" / "tf_cnn_benchmarks" / "one_process.log"
 DEADLINE_SECONDS = 30
@@ -41,8 +41,8 @@ width = 16
 framework = "tensorflow1"
 topology = "1n2g"
 batch_size_per_device = 64
-source = ["worker", "official"]
-[sources.official]
+script = ["worker", "official"]
+[scripts.official]
 format = "tf_cnn_benchmarks"
 command = "python train.py --batch_size={{ batch_size_per_device }} --gpus={{ world_size }}"
 env = { NAME = "a b'c" }
@@ -50,8 +50,10 @@ env = { NAME = "a b'c" }
 
 
 def make_script_case(**changes: object) -> MatrixCase:
-    script = Source(command="true", format="tf_cnn_benchmarks")
-    return make_matrix_case(framework="tensorflow1", source="official", script=script, **changes)
+    table = ScriptTable(command="true", format="tf_cnn_benchmarks")
+    return make_matrix_case(
+        framework="tensorflow1", script="official", script_table=table, **changes
+    )
 
 
 def make_attempt(folder: Path, script: str, **changes: object) -> Path:
@@ -142,9 +144,9 @@ def is_running(pid: int) -> bool:
 
 def test_command_is_a_template_over_the_case():
     cases = expand_matrix(read_matrix(write_matrix(MATRIX))).cases
-    (case,) = (case for case in cases if case.script)
+    (case,) = (case for case in cases if case.script_table)
     assert case.case_id == "tensorflow1-resnet50-1n2g-bs64-fp32-official"
-    assert render_source_script(case, case.script, repeat=1, device="cpu") == (
+    assert render_external_script(case, case.script_table, repeat=1, device="cpu") == (
         "#!/bin/bash\n"
         """export NAME='a b'"'"'c'\n"""
         "python train.py --batch_size=64 --gpus=2\n"
@@ -154,8 +156,8 @@ def test_command_is_a_template_over_the_case():
 def test_model_parameters_and_repeat_are_there_for_the_command():
     case = make_script_case(model_parameters={"width": 16})
     command = "{{ parameters.width }} {{ parameters.image_size }} {{ seed + repeat }}"
-    script = Source(command=command, format="tf_cnn_benchmarks")
-    assert render_source_script(case, script, repeat=3, device="cpu").splitlines()[1] == "16 224 4"
+    script = ScriptTable(command=command, format="tf_cnn_benchmarks")
+    assert render_external_script(case, script, 3, device="cpu").splitlines()[1] == "16 224 4"
 
 
 @pytest.mark.parametrize(
@@ -163,29 +165,31 @@ def test_model_parameters_and_repeat_are_there_for_the_command():
     [
         (
             "{{ batch }}",
-            "sources.official.command: 'batch' is undefined; known: framework",
+            "scripts.official.command: 'batch' is undefined; known: framework",
         ),
-        ("{{ nodes", "sources.official.command: TemplateSyntaxError: "),
-        ("{{ nodes.x }}", "sources.official.command: 'int object' has no attribute 'x'"),
+        ("{{ nodes", "scripts.official.command: TemplateSyntaxError: "),
+        ("{{ nodes.x }}", "scripts.official.command: 'int object' has no attribute 'x'"),
     ],
 )
 def test_command_that_is_no_template_names_its_key(command, message):
-    script = Source(command=command, format="tf_cnn_benchmarks")
+    script = ScriptTable(command=command, format="tf_cnn_benchmarks")
     with pytest.raises(InputError) as caught:
-        render_source_script(make_script_case(), script, repeat=1, device="cpu")
+        render_external_script(make_script_case(), script, repeat=1, device="cpu")
     assert str(caught.value).startswith(message)
 
 
-@pytest.mark.parametrize(("start", "starter"), [("once", "script"), ("ranks", "script_ranks")])
-def test_script_starts_once_or_on_all_ranks(start, starter, tmp_path):
+@pytest.mark.parametrize(
+    ("launch", "starter"), [("single", "script"), ("per-rank", "script_ranks")]
+)
+def test_script_starts_once_or_on_all_ranks(launch, starter, tmp_path):
     site = make_site()
-    script = Source(command="true", format="tf_cnn_benchmarks", start=start)
-    task = ArrayTask(vary(make_script_case(), script=script), 1, 1)
+    script = ScriptTable(command="true", format="tf_cnn_benchmarks", launch=launch)
+    task = ArrayTask(vary(make_script_case(), script_table=script), 1, 1)
     group = dataclasses.replace(make_group(site, repeats=1), array_tasks=(task,))
     files = render_scripts([group], site, "run", tmp_path)
     assert find_starter(task) == starter
     assert files["scripts/1n1g.tasks"].endswith(f"\t{starter}\n")
-    launcher = "srun" if start == "ranks" else "bash"
+    launcher = "srun" if launch == "per-rank" else "bash"
     (line,) = (x for x in files["scripts/1n1g.sbatch"].splitlines() if "worker script" in x)
     assert f'"$attempt_dir" -- {launcher}' in line
 
@@ -199,10 +203,10 @@ def test_scripts_of_our_own_worker_know_nothing_of_others(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"mode": "val"}, "source 'official' is a training script; use mode 'train'"),
+        ({"mode": "infer"}, "script 'official' is a training script; use mode 'train'"),
         (
             {"batch_size_per_device": "max"},
-            "source 'official' takes its batch size as a number; 'max' is for source 'worker'",
+            "script 'official' takes its batch size as a number; 'max' is for script 'worker'",
         ),
         # the adapter has no such compiler, the script may
         ({"compiler": "tensorrt"}, None),

@@ -64,23 +64,23 @@ def explain(case, site=None):
         ),
         (
             make_matrix_case(
-                framework="jax", distribution="horovod", data="dali", precision="tf32"
+                framework="jax", gradient_sync="horovod", data="dali", precision="tf32"
             ),
             {"device": "cpu"},
-            "jax compiles whatever it trains; use compiler 'xla'; also: jax has no distribution "
+            "jax compiles whatever it trains; use compiler 'xla'; also: jax has no gradient_sync "
             "'horovod'; it has: native; also: jax has no data 'dali'; it has: device, host, "
             "python-queue, dataset, zmq, folder",
         ),
         (
-            make_matrix_case(mode="val", distribution="horovod"),
+            make_matrix_case(mode="infer", gradient_sync="horovod"),
             {},
-            "distribution 'horovod' brings gradients together, which mode 'val' has not; use "
+            "gradient_sync 'horovod' brings gradients together, which mode 'infer' has not; use "
             "'native', or mode 'train'",
         ),
         (
-            make_matrix_case(mode="val", data="folder"),
+            make_matrix_case(mode="infer", data="folder"),
             {},
-            "data 'folder' would be part of the latency of mode 'val', whose batch is on the "
+            "data 'folder' would be part of the latency of mode 'infer', whose batch is on the "
             "device; use data 'device', or mode 'train'",
         ),
     ],
@@ -126,14 +126,14 @@ def test_data_set_that_is_not_there_is_an_obstacle(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mode": "val", "data": "zmq"}, "use data 'device', or mode 'train'"),
+        ({"mode": "infer", "data": "zmq"}, "use data 'device', or mode 'train'"),
         ({"training": Training(epochs=1)}, "training over epochs needs real data"),
         (
             {"training": Training(epochs=1), "data": "folder", "model": "bert"},
             "bert has no accuracy to train to; use 'resnet50'",
         ),
         ({"precision": "fp16"}, "use loss_scale = 128, or 'amp-fp16'"),
-        ({"framework": "jax", "compiler": "xla", "distribution": "horovod"}, "it has: native"),
+        ({"framework": "jax", "compiler": "xla", "gradient_sync": "horovod"}, "it has: native"),
     ],
 )
 def test_impossible_combination_says_what_works_instead(tmp_path, changes, message):

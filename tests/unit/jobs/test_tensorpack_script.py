@@ -9,7 +9,7 @@ from builders import make_site
 
 from dlperf_slurm.config.package_files import find_resource_dir
 from dlperf_slurm.jobs.plan import make_plan
-from dlperf_slurm.jobs.render import render_source_script
+from dlperf_slurm.jobs.render import render_external_script
 from dlperf_slurm.jobs.stage import freeze_code
 from dlperf_slurm.logs.reading.windows import drop_warmup
 from dlperf_slurm.matrix.expand import expand_matrix
@@ -25,12 +25,14 @@ def list_script_cases():
     """Of the shipped matrix those that are the script's."""
     file = read_matrix(find_resource_dir("matrices") / "tensorpack.toml")
     plan = make_plan(expand_matrix(file), make_site(), max_array_size=1001)
-    return [case for case in plan.cases if case.script is not None]
+    return [case for case in plan.cases if case.script_table is not None]
 
 
 def read_script_arguments(case):
     """What bash would give the script's module."""
-    script = render_source_script(case, case.script, repeat=1, device="cpu").replace("\\\n", " ")
+    script = render_external_script(case, case.script_table, repeat=1, device="cpu").replace(
+        "\\\n", " "
+    )
     (line,) = (line for line in script.splitlines() if MODULE in line)
     words = shlex.split(line)
     return words[words.index(MODULE) + 1 :]
@@ -38,7 +40,8 @@ def read_script_arguments(case):
 
 def test_shipped_matrix_plans_every_place_of_data_on_one_and_two_devices_and_horovod():
     planned = {
-        (case.axes.distribution, str(case.topology), case.axes.data) for case in list_script_cases()
+        (case.axes.gradient_sync, str(case.topology), case.axes.data)
+        for case in list_script_cases()
     }
     places = ("device", "host", "python-queue")
     assert planned == {
@@ -50,7 +53,7 @@ def test_shipped_matrix_plans_every_place_of_data_on_one_and_two_devices_and_hor
 def test_script_understands_the_shipped_matrix_as_its_cases():
     for case in list_script_cases():
         settings = parse_arguments(read_script_arguments(case))
-        is_horovod = case.axes.distribution == "horovod"
+        is_horovod = case.axes.gradient_sync == "horovod"
         assert settings.update == ("horovod" if is_horovod else "replicated")
         assert settings.data == case.axes.data
         assert settings.devices == (1 if is_horovod else case.topology.devices_per_node)

@@ -46,39 +46,14 @@ def test_loss_scale_is_varied_only_where_losses_are_scaled():
 
 def test_inference_has_no_settings_of_training():
     ids = list_ids(
-        'mode = ["train", "val"]\noptimizer = ["default", "sgd"]\ngradient_accumulation = [1, 4]\n'
+        'mode = ["train", "infer"]\noptimizer = ["default", "sgd"]\n'
+        "gradient_accumulation = [1, 4]\n"
     )
-    assert ids == ["fp32", "fp32-accumulate4", "fp32-sgd", "fp32-sgd-accumulate4", "fp32-val"]
+    assert ids == ["fp32", "fp32-accumulate4", "fp32-sgd", "fp32-sgd-accumulate4", "fp32-infer"]
 
 
 def test_prefetching_is_in_the_case_id():
     assert list_ids('data = "zmq"\nprefetch_batches = 8\n') == ["fp32-zmq-prefetch8"]
-
-
-@pytest.mark.parametrize(
-    ("update", "distribution"),
-    [
-        ("replicated", "native"),
-        ("horovod", "horovod"),
-        ("parameter_server", "parameter_server"),
-    ],
-)
-def test_update_is_another_word_for_distribution(update, distribution):
-    (case,) = list_cases(f'update = "{update}"\n')
-    assert case.axes.distribution == distribution
-
-
-def test_rules_know_update_too():
-    ids = list_ids(
-        'update = ["replicated", "horovod"]\n'
-        '[[exclude]]\nwhen = { update = "horovod" }\nreason = "no"\n'
-    )
-    assert ids == ["fp32"]
-
-
-def test_both_words_at_once_are_a_mistake():
-    with pytest.raises(InputError, match="update"):
-        list_cases('update = "horovod"\ndistribution = "native"\n')
 
 
 @pytest.mark.parametrize(
@@ -151,7 +126,7 @@ def test_mistakes_in_training_are_named(line, message):
 
 
 def test_inference_is_no_training():
-    (case,) = list_cases('mode = "val"\n[training]\nepochs = 3\n')
+    (case,) = list_cases('mode = "infer"\n[training]\nepochs = 3\n')
     assert case.training == NO_TRAINING
 
 

@@ -14,7 +14,7 @@ from builders import make_manifest as make_empty_manifest
 from builders import make_record, make_site, read_csv, write_matrix
 
 from dlperf_slurm.config.site import LoadedSite
-from dlperf_slurm.contract.axes import DYNAMIC, VAL, Axes
+from dlperf_slurm.contract.axes import DYNAMIC, INFER, Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import Record
@@ -50,10 +50,10 @@ SAMPLES: dict[str, Any] = {
     "precision": "amp-bf16",
     "compiler": "torch.compile",
     "memory_format": "channels_last",
-    "distribution": "horovod",
+    "gradient_sync": "horovod",
     "clip_global_norm": True,
-    "mode": VAL,
-    "source": SOURCE,
+    "mode": INFER,
+    "script": SOURCE,
     "data": "zmq",
     "data_workers": 5,
     "prefetch_batches": 7,
@@ -73,12 +73,12 @@ CONTEXTS = {
 NOT_IN_LABELS = {"topology", "batch_size_per_device", "precision", "mode"}
 NOT_IN_CSV_YET = {
     "memory_format",
-    "distribution",
+    "gradient_sync",
     "clip_global_norm",
     "optimizer",
     "loss_scale",
     "gradient_accumulation",
-    "source",
+    "script",
 }
 
 # of each setting of the protocol a value that is not its default
@@ -88,7 +88,7 @@ PROTOCOL: dict[str, Any] = {
     "measured_steps": 11,
     "shuffle_seed": 6,
     "seed": 9,
-    "batch_granularity": 2,
+    "batch_size_step": 2,
     "memory_limit_mib_per_device": 5,
     "telemetry_interval_seconds": 0.25,
 }
@@ -123,7 +123,7 @@ class Way:
 
     @property
     def outcomes(self) -> CaseOutcomes:
-        batch_seconds = (0.5,) if self.case.axes.mode == VAL else ()
+        batch_seconds = (0.5,) if self.case.axes.mode == INFER else ()
         outcome = Outcome(self.case.case_id, 1, self.record, "", batch_seconds)
         return CaseOutcomes(self.planned, (outcome,))
 
@@ -138,7 +138,7 @@ def read(axes: dict[str, Any], **tables: Any):
     data = {
         "model": {"name": "resnet50"},
         "axes": {**BASE, **axes},
-        "sources": {SOURCE: {"command": "true", "format": SOURCE_FORMAT}},
+        "scripts": {SOURCE: {"command": "true", "format": SOURCE_FORMAT}},
         **tables,
     }
     return read_matrix(write_matrix(tomli_w.dumps(data)))
@@ -226,7 +226,7 @@ def test_value_of_an_axis_is_in_the_label_or_told_by_the_table(axis):
 @pytest.mark.parametrize("axis", AXES)
 def test_another_value_of_an_axis_is_other_work(axis):
     # a script is known by the format of its log
-    names = {"source": {"log_format"}}
+    names = {"script": {"log_format"}}
     assert name_work(*follow_sample(axis)) == names.get(axis, {axis})
 
 

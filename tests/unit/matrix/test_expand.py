@@ -141,8 +141,8 @@ def test_condition_takes_batch_sizes_that_the_job_finds(condition, sizes):
 
 
 def test_modes_are_cases_of_their_own():
-    cases = expand("mode = ['train', 'val']\n").cases
-    assert [case.case_id.endswith("-val") for case in cases] == 4 * [False, True]
+    cases = expand("mode = ['train', 'infer']\n").cases
+    assert [case.case_id.endswith("-infer") for case in cases] == 4 * [False, True]
 
 
 def test_excluded_cases_are_kept_apart_with_their_reason():
@@ -198,10 +198,10 @@ def test_include_whose_axes_fold_into_one_case_adds_it_once():
 
 def test_cases_that_would_share_a_directory_are_refused():
     rules = (
-        "source = ['worker', 'horovod']\ndistribution = ['native', 'horovod']\n"
-        "[sources.horovod]\nformat = 'horovod_synthetic'\nstart = 'ranks'\ncommand = 'true'\n"
+        "script = ['worker', 'horovod']\ngradient_sync = ['native', 'horovod']\n"
+        "[scripts.horovod]\nformat = 'horovod_synthetic'\nlaunch = 'per-rank'\ncommand = 'true'\n"
     )
-    with pytest.raises(InputError, match=r"2 cases are called pytorch-.*-horovod: name the source"):
+    with pytest.raises(InputError, match=r"2 cases are called pytorch-.*-horovod: name the script"):
         expand(rules)
 
 

@@ -134,8 +134,7 @@ def test_malformed_matrix_exits_with_2_and_writes_nothing(command):
         ),
         (
             'batch_size_per_device = 8\nmode = "eval"',
-            "matrix.toml:7: axes.mode: 'eval' is not a mode; known: train, val. "
-            "Did you mean 'val'?",
+            "matrix.toml:7: axes.mode: 'eval' is not a mode; known: train, infer",
         ),
         (
             "batch_size_per_device = 8\nprecision = 'amp-fp61'",
@@ -145,9 +144,9 @@ def test_malformed_matrix_exits_with_2_and_writes_nothing(command):
         (
             "batch_size_per_device = 8\nbatchsize = 8",
             "matrix.toml:7: axes.batchsize: unknown key; known: batch_size_per_device, "
-            "clip_global_norm, compiler, data, data_workers, distribution, framework, "
-            "gradient_accumulation, loss_scale, memory_format, mode, optimizer, precision, "
-            "prefetch_batches, source, topology. Did you mean 'batch_size_per_device'?",
+            "clip_global_norm, compiler, data, data_workers, framework, gradient_accumulation, "
+            "gradient_sync, loss_scale, memory_format, mode, optimizer, precision, "
+            "prefetch_batches, script, topology. Did you mean 'batch_size_per_device'?",
         ),
         (
             "batch_size_per_device = 8\nclip_global_norm = 'yes'",
@@ -169,7 +168,7 @@ def test_table_that_is_missing_is_required():
     assert read_mistakes(SOUND.replace("[model]\n", "[modle]\n")) == [
         "matrix.toml: model: is required, and missing",
         "matrix.toml:1: modle: unknown key; known: axes, exclude, include, model, note, override, "
-        "protocol, slurm, sources, title, training. Did you mean 'model'?",
+        "protocol, scripts, slurm, title, training. Did you mean 'model'?",
     ]
 
 
@@ -195,9 +194,9 @@ def test_empty_file_names_the_tables_it_needs():
         (
             "[[override]]\nwhen = { nods = 2 }",
             "matrix.toml:8: override[0].when.nods: unknown key; known: batch_size_per_device, "
-            "clip_global_norm, compiler, data, data_workers, devices_per_node, distribution, "
-            "framework, gradient_accumulation, loss_scale, memory_format, mode, model, nodes, "
-            "optimizer, precision, prefetch_batches, source, topology, world_size. Did you "
+            "clip_global_norm, compiler, data, data_workers, devices_per_node, framework, "
+            "gradient_accumulation, gradient_sync, loss_scale, memory_format, mode, model, nodes, "
+            "optimizer, precision, prefetch_batches, script, topology, world_size. Did you "
             "mean 'nodes'?",
         ),
         (
@@ -332,8 +331,8 @@ def test_override_of_a_parameter_is_checked_for_the_models_that_it_is_for():
     assert mistake.startswith("matrix.toml:12: override[0].model.dropout: unknown parameter of re")
 
 
-SOURCES = f"""{SOUND}source = ["worker", "official"]
-[sources.official]
+SOURCES = f"""{SOUND}script = ["worker", "official"]
+[scripts.official]
 command = "python train.py -b {{{{ batch_size_per_device }}}}"
 format = "tf_cnn_benchmarks"
 """
@@ -341,8 +340,8 @@ format = "tf_cnn_benchmarks"
 
 def test_source_is_an_axis_with_a_table_of_its_own():
     matrix = read_matrix(write_matrix(SOURCES)).matrix
-    assert matrix.axes.source == ("worker", "official")
-    assert matrix.sources["official"].start == "once"
+    assert matrix.axes.script == ("worker", "official")
+    assert matrix.scripts["official"].launch == "single"
 
 
 @pytest.mark.parametrize(
@@ -351,33 +350,33 @@ def test_source_is_an_axis_with_a_table_of_its_own():
         (
             '"official"]',
             '"offical"]',
-            "axes.source: 'offical' is not a source; known: worker, official. Did you mean "
+            "axes.script: 'offical' is not a script; known: worker, official. Did you mean "
             "'official'?",
         ),
         (
             "tf_cnn_benchmarks",
             "tf_cnn_benchmark",
-            "sources.official.format: 'tf_cnn_benchmark' is not a log format; known: ",
+            "scripts.official.format: 'tf_cnn_benchmark' is not a log format; known: ",
         ),
         (
-            "[sources.official]",
-            "[sources.official]\nrule = 'mode'",
-            "sources.official.rule: 'mode' is not a rule of tf_cnn_benchmarks; known: ",
+            "[scripts.official]",
+            "[scripts.official]\nrule = 'mode'",
+            "scripts.official.rule: 'mode' is not a rule of tf_cnn_benchmarks; known: ",
         ),
         (
-            "[sources.official]",
-            "[[exclude]]\nwhen = { source = 'x' }\n[sources.official]",
-            "exclude[0].when.source: 'x' is not a source; known: worker, official",
+            "[scripts.official]",
+            "[[exclude]]\nwhen = { script = 'x' }\n[scripts.official]",
+            "exclude[0].when.script: 'x' is not a script; known: worker, official",
         ),
         (
-            "[sources.official]",
-            "[sources.worker]\ncommand = 'x'\nformat = 'tf_cnn_benchmarks'\n[sources.official]",
-            "sources.worker: 'worker' is this tool's own; choose another name",
+            "[scripts.official]",
+            "[scripts.worker]\ncommand = 'x'\nformat = 'tf_cnn_benchmarks'\n[scripts.official]",
+            "scripts.worker: 'worker' is this tool's own; choose another name",
         ),
         (
-            "[sources.official]",
-            "[sources.'a b']\ncommand = 'x'\nformat = 'tf_cnn_benchmarks'\n[sources.official]",
-            "sources.a b: 'a b' becomes part of file names: letters, digits and _ . + - are",
+            "[scripts.official]",
+            "[scripts.'a b']\ncommand = 'x'\nformat = 'tf_cnn_benchmarks'\n[scripts.official]",
+            "scripts.a b: 'a b' becomes part of file names: letters, digits and _ . + - are",
         ),
     ],
 )

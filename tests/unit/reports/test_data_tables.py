@@ -82,7 +82,7 @@ def test_rank_that_waited_longest_is_the_one_that_is_told():
 
 
 def test_log_of_another_script_says_nothing_of_waiting():
-    theirs = make_case("python-queue", [40.0], source="tensorpack")
+    theirs = make_case("python-queue", [40.0], script="tensorpack")
     table = make_table(make_case("device", [50.0]), change_cases(theirs, log_format="tensorpack"))
     row = table.rows[1]
     assert (row.samples_per_s, row.computed_samples_per_s, row.waiting_share) == (40.0, None, None)

@@ -22,7 +22,7 @@ def make_inference(
     """One repeat whose batches took `scale` times as long as BATCHES."""
     planned = make_planned_case(
         case_id=f"{precision}-{batch_size}",
-        mode="val",
+        mode="infer",
         precision=precision,
         batch_size_per_device=batch_size,
         repeats=1,
@@ -61,7 +61,7 @@ def test_latency_of_a_case_is_the_median_over_its_repeats():
 
 def test_throughput_times_mean_latency_is_the_batch():
     # 8 samples in 6 ms on one device
-    planned = make_planned_case(mode="val", repeats=1)
+    planned = make_planned_case(mode="infer", repeats=1)
     table = make_table(make_outcomes(planned, [8 / 0.006], batch_seconds=BATCHES))
     (row,) = table.rows
     assert row.median * row.latency.mean / 8 == pytest.approx(1)
@@ -85,7 +85,7 @@ def make_repeats(precision: str, milliseconds: list[float]) -> CaseOutcomes:
     """Each repeat had these batches of 8: one of a millisecond, and one of what it is given."""
     planned = make_planned_case(
         case_id=precision,
-        mode="val",
+        mode="infer",
         precision=precision,
         batch_size_per_device=8,
         repeats=len(milliseconds),
@@ -202,7 +202,7 @@ def test_one_precision_has_no_speedups():
 
 
 def test_case_that_failed_has_its_word_in_each_column():
-    planned = make_planned_case(mode="val", repeats=1, precision="amp-fp16")
+    planned = make_planned_case(mode="infer", repeats=1, precision="amp-fp16")
     failed = make_outcomes(planned, [], ["out of memory: no room"])
     table = tabulate_latency(make_table(make_inference("fp32"), failed))
     (row,) = (row for row in write_rows(table) if row[0] == "amp-fp16")

@@ -229,7 +229,7 @@ def test_failed_case_has_its_word_and_a_numbered_footnote():
     [
         ([make_training("1n1g", rate=1.0)], "resnet50: one topology, so no speedup"),
         ([make_training("1n1g", rate=1.0)], "resnet50: no mixed precision, so no columns of it"),
-        ([make_training("1n1g", rate=1.0, mode="val")], "no cases of training, so no table"),
+        ([make_training("1n1g", rate=1.0, mode="infer")], "no cases of training, so no table"),
         (
             [make_training("1n1g", rate=1.0), make_training("1n2g", rate=1.0, framework="jax")],
             "resnet50: the summary is of 1n2g, without pytorch",
@@ -244,7 +244,7 @@ def test_ways_to_distribute_have_rows_and_columns_of_their_own():
     document = lay_out_run(
         "dlperf",
         make_training("1n2g", rate=20.0),
-        make_training("1n2g", rate=18.0, distribution="horovod"),
+        make_training("1n2g", rate=18.0, gradient_sync="horovod"),
     )
     summary, configuration = document.tables
     assert [row[0] for row in write_rows(summary)] == ["pytorch", "pytorch horovod"]

@@ -40,7 +40,7 @@ def test_few_repeats_are_no_footnote_where_no_interval_is_printed():
 
 
 def test_latencies_are_in_milliseconds_the_mean_first():
-    planned = make_planned_case(mode="val")
+    planned = make_planned_case(mode="infer")
     (figure,) = make_run_figures([make_outcomes(planned, [8.0], batch_seconds=[1.0, 3.0])])
     assert figure.latency_ms == pytest.approx((2000, 2000, 2800, 2900, 2980, 3000))
 

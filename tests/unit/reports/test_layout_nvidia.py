@@ -46,7 +46,7 @@ def make_inference(precision: str, milliseconds: list[float], batch_size: int = 
     """One repeat on 1n1g whose batches took so long."""
     planned = make_planned_case(
         case_id=f"{precision}-{batch_size}",
-        mode="val",
+        mode="infer",
         precision=precision,
         batch_size_per_device=batch_size,
         repeats=1,

@@ -45,7 +45,7 @@ def test_run_has_a_table_per_way_to_distribute_and_a_column_per_framework():
         make_training("1n2g", rate=20.0),
         make_training("1n1g", rate=10.0),
         make_training("1n1g", rate=12.0, framework="jax"),
-        make_training("1n2g", rate=18.0, distribution="horovod"),
+        make_training("1n2g", rate=18.0, gradient_sync="horovod"),
     )
     native, horovod = document.tables
     assert native.header == ("#GPU", "pytorch", "jax")
@@ -60,7 +60,7 @@ def test_failed_case_has_its_word_and_footnote():
 
 
 def test_run_without_training_says_so():
-    document = lay_out_run("tensorpack", make_training("1n1g", rate=10.0, mode="val"))
+    document = lay_out_run("tensorpack", make_training("1n1g", rate=10.0, mode="infer"))
     assert (document.tables, document.notes) == ((), ("no cases of training, so no table",))
 
 
@@ -68,7 +68,7 @@ def test_scripts_of_one_framework_are_columns_and_the_caption_has_its_name():
     (table,) = lay_out_run(
         "tensorpack",
         make_training("1n1g", rate=10.0),
-        make_training("1n1g", rate=11.0, source="pytorch_examples"),
+        make_training("1n1g", rate=11.0, script="pytorch_examples"),
     ).tables
     assert table.header == ("#GPU", "dlperf_slurm", "pytorch_examples")
     assert table.caption == "resnet50, pytorch, fp32, batch size 8; img/s"
@@ -78,7 +78,7 @@ def test_scripts_of_several_frameworks_are_named_with_them():
     (table,) = lay_out_run(
         "tensorpack",
         make_training("1n1g", rate=10.0),
-        make_training("1n1g", rate=11.0, source="pytorch_examples"),
+        make_training("1n1g", rate=11.0, script="pytorch_examples"),
         make_training("1n1g", rate=12.0, framework="jax"),
     ).tables
     assert table.header == ("#GPU", "pytorch (dlperf_slurm)", "pytorch (pytorch_examples)", "jax")
@@ -89,7 +89,7 @@ def test_run_over_places_of_data_has_a_value_for_each_as_published():
         "tensorpack",
         make_training("1n1g", rate=9.0),
         *(
-            make_training(topology, rate=rate, source="tensorpack", data=data)
+            make_training(topology, rate=rate, script="tensorpack", data=data)
             for topology, rates in (("1n1g", (12.0, 11.0, 10.0)), ("1n2g", (22.0, 21.0, 20.0)))
             for data, rate in zip(("device", "host", "python-queue"), rates)
         ),

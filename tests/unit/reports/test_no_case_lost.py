@@ -6,16 +6,16 @@ import re
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
 
-from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.reports.summarize import check_places, summarize
 from dlperf_slurm.results.cases import VARIANT_AXES
 
 # of each axis that tells columns apart a value that does not go without saying
 OTHERS = {
-    "source": "theirs",
+    "script": "theirs",
     "memory_format": "channels_last",
-    "distribution": "horovod",
+    "gradient_sync": "horovod",
     "clip_global_norm": True,
     "data": "zmq",
     "data_workers": 5,
@@ -84,7 +84,7 @@ def test_case_that_was_left_out_has_its_place_too():
 
 @pytest.mark.parametrize(
     ("kind", "changes"),
-    [("throughput", {}), ("latency", {"mode": VAL}), ("accuracy", {"epochs": 1})],
+    [("throughput", {}), ("latency", {"mode": INFER}), ("accuracy", {"epochs": 1})],
 )
 @pytest.mark.parametrize("count", [0, 2])
 def test_case_without_its_place_or_with_two_is_named(kind, changes, count):

@@ -106,7 +106,7 @@ def test_device_is_followed_over_the_hosts_of_its_repeats():
 
 
 def test_inference_waits_for_nobody():
-    (row,) = make_table(make_case("1n2g", [[[1], [2]]], mode="val")).rows
+    (row,) = make_table(make_case("1n2g", [[[1], [2]]], mode="infer")).rows
     assert row.waiting_share is None
 
 

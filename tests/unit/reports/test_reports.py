@@ -396,7 +396,7 @@ def test_table_without_rows_is_printed():
 
 
 def test_latencies_of_80_columns_stay_a_table():
-    planned = make_planned_case(mode="val", precision="amp-fp16", repeats=7)
+    planned = make_planned_case(mode="infer", precision="amp-fp16", repeats=7)
     outcomes = make_outcomes(planned, [1000.0 + i for i in range(7)], batch_seconds=[0.1234] * 10)
     lines = print_on(80, summarize(make_manifest(), [outcomes])).splitlines()
     (row,) = [line.split() for line in lines if line.startswith(" amp-fp16 ")]

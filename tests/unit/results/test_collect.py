@@ -75,7 +75,7 @@ def test_each_record_belongs_to_its_own_repeat(staged_run):
 def write_inference(run, step_seconds) -> None:
     """A sound record of two ranks with 10 batches in 2 s, and these times of the batches."""
     task = find_task(run, "1n2g")
-    case = vary(read_case(run, task), mode="val")
+    case = vary(read_case(run, task), mode="infer")
     path = write_record(run, task, make_record(case))
     if step_seconds is not None:
         numpy.save(path.with_name("step_seconds.npy"), numpy.array(step_seconds))

@@ -159,7 +159,7 @@ def test_limit_does_not_change_the_verdict():
 
 
 def make_inference(latency, rate):
-    planned = make_planned_case(case_id="val", mode="val", repeats=7)
+    planned = make_planned_case(case_id="val", mode="infer", repeats=7)
     outcomes = make_outcomes(planned, scale(RATES, rate))
     return CaseOutcomes(
         planned,
@@ -198,7 +198,7 @@ def test_latency_beyond_the_limit_is_found():
         ("devices_per_node", 2, "topology 1n1g -> 1n2g"),
         ("precision", "amp-bf16", "precision fp32 -> amp-bf16"),
         ("compiler", "xla", "compiler none -> xla"),
-        ("mode", "val", "mode train -> val"),
+        ("mode", "infer", "mode train -> infer"),
         ("clip_global_norm", True, "clip_global_norm False -> True"),
     ],
 )

@@ -64,7 +64,7 @@ def test_record_holds_both_figures_and_the_log_itself(home, capsys):
     assert record.samples_per_s == pytest.approx(imported.samples_per_s)
     assert record.publisher_samples_per_s == pytest.approx(2791.98, abs=0.006)
     assert record.publisher_rule == "arithmetic mean of values[8:]"
-    assert record.case.axes.source == "nvidia_pytorch_resnet50"
+    assert record.case.axes.script == "nvidia_pytorch_resnet50"
     assert [rank.rank for rank in record.ranks] == [-1]
     assert find_record_problem(record) == ""
     assert (folder / "log").read_bytes() == PYTORCH.read_bytes()

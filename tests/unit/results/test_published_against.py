@@ -66,9 +66,9 @@ def test_model_that_was_not_published_has_no_figure():
 
 
 def test_inference_is_compared_with_inference_only():
-    row = find_row("dlperf", mode="val")
+    row = find_row("dlperf", mode="infer")
     assert row.figure is None
-    rows = list_rows("nvidia_mxnet_resnet50_inference", mode="val", precision="amp-fp16")
+    rows = list_rows("nvidia_mxnet_resnet50_inference", mode="infer", precision="amp-fp16")
     assert [row.figure.batch_size_per_device for row in rows] == [128, 128, 128]
 
 

@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.contract.axes import DYNAMIC, LARGEST, WORKER
+from dlperf_slurm.contract.axes import DYNAMIC, INFER, LARGEST, WORKER
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError, read_json, write_json
 from dlperf_slurm.contract.record import RECORD_FILE, Record
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, format_manifest, open_run
+from dlperf_slurm.results.cases import name_case
+from dlperf_slurm.results.collect import collect_outcomes
+from dlperf_slurm.results.compare import compare_runs
+from dlperf_slurm.results.history.entries import read_entries
 from dlperf_slurm.scheduler.retry import stage_retry
 
 # made by version 0.1.0, with the report that the same version made of it
@@ -35,7 +39,9 @@ def read_attempt(case_id, name, kind, folder=RUN):
 def test_report_has_the_figures_of_the_version_that_measured(run_dir, name):
     assert main(["report", str(run_dir)]) == 0
     made, expected = run_dir / "report" / name, RUN / "expected" / name
-    assert made.read_text(encoding="utf-8") == expected.read_text(encoding="utf-8")
+    # the word for inference is the only one that is new
+    renamed = expected.read_text(encoding="utf-8").replace("-val,val,", "-val,infer,")
+    assert made.read_text(encoding="utf-8") == renamed
 
 
 def test_planned_cases_have_their_axes():
@@ -43,7 +49,7 @@ def test_planned_cases_have_their_axes():
     ladder, scaled = cases[LADDER].axes, cases[SCALED].axes
     assert (ladder.batch_size_per_device, ladder.batch_ladder) == ("64 -> 16", (64, 16))
     assert (ladder.loss_scale, scaled.loss_scale) == (DYNAMIC, 128)
-    assert (scaled.topology, scaled.batch_size, scaled.source) == ("1n1g", 4, WORKER)
+    assert (scaled.topology, scaled.batch_size, scaled.script) == ("1n1g", 4, WORKER)
 
 
 def test_case_asks_for_the_search_and_its_record_has_what_was_found():
@@ -52,6 +58,20 @@ def test_case_asks_for_the_search_and_its_record_has_what_was_found():
     assert asked.axes.batch_size_per_device == "64 -> 16"
     assert record.case.axes == dataclasses.replace(asked.axes, batch_size_per_device=64)
     assert (record.case.world_size, record.case.log_format) == (1, None)
+
+
+def test_inference_has_todays_word_and_is_compared_by_todays_case_id():
+    (case,) = (case for case in open_run(RUN).manifest.cases if case.axes.mode == INFER)
+    assert case.case_id.endswith("-val")
+    entries = read_entries(RUN)
+    assert [entry.case_id for entry in entries if entry.mode == INFER] == [
+        case.case_id.replace("-val", "-infer")
+    ]
+    (outcomes,) = (c for c in collect_outcomes(open_run(RUN)) if c.case == case)
+    new = dataclasses.replace(outcomes, case=dataclasses.replace(case, case_id=name_case(case)))
+    run = open_run(RUN).manifest
+    (comparison, *_) = compare_runs(run, [outcomes], run, [new]).comparisons
+    assert comparison.case_id.endswith("-infer")
 
 
 def edit(path, **changes):
@@ -64,7 +84,7 @@ def test_case_of_the_largest_batch_and_of_another_script(run_dir):
     edit(path, batch_size_per_device=0, is_largest_batch=True, source="tensorpack")
     case = read_json(path, Case)
     assert case.axes.batch_size_per_device == LARGEST
-    assert (case.axes.source, case.log_format, case.log_rule) == ("tensorpack", "tensorpack", None)
+    assert (case.axes.script, case.log_format, case.log_rule) == ("tensorpack", "tensorpack", None)
 
 
 @pytest.mark.parametrize("missing", ["nodes", "framework", "batch_size_per_device"])

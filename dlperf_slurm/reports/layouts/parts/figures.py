@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from dlperf_slurm.contract.axes import LARGEST, ON_DEVICE, ON_HOST, TRAIN, VAL, WORKER
+from dlperf_slurm.contract.axes import INFER, LARGEST, ON_DEVICE, ON_HOST, TRAIN, WORKER
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.results.cases import (
     VARIANT_AXES,
@@ -23,7 +23,7 @@ from dlperf_slurm.stats.median import find_latency, find_median, find_median_lat
 
 OUR_SOURCE = "dlperf_slurm"
 NO_SOURCE = "-"
-_SHOWN_APART = ("source", "compiler", "distribution", "data")
+_SHOWN_APART = ("script", "compiler", "gradient_sync", "data")
 # tensorpack's words for where a batch lies; nothing is said of one on the device
 _DATA_LOCATIONS = {ON_DEVICE: "", ON_HOST: "cpu"}
 
@@ -68,7 +68,7 @@ class LayoutFigure:
     @property
     def label(self) -> str:
         """The framework, with how it distributes where that is not its own way."""
-        is_native = self.variable_update in ("", VARIANT_AXES["distribution"])
+        is_native = self.variable_update in ("", VARIANT_AXES["gradient_sync"])
         return self.framework if is_native else f"{self.framework} {self.variable_update}"
 
 
@@ -84,7 +84,7 @@ def _make_run_figure(outcomes: CaseOutcomes) -> LayoutFigure:
     return LayoutFigure(
         model=case.model,
         framework=make_label(outcomes, [axis for axis in VARIANT_AXES if axis not in _SHOWN_APART]),
-        source=OUR_SOURCE if case.axes.source == WORKER else case.axes.source,
+        source=OUR_SOURCE if case.axes.script == WORKER else case.axes.script,
         precision=case.axes.precision,
         compiler=case.axes.compiler,
         topology=parse_topology(case.axes.topology),
@@ -93,7 +93,7 @@ def _make_run_figure(outcomes: CaseOutcomes) -> LayoutFigure:
         batch_group=case.batch_size_text.partition(" ->")[0],
         mode=case.axes.mode,
         data_location=_DATA_LOCATIONS.get(case.axes.data, case.axes.data),
-        variable_update=case.axes.distribution,
+        variable_update=case.axes.gradient_sync,
         hardware="",
         table="",
         samples_per_s=find_median(samples) if samples else None,
@@ -112,7 +112,7 @@ def _make_run_figure(outcomes: CaseOutcomes) -> LayoutFigure:
 
 def _find_latency_ms(outcomes: CaseOutcomes) -> tuple[float, ...]:
     repeats = [find_latency(o.batch_seconds) for o in outcomes.outcomes if o.batch_seconds]
-    if outcomes.case.axes.mode != VAL or not repeats:
+    if outcomes.case.axes.mode != INFER or not repeats:
         return ()
     return tuple(1000 * value for value in find_median_latency(repeats).values)
 
@@ -143,7 +143,7 @@ def _make_published_figure(figure: PublishedFigure, samples_per_s: float) -> Lay
         topology=Topology(figure.nodes, figure.devices_per_node),
         batch_sizes=(size,) if size else (),
         batch_group=_find_batch_group(figure),
-        mode=VAL if figure.latency_ms else TRAIN,
+        mode=INFER if figure.latency_ms else TRAIN,
         data_location=note[len("w/") :] if note.startswith("w/") else figure.data_location,
         variable_update=figure.variable_update,
         hardware=figure.hardware,

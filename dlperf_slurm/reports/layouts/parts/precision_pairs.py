@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlperf_slurm.contract.axes import VAL
+from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.reports.layouts.parts.document import Draft
 from dlperf_slurm.reports.layouts.parts.figures import LayoutFigure
 from dlperf_slurm.results.cases import choose_reference
@@ -38,7 +38,7 @@ def pair_precisions(figures: Sequence[LayoutFigure], draft: Draft) -> list[Pair]
     measured = {figure.precision for figure in figures if figure.samples_per_s is not None}
     reference = choose_reference(measured or precisions)
     pairs = [Pair(name, reference) for name in precisions if name != reference]
-    mode = "inference" if figures[0].mode == VAL else "training"
+    mode = "inference" if figures[0].mode == INFER else "training"
     what = f"{figures[0].label} {figures[0].model} {mode}"
     if not pairs:
         draft.notes.append(

@@ -19,8 +19,8 @@ DEVICES = ("cpu", "cuda")
 PRECISIONS = ("fp32", "amp-fp16")
 COMPILERS = ("none", "trace")
 MEMORY_FORMATS = ("default",)
-DISTRIBUTIONS = ("native", "mpi")
-MODES = ("train", "val")
+GRADIENT_SYNCS = ("native", "mpi")
+MODES = ("train", "infer")
 DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
 OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
 
@@ -57,11 +57,11 @@ def find_unsupported(case: "Case") -> Optional[str]:
 
 def find_untrainable(case: "Case") -> Optional[str]:
     """Why MegEngine can infer the case and not train it."""
-    if case.axes.distribution == "native" and case.device == "cpu" and case.world_size > 1:
-        return "megengine: distribution 'native' has no collectives on the CPU; use 'mpi'"
-    if case.axes.distribution == "mpi" and case.device == "cuda":
+    if case.axes.gradient_sync == "native" and case.device == "cpu" and case.world_size > 1:
+        return "megengine: gradient_sync 'native' has no collectives on the CPU; use 'mpi'"
+    if case.axes.gradient_sync == "mpi" and case.device == "cuda":
         return (
-            "megengine: distribution 'mpi' would take the gradients through host memory; "
+            "megengine: gradient_sync 'mpi' would take the gradients through host memory; "
             "on GPUs use 'native'"
         )
     if (

@@ -109,7 +109,7 @@ def make_average(
     """What is called after the backward pass of a step, and the callbacks within it."""
     if placement.world_size == 1:
         return do_nothing, []
-    if case.axes.distribution == "mpi":
+    if case.axes.gradient_sync == "mpi":
         return MpiAverage(parameters).average, []
     if case.axes.gradient_accumulation > 1:
         return NcclAverage(parameters).average, []

@@ -19,8 +19,8 @@ PRECISIONS = ("fp32", "tf32", "amp-fp16")
 # PyNative mode needs milliseconds of the CPU for each operator, for which it is not the first.
 COMPILERS = ("graph", "none")
 MEMORY_FORMATS = ("default",)
-DISTRIBUTIONS = ("native",)
-MODES = ("train", "val")
+GRADIENT_SYNCS = ("native",)
+MODES = ("train", "infer")
 DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
 OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
 

@@ -21,8 +21,8 @@ DEVICES = ("cpu", "cuda")
 PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 COMPILERS = ("none", "hybridize")
 MEMORY_FORMATS = ("default",)
-DISTRIBUTIONS = ("native", "horovod", "parameter_server")
-MODES = ("train", "val")
+GRADIENT_SYNCS = ("native", "horovod", "parameter_server")
+MODES = ("train", "infer")
 DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
 OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
 
@@ -57,7 +57,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
             "mxnet has precision 'tf32' in convolutions only, not in matrix products; "
             f"use 'fp32' or 'amp-fp16' for {case.model!r}"
         )
-    if case.axes.mode == TRAIN and case.axes.distribution == PARAMETER_SERVER:
+    if case.axes.mode == TRAIN and case.axes.gradient_sync == PARAMETER_SERVER:
         return find_unserved(case)
     return None
 
@@ -66,12 +66,12 @@ def find_unserved(case: "Case") -> Optional[str]:
     """Why servers that update weights cannot train the case."""
     if case.axes.clip_global_norm:
         return (
-            "mxnet: distribution 'parameter_server' updates weights where the norm of all "
+            "mxnet: gradient_sync 'parameter_server' updates weights where the norm of all "
             "gradients is not known; with clip_global_norm use 'native' or 'horovod'"
         )
     if case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale:
         return (
-            "mxnet: distribution 'parameter_server' updates weights where a dynamic loss scale is "
+            "mxnet: gradient_sync 'parameter_server' updates weights where a dynamic loss scale is "
             "not known; use loss_scale = 128, or 'native' or 'horovod'"
         )
     return None

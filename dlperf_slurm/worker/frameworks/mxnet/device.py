@@ -36,7 +36,7 @@ def read_versions(case: Case) -> Dict[str, str]:
         "mxnet": str(mx.__version__),
         "features": " ".join(sorted(name for name in features if features.is_enabled(name))),
     }
-    if case.axes.distribution == "horovod":
+    if case.axes.gradient_sync == "horovod":
         import horovod
 
         versions["horovod"] = str(horovod.__version__)

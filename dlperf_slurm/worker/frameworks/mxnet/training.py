@@ -129,7 +129,7 @@ class Ranks(NamedTuple):
 def join_ranks(
     case: Case, placement: Placement, parameters: Dict[str, Parameter], optimizer: Any
 ) -> Ranks:
-    if case.axes.distribution == "horovod":
+    if case.axes.gradient_sync == "horovod":
         trainer = make_horovod_trainer(placement, parameters, optimizer)
         return Ranks(trainer, trainer.allreduce_grads, WatchedServers([]))
     # Trainer only sums over the ranks, and takes its scale from here.
@@ -138,7 +138,7 @@ def join_ranks(
         trainer = Trainer(parameters, optimizer, kvstore=None)
         return Ranks(trainer, trainer.allreduce_grads, WatchedServers([]))
     servers = start_servers(case, placement)
-    is_on_servers = case.axes.distribution == PARAMETER_SERVER
+    is_on_servers = case.axes.gradient_sync == PARAMETER_SERVER
     trainer = Trainer(parameters, optimizer, kvstore="dist_sync", update_on_kvstore=is_on_servers)
     # What goes to the servers is the optimizer without the parameters, which have their decay.
     optimizer.wd_mult = {i: parameter.wd_mult for i, parameter in enumerate(trainer._params)}

@@ -34,7 +34,7 @@ def read_device_name(device: torch.device) -> str:
 
 def read_versions(case: Case, device: torch.device) -> Dict[str, str]:
     versions = {"torch": str(torch.__version__)}
-    if case.axes.distribution == "horovod":
+    if case.axes.gradient_sync == "horovod":
         import horovod
 
         versions["horovod"] = str(horovod.__version__)

@@ -102,7 +102,7 @@ class Distribution(NamedTuple):
 def join_ranks(case: Case, placement: Placement, device: torch.device) -> None:
     if placement.world_size == 1:
         return
-    if case.axes.distribution == "horovod":
+    if case.axes.gradient_sync == "horovod":
         join_horovod(placement)
     else:
         join_process_group(placement, device)
@@ -134,7 +134,7 @@ def distribute(
 ) -> Distribution:
     if placement.world_size == 1:
         return Distribution(model, do_nothing, nullcontext)
-    if case.axes.distribution == "horovod":
+    if case.axes.gradient_sync == "horovod":
         mean = HorovodMean(model)
         return Distribution(model, mean.wait, mean.pause)
     wrapped = wrap_in_ddp(model, device)
@@ -200,7 +200,7 @@ class HorovodMean:
 def leave_ranks(case: Case) -> None:
     if distributed.is_initialized():
         distributed.destroy_process_group()
-    if case.axes.distribution == "horovod" and case.world_size > 1:
+    if case.axes.gradient_sync == "horovod" and case.world_size > 1:
         import horovod.torch as hvd
 
         hvd.shutdown()

@@ -60,7 +60,7 @@ def read_versions(case: Case) -> Dict[str, str]:
         "tensorflow": str(tf.version.VERSION),
         "tensorflow_git": str(tf.version.GIT_VERSION),
     }
-    if case.axes.distribution == "horovod":
+    if case.axes.gradient_sync == "horovod":
         import horovod
 
         versions["horovod"] = str(horovod.__version__)

@@ -178,6 +178,6 @@ def join(
     case: Case, placement: Placement, config: tf.compat.v1.ConfigProto
 ) -> Union[Distribution, ParameterServers]:
     """Weights that are not trained are on their rank."""
-    if case.axes.mode == TRAIN and case.axes.distribution == PARAMETER_SERVER:
+    if case.axes.mode == TRAIN and case.axes.gradient_sync == PARAMETER_SERVER:
         return join_parameter_servers(case, placement, config)
     return join_ranks(case, placement, config)

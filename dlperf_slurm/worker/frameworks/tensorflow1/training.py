@@ -135,7 +135,7 @@ def join_ranks(case: Case, placement: Placement, config: tf.compat.v1.ConfigProt
     device = name_device(case)
     if placement.world_size == 1:
         return Distribution("", device, list)
-    if case.axes.distribution == "horovod":
+    if case.axes.gradient_sync == "horovod":
         return Distribution("", device, join_horovod(placement))
     return join_cluster(case, placement, device, config)
 

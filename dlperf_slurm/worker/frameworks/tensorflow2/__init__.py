@@ -18,8 +18,8 @@ DEVICES = ("cpu", "cuda")
 PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 COMPILERS = ("none", "xla")
 MEMORY_FORMATS = ("default",)
-DISTRIBUTIONS = ("native", "horovod", "parameter_server")
-MODES = ("train", "val")
+GRADIENT_SYNCS = ("native", "horovod", "parameter_server")
+MODES = ("train", "infer")
 DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
 OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
 
@@ -51,13 +51,13 @@ def find_unsupported(case: "Case") -> Optional[str]:
             "tensorflow2: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"
         )
     if (
-        case.axes.distribution == PARAMETER_SERVER
+        case.axes.gradient_sync == PARAMETER_SERVER
         and case.axes.mode == TRAIN
         and case.axes.precision == "amp-fp16"
         and not case.axes.constant_loss_scale
     ):
         return (
-            "tensorflow2: distribution 'parameter_server' has no dynamic loss scale; use "
+            "tensorflow2: gradient_sync 'parameter_server' has no dynamic loss scale; use "
             "loss_scale = 1024, or 'native'"
         )
     return None

@@ -46,7 +46,7 @@ def read_versions(case: Case) -> Dict[str, str]:
     for name, key in (("cuda", "cuda_version"), ("cudnn", "cudnn_version")):
         if case.device == "cuda" and key in build:
             versions[name] = str(build[key])
-    if case.axes.distribution == "horovod":
+    if case.axes.gradient_sync == "horovod":
         import horovod
 
         versions["horovod"] = str(horovod.__version__)

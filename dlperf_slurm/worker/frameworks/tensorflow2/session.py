@@ -87,7 +87,7 @@ class TensorFlowSession:
             case, self._variables, own, lambda batch: self._compute_loss(batch, training=True)
         )
         self._training: Union[Training, ServerTraining]
-        if case.axes.distribution == PARAMETER_SERVER:
+        if case.axes.gradient_sync == PARAMETER_SERVER:
             self._training = ServerTraining(case, self._definition, placement, own, differentiation)
         else:
             self._training = Training(case, self._definition, distribution, own, differentiation)

@@ -31,9 +31,9 @@ class Distribution(NamedTuple):
 
 def join_ranks(case: Case, placement: Placement) -> Distribution:
     """To be called before anything is computed, which would start TensorFlow without a cluster."""
-    if placement.world_size == 1 or case.axes.distribution == PARAMETER_SERVER:
+    if placement.world_size == 1 or case.axes.gradient_sync == PARAMETER_SERVER:
         return Distribution(tf.distribute.get_strategy(), list)
-    if case.axes.distribution == "horovod":
+    if case.axes.gradient_sync == "horovod":
         return Distribution(tf.distribute.get_strategy(), join_horovod(placement))
     return join_cluster(case, placement)
 
