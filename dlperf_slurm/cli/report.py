@@ -86,7 +86,7 @@ def report_run(
     if layout == DEFAULT_LAYOUT:
         print_summary(summary, make_console())
     else:
-        _report_layout(run, summary, outcomes, layout)
+        _report_layout(run, summary, layout)
     report = dataclasses.replace(report, plots=_write_plots(summary, outcomes, folder, plots))
     _write_files(report, folder, shows_plots=True)
     print(f"\nReport: {folder}", flush=True)
@@ -154,9 +154,7 @@ def _print_published(options: argparse.Namespace) -> None:
     print_document(document, f"published: {figures[0].source}", f"on {hardware}", make_console())
 
 
-def _report_layout(
-    run: "Run", summary: "Summary", outcomes: "Sequence[CaseOutcomes]", layout: str
-) -> None:
+def _report_layout(run: "Run", summary: "Summary", layout: str) -> None:
     """Print a run's tables in a layout, and write them beside the report's other files."""
     from dlperf_slurm.jobs.run_directory import REPORT_DIR
     from dlperf_slurm.reports.layouts import load_layout
@@ -165,7 +163,7 @@ def _report_layout(
     from dlperf_slurm.reports.run_cells import tabulate_against
     from dlperf_slurm.reports.text import describe_run
 
-    document = load_layout(layout).lay_out(make_run_figures(outcomes))
+    document = load_layout(layout).lay_out(make_run_figures(summary.frame))
     against = tuple(map(tabulate_against, summary.against_tables))
     document = dataclasses.replace(document, tables=document.tables + against)
     title, description = summary.manifest.title, describe_run(summary)

@@ -19,8 +19,9 @@ from dlperf_slurm.reports.cells import (
 )
 from dlperf_slurm.reports.tables.accuracy import AccuracyRow, AccuracyTable
 from dlperf_slurm.reports.tables.data import DataRow, DataTable
-from dlperf_slurm.reports.tables.ranks import STEP_PERCENTILES, RankRow, RankTable, RankTimes
+from dlperf_slurm.reports.tables.ranks import RankRow, RankTable
 from dlperf_slurm.reports.tables.resources import ResourceRow, ResourceTable
+from dlperf_slurm.results.rank_times import STEP_PERCENTILES, RankTimes
 
 # of ranks, as many as one would look at
 SHOWN_SLOW_RANKS = 3

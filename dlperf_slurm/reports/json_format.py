@@ -6,20 +6,26 @@ from typing import Any
 
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.reports.summarize import Summary
+from dlperf_slurm.results.columns import list_records, make_case_columns
 
 FILE_NAME = "report.json"
 SCHEMA_VERSION = 2
 
 
 def serialize(summary: Summary) -> str:
-    """The summary as it is, schema-versioned; topologies as text."""
-    data = {"schema_version": SCHEMA_VERSION, **_simplify(summary)}
+    """The tables as they are, topologies as text, and the cases as in the CSV."""
+    data = _simplify(dataclasses.replace(summary, frame=None))
+    del data["frame"]
+    data["cases"] = list_records(make_case_columns(summary.frame))
+    data["schema_version"] = SCHEMA_VERSION
     return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
 def _simplify(value: Any) -> Any:
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     if isinstance(value, Topology):
         return str(value)
-    if dataclasses.is_dataclass(value):
-        return {f.name: _simplify(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    return [_simplify(item) for item in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [_simplify(item) for item in value]
+    return {f.name: _simplify(getattr(value, f.name)) for f in dataclasses.fields(value)}

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.jobs.run_directory import Manifest
@@ -16,7 +17,7 @@ from dlperf_slurm.reports.tables.resources import ResourceTable, make_resource_t
 from dlperf_slurm.reports.tables.throughput import ThroughputTable, make_throughput_tables
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Footnotes
-from dlperf_slurm.results.provenance import describe_differences
+from dlperf_slurm.results.frame import make_case_frame
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Summary:
     of them beside published figures, when those were asked for. `data_tables` has what getting
     batches costs, `accuracy_tables` what trainings over epochs came to, `rank_tables` the cases of
     several ranks, with who was slow, `resource_tables` what cases took of memory and energy.
+    All of them are views of `frame`, which has a row for each case (results.frame).
     """
 
     manifest: Manifest
@@ -42,6 +44,7 @@ class Summary:
     resource_tables: tuple[ResourceTable, ...] = ()
     data_tables: tuple[DataTable, ...] = ()
     accuracy_tables: tuple[AccuracyTable, ...] = ()
+    frame: Any = field(default=None, compare=False, repr=False)
 
     @property
     def is_complete(self) -> bool:
@@ -55,22 +58,22 @@ def summarize(
 
     Raises AssertionError when a case is not in its table, or is there twice.
     """
-    footnotes = Footnotes(of_cases=describe_differences(cases))
-    training = [c for c in cases if c.case.axes.mode == TRAIN]
-    inference = [c for c in cases if c.case.axes.mode == INFER]
+    frame = make_case_frame(cases)
+    footnotes = Footnotes()
     summary = Summary(
         manifest=manifest,
-        throughput_tables=make_throughput_tables(training, footnotes),
-        precision_tables=make_precision_tables(training, footnotes),
-        data_tables=make_data_tables(training, footnotes),
-        accuracy_tables=make_accuracy_tables(training, footnotes),
-        latency_tables=make_latency_tables(inference, footnotes),
-        rank_tables=make_rank_tables(cases, footnotes),
-        resource_tables=make_resource_tables(cases, footnotes),
+        throughput_tables=make_throughput_tables(frame, footnotes),
+        precision_tables=make_precision_tables(frame, footnotes),
+        data_tables=make_data_tables(frame, footnotes),
+        accuracy_tables=make_accuracy_tables(frame, footnotes),
+        latency_tables=make_latency_tables(frame, footnotes),
+        rank_tables=make_rank_tables(frame, footnotes),
+        resource_tables=make_resource_tables(frame, footnotes),
         footnotes=tuple(footnotes.texts),
         ok_repeats=sum(len(c.records) for c in cases),
         planned_repeats=sum(c.case.repeats for c in cases if not c.case.reason),
-        against_tables=tuple(make_against_table(name, cases) for name in against),
+        against_tables=tuple(make_against_table(name, frame) for name in against),
+        frame=frame,
     )
     check_places(summary, cases)
     return summary

@@ -1,24 +1,21 @@
 """What all tables share: footnotes of cases, the names of columns, and words for what failed."""
 
-from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
-from typing import Optional
+from collections import Counter
+from collections.abc import Collection
 
-from dlperf_slurm.contract.axes import INFER
+from dlperf_slurm.contract.axes import INFER, Axes
 from dlperf_slurm.jobs.run_directory import PlannedCase
 from dlperf_slurm.matrix.axes import VARIANT_SPECS, list_variants, make_case_id
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.footnotes import Footnotes, Note
+from dlperf_slurm.results.footnotes import Note
+from dlperf_slurm.results.ratios import Ratio
 from dlperf_slurm.results.stability import describe_stability
-from dlperf_slurm.stats.median import Interval, count_needed_samples, find_median
+from dlperf_slurm.stats.median import find_median
 from dlperf_slurm.stats.rank_sum import count_needed_repeats
 from dlperf_slurm.worker.models import list_models, load_model
 
 # axes that tell columns of a table apart, with the value that goes without saying
 VARIANT_AXES = {spec.name: spec.default for spec in VARIANT_SPECS}
-
-# what the speedup of a reduced precision is relative to: the first of these that was measured
-REFERENCE_PRECISIONS = ("fp32", "tf32")
 
 # medians jump where repeats are in groups, and the ratios of all pairs do not
 OUTSIDE_INTERVAL = (
@@ -30,41 +27,13 @@ OUTSIDE_INTERVAL = (
 PUBLISHER_TOLERANCE = 0.02
 
 
-def find_varying_axes(cases: Sequence[CaseOutcomes]) -> list[str]:
-    """Those of the variant axes on which the cases differ."""
-    return [axis for axis in VARIANT_AXES if len({getattr(c.case.axes, axis) for c in cases}) > 1]
-
-
-def make_label(outcomes: CaseOutcomes, axes: Collection[str]) -> str:
+def make_label(axes: Axes, names: Collection[str]) -> str:
     """The framework, with what is not default on these axes."""
-    return " ".join([outcomes.case.axes.framework, *describe_variants(outcomes, axes)])
+    return " ".join([axes.framework, *list_variants(axes, names)])
 
 
-def describe_variants(outcomes: CaseOutcomes, axes: Collection[str]) -> list[str]:
-    """What is not default on these axes, in words."""
-    return list_variants(outcomes.case.axes, axes)
-
-
-def choose_reference(precisions: Collection[str]) -> str:
-    """The full precision among these; empty when there is none."""
-    return next((name for name in REFERENCE_PRECISIONS if name in precisions), "")
-
-
-def number_footnotes(outcomes: CaseOutcomes, footnotes: Footnotes) -> tuple[int, ...]:
-    """The case's notes, why it was not run, and what else a reader of its cell has to know."""
-    notes = list_notes(outcomes, footnotes.of_cases)
-    if 0 < len(outcomes.records) < count_needed_samples():
-        notes.append(
-            f"a 95 % interval takes {count_needed_samples()} repeats; in braces the smallest "
-            "and the largest value"
-        )
-    return tuple(dict.fromkeys(map(footnotes.number, notes)))
-
-
-def list_notes(
-    outcomes: CaseOutcomes, of_cases: Mapping[str, Sequence[str]] = MappingProxyType({})
-) -> list[Note]:
-    """Those of `number_footnotes` that any layout has room for."""
+def list_notes(outcomes: CaseOutcomes) -> list[Note]:
+    """The case's notes, why it was not run, and what else a reader of its figures has to know."""
     case = outcomes.case
     if case.reason:
         return [*case.notes, case.reason]
@@ -74,21 +43,19 @@ def list_notes(
         *_describe_batch_trials(outcomes),
         *_describe_publisher(outcomes),
         *describe_stability(outcomes),
-        *of_cases.get(case.case_id, ()),
     ]
 
 
-def number_ratio_footnotes(
-    ratio: float, interval: Optional[Interval], footnotes: Footnotes
-) -> tuple[int, ...]:
-    """Of a cell with a speedup: why it has no interval, or one that it is not in."""
-    if interval is None:
-        note = (
+def list_ratio_notes(ratio: Ratio) -> list[str]:
+    """Why a ratio has no interval, or one that it is not in."""
+    if ratio.value is None or ratio.is_of_itself:
+        return []
+    if ratio.interval is None:
+        return [
             "too few repeats for the 95 % interval of a speedup: it takes "
             f"{count_needed_repeats()} of each of the two cases"
-        )
-        return (footnotes.number(note),)
-    return () if interval.holds(ratio) else (footnotes.number(OUTSIDE_INTERVAL),)
+        ]
+    return [] if ratio.interval.holds(ratio.value) else [OUTSIDE_INTERVAL]
 
 
 def _describe_problems(outcomes: CaseOutcomes) -> list[str]:
@@ -144,7 +111,11 @@ def name_problem(outcomes: CaseOutcomes) -> str:
     """One or two words for a cell; the footnotes have the whole story of each repeat."""
     if outcomes.case.reason:
         return "not run"
-    problems = [outcome.problem for outcome in outcomes.outcomes]
+    return name_repeat_problem(*(outcome.problem for outcome in outcomes.outcomes))
+
+
+def name_repeat_problem(*problems: str) -> str:
+    """A word for what is wrong with these repeats, the first of its kinds that any has."""
     for sign, word in (("out of memory", "OOM"), ("failed", "failed"), ("invalid", "invalid")):
         if any(problem.startswith(sign) for problem in problems):
             return word
@@ -167,14 +138,22 @@ def find_batch_sizes(outcomes: CaseOutcomes) -> tuple[int, ...]:
     return tuple(sorted({record.case.axes.batch_size for record in outcomes.records}))
 
 
-def find_planned_batch_size(case: PlannedCase) -> int:
-    """The batch size per device that the matrix names; 0 where the job has to find it."""
-    return 0 if case.axes.has_batch_search else case.axes.batch_size
-
-
 def name_case(case: PlannedCase) -> str:
     """The case_id by which runs are compared: that of a new run of the same point of a matrix.
 
     Version 1 had another word for inference.
     """
     return make_case_id(case.model, case.axes) if case.axes.mode == INFER else case.case_id
+
+
+def describe_hardware(outcomes: CaseOutcomes) -> str:
+    """The devices of the first sound record by their names, on how many nodes."""
+    if not outcomes.records:
+        return ""
+    record = outcomes.records[0]
+    names = Counter(rank.device_name for rank in record.ranks if rank.device_name)
+    if record.case.device == "cpu":
+        names = Counter({record.platform.get("cpu_model") or "cpu": record.case.world_size})
+    devices = " and ".join(f"{count}x {name}" for name, count in sorted(names.items()))
+    nodes = record.case.nodes
+    return f"{devices or 'not recorded'}, {nodes} {'node' if nodes == 1 else 'nodes'}"

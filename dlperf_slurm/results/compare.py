@@ -9,6 +9,7 @@ from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.jobs.run_directory import Manifest, PlannedCase
 from dlperf_slurm.results.cases import name_case
 from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.ratios import take_ratio
 from dlperf_slurm.results.same_work import (
     explain_absence,
     find_other_work,
@@ -18,11 +19,10 @@ from dlperf_slurm.results.same_work import (
     name_stolen_time,
     name_tool_changes,
 )
-from dlperf_slurm.stats.median import CONFIDENCE, Interval, find_median
+from dlperf_slurm.stats.median import CONFIDENCE, Interval
 from dlperf_slurm.stats.rank_sum import (
     Shift,
     count_needed_repeats,
-    find_ratio_interval,
     find_shifts,
     find_smallest_p,
 )
@@ -160,8 +160,8 @@ def _measure(
 def measure_ratio(comparison: Comparison) -> Comparison:
     """With the ratio of its samples and that one's interval, and no verdict yet."""
     first, second = comparison.speeds
-    ratio = find_median(second) / find_median(first)
-    return replace(comparison, speed_ratio=ratio, interval=find_ratio_interval(first, second))
+    ratio = take_ratio(first, second)
+    return replace(comparison, speed_ratio=ratio.value, interval=ratio.interval)
 
 
 def _list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:

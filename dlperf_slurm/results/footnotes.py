@@ -1,6 +1,6 @@
 """What cells refer to by number: texts; those that differ in their figures alone are one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from string import Formatter
 from typing import Union
@@ -22,12 +22,8 @@ Note = Union[str, Remark]
 
 @dataclass
 class Footnotes:
-    """Texts in the order in which tables first refer to them; the first is number 1.
+    """Texts in the order in which tables first refer to them; the first is number 1."""
 
-    `of_cases` has, by case_id, what was found by looking at all cases together.
-    """
-
-    of_cases: Mapping[str, Sequence[str]] = field(default_factory=dict)
     _notes: dict[str, list[Note]] = field(default_factory=dict)
 
     def number(self, note: Note) -> int:
@@ -35,6 +31,10 @@ class Footnotes:
         form = note if isinstance(note, str) else note.form
         self._notes.setdefault(form, []).append(note)
         return list(self._notes).index(form) + 1
+
+    def number_all(self, notes: Iterable[Note]) -> tuple[int, ...]:
+        """The numbers of the notes of one cell, each once."""
+        return tuple(dict.fromkeys(map(self.number, notes)))
 
     @property
     def texts(self) -> list[str]:

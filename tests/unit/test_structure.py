@@ -20,13 +20,17 @@ ROOMS_OF_MODELS = (
 )
 
 
-@pytest.fixture(scope="module")
-def help_imports() -> set[str]:
-    """Top-level names of all modules that `--help` imports."""
-    command = [sys.executable, "-X", "importtime", "-m", "dlperf_slurm", "--help"]
+def list_imports(*arguments: str) -> set[str]:
+    """Top-level names of all modules that a command imports."""
+    command = [sys.executable, "-X", "importtime", "-m", "dlperf_slurm", *arguments]
     done = subprocess.run(command, cwd=IMPORT_DIR, capture_output=True, text=True, check=True)
     modules = re.findall(r"^import time:.*\| +(\S+)$", done.stderr, re.M)
     return {module.partition(".")[0] for module in modules}
+
+
+@pytest.fixture(scope="module")
+def help_imports() -> set[str]:
+    return list_imports("--help")
 
 
 def test_imports_go_in_one_direction():
@@ -78,3 +82,10 @@ def test_core_asks_a_model_and_knows_no_models_name():
 
 def test_core_modules_are_seen_at_all():
     assert {"measure.py", "plan.py", "parity.py"} <= {path.name for path in list_core_modules()}
+
+
+def test_plan_does_not_import_what_reports_need():
+    matrix = str(ROOT / "matrices" / "quickstart.toml")
+    imported = list_imports("plan", matrix, "--site", "local")
+    assert "pydantic" in imported
+    assert not {"pandas", "duckdb", "matplotlib"} & imported

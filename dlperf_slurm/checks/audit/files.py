@@ -27,6 +27,7 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.run_directory import REPORT_DIR, open_run
 from dlperf_slurm.reports import csv_format
 from dlperf_slurm.reports.summarize import summarize
+from dlperf_slurm.results.cases import VARIANT_AXES
 from dlperf_slurm.results.collect import collect_outcomes
 from dlperf_slurm.results.published import find_source_file, list_sources
 
@@ -152,7 +153,7 @@ def _make_report_row(file: str, line: int, record: Mapping[str, str]) -> Row:
         model=record["model"],
         framework=record["framework"],
         software="",
-        note="",
+        note=_describe_variant(record),
         precision=record["precision"],
         compiler=record["compiler"],
         hardware="",
@@ -161,6 +162,15 @@ def _make_report_row(file: str, line: int, record: Mapping[str, str]) -> Row:
         repeat=0,
         cells=_make_report_cells(record),
         topology=record["topology"],
+    )
+
+
+def _describe_variant(record: Mapping[str, str]) -> str:
+    """What sets a case apart beside its framework and compiler, and does not go without saying."""
+    return " ".join(
+        record[axis]
+        for axis, default in VARIANT_AXES.items()
+        if axis != "compiler" and record.get(axis, "") not in ("", str(default))
     )
 
 

@@ -15,7 +15,6 @@ from dlperf_slurm.reports.layouts.parts.document import (
     Document,
     Draft,
     LayoutColumn,
-    divide,
     group_figures,
     list_sizes,
     list_topologies,
@@ -26,8 +25,8 @@ from dlperf_slurm.reports.layouts.parts.document import (
     tell_apart,
 )
 from dlperf_slurm.reports.layouts.parts.figures import LayoutFigure
-from dlperf_slurm.results.cases import REFERENCE_PRECISIONS
 from dlperf_slurm.results.footnotes import Note
+from dlperf_slurm.results.ratios import REFERENCE_PRECISIONS, divide
 
 PRECISION_NAMES = {"amp-fp16": "AMP", "amp-bf16": "AMP BF16"}
 COMPILER_NAMES = {"none": "", "xla": "w/XLA"}

@@ -1,37 +1,17 @@
-"""Outcomes of training -> what getting the data costs, by where the data come from."""
+"""A frame of cases -> what getting the data of trainings costs, by where the data come from."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.contract.axes import ON_DEVICE
-from dlperf_slurm.contract.record import Record
-from dlperf_slurm.results.cases import (
-    VARIANT_AXES,
-    find_unit,
-    list_samples_per_s,
-    make_label,
-    name_problem,
-    number_footnotes,
-    number_ratio_footnotes,
-)
-from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.contract.axes import ON_DEVICE, TRAIN
+from dlperf_slurm.results.cases import VARIANT_AXES, list_ratio_notes, make_label
 from dlperf_slurm.results.footnotes import Footnotes
-from dlperf_slurm.stats.median import Interval, find_median
-from dlperf_slurm.stats.rank_sum import find_ratio_interval
-from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.results.frame import AXES, CaseRow, list_rows
+from dlperf_slurm.results.ratios import DATA_AXES
+from dlperf_slurm.stats.median import Interval
 
-_DATA_AXES = ("data", "data_workers", "prefetch_batches")
-
-WAIT_UNKNOWN = (
-    "how long devices waited for data is unknown: their hosts, whose waiting was timed, went for "
-    "the next batch while a device may still have worked on the one before"
-)
-
-NOT_MEMORY = (
-    "memory did not end the search for the largest batch size: the data set has too few samples "
-    "for a step with a larger one, or it is the largest that is ever tried"
-)
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -76,93 +56,41 @@ class DataTable:
         return f"{self.model}: where the data come from"
 
 
-def make_data_tables(cases: Sequence[CaseOutcomes], footnotes: Footnotes) -> tuple[DataTable, ...]:
+def make_data_tables(frame: "DataFrame", footnotes: Footnotes) -> tuple[DataTable, ...]:
     """One table per model that has a case whose batches are not on the device already."""
-    models: dict[str, list[CaseOutcomes]] = {}
-    for outcomes in cases:
-        models.setdefault(outcomes.case.model, []).append(outcomes)
+    training = frame[frame["mode"] == TRAIN]
     return tuple(
-        DataTable(model, find_unit(model), _make_rows(group, footnotes))
-        for model, group in models.items()
-        if any(c.case.axes.data != ON_DEVICE for c in group)
+        DataTable(model, cases.unit.iloc[0], _make_rows(cases, footnotes))
+        for model, cases in training.groupby("model", sort=False)
+        if (cases.data != ON_DEVICE).any()
     )
 
 
-def _make_rows(cases: Sequence[CaseOutcomes], footnotes: Footnotes) -> tuple[DataRow, ...]:
+def _make_rows(cases: "DataFrame", footnotes: Footnotes) -> tuple[DataRow, ...]:
     """The data sources of one case stand together."""
-    groups: dict[tuple[str, ...], list[CaseOutcomes]] = {}
-    for outcomes in cases:
-        groups.setdefault(_find_key(outcomes), []).append(outcomes)
-    rows: list[DataRow] = []
-    for group in groups.values():
-        on_device = [c for c in group if c.case.axes.data == ON_DEVICE]
-        base = on_device[0] if on_device else None
-        rows += [_make_row(outcomes, base, footnotes) for outcomes in group]
-    return tuple(rows)
+    alike = cases.groupby([axis for axis in AXES if axis not in DATA_AXES], sort=False)
+    return tuple(_make_row(row, footnotes) for _, group in alike for row in list_rows(group))
 
 
-def _find_key(outcomes: CaseOutcomes) -> tuple[str, ...]:
-    case = outcomes.case
-    label = make_label(outcomes, set(VARIANT_AXES) - set(_DATA_AXES))
-    return label, case.axes.precision, case.axes.topology, case.batch_size_text
-
-
-def _make_row(
-    outcomes: CaseOutcomes, base: Optional[CaseOutcomes], footnotes: Footnotes
-) -> DataRow:
-    case, records = outcomes.case, outcomes.records
-    # logs of other people's scripts say nothing of waiting
-    own = [record for record in records if not record.case.log_format]
-    telling = [record for record in own if is_wait_known(record)]
-    notes = [
-        *([WAIT_UNKNOWN] if len(telling) < len(own) else []),
-        *([NOT_MEMORY] if case.axes.is_largest_batch and any(map(_has_room, own)) else []),
-    ]
-    samples = list_samples_per_s(outcomes)
-    base_samples = [] if base is None else list_samples_per_s(base)
-    relative = (
-        find_median(samples) / find_median(base_samples) if samples and base_samples else None
-    )
-    interval = None if base is outcomes else find_ratio_interval(base_samples, samples)
-    numbers = number_footnotes(outcomes, footnotes)
-    if relative is not None and base is not outcomes:
-        numbers += number_ratio_footnotes(relative, interval, footnotes)
+def _make_row(row: CaseRow, footnotes: Footnotes) -> DataRow:
+    ratio = row.relative_to_device_data
     return DataRow(
-        case_id=case.case_id,
-        label=_find_key(outcomes)[0],
-        data=case.axes.data,
-        data_workers=case.axes.data_workers,
-        prefetch_batches=case.axes.prefetch_batches,
-        precision=case.axes.precision,
-        topology=case.axes.topology,
-        batch_size=case.batch_size_text,
-        samples_per_s=find_median(samples) if samples else None,
-        computed_samples_per_s=(
-            find_median([record.computed_samples_per_s for record in telling]) if telling else None
+        case_id=row.case_id,
+        label=make_label(row, set(VARIANT_AXES) - set(DATA_AXES)),
+        data=row.data,
+        data_workers=row.data_workers,
+        prefetch_batches=row.prefetch_batches,
+        precision=row.precision,
+        topology=row.topology,
+        batch_size=row.batch_size_text,
+        samples_per_s=row.samples_per_s,
+        computed_samples_per_s=row.computed_samples_per_s,
+        waiting_share=row.data_waiting_share,
+        relative=ratio.value,
+        relative_interval=ratio.interval,
+        problem=row.problem,
+        footnotes=(
+            *footnotes.number_all([*row.table_notes, *list_ratio_notes(ratio)]),
+            *map(footnotes.number, row.data_notes),
         ),
-        waiting_share=find_median(list(map(find_waiting_share, telling))) if telling else None,
-        relative=relative,
-        relative_interval=interval,
-        problem="" if records else name_problem(outcomes),
-        footnotes=(*numbers, *map(footnotes.number, notes)),
     )
-
-
-def is_wait_known(record: Record) -> bool:
-    """Whether a device has nothing to do while its host waits for data.
-
-    Steps by the host's clock end when the device is done, those by its events need not; nor does
-    the device's work on a batch that is not the last of its step.
-    """
-    is_awaited = record.clock.name == HostClock.name and record.case.axes.gradient_accumulation == 1
-    return is_awaited or record.case.axes.data == ON_DEVICE
-
-
-def _has_room(record: Record) -> bool:
-    """Whether no batch size that was tried was too large for the memory."""
-    return not any(trial.is_out_of_memory for trial in record.batch_trials)
-
-
-def find_waiting_share(record: Record) -> float:
-    """How much of its window the rank that waited longest for data stood still."""
-    return max(rank.data_wait_seconds / rank.window_seconds for rank in record.ranks)

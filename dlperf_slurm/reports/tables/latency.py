@@ -1,32 +1,16 @@
-"""Outcomes of inference -> tables of throughput and latency by batch size, as NVIDIA's."""
+"""A frame of cases -> tables of throughput and latency of inference by batch size, as NVIDIA's."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.results.cases import (
-    VARIANT_AXES,
-    choose_reference,
-    find_batch_sizes,
-    find_planned_batch_size,
-    find_unit,
-    list_samples_per_s,
-    make_label,
-    name_problem,
-    number_footnotes,
-    number_ratio_footnotes,
-)
-from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.contract.axes import INFER
+from dlperf_slurm.results.cases import VARIANT_AXES, list_ratio_notes, make_label
 from dlperf_slurm.results.footnotes import Footnotes
-from dlperf_slurm.stats.median import (
-    Interval,
-    Latency,
-    find_latency,
-    find_median,
-    find_median_interval,
-    find_median_latency,
-)
-from dlperf_slurm.stats.rank_sum import find_ratio_interval
+from dlperf_slurm.results.frame import CaseRow, list_rows
+from dlperf_slurm.stats.median import Interval, Latency
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -79,92 +63,51 @@ class LatencyTable:
         return f"{self.model} inference: {self.label}, {self.topology}"
 
 
-def make_latency_tables(
-    cases: Sequence[CaseOutcomes], footnotes: Footnotes
-) -> tuple[LatencyTable, ...]:
+def make_latency_tables(frame: "DataFrame", footnotes: Footnotes) -> tuple[LatencyTable, ...]:
     """One table per model, framework with its variant, and topology, in the matrix's order."""
-    groups: dict[tuple[str, str, str], list[CaseOutcomes]] = {}
-    for outcomes in cases:
-        case = outcomes.case
-        key = (case.model, make_label(outcomes, VARIANT_AXES), case.axes.topology)
-        groups.setdefault(key, []).append(outcomes)
-    return tuple(_make_table(key, group, footnotes) for key, group in groups.items())
+    tables = frame[frame["mode"] == INFER].groupby("precision_table")
+    return tuple(_make_table(list_rows(cases), footnotes) for _, cases in tables)
 
 
-def _make_table(
-    key: tuple[str, str, str], cases: Sequence[CaseOutcomes], footnotes: Footnotes
-) -> LatencyTable:
-    model, label, topology = key
-    reference = choose_reference({c.case.axes.precision for c in cases if c.records})
+def _make_table(rows: list[CaseRow], footnotes: Footnotes) -> LatencyTable:
+    first = rows[0]
     # sorts within a precision only: these keep the order of the matrix
-    precisions = list(dict.fromkeys(c.case.axes.precision for c in cases))
-    ordered = sorted(
-        cases,
-        key=lambda c: (find_planned_batch_size(c.case), precisions.index(c.case.axes.precision)),
-    )
-    measured = {c.case.batch_size_text: c for c in cases if c.case.axes.precision == reference}
+    precisions = list(dict.fromkeys(row.precision for row in rows))
+    rows = sorted(rows, key=lambda row: (row.planned_size, precisions.index(row.precision)))
     return LatencyTable(
-        model=model,
-        label=label,
-        compiler=cases[0].case.axes.compiler,
-        topology=topology,
-        unit=find_unit(model),
-        reference_precision=reference,
-        rows=tuple(_make_row(c, measured, footnotes) for c in ordered),
+        model=first.model,
+        label=make_label(first, VARIANT_AXES),
+        compiler=first.compiler,
+        topology=first.topology,
+        unit=first.unit,
+        reference_precision=first.reference_precision,
+        rows=tuple(_make_row(row, footnotes) for row in rows),
     )
 
 
-def _make_row(
-    outcomes: CaseOutcomes, references: Mapping[str, CaseOutcomes], footnotes: Footnotes
-) -> LatencyRow:
-    case = outcomes.case
-    samples = list_samples_per_s(outcomes)
-    latencies = _list_latencies(outcomes)
-    reference = references.get(case.batch_size_text)
-    base = _list_latencies(reference) if reference is not None else []
-    base_samples = list_samples_per_s(reference) if reference is not None else []
-    is_compared = bool(latencies and base)
-    numbers = number_footnotes(outcomes, footnotes)
-    speedup = find_median(samples) / find_median(base_samples) if is_compared else None
-    speedup_interval = None
-    if speedup is not None and reference is not outcomes:
-        speedup_interval = find_ratio_interval(base_samples, samples)
-        numbers += number_ratio_footnotes(speedup, speedup_interval, footnotes)
+def _make_row(row: CaseRow, footnotes: Footnotes) -> LatencyRow:
+    speedup, speedups = row.precision_speedup, row.latency_speedups
+    is_compared = speedup.value is not None
     return LatencyRow(
-        case_id=case.case_id,
-        precision=case.axes.precision,
-        batch_size=case.batch_size_text,
-        batch_sizes=find_batch_sizes(outcomes),
-        samples_per_s=tuple(samples),
-        planned_repeats=0 if case.reason else case.repeats,
-        median=find_median(samples) if samples else None,
-        interval=find_median_interval(samples),
-        speedup=speedup,
-        speedup_interval=speedup_interval,
-        repeat_latencies=tuple(latencies),
-        latency=find_median_latency(latencies) if latencies else None,
-        latency_intervals=tuple(map(find_median_interval, _list_values(latencies))),
-        latency_speedup=_divide(base, latencies) if is_compared else None,
+        case_id=row.case_id,
+        precision=row.precision,
+        batch_size=row.batch_size_text,
+        batch_sizes=row.batch_sizes,
+        samples_per_s=row.samples,
+        planned_repeats=row.repeats_planned,
+        median=row.samples_per_s,
+        interval=row.interval,
+        speedup=speedup.value,
+        speedup_interval=speedup.interval,
+        repeat_latencies=row.latencies,
+        latency=row.latency,
+        latency_intervals=row.latency_intervals,
+        latency_speedup=tuple(ratio.value or 0.0 for ratio in speedups) if is_compared else None,
         latency_speedup_intervals=(
-            tuple(map(find_ratio_interval, _list_values(latencies), _list_values(base)))
-            if is_compared and reference is not outcomes
+            tuple(ratio.interval for ratio in speedups)
+            if is_compared and not speedup.is_of_itself
             else ()
         ),
-        problem="" if samples else name_problem(outcomes),
-        footnotes=numbers,
+        problem=row.problem,
+        footnotes=footnotes.number_all([*row.table_notes, *list_ratio_notes(speedup)]),
     )
-
-
-def _list_latencies(outcomes: CaseOutcomes) -> list[Latency]:
-    return [find_latency(o.batch_seconds) for o in outcomes.outcomes if o.batch_seconds]
-
-
-def _list_values(latencies: Sequence[Latency]) -> list[tuple[float, ...]]:
-    """Of each value of a latency those of all repeats."""
-    return list(zip(*(latency.values for latency in latencies)))
-
-
-def _divide(base: Sequence[Latency], latencies: Sequence[Latency]) -> tuple[float, ...]:
-    """The reference's medians over these."""
-    pairs = zip(find_median_latency(base).values, find_median_latency(latencies).values)
-    return tuple(other / own for other, own in pairs)

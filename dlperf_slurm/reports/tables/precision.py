@@ -1,24 +1,17 @@
-"""Outcomes of training -> what reduced precision and compilers bring, by topology, as NVIDIA's."""
+"""A frame of cases -> what reduced precision and compilers bring, by topology, as NVIDIA's."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
+from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.topology import Topology, parse_topology
-from dlperf_slurm.results.cases import (
-    VARIANT_AXES,
-    choose_reference,
-    find_unit,
-    list_samples_per_s,
-    make_label,
-    name_problem,
-    number_footnotes,
-    number_ratio_footnotes,
-)
-from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.cases import VARIANT_AXES, list_ratio_notes, make_label
 from dlperf_slurm.results.footnotes import Footnotes
-from dlperf_slurm.stats.median import Interval, find_median
-from dlperf_slurm.stats.rank_sum import find_ratio_interval
+from dlperf_slurm.results.frame import CaseRow, list_rows
+from dlperf_slurm.stats.median import Interval
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -72,129 +65,54 @@ class PrecisionTable:
         return f"{self.model}: {self.label}, {', '.join(what)}"
 
 
-def make_precision_tables(
-    cases: Sequence[CaseOutcomes], footnotes: Footnotes
-) -> tuple[PrecisionTable, ...]:
+def make_precision_tables(frame: "DataFrame", footnotes: Footnotes) -> tuple[PrecisionTable, ...]:
     """One table for each model and framework that has more than one precision or compiler.
 
-    Where precisions share a batch size it has a table of its own; a precision with another one (as
-    NVIDIA's 96 in fp32 beside 192 in mixed precision) stands beside them when each has just one. A
-    precision or compiler that is left out everywhere has no place here: other tables say why.
+    A precision or compiler that is left out everywhere has no place here: other tables say why.
     """
-    groups: dict[tuple[str, str], list[CaseOutcomes]] = {}
-    for outcomes in cases:
-        axes = [axis for axis in VARIANT_AXES if axis != "compiler"]
-        key = (outcomes.case.model, make_label(outcomes, axes))
-        groups.setdefault(key, []).append(outcomes)
-    return tuple(
-        _make_table(key, part, footnotes)
-        for key, group in groups.items()
-        for part in _split_by_batch_size(_keep_planned(group))
-        if len({c.case.axes.precision for c in part}) > 1
-        or len({c.case.axes.compiler for c in part}) > 1
-    )
+    tables = frame[frame["mode"] == TRAIN].groupby("precision_table")
+    return tuple(_make_table(cases, footnotes) for _, cases in tables)
 
 
-def _keep_planned(cases: Sequence[CaseOutcomes]) -> list[CaseOutcomes]:
-    """Without the precisions, and the compilers, of which no case was to be run."""
-    planned = [c.case for c in cases if not c.case.reason]
-    precisions = {case.axes.precision for case in planned}
-    compilers = {case.axes.compiler for case in planned}
-    return [
-        c
-        for c in cases
-        if c.case.axes.precision in precisions and c.case.axes.compiler in compilers
-    ]
-
-
-def _split_by_batch_size(cases: Sequence[CaseOutcomes]) -> list[list[CaseOutcomes]]:
-    by_precision: dict[str, set[str]] = {}
-    for c in cases:
-        by_precision.setdefault(c.case.axes.precision, set()).add(c.case.batch_size_text)
-    if all(len(sizes) == 1 for sizes in by_precision.values()):
-        return [list(cases)]
-    sizes = dict.fromkeys(c.case.batch_size_text for c in cases)
-    return [[c for c in cases if c.case.batch_size_text == size] for size in sizes]
-
-
-def _make_table(
-    key: tuple[str, str], cases: Sequence[CaseOutcomes], footnotes: Footnotes
-) -> PrecisionTable:
-    model, label = key
-    compilers = tuple(dict.fromkeys(c.case.axes.compiler for c in cases))
-    topologies = tuple(sorted({parse_topology(c.case.axes.topology) for c in cases}))
-    precisions = dict.fromkeys(c.case.axes.precision for c in cases)
-    reference = choose_reference({c.case.axes.precision for c in cases if c.records})
-    points = {
-        (c.case.axes.precision, c.case.axes.compiler, parse_topology(c.case.axes.topology)): c
-        for c in cases
-    }
+def _make_table(cases: "DataFrame", footnotes: Footnotes) -> PrecisionTable:
+    rows = list_rows(cases)
+    compilers = tuple(cases.compiler.unique())
+    topologies = sorted(map(parse_topology, cases.topology.unique()))
+    by_place = {(row.precision, row.compiler, row.topology): row for row in rows}
     return PrecisionTable(
-        model=model,
-        label=label,
-        unit=find_unit(model),
+        model=rows[0].model,
+        label=make_label(rows[0], set(VARIANT_AXES) - {"compiler"}),
+        unit=rows[0].unit,
         compilers=compilers,
-        reference_precision=reference,
-        topologies=topologies,
+        reference_precision=rows[0].reference_precision,
+        topologies=tuple(topologies),
         columns=tuple(
             PrecisionColumn(
                 precision=precision,
-                batch_size=next(
-                    c for c in cases if c.case.axes.precision == precision
-                ).case.batch_size_text,
+                batch_size=column.batch_size_text.iloc[0],
                 cells=tuple(
                     tuple(
-                        _make_figure(points, (precision, compiler, topology), reference, footnotes)
-                        for compiler in compilers
+                        _make_figure(by_place.get((precision, name, str(topology))), footnotes)
+                        for name in compilers
                     )
                     for topology in topologies
                 ),
             )
-            for precision in precisions
+            for precision, column in cases.groupby("precision", sort=False)
         ),
     )
 
 
-_Point = tuple[str, str, Topology]
-
-
-def _make_figure(
-    points: Mapping[_Point, CaseOutcomes], point: _Point, reference: str, footnotes: Footnotes
-) -> Figure:
-    outcomes = points.get(point)
-    if outcomes is None:
+def _make_figure(row: Optional[CaseRow], footnotes: Footnotes) -> Figure:
+    if row is None:
         return Figure("", None, None, None, "not in the matrix", ())
-    precision, compiler, topology = point
-    samples = list_samples_per_s(outcomes)
-    smaller = [
-        other for (p, c, other), found in points.items()
-        if (p, c) == (precision, compiler) and found.records
-    ]  # fmt: skip
-    smallest = min(smaller, key=lambda t: (t.world_size, t), default=topology)
-    speedup = _divide(outcomes, points.get((reference, compiler, topology)))
-    weak_scaling = _divide(outcomes, points.get((precision, compiler, smallest)))
-    interval = _find_interval(outcomes, points.get((reference, compiler, topology)))
-    numbers = number_footnotes(outcomes, footnotes)
-    if speedup is not None and precision != reference:
-        numbers += number_ratio_footnotes(speedup, interval, footnotes)
+    notes = [*row.table_notes, *list_ratio_notes(row.precision_speedup)]
     return Figure(
-        case_id=outcomes.case.case_id,
-        median=find_median(samples) if samples else None,
-        speedup=speedup,
-        weak_scaling=weak_scaling,
-        problem="" if samples else name_problem(outcomes),
-        footnotes=numbers,
-        speedup_interval=interval,
+        case_id=row.case_id,
+        median=row.samples_per_s,
+        speedup=row.precision_speedup.value,
+        weak_scaling=row.speedup.value,
+        problem=row.problem,
+        footnotes=footnotes.number_all(notes),
+        speedup_interval=row.precision_speedup.interval,
     )
-
-
-def _divide(outcomes: CaseOutcomes, base: Optional[CaseOutcomes]) -> Optional[float]:
-    samples = list_samples_per_s(outcomes)
-    base_samples = [] if base is None else list_samples_per_s(base)
-    return find_median(samples) / find_median(base_samples) if samples and base_samples else None
-
-
-def _find_interval(outcomes: CaseOutcomes, base: Optional[CaseOutcomes]) -> Optional[Interval]:
-    if base is None or base is outcomes:
-        return None
-    return find_ratio_interval(list_samples_per_s(base), list_samples_per_s(outcomes))

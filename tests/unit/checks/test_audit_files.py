@@ -307,6 +307,22 @@ def test_speedup_of_a_topology_that_shares_its_device_count_is_checked():
     assert [f.follows for f in (first, second)] == ["7.200", "7.200"]
 
 
+def test_cases_that_differ_in_an_axis_without_words_of_its_own_are_told_apart():
+    variants = [("default", 100.0), ("channels_last", 130.0)]
+    cases = [
+        make_outcomes(
+            make_planned_case(topology, case_id=f"{topology}-{layout}", memory_format=layout),
+            [factor * samples] * 3,
+        )
+        for layout, samples in variants
+        for topology, factor in (("1n1g", 1.0), ("1n2g", 1.9))
+    ]
+    text = write_report("csv", summarize(make_manifest(), cases))
+    Path("x.csv").write_text(text, encoding="utf-8")
+    found = audit_paths([Path("x.csv")])
+    assert (found.findings, found.recomputed) == ((), 8)
+
+
 def test_markdown_of_a_run_follows_too(staged_run):
     path = measure(staged_run).with_name("report.md")
     found = audit_paths([path])

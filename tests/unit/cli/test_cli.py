@@ -309,9 +309,9 @@ def test_report_of_a_run_with_holes_exits_with_5(staged_run, capsys):
 def test_report_writes_its_files_beside_the_run(staged_run):
     main(["report"])
     names = {path.name for path in (staged_run.path / "report").iterdir()}
-    kinds = ("csv", "html", "json", "md", "parquet", "tex")
+    reports = {f"report.{kind}" for kind in ("csv", "html", "json", "md", "tex")}
     # nothing was measured, so that there is nothing to draw
-    assert names == {f"report.{kind}" for kind in kinds}
+    assert names == reports | {f"{rows}.parquet" for rows in ("cases", "repeats", "steps")}
 
 
 def test_report_of_a_run_with_holes_has_no_blank_cell(staged_run):

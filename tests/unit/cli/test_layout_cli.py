@@ -29,8 +29,9 @@ def test_report_writes_the_layout_beside_the_usual_files(staged_run, layout, cap
         write_record(staged_run, task, make_record(read_case(staged_run, task)))
     code, out, _ = run_main(["report", "--plots", "none", "--layout", layout], capsys)
     names = sorted(path.name for path in (staged_run.path / "report").iterdir())
-    kinds = ("csv", "html", "json", "md", "parquet", "tex")
-    expected = [*(f"report.{kind}" for kind in kinds), f"report-{layout}.md"]
+    texts = [f"report.{kind}" for kind in ("csv", "html", "json", "md", "tex")]
+    frames = [f"{rows}.parquet" for rows in ("cases", "repeats", "steps")]
+    expected = [*texts, *frames, f"report-{layout}.md"]
     assert (code, names) == (0, sorted(expected))
     assert "160.00" in out
 

@@ -17,6 +17,7 @@ from dlperf_slurm.reports.layouts.parts.figures import make_run_figures
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.reports.tables.accuracy import AccuracyTable
 from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.frame import make_case_frame
 from dlperf_slurm.stats.median import Interval
 
 
@@ -140,7 +141,7 @@ def test_duration_is_as_short_as_it_is_precise(seconds, text):
 
 
 def lay_out(*cases: CaseOutcomes):
-    document = load_layout("nvidia").lay_out(make_run_figures(cases))
+    document = load_layout("nvidia").lay_out(make_run_figures(make_case_frame(cases)))
     return [table for table in document.tables if "accuracy" in table.title]
 
 

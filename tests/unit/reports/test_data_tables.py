@@ -10,8 +10,9 @@ from support.cases import vary
 from dlperf_slurm.contract.record import BatchTrial, Clock
 from dlperf_slurm.reports.case_cells import tabulate_data
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.reports.tables.data import NOT_MEMORY, WAIT_UNKNOWN, DataTable
+from dlperf_slurm.reports.tables.data import DataTable
 from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.frame import NOT_MEMORY, WAIT_UNKNOWN
 from dlperf_slurm.stats.median import Interval
 
 

@@ -1,70 +1,95 @@
-"""Parquet: the lines of the CSV, with their types."""
+"""Parquet: the rows of the frames, with their types."""
+
+import tempfile
 
 import duckdb
 import pytest
 from builders import read_csv
 from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases
 
-from dlperf_slurm.reports import csv_format
-from dlperf_slurm.reports.parquet import COUNT_FIELDS, TEXT_FIELDS, serialize
+from dlperf_slurm.reports.parquet import serialize_frame
+from dlperf_slurm.results.columns import CASE_COLUMNS, make_case_columns
+from dlperf_slurm.results.detail_frames import make_repeat_frame, make_step_frame
+from dlperf_slurm.results.frame import make_case_frame
+
+
+def make_columns(cases):
+    return make_case_columns(make_case_frame(cases))
 
 
 @pytest.fixture
 def read(tmp_path):
-    """Rows of a summary's Parquet file as dictionaries."""
+    """Rows of a frame's Parquet file as dictionaries."""
 
-    def read_summary(summary):
-        path = tmp_path / "report.parquet"
-        path.write_bytes(serialize(summary))
+    def read_frame(frame):
+        path = tmp_path / "x.parquet"
+        path.write_bytes(serialize_frame(frame))
         found = duckdb.sql(f"SELECT * FROM '{path}'")
         return [dict(zip(found.columns, row)) for row in found.fetchall()]
 
-    return read_summary
+    return read_frame
 
 
-def read_types(summary, path) -> dict[str, str]:
-    path.write_bytes(serialize(summary))
+def read_types(frame, path) -> dict[str, str]:
+    path.write_bytes(serialize_frame(frame))
     found = duckdb.sql(f"DESCRIBE SELECT * FROM '{path}'").fetchall()
     return {row[0]: row[1] for row in found}
 
 
 def test_values_are_those_of_the_csv(read):
-    summary = summarize_cases(make_cases())
-    lines = read_csv(summary)
-    rows = read(summary)
-    assert len(rows) == len(lines) > 0
+    cases = make_cases()
+    lines = read_csv(summarize_cases(cases))
+    rows = read(make_columns(cases))
+    assert len(rows) == len(lines) == len(cases)
     for row, line in zip(rows, lines):
         # repr is how a float stands in the CSV
         assert {name: "" if v is None else str(v) for name, v in row.items()} == line
 
 
 def test_figures_are_numbers_and_names_are_texts(tmp_path):
-    types = read_types(summarize_cases(make_cases()), tmp_path / "x.parquet")
+    types = read_types(make_columns(make_cases()), tmp_path / "x.parquet")
     assert types["samples_per_s"] == "DOUBLE"
     assert types["repeats_measured"] == "BIGINT"
+    assert types["clip_global_norm"] == "BOOLEAN"
     assert types["batch_size_per_device"] == "VARCHAR"
 
 
-def test_types_do_not_depend_on_what_was_measured(tmp_path):
+@pytest.mark.parametrize("make_frame", [make_columns, make_repeat_frame, make_step_frame])
+def test_types_do_not_depend_on_what_was_measured(make_frame, tmp_path):
     path = tmp_path / "x.parquet"
     nothing = [make_measured("jax", "1n1g", [], ["not submitted"])]
-    everything = read_types(summarize_cases(make_cases()), path)
-    assert read_types(summarize_cases(nothing), path) == everything
-    assert read_types(summarize_cases([]), path) == everything
+    everything = read_types(make_frame(make_cases()), path)
+    assert read_types(make_frame(nothing), path) == everything
+    assert read_types(make_frame([]), path) == everything
+
+
+def test_columns_are_in_their_order(tmp_path):
+    assert list(read_types(make_columns([]), tmp_path / "x.parquet")) == list(CASE_COLUMNS)
 
 
 def test_missing_figure_is_null_and_its_problem_says_why(read):
-    (row,) = read(summarize_cases([make_measured("jax", "1n1g", [], ["failed: x"])]))
+    (row,) = read(make_columns([make_measured("jax", "1n1g", [], ["failed: x"])]))
     assert row["samples_per_s"] is None
     assert row["problem"] == "failed"
 
 
 def test_hostile_text_comes_back_as_it_was(read):
     case = rename(make_measured("jax", "1n1g", [0.1]), framework=HOSTILE, notes=("'); DROP",))
-    (row,) = read(summarize_cases([case]))
+    (row,) = read(make_columns([case]))
     assert row["framework"] == HOSTILE
-    assert row["footnotes"].startswith("'); DROP")
+    assert row["notes"].startswith("'); DROP")
 
 
-def test_declared_fields_are_those_of_the_csv():
-    assert set(csv_format.FIELDS) >= TEXT_FIELDS | COUNT_FIELDS
+def test_folder_for_temporary_files_may_have_a_hostile_name(tmp_path, monkeypatch):
+    folder = tmp_path / "it's $(x) #"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    assert serialize_frame(make_columns([])).startswith(b"PAR1")
+
+
+def test_steps_are_those_that_were_measured(read):
+    cases = [make_measured("jax", "1n2g", [0.1, 0.2]), make_measured("jax", "1n1g", [], ["failed"])]
+    rows = read(make_step_frame(cases))
+    times = [outcome.rank_step_seconds for outcome in cases[0].outcomes]
+    assert [row["seconds"] for row in rows] == [s for one in times for s in one.ravel().tolist()]
+    assert {row["case_id"] for row in rows} == {"jax-resnet50-1n2g-bs8-fp32"}

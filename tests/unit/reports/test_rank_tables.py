@@ -6,7 +6,7 @@ import random
 
 import numpy
 import pytest
-from builders import make_manifest, make_outcomes, make_planned_case, make_rank
+from builders import make_manifest, make_outcomes, make_planned_case, make_rank, read_csv
 from report_values import write_report, write_rows
 
 from dlperf_slurm.reports.case_cells import tabulate_rank_times, tabulate_ranks
@@ -14,6 +14,7 @@ from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.reports.tables.ranks import RankRow, RankTable, make_rank_tables
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Footnotes
+from dlperf_slurm.results.frame import make_case_frame
 from dlperf_slurm.stats.stragglers import Machine, find_slow_machines
 
 SEED = 2020
@@ -46,7 +47,7 @@ def make_case(topology, repeats, hosts=None, **changes) -> CaseOutcomes:
 
 
 def make_table(*cases: CaseOutcomes) -> RankTable:
-    (table,) = make_rank_tables(cases, Footnotes())
+    (table,) = make_rank_tables(make_case_frame(cases), Footnotes())
     return table
 
 
@@ -119,13 +120,18 @@ def test_steps_that_took_no_time_make_no_figure_that_is_not_a_number():
 def test_case_without_step_times_of_several_ranks_has_no_row(seconds):
     outcomes = make_outcomes(make_planned_case(), [100.0]).outcomes
     timed = dataclasses.replace(outcomes[0], rank_step_seconds=seconds)
-    assert make_rank_tables([CaseOutcomes(make_planned_case(), (timed,))], Footnotes()) == ()
+    assert (
+        make_rank_tables(
+            make_case_frame([CaseOutcomes(make_planned_case(), (timed,))]), Footnotes()
+        )
+        == ()
+    )
 
 
 def test_slow_device_is_named_with_the_test_that_found_it():
     footnotes = Footnotes()
     repeats = [[[1.0], [1.0], [1.1], [1.2]]] * 7
-    (table,) = make_rank_tables([make_case("2n2g", repeats)], footnotes)
+    (table,) = make_rank_tables(make_case_frame([make_case("2n2g", repeats)]), footnotes)
     assert [str(slow.machine) for slow in table.slow_machines] == ["node2 local rank 1"]
     # one of its host's two by chance in seven repeats: 2 ** -7, of four devices in all 0.031;
     # 1.2 / 1.1 - 1
@@ -243,8 +249,7 @@ def test_markdown_has_both_tables():
 
 
 def test_csv_has_imbalance_and_the_slowest_rank():
-    header, line = write_report("csv", make_summary()).splitlines()
-    found = dict(zip(header.split(","), line.split(",")))
+    (found,) = read_csv(make_summary())
     assert (found["imbalance"], found["slowest_host"], found["slowest_rank"]) == (
         "1.5000000000000002", "node2", "3",
     )  # fmt: skip

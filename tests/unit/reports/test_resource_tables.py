@@ -17,9 +17,11 @@ from report_values import write_rows
 from dlperf_slurm.contract.record import HOST, Epoch
 from dlperf_slurm.reports.case_cells import tabulate_resources
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.reports.tables.resources import WITH_VALIDATIONS, make_resource_tables
+from dlperf_slurm.reports.tables.resources import make_resource_tables
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.footnotes import Footnotes
+from dlperf_slurm.results.frame import make_case_frame
+from dlperf_slurm.results.usage import WITH_VALIDATIONS
 
 # of a record in 4 s: 8 samples x 2 devices x 10 steps
 SAMPLES_PER_S = 40.0
@@ -41,7 +43,7 @@ def make_outcomes_of(*telemetry, device="cuda", **record_changes) -> CaseOutcome
 
 def make_row(*telemetry, footnotes=None, **changes):
     cases = [make_outcomes_of(*telemetry, **changes)]
-    (table,) = make_resource_tables(cases, footnotes or Footnotes())
+    (table,) = make_resource_tables(make_case_frame(cases), footnotes or Footnotes())
     return table.rows[0]
 
 
@@ -111,7 +113,10 @@ def test_peak_memory_is_that_of_the_rank_that_took_most():
     ranks = (first, dataclasses.replace(second, peak_memory_bytes=3 * 2**20))
     changed = dataclasses.replace(outcome, record=dataclasses.replace(outcome.record, ranks=ranks))
     cases = [dataclasses.replace(outcomes, outcomes=(changed,))]
-    assert make_resource_tables(cases, Footnotes())[0].rows[0].peak_memory_bytes == 3 * 2**20
+    assert (
+        make_resource_tables(make_case_frame(cases), Footnotes())[0].rows[0].peak_memory_bytes
+        == 3 * 2**20
+    )
 
 
 def test_what_held_clocks_down_is_named_with_the_devices():
@@ -140,12 +145,12 @@ def test_logs_that_tell_neither_memory_nor_power_have_no_table():
     ranks = tuple(dataclasses.replace(r, peak_memory_bytes=0) for r in outcome.record.ranks)
     changed = dataclasses.replace(outcome, record=dataclasses.replace(outcome.record, ranks=ranks))
     cases = [dataclasses.replace(outcomes, outcomes=(changed,))]
-    assert make_resource_tables(cases, Footnotes()) == ()
+    assert make_resource_tables(make_case_frame(cases), Footnotes()) == ()
 
 
 def test_case_without_a_record_has_no_row():
     failed = make_outcomes(make_planned_case("2n2g"), (), ["failed: x"])
-    (table,) = make_resource_tables([make_outcomes_of(GPUS), failed], Footnotes())
+    (table,) = make_resource_tables(make_case_frame([make_outcomes_of(GPUS), failed]), Footnotes())
     assert [row.case_id for row in table.rows] == ["pytorch-resnet50-1n2g-bs8-fp32"]
 
 
@@ -164,7 +169,7 @@ def test_table_leaves_out_what_no_case_knows():
 
 def test_table_says_unknown_where_one_case_of_several_was_not_sampled():
     other = make_outcomes(make_planned_case("1n1g"), [10.0])
-    (table,) = make_resource_tables([make_outcomes_of(GPUS), other], Footnotes())
+    (table,) = make_resource_tables(make_case_frame([make_outcomes_of(GPUS), other]), Footnotes())
     assert write_rows(tabulate_resources(table))[1][3:] == ("unknown",) * 4
 
 

@@ -9,13 +9,16 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports.run_cells import tabulate_against
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.reports.tables.against import AgainstRow, make_against_table
+from dlperf_slurm.results.frame import make_case_frame
 
 
 def list_rows(name: str, samples=(784.48,), topology="1n1g", problems=(), **changes):
     planned = make_planned_case(
         topology, **{"framework": "mxnet", "batch_size_per_device": 128, **changes}
     )
-    return make_against_table(name, [make_outcomes(planned, samples, problems)]).rows
+    return make_against_table(
+        name, make_case_frame([make_outcomes(planned, samples, problems)])
+    ).rows
 
 
 def find_row(name: str, **changes) -> AgainstRow:
@@ -80,7 +83,7 @@ def test_failed_case_keeps_its_row_without_a_ratio():
 
 def test_unknown_source_lists_the_known_ones():
     with pytest.raises(InputError, match="known: dlperf, "):
-        make_against_table("nope", [])
+        make_against_table("nope", make_case_frame([]))
 
 
 def test_table_has_figures_ratio_and_both_machines():
@@ -89,7 +92,7 @@ def test_table_has_figures_ratio_and_both_machines():
         make_rank(rank, device_name="NVIDIA H200", window_seconds=2.0) for rank in range(2)
     )
     outcomes = make_outcomes(planned, [100.0], ranks=ranks)
-    table = tabulate_against(make_against_table("dlperf", [outcomes]))
+    table = tabulate_against(make_against_table("dlperf", make_case_frame([outcomes])))
     assert table.header[-3:] == ("ours", "theirs", "ours / theirs")
     (row,) = write_rows(table)
     assert row[2] == "4 nodes of 8x V100-SXM2 16GB"

@@ -9,6 +9,7 @@ from dlperf_slurm.reports.cells import Cell, Number, Table, make_table
 from dlperf_slurm.reports.layouts.parts.figures import LayoutFigure
 from dlperf_slurm.results.cases import find_unit
 from dlperf_slurm.results.footnotes import Footnotes, Note
+from dlperf_slurm.results.ratios import divide
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -172,11 +173,6 @@ def make_throughput_cells(
         else Cell(figure.samples_per_s, make_number(decimals), problem=figure.problem)
         for figure in figures
     ]
-
-
-def divide(value: Optional[float], base: Optional[float]) -> Optional[float]:
-    """A ratio of two figures; None where one is missing."""
-    return None if value is None or base is None else value / base
 
 
 def make_ratio_cell(value: Optional[float], base: Optional[float]) -> Cell:

@@ -1,25 +1,21 @@
-"""A run's outcomes, or published figures -> the figures that layouts are made of."""
+"""A run's frame, or published figures -> the figures that layouts are made of."""
 
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import INFER, LARGEST, ON_DEVICE, ON_HOST, TRAIN, WORKER
 from dlperf_slurm.contract.topology import Topology, parse_topology
-from dlperf_slurm.results.cases import (
-    VARIANT_AXES,
-    find_batch_sizes,
-    list_notes,
-    list_samples_per_s,
-    make_label,
-    name_problem,
-)
-from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.cases import VARIANT_AXES, make_label
 from dlperf_slurm.results.footnotes import Note
+from dlperf_slurm.results.frame import CaseRow, list_rows
 from dlperf_slurm.results.published import PublishedFigure
-from dlperf_slurm.stats.median import find_latency, find_median, find_median_latency
+from dlperf_slurm.stats.median import find_median
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 OUR_SOURCE = "dlperf_slurm"
 NO_SOURCE = "-"
@@ -72,49 +68,35 @@ class LayoutFigure:
         return self.framework if is_native else f"{self.framework} {self.variable_update}"
 
 
-def make_run_figures(cases: Sequence[CaseOutcomes]) -> list[LayoutFigure]:
+def make_run_figures(frame: "DataFrame") -> list[LayoutFigure]:
     """One figure per case of a run, in its order; those that were left out have none."""
-    return [_make_run_figure(outcomes) for outcomes in cases]
+    return [_make_run_figure(row) for row in list_rows(frame)]
 
 
-def _make_run_figure(outcomes: CaseOutcomes) -> LayoutFigure:
-    case = outcomes.case
-    samples = list_samples_per_s(outcomes)
-    trained = [record for record in outcomes.records if record.epochs]
+def _make_run_figure(row: CaseRow) -> LayoutFigure:
     return LayoutFigure(
-        model=case.model,
-        framework=make_label(outcomes, [axis for axis in VARIANT_AXES if axis not in _SHOWN_APART]),
-        source=OUR_SOURCE if case.axes.script == WORKER else case.axes.script,
-        precision=case.axes.precision,
-        compiler=case.axes.compiler,
-        topology=parse_topology(case.axes.topology),
-        batch_sizes=find_batch_sizes(outcomes),
+        model=row.model,
+        framework=make_label(row, [axis for axis in VARIANT_AXES if axis not in _SHOWN_APART]),
+        source=OUR_SOURCE if row.script == WORKER else row.script,
+        precision=row.precision,
+        compiler=row.compiler,
+        topology=parse_topology(row.topology),
+        batch_sizes=row.batch_sizes,
         # of a ladder the size that it starts from
-        batch_group=case.batch_size_text.partition(" ->")[0],
-        mode=case.axes.mode,
-        data_location=_DATA_LOCATIONS.get(case.axes.data, case.axes.data),
-        variable_update=case.axes.gradient_sync,
+        batch_group=row.batch_size_text.partition(" ->")[0],
+        mode=row.mode,
+        data_location=_DATA_LOCATIONS.get(row.data, row.data),
+        variable_update=row.gradient_sync,
         hardware="",
         table="",
-        samples_per_s=find_median(samples) if samples else None,
-        latency_ms=_find_latency_ms(outcomes),
-        footnotes=tuple(list_notes(outcomes)),
-        problem="" if samples else name_problem(outcomes),
-        top1=tuple(record.epochs[-1].top1 for record in trained),
-        epochs=case.epochs,
-        train_seconds=(
-            find_median([record.epochs[-1].elapsed_seconds for record in trained])
-            if trained
-            else None
-        ),
+        samples_per_s=row.samples_per_s,
+        latency_ms=tuple(1000 * value for value in row.latency.values) if row.latency else (),
+        footnotes=row.case_notes,
+        problem=row.problem,
+        top1=row.accuracy.top1,
+        epochs=row.epochs,
+        train_seconds=row.accuracy.train_seconds,
     )
-
-
-def _find_latency_ms(outcomes: CaseOutcomes) -> tuple[float, ...]:
-    repeats = [find_latency(o.batch_seconds) for o in outcomes.outcomes if o.batch_seconds]
-    if outcomes.case.axes.mode != INFER or not repeats:
-        return ()
-    return tuple(1000 * value for value in find_median_latency(repeats).values)
 
 
 def make_published_figures(published: Iterable[PublishedFigure]) -> list[LayoutFigure]:

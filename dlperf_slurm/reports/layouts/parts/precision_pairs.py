@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.reports.layouts.parts.document import Draft
 from dlperf_slurm.reports.layouts.parts.figures import LayoutFigure
-from dlperf_slurm.results.cases import choose_reference
+from dlperf_slurm.results.ratios import choose_reference
 
 PRECISION_NAMES = {
     "amp-fp16": "mixed precision",

@@ -1,0 +1,283 @@
+"""Outcomes -> one pandas frame, a row per planned case: its axes, its figures, what to note.
+
+The columns are the fields of CaseRow, as Python's own values. `results.columns` makes the frame
+that others read of it, with a column of numbers for each number.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Optional
+
+from dlperf_slurm.contract.axes import ON_DEVICE, TRAIN, Axes
+from dlperf_slurm.contract.record import Record
+from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.results.cases import (
+    describe_hardware,
+    find_batch_sizes,
+    find_unit,
+    list_notes,
+    list_samples_per_s,
+    name_problem,
+)
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.footnotes import Note
+from dlperf_slurm.results.provenance import describe_differences
+from dlperf_slurm.results.rank_times import RankSpread, find_rank_spread
+from dlperf_slurm.results.ratios import NO_RATIO, Ratio, add_ratios
+from dlperf_slurm.results.usage import Usage, find_usage, is_usage_known, list_usage_notes
+from dlperf_slurm.stats.median import (
+    Interval,
+    Latency,
+    count_needed_samples,
+    find_latency,
+    find_median,
+    find_median_interval,
+    find_median_latency,
+)
+from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.models import load_model
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# The backward pass has a product for the input's gradient and one for the weight's.
+TRAINING_FLOPS_FACTOR = 3
+
+WAIT_UNKNOWN = (
+    "how long devices waited for data is unknown: their hosts, whose waiting was timed, went for "
+    "the next batch while a device may still have worked on the one before"
+)
+
+NOT_MEMORY = (
+    "memory did not end the search for the largest batch size: the data set has too few samples "
+    "for a step with a larger one, or it is the largest that is ever tried"
+)
+
+AXES = tuple(f.name for f in fields(Axes))
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """What trainings to accuracy came to, over their seeds.
+
+    `top1` is by seed, after its last epoch, a fraction of the validation samples; `deviation` is
+    their standard deviation (n - 1), None for a single one. `reached` is how many seeds reached the
+    target, None without one, and `epochs` the median number of epochs that were run.
+    `train_seconds` is the median time from the first step to the end of the last epoch's
+    validation, `target` the least top-1 asked for, 0 for none.
+    """
+
+    top1: tuple[float, ...] = ()
+    average: Optional[float] = None
+    deviation: Optional[float] = None
+    epochs: Optional[float] = None
+    reached: Optional[int] = None
+    train_seconds: Optional[float] = None
+    target: float = 0.0
+
+
+@dataclass(frozen=True)
+class CaseRow(Axes):
+    """A case as it was planned, and what was measured of it, over its sound repeats.
+
+    `samples` are their throughputs, `samples_per_s` is the median of these. `batch_size_text` is as
+    the matrix has it, `batch_sizes` were measured, per device: one, unless repeats of a search
+    found several. A case with `epochs` trains to accuracy; `reason` says why one was left out.
+    `tflops_per_device` is the work that the model's definition asks for (10^12 floating-point
+    operations, `flops_per_sample` of forward and backward pass) over the time that it took.
+
+    `latencies` are those of each repeat of inference, where the batches of all ranks count alike;
+    `latency` has the median over repeats of each of their values, and `latency_intervals` what is
+    known of these medians.
+
+    `computed_samples_per_s` is the throughput without the time that ranks waited for data,
+    `data_waiting_share` that time over the window, of the rank that waited longest; both are None
+    of logs, which do not tell, and where they would be the host's and not the device's.
+
+    Ratios are over the `baseline`, the smallest topology measured; over `reference_precision`;
+    over the same case with its data on the device. `latency_speedups` and `train_speedup` say how
+    many times longer the reference takes.
+
+    `case_notes` are for any layout, `table_notes` for tables, which have an interval to show.
+    """
+
+    case_id: str = ""
+    model: str = ""
+    epochs: int = 0
+    reason: str = ""
+    nodes: int = 0
+    devices_per_node: int = 0
+    batch_size_text: str = ""
+    batch_sizes: tuple[int, ...] = ()
+    first_record: Optional[Record] = None
+    hardware: str = ""
+    unit: str = ""
+    samples: tuple[float, ...] = ()
+    repeats_planned: int = 0
+    samples_per_s: Optional[float] = None
+    interval: Optional[Interval] = None
+    baseline: str = ""
+    speedup: Ratio = NO_RATIO
+    weak_scaling_efficiency: Ratio = NO_RATIO
+    tflops_per_device: Optional[float] = None
+    precision_table: Optional[int] = None
+    reference_precision: str = ""
+    precision_speedup: Ratio = NO_RATIO
+    latencies: tuple[Latency, ...] = ()
+    latency: Optional[Latency] = None
+    latency_intervals: tuple[Optional[Interval], ...] = ()
+    latency_speedups: tuple[Ratio, ...] = ()
+    computed_samples_per_s: Optional[float] = None
+    data_waiting_share: Optional[float] = None
+    data_notes: tuple[str, ...] = ()
+    relative_to_device_data: Ratio = NO_RATIO
+    accuracy: Accuracy = field(default_factory=Accuracy)
+    all_train_seconds: tuple[float, ...] = ()
+    train_speedup: Ratio = NO_RATIO
+    rank_spread: Optional[RankSpread] = None
+    usage: Usage = field(default_factory=Usage)
+    is_usage_known: bool = False
+    usage_notes: tuple[str, ...] = ()
+    problem: str = ""
+    case_notes: tuple[Note, ...] = ()
+    table_notes: tuple[Note, ...] = ()
+
+    @property
+    def planned_size(self) -> int:
+        """The batch size per device that the matrix names; 0 where the job has to find it."""
+        return 0 if self.has_batch_search else self.batch_size
+
+
+_COLUMNS = tuple(f.name for f in fields(CaseRow))
+
+
+def list_axes(axes: Axes) -> dict[str, Any]:
+    """The value on each axis, by the names in AXES."""
+    return {name: getattr(axes, name) for name in AXES}
+
+
+def make_case_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
+    """A row for each planned case, left out or not, in the order of the matrix."""
+    from pandas import DataFrame
+
+    differences = describe_differences(cases)
+    rows = [_make_row(outcomes, differences.get(outcomes.case.case_id, ())) for outcomes in cases]
+    frame = DataFrame([vars(row) for row in rows], columns=[*_COLUMNS], dtype=object)
+    add_ratios(frame, AXES)
+    return frame
+
+
+def list_rows(frame: "DataFrame") -> list[CaseRow]:
+    """The rows of a frame, or of a part of one, in their order."""
+    return [CaseRow(*values) for values in frame[[*_COLUMNS]].to_numpy().tolist()]
+
+
+def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
+    case, records = outcomes.case, outcomes.records
+    topology = parse_topology(case.axes.topology)
+    samples = tuple(list_samples_per_s(outcomes))
+    median = find_median(samples) if samples else None
+    latencies = tuple(find_latency(o.batch_seconds) for o in outcomes.outcomes if o.batch_seconds)
+    values = zip(*(latency.values for latency in latencies))
+    # logs of other people's scripts say nothing of waiting
+    own = [record for record in records if record.case.log_format is None]
+    telling = [record for record in own if is_wait_known(record)]
+    notes = list_notes(outcomes)
+    return CaseRow(
+        **list_axes(case.axes),
+        case_id=case.case_id,
+        model=case.model,
+        epochs=case.epochs,
+        reason=case.reason,
+        nodes=topology.nodes,
+        devices_per_node=topology.devices_per_node,
+        batch_size_text=case.batch_size_text,
+        batch_sizes=find_batch_sizes(outcomes),
+        first_record=records[0] if records else None,
+        hardware=describe_hardware(outcomes),
+        unit=find_unit(case.model),
+        samples=samples,
+        repeats_planned=0 if case.reason else case.repeats,
+        samples_per_s=median,
+        interval=find_median_interval(samples),
+        tflops_per_device=_find_tflops(records, median),
+        latencies=latencies,
+        latency=find_median_latency(latencies) if latencies else None,
+        latency_intervals=tuple(map(find_median_interval, values)),
+        computed_samples_per_s=_find_middle([r.computed_samples_per_s for r in telling]),
+        data_waiting_share=_find_middle([*map(find_waiting_share, telling)]),
+        data_notes=(
+            *([WAIT_UNKNOWN] if len(telling) < len(own) else []),
+            *([NOT_MEMORY] if case.axes.is_largest_batch and any(map(_has_room, own)) else []),
+        ),
+        accuracy=_find_accuracy(records),
+        all_train_seconds=tuple(r.epochs[-1].elapsed_seconds for r in records if r.epochs),
+        rank_spread=find_rank_spread(outcomes),
+        usage=find_usage(records),
+        is_usage_known=is_usage_known(records),
+        usage_notes=tuple(list_usage_notes(records)),
+        problem="" if samples else name_problem(outcomes),
+        case_notes=tuple(notes),
+        table_notes=tuple(dict.fromkeys([*notes, *differences, *_describe_few(outcomes)])),
+    )
+
+
+def _describe_few(outcomes: CaseOutcomes) -> list[str]:
+    """Why the median of a case has no interval."""
+    if not 0 < len(outcomes.records) < count_needed_samples():
+        return []
+    return [
+        f"a 95 % interval takes {count_needed_samples()} repeats; in braces the smallest and the "
+        "largest value"
+    ]
+
+
+def _find_middle(values: Sequence[float]) -> Optional[float]:
+    return find_median(values) if values else None
+
+
+def _find_tflops(records: Sequence[Record], samples_per_s: Optional[float]) -> Optional[float]:
+    """Forward and backward; None for a model of somebody else's script, whose work is not known."""
+    if samples_per_s is None or records[0].case.log_format or records[0].case.axes.mode != TRAIN:
+        return None
+    case = records[0].case
+    definition = load_model(case.model).Definition(**case.model_parameters)
+    flops_per_sample = TRAINING_FLOPS_FACTOR * int(definition.flops_per_sample)
+    return samples_per_s / case.world_size * flops_per_sample / 1e12
+
+
+def is_wait_known(record: Record) -> bool:
+    """Whether a device has nothing to do while its host waits for data.
+
+    Steps by the host's clock end when the device is done, those by its events need not; nor does
+    the device's work on a batch that is not the last of its step.
+    """
+    is_awaited = record.clock.name == HostClock.name and record.case.axes.gradient_accumulation == 1
+    return is_awaited or record.case.axes.data == ON_DEVICE
+
+
+def _has_room(record: Record) -> bool:
+    """Whether no batch size that was tried was too large for the memory."""
+    return not any(trial.is_out_of_memory for trial in record.batch_trials)
+
+
+def find_waiting_share(record: Record) -> float:
+    """How much of its window the rank that waited longest for data stood still."""
+    return max(rank.data_wait_seconds / rank.window_seconds for rank in record.ranks)
+
+
+def _find_accuracy(records: Sequence[Record]) -> Accuracy:
+    trained = [record for record in records if record.epochs]
+    top1 = tuple(record.epochs[-1].top1 for record in trained)
+    targets = [record.case.training.target_top1 for record in trained]
+    reached = [value >= target for value, target in zip(top1, targets)]
+    return Accuracy(
+        top1=top1,
+        average=statistics.fmean(top1) if top1 else None,
+        deviation=statistics.stdev(top1) if len(top1) > 1 else None,
+        epochs=_find_middle([float(len(record.epochs)) for record in trained]),
+        reached=sum(reached) if any(targets) else None,
+        train_seconds=_find_middle([record.epochs[-1].elapsed_seconds for record in trained]),
+        target=max(targets, default=0.0),
+    )

@@ -1,0 +1,144 @@
+"""Step times of all ranks of a case -> imbalance, who is slow, and what the others wait."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from dlperf_slurm.contract.axes import TRAIN
+from dlperf_slurm.contract.record import Record
+from dlperf_slurm.results.collect import CaseOutcomes, Outcome
+from dlperf_slurm.stats.median import find_median
+from dlperf_slurm.stats.stragglers import Machine, Repeat, find_slowest
+
+# of a rank's steps, in percent
+STEP_PERCENTILES = (50, 90, 99, 100)
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """The steps of one device over all repeats that it was in, in which it had these ranks.
+
+    `slowness` is its median step over that of the median rank, in the median repeat;
+    `step_seconds` are percentiles of all its steps, in the order of STEP_PERCENTILES.
+    """
+
+    host: str
+    local_rank: int
+    device_name: str
+    ranks: tuple[int, ...]
+    repeats: int
+    slowest_repeats: int
+    slowness: float
+    step_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class RankSpread:
+    """How far apart the ranks of a case are; `ranks` from the slowest to the fastest.
+
+    `imbalance` is the slowest rank's median step over the median rank's, `waiting_share` the part
+    of a step that the ranks on average wait for its slowest one: 1 - mean over steps of (mean over
+    ranks / maximum over ranks). Both are medians over the repeats. In inference nobody waits.
+    `repeats` have the median step of each device, in seconds.
+    """
+
+    repeats: tuple[Repeat, ...]
+    imbalance: float
+    waiting_share: Optional[float]
+    ranks: tuple[RankTimes, ...]
+
+
+def find_rank_spread(outcomes: CaseOutcomes) -> Optional[RankSpread]:
+    """None for a case without step times of several ranks."""
+    repeats = [_Repeat(outcome) for outcome in outcomes.outcomes if _is_timed(outcome)]
+    if not repeats:
+        return None
+    places: dict[Machine, list[_Place]] = {}
+    for repeat in repeats:
+        for row, machine in enumerate(repeat.machines):
+            places.setdefault(machine, []).append((repeat, row))
+    percentiles = _find_percentiles(places)
+    ranks = [_make_rank(machine, places[machine], percentiles[machine]) for machine in places]
+    is_training = repeats[0].record.case.axes.mode == TRAIN
+    return RankSpread(
+        repeats=tuple(repeat.seconds for repeat in repeats),
+        imbalance=find_median([repeat.imbalance for repeat in repeats]),
+        waiting_share=find_median([r.waiting_share for r in repeats]) if is_training else None,
+        ranks=tuple(sorted(ranks, key=_order)),
+    )
+
+
+def _is_timed(outcome: Outcome) -> bool:
+    seconds = outcome.rank_step_seconds
+    return seconds is not None and len(seconds) > 1
+
+
+class _Repeat:
+    """One repeat's ranks by their device; `seconds` are those of its median step."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        import numpy
+
+        assert outcome.record is not None
+        self.record: Record = outcome.record
+        self.step_seconds: Any = outcome.rank_step_seconds
+        medians = numpy.median(self.step_seconds, axis=1).tolist()
+        self.machines = [Machine(rank.host, rank.local_rank) for rank in self.record.ranks]
+        self.seconds = dict(zip(self.machines, medians))
+        self.slowest = find_slowest(self.seconds)
+        self.median_rank_seconds = find_median(medians)
+
+    @property
+    def imbalance(self) -> float:
+        return max(map(self.find_slowness, self.machines))
+
+    @property
+    def waiting_share(self) -> float:
+        import numpy
+
+        slowest, mean = self.step_seconds.max(axis=0), self.step_seconds.mean(axis=0)
+        # nobody waits in a step that took no time
+        alike = numpy.ones_like(slowest)
+        return float(1 - numpy.divide(mean, slowest, out=alike, where=slowest > 0).mean())
+
+    def find_slowness(self, machine: Machine) -> float:
+        # a clock that is too coarse for the steps tells no differences
+        return self.seconds[machine] / self.median_rank_seconds if self.median_rank_seconds else 1.0
+
+
+# a repeat, and the row that a device has in its times
+_Place = tuple[_Repeat, int]
+
+
+def _find_percentiles(places: Mapping[Machine, Sequence[_Place]]) -> dict[Machine, list[float]]:
+    """STEP_PERCENTILES of all steps of each device, at once of those that have as many steps."""
+    import numpy
+
+    found: dict[Machine, list[float]] = {}
+    by_length: dict[int, dict[Machine, Any]] = {}
+    for machine, own in places.items():
+        steps = numpy.concatenate([repeat.step_seconds[row] for repeat, row in own])
+        by_length.setdefault(len(steps), {})[machine] = steps
+    for rows in by_length.values():
+        values = numpy.percentile(numpy.stack([*rows.values()]), STEP_PERCENTILES, axis=1)
+        found.update(zip(rows, values.T.tolist()))
+    return found
+
+
+def _make_rank(machine: Machine, own: Sequence[_Place], percentiles: Sequence[float]) -> RankTimes:
+    results = [repeat.record.ranks[row] for repeat, row in own]
+    return RankTimes(
+        host=machine.host,
+        local_rank=results[0].local_rank,
+        device_name=results[0].device_name,
+        ranks=tuple(sorted({result.rank for result in results})),
+        repeats=len(own),
+        slowest_repeats=sum(repeat.slowest == machine for repeat, _ in own),
+        slowness=find_median([repeat.find_slowness(machine) for repeat, _ in own]),
+        step_seconds=tuple(percentiles),
+    )
+
+
+def _order(rank: RankTimes) -> tuple[float, str, int]:
+    """From the slowest to the fastest, then by their places."""
+    return -rank.slowness, rank.host, rank.local_rank

@@ -1,0 +1,149 @@
+"""Outcomes -> a row per planned case, with every axis and every number in a column of its own."""
+
+import csv
+import dataclasses
+import io
+
+import pandas
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case
+from report_values import HOSTILE, make_cases, make_measured, rename
+
+from dlperf_slurm.contract.axes import INFER, TRAIN
+from dlperf_slurm.reports import csv_format
+from dlperf_slurm.reports.summarize import summarize
+from dlperf_slurm.results.columns import CASE_COLUMNS, list_records, make_case_columns
+from dlperf_slurm.results.frame import AXES, CaseRow, list_axes, list_rows, make_case_frame
+
+SEVEN = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8]
+
+
+def describe(*cases) -> list[dict]:
+    """The typed columns of these cases, row by row."""
+    return list_records(make_case_columns(make_case_frame(cases)))
+
+
+def read_back(text: str) -> "pandas.DataFrame":
+    """A CSV of ours with its types."""
+    lines = list(csv.DictReader(io.StringIO(text, newline="")))
+    frame = pandas.DataFrame(lines, columns=list(CASE_COLUMNS)).replace({"": None})
+    flags = {"True": True, "False": False}
+    for name, kind in CASE_COLUMNS.items():
+        values = frame[name].map(flags) if kind == "boolean" else frame[name]
+        frame[name] = values.astype("Float64" if kind == "Int64" else kind).astype(kind)
+    return frame
+
+
+def test_each_planned_case_has_a_row_in_the_order_of_the_matrix():
+    cases = make_cases()
+    rows = list_rows(make_case_frame(cases))
+    assert [row.case_id for row in rows] == [c.case.case_id for c in cases]
+    assert rows[-1].problem == "not run"
+
+
+def test_columns_of_the_frame_are_the_fields_of_a_row():
+    fields = [field.name for field in dataclasses.fields(CaseRow)]
+    assert list(make_case_frame([])) == list(make_case_frame(make_cases())) == fields
+
+
+def test_rows_have_pythons_own_values():
+    rows = list_rows(make_case_frame(make_cases()))
+    assert {type(row.samples_per_s) for row in rows} == {float, type(None)}
+    assert {type(row.world_size) for row in rows} == {int}
+    assert {type(row.clip_global_norm) for row in rows} == {bool}
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_every_axis_is_a_column_whether_cases_differ_in_it_or_not(axis):
+    row, _ = describe(*make_cases()[:2])
+    assert row[axis] is not None or axis == "loss_scale"
+
+
+def test_axes_are_those_of_a_planned_case():
+    axes = make_planned_case(optimizer="adamw").axes
+    assert list_axes(axes) == vars(axes)
+    assert tuple(list_axes(axes)) == AXES
+
+
+@pytest.mark.parametrize("size", [8, "max", "64 -> 8"])
+def test_batch_size_is_as_it_was_asked_for_and_beside_it_as_measured(size):
+    case = make_planned_case(batch_size_per_device=size)
+    (row,) = describe(make_outcomes(case, [10.0]))
+    assert (row["batch_size_per_device"], row["batch_sizes_measured"]) == (str(size), "8")
+
+
+def test_dynamic_loss_scale_is_no_number():
+    scales = [row["loss_scale"] for row in describe(*(
+        make_outcomes(make_planned_case(loss_scale=scale)) for scale in ("dynamic", 128)
+    ))]  # fmt: skip
+    assert scales == [None, 128]
+
+
+def test_types_are_the_declared_ones_whatever_was_measured():
+    for cases in ([], make_cases(), [make_outcomes(make_planned_case(reason="left out"))]):
+        columns = make_case_columns(make_case_frame(cases))
+        assert {name: str(kind) for name, kind in columns.dtypes.items()} == CASE_COLUMNS
+
+
+def test_figures_of_a_case_and_their_bounds():
+    row, other = describe(
+        make_outcomes(make_planned_case("1n1g", repeats=7), SEVEN),
+        make_outcomes(make_planned_case("1n2g", repeats=7), [1.5 * rate for rate in SEVEN]),
+    )
+    assert (row["samples_per_s"], row["interval_low"], row["interval_high"]) == (100.0, 99.0, 101.0)
+    assert (row["smallest"], row["largest"], row["repeats_measured"]) == (99.0, 101.0, 7)
+    assert (other["speedup"], other["weak_scaling_efficiency"]) == pytest.approx((1.5, 0.75))
+    assert (row["speedup"], row["speedup_low"]) == (1.0, None)
+    assert other["speedup_low"] < 1.5 < other["speedup_high"]
+    assert other["baseline"] == "1n1g"
+
+
+def test_case_that_was_left_out_has_its_axes_and_its_reason_and_no_figure():
+    case = make_planned_case(reason="the site has 2 nodes", notes=("no clipping",))
+    (row,) = describe(make_outcomes(case))
+    assert (row["framework"], row["nodes"], row["repeats_planned"]) == ("pytorch", 1, 0)
+    assert (row["problem"], row["reason"]) == ("not run", "the site has 2 nodes")
+    assert row["notes"] == "no clipping"
+    assert (row["samples_per_s"], row["speedup"], row["parameter_count"]) == (None, None, None)
+
+
+def test_run_in_which_nothing_was_measured_has_its_cases():
+    cases = [make_measured("jax", t, [], ["failed: x"]) for t in ("1n1g", "1n2g")]
+    rows = describe(*cases)
+    assert [row["problem"] for row in rows] == ["failed", "failed"]
+    assert [row["baseline"] for row in rows] == ["", ""]
+
+
+def test_notes_have_the_figures_of_their_own_case():
+    rows = [
+        make_outcomes(make_planned_case(topology, repeats=3), [100.0, 100.0 - s, 100.0 + s])
+        for topology, s in (("1n1g", 10.0), ("1n2g", 20.0))
+    ]
+    notes = [row["notes"] for row in describe(*rows)]
+    assert "vary by 10 %" in notes[0]
+    assert "vary by 20 %" in notes[1]
+
+
+def test_csv_comes_back_as_the_frame_that_it_was():
+    summary = summarize(make_manifest(), make_cases())
+    columns = make_case_columns(summary.frame).replace({"": pandas.NA})
+    pandas.testing.assert_frame_equal(read_back(csv_format.serialize(summary)), columns)
+
+
+@pytest.mark.parametrize(
+    "text", [HOSTILE, "a,b", 'a"b', "a\nb", "a\r\nb", " a ", "=1+1", "nan", "é"]
+)
+def test_hostile_value_of_an_axis_comes_back_from_the_csv(text):
+    case = rename(make_measured("jax", "1n1g", [0.1]), optimizer=text, framework=text)
+    lines = csv_format.serialize(summarize(make_manifest(), [case]))
+    (line,) = csv.DictReader(io.StringIO(lines, newline=""))
+    assert (line["optimizer"], line["framework"]) == (text, text)
+
+
+def test_throughput_of_inference_has_no_speedup_over_devices():
+    cases = [
+        make_outcomes(make_planned_case(t, mode=mode), [r], batch_seconds=[0.1])
+        for mode in (TRAIN, INFER)
+        for t, r in (("1n1g", 10.0), ("1n2g", 20.0))
+    ]
+    assert [row["speedup"] for row in describe(*cases)] == [1.0, 2.0, None, None]

@@ -1,0 +1,171 @@
+"""Ratios of cases, and which case is the baseline of which."""
+
+import pytest
+from builders import make_outcomes, make_planned_case
+from outcome_builders import RATES, scale
+
+from dlperf_slurm.contract.axes import INFER
+from dlperf_slurm.contract.record import Epoch
+from dlperf_slurm.results.frame import AXES, list_rows, make_case_frame
+from dlperf_slurm.results.ratios import NO_RATIO, Ratio, choose_reference, divide, take_ratio
+from dlperf_slurm.stats.median import Interval
+from dlperf_slurm.stats.rank_sum import find_ratio_interval
+
+# of each axis a value that is not the default
+OTHERS = {
+    "framework": "jax",
+    "model": "bert",
+    "batch_size_per_device": "max",
+    "precision": "amp-fp16",
+    "compiler": "xla",
+    "memory_format": "channels_last",
+    "gradient_sync": "horovod",
+    "clip_global_norm": True,
+    "script": "theirs",
+    "data": "zmq",
+    "data_workers": 5,
+    "prefetch_batches": 7,
+    "optimizer": "adamw",
+    "gradient_accumulation": 3,
+    "loss_scale": 128,
+}
+
+
+def make(rate: float = 0.0, epochs=(), **changes):
+    """A case whose repeat had this throughput; without one it failed."""
+    topology = changes.pop("topology", "1n1g")
+    case_id = f"{topology} {sorted(map(str, changes.items()))}"
+    planned = make_planned_case(topology, case_id=case_id, epochs=len(epochs), **changes)
+    samples = [rate] if rate else []
+    batches = [10.0 / rate] if rate and planned.axes.mode == INFER else []
+    problems = [] if rate else ["failed: x"]
+    return make_outcomes(planned, samples, problems, batches, epochs=epochs)
+
+
+def list_ratios(name, *cases):
+    return [getattr(row, name).value for row in list_rows(make_case_frame(cases))]
+
+
+def test_ratio_is_of_medians_and_its_interval_of_all_pairs():
+    ratio = take_ratio(RATES, scale(RATES, 2.0))
+    assert ratio == Ratio(2.0, find_ratio_interval(RATES, scale(RATES, 2.0)))
+
+
+@pytest.mark.parametrize(("first", "second"), [((), (1.0,)), ((1.0,), ()), ((), ())])
+def test_without_one_of_the_two_there_is_no_ratio(first, second):
+    assert take_ratio(first, second) == NO_RATIO
+
+
+def test_scaled_ratio_has_its_interval_scaled():
+    assert Ratio(2.0, Interval(1.0, 3.0)).scale(0.5) == Ratio(1.0, Interval(0.5, 1.5))
+    assert Ratio(1.0, None, is_of_itself=True).scale(1.0) == Ratio(1.0, None, is_of_itself=True)
+    assert NO_RATIO.scale(0.5) == NO_RATIO
+
+
+def test_figure_without_repeats_is_divided_where_both_are_there():
+    assert (divide(6.0, 3.0), divide(None, 3.0), divide(6.0, None)) == (2.0, None, None)
+
+
+def test_full_precision_comes_before_its_truncation():
+    assert choose_reference({"tf32", "fp32", "amp-fp16"}) == "fp32"
+    assert choose_reference({"tf32", "amp-fp16"}) == "tf32"
+    assert choose_reference({"amp-fp16"}) == ""
+
+
+def test_speedup_is_over_the_smallest_topology_that_was_measured():
+    cases = [make(topology="1n1g"), make(80.0, topology="1n8g"), make(20.0, topology="1n2g")]
+    assert list_ratios("speedup", *cases) == [None, 4.0, 1.0]
+    assert list_ratios("weak_scaling_efficiency", *cases) == [None, 1.0, 1.0]
+
+
+def test_of_two_topologies_of_as_many_devices_fewer_nodes_are_the_baseline():
+    cases = [make(30.0, topology="2n1g"), make(20.0, topology="1n2g")]
+    assert list_ratios("speedup", *cases) == [1.5, 1.0]
+
+
+def test_each_axis_but_the_compared_one_has_another_value_here():
+    assert set(OTHERS) == {"model", *AXES} - {"topology", "mode"}
+
+
+@pytest.mark.parametrize("axis", OTHERS)
+def test_speedup_is_over_a_case_that_is_alike_in_every_other_axis(axis):
+    other = {axis: OTHERS[axis]}
+    cases = [make(10.0), make(50.0, **other), make(200.0, topology="1n2g", **other)]
+    assert list_ratios("speedup", *cases) == [1.0, 1.0, 4.0]
+
+
+def test_precision_speedup_is_over_the_same_topology_and_compiler():
+    cases = [
+        make(rate, precision=precision, compiler=compiler, topology=topology)
+        for precision, factor in (("amp-fp16", 3.0), ("fp32", 1.0))
+        for compiler, gain in (("none", 1.0), ("xla", 1.5))
+        for topology, base in (("1n1g", 10.0), ("1n2g", 16.0))
+        for rate in [base * gain * factor]
+    ]
+    assert list_ratios("precision_speedup", *cases) == [3.0] * 4 + [1.0] * 4
+
+
+def test_precision_that_has_only_another_batch_size_is_set_against_it():
+    cases = [make(30.0, precision="amp-fp16", batch_size_per_device=192), make(10.0)]
+    assert list_ratios("precision_speedup", *cases) == [3.0, 1.0]
+
+
+def test_precisions_with_several_batch_sizes_are_compared_at_each():
+    sizes = [("amp-fp16", 8, 20.0), ("amp-fp16", 16, 40.0), ("fp32", 16, 10.0)]
+    cases = [make(r, precision=p, batch_size_per_device=size) for p, size, r in sizes]
+    assert list_ratios("precision_speedup", *cases) == [None, 4.0, 1.0]
+
+
+def test_training_of_one_precision_and_compiler_has_no_precision_speedup():
+    assert list_ratios("precision_speedup", make(10.0), make(20.0, topology="1n2g")) == [None, None]
+
+
+def test_latency_speedup_is_how_many_times_longer_the_reference_takes():
+    cases = [make(r, precision=p, mode=INFER) for p, r in (("fp32", 10.0), ("amp-fp16", 40.0))]
+    first, second = list_rows(make_case_frame(cases))
+    assert {ratio.value for ratio in first.latency_speedups} == {1.0}
+    assert {ratio.value for ratio in second.latency_speedups} == {4.0}
+    assert second.precision_speedup.value == 4.0
+
+
+def test_inference_is_compared_at_its_own_batch_size():
+    cases = [
+        make(20.0, precision="amp-fp16", mode=INFER, batch_size_per_device=16),
+        make(10.0, mode=INFER, batch_size_per_device=8),
+    ]
+    assert list_ratios("precision_speedup", *cases) == [None, 1.0]
+
+
+def test_data_are_set_against_the_same_case_with_its_batch_on_the_device():
+    cases = [
+        make(10.0),
+        make(6.0, data="zmq", data_workers=5),
+        make(30.0, compiler="xla"),
+        make(15.0, compiler="xla", data="host"),
+        make(1.0, data="host", optimizer="adamw"),
+    ]
+    expected = [1.0, 0.6, 1.0, 0.5, None]
+    assert list_ratios("relative_to_device_data", *cases) == expected
+
+
+def make_training(precision, size, seconds, **changes):
+    epochs = (Epoch(1, 0.5, 1.0, 1.0, training_seconds=1.0, elapsed_seconds=seconds),)
+    return make(10.0, precision=precision, batch_size_per_device=size, epochs=epochs, **changes)
+
+
+def list_train_speedups(*cases):
+    return list_ratios("train_speedup", *(make_training(*case) for case in cases))
+
+
+def test_time_to_train_is_compared_at_the_same_batch_size():
+    cases = [("fp32", 96, 60.0), ("fp32", 192, 40.0), ("amp-fp16", 192, 20.0)]
+    assert list_train_speedups(*cases) == [1.0, 1.0, 2.0]
+
+
+def test_time_to_train_is_compared_with_the_only_other_batch_size():
+    assert list_train_speedups(("fp32", 96, 60.0), ("amp-fp16", 192, 20.0)) == [1.0, 3.0]
+
+
+def test_time_to_train_is_not_compared_with_one_of_several_batch_sizes():
+    cases = [("fp32", 96, 60.0), ("fp32", 128, 50.0), ("amp-fp16", 192, 20.0)]
+    assert list_train_speedups(*cases) == [1.0, 1.0, None]
