@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy
 
-from dlperf_slurm.stats.median import find_median_interval
-from dlperf_slurm.stats.rank_sum import find_ratio_interval
+from dlperf_slurm.stats.median import compute_median_interval
+from dlperf_slurm.stats.rank_sum import compute_ratio_interval
 
 SEED = 2020
 TRIALS = 4000
@@ -46,7 +46,7 @@ def draw_times(noise: str, random: numpy.random.Generator, repeats: int, factor:
 def find_pair_ratios(first: Any, second: Any, random: numpy.random.Generator) -> Iterator[Any]:
     """The interval that the rank-sum test does not refuse."""
     for a, b in zip(first.tolist(), second.tolist()):
-        yield find_ratio_interval(a, b)
+        yield compute_ratio_interval(a, b)
 
 
 def find_bootstrap(first: Any, second: Any, random: numpy.random.Generator) -> Iterator[Any]:
@@ -61,7 +61,7 @@ def find_bootstrap(first: Any, second: Any, random: numpy.random.Generator) -> I
 def find_both_medians(first: Any, second: Any, random: numpy.random.Generator) -> Iterator[Any]:
     """From intervals of both medians, each at 97.5 %: holds for any two distributions."""
     for a, b in zip(first.tolist(), second.tolist()):
-        of_a, of_b = find_median_interval(a, 0.975), find_median_interval(b, 0.975)
+        of_a, of_b = compute_median_interval(a, 0.975), compute_median_interval(b, 0.975)
         yield of_a and of_b and (of_b.low / of_a.high, of_b.high / of_a.low)
 
 

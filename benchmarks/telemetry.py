@@ -17,7 +17,7 @@ import numpy
 
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.stats.median import find_median, find_median_interval
+from dlperf_slurm.stats.median import compute_median, compute_median_interval
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.telemetry import Sampler
 
@@ -58,12 +58,12 @@ def main() -> None:
         }
         ratios.append(windows[True][0] / windows[False][0])
         shares.append(windows[True][1])
-    interval = find_median_interval(ratios)
+    interval = compute_median_interval(ratios)
     assert interval is not None
     print(
-        f"with / without a sample every {interval_seconds} s: median {find_median(ratios):.4f}, "
+        f"with / without a sample every {interval_seconds} s: median {compute_median(ratios):.4f}, "
         f"95 % interval {interval.low:.4f} to {interval.high:.4f}, {PAIRS} pairs of {STEPS} steps; "
-        f"the process took {100 * find_median(shares):.3f} % of one CPU"
+        f"the process took {100 * compute_median(shares):.3f} % of one CPU"
     )
 
 

@@ -24,7 +24,7 @@ from dlperf_slurm.results.compare import (
     RunComparison,
 )
 from dlperf_slurm.results.footnotes import Footnotes
-from dlperf_slurm.stats.median import find_median
+from dlperf_slurm.stats.median import compute_median
 
 SCHEMA_VERSION = 1
 
@@ -82,7 +82,7 @@ def _make_row(comparison: Comparison, notes: Footnotes) -> tuple[Union[Cell, str
 
 
 def _make_median_cell(samples: Sequence[float], form: Number) -> Cell:
-    return Cell(find_median(samples) if samples else None, form, problem="none")
+    return Cell(compute_median(samples) if samples else None, form, problem="none")
 
 
 def _is_outside_interval(comparison: Comparison) -> bool:

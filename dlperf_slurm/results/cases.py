@@ -10,7 +10,7 @@ from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Note
 from dlperf_slurm.results.ratios import Ratio
 from dlperf_slurm.results.stability import describe_stability
-from dlperf_slurm.stats.median import find_median
+from dlperf_slurm.stats.median import compute_median
 from dlperf_slurm.stats.rank_sum import count_needed_repeats
 from dlperf_slurm.worker.models import list_models, load_model
 
@@ -96,8 +96,8 @@ def _describe_publisher(outcomes: CaseOutcomes) -> list[str]:
     published = [r for r in outcomes.records if r.publisher_samples_per_s]
     if not published:
         return []
-    figure = find_median([record.publisher_samples_per_s for record in published])
-    excess = figure / find_median([record.samples_per_s for record in published]) - 1
+    figure = compute_median([record.publisher_samples_per_s for record in published])
+    excess = figure / compute_median([record.samples_per_s for record in published]) - 1
     if abs(excess) <= PUBLISHER_TOLERANCE:
         return []
     side = "above" if excess > 0 else "below"

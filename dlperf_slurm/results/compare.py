@@ -22,9 +22,9 @@ from dlperf_slurm.results.same_work import (
 from dlperf_slurm.stats.median import CONFIDENCE, Interval
 from dlperf_slurm.stats.rank_sum import (
     Shift,
+    compute_shifts,
+    compute_smallest_p,
     count_needed_repeats,
-    find_shifts,
-    find_smallest_p,
 )
 
 FASTER = "faster"
@@ -179,9 +179,9 @@ def decide_all(found: Sequence[Comparison], limit: Optional[float]) -> list[Comp
     measured = [i for i, c in enumerate(found) if c.speed_ratio is not None]
     tested = [i for i in measured if _find_smallest_p(found[i]) <= SIGNIFICANCE]
     speeds = [found[i].speeds for i in tested]
-    shifts = dict(zip(tested, find_shifts(speeds)))
+    shifts = dict(zip(tested, compute_shifts(speeds)))
     slowed = [(_slow_down(first, limit or 0.0), second) for first, second in speeds]
-    shifts_beyond = dict(zip(tested, find_shifts(slowed)))
+    shifts_beyond = dict(zip(tested, compute_shifts(slowed)))
     decided = list(found)
     for i in measured:
         if i in shifts:
@@ -195,7 +195,7 @@ def decide_all(found: Sequence[Comparison], limit: Optional[float]) -> list[Comp
 
 
 def _find_smallest_p(comparison: Comparison) -> float:
-    return find_smallest_p(len(comparison.samples_a), len(comparison.samples_b))
+    return compute_smallest_p(len(comparison.samples_a), len(comparison.samples_b))
 
 
 def _slow_down(speeds: Sequence[float], limit: float) -> list[float]:

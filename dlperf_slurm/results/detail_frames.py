@@ -9,7 +9,7 @@ from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import COUNT, LATENCIES, NUMBER, TEXT, make_typed_frame
 from dlperf_slurm.results.frame import find_waiting_share, is_wait_known
 from dlperf_slurm.results.usage import find_power_watts
-from dlperf_slurm.stats.median import find_latency
+from dlperf_slurm.stats.median import compute_latency
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -113,7 +113,7 @@ def _describe_repeat(outcome: Outcome) -> dict[str, Any]:
     if outcome.record is not None:
         row.update(_describe_record(outcome.record))
     if outcome.batch_seconds:
-        values = find_latency(outcome.batch_seconds).values
+        values = compute_latency(outcome.batch_seconds).values
         row.update({f"latency_{name}_ms": 1000 * s for name, s in zip(LATENCIES, values)})
     return row
 

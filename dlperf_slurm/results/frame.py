@@ -29,11 +29,11 @@ from dlperf_slurm.results.usage import Usage, find_usage, is_usage_known, list_u
 from dlperf_slurm.stats.median import (
     Interval,
     Latency,
+    compute_latency,
+    compute_median,
+    compute_median_interval,
+    compute_median_latency,
     count_needed_samples,
-    find_latency,
-    find_median,
-    find_median_interval,
-    find_median_latency,
 )
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.models import load_model
@@ -177,8 +177,10 @@ def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
     case, records = outcomes.case, outcomes.records
     topology = parse_topology(case.axes.topology)
     samples = tuple(list_samples_per_s(outcomes))
-    median = find_median(samples) if samples else None
-    latencies = tuple(find_latency(o.batch_seconds) for o in outcomes.outcomes if o.batch_seconds)
+    median = compute_median(samples) if samples else None
+    latencies = tuple(
+        compute_latency(o.batch_seconds) for o in outcomes.outcomes if o.batch_seconds
+    )
     values = zip(*(latency.values for latency in latencies))
     # logs of other people's scripts say nothing of waiting
     own = [record for record in records if record.case.log_format is None]
@@ -200,11 +202,11 @@ def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
         samples=samples,
         repeats_planned=0 if case.reason else case.repeats,
         samples_per_s=median,
-        interval=find_median_interval(samples),
+        interval=compute_median_interval(samples),
         tflops_per_device=_find_tflops(records, median),
         latencies=latencies,
-        latency=find_median_latency(latencies) if latencies else None,
-        latency_intervals=tuple(map(find_median_interval, values)),
+        latency=compute_median_latency(latencies) if latencies else None,
+        latency_intervals=tuple(map(compute_median_interval, values)),
         computed_samples_per_s=_find_middle([r.computed_samples_per_s for r in telling]),
         data_waiting_share=_find_middle([*map(find_waiting_share, telling)]),
         data_notes=(
@@ -234,7 +236,7 @@ def _describe_few(outcomes: CaseOutcomes) -> list[str]:
 
 
 def _find_middle(values: Sequence[float]) -> Optional[float]:
-    return find_median(values) if values else None
+    return compute_median(values) if values else None
 
 
 def _find_tflops(records: Sequence[Record], samples_per_s: Optional[float]) -> Optional[float]:

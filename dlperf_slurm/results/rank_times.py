@@ -7,7 +7,7 @@ from typing import Any, Optional
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
-from dlperf_slurm.stats.median import find_median
+from dlperf_slurm.stats.median import compute_median
 from dlperf_slurm.stats.stragglers import Machine, Repeat, find_slowest
 
 # of a rank's steps, in percent
@@ -62,8 +62,8 @@ def find_rank_spread(outcomes: CaseOutcomes) -> Optional[RankSpread]:
     is_training = repeats[0].record.case.axes.mode == TRAIN
     return RankSpread(
         repeats=tuple(repeat.seconds for repeat in repeats),
-        imbalance=find_median([repeat.imbalance for repeat in repeats]),
-        waiting_share=find_median([r.waiting_share for r in repeats]) if is_training else None,
+        imbalance=compute_median([repeat.imbalance for repeat in repeats]),
+        waiting_share=compute_median([r.waiting_share for r in repeats]) if is_training else None,
         ranks=tuple(sorted(ranks, key=_order)),
     )
 
@@ -86,7 +86,7 @@ class _Repeat:
         self.machines = [Machine(rank.host, rank.local_rank) for rank in self.record.ranks]
         self.seconds = dict(zip(self.machines, medians))
         self.slowest = find_slowest(self.seconds)
-        self.median_rank_seconds = find_median(medians)
+        self.median_rank_seconds = compute_median(medians)
 
     @property
     def imbalance(self) -> float:
@@ -134,7 +134,7 @@ def _make_rank(machine: Machine, own: Sequence[_Place], percentiles: Sequence[fl
         ranks=tuple(sorted({result.rank for result in results})),
         repeats=len(own),
         slowest_repeats=sum(repeat.slowest == machine for repeat, _ in own),
-        slowness=find_median([repeat.find_slowness(machine) for repeat, _ in own]),
+        slowness=compute_median([repeat.find_slowness(machine) for repeat, _ in own]),
         step_seconds=tuple(percentiles),
     )
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import INFER, ON_DEVICE, TRAIN
-from dlperf_slurm.stats.median import LATENCY_PERCENTILES, Interval, find_median
-from dlperf_slurm.stats.rank_sum import find_ratio_interval
+from dlperf_slurm.stats.median import LATENCY_PERCENTILES, Interval, compute_median
+from dlperf_slurm.stats.rank_sum import compute_ratio_interval
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -44,8 +44,8 @@ def take_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
     """The second sample's median over the first's, with the interval of all pairs of repeats."""
     if not first or not second:
         return NO_RATIO
-    value = find_median(second) / find_median(first)
-    return Ratio(value, find_ratio_interval(first, second))
+    value = compute_median(second) / compute_median(first)
+    return Ratio(value, compute_ratio_interval(first, second))
 
 
 def divide(value: Optional[float], base: Optional[float]) -> Optional[float]:

@@ -7,7 +7,7 @@ from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.run_directory import Manifest
 from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.stats.median import find_median
+from dlperf_slurm.stats.median import compute_median
 from dlperf_slurm.worker.provenance import IDENTITIES
 
 # With another of these it is other work, or on another number of devices. Case ids have most of
@@ -84,7 +84,7 @@ def name_changes(a: Facts, b: Facts) -> list[str]:
 
 def name_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
     """What neighbours on shared hosts had of the CPUs, where that is another share in the runs."""
-    shares = [find_median([record.stolen_share for record in records]) for records in (a, b)]
+    shares = [compute_median([record.stolen_share for record in records]) for records in (a, b)]
     if abs(shares[0] - shares[1]) < MIN_STOLEN_DIFFERENCE:
         return []
     texts = [[f"{100 * share:.0f} %"] for share in shares]

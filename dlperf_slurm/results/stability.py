@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Note, Remark
-from dlperf_slurm.stats.median import find_coefficient_of_variation
-from dlperf_slurm.stats.step_times import STALL_FACTOR, find_drift, find_groups, find_stalls
+from dlperf_slurm.stats.median import compute_coefficient_of_variation
+from dlperf_slurm.stats.step_times import STALL_FACTOR, compute_drift, find_groups, find_stalls
 
 # Seven repeats that vary by this much have an interval some 13 % wide (their extremes are 2.7
 # standard deviations apart on average): wider than the differences that tables are read for.
@@ -27,7 +27,7 @@ def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
     """None for a case whose steps and repeats are sound, or too few to tell."""
     series = [o.step_seconds for o in outcomes.outcomes if o.step_seconds]
     return [
-        *_describe_drift([find_drift(steps) for steps in series]),
+        *_describe_drift([compute_drift(steps) for steps in series]),
         *_describe_stalls(series),
         *_describe_spread(outcomes),
         *_describe_stolen(outcomes.records),
@@ -76,7 +76,7 @@ def _describe_spread(outcomes: CaseOutcomes) -> Iterator[Note]:
             f"{len(high)} at {high[0]:.2f} to {high[-1]:.2f}; the median is of one of them"
         )
         return
-    variation = find_coefficient_of_variation([1 / rate for rate in samples])
+    variation = compute_coefficient_of_variation([1 / rate for rate in samples])
     if len(samples) >= MIN_VARIED_SAMPLES and variation > MAX_VARIATION:
         yield Remark(
             "unstable: the repeats vary by {:.0f} % (coefficient of variation)", (100 * variation,)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from dlperf_slurm.contract.record import HOST, Record, Telemetry
-from dlperf_slurm.stats.median import find_median
+from dlperf_slurm.stats.median import compute_median
 
 # as many devices as are named one by one
 MAX_NAMED_DEVICES = 3
@@ -98,7 +98,7 @@ def _average(watched: Sequence[Telemetry], name: str) -> float:
 def _find_middle(values: Iterable[float]) -> Optional[float]:
     """The median of those that are known."""
     known = [value for value in values if value]
-    return find_median(known) if known else None
+    return compute_median(known) if known else None
 
 
 def _describe_throttling(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str]:

@@ -40,7 +40,7 @@ class Latency:
         return (self.mean, *self.percentiles)
 
 
-def find_latency(batch_seconds: Sequence[float]) -> Latency:
+def compute_latency(batch_seconds: Sequence[float]) -> Latency:
     """Of one repeat's batches; between two batches a percentile is interpolated linearly.
 
     That is `numpy.percentile`'s default, as NVIDIA's benchmark has it.
@@ -51,27 +51,27 @@ def find_latency(batch_seconds: Sequence[float]) -> Latency:
     return Latency(statistics.fmean(batch_seconds), tuple(values.tolist()))
 
 
-def find_median_latency(repeats: Sequence[Latency]) -> Latency:
+def compute_median_latency(repeats: Sequence[Latency]) -> Latency:
     """Each value's median over the repeats."""
     mean, *percentiles = (
-        find_median(values) for values in zip(*(repeat.values for repeat in repeats))
+        compute_median(values) for values in zip(*(repeat.values for repeat in repeats))
     )
     return Latency(mean, tuple(percentiles))
 
 
-def find_median(samples: Sequence[float]) -> float:
+def compute_median(samples: Sequence[float]) -> float:
     """The median: what a rate or a time is reported as, never the mean of rates."""
     return statistics.median(samples)
 
 
-def find_coefficient_of_variation(seconds: Sequence[float]) -> float:
+def compute_coefficient_of_variation(seconds: Sequence[float]) -> float:
     """Standard deviation over mean; of times, as a mean of rates has no meaning. 0 of one value."""
     if len(seconds) < 2:
         return 0.0
     return statistics.stdev(seconds) / statistics.fmean(seconds)
 
 
-def find_median_interval(
+def compute_median_interval(
     samples: Sequence[float], confidence: float = CONFIDENCE
 ) -> Optional[Interval]:
     """The narrowest symmetric pair of order statistics that covers the median.
@@ -93,7 +93,7 @@ def find_median_interval(
 
 
 def count_needed_samples(confidence: float = CONFIDENCE) -> int:
-    """The smallest number of samples for which `find_median_interval` finds one: 6 for 95 %."""
+    """The smallest number of samples for which `compute_median_interval` finds one: 6 for 95 %."""
     count = 1
     while 1 - 2 / 2**count < confidence:
         count += 1

@@ -28,7 +28,7 @@ class Tails:
         return min(1.0, 2 * min(self.lower, self.upper))
 
 
-def find_tails(first: Sequence[float], second: Sequence[float]) -> Tails:
+def compute_tails(first: Sequence[float], second: Sequence[float]) -> Tails:
     """The rank-sum test of Wilcoxon, Mann and Whitney by its exact permutation distribution.
 
     Equal values share their mean place, and the distribution is that of the shared places.
@@ -38,7 +38,7 @@ def find_tails(first: Sequence[float], second: Sequence[float]) -> Tails:
     observed = sum(_double_place(value, ordered) for value in second)
     if len(ordered) > MAX_EXACT_VALUES:
         return _approximate_tails(places, len(second), observed)
-    chances = _find_sum_chances(tuple(places), len(second))
+    chances = _compute_sum_chances(tuple(places), len(second))
     return Tails(float(chances[: observed + 1].sum()), float(chances[observed:].sum()))
 
 
@@ -60,7 +60,7 @@ def _double_place(value: float, ordered: Sequence[float]) -> int:
 
 
 @lru_cache(maxsize=64)
-def _find_sum_chances(places: tuple[int, ...], count: int) -> Any:
+def _compute_sum_chances(places: tuple[int, ...], count: int) -> Any:
     """Element s is the probability that `count` of the places, drawn blindly, add up to s."""
     import numpy
 
@@ -71,7 +71,7 @@ def _find_sum_chances(places: tuple[int, ...], count: int) -> Any:
     return ways[count] / math.comb(len(places), count)
 
 
-def find_ratio_interval(
+def compute_ratio_interval(
     first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
 ) -> Optional[Interval]:
     """By which factors the second sample may be the first one, as far as the samples can tell.
@@ -96,7 +96,7 @@ def _count_refused_ratios(first_count: int, second_count: int, significance: flo
         deviation = math.sqrt(pairs * (values + 1) / 12)
         quantile = statistics.NormalDist(pairs / 2, deviation).inv_cdf(significance / 2)
         return int(quantile + 0.5)
-    chances = _find_sum_chances(tuple(range(2, 2 * values + 1, 2)), second_count)
+    chances = _compute_sum_chances(tuple(range(2, 2 * values + 1, 2)), second_count)
     tail = numpy.cumsum(chances[second_count * (second_count + 1) :: 2])
     return int((2 * tail <= significance).sum())
 
@@ -112,9 +112,9 @@ class Shift:
         return self.is_lower and self.p_value <= significance
 
 
-def find_shifts(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[Shift]:
+def compute_shifts(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[Shift]:
     """The rank-sum test of each pair of samples, adjusted for that there are several."""
-    tails = [find_tails(first, second) for first, second in pairs]
+    tails = [compute_tails(first, second) for first, second in pairs]
     p_values = adjust_by_holm([tail.two_sided for tail in tails])
     return [Shift(p, tail.lower < tail.upper) for p, tail in zip(p_values, tails)]
 
@@ -129,7 +129,7 @@ def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def find_smallest_p(first_count: int, second_count: int) -> float:
+def compute_smallest_p(first_count: int, second_count: int) -> float:
     """The two-sided p-value of samples that do not even overlap."""
     return min(1.0, 2 / math.comb(first_count + second_count, first_count))
 
@@ -137,12 +137,12 @@ def find_smallest_p(first_count: int, second_count: int) -> float:
 def count_needed_repeats(tests: int = 1, confidence: float = CONFIDENCE) -> int:
     """How many repeats on each side can tell any difference, among so many tests (by Holm)."""
     count = 1
-    while tests * find_smallest_p(count, count) > 1 - confidence:
+    while tests * compute_smallest_p(count, count) > 1 - confidence:
         count += 1
     return count
 
 
-def find_excess_chance(hits: int, chances: Sequence[float]) -> float:
+def compute_excess_chance(hits: int, chances: Sequence[float]) -> float:
     """How probable it is that at least `hits` of independent events happen, each with its chance.
 
     The upper tail of the Poisson binomial distribution, exact.
@@ -151,17 +151,17 @@ def find_excess_chance(hits: int, chances: Sequence[float]) -> float:
 
     counts = numpy.ones(1)
     for chance, events in Counter(chances).items():
-        counts = numpy.convolve(counts, _find_hit_chances(events, chance))
+        counts = numpy.convolve(counts, _compute_hit_chances(events, chance))
     return min(1.0, float(counts[hits:].sum()))
 
 
 @lru_cache(maxsize=64)
-def _find_hit_chances(events: int, chance: float) -> Any:
+def _compute_hit_chances(events: int, chance: float) -> Any:
     """Element k is the probability that k of the events happen; from those of their halves."""
     import numpy
 
     if events == 1:
         return numpy.array([1 - chance, chance])
-    half = _find_hit_chances(events // 2, chance)
-    rest = _find_hit_chances(events - events // 2, chance)
+    half = _compute_hit_chances(events // 2, chance)
+    rest = _compute_hit_chances(events - events // 2, chance)
     return numpy.convolve(half, rest)

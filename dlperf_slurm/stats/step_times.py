@@ -36,7 +36,7 @@ class Stalls:
 
 
 def find_stalls(step_seconds: Sequence[float]) -> Stalls:
-    """Steps that begin the series and are as long are warm-up, which `find_drift` names."""
+    """Steps that begin the series and are as long are warm-up, which `compute_drift` names."""
     median = statistics.median(step_seconds)
     steps = step_seconds[_count_first_long(step_seconds) :]
     stalled = [seconds for seconds in steps if seconds > STALL_FACTOR * median]
@@ -46,7 +46,7 @@ def find_stalls(step_seconds: Sequence[float]) -> Stalls:
     return Stalls(len(stalled), max(stalled) / median, lost / sum(step_seconds))
 
 
-def find_drift(step_seconds: Sequence[float]) -> float:
+def compute_drift(step_seconds: Sequence[float]) -> float:
     """How much longer a step of the whole took than one of the second half, as a ratio less 1.
 
     Positive is a warm-up that was too short, negative a machine that slows down; 0 when the series
@@ -59,7 +59,7 @@ def find_drift(step_seconds: Sequence[float]) -> float:
     if not first or statistics.fmean(rest) == 0:
         return 0.0
     drift = statistics.fmean(steps) / statistics.fmean(rest) - 1
-    deviations = _find_deviations(first, rest)
+    deviations = _compute_deviations(first, rest)
     is_clear = abs(deviations) >= DRIFT_DEVIATIONS and (drift > 0) == (deviations > 0)
     is_drift = abs(drift) >= MIN_DRIFT and (is_clear or first_long > 0)
     return drift if is_drift else 0.0
@@ -71,7 +71,7 @@ def _count_first_long(step_seconds: Sequence[float]) -> int:
     return next((i for i, s in enumerate(step_seconds) if s <= limit), 0)
 
 
-def _find_deviations(first: Sequence[float], rest: Sequence[float]) -> float:
+def _compute_deviations(first: Sequence[float], rest: Sequence[float]) -> float:
     """Mann and Whitney's U of the first values, in standard deviations from what is expected."""
     ordered = sorted(rest)
     above = sum(bisect_left(ordered, x) + bisect_right(ordered, x) for x in first) / 2

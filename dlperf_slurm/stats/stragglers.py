@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
-from dlperf_slurm.stats.median import CONFIDENCE, find_median
-from dlperf_slurm.stats.rank_sum import adjust_by_holm, find_excess_chance
+from dlperf_slurm.stats.median import CONFIDENCE, compute_median
+from dlperf_slurm.stats.rank_sum import adjust_by_holm, compute_excess_chance
 
 # a machine that is slower by less is as good as the others: what is worth naming elsewhere too
 MIN_EXCESS = 0.02
@@ -54,13 +54,13 @@ def find_slow_machines(repeats: Sequence[Repeat]) -> tuple[SlowMachine, ...]:
             chances.setdefault(machine, []).append(1 / len(repeat))
     hits = Counter(map(find_slowest, contests))
     p_values = adjust_by_holm(
-        [find_excess_chance(hits[machine], chances[machine]) for machine in chances]
+        [compute_excess_chance(hits[machine], chances[machine]) for machine in chances]
     )
     found = [
         SlowMachine(machine, hits[machine], len(chances[machine]), excess, p_value)
         for machine, p_value in zip(chances, p_values)
         if p_value <= 1 - CONFIDENCE
-        for excess in [_find_excess(machine, contests)]
+        for excess in [_compute_excess(machine, contests)]
         if excess >= MIN_EXCESS
     ]
     return tuple(sorted(found, key=lambda slow: slow.machine))
@@ -73,11 +73,11 @@ def find_slowest(repeat: Repeat) -> Optional[Machine]:
     return slowest[0] if len(slowest) == 1 else None
 
 
-def _find_excess(machine: Machine, repeats: Sequence[Repeat]) -> float:
+def _compute_excess(machine: Machine, repeats: Sequence[Repeat]) -> float:
     """Over the median of the others; those took no time only where nobody did."""
     excesses = []
     for repeat in repeats:
         if machine in repeat:
-            others = find_median([repeat[other] for other in repeat if other != machine])
+            others = compute_median([repeat[other] for other in repeat if other != machine])
             excesses.append(repeat[machine] / others - 1 if others else 0.0)
-    return find_median(excesses)
+    return compute_median(excesses)

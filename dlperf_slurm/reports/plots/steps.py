@@ -21,7 +21,7 @@ from dlperf_slurm.reports.plots.style import (
 )
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.stability import describe_stability
-from dlperf_slurm.stats.step_times import STALL_FACTOR, find_drift
+from dlperf_slurm.stats.step_times import STALL_FACTOR, compute_drift
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -202,7 +202,7 @@ def list_stalls(step_seconds: Sequence[float]) -> list[int]:
 
 def _describe(repeat: RepeatSteps, slowest: Sequence[float], stalls: int) -> str:
     texts = [f"repeat {repeat.repeat}", f"median {statistics.median(slowest):.3g} ms"]
-    drift = find_drift(slowest)
+    drift = compute_drift(slowest)
     if drift:
         texts.append(f"drift {100 * drift:+.1f} %")
     if stalls:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Optional
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.frame import list_rows
 from dlperf_slurm.results.rank_times import RankSpread, RankTimes
-from dlperf_slurm.stats.median import find_median
+from dlperf_slurm.stats.median import compute_median
 from dlperf_slurm.stats.stragglers import Machine, Repeat, SlowMachine, find_slow_machines
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _group_by_host(devices: Repeat) -> dict[Machine, dict[Machine, float]]:
 
 def _find_host_seconds(hosts: Mapping[Machine, Repeat]) -> dict[Machine, float]:
     """A host is as slow as its median device: a single slow one is found among its host's."""
-    return {host: find_median([*devices.values()]) for host, devices in hosts.items()}
+    return {host: compute_median([*devices.values()]) for host, devices in hosts.items()}
 
 
 def describe_slow_machine(slow: SlowMachine) -> str:

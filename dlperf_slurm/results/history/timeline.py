@@ -10,7 +10,7 @@ from dlperf_slurm.results.cases import find_unit
 from dlperf_slurm.results.compare import THROUGHPUT, Comparison, decide_all, measure_ratio
 from dlperf_slurm.results.history.entries import Entry
 from dlperf_slurm.results.same_work import find_other_work, name_changes
-from dlperf_slurm.stats.median import Interval, find_median, find_median_interval
+from dlperf_slurm.stats.median import Interval, compute_median, compute_median_interval
 
 # Figures of other machines are no measure. Versions are: they are what makes runs slower.
 _MACHINE = (
@@ -124,8 +124,8 @@ def _make_points(runs: Sequence[Entry]) -> tuple[Point, ...]:
     return tuple(
         Point(
             entry=run,
-            median=find_median(run.samples_per_s) if run.samples_per_s else None,
-            interval=find_median_interval(run.samples_per_s),
+            median=compute_median(run.samples_per_s) if run.samples_per_s else None,
+            interval=compute_median_interval(run.samples_per_s),
             comparison=found.get(id(run)),
         )
         for run in runs
@@ -179,7 +179,7 @@ def _compare_last(last: Entry, earlier: Sequence[Entry], window: int) -> Guarded
     alike = [entry for entry in earlier if entry.samples_per_s and _is_alike(entry, last)]
     if not alike:
         return Guarded(None, _refuse(last, "no earlier run did the same work on the same machine"))
-    ordered = sorted(alike[-window:], key=lambda entry: find_median(entry.samples_per_s))
+    ordered = sorted(alike[-window:], key=lambda entry: compute_median(entry.samples_per_s))
     reference = ordered[(len(ordered) - 1) // 2]
     return Guarded(reference, compare_entries(reference, last))
 

@@ -10,7 +10,7 @@ from dlperf_slurm.reports.run_cells import tabulate_latency
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.reports.tables.latency import LatencyRow, LatencyTable
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.stats.median import Latency, find_latency, find_median_latency
+from dlperf_slurm.stats.median import Latency, compute_latency, compute_median_latency
 
 # 1 ... 11 ms: the 90th percentile is the tenth of eleven
 BATCHES = [index / 1000 for index in range(1, 12)]
@@ -39,24 +39,24 @@ def make_table(*cases: CaseOutcomes) -> LatencyTable:
 
 def test_percentiles_are_those_of_the_batches_in_any_order():
     # 1 + 9.5 of 10 steps is half way between 10 and 11 ms
-    latency = find_latency(list(reversed(BATCHES)))
+    latency = compute_latency(list(reversed(BATCHES)))
     assert latency.percentiles == pytest.approx((0.006, 0.010, 0.0105, 0.0109, 0.011))
 
 
 def test_mean_of_latencies_is_that_of_times():
-    assert find_latency(BATCHES).mean == pytest.approx(0.006)
+    assert compute_latency(BATCHES).mean == pytest.approx(0.006)
 
 
 @pytest.mark.parametrize("batches", [[0.5], [0.1, 0.3], [0.3, 0.1, 0.2, 0.1, 5.0]])
 def test_percentiles_ascend(batches):
-    percentiles = find_latency(batches).percentiles
+    percentiles = compute_latency(batches).percentiles
     assert list(percentiles) == sorted(percentiles)
     assert percentiles[-1] == max(batches)
 
 
 def test_latency_of_a_case_is_the_median_over_its_repeats():
     repeats = [Latency(mean, (2 * mean,)) for mean in (0.3, 0.1, 0.2)]
-    assert find_median_latency(repeats) == Latency(0.2, (0.4,))
+    assert compute_median_latency(repeats) == Latency(0.2, (0.4,))
 
 
 def test_throughput_times_mean_latency_is_the_batch():

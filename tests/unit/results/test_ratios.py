@@ -9,7 +9,7 @@ from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.results.frame import AXES, list_rows, make_case_frame
 from dlperf_slurm.results.ratios import NO_RATIO, Ratio, choose_reference, divide, take_ratio
 from dlperf_slurm.stats.median import Interval
-from dlperf_slurm.stats.rank_sum import find_ratio_interval
+from dlperf_slurm.stats.rank_sum import compute_ratio_interval
 
 # of each axis a value that is not the default
 OTHERS = {
@@ -48,7 +48,7 @@ def list_ratios(name, *cases):
 
 def test_ratio_is_of_medians_and_its_interval_of_all_pairs():
     ratio = take_ratio(RATES, scale(RATES, 2.0))
-    assert ratio == Ratio(2.0, find_ratio_interval(RATES, scale(RATES, 2.0)))
+    assert ratio == Ratio(2.0, compute_ratio_interval(RATES, scale(RATES, 2.0)))
 
 
 @pytest.mark.parametrize(("first", "second"), [((), (1.0,)), ((1.0,), ()), ((), ())])

@@ -4,28 +4,30 @@ import pytest
 
 from dlperf_slurm.stats.median import (
     Interval,
+    compute_coefficient_of_variation,
+    compute_median,
+    compute_median_interval,
     count_needed_samples,
-    find_coefficient_of_variation,
-    find_median,
-    find_median_interval,
 )
 
 
 def test_median_of_an_odd_number_is_the_middle_one():
-    assert find_median([9.0, 1.0, 4.0]) == 4.0
+    assert compute_median([9.0, 1.0, 4.0]) == 4.0
 
 
 def test_median_of_an_even_number_is_the_mean_of_the_middle_two():
-    assert find_median([1.0, 2.0, 4.0, 100.0]) == 3.0
+    assert compute_median([1.0, 2.0, 4.0, 100.0]) == 3.0
 
 
 def test_coefficient_of_variation_is_the_standard_deviation_over_the_mean():
     # mean 3, sum of squares about it 4 + 1 + 0 + 1 + 4 = 10, 10 / (5 - 1) = 2.5
-    assert find_coefficient_of_variation([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2.5**0.5 / 3)
+    assert compute_coefficient_of_variation([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(
+        2.5**0.5 / 3
+    )
 
 
 def test_one_value_does_not_vary():
-    assert find_coefficient_of_variation([3.0]) == 0.0
+    assert compute_coefficient_of_variation([3.0]) == 0.0
 
 
 # Ranks (from 1) of the order statistics that bound the median at 95 %, as tabled for the sign test
@@ -54,23 +56,23 @@ def test_one_value_does_not_vary():
 )
 def test_interval_has_the_tabled_ranks(count, low, high):
     samples = [float(value) for value in range(count, 0, -1)]
-    assert find_median_interval(samples) == Interval(low, high)
+    assert compute_median_interval(samples) == Interval(low, high)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
 def test_too_few_samples_have_no_interval(count):
     # n = 5: 1 - 2 * 1 / 32 = 0.9375 is below 0.95 even between the extremes
-    assert find_median_interval([1.0] * count) is None
+    assert compute_median_interval([1.0] * count) is None
 
 
 def test_higher_confidence_widens_the_interval():
     # n = 9 at 99 %: ranks (2, 8) cover 0.961 only, (1, 9) cover 1 - 2 / 512 = 0.996
-    assert find_median_interval([float(n) for n in range(1, 10)], 0.99) == Interval(1.0, 9.0)
+    assert compute_median_interval([float(n) for n in range(1, 10)], 0.99) == Interval(1.0, 9.0)
 
 
 def test_interval_does_not_reorder_the_samples():
     samples = [3.0, 1.0, 2.0, 6.0, 5.0, 4.0]
-    find_median_interval(samples)
+    compute_median_interval(samples)
     assert samples == [3.0, 1.0, 2.0, 6.0, 5.0, 4.0]
 
 

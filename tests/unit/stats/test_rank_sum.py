@@ -8,12 +8,12 @@ from dlperf_slurm.stats import rank_sum
 from dlperf_slurm.stats.rank_sum import (
     Tails,
     adjust_by_holm,
+    compute_excess_chance,
+    compute_ratio_interval,
+    compute_shifts,
+    compute_smallest_p,
+    compute_tails,
     count_needed_repeats,
-    find_excess_chance,
-    find_ratio_interval,
-    find_shifts,
-    find_smallest_p,
-    find_tails,
 )
 
 LOW = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
@@ -47,7 +47,7 @@ HIGH = [8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0]
     ],
 )
 def test_tails_are_those_of_scipy(first, second, lower, upper):
-    tails = find_tails(first, second)
+    tails = compute_tails(first, second)
     assert (tails.lower, tails.upper) == (pytest.approx(lower), pytest.approx(upper))
 
 
@@ -59,9 +59,9 @@ def make_large_samples():
 
 def test_large_samples_have_nearly_the_exact_tails(monkeypatch):
     first, second = make_large_samples()
-    exact = find_tails(first, second)
+    exact = compute_tails(first, second)
     monkeypatch.setattr(rank_sum, "MAX_EXACT_VALUES", 99)
-    tails = find_tails(first, second)
+    tails = compute_tails(first, second)
     assert (tails.lower, tails.upper) == (
         pytest.approx(exact.lower, abs=2e-3), pytest.approx(exact.upper, abs=2e-3),
     )  # fmt: skip
@@ -69,9 +69,9 @@ def test_large_samples_have_nearly_the_exact_tails(monkeypatch):
 
 def test_large_samples_have_nearly_the_exact_interval(monkeypatch):
     first, second = make_large_samples()
-    exact = find_ratio_interval(first, second)
+    exact = compute_ratio_interval(first, second)
     monkeypatch.setattr(rank_sum, "MAX_EXACT_VALUES", 99)
-    interval = find_ratio_interval(first, second)
+    interval = compute_ratio_interval(first, second)
     assert (interval.low, interval.high) == (
         pytest.approx(exact.low, rel=1e-4), pytest.approx(exact.high, rel=1e-4),
     )  # fmt: skip
@@ -80,11 +80,11 @@ def test_large_samples_have_nearly_the_exact_interval(monkeypatch):
 def test_thousands_of_values_can_be_compared():
     # 1.1 times the same values: far from chance
     sample = [100 + 0.001 * n for n in range(2000)]
-    assert find_tails(sample, [1.1 * x for x in sample]).two_sided < 1e-9
+    assert compute_tails(sample, [1.1 * x for x in sample]).two_sided < 1e-9
 
 
 def test_large_samples_that_are_all_equal_do_not_differ():
-    assert find_tails([1.0] * 100, [1.0] * 100).two_sided == 1.0
+    assert compute_tails([1.0] * 100, [1.0] * 100).two_sided == 1.0
 
 
 def test_large_samples_are_approximated_with_continuity():
@@ -92,7 +92,7 @@ def test_large_samples_are_approximated_with_continuity():
     # 25 * 147 / 2 = 1837.5, with the deviation sqrt(121 * 25 * 147 / 12) = 192.5.
     second = [*range(46, 70), 72]
     first = [place for place in range(1, 147) if place not in second]
-    tails = find_tails(first, second)
+    tails = compute_tails(first, second)
     # a sum of 1452.5 or less is (1452.5 - 1837.5) / 192.5 = 2 deviations below: a normal 0.02275;
     # of 1451.5 or more (1837.5 - 1451.5) / 192.5 = 2.005195: 0.9775289
     assert tails.lower == pytest.approx(0.0227501319)
@@ -103,7 +103,7 @@ def test_interval_of_large_samples_is_approximated_with_continuity():
     # ratio k in ascending order, from 0, is 1000 ** (k // 121) * (k % 121 + 1)
     first = [1 / (1 + n) for n in range(121)]
     second = [1000.0**n for n in range(25)]
-    interval = find_ratio_interval(first, second, confidence=0.99)
+    interval = compute_ratio_interval(first, second, confidence=0.99)
     # U has the mean 121 * 25 / 2 = 1512.5 and the deviation 192.5; 0.005 of a normal one is more
     # than 2.5758 deviations below, to 1016.65: 1016.5 is, 1017.5 is not. So U = 0 to 1016 are
     # refused, 1017 values: the limits are ratios 1016 = 8 * 121 + 48, 3025 - 1017 = 16 * 121 + 72.
@@ -115,7 +115,7 @@ def test_two_sided_is_twice_the_smaller_tail():
 
 
 def test_samples_that_are_all_equal_do_not_differ():
-    assert find_tails([1.0] * 7, [1.0] * 7).two_sided == 1.0
+    assert compute_tails([1.0] * 7, [1.0] * 7).two_sided == 1.0
 
 
 # With U the pairs (a, b) with b < a, the test refuses up to a critical U, by the tables of Mann and
@@ -130,17 +130,17 @@ def test_interval_leaves_out_as_many_ratios_as_is_tabled(first_count, second_cou
     first = [2.0**i for i in range(first_count)]
     second = [2.0 ** (10 * j) for j in range(second_count)]
     ratios = sorted(b / a for a in first for b in second)
-    interval = find_ratio_interval(first, second)
+    interval = compute_ratio_interval(first, second)
     assert (interval.low, interval.high) == (ratios[left_out], ratios[-1 - left_out])
 
 
 @pytest.mark.parametrize(("first_count", "second_count"), [(3, 3), (1, 7), (2, 7)])
 def test_too_few_repeats_have_no_interval(first_count, second_count):
-    assert find_ratio_interval(LOW[:first_count], HIGH[:second_count]) is None
+    assert compute_ratio_interval(LOW[:first_count], HIGH[:second_count]) is None
 
 
 def test_interval_of_a_faster_sample_lies_above_one():
-    interval = find_ratio_interval([10.0, 10.1, 10.2, 9.9, 9.8], [20.0, 20.2, 20.4, 19.8, 19.6])
+    interval = compute_ratio_interval([10.0, 10.1, 10.2, 9.9, 9.8], [20.0, 20.2, 20.4, 19.8, 19.6])
     assert 1.9 < interval.low < 2.0 < interval.high < 2.1
 
 
@@ -150,7 +150,7 @@ def test_interval_covers_the_true_ratio_as_often_as_it_says():
     for _ in range(1000):
         first = [generator.lognormvariate(0, 0.02) for _ in range(7)]
         second = [1.5 * generator.lognormvariate(0, 0.02) for _ in range(7)]
-        interval = find_ratio_interval(first, second)
+        interval = compute_ratio_interval(first, second)
         covered += interval.low <= 1.5 <= interval.high
     # exactly 1 - 2 * 65 / 3432 = 0.962; of 1000 tries 0.95 to 0.975 is two deviations
     assert 0.95 <= covered / 1000 <= 0.975
@@ -170,19 +170,19 @@ def test_holm_is_never_above_one():
 
 
 def test_shifts_name_the_direction():
-    lower, higher = find_shifts([(HIGH, LOW), (LOW, HIGH)])
+    lower, higher = compute_shifts([(HIGH, LOW), (LOW, HIGH)])
     assert (lower.is_lower, higher.is_lower) == (True, False)
 
 
 def test_shifts_are_adjusted_for_their_number():
-    one, _ = find_shifts([(LOW, HIGH), (LOW, LOW)])
+    one, _ = compute_shifts([(LOW, HIGH), (LOW, LOW)])
     assert one.p_value == pytest.approx(2 * 2 / 3432)
 
 
 # 2 / C(6, 3) = 0.1, 2 / C(8, 4) = 2 / 70, 2 / C(14, 7) = 2 / 3432
 @pytest.mark.parametrize(("count", "p_value"), [(3, 0.1), (4, 2 / 70), (7, 2 / 3432)])
 def test_smallest_p_is_that_of_samples_that_do_not_overlap(count, p_value):
-    assert find_smallest_p(count, count) == pytest.approx(p_value)
+    assert compute_smallest_p(count, count) == pytest.approx(p_value)
 
 
 # 2 / 70 <= 0.05 < 2 * 2 / 70; 6 * 2 / 252 <= 0.05 < 7 * 2 / 252; 85 * 2 / 3432 <= 0.05
@@ -204,7 +204,7 @@ def test_more_tests_need_more_repeats(tests, count):
     ],
 )
 def test_chance_of_many_hits_is_that_of_the_poisson_binomial(hits, chances, expected):
-    assert find_excess_chance(hits, chances) == pytest.approx(expected)
+    assert compute_excess_chance(hits, chances) == pytest.approx(expected)
 
 
 def add_up_events(chances):
@@ -221,11 +221,11 @@ def test_chance_over_many_events_is_that_of_adding_them_one_by_one(choices):
     generator = random.Random(3)
     chances = [1 / generator.choice(choices) for _ in range(501)]
     counts = add_up_events(chances)
-    found = [find_excess_chance(hits, chances) for hits in range(502)]
+    found = [compute_excess_chance(hits, chances) for hits in range(502)]
     assert found == pytest.approx([sum(counts[hits:]) for hits in range(502)], rel=0, abs=1e-12)
 
 
 def test_chance_of_thousands_of_events_is_found():
     # in whole numbers: sum of C(7000, k) * 7 ** (7000 - k) over k from 950, / 8 ** 7000
     expected = pytest.approx(0.003845846551674093, rel=1e-12)
-    assert find_excess_chance(950, [1 / 8] * 7000) == expected
+    assert compute_excess_chance(950, [1 / 8] * 7000) == expected

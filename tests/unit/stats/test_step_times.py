@@ -6,38 +6,38 @@ import random
 import pytest
 from outcome_builders import make_steps
 
-from dlperf_slurm.stats.step_times import find_drift, find_groups, find_stalls
+from dlperf_slurm.stats.step_times import compute_drift, find_groups, find_stalls
 
 
 def test_steady_steps_do_not_drift():
-    assert [find_drift(make_steps(seed=seed)) for seed in range(200)] == [0.0] * 200
+    assert [compute_drift(make_steps(seed=seed)) for seed in range(200)] == [0.0] * 200
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 10, 40])
 def test_short_series_do_not_drift(count):
-    assert [find_drift(make_steps(count, 0.03, seed)) for seed in range(50)] == [0.0] * 50
+    assert [compute_drift(make_steps(count, 0.03, seed)) for seed in range(50)] == [0.0] * 50
 
 
 def test_slow_swings_of_a_sound_machine_rarely_look_like_a_drift():
-    drifts = [find_drift(make_steps(noise=0.02, memory=0.9, seed=seed)) for seed in range(300)]
+    drifts = [compute_drift(make_steps(noise=0.02, memory=0.9, seed=seed)) for seed in range(300)]
     assert sum(drift != 0 for drift in drifts) <= 9
 
 
 def test_short_warmup_is_a_drift_of_what_it_cost():
     steps = [s * (1 + 0.5 * math.exp(-i / 10)) for i, s in enumerate(make_steps())]
     # 0.5 * sum of exp(-i / 10) over 100 steps = 0.0525, less what the second half has of it, 0.0007
-    assert find_drift(steps) == pytest.approx(0.052, abs=0.01)
+    assert compute_drift(steps) == pytest.approx(0.052, abs=0.01)
 
 
 def test_slower_and_slower_steps_are_a_negative_drift():
     steps = [s * (1 + 0.002 * i) for i, s in enumerate(make_steps())]
     # means 1.099 and 1.149
-    assert find_drift(steps) == pytest.approx(1.099 / 1.149 - 1, abs=0.01)
+    assert compute_drift(steps) == pytest.approx(1.099 / 1.149 - 1, abs=0.01)
 
 
 def test_drift_too_small_to_matter_is_none():
     steps = [s * (1 + 0.02 * (i < 20)) for i, s in enumerate(make_steps(noise=0.001))]
-    assert find_drift(steps) == 0.0
+    assert compute_drift(steps) == 0.0
 
 
 @pytest.mark.parametrize(("higher", "drift"), [(2, 26.27 / 25 / (13.12 / 13) - 1), (3, 0.0)])
@@ -46,19 +46,19 @@ def test_drift_takes_three_deviations_of_the_rank_sum(higher, drift):
     # sqrt(65 * 19 / 12). All but 2 pairs are (63 - 32.5) / 10.145 = 3.006 deviations, all but 3
     # are 2.908.
     rest = [1.0] * (13 - higher) + [1.06] * higher
-    assert find_drift([1.1] * 4 + [1.05] + [1.1] * 7 + rest) == pytest.approx(drift)
+    assert compute_drift([1.1] * 4 + [1.05] + [1.1] * 7 + rest) == pytest.approx(drift)
 
 
 def test_stall_in_the_first_half_is_no_drift():
     steps = make_steps()
     steps[30] = 3.0
-    assert find_drift(steps) == 0.0
+    assert compute_drift(steps) == 0.0
 
 
 def test_long_first_steps_are_a_short_warmup():
     steps = [1.0, 0.5, *make_steps(98)]
     # (1.0 + 0.5 + 98 * 0.1) / 100 over 0.1, less 1
-    assert find_drift(steps) == pytest.approx(0.13, abs=0.01)
+    assert compute_drift(steps) == pytest.approx(0.13, abs=0.01)
 
 
 def test_long_first_steps_are_no_stall():
@@ -82,7 +82,7 @@ def test_step_of_three_medians_is_no_stall_yet():
 
 @pytest.mark.parametrize("steps", [[0.0] * 10, [0.0] * 9 + [1.0], [1.0] + [0.0] * 9])
 def test_times_below_the_clock_say_nothing(steps):
-    assert (find_stalls(steps).count, find_drift(steps)) == (0, 0.0)
+    assert (find_stalls(steps).count, compute_drift(steps)) == (0, 0.0)
 
 
 def test_two_groups_are_told_apart():

@@ -12,7 +12,7 @@ from dlperf_slurm.results.cases import VARIANT_AXES, make_label
 from dlperf_slurm.results.footnotes import Note
 from dlperf_slurm.results.frame import CaseRow, list_rows
 from dlperf_slurm.results.published import PublishedFigure
-from dlperf_slurm.stats.median import find_median
+from dlperf_slurm.stats.median import compute_median
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -107,7 +107,7 @@ def make_published_figures(published: Iterable[PublishedFigure]) -> list[LayoutF
         # without numbers of repeats two figures of one case stay two
         key = key if figure.repeat else dataclasses.replace(key, where=figure.where)
         repeats.setdefault(key, []).append(figure.samples_per_s)
-    return [_make_published_figure(key, find_median(rates)) for key, rates in repeats.items()]
+    return [_make_published_figure(key, compute_median(rates)) for key, rates in repeats.items()]
 
 
 def _make_published_figure(figure: PublishedFigure, samples_per_s: float) -> LayoutFigure:
