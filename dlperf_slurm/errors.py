@@ -1,4 +1,4 @@
-"""What can go wrong for a user, one class per kind of action that the user must take."""
+"""The errors that a user sees, one class per kind of action that the user must take."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
@@ -55,7 +55,7 @@ class Problem(NamedTuple):
 
 
 def raise_problems(problems: Sequence[Problem]) -> None:
-    """Raise one InputError that lists all problems, in the order of the file."""
+    """Raise one InputError that lists all problems, in the order of the file, if there are any."""
     if problems:
         ordered = sorted(problems, key=lambda problem: (problem.file, problem.line or 0))
         raise InputError("\n".join(dict.fromkeys(map(str, ordered))))

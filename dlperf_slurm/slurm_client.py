@@ -11,7 +11,7 @@ from dlperf_slurm.errors import SchedulerError
 
 COMMAND_TIMEOUT_SECONDS = 60.0
 
-# Left over when the tool itself runs inside a job, each of these changes what sbatch and srun do
+# Variables that are left over when the tool itself runs inside a job change what sbatch and srun do
 # (inherited SLURM_NTASKS=1 starts one rank instead of two). SLURM_CONF must stay.
 _LEAKING_PREFIXES = (
     "SLURM_",
@@ -32,7 +32,7 @@ _KEPT_NAMES = frozenset(("SLURM_CONF", "SLURM_TESTBED"))
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what a surrounding job or virtual environment left in it."""
+    """The environment variables without what a surrounding job or virtual environment left."""
     return {
         name: value
         for name, value in environment.items()
@@ -49,7 +49,7 @@ def run_client(
     timeout_seconds: float = COMMAND_TIMEOUT_SECONDS,
     keep_open: Sequence[int] = (),
 ) -> str:
-    """Standard output of a Slurm client command; SchedulerError when it fails or hangs.
+    """The standard output of a Slurm client command; raises SchedulerError when it fails or hangs.
 
     The command inherits the descriptors in `keep_open`.
     """
@@ -79,7 +79,10 @@ def run_client(
 
 
 def read_cluster_config() -> dict[str, str]:
-    """`scontrol show config` as key -> value, such as ClusterName and MaxArraySize."""
+    """The cluster's configuration as key -> value, such as ClusterName and MaxArraySize.
+
+    Raises SchedulerError when the cluster does not answer.
+    """
     output = run_client(["scontrol", "show", "config"])
     # a value may be empty: nothing here may match a line break
     return dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", output, re.M))

@@ -21,19 +21,19 @@ from dlperf_slurm.cli import (
 from dlperf_slurm.cli.output import PROGRAM, escape_unencodable, say_renamed, silence_output
 from dlperf_slurm.errors import DlperfError, InputError
 
-# in the order of --help: what is there before a run, runs, their results, checks
+# the order of --help: commands for the time before a run, runs, their results, checks
 COMMAND_FILES = (data, environments, config, runs, report, compare, history, logs, parity, audit)
 
-# what commands were called before -> what they are called
+# the former name of a command -> its name
 FORMER_NAMES = {"import": "import-logs", "verify": "parity"}
 
 INTERRUPTED_EXIT_CODE = 130
-# as of any program that SIGPIPE ends: 0 might be taken for a verdict
+# The exit code of any program that SIGPIPE ends; a 0 might be taken for a verdict.
 READER_GONE_EXIT_CODE = 141
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run one command; the exit code of errors is that of their class."""
+    """Run one command and return its exit code, which is that of an error's class or 0."""
     escape_unencodable()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in FORMER_NAMES:

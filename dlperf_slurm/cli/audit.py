@@ -26,6 +26,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_audit(options: argparse.Namespace) -> None:
+    """Print what an audit finds; raises CasesFailedError when a cell does not follow."""
     from dlperf_slurm.checks.audit import audit_paths
 
     audit = audit_paths(options.files)

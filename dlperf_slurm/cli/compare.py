@@ -56,7 +56,10 @@ def run_compare(options: argparse.Namespace) -> None:
 
 
 def parse_percent(text: Optional[str]) -> Optional[float]:
-    """Such as "3%" -> 0.03; a bare number could be meant either way."""
+    """The fraction that a percentage stands for: "3%" -> 0.03.
+
+    Raises InputError for anything else; a bare number could be meant either way.
+    """
     if text is None:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text.strip(), re.ASCII)
@@ -85,7 +88,11 @@ def _write_junit(compared: "RunComparison", file: Path) -> None:
 
 
 def guard(compared: "RunComparison") -> None:
-    """Raise what a CI is to stop at: a slower case, or one of A's that cannot be decided."""
+    """Raise the error that a CI is to stop at.
+
+    Raises SlowerError when a case is slower than the limit allows, CasesFailedError when one of
+    run A's cases cannot be decided.
+    """
     from dlperf_slurm.reports.comparison_text import describe_comparison, format_percent
 
     guarded = [c for c in compared.comparisons if c.samples_a]

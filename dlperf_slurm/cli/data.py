@@ -120,5 +120,5 @@ def _make(directory: Path, recipe: "Recipe") -> None:
 
 
 def _is_found(path: Path) -> bool:
-    """Whether the name alone is enough for a matrix that is submitted from here."""
+    """Whether a matrix that is submitted from here finds the data set by its name alone."""
     return path == Path.cwd() / "data" / path.name

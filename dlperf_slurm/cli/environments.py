@@ -27,6 +27,11 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_env_create(options: argparse.Namespace) -> None:
+    """Make the named environments one after the other; one that fails does not stop the others.
+
+    Raises InputError when none is named or a named one cannot have Horovod,
+    EnvironmentMissingError when one could not be made.
+    """
     from dlperf_slurm.provision.environments.create import create_environment
     from dlperf_slurm.provision.environments.pins import list_pins, read_pins
 
@@ -63,6 +68,7 @@ def run_env_list(options: argparse.Namespace) -> None:
 
 
 def run_env_check(options: argparse.Namespace) -> None:
+    """Print what works in environments; raises EnvironmentMissingError when one must be mended."""
     from dlperf_slurm.provision.environments.check import check_environment
     from dlperf_slurm.provision.environments.pins import list_pins, read_pins
     from dlperf_slurm.reports.terminal import print_table

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.results.history.timeline import Guarded, Timeline
 
 DEFAULT_WINDOW = 5
-# of case ids in an error
+# the most case ids that an error lists
 SHOWN_CASES = 5
 
 
@@ -31,7 +31,7 @@ def add_commands(commands: "Commands") -> None:
     """Add `history`."""
     text = "what each case measured from run to run"
     parser = add_command(commands, "history", text, run_history)
-    # unlike other commands it takes several
+    # history takes several results folders, unlike other commands
     parser.add_argument(
         "--results",
         action="append",
@@ -69,6 +69,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_history(options: argparse.Namespace) -> None:
+    """Print each case over all runs; raises InputError when there is nothing to show."""
     from dlperf_slurm.results.history.timeline import make_timelines, select_entries
 
     limit = parse_percent(options.fail_if_slower)
@@ -141,7 +142,10 @@ def _print(timelines: "Sequence[Timeline]", problems: Sequence[str], as_json: bo
 
 
 def _guard(timelines: "Sequence[Timeline]", limit: float, window: int) -> None:
-    """Raise what a CI is to stop at: a slower case, or one that cannot be decided."""
+    """Raise the error that a CI is to stop at.
+
+    It is SlowerError when a case became slower, CasesFailedError when one cannot be decided.
+    """
     from dlperf_slurm.reports.comparison_text import format_percent
     from dlperf_slurm.results.history.timeline import guard_newest
 

@@ -1,4 +1,4 @@
-"""How a command is declared, and the options that commands share."""
+"""Parsers of commands, and the options that several commands share."""
 
 import argparse
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    # generic only in typeshed
+    # argparse's class is generic only in typeshed
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
     Handler = Callable[[argparse.Namespace], None]
 
@@ -27,7 +27,7 @@ def add_actions(commands: "Commands", name: str, text: str, metavar: str = "ACTI
 
 
 def add_site_options(parser: argparse.ArgumentParser) -> None:
-    """Which site, and single values of it that are set for this call."""
+    """Add the options that choose a site and set single values of it for this call."""
     parser.add_argument(
         "--site", help="site file or its name; default: this cluster's name, else slurm or local"
     )
@@ -35,21 +35,21 @@ def add_site_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_set_option(parser: argparse.ArgumentParser) -> None:
-    """Single values of a site."""
+    """Add the option that sets single values of a site."""
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="set one site value"
     )
 
 
 def add_results_option(parser: argparse.ArgumentParser) -> None:
-    """Where runs lie."""
+    """Add the option that says where runs lie."""
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="folder of the runs (results)"
     )
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Which run; without a name it is the latest."""
+    """Add the argument that names a run, by default the latest, and where runs lie."""
     parser.add_argument(
         "run", nargs="?", help="run directory, run id or its beginning; default: the latest"
     )

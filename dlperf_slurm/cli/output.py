@@ -21,17 +21,17 @@ def make_console() -> "Console":
     from rich.console import Console
 
     if not sys.stdout.isatty():
-        # piped output is read by programs and by grep: no wrapping at 80 columns there
+        # Programs and grep read piped output: it is not wrapped at 80 columns.
         return Console(width=200)
     if os.environ.get("TERM") in ("dumb", "unknown"):
-        # where rich takes 80 columns unless it is told both
+        # rich takes 80 columns there unless it is told both
         size = shutil.get_terminal_size()
         return Console(width=size.columns, height=size.lines)
     return Console()
 
 
 def escape_unencodable() -> None:
-    """On standard output; standard error does so from the start."""
+    """Have standard output escape what its encoding lacks; standard error does so already."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -50,12 +50,12 @@ def say_renamed(former: str, name: str) -> None:
 
 
 def silence_output() -> None:
-    """For a reader that is gone: what is still buffered must not raise at exit."""
+    """Drop what is still buffered for a reader that is gone, so that it does not raise at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def check_plot_file(path: Optional[Path]) -> None:
-    """Before anything is measured or printed: InputError for a format that there is not."""
+    """Check a plot's file before anything is printed; raises InputError for an unknown format."""
     if path is not None and path.suffix not in (".svg", ".pdf"):
         raise InputError(f"--plot: {path}: write FILE.svg or FILE.pdf")
 
@@ -65,7 +65,7 @@ def write_plot(plot: "Plot", path: Path) -> None:
 
 
 def write_file(path: Path, option: str, data: bytes) -> None:
-    """InputError, which names the option, when it cannot be written."""
+    """Write a file that `option` asks for; raises InputError, which names it, when that fails."""
     try:
         path.write_bytes(data)
     except OSError as error:

@@ -25,6 +25,11 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_parity(options: argparse.Namespace) -> None:
+    """Print the tables of parity.
+
+    Raises InputError for an unknown framework or model, EnvironmentMissingError when no environment
+    was there to compare, CasesFailedError when frameworks do other work.
+    """
     from dlperf_slurm.checks.parity.run_case import make_workplace
     from dlperf_slurm.checks.parity.tolerances import (
         DATA_PARALLEL_HEADER,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.reports.summarize import Summary
     from dlperf_slurm.results.collect import CaseOutcomes
 
-# which figures to draw: those of the tables and of the cases to look at, of every case, none
+# the plots to draw: those of the tables and of the cases to look at, those of every case, none
 SOME = "some"
 ALL = "all"
 NONE = "none"
@@ -70,7 +70,10 @@ def run_report(options: argparse.Namespace) -> None:
 def report_run(
     run: "Run", layout: str = DEFAULT_LAYOUT, against: Sequence[str] = (), plots: str = SOME
 ) -> None:
-    """Raises CasesFailedError, after all is written, when repeats have no sound record."""
+    """Print a run's tables, and write its report folder.
+
+    Raises CasesFailedError, after all is written, when repeats have no sound record.
+    """
     from dlperf_slurm.jobs.run_directory import REPORT_DIR
     from dlperf_slurm.reports.formats import Report
     from dlperf_slurm.reports.summarize import summarize
@@ -99,7 +102,7 @@ def report_run(
 
 
 def _read_matrix(run: "Run") -> str:
-    """Of imported logs there is none."""
+    """The text of the run's matrix; empty for imported logs, which have none."""
     from dlperf_slurm.jobs.run_directory import MATRIX_FILE
 
     matrix = run.path / MATRIX_FILE
@@ -107,7 +110,7 @@ def _read_matrix(run: "Run") -> str:
 
 
 def _write_files(report: "Report", folder: Path, shows_plots: bool) -> None:
-    """Those of all formats that show plots, or of all others."""
+    """Write the files of all formats that show plots, or of all that do not."""
     from dlperf_slurm.reports.formats import list_formats, load_format
 
     for report_format in map(load_format, list_formats()):
@@ -119,7 +122,7 @@ def _write_files(report: "Report", folder: Path, shows_plots: bool) -> None:
 def _write_plots(
     summary: "Summary", outcomes: "Sequence[CaseOutcomes]", folder: Path, which: str
 ) -> "list[Plot]":
-    """Draw them, in place of those of an earlier report."""
+    """Draw the plots and write them in place of those of an earlier report."""
     plots: list[Plot] = []
     if which != NONE:
         from dlperf_slurm.reports.plots.run_plots import plot_run
@@ -136,7 +139,10 @@ def _write_plots(
 
 
 def _print_published(options: argparse.Namespace) -> None:
-    """`report --published SOURCE --layout NAME`: needs no run and writes nothing."""
+    """Print published figures in a layout, which needs no run and writes nothing.
+
+    Raises InputError when the options do not go together.
+    """
     from dlperf_slurm.reports.layouts import load_layout
     from dlperf_slurm.reports.layouts.parts.figures import make_published_figures
     from dlperf_slurm.reports.layouts.parts.output import print_document

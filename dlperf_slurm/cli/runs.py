@@ -37,7 +37,7 @@ def add_commands(commands: "Commands") -> None:
 
     command = add_command(commands, "submit", "submit a matrix", run_submit)
     command.add_argument("matrix", nargs="?", type=Path, help="TOML file")
-    # `resume RUN` and `retry RUN` before they were commands
+    # the former spelling of `resume RUN` and `retry RUN`
     command.add_argument("--resume", metavar="RUN", help=argparse.SUPPRESS)
     command.add_argument("--retry", action="store_true", help=argparse.SUPPRESS)
     _add_wait_option(command)
@@ -86,6 +86,7 @@ def run_render(options: argparse.Namespace) -> None:
 
 
 def run_submit(options: argparse.Namespace) -> None:
+    """Stage and submit a matrix; raises InputError when none is named."""
     if options.resume is not None or options.retry:
         _go_on_as_before(options)
         return
@@ -110,6 +111,7 @@ def run_retry(options: argparse.Namespace) -> None:
 
 
 def run_status(options: argparse.Namespace) -> None:
+    """Print where a run stands; raises SchedulerError when the scheduler does not answer."""
     from dlperf_slurm.jobs.run_directory import find_run
     from dlperf_slurm.reports.progress import print_states
     from dlperf_slurm.scheduler.track import Tracker
@@ -185,7 +187,7 @@ def _submit(run: "Run", must_wait: bool) -> None:
 
 
 def _go_on_as_before(options: argparse.Namespace) -> None:
-    """`submit --resume RUN [--retry]`, as `resume RUN` and `retry RUN` were called before."""
+    """Run `resume` or `retry` by its former spelling, `submit --resume RUN [--retry]`."""
     if options.resume is None:
         raise InputError(f"submit: to try again what failed in a run: {PROGRAM} retry RUN")
     if options.matrix is not None or options.site or options.set:

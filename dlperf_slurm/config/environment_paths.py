@@ -1,4 +1,4 @@
-"""The frameworks' managed environments: where they lie; making and checking them is below."""
+"""A framework's name -> where its managed environment lies; `provision.environments` makes it."""
 
 import os
 import sys
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def find_environments_dir() -> Path:
-    """Where managed environments live.
+    """The folder of managed environments.
 
-    `$DLPERF_SLURM_ENVIRONMENTS`, else inside the virtual environment that runs this tool (they
-    come and go with it), else the user's data folder.
+    It is `$DLPERF_SLURM_ENVIRONMENTS`, else a folder inside the virtual environment that runs this
+    tool (they come and go with it), else one in the user's data folder.
     """
     chosen = os.environ.get("DLPERF_SLURM_ENVIRONMENTS")
     if chosen:

@@ -1,4 +1,4 @@
-"""Key paths of a TOML file: where each stands in the text, and how it is written in a message."""
+"""Key paths of a TOML file -> the lines on which they stand, and their spelling in messages."""
 
 import sys
 from collections.abc import Iterable
@@ -13,10 +13,10 @@ KeyPath = tuple[Union[str, int], ...]
 
 
 def locate_keys(text: str) -> dict[KeyPath, int]:
-    """Line number (from 1) of the statement that sets each key of a TOML text.
+    """The line number (from 1) of the statement that sets each key of a TOML text.
 
     The parser does the work: a prefix of whole lines parses exactly where a statement ends, and
-    the keys that are new there were set by it. Quadratic, and only used to report mistakes.
+    the keys that are new there were set by it. This is quadratic, and only used to report mistakes.
     """
     lines = text.splitlines()
     found: dict[KeyPath, int] = {}
@@ -44,7 +44,7 @@ def _walk_paths(value: Any, path: KeyPath) -> Iterable[KeyPath]:
 
 
 def drop_indices(path: KeyPath, data: Any) -> KeyPath:
-    """The path as the file has it: no index where it has one value instead of a list."""
+    """The path as the file has it, without an index where it has one value instead of a list."""
     parts: list[Union[str, int]] = []
     for part in path:
         if isinstance(part, str):
@@ -58,7 +58,7 @@ def drop_indices(path: KeyPath, data: Any) -> KeyPath:
 
 
 def format_key(path: KeyPath) -> str:
-    """("axes", "framework", 1) -> "axes.framework[1]"."""
+    """The spelling of a key path: ("axes", "framework", 1) -> "axes.framework[1]"."""
     text = ""
     for part in path:
         if isinstance(part, int):

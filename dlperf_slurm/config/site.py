@@ -66,7 +66,10 @@ PositiveInt = Annotated[int, Field(ge=1)]
 
 
 def list_launchers() -> list[str]:
-    """Names of the launchers, sorted: modules of a room above this one, which it cannot import."""
+    """The names of the launchers, sorted.
+
+    They are modules of a room above this one, which it cannot import.
+    """
     folder = Path(dlperf_slurm.__file__).with_name("jobs") / "launchers"
     return sorted(module.name for module in pkgutil.iter_modules([str(folder)]))
 
@@ -177,7 +180,7 @@ class Site(Table):
         return limits.get(str(topology), limits.get("default", 30))
 
     def find_dataset_dir(self, name: str) -> str:
-        """Where a data set's files are: what `[datasets]` says, else data/NAME from here."""
+        """The folder of a data set's files: what `[datasets]` says, else data/NAME from here."""
         return self.datasets.get(name) or _make_absolute(f"data/{name}")
 
     def find_environment(self, framework: str) -> Environment:
@@ -204,7 +207,7 @@ def find_user_config_dir() -> Path:
 
 
 def list_site_dirs() -> list[Path]:
-    """Where a site's name is looked up, in this order."""
+    """The folders in which a site's name is looked up, in this order."""
     user = find_user_config_dir() / "site_configs"
     return [Path("site_configs"), user, find_resource_dir("site_configs")]
 
@@ -218,7 +221,11 @@ def find_site_file(name: str) -> Optional[Path]:
 
 
 def choose_site_file(requested: Optional[str]) -> Path:
-    """`--site`, else a file named after this cluster, else `slurm` where Slurm is, else `local`."""
+    """The file of the requested site.
+
+    Without a request it is the file named after this cluster, else `slurm` where Slurm is, else
+    `local`. Raises InputError for an unknown site, or when the shipped files are missing.
+    """
     if requested is not None:
         path = find_site_file(requested)
         if path is None:

@@ -43,7 +43,7 @@ def _as_tables(value: Any) -> Any:
 
 
 class _AllowsOne:
-    """Tells the JSON Schema that one item may stand for a list of one."""
+    """Metadata that tells the JSON Schema that one item may stand for a list of one."""
 
     def __get_pydantic_json_schema__(
         self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -77,7 +77,7 @@ class TomlFile:
 
 
 def read_toml(path: Path) -> TomlFile:
-    """Read a TOML file; InputError when it is missing or not TOML."""
+    """Read a TOML file; raises InputError when it is missing, unreadable or not TOML."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -92,7 +92,7 @@ def read_toml(path: Path) -> TomlFile:
 
 @dataclass
 class Reporter:
-    """Turns the key paths of one file into problems with line numbers."""
+    """The mistakes of one file: key paths become problems with line numbers."""
 
     toml: TomlFile
     prefix: KeyPath = ()
@@ -124,7 +124,7 @@ def validate(kind: type[Model], data: TomlTable, reporter: Reporter) -> Optional
     for mistake in mistakes:
         reporter.add(_clean(mistake["loc"]), _describe(kind, mistake))
     sound = copy.deepcopy(data)
-    # from the last to the first, so that list indices stay true while items go
+    # mistakes go from the last to the first, so that list indices stay true while items go
     for mistake in sorted(
         mistakes, key=lambda m: [str(p).zfill(9) for p in m["loc"]], reverse=True
     ):
@@ -215,7 +215,10 @@ class Layer:
 
 
 def merge_layers(layers: Sequence[Layer]) -> tuple[TomlTable, dict[KeyPath, str]]:
-    """Later layers win, key by key inside tables; also the layer that each leaf came from."""
+    """The merged settings, and the layer that each leaf came from.
+
+    Later layers win, key by key inside tables.
+    """
     merged: TomlTable = {}
     sources: dict[KeyPath, str] = {}
     for layer in layers:
@@ -238,7 +241,11 @@ def _merge(
 
 
 def parse_assignment(text: str) -> TomlFile:
-    """`--set key=value` as a file of one line; a value that is not TOML is taken as a string."""
+    """The file of one line that `--set key=value` stands for.
+
+    A value that is not TOML is taken as a string. Raises InputError when there is no `=` or the
+    key is none.
+    """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise InputError(f"--set {text}: write KEY=VALUE, as in --set launcher.name=mpirun")

@@ -14,7 +14,7 @@ from dlperf_slurm.errors import SchedulerError
 JOURNAL_FILE = "journal.jsonl"
 LOCK_FILE = "submit.lock"
 
-# what happened, in the order of a run's life
+# the kinds of events, in the order of a run's life
 STAGED = "staged"
 SUBMITTING = "submitting"
 SUBMITTED = "submitted"
@@ -69,7 +69,7 @@ def _ends_with_newline(path: Path) -> bool:
 
 
 def read_journal(run_dir: Path) -> list[Event]:
-    """All events so far; a line that was cut short by a crash is left out."""
+    """The events so far, the oldest first; a line that was cut short by a crash is left out."""
     events: list[Event] = []
     path = run_dir / JOURNAL_FILE
     if not path.exists():
@@ -84,7 +84,7 @@ def read_journal(run_dir: Path) -> list[Event]:
 
 @contextmanager
 def hold_submit_lock(run_dir: Path) -> Iterator[int]:
-    """Only one process submits for a run; yields a descriptor to hand on to the scheduler's client.
+    """Hold the lock of a run's submission; yields a descriptor for the scheduler's client.
 
     The lock lives as long as any process that inherited the descriptor: an sbatch whose parent
     was killed still holds it, so that nobody looks for its job before it is there.

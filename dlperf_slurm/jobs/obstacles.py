@@ -22,7 +22,7 @@ from dlperf_slurm.worker.models import list_models, load_model
 
 
 def find_obstacle(case: MatrixCase, job_case: Case, site: Site) -> Optional[str]:
-    """All that keeps the site or the framework from running a case, with what would work, or None.
+    """The reasons why the site or the framework cannot run a case, with what would work, or None.
 
     `job_case` is the case as a job on this site reads it. A data set that is missing is only asked
     for where it would be of use.
@@ -58,7 +58,7 @@ def _find_topology_obstacle(topology: Topology, site: Site) -> Optional[str]:
 
 
 def _find_search_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
-    """What keeps from a search that only memory ends, where no device or scheduler limits it."""
+    """The reason against a search that nothing but this machine's memory would end, or None."""
     is_endless = case.axes.is_largest_batch
     is_limited = site.device != "cpu" or site.scheduler != "local"
     if is_endless and not is_limited and not case.protocol.memory_limit_mib_per_device:
@@ -102,7 +102,7 @@ def _find_data_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
 
 
 def _find_training_obstacle(case: MatrixCase) -> Optional[str]:
-    """What keeps from training to accuracy."""
+    """The reason why a case cannot train to accuracy, or None."""
     if not case.training.epochs:
         return None
     if case.axes.data != FOLDER:

@@ -28,7 +28,7 @@ class ArrayTask:
 
     @property
     def attempt_dir(self) -> str:
-        """Relative to the run directory."""
+        """The directory of this attempt, relative to the run directory."""
         return f"cases/{self.case.case_id}/r{self.repeat}/a{self.attempt}"
 
 
@@ -47,7 +47,7 @@ class Group:
 
     @property
     def node_hours(self) -> float:
-        """What the array job costs at most: every array task at its time limit."""
+        """The node-hours of the array job at most: every array task at its time limit."""
         return len(self.array_tasks) * self.topology.nodes * self.time_limit_minutes / 60
 
 
@@ -60,7 +60,7 @@ class Plan:
     left_out: tuple[LeftOut, ...]
 
     def find_node_hours(self, case: MatrixCase) -> float:
-        """What the repeats of one case cost at most."""
+        """The node-hours of one case at most: every repeat at its time limit."""
         minutes = next(g.time_limit_minutes for g in self.groups if g.topology == case.topology)
         return case.protocol.repeats * case.topology.nodes * minutes / 60
 
@@ -74,7 +74,7 @@ class Plan:
 
 
 def make_plan(expansion: Expansion, site: Site, max_array_size: int) -> Plan:
-    """Group what the site and the adapters can run into as few array jobs as possible."""
+    """The array jobs, as few as possible, of what the site and the adapters can run."""
     left_out = list(expansion.excluded)
     cases: list[MatrixCase] = []
     for case in expansion.cases:
@@ -93,10 +93,10 @@ def make_plan(expansion: Expansion, site: Site, max_array_size: int) -> Plan:
 
 
 def find_max_array_size(site: Site, must_reach_cluster: bool) -> int:
-    """How many array tasks an array job may have: what the site says, else what Slurm says.
+    """The number of array tasks that an array job may have: what the site says, else Slurm.
 
-    Slurm's default where the cluster does not answer. Raises SchedulerError when it takes no array
-    jobs, or does not answer although it must.
+    It is Slurm's default where the cluster does not answer. Raises SchedulerError when the cluster
+    takes no array jobs, or does not answer although it must.
     """
     if site.max_array_size is not None:
         return site.max_array_size
@@ -131,7 +131,7 @@ def list_missing_environments(plan: Plan, site: Site) -> list[str]:
 def group_array_tasks(
     tasks: Sequence[ArrayTask], site: Site, max_array_size: int, suffix: str = ""
 ) -> tuple[Group, ...]:
-    """Array tasks with the same shape go together, cut at the cluster's MaxArraySize.
+    """The array jobs of array tasks: those of one topology together, cut at `max_array_size`.
 
     Frameworks share an array, so that their array tasks alternate on the nodes and a drift of the
     machine does not look like a difference between them.
@@ -155,13 +155,16 @@ def group_array_tasks(
 
 
 def _shuffle_key(task: ArrayTask) -> str:
-    """A random but fixed order: a hash does not depend on the Python version, a shuffle may."""
+    """The key of a random but fixed order.
+
+    A hash is the same in every version of Python, a shuffle may not be.
+    """
     text = f"{task.case.protocol.shuffle_seed}/{task.case.case_id}/{task.repeat}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def make_case(case: MatrixCase, site: Site, run_id: str, repeat: int, attempt: int) -> Case:
-    """What the worker reads of a case."""
+    """The case as the worker reads it."""
     limit_mib = case.protocol.memory_limit_mib_per_device
     has_files = case.axes.data in (FOLDER, DALI)
     return Case(
@@ -176,7 +179,7 @@ def make_case(case: MatrixCase, site: Site, run_id: str, repeat: int, attempt: i
         cpus_per_rank=site.cpus_per_rank,
         warmup_steps=case.protocol.warmup_steps,
         measured_steps=case.protocol.measured_steps,
-        # over several seeds, as accuracies are published
+        # repeats of a training have a seed each, as accuracies are published over several seeds
         seed=case.protocol.seed + (repeat - 1 if case.training.epochs else 0),
         log_format=case.script_table.format if case.script_table else None,
         log_rule=(case.script_table.rule or None) if case.script_table else None,

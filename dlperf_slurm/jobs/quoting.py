@@ -28,7 +28,10 @@ def quote_directive(value: object) -> str:
 
 
 def quote_option(line: str) -> str:
-    """A whole `--option` or `--option=value` for an #SBATCH line."""
+    """A whole `--option` or `--option=value` for an #SBATCH line.
+
+    Raises InputError for what sbatch would not read as such.
+    """
     name, equals, value = line.partition("=")
     if not all(character.isalnum() or character == "-" for character in name):
         raise InputError(f"{line!r}: {name!r} is not an option of sbatch")

@@ -33,8 +33,8 @@ SCRIPT_STARTERS = {"single": "script", "per-rank": "script_ranks"}
 class FrameworkScript:
     """What the script needs to start the ranks of one framework.
 
-    `search_command` only where array tasks have to find their batch size, `script_commands` by
-    starter where they run somebody else's script.
+    `search_command` is there only where array tasks have to find their batch size,
+    `script_commands`, by starter, where they run somebody else's script.
     """
 
     name: str
@@ -136,7 +136,7 @@ def render_external_script(case: MatrixCase, script: ScriptTable, repeat: int, d
     except jinja2.UndefinedError as error:
         raise InputError(f"{key}: {error}; known: {', '.join(values)}") from error
     except (jinja2.TemplateError, ArithmeticError, TypeError, ValueError) as error:
-        # the latter three of what the template computes
+        # what a template computes may raise the latter three
         raise InputError(f"{key}: {type(error).__name__}: {error}") from error
     exports = [f"export {name}={shlex.quote(value)}" for name, value in _sorted_items(script.env)]
     return "\n".join(["#!/bin/bash", *exports, command.rstrip("\n"), ""])
@@ -189,7 +189,7 @@ def render_verification(
 def make_job_script(
     group: Group, site: Site, run_id: str, run_dir: Path, environment: jinja2.Environment
 ) -> JobScript:
-    """The values of one group's script."""
+    """The values of one group's script; raises InputError when one cannot stand on its line."""
     asked_for = {
         "partition": site.partition,
         "account": site.account,

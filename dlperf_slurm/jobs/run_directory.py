@@ -27,7 +27,7 @@ SCRIPTS_DIR = "scripts"
 MARKERS_DIR = "markers"
 CODE_DIR = "code"
 REPORT_DIR = "report"
-# in the directory of an attempt: what it wrote to its standard error
+# the file in the directory of an attempt with what it wrote to its standard error
 ERROR_FILE = "err"
 MAX_ERROR_CHARACTERS = 200
 
@@ -49,7 +49,7 @@ class PlannedCase:
 
     @property
     def batch_size_text(self) -> str:
-        """As the matrix has it."""
+        """The batch size per device as the matrix has it."""
         return str(self.axes.batch_size_per_device)
 
 
@@ -123,12 +123,12 @@ class Run:
         return self.manifest.run_id
 
     def list_group_ids(self) -> list[str]:
-        """Groups in the order they were staged."""
+        """The ids of the groups, in the order they were staged."""
         events = read_journal(self.path)
         return list(dict.fromkeys(event.group_id for event in events if event.event == STAGED))
 
     def read_tasks(self, group_id: str) -> list[RunTask]:
-        """The array tasks of one group, by array_task_id."""
+        """The array tasks of one group by array_task_id; raises InputError without its file."""
         path = self.find_tasks_file(group_id)
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
@@ -157,7 +157,10 @@ def format_manifest(manifest: Manifest) -> str:
 
 
 def open_run(path: Path) -> Run:
-    """Open a run directory; InputError when it is none, or of another version of the tool."""
+    """Open a run directory.
+
+    Raises InputError when it is none, or of a version of the files that this tool does not read.
+    """
     file = path / MANIFEST_FILE
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
@@ -192,7 +195,10 @@ def _lift_planned_case(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_run(reference: Optional[str], results_dir: Path) -> Run:
-    """A run by directory, by run id or the beginning of one, or the latest when None."""
+    """The run that a directory, a run id or the beginning of one names; the latest for None.
+
+    Raises InputError when there is none, or there are several.
+    """
     if reference is not None and (Path(reference) / MANIFEST_FILE).is_file():
         return open_run(Path(reference))
     known = list_run_ids(results_dir)
@@ -209,16 +215,16 @@ def find_run(reference: Optional[str], results_dir: Path) -> Run:
 
 
 def list_run_ids(results_dir: Path) -> list[str]:
-    """Ids of the runs in a results folder, oldest first (an id begins with the time).
+    """The ids of the runs in a results folder, oldest first (an id begins with the time).
 
-    What is hidden is on its way to be one, or was left behind.
+    A hidden folder is on its way to be a run, or was left behind.
     """
     names = (path.parent.name for path in results_dir.glob(f"*/{MANIFEST_FILE}"))
     return sorted(name for name in names if not name.startswith("."))
 
 
 def list_latest_attempts(tasks: Sequence[RunTask]) -> list[RunTask]:
-    """For each case and repeat the task with the highest attempt."""
+    """The task with the highest attempt of each case and repeat."""
     latest: dict[tuple[str, int], RunTask] = {}
     for task in tasks:
         key = (task.case_id, task.repeat)

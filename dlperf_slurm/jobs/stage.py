@@ -36,7 +36,7 @@ from dlperf_slurm.jobs.run_directory import (
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.matrix.file import MatrixFile
 
-# what the worker needs of the package; it imports nothing else
+# the parts of the package that the worker imports
 FROZEN_CODE = ("__init__.py", "contract", "logs", "worker")
 
 
@@ -45,7 +45,8 @@ def stage_run(
 ) -> Run:
     """Write a run directory that only waits for its submission.
 
-    It is made beside its place and renamed, so that it is there whole or not at all.
+    It is made beside its place and renamed, so that it is there whole or not at all. Raises
+    InputError when the results folder cannot be written.
     """
     run_id = make_run_id(file.name, loaded.name)
     run_dir = results_dir.absolute() / run_id
@@ -108,7 +109,7 @@ def stage_groups(
             attempt_dir = folder / task.attempt_dir
             attempt_dir.mkdir(parents=True, exist_ok=True)
             case = make_case(task.case, site, run_id, task.repeat, task.attempt)
-            # thousands of files; a worker that finds one cut short says so in its record
+            # Case files are thousands; a worker that finds one cut short says so in its record.
             write_json(attempt_dir / CASE_FILE, case, is_synced=False)
             if task.case.script_table is not None:
                 text = render_external_script(
@@ -120,9 +121,9 @@ def stage_groups(
 
 
 def make_run_id(matrix_name: str, site_name: str) -> str:
-    """Sorts by time, says what it is, and is not made twice.
+    """The id of a new run, which sorts by time, says what it is, and is not made twice.
 
-    It is the array jobs' name: `squeue --name` would take one with a comma for two.
+    Array jobs are named by it, and `squeue --name` would take a comma for the end of a name.
     """
     moment = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     what = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{matrix_name}-{site_name}")
@@ -132,7 +133,7 @@ def make_run_id(matrix_name: str, site_name: str) -> str:
 def make_manifest(
     run_id: str, file: MatrixFile, loaded: LoadedSite, plan: Plan, command: Sequence[str]
 ) -> Manifest:
-    """What the run is, for whoever reads it later."""
+    """The manifest, which tells whoever reads it later what the run is."""
     tracking = loaded.site.tracking
     return Manifest(
         run_id=run_id,
@@ -169,7 +170,7 @@ def _describe_case(case: MatrixCase, reason: str) -> PlannedCase:
 
 
 def find_git_state() -> str:
-    """Commit of the checkout that this code runs from, "-dirty" if changed, or "" outside one."""
+    """The commit of the checkout that this code runs from, "-dirty" if changed; "" outside one."""
     checkout = Path(__file__).parents[2]
     if not (checkout / ".git").exists():
         return ""

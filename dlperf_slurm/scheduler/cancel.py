@@ -11,7 +11,7 @@ from dlperf_slurm.scheduler.track import Tracker
 
 
 def cancel_run(run: Run) -> int:
-    """Cancel all array jobs of the run that have not ended; the number of array tasks affected.
+    """Cancel all array jobs of the run that have not ended; returns how many array tasks that ends.
 
     Raises SchedulerError when another process is submitting the run, so that nothing of it slips
     through, when the scheduler refuses, and when a local run is another host's.

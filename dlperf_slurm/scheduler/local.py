@@ -1,6 +1,7 @@
-"""python -m dlperf_slurm.scheduler.local: an array job here, one array task after the other.
+"""A staged group -> its array tasks, run on this machine one after the other.
 
-Started by submit as a process of its own, so that it outlives the terminal. It needs nothing but
+submit starts `python -m dlperf_slurm.scheduler.local` as a process of its own, so that it outlives
+the terminal. It needs nothing but
 the standard library and the run directory.
 """
 
@@ -23,21 +24,25 @@ from dlperf_slurm.jobs.run_directory import MARKERS_DIR, SCRIPTS_DIR
 from dlperf_slurm.slurm_client import clean_environment
 
 TERMINATION_GRACE_SECONDS = 20.0
-# each look wakes a core that is being measured
+# Every look at a process wakes a core that is being measured, hence few of them.
 LOOK_SECONDS = 0.25
 
 
 def main(arguments: list[str]) -> int:
-    """RUN_DIR GROUP_ID ARRAY_SIZE; ends when the last array task has ended."""
+    """Run the array tasks of a group to the last; the arguments are RUN_DIR GROUP_ID ARRAY_SIZE.
+
+    Returns 1 when another process runs the group, or this one was cancelled.
+    """
     run_dir, group_id, array_size = Path(arguments[0]), arguments[1], int(arguments[2])
     job_id = make_job_id(os.getpid())
     if job_id is None or not claim_group(run_dir, group_id, job_id):
         return 1
-    # an event and no exception: one could strike between a script's start and the wait for it
+    # SIGTERM sets an event and raises no exception, which could strike between a script's start and
+    # the wait for it.
     cancelled = threading.Event()
     signal.signal(signal.SIGTERM, lambda signal_number, frame: cancelled.set())
     for array_task_id in range(array_size):
-        # one at a time on this machine, whichever run it belongs to: two would share the cores
+        # array tasks of whichever run wait for each other: two at a time would share the cores
         with hold_machine(cancelled):
             if cancelled.is_set():
                 return 1
@@ -50,7 +55,7 @@ def run_array_task(
 ) -> None:
     """Run the group's script for one array task until it ends, its time is up or it is cancelled.
 
-    What ended it before its time stands in its `killed` marker.
+    The `killed` marker says what ended it before its time.
     """
     script = run_dir / SCRIPTS_DIR / f"{group_id}.sbatch"
     log = run_dir / SCRIPTS_DIR / f"{group_id}_{array_task_id}.log"
@@ -78,7 +83,10 @@ def run_array_task(
 
 
 def find_time_limit_seconds(script: str) -> Optional[int]:
-    """What the script asks for as MINUTES, MINUTES:SECONDS or HOURS:MINUTES:SECONDS (sbatch(1))."""
+    """The time limit on the script's #SBATCH line, or None where it has none.
+
+    sbatch(1) takes MINUTES, MINUTES:SECONDS and HOURS:MINUTES:SECONDS.
+    """
     limit = re.search(r"^#SBATCH --time=(?:(\d+):(?=\d+:))?(\d+)(?::(\d+))?$", script, re.M)
     if limit is None:
         return None
@@ -87,7 +95,10 @@ def find_time_limit_seconds(script: str) -> Optional[int]:
 
 
 def end_process_group(process: "subprocess.Popen[bytes]") -> None:
-    """Ask the processes of a session of their own to end, then make them."""
+    """End a process that has a session of its own, with all processes of that session.
+
+    They are asked to end, and made to after TERMINATION_GRACE_SECONDS.
+    """
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal_number)
@@ -98,7 +109,10 @@ def end_process_group(process: "subprocess.Popen[bytes]") -> None:
 
 @contextlib.contextmanager
 def hold_machine(cancelled: Optional[threading.Event] = None) -> Iterator[None]:
-    """Wait for one's turn, when nothing of this user is measured here, or until cancelled."""
+    """Hold this machine, so that nothing else of this user is measured on it.
+
+    Waits for the turn of this process, or until it is cancelled.
+    """
     cancelled = cancelled or threading.Event()
     name = f"dlperf-slurm-{os.getuid()}"
     folder = Path(tempfile.gettempdir())
@@ -110,7 +124,7 @@ def hold_machine(cancelled: Optional[threading.Event] = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stand_in_line(line: Path) -> Iterator[Callable[[], bool]]:
-    """A place in the line that this folder is, and whether all before it are done or dead.
+    """Stand in the line that this folder is; yields a function that tells whether it is one's turn.
 
     A run that just had the machine would take it again before anybody else looks. By turns, runs
     that were submitted together meet the same hours of a machine.
@@ -125,7 +139,7 @@ def stand_in_line(line: Path) -> Iterator[Callable[[], bool]]:
                 break
             if is_alive(other.name.partition(".")[2]):
                 return False
-            # killed, it could not leave the line by itself
+            # a process that was killed could not leave the line by itself
             other.unlink(missing_ok=True)
         return True
 
@@ -136,7 +150,7 @@ def stand_in_line(line: Path) -> Iterator[Callable[[], bool]]:
 
 
 def _try_lock(file: IO[str]) -> bool:
-    """Lock it until it is closed; False if another one has."""
+    """Lock a file until it is closed; returns False if another process has locked it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -150,7 +164,7 @@ def find_claim(run_dir: Path, group_id: str) -> Path:
 
 
 def claim_group(run_dir: Path, group_id: str, job_id: str) -> bool:
-    """Become the one process that runs this group; False if there has been another."""
+    """Become the one process that runs this group; returns False if there has been another."""
     claim = find_claim(run_dir, group_id)
     partial = claim.with_name(f".{claim.name}.{os.getpid()}")
     partial.write_text(job_id, encoding="ascii")
@@ -164,7 +178,7 @@ def claim_group(run_dir: Path, group_id: str, job_id: str) -> bool:
 
 
 def read_claim(run_dir: Path, group_id: str) -> Optional[str]:
-    """Job id of the process that runs or ran a group on this machine, if there has been one."""
+    """The job id of the process that runs or ran a group on this machine; None if none did."""
     try:
         return find_claim(run_dir, group_id).read_text(encoding="ascii")
     except FileNotFoundError:
@@ -172,16 +186,16 @@ def read_claim(run_dir: Path, group_id: str) -> Optional[str]:
 
 
 def make_job_id(pid: int) -> Optional[str]:
-    """ "local-PID-STARTTIME@HOST" of a process here; None if there is none.
+    """The job id of a process here, "local-PID-STARTTIME@HOST"; None if there is no such process.
 
-    The start time tells a process from a later one with its number.
+    The start time, in clock ticks since boot, tells it from a later process with its number.
     """
     start_time = _read_start_time(pid)
     return None if start_time is None else f"local-{pid}-{start_time}@{socket.gethostname()}"
 
 
 def find_other_host(job_id: str) -> str:
-    """Where the process of a local job id was started; empty if that is here."""
+    """The host on which the process of a local job id was started; empty for this host."""
     host = job_id.partition("@")[2]
     return "" if host == socket.gethostname() else host
 

@@ -23,16 +23,16 @@ Result = TypeVar("Result")
 # sacct looks back this far before a run was made: clocks of head and login node may differ
 _CLOCK_SLACK = timedelta(hours=1)
 
-# sacct(1): states in which a job has not ended. Of a job that the queue has forgotten they are
-# merely old news; an array task that is cancelled while it is pending has no other ones.
+# States of sacct(1) in which a job has not ended. For a job that the queue has forgotten they are
+# old news; an array task that was cancelled while it was pending never gets another one.
 _UNENDED_STATES = frozenset(("PENDING", "REQUEUED", "RESIZING", "RUNNING", "SUSPENDED"))
 
 
 class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
-    """States of the array tasks of some jobs, by their names.
+    """The states of the array tasks of some jobs, which it asks for by the jobs' names.
 
-    One `squeue` a poll, whatever the number of jobs. Only array tasks that the queue has forgotten
-    are looked up with one `sacct`; a site without accounting does without.
+    A poll is one `squeue`, whatever the number of jobs, and one `sacct` if the queue has forgotten
+    array tasks; a site without accounting does without it.
     """
 
     def __init__(self, job_names: Sequence[str], since: datetime) -> None:
@@ -42,11 +42,11 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         self.calls = {"squeue": 0, "sacct": 0}
 
     def register_job(self, job_id: str) -> None:
-        # submitit's own would make the next question a new call for each new job
+        # submitit's own method would make the next question a new call for each new job
         self._registered.add(job_id)
 
     def update(self) -> None:
-        """Ask once; SchedulerError when the queue does not answer, and what was known stays."""
+        """Ask once; raises SchedulerError, and keeps what was known, without an answer."""
         if not self.job_names:
             return
         self._last_status_check = time.time()
@@ -65,7 +65,7 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
                 self._info_dict[job_id] = unknown if info["State"] in _UNENDED_STATES else info
 
     def mark_finished(self, job_id: str) -> None:
-        """A file told how it ended: nothing needs to be asked about it any more."""
+        """Ask no more about an array task, of which a file told how it ended."""
         self._finished.add(job_id)
 
     def _read_queue(self) -> dict[str, dict[str, str]]:
@@ -85,7 +85,10 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
             return {}
 
     def find_array_job_id(self) -> Optional[str]:
-        """The id of the oldest array job with one of the names: of the queue, else accounting."""
+        """The id of the oldest array job with one of the names, from the queue or else accounting.
+
+        It is None when neither knows one. Raises SchedulerError when the queue does not answer.
+        """
         for read in (self._read_queue, self._read_accounting):
             ids = {job_id.partition("_")[0] for job_id in read() if job_id}
             if ids:
@@ -94,9 +97,10 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
 
 
 def read_table(output: str) -> dict[str, dict[str, str]]:
-    """ "id|state|nodes|reason" lines by id; "CANCELLED by 1000" is CANCELLED.
+    """The array tasks that lines of "id|state|nodes|reason" tell of, by their ids.
 
-    A line for several array tasks, "7_[0-2,5]", is one for each.
+    A line for several of them, "7_[0-2,5]", becomes one for each; "CANCELLED by 1000" becomes
+    CANCELLED.
     """
     table: dict[str, dict[str, str]] = {}
     for line in output.splitlines():
@@ -125,7 +129,7 @@ def _list_array_tasks(job_ids: str) -> list[str]:
 
 
 class ProcessWatcher(core.InfoWatcher):
-    """States of the array tasks of this machine, from the processes that run them."""
+    """The states of the array tasks of this machine, from the processes that run them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -21,8 +21,8 @@ def stage_retry(run: Run) -> int:
     The run's own copies of matrix and site decide, whatever became of the originals. Returns how
     many array tasks were staged; what is pending or running is left alone.
     Raises InputError for a run whose files, and so its worker, are of an earlier version;
-    SchedulerError when the scheduler does not say what that is, or when another process is
-    submitting the run.
+    SchedulerError when the scheduler does not say what is pending or running, or when another
+    process is submitting the run.
     """
     if run.schema_version != SCHEMA_VERSION:
         raise InputError(
@@ -50,7 +50,7 @@ def _stage_retry(run: Run) -> int:
     }
     site = read_frozen_site(run.path / SITE_FILE)
     tasks = [ArrayTask(cases[task.case_id], task.repeat, task.attempt + 1) for task in ended]
-    # no larger than the cluster took them before
+    # array jobs are made no larger than the cluster took them before
     largest = max(len(run.read_tasks(group_id)) for group_id in run.list_group_ids())
     groups = group_array_tasks(tasks, site, largest, suffix=_choose_suffix(run))
     stage_groups(run.path, run.path, run.run_id, groups, site)
@@ -58,7 +58,7 @@ def _stage_retry(run: Run) -> int:
 
 
 def read_frozen_site(path: Path) -> Site:
-    """The effective site that a run was staged with."""
+    """The effective site that a run was staged with; raises InputError for a broken file."""
     toml = read_toml(path)
     reporter = Reporter(toml)
     site = validate(Site, toml.data, reporter)

@@ -73,7 +73,10 @@ class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
 
     @staticmethod
     def _get_job_id_from_submission_command(string: Any) -> str:
-        """The last line that is a job id, alone or as "id;cluster": sites print banners too."""
+        """The job id that sbatch printed, alone or as "id;cluster", on its last line that has one.
+
+        Sites print banners around it. Raises SchedulerError when there is no job id.
+        """
         text = string.decode() if isinstance(string, bytes) else string
         for line in reversed(text.splitlines()):
             job_id = str(line).strip().partition(";")[0]
@@ -122,9 +125,9 @@ class LocalArrayExecutor(core.Executor):
 
 
 def submit_run(run: Run, report: Callable[[str], None]) -> int:
-    """Submit every staged group that has not been submitted; the number of array jobs started.
+    """Submit every staged group that has not been submitted; returns how many array jobs started.
 
-    Can be killed at any moment and called again: a group whose submission was begun and not
+    It can be killed at any moment and called again: a group whose submission was begun and not
     journaled to its end is first looked for in the scheduler by its name.
     Raises SchedulerError when the scheduler refuses a group; those before it stay submitted.
     """
@@ -143,9 +146,9 @@ def submit_run(run: Run, report: Callable[[str], None]) -> int:
 
 
 def find_cut_short(run: Run) -> dict[str, str]:
-    """Array jobs by group that an earlier submission began and did not journal; now it has them.
+    """Journal the array jobs that an earlier submission began and did not journal.
 
-    Only for who holds the submit lock.
+    Returns their ids by group. Only the process that holds the submit lock may call it.
     """
     found = {}
     for group_id, last in find_unsubmitted(run).items():
@@ -157,10 +160,10 @@ def find_cut_short(run: Run) -> dict[str, str]:
 
 
 def find_unsubmitted(run: Run) -> dict[str, str]:
-    """Groups without a job id in the journal, in the order of staging, and the last word on each.
+    """The groups without a job id in the journal, in the order of staging, with their last event.
 
-    One that was refused may have been taken after all: the answer that came was of a busy
-    controller, and the queue showed nothing yet.
+    A group that was refused may have been taken after all: a busy controller answered, and the
+    queue showed nothing yet.
     """
     last = {}
     for event in read_journal(run.path):
@@ -170,7 +173,10 @@ def find_unsubmitted(run: Run) -> dict[str, str]:
 
 
 def find_submitted(run: Run, group_id: str) -> Optional[str]:
-    """The array job of a group whose submission was cut short: from files, then the scheduler."""
+    """The id of the array job of a group whose submission was cut short, or None.
+
+    Files are asked first, then the scheduler; raises SchedulerError when it does not answer.
+    """
     if run.manifest.scheduler == "local":
         return local.read_claim(run.path, group_id)
     for task in run.read_tasks(group_id):
@@ -188,7 +194,7 @@ def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
     try:
         return SlurmArrayExecutor(run.find_script(group_id), lock)
     except RuntimeError as error:
-        # submitit's, where there is no srun
+        # submitit raises it where there is no srun
         raise SchedulerError(
             f"{group_id} was not submitted: {error}; this takes a login node"
         ) from error

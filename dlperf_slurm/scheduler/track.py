@@ -70,7 +70,7 @@ FINAL_STATES = frozenset(
 TICK_SECONDS = 1.0
 POLL_GROWTH = 1.5
 _SIGTERM_EXIT_CODES = (130, 137, 143)
-# in these the queue says that an array task which was ended comes back (squeue(1))
+# the states of squeue(1) that say that an array task which was ended comes back
 _REQUEUED_STATES = frozenset((PENDING, "REQUEUED", "REQUEUE_HOLD"))
 
 
@@ -89,7 +89,7 @@ class TaskState:
 
 
 class Tracker:
-    """Follows the array tasks of one run; a final state is journaled and not asked for again."""
+    """A follower of one run's array tasks; a final state is journaled and not asked for again."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -137,7 +137,7 @@ class Tracker:
         return jobs
 
     def refresh(self, ask_scheduler: bool) -> list[TaskState]:
-        """States of all array tasks, in the order of the plan.
+        """The states of all array tasks, in the order of the plan.
 
         A scheduler that does not answer leaves what the files say; `scheduler_error` says so
         until it answers again.
@@ -148,7 +148,7 @@ class Tracker:
                 self.scheduler_error = ""
             except SchedulerError as error:
                 self.scheduler_error = str(error)
-            # behind the question: another process says so before it cancels anything
+            # The journal is read after the scheduler: who cancels writes there before doing so.
             self.cancelled_ids = _list_cancelled_ids(read_journal(self.run.path))
         present = {path.name for path in (self.run.path / MARKERS_DIR).glob("*")}
         states = [self._find_state(task, present) for task in self.tasks]
@@ -184,7 +184,10 @@ class Tracker:
         return found
 
     def _judge_ended(self, found: TaskState) -> TaskState:
-        """Success is a valid record; a script that was told to end asks the scheduler why."""
+        """The state of an array task whose script ended: success is a valid record.
+
+        Why a script was told to end, the scheduler says.
+        """
         marker = read_marker(self.run.path, found.task, "ended")
         killed = self.run.path / MARKERS_DIR / f"{found.task.marker}.killed"
         if killed.exists():
@@ -218,14 +221,15 @@ class Tracker:
                 and _age_seconds(marker.time) < self.run.manifest.lost_after_seconds
                 and all(failure.rank < 0 for failure in record.failures)
             ):
-                # it may be requeued, or the scheduler has not told yet what it did
+                # the array task may be requeued, or the scheduler has not told yet what it did
                 return replace(found, state=COMPLETING)
         return replace(found, state=FAILED, detail=detail)
 
     def _judge_unmarked(self, found: TaskState) -> TaskState:
-        """Slurm says COMPLETED; the marker may be on its way through the file system.
+        """The state of an array task that Slurm calls COMPLETED and that left no marker.
 
-        Since when that is so stands in the journal: who looks need not be who looked first.
+        The marker may be on its way through the file system. The journal says since when it is
+        missed: who looks need not be who looked first.
         """
         if found.task.marker not in self.unmarked_since:
             event = replace(_make_event(found), event=UNMARKED)
@@ -276,12 +280,12 @@ def follow_run(tracker: Tracker) -> Iterator[list[TaskState]]:
 
 
 def count_states(states: Sequence[TaskState]) -> dict[str, int]:
-    """How many array tasks are in each state."""
+    """The number of array tasks in each state."""
     return dict(Counter(state.state for state in states))
 
 
 def _list_cancelled_ids(events: Sequence[Event]) -> set[str]:
-    """Array jobs that `cancel` was asked to end."""
+    """The ids of the array jobs that `cancel` was asked to end."""
     cancelled = (event.detail.split() for event in events if event.event == CANCELLED)
     return {job_id for job_ids in cancelled for job_id in job_ids}
 

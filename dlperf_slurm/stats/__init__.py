@@ -1,1 +1,1 @@
-"""Numbers -> numbers."""
+"""Samples -> medians, intervals, tests, and what makes a series of times doubtful."""

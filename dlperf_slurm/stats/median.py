@@ -17,14 +17,14 @@ class Interval:
     high: float
 
     def scale(self, factor: float) -> "Interval":
-        """Of the quantity times a positive factor."""
+        """The interval of the quantity times a positive factor."""
         return Interval(factor * self.low, factor * self.high)
 
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high
 
 
-# of a batch's latency, in percent; the last one is the slowest batch
+# The percentiles of a batch's latency that are reported, in percent; the last is the slowest batch.
 LATENCY_PERCENTILES = (50, 90, 95, 99, 100)
 
 
@@ -41,9 +41,10 @@ class Latency:
 
 
 def compute_latency(batch_seconds: Sequence[float]) -> Latency:
-    """Of one repeat's batches; between two batches a percentile is interpolated linearly.
+    """The latency over one repeat's batches, in seconds: [batch] -> mean and percentiles.
 
-    That is `numpy.percentile`'s default, as NVIDIA's benchmark has it.
+    Between two batches a percentile is interpolated linearly, which is `numpy.percentile`'s default
+    and what NVIDIA's benchmark does. Raises statistics.StatisticsError when there is no batch.
     """
     import numpy
 
@@ -52,7 +53,7 @@ def compute_latency(batch_seconds: Sequence[float]) -> Latency:
 
 
 def compute_median_latency(repeats: Sequence[Latency]) -> Latency:
-    """Each value's median over the repeats."""
+    """The latency whose mean and percentiles are the medians of theirs over the repeats."""
     mean, *percentiles = (
         compute_median(values) for values in zip(*(repeat.values for repeat in repeats))
     )
@@ -60,12 +61,18 @@ def compute_median_latency(repeats: Sequence[Latency]) -> Latency:
 
 
 def compute_median(samples: Sequence[float]) -> float:
-    """The median: what a rate or a time is reported as, never the mean of rates."""
+    """The median of the samples: what rates and times are reported as, never the mean of rates.
+
+    Raises statistics.StatisticsError when there is no sample.
+    """
     return statistics.median(samples)
 
 
 def compute_coefficient_of_variation(seconds: Sequence[float]) -> float:
-    """Standard deviation over mean; of times, as a mean of rates has no meaning. 0 of one value."""
+    """The standard deviation over the mean; 0 for a single value.
+
+    It takes times, since a mean of rates has no meaning.
+    """
     if len(seconds) < 2:
         return 0.0
     return statistics.stdev(seconds) / statistics.fmean(seconds)

@@ -25,13 +25,15 @@ class Tails:
 
     @property
     def two_sided(self) -> float:
+        """The p-value of the two-sided test."""
         return min(1.0, 2 * min(self.lower, self.upper))
 
 
 def compute_tails(first: Sequence[float], second: Sequence[float]) -> Tails:
-    """The rank-sum test of Wilcoxon, Mann and Whitney by its exact permutation distribution.
+    """The tails of the rank-sum test of Wilcoxon, Mann and Whitney.
 
-    Equal values share their mean place, and the distribution is that of the shared places.
+    Their distribution is the exact one of all permutations, up to MAX_EXACT_VALUES values. Equal
+    values share their mean place, and the distribution is that of the shared places.
     """
     ordered = sorted([*first, *second])
     places = [_double_place(value, ordered) for value in ordered]
@@ -43,7 +45,7 @@ def compute_tails(first: Sequence[float], second: Sequence[float]) -> Tails:
 
 
 def _approximate_tails(places: Sequence[int], count: int, observed: int) -> Tails:
-    """The normal distribution of a sum of `count` places drawn blindly, with continuity."""
+    """The tails by the normal distribution of a sum of `count` places, corrected for continuity."""
     share = count * (len(places) - count) / (len(places) - 1)
     deviation = math.sqrt(share * statistics.pvariance(places))
     if deviation == 0:
@@ -61,7 +63,7 @@ def _double_place(value: float, ordered: Sequence[float]) -> int:
 
 @lru_cache(maxsize=64)
 def _compute_sum_chances(places: tuple[int, ...], count: int) -> Any:
-    """Element s is the probability that `count` of the places, drawn blindly, add up to s."""
+    """The chances of each sum s of `count` places that are drawn blindly: float64 [s]."""
     import numpy
 
     ways = numpy.zeros((count + 1, sum(places) + 1))
@@ -74,11 +76,11 @@ def _compute_sum_chances(places: tuple[int, ...], count: int) -> Any:
 def compute_ratio_interval(
     first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
 ) -> Optional[Interval]:
-    """By which factors the second sample may be the first one, as far as the samples can tell.
+    """The interval of the factor from the first sample to the second: second over first.
 
-    These are the factors that the rank-sum test does not refuse: it lies between two order
+    These are the factors that the rank-sum test does not refuse: they lie between two order
     statistics of the ratios of all pairs (Hollander & Wolfe, Nonparametric Statistical Methods,
-    4.3). None when the samples are too few for the confidence. All values are positive.
+    4.3). It is None when the samples are too few for the confidence. All values are positive.
     """
     place = _count_refused_ratios(len(first), len(second), 1 - confidence)
     if place == 0:
@@ -113,14 +115,14 @@ class Shift:
 
 
 def compute_shifts(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[Shift]:
-    """The rank-sum test of each pair of samples, adjusted for that there are several."""
+    """The outcome of a rank-sum test for each pair of samples, p-values adjusted by Holm."""
     tails = [compute_tails(first, second) for first, second in pairs]
     p_values = adjust_by_holm([tail.two_sided for tail in tails])
     return [Shift(p, tail.lower < tail.upper) for p, tail in zip(p_values, tails)]
 
 
 def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
-    """p-values of several tests, such that all verdicts hold together (Holm 1979)."""
+    """The p-values of several tests, raised so that all verdicts hold together (Holm 1979)."""
     adjusted = [0.0] * len(p_values)
     largest = 0.0
     for done, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
@@ -143,9 +145,9 @@ def count_needed_repeats(tests: int = 1, confidence: float = CONFIDENCE) -> int:
 
 
 def compute_excess_chance(hits: int, chances: Sequence[float]) -> float:
-    """How probable it is that at least `hits` of independent events happen, each with its chance.
+    """The probability that at least `hits` of independent events happen, each with its chance.
 
-    The upper tail of the Poisson binomial distribution, exact.
+    It is the upper tail of the Poisson binomial distribution, exact.
     """
     import numpy
 
@@ -157,7 +159,10 @@ def compute_excess_chance(hits: int, chances: Sequence[float]) -> float:
 
 @lru_cache(maxsize=64)
 def _compute_hit_chances(events: int, chance: float) -> Any:
-    """Element k is the probability that k of the events happen; from those of their halves."""
+    """The chances that k of the events happen, each with the same chance: float64 [k].
+
+    They are made of the chances of both halves of the events.
+    """
     import numpy
 
     if events == 1:

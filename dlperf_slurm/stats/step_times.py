@@ -14,8 +14,8 @@ STALL_FACTOR = 3.0
 # for (MIN_DRIFT). Below 25 steps it cannot be reached.
 DRIFT_DEVIATIONS = 3.0
 
-# What a drift must make of the figure: what is worth naming elsewhere too, and beyond what slow
-# swings of a sound machine do.
+# The least drift that is named, as a ratio less 1: less than that is not worth naming elsewhere
+# either, and slow swings of a sound machine stay below it.
 MIN_DRIFT = 0.02
 
 # A gap that separates two groups of repeats is so many times wider than either group. Of seven
@@ -28,7 +28,11 @@ MIN_GROUPED_SAMPLES = 7
 
 @dataclass(frozen=True)
 class Stalls:
-    """Steps that took over STALL_FACTOR medians; `share` of the window is what they took beyond."""
+    """The steps that took over STALL_FACTOR medians.
+
+    `worst_factor` is the longest one in medians. `share` is the part of the window, 0 to 1, that
+    they took beyond a median each.
+    """
 
     count: int
     worst_factor: float
@@ -36,7 +40,10 @@ class Stalls:
 
 
 def find_stalls(step_seconds: Sequence[float]) -> Stalls:
-    """Steps that begin the series and are as long are warm-up, which `compute_drift` names."""
+    """The stalls among the steps of one rank: [step], in seconds.
+
+    Steps as long at the very beginning are no stalls but warm-up, which `compute_drift` names.
+    """
     median = statistics.median(step_seconds)
     steps = step_seconds[_count_first_long(step_seconds) :]
     stalled = [seconds for seconds in steps if seconds > STALL_FACTOR * median]
@@ -49,8 +56,8 @@ def find_stalls(step_seconds: Sequence[float]) -> Stalls:
 def compute_drift(step_seconds: Sequence[float]) -> float:
     """How much longer a step of the whole took than one of the second half, as a ratio less 1.
 
-    Positive is a warm-up that was too short, negative a machine that slows down; 0 when the series
-    shows neither. Stalls do not count, but those with which the series begins.
+    A positive drift is a warm-up that was too short, a negative one a machine that slows down; it
+    is 0 when the series shows neither. Stalls do not count, except at the very beginning.
     """
     limit = STALL_FACTOR * statistics.median(step_seconds)
     first_long = _count_first_long(step_seconds)
@@ -72,7 +79,7 @@ def _count_first_long(step_seconds: Sequence[float]) -> int:
 
 
 def _compute_deviations(first: Sequence[float], rest: Sequence[float]) -> float:
-    """Mann and Whitney's U of the first values, in standard deviations from what is expected."""
+    """The distance of Mann and Whitney's U from its expectation, in standard deviations."""
     ordered = sorted(rest)
     above = sum(bisect_left(ordered, x) + bisect_right(ordered, x) for x in first) / 2
     pairs = len(first) * len(rest)
@@ -83,7 +90,7 @@ def _compute_deviations(first: Sequence[float], rest: Sequence[float]) -> float:
 def find_groups(samples: Sequence[float]) -> Optional[tuple[list[float], list[float]]]:
     """The lower and the higher group of repeats that fell into two; None when they did not.
 
-    Each has two values at least: a single one apart is no group.
+    Each group has two values at least: a single one apart is no group.
     """
     ordered = sorted(samples)
     if len(ordered) < MIN_GROUPED_SAMPLES:

@@ -8,7 +8,8 @@ from typing import NamedTuple, Optional
 from dlperf_slurm.stats.median import CONFIDENCE, compute_median
 from dlperf_slurm.stats.rank_sum import adjust_by_holm, compute_excess_chance
 
-# a machine that is slower by less is as good as the others: what is worth naming elsewhere too
+# A machine that is slower by less, as a ratio less 1, is as good as the others: a smaller
+# difference is not worth naming elsewhere either.
 MIN_EXCESS = 0.02
 
 
@@ -22,7 +23,7 @@ class Machine(NamedTuple):
         return self.host if self.local_rank is None else f"{self.host} local rank {self.local_rank}"
 
 
-# seconds of a step on each machine, in one repeat
+# one repeat: the seconds of a step on each machine
 Repeat = Mapping[Machine, float]
 
 
@@ -42,10 +43,11 @@ class SlowMachine:
 
 
 def find_slow_machines(repeats: Sequence[Repeat]) -> tuple[SlowMachine, ...]:
-    """Of repeats on two machines or more, where by chance any of them is the slowest.
+    """The machines that were the slowest of their repeat more often than chance explains.
 
-    How often one is the slowest is then Poisson binomial, as its repeats may be on other numbers of
-    machines. The adjustment is Holm's, over all machines that were in any repeat.
+    Only repeats on two machines or more count. By chance each machine of a repeat is the slowest
+    alike; how often one is follows a Poisson binomial distribution, as its repeats may be on other
+    numbers of machines. The adjustment is Holm's, over all machines that were in any repeat.
     """
     chances: dict[Machine, list[float]] = {}
     contests = [repeat for repeat in repeats if len(repeat) > 1]
@@ -67,14 +69,17 @@ def find_slow_machines(repeats: Sequence[Repeat]) -> tuple[SlowMachine, ...]:
 
 
 def find_slowest(repeat: Repeat) -> Optional[Machine]:
-    """Whose step took longer than that of any other one."""
+    """The machine whose step took longer than any other's; None when two took as long."""
     longest = max(repeat.values())
     slowest = [machine for machine, seconds in repeat.items() if seconds == longest]
     return slowest[0] if len(slowest) == 1 else None
 
 
 def _compute_excess(machine: Machine, repeats: Sequence[Repeat]) -> float:
-    """Over the median of the others; those took no time only where nobody did."""
+    """The median over repeats of how much longer its step was than the others' median step.
+
+    It is a ratio less 1. The others took no time only where nobody did.
+    """
     excesses = []
     for repeat in repeats:
         if machine in repeat:

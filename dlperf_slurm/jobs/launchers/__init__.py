@@ -1,6 +1,7 @@
-"""What starts the ranks: one module per launcher, named as in `launcher.name`.
+"""Ranks and a program -> the command that starts it once per rank; one module per launcher.
 
-Each has `make_command(ranks, program)`, which returns the words of the command line.
+A module is named as in `launcher.name`, and has `make_command(ranks, program)`, which returns the
+words of the command line.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from dlperf_slurm.contract.topology import Topology
 
 @dataclass(frozen=True)
 class Ranks:
-    """How many processes, where, and with what."""
+    """The processes to start: how many, on how many nodes, with what."""
 
     topology: Topology
     cpus_per_rank: int
@@ -26,6 +27,6 @@ class Launcher(Protocol):
 
 
 def make_command(launcher: str, ranks: Ranks, program: Sequence[str]) -> list[str]:
-    """The words that start `program` once per rank with the launcher of that name."""
+    """The words of the command that starts `program` once per rank with the launcher `name`."""
     module = cast(Launcher, import_module(f"{__name__}.{launcher}"))
     return module.make_command(ranks, program)

@@ -6,7 +6,7 @@ from dlperf_slurm.jobs.launchers import Ranks
 
 
 def make_command(ranks: Ranks, program: Sequence[str]) -> list[str]:
-    """Open MPI ends all ranks when one fails, as srun --kill-on-bad-exit does.
+    """The words of an mpirun command, which ends all ranks when one fails.
 
     Flags of the site stand in for the placement that is chosen here: so many ranks on each node,
     free to use all of its cores (Open MPI would bind each rank to a single one).

@@ -6,7 +6,7 @@ from dlperf_slurm.jobs.launchers import Ranks
 
 
 def make_command(ranks: Ranks, program: Sequence[str]) -> list[str]:
-    """Everything is said again on srun itself.
+    """The words of an srun command, which says again what the #SBATCH lines said.
 
     Slurm 22.05 stopped to hand --cpus-per-task from sbatch to srun and 23.11 began again, so that
     what is inherited depends on the version.
