@@ -12,7 +12,7 @@ TRAIN = "train"
 INFER = "infer"
 MODES = (TRAIN, INFER)
 
-# where the batch of a step comes from (DESIGN: data source)
+# data sources: where the batch of a step comes from
 ON_DEVICE = "device"
 ON_HOST = "host"
 PYTHON_QUEUE = "python-queue"
@@ -29,7 +29,7 @@ OPTIMIZERS = (DEFAULT_OPTIMIZER, "sgd", "momentum", "adamw")
 PARAMETER_SERVER = "parameter_server"
 HOROVOD = "horovod"
 
-# what a matrix calls our own worker among the scripts that measure
+# our own worker's name among the scripts that may measure a case
 WORKER = "worker"
 
 # a loss scale that GradScaler and its like adapt to the gradients

@@ -7,7 +7,7 @@ from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.topology import parse_topology
 
 CASE_FILE = "case.json"
-# of a case that runs somebody else's script
+# the file of a case that runs somebody else's script
 SCRIPT_FILE = "script.sh"
 
 
@@ -35,7 +35,7 @@ class Training:
     mixup_alpha: float = 0.0
 
 
-# of a case that is measured over its steps
+# the training of a case that is measured over its steps
 NO_TRAINING = Training(epochs=0)
 
 

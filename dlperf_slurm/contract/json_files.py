@@ -14,7 +14,7 @@ from dlperf_slurm.contract.case import Case, ModelParameter
 from dlperf_slurm.contract.parity import Parity
 from dlperf_slurm.contract.record import Failure, Record
 
-# 1 had the axes beside the other values of a case
+# version 1 had the axes beside the other values of a case
 SCHEMA_VERSION = 2
 
 
@@ -27,7 +27,7 @@ def write_json(
 ) -> None:
     """Write `value` so that a reader sees the whole file or none of it.
 
-    Not synced, it may be lost when the machine dies in the next seconds.
+    A file that is not synced may be lost when the machine dies in the next seconds.
     """
     data = {"schema_version": SCHEMA_VERSION}
     data.update(dataclasses.asdict(value))
@@ -90,7 +90,7 @@ def lift_case(data: Mapping[str, Any]) -> Dict[str, Any]:
     log_rule = values.pop("source_rule", "")
     values["batch_size_step"] = values.pop("batch_granularity", 1)
     if ladder or is_largest:
-        # the record of a search has the size that was found
+        # a record of a search has the batch size that was found
         found = values["batch_size_per_device"]
         values["batch_size_per_device"] = found or (format_ladder(ladder) or LARGEST)
     axes = take_axes({**values, "topology": topology, "source": log_format or WORKER})
@@ -118,7 +118,7 @@ def take_axes(values: Mapping[str, Any]) -> Dict[str, Any]:
     return axes
 
 
-# by kind of file, what makes the keys of version 2 of those of version 1
+# by kind of file, the function that makes keys of version 2 from those of version 1
 LIFTS: Mapping[Any, Callable[[Mapping[str, Any]], Dict[str, Any]]] = {
     Case: lift_case,
     Record: lift_record,
@@ -128,7 +128,7 @@ LIFTS: Mapping[Any, Callable[[Mapping[str, Any]], Dict[str, Any]]] = {
 
 
 def build_dataclass(kind: Type[D], data: Mapping[str, Any], where: str) -> D:
-    """A dataclass of this project from decoded JSON; ContractError for a wrong key or type.
+    """A dataclass of this project from decoded JSON; raises ContractError for a wrong key or type.
 
     Keys with a default may be missing: files of earlier versions do not have them.
     """

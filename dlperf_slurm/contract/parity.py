@@ -10,9 +10,9 @@ PARITY_FILE = "parity.json"
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How far arrays are from those expected, for the parameter where it is most.
+    """The difference of arrays from those expected, for the parameter where it is largest.
 
-    The norm of the difference relative to that of what was expected.
+    `relative` is the norm of the difference over that of what was expected.
     """
 
     relative: float

@@ -9,7 +9,7 @@ from dlperf_slurm.contract.case import Case
 RECORD_FILE = "record.json"
 STEP_SECONDS_FILE = "step_seconds.npy"
 WARMUP_STEP_SECONDS_FILE = "warmup_step_seconds.npy"
-# [ranks, measured steps], of a case whose batches come from somewhere
+# the file with seconds as [ranks, measured steps], for a case whose batches come from somewhere
 DATA_WAIT_SECONDS_FILE = "data_wait_seconds.npy"
 
 LOG_FILE = "log"
@@ -21,11 +21,11 @@ FAILED = "failed"
 OUT_OF_MEMORY = "oom"
 STATUSES = (OK, FAILED, OUT_OF_MEMORY)
 
-# `Telemetry.device` of what is not one device's
+# `Telemetry.device` for values of the host, not of one device
 HOST = -1
 
 
-# `RankResult.rank` of a log that tells the whole job's figures only, and of a failure of the job
+# `RankResult.rank` for a log that tells the whole job's figures only, and for a failure of the job
 WHOLE_JOB = -1
 
 
@@ -33,7 +33,7 @@ WHOLE_JOB = -1
 class RankResult:
     """What one rank measured; rank -1 is the job as a whole, of a log that tells no ranks apart.
 
-    `data_wait_seconds` of the window its host stood still for the next batch.
+    Its host stood still for `data_wait_seconds` of the window, waiting for the next batch.
     """
 
     rank: int
@@ -164,7 +164,7 @@ class Record:
 
     @property
     def measured_samples(self) -> int:
-        """What all ranks together worked through in the window."""
+        """The samples that all ranks together worked through in the window."""
         return self.trained_samples or self.case.global_batch_size * self.case.measured_steps
 
     @property
@@ -176,7 +176,7 @@ class Record:
     def computed_samples_per_s(self) -> float:
         """Global throughput without the time that the ranks' hosts waited for data.
 
-        Only of steps that the host waits for is it without what their devices waited.
+        The devices' waiting is left out only where the host waits for each step.
         """
         return self.measured_samples / max(
             rank.window_seconds - rank.data_wait_seconds for rank in self.ranks
@@ -184,12 +184,12 @@ class Record:
 
     @property
     def stolen_share(self) -> float:
-        """Of the CPU time that was needed, on the host where hypervisors took most of it."""
+        """The part of the CPU time needed that hypervisors took, on the host where it is most."""
         return max((one.stolen_share for one in self.telemetry), default=0.0)
 
 
 def find_record_problem(record: Record) -> str:
-    """Why an "ok" record is not to be trusted; empty when it is sound."""
+    """The reason not to trust an "ok" record; empty when it is sound."""
     case = record.case
     if record.status not in STATUSES:
         return f"status {record.status!r} is none of {', '.join(STATUSES)}"

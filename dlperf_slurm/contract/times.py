@@ -1,4 +1,4 @@
-"""Points of time in the files of a run."""
+"""A point of time <-> its text in the files of a run."""
 
 from datetime import datetime, timezone
 
@@ -9,5 +9,5 @@ def format_now() -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """What `format_now` wrote."""
+    """The point of time that `format_now` wrote; raises ValueError for another text."""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)

@@ -22,7 +22,10 @@ class Topology:
 
 
 def parse_topology(text: str) -> Topology:
-    """Read "2n8g"; ValueError says what is allowed."""
+    """The topology that a text such as "2n8g" names.
+
+    Raises ValueError, which says what is allowed.
+    """
     match = _PATTERN.fullmatch(text)
     if match is None:
         raise ValueError(

@@ -25,10 +25,10 @@ from dlperf_slurm.matrix.values import (
     TopologyName,
 )
 
-# a value on each axis, by name, with that of "model"; or on those that are decided already
+# a point of the matrix: a value on "model" and each axis, or on those that are decided already
 Point = Mapping[str, Any]
 
-# their gradients are in fp16, which a loss is scaled for
+# precisions whose gradients are in fp16, which a loss is scaled for
 _SCALED_PRECISIONS = ("amp-fp16", "fp16")
 
 
@@ -181,7 +181,10 @@ VARIANT_SPECS = tuple(
 
 
 def _rank_in_id(spec: AxisSpec) -> int:
-    """What always stands in a case_id comes first, then words, numbers with a name, and flags."""
+    """The place of an axis in a case_id.
+
+    What always stands there comes first, then words, numbers with a name, and flags.
+    """
     if spec.is_always_in_id:
         return 0
     return 1 if spec.id_text == "{}" else 2 if "{}" in spec.id_text else 3
@@ -191,7 +194,7 @@ _ID_SPECS = tuple(sorted(AXIS_SPECS, key=_rank_in_id))
 
 
 def make_case_id(model: str, axes: Axes) -> str:
-    """Readable, safe as a file name, and the same for the same point in every run."""
+    """The case_id of a point: readable, safe as a file name, and the same in every run."""
     framework, *rest = (
         spec.format_id(value) for spec in _ID_SPECS for value in [getattr(axes, spec.name)]
         if spec.is_always_in_id or value != spec.default
@@ -200,7 +203,7 @@ def make_case_id(model: str, axes: Axes) -> str:
 
 
 def list_variants(axes: Axes, names: Iterable[str]) -> list[str]:
-    """What is not default on these of the axes that tell columns apart, as labels have it."""
+    """The labels of what is not default, on those axes that tell columns apart."""
     shown = set(names)
     return [
         spec.label.format(value) for spec in VARIANT_SPECS for value in [getattr(axes, spec.name)]

@@ -7,7 +7,7 @@ from dlperf_slurm.contract.axes import LARGEST, format_ladder
 
 
 def parse_batch_size(value: Any) -> Union[int, str]:
-    """A value of the axis as `Axes` has it; ValueError says what is allowed."""
+    """A value of the axis as `Axes` has it; raises ValueError, which says what is allowed."""
     if type(value) is int:
         if value < 1:
             raise ValueError(f"{value} is no batch size; the smallest is 1")
@@ -22,7 +22,7 @@ def parse_batch_size(value: Any) -> Union[int, str]:
 
 
 def parse_batch_search(text: str) -> Optional[str]:
-    """The search that a text asks for as `Axes` has it, or None when it asks for none.
+    """The search that a text asks for, as `Axes` has it; None when it asks for none.
 
     Raises ValueError for a ladder that does not descend.
     """

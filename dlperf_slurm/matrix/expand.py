@@ -50,7 +50,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Expansion:
-    """All that a matrix stands for."""
+    """The cases that a matrix stands for, and those that it excludes."""
 
     cases: tuple[MatrixCase, ...]
     excluded: tuple[LeftOut, ...]
@@ -112,10 +112,10 @@ def _is_allowed(value: Any, allowed: Any) -> bool:
 
 
 def _expand(matrix: Matrix, models: Sequence[str], selection: Selection) -> Iterator[Point]:
-    """Points of some models and of the axes narrowed to a selection.
+    """The points of some models and of the axes narrowed to a selection.
 
-    Axes that overrides set are decided last, from all the others; what the selection itself
-    names stays as it says.
+    Axes that overrides set are decided last, from all the others; an axis that the selection
+    itself names keeps its value.
     """
     pinned = set(selection.named_axes()) if selection is not matrix.axes else set()
     axes = {axis: (selection if axis in pinned else matrix.axes).get_values(axis) for axis in AXES}

@@ -106,7 +106,7 @@ class TrainingTable(Table):
         return self
 
     def as_contract(self) -> Training:
-        """The same in the words of the worker."""
+        """The table as the worker reads it."""
         if not self.epochs:
             return NO_TRAINING
         return Training(
@@ -236,9 +236,10 @@ class MatrixFile:
 
 
 def read_matrix(path: Path) -> MatrixFile:
-    """Read and check a matrix file; InputError with all of its mistakes.
+    """Read and check a matrix file.
 
-    What it says in words of before is read, and told on standard error.
+    Words that were renamed are read by their former names, and told on standard error. Raises
+    InputError with all mistakes of the file.
     """
     modernized = modernize(read_toml(path))
     toml = modernized.toml

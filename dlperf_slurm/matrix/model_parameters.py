@@ -8,13 +8,13 @@ from dlperf_slurm.config.known_names import suggest
 from dlperf_slurm.config.toml_tables import Reporter, TomlTable
 from dlperf_slurm.worker.models import list_models, load_model
 
-# of a [model] table, beside the parameters of the model
+# the keys of a [model] table that are no parameters of the model
 OWN_KEYS = ("name", "dataset")
 
 
 def check_models(data: TomlTable, reporter: Reporter) -> None:
     """Report what is wrong with the parameters of [model] tables and of overrides."""
-    # on the raw tables: a mistake elsewhere in the file must not hide one here
+    # The raw tables are checked, since a mistake elsewhere in the file must not hide one here.
     tables = data.get("model")
     is_list = isinstance(tables, list)
     for index, model in enumerate(tables if isinstance(tables, list) else [tables]):
@@ -40,7 +40,7 @@ def _check_model_overrides(name: str, base: TomlTable, overrides: Any, reporter:
 
 
 def find_parameter_problems(model: str, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What is wrong with a model's parameters, as (parameter, message)."""
+    """The mistakes in a model's parameters, as (parameter, message)."""
     definition = load_model(model).Definition
     known = [field.name for field in dataclasses.fields(definition)]
     problems = [

@@ -10,7 +10,7 @@ from dlperf_slurm.matrix.values import BoundOrNumber, Model
 
 Item = TypeVar("Item")
 
-# of `topology`, in conditions
+# the parts of `topology` that conditions may name
 TOPOLOGY_PARTS = {
     "nodes": "Nodes of the topology.",
     "devices_per_node": "Devices on each node of the topology.",
@@ -19,7 +19,7 @@ TOPOLOGY_PARTS = {
 
 
 def check_values(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return `values`; ValueError when there is none, or one twice."""
+    """Return `values`; raises ValueError when there is none, or one twice."""
     if not values:
         raise ValueError("is empty; name at least one value")
     repeated = [value for index, value in enumerate(values) if value in values[:index]]
@@ -40,7 +40,7 @@ class AxisTable(Table):
         return tuple(axis for axis in AXES if self.get_values(axis))
 
     def get_values(self, axis: str) -> tuple[Any, ...]:
-        """What the table says of one axis."""
+        """The values that the table has for one axis."""
         values: tuple[Any, ...] = getattr(self, axis)
         return values
 
@@ -54,7 +54,7 @@ def _make_condition_field(kind: Any, description: str) -> tuple[Any, Any]:
 
 
 if TYPE_CHECKING:
-    # their fields are made of AXIS_SPECS, and read by `get_values` alone
+    # the classes below have fields made of AXIS_SPECS, which `get_values` alone reads
 
     class Condition(AxisTable): ...
 

@@ -1,4 +1,4 @@
-"""What the values of an axis may be: types that pydantic checks, and bounds on them.
+"""The values that an axis may have: types that pydantic checks, and bounds on them.
 
 The module itself does without pydantic: reports too need to know the axes, and `--help` is fast.
 """
@@ -32,7 +32,7 @@ class OneOf:
     list_known: Callable[[], Sequence[str]]
 
     def check(self, value: str) -> str:
-        """Return `value`; ValueError that lists the known names when it is not among them."""
+        """Return `value`; raises ValueError, which lists the known names, if it is none of them."""
         return check_known(value, self.list_known(), self.what)
 
     def __get_pydantic_core_schema__(
@@ -50,7 +50,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Parsed:
-    """Metadata of a value that `parse` makes of what the file has, or raises ValueError."""
+    """Metadata of a value that `parse` makes from the file's; `parse` raises ValueError."""
 
     parse: Callable[[Any], Any]
     json_schema: JsonSchema
@@ -69,7 +69,7 @@ class Parsed:
 
 
 def _list_choices(attribute: str) -> list[str]:
-    """What the adapters together offer for an axis, in the order they declare it."""
+    """The values that the adapters together offer for an axis, in the order they declare them."""
     offers = (getattr(load_adapter(framework), attribute) for framework in list_frameworks())
     return list(dict.fromkeys(choice for offer in offers for choice in offer))
 

@@ -37,7 +37,7 @@ _MISSING = {
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found, what nothing could be recomputed of, and how many cells were recomputed."""
+    """An audit's findings, what could not be recomputed, and how many cells were."""
 
     findings: tuple[Finding, ...]
     not_audited: tuple[NotAudited, ...]
@@ -47,7 +47,7 @@ class Audit:
 def audit_paths(paths: Sequence[Path]) -> Audit:
     """Audit files, run directories and published sources together: each is seen with all others.
 
-    InputError when one cannot be read.
+    Raises InputError when one cannot be read.
     """
     rows: list[Row] = []
     gaps: list[NotAudited] = []

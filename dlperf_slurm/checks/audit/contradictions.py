@@ -27,15 +27,16 @@ from dlperf_slurm.checks.audit.speedups import index_rows, name_place
 
 PERCENTILES = LATENCY_NAMES[1:]
 
-# in our reports the marks of the clock lie between the sum of the batches and their window
+# Throughput x latency may be off by so much, as a ratio, in our own reports: the clock's marks lie
+# between the sum of the batches and their window.
 OUR_TOLERANCE = Fraction(2, 100)
 
-# a median of fewer repeats says little
+# the least number of repeats whose median is checked; one of fewer says little
 MIN_REPEATS = 3
 
 
 def check_latencies(rows: Sequence[Row]) -> Iterator[Finding]:
-    """At most one finding per row and kind."""
+    """The findings in the latencies of rows, at most one per row and kind."""
     for row in rows:
         for check in (_check_order, _check_reference_order, _check_throughput, _check_speedups):
             finding = check(row)
@@ -53,7 +54,7 @@ def _check_order(row: Row) -> Optional[Finding]:
 
 
 def _check_reference_order(row: Row) -> Optional[Finding]:
-    """The latencies times their speedups are the reference's, which have an order too."""
+    """The finding of a reference's latencies, latency x speedup, that are out of their order."""
     products: list[tuple[Cell, Fraction, Span]] = []
     for name in PERCENTILES:
         cell = row.cells.get(f"latency_{name}")
@@ -73,9 +74,9 @@ def _check_reference_order(row: Row) -> Optional[Finding]:
 
 
 def _check_throughput(row: Row) -> Optional[Finding]:
-    """Throughput x mean latency is the batch of all devices.
+    """The finding of a throughput that is not the batch of all devices over the mean latency.
 
-    Of medians over repeats only this follows: some throughput among the repeats fits.
+    For medians over repeats it is enough that some throughput among the repeats fits.
     """
     if has_unknown_devices(row):
         return None
@@ -95,7 +96,10 @@ def _check_throughput(row: Row) -> Optional[Finding]:
 
 
 def has_unknown_devices(row: Row) -> bool:
-    """Whether they stand in the heading, as over our latency tables; others are of one device."""
+    """Whether the number of devices stands in the heading alone, as over our latency tables.
+
+    A row of others' tables that does not say it is of one device.
+    """
     latency = row.cells.get("latency_avg")
     return not row.devices and latency is not None and _is_ours(latency)
 
@@ -113,9 +117,9 @@ def _scale(product: Span, batch: Fraction) -> Span:
 
 
 def _check_speedups(row: Row) -> Optional[Finding]:
-    """At one batch size the throughput grows as much as the mean latency shrinks.
+    """The finding of a throughput whose speedup is not that of the latency at one batch size.
 
-    Not so the medians over repeats: that of the throughputs need not be of the same repeat.
+    Medians over repeats are not checked: those of both need not be of the same repeat.
     """
     speedup, of_latency = row.cells.get(PRECISION_SPEEDUP), row.cells.get("latency_avg_speedup")
     samples = row.samples_per_s
@@ -129,10 +133,10 @@ def _check_speedups(row: Row) -> Optional[Finding]:
 
 
 def check_duplicates(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Figures of one configuration that differ, in one table or between files.
+    """The figures of one configuration that differ, in one table or between files.
 
-    Between files only where each has a single figure of it: else it has a variant that its words
-    do not tell apart; and not where a third file agrees.
+    Files are compared only where each has a single figure of it, as several are variants that its
+    words do not tell apart; and not where a third file agrees.
     """
     for group in index_rows([row for row in rows if not row.repeat]).values():
         for position, row in enumerate(group):
@@ -144,7 +148,10 @@ def check_duplicates(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 def _compare_files(row: Row, earlier: Sequence[Row], group: Sequence[Row]) -> Iterator[Finding]:
-    """Of two files that differ the later one is named, of more the one that is alone."""
+    """The finding for a row that differs from other files.
+
+    The later of two files is named, and of more the one that is alone.
+    """
     peers = [other for other in group if other is not row and is_same_software(row, other)]
     # "OneFlow" may be either of "OneFlow 0.2.0" and "OneFlow 0.3.1"
     meant = [o for o in group if any(is_same_software(o, other) for other in (row, *peers))]
@@ -167,7 +174,10 @@ def is_same_software(row: Row, other: Row) -> bool:
 
 
 def _is_same_topology(row: Row, other: Row) -> bool:
-    """Of as many devices: 1n8g is not 2n4g, but either may be 8 devices without more words."""
+    """Whether rows of as many devices may have one topology.
+
+    1n8g is not 2n4g, but either may be 8 devices without more words.
+    """
     return row.topology == other.topology or not (row.topology and other.topology)
 
 
@@ -184,9 +194,9 @@ def _compare(row: Row, other: Row) -> Iterator[Finding]:
 
 
 def check_medians(rows: Sequence[Row]) -> Iterator[Finding]:
-    """A figure that is not the median of the repeats that its own document lists.
+    """The figures that are not the median of the repeats that their own document lists.
 
-    Only where the document has one figure and one set of repeats of the configuration.
+    They are checked where the document has one figure and one set of repeats of the configuration.
     """
     for group in index_rows(rows).values():
         for document in dict.fromkeys(_name_document(row) for row in group):

@@ -49,14 +49,14 @@ _REPORT_CELLS = {
     **_LATENCIES,
 }
 
-# line and cells by case_id
+# the line of each case_id, and its cells by column
 Cases = Mapping[str, tuple[int, Mapping[str, str]]]
 
 
 def read_rows(path: Path) -> tuple[list[Row], list[NotAudited]]:
     """The rows of a CSV, a text with pipe tables, or a published source by its name.
 
-    InputError when there is no such file, it is no text, or there is no table in it.
+    Raises InputError when there is no such file, it is no text, or there is no table in it.
     """
     name = str(path)
     if not path.exists() and name in list_sources():
@@ -86,7 +86,10 @@ def _read_text(text: str, name: str) -> tuple[list[Row], list[NotAudited]]:
 
 
 def read_csv(text: str, name: str) -> tuple[list[Row], list[NotAudited]]:
-    """A report.csv of ours, a published source, or any CSV with headers as tables have them."""
+    """The rows of a report.csv, a published source, or any CSV with headers as tables have them.
+
+    Raises InputError when the text is no such CSV.
+    """
     try:
         lines = list(read_records(text))
     except csv.Error as error:
@@ -112,7 +115,7 @@ def read_csv(text: str, name: str) -> tuple[list[Row], list[NotAudited]]:
 def read_records(text: str) -> Iterator[tuple[int, list[str]]]:
     """The cells of each record of a CSV, with the line on which it begins.
 
-    csv.Error where the text is no CSV.
+    Raises csv.Error where the text is no CSV.
     """
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     line = 1
@@ -188,7 +191,7 @@ def _make_report_cells(record: Mapping[str, str]) -> dict[str, Cell]:
 def _make_cells(
     record: Mapping[str, str], names: Mapping[str, str], is_exact: bool
 ) -> dict[str, Cell]:
-    """The cells that are filled; ValueError names one that is no number."""
+    """The cells that are filled; raises ValueError, which names one that is no number."""
     cells: dict[str, Cell] = {}
     for column, quantity in names.items():
         text = record.get(column, "")
@@ -201,9 +204,9 @@ def _make_cells(
 
 
 def read_run(path: Path) -> tuple[list[Row], list[NotAudited], list[Finding]]:
-    """What its report.csv says; where it has none, what its records give.
+    """The rows of a run's report.csv, or of what its records give where it has none.
 
-    InputError when the directory is no run, or its report no CSV.
+    Raises InputError when the directory is no run, or its report no CSV.
     """
     run = open_run(path)
     fresh = csv_format.serialize(summarize(run.manifest, collect_outcomes(run)))
@@ -221,7 +224,7 @@ def read_run(path: Path) -> tuple[list[Row], list[NotAudited], list[Finding]]:
 
 
 def _compare_with_records(file: str, text: str, fresh: str) -> Iterator[Finding]:
-    """Cells, case by case, that are not what the records give, in columns that both have."""
+    """The cells of a report, in columns that both have, that are not what the records give."""
     found = _index_cases(text)
     for case_id, (_, record) in _index_cases(fresh).items():
         if case_id not in found:
@@ -238,7 +241,7 @@ def _compare_with_records(file: str, text: str, fresh: str) -> Iterator[Finding]
 
 
 def _index_cases(text: str) -> Cases:
-    """All lines but those of no case, for points that are not in the matrix."""
+    """The lines of a report's cases; those for points outside of the matrix have no case."""
     (_, header), *records = read_records(text)
     named = [(line, dict(zip(header, cells))) for line, cells in records]
     return {texts["case_id"]: (line, texts) for line, texts in named if texts.get("case_id")}

@@ -1,4 +1,4 @@
-"""A table of texts -> the rows that can be audited, and what of it cannot."""
+"""A table of texts -> the rows that can be audited, and what of the table cannot."""
 
 import dataclasses
 import re
@@ -37,10 +37,10 @@ from dlperf_slurm.contract.topology import parse_topology
 
 _LABELS = (BATCH_SIZE, DEVICES, DEVICES_PER_NODE, NODES, TOPOLOGY, *WORDS)
 
-# of a reduced precision even where the header does not say so
+# quantities of a reduced precision even where the header does not say so
 _OF_REDUCED = (PRECISION_SPEEDUP, TIME_SPEEDUP)
 
-# (39.1 to 41.0), {39.1 to 41.0}, [1], n=5 of 7: what stands beside a value in our tables and DLPerf
+# our tables and DLPerf's have these beside a value: (39.1 to 41.0), {39.1 to 41.0}, [1], n=5 of 7
 _BESIDE = re.compile(r"\([^)]*\)|\{[^}]*\}|\[[0-9]+\]|n=[0-9]+ of [0-9]+")
 _TAG = re.compile(r"</?su[pb]>|<br ?/?>")
 _SPREAD = re.compile(r"[({]([0-9.]+) to ([0-9.]+)[)}]")
@@ -87,9 +87,9 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[Row], list[NotAud
 
 
 def _split_by_document(rows: Sequence[Row]) -> list[Row]:
-    """Rows that were taken from the tables of documents, each with its table.
+    """The rows, each with its table in the document that it was taken from.
 
-    Lines that follow each other in one document are of one table.
+    Lines that follow each other in one document belong to one table.
     """
     tables: dict[tuple[str, int], str] = {}
     for row in sorted(rows, key=_read_place):
@@ -110,7 +110,7 @@ def _read_place(row: Row) -> tuple[str, int]:
 
 
 def _drop_repeated(columns: Sequence[Column]) -> list[Column]:
-    """Without the quantity of a column that would take the place of an earlier one."""
+    """The columns; one that would take the place of an earlier one has no quantity."""
     seen: set[tuple[str, str, str]] = set()
     kept: list[Column] = []
     for column in columns:
@@ -128,7 +128,7 @@ def _list_problems(table: PipeTable, columns: Sequence[Column]) -> Iterator[str]
 
 
 def _is_auditable(columns: Sequence[Column]) -> bool:
-    """Whether there is something derived, or latencies, which have an order."""
+    """Whether columns have something derived, or latencies, which have an order."""
     derived = {SPEEDUP, EFFICIENCY, PRECISION_SPEEDUP, TIME_SPEEDUP}
     return any(c.quantity in derived or c.quantity.startswith("latency") for c in columns)
 
@@ -149,7 +149,7 @@ def _make_rows(
     labels = {c.quantity: t for c, t in zip(columns, texts) if c.quantity in _LABELS}
     first_figure = _find_first_figure(columns)
     words = _list_words(columns[:first_figure], texts)
-    # numbers there are figures of which no rule is known
+    # numbers among the figures are figures that no rule is known for
     remarks = _list_words(columns[first_figure:], texts[first_figure:], has_numbers=False)
     groups: dict[tuple[str, str, str], dict[str, Value]] = {}
     for column, text in zip(columns, texts):
@@ -184,7 +184,7 @@ def _make_rows(
 
 
 def _name_place(labels: Mapping[str, str]) -> str:
-    """Where a document has the row; empty for what is no line number."""
+    """The place of the row in its document; empty without a line number."""
     if labels.get(PATH) and labels.get(LINE, "").isdigit():
         return f"{labels[PATH]}:{labels[LINE]}"
     return ""
@@ -198,7 +198,7 @@ def _find_first_figure(columns: Sequence[Column]) -> int:
 def _list_words(
     columns: Sequence[Column], texts: Sequence[str], has_numbers: bool = True
 ) -> list[str]:
-    """What columns say that have no quantity, such as a sequence length; numbers too if asked."""
+    """The words of columns without a quantity, such as a sequence length; numbers too if asked."""
     return [
         f"{column.header} {text}"
         for column, text in zip(columns, texts)
@@ -209,7 +209,10 @@ def _list_words(
 def _find_default_precision(
     column: Column, columns: Sequence[Column], labels: Mapping[str, str]
 ) -> str:
-    """Of a column that names none: that of the row, or the table's reduced one, or its only one."""
+    """The precision for a column that names none.
+
+    It is the row's, or else the table's reduced one for what is derived, or its only one.
+    """
     if "precision" in labels:
         return labels["precision"]
     named = list(dict.fromkeys(c.precision for c in columns if c.precision))
@@ -220,7 +223,7 @@ def _find_default_precision(
 
 
 def _read_values(text: str, column: Column) -> list[Value]:
-    """All values of a cell; of several without a variant's name each has its number for one."""
+    """The values of a cell; those of a list without variants' names are numbered variants."""
     matches = list(_VALUE.finditer(_clean(text)))
     is_list = " / " in text
     values = []
@@ -259,15 +262,15 @@ def _make_cell(match: "re.Match[str]", header: str) -> Optional[Cell]:
 
 
 def _find_batch_size(values: Mapping[str, Value]) -> str:
-    """That beside a throughput: "4664.10 bsz=96"."""
+    """The batch size that stands beside a throughput, as in "4664.10 bsz=96"."""
     samples = values.get(SAMPLES_PER_S)
     return samples.batch_size if samples else ""
 
 
 def _count_devices(labels: Mapping[str, str]) -> int:
-    """All devices of the row; 0 where it does not say.
+    """The number of devices of the row; 0 where it does not say.
 
-    Whole nodes where only they are printed: a speedup has their ratio alone.
+    It is that of nodes where only they are printed: a speedup needs their ratio alone.
     """
     if TOPOLOGY in labels:
         try:

@@ -26,10 +26,10 @@ LATENCY_NAMES = ("avg", "p50", "p90", "p95", "p99", "p100")
 
 FULL_PRECISIONS = ("fp32", "tf32")
 
-# a double that was divided, printed in full and read again
+# the relative error of a double that was divided, printed in full and read again
 EXACT_TOLERANCE = Fraction(1, 10**9)
 
-# longer ones are no figures, and Python refuses to convert some of them
+# longer numbers are no figures, and Python refuses to convert some of them
 _NUMBER = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,40})?")
 _COUNT = re.compile(r"[0-9]{1,9}")
 
@@ -58,8 +58,8 @@ ONE = Span(Fraction(1), Fraction(1))
 class Cell:
     """A positive number as it was printed in a column.
 
-    `is_exact`: printed with all its digits, as our own CSV does; else its last digit is rounded.
-    `spread`: the repeats that it is the median of lie there, as far as the table says so.
+    If it `is_exact` it was printed with all its digits, as in our own CSV; else its last digit is
+    rounded. `spread` holds the repeats that it is the median of, as far as the table says so.
     """
 
     text: str
@@ -73,21 +73,21 @@ class Cell:
 
     @property
     def unit(self) -> Fraction:
-        """Of the last printed digit."""
+        """The unit of the last printed digit."""
         return Fraction(1, 10 ** len(self.text.partition(".")[2]))
 
     @property
     def rounded(self) -> Span:
-        """What prints so when it is rounded; half a unit to both sides, whatever the tie rule."""
+        """The values that print so when rounded: half a unit to both sides, with both ends."""
         half = self.value * EXACT_TOLERANCE if self.is_exact else self.unit / 2
         return Span(self.value - half, self.value + half)
 
     @property
     def cut(self) -> Span:
-        """What prints so when digits are cut off, not rounded."""
+        """The values that print so when digits are cut off, not rounded."""
         if self.is_exact:
             return self.rounded
-        # less than a whole unit is cut off
+        # cutting digits off takes less than a whole unit away
         return Span(self.value, self.value + self.unit * (1 - EXACT_TOLERANCE))
 
 
@@ -121,7 +121,7 @@ class Row:
 
     @property
     def configuration(self) -> tuple[str, ...]:
-        """What figures must share to be alternatives of each other, but the devices."""
+        """The properties, devices apart, that figures of one configuration share."""
         return (
             self.model,
             self.framework,
@@ -133,7 +133,7 @@ class Row:
 
     @property
     def printed_line(self) -> tuple[str, int, str, str]:
-        """What the rows that were printed side by side share."""
+        """The key that rows which were printed side by side share."""
         return (self.file, 0 if self.where else self.line, self.where, self.table)
 
     @property
@@ -141,7 +141,7 @@ class Row:
         return self.cells.get(SAMPLES_PER_S)
 
     def name_cell(self, cell: Cell) -> str:
-        """The column, and the words of the row that find it."""
+        """The name of a cell: its column, and the words of the row that find it."""
         words = [
             self.software or self.framework,
             self.model,
@@ -185,7 +185,7 @@ def make_finding(row: Row, cell: Cell, kind: str, follows: str, reason: str) -> 
 
 
 def make_cell(text: str, column: str, is_exact: bool = False) -> Optional[Cell]:
-    """A cell of a positive number, thousands separators taken out; None for any other text."""
+    """The cell of a positive number without thousands separators; None for any other text."""
     number = _expand_exponent(text.strip().replace(",", ""))
     if _NUMBER.fullmatch(number) is None or not Fraction(number):
         return None
@@ -204,6 +204,6 @@ def _expand_exponent(text: str) -> str:
 
 
 def format_value(value: Fraction, cell: Cell) -> str:
-    """With two digits more than the cell has, to show on which side of it the value lies."""
+    """The value with two digits more than the cell has, to show on which side of it it lies."""
     digits = len(cell.text.partition(".")[2]) + 2
     return f"{float(value):.{min(digits, 6)}f}"

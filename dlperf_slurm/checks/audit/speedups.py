@@ -27,7 +27,7 @@ from dlperf_slurm.checks.audit.printed import (
     make_finding,
 )
 
-# of times the smaller one is the better: the reference is above the line
+# Speedups whose quotient has the reference above the line: the smaller of two times is the better.
 INVERSE_SPEEDUPS = {
     TIME_SPEEDUP: TRAINING_TIME,
     **{f"latency_{name}_speedup": f"latency_{name}" for name in LATENCY_NAMES},
@@ -38,8 +38,8 @@ INVERSE_SPEEDUPS = {
 class Derived:
     """A derived cell, and the quotient of printed cells that it should be, times a factor.
 
-    `limit` is what the devices allow; None where nothing does. `others` are quotients with another
-    figure of the same configuration, by the place where that stands.
+    `limit` is the largest value that the devices allow, None where they set none. `others` are
+    quotients with another figure of the same configuration, by the place where that stands.
     """
 
     row: Row
@@ -67,7 +67,7 @@ class Derived:
 
 
 def derive_cells(rows: Sequence[Row]) -> list[Derived]:
-    """All derived cells whose inputs are among the rows."""
+    """The derived cells whose inputs are among the rows."""
     return [*_derive_scaling(rows), *_derive_precision_speedups(rows)]
 
 
@@ -112,7 +112,7 @@ def _list_alike(row: Row, devices: int, index: Index) -> Sequence[Row]:
 
 
 def _name_series(row: Row) -> tuple[object, ...]:
-    """What the rows of one scaling curve share."""
+    """The key that the rows of one scaling curve share."""
     return (
         row.file,
         row.table,
@@ -129,8 +129,8 @@ def _name_series(row: Row) -> tuple[object, ...]:
 def _find_baseline(row: Row, series: Sequence[Row], index: Index) -> Optional[Row]:
     """The row of the fewest devices that a speedup is relative to; None when there is none.
 
-    In its series first of the same note and batch size, then of any; at last one device in any
-    table.
+    It is looked for in the row's series, first with the same note and batch size, then with any; at
+    last it is a row of one device in any table.
     """
     cell = row.cells.get(SPEEDUP) or row.cells.get(EFFICIENCY)
     if cell is None or not row.devices:
@@ -154,7 +154,7 @@ def _find_baseline(row: Row, series: Sequence[Row], index: Index) -> Optional[Ro
 
 
 def _choose_smallest(cell: Cell, row: Row, candidates: Sequence[Row]) -> Optional[Row]:
-    """That of the fewest devices; of several the one that fits, None when none does."""
+    """The row of the fewest devices; of several the one that fits, None when none does."""
     fewest = min((other.devices for other in candidates), default=row.devices)
     smallest = [other for other in candidates if other.devices == fewest]
     if fewest >= row.devices or not _is_base(smallest[0]):
@@ -164,7 +164,7 @@ def _choose_smallest(cell: Cell, row: Row, candidates: Sequence[Row]) -> Optiona
 
 
 def _is_base(row: Row) -> bool:
-    """Whether others may be relative to it: not when it is itself relative to fewer devices."""
+    """Whether others may be relative to a row, which is itself not relative to fewer devices."""
     cell = row.cells.get(SPEEDUP)
     return cell is None or row.devices == 1 or cell.rounded.meets(ONE)
 
@@ -178,7 +178,7 @@ def _fits(cell: Cell, row: Row, base: Row) -> bool:
 def _list_others(
     row: Row, samples: Cell, base: Row, base_samples: Cell, index: Index
 ) -> dict[str, Span]:
-    """Quotients with another figure of the same configuration on one side of the line."""
+    """The quotients with another figure of the same configuration on one side of the line."""
     quotients: dict[str, Span] = {}
     for other in _list_alike(base, base.devices, index):
         if other is not base and other.samples_per_s is not None:
@@ -192,7 +192,7 @@ def _list_others(
 
 
 def name_place(row: Row) -> str:
-    """The line that readers know."""
+    """The place of a row as readers know it: file and line."""
     return row.where or f"{row.file}:{row.line}"
 
 
@@ -217,7 +217,10 @@ def _derive_precision_speedups(rows: Sequence[Row]) -> Iterator[Derived]:
 
 
 def _find_reference(row: Row, candidates: Sequence[Row]) -> Optional[Row]:
-    """On the same printed line, as NVIDIA's; else of the same devices and batch size."""
+    """The row of the full precision that a speedup is relative to; None when it is not clear.
+
+    It stands on the same printed line, as NVIDIA's, or has the same devices and batch size.
+    """
     found = [other for other in candidates if _name_setting(other) == _name_setting(row)]
     found.sort(key=lambda other: FULL_PRECISIONS.index(other.precision))
     beside = [other for other in found if other.printed_line == row.printed_line]
@@ -226,12 +229,12 @@ def _find_reference(row: Row, candidates: Sequence[Row]) -> Optional[Row]:
 
 
 def _name_setting(row: Row) -> tuple[object, ...]:
-    """What rows of two precisions share, but the batch size."""
+    """The key, batch size apart, that rows of two precisions share."""
     return (row.framework, row.model, row.compiler, row.devices, row.topology, row.note)
 
 
 def check_speedups(derived: Sequence[Derived]) -> Iterator[Finding]:
-    """Recompute each; one finding per cell, the plainest reason first."""
+    """The findings of recomputing each derived cell: one at most, with the plainest reason."""
     neighbours: dict[tuple[str, int, str, str], list[Derived]] = {}
     for one in derived:
         neighbours.setdefault(one.row.printed_line, []).append(one)

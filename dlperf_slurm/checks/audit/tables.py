@@ -18,12 +18,12 @@ DEVICES_PER_NODE = "devices_per_node"
 NODES = "nodes"
 TOPOLOGY = "topology"
 BATCH_SIZE = "batch_size"
-# the document that a figure stands in, and the line
+# the columns for the document that a figure stands in, and its line there
 PATH = "path"
 LINE = "line"
 WORDS = ("framework", "source", "precision", "compiler", "model", "hardware", PATH, LINE)
 
-# in this order: the first that is found decides
+# quantities by their headers; the first pattern that is found decides
 _PATTERNS = (
     (SPEEDUP, r"(weak|strong) scaling(?! efficiency)"),
     (EFFICIENCY, r"efficiency"),
@@ -51,7 +51,7 @@ _FULL = re.compile(r"\b(?:fp32|tf32)\b")
 
 _SEPARATOR = re.compile(r"\s*\|?(\s*:?-{3,}:?\s*\|)*\s*:?-{3,}:?\s*\|?\s*")
 _BAR = re.compile(r"(?<!\\)\|")
-# of any punctuation of ASCII, as CommonMark has it
+# an escape of any punctuation of ASCII, as CommonMark has it
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
@@ -69,7 +69,7 @@ class PipeTable:
 
 
 def find_tables(text: str) -> Iterator[PipeTable]:
-    """All tables of a text, by their line of dashes."""
+    """The tables of a text, which are found by their line of dashes."""
     lines = text.split("\n")
     for index, line in enumerate(lines):
         if "|" in line and _SEPARATOR.fullmatch(line):
@@ -113,7 +113,7 @@ def _read_table(lines: Sequence[str], separator: int, width: int) -> PipeTable:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: the quantity, "" when its header is not known; precision and batch size if said."""
+    """A column: its quantity ("" for an unknown header), precision and batch size if said."""
 
     header: str
     quantity: str
@@ -122,7 +122,7 @@ class Column:
 
 
 def read_headers(headers: Sequence[str]) -> list[Column]:
-    """One column for each header.
+    """The columns of a table, one for each header.
 
     A speedup in a table of latencies is one over another precision; a bare "speedup" there belongs
     to the column before it, as in our reports.
@@ -142,7 +142,7 @@ def read_headers(headers: Sequence[str]) -> list[Column]:
 
 
 def _clean(header: str) -> str:
-    """Not bold, and on one line."""
+    """The header on one line, without marks for bold."""
     return header.replace("<br>", " ").replace("*", "").strip()
 
 
@@ -161,7 +161,7 @@ def _name_latency(text: str) -> str:
 
 
 def _find_precision(header: str) -> str:
-    """The reduced precision where both are named: a speedup is its."""
+    """The precision that a header names; the reduced one of two, as a speedup is that one's."""
     lower = header.lower()
     reduced, full = _REDUCED.search(lower), _FULL.search(lower)
     if reduced is not None:

@@ -44,7 +44,10 @@ class Workplace:
 
 
 def make_workplace(site: Site, folder: Path, report: Callable[[str], None]) -> Workplace:
-    """A new folder with a frozen copy of the worker, in which cases leave their files."""
+    """A new folder with a frozen copy of the worker, in which cases leave their files.
+
+    Raises InputError when it cannot be made.
+    """
     try:
         folder.mkdir(parents=True)
     except OSError as error:
@@ -117,7 +120,7 @@ def run_script(script: Path, log: Path, limit_seconds: float) -> Optional[int]:
 
 
 def read_parity(folder: Path) -> Parity:
-    """parity.json of a folder; VerificationError when it cannot be trusted."""
+    """The parity.json of a folder; raises VerificationError when it cannot be trusted."""
     try:
         return read_json(folder / PARITY_FILE, Parity)
     except ContractError as error:

@@ -29,7 +29,7 @@ class Check:
 
     @property
     def is_within(self) -> bool:
-        # a NaN is not
+        # a NaN is not within any tolerance: comparing with it is false
         return self.difference <= self.tolerance
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Agreement:
     reference: str
     checks: tuple[Check, ...] = ()
     problem: str = ""
-    # no environment here, or a thing that the adapter says it cannot do: no other work
+    # True without an environment, or where the adapter says it cannot: nothing was found to differ.
     is_left_out: bool = False
 
     @property
@@ -68,7 +68,7 @@ class Agreement:
 
 
 def compare_frameworks(found: Parity, expected: Parity) -> tuple[Check, ...]:
-    """Checks of one framework's run against the reference framework's run of the same case."""
+    """The checks of one framework's run against the reference framework's run of the same case."""
     checks = [
         _compare("parameters", found.parameter_count, expected.parameter_count, 0.0),
         _compare("loss", found.initial_loss, expected.initial_loss, LOSS_TOLERANCE),
@@ -97,7 +97,7 @@ def compare_frameworks(found: Parity, expected: Parity) -> tuple[Check, ...]:
 
 
 def compare_ranks(found: Parity, expected: Parity) -> tuple[Check, ...]:
-    """Checks of a run on several ranks.
+    """The checks of a run on several ranks.
 
     `found` holds its gradients' difference from those that its ranks must have on average;
     `expected` is a run whose mean losses must be the same.
@@ -120,7 +120,7 @@ def check_gradients(found: Parity, tolerance: float) -> Check:
 
 
 def check_updates(found: Parity) -> Check:
-    """What the optimizer did, against the model's update rule."""
+    """The largest difference of the optimizer's updates from the model's update rule."""
     return Check("updates", 0.0, found.updates.relative, UPDATE_TOLERANCE, found.updates.parameter)
 
 
@@ -147,7 +147,7 @@ PARITY_HEADER = (
 
 
 def make_parity_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
-    """A row each: values with their relative differences, then the verdict."""
+    """The rows of the parity table: values with their relative differences, then the verdict."""
     return [
         [*_name(agreement, agreement.variant), *_show_parity(agreement), agreement.verdict]
         for agreement in agreements
@@ -182,7 +182,7 @@ DATA_PARALLEL_HEADER = (
 
 
 def make_data_parallel_rows(agreements: Sequence[Agreement]) -> list[list[str]]:
-    """A row each: relative differences, then the verdict."""
+    """The rows of the data-parallel table: relative differences, then the verdict."""
     empty = ["-"] * (len(DATA_PARALLEL_HEADER) - 5)
     return [
         [

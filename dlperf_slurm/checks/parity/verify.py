@@ -25,14 +25,14 @@ from dlperf_slurm.worker.models import load_model
 
 REFERENCE = "pytorch"
 NATIVE = "native"
-# with it, no value of ResNet-50 is near the kink of a ReLU (see its gradient tolerance)
+# a seed with which no value of ResNet-50 is near the kink of a ReLU (see its gradient tolerance)
 SEED = 4
 
 
 def verify_frameworks(
     frameworks: Sequence[str], models: Sequence[str], workplace: Workplace
 ) -> tuple[list[Agreement], list[Agreement]]:
-    """Lines of the parity table and of the data-parallel table.
+    """The lines of the parity table and of the data-parallel table.
 
     A framework without an environment has one line that says how to make it. Raises
     EnvironmentMissingError when there is none for the reference, to which all are compared.
@@ -58,7 +58,7 @@ def verify_frameworks(
 
 
 def find_missing_environment(framework: str, site: Site) -> str:
-    """Which environment is not there, with the command that makes it; empty when it is."""
+    """The problem, with the command to solve it, of a missing environment; empty without one."""
     venv = site.find_environment(framework).venv
     if venv is None or (Path(venv) / "bin" / "python").exists():
         return ""
@@ -66,9 +66,9 @@ def find_missing_environment(framework: str, site: Site) -> str:
 
 
 def find_missing_horovod(framework: str, site: Site) -> str:
-    """Whether our own environment lacks Horovod, with the command that adds it; empty if not.
+    """The problem, with the command to solve it, of a managed environment without Horovod.
 
-    Of other environments only the ranks can tell.
+    It is empty where Horovod is there, and for other environments, where only the ranks can tell.
     """
     environment = find_managed_environment(framework)
     if site.find_environment(framework).venv != str(environment) or has_horovod(environment):
@@ -77,7 +77,7 @@ def find_missing_horovod(framework: str, site: Site) -> str:
 
 
 def verify_parity(framework: str, model: str, is_clipped: bool, workplace: Workplace) -> Agreement:
-    """One rank of a framework against one rank of the reference, in fp32."""
+    """The agreement of one rank of a framework with one rank of the reference, in fp32."""
     case = make_case(framework, model, workplace.site, is_clipped=is_clipped)
     line = Agreement(framework, model, "clip" if is_clipped else "no clip", REFERENCE)
     try:
@@ -95,7 +95,7 @@ def verify_parity(framework: str, model: str, is_clipped: bool, workplace: Workp
 def verify_data_parallel(
     framework: str, model: str, distribution: str, workplace: Workplace
 ) -> Agreement:
-    """Two ranks with different data against the same work without any distribution.
+    """The agreement of two ranks, whose data differ, with the same work without distribution.
 
     A model is compared with one rank that has the joined batch. One whose batch normalization sees
     the batch of its own rank is compared with the mean of both ranks' own gradients, and its losses
@@ -156,7 +156,7 @@ def make_case(framework: str, model: str, site: Site, is_clipped: bool = False) 
 
 
 def _move_to_reference(case: Case) -> Case:
-    """The same work in the framework that the others are compared with."""
+    """The case with the same work in the framework that the others are compared with."""
     compiler = load_adapter(REFERENCE).COMPILERS[0]
     return _vary(case, framework=REFERENCE, gradient_sync=NATIVE, compiler=compiler)
 

@@ -20,18 +20,21 @@ from dlperf_slurm.worker.datasets.description import (
 
 
 class Recipe(Protocol):
-    """What to make; a frozen dataclass whose values are those of the command's options."""
+    """What is to be made: a frozen dataclass with the values of the command's options."""
 
     @property
     def model(self) -> Mapping[str, Union[str, int]]:
         """The table of a matrix for a model that reads the files, but for their name."""
 
     def write_files(self, folder: Path) -> str:
-        """Fill an empty folder; says what is in it now, as in "80 training images"."""
+        """Fill an empty folder; returns what is in it now, as in "80 training images".
+
+        Raises InputError when such files cannot be made.
+        """
 
 
 def make_dataset(directory: Path, recipe: Recipe) -> str:
-    """Make `directory`; returns what is in it.
+    """Make a data set at `directory`; returns what is in it.
 
     It is made beside its place and renamed, so that nothing that was interrupted looks whole.
     Raises InputError when it is there already, or cannot be written.
@@ -58,6 +61,6 @@ def make_dataset(directory: Path, recipe: Recipe) -> str:
 
 
 def write_description(folder: Path, description: Union[ImageDescription, TextDescription]) -> None:
-    """The dataset.json of a folder."""
+    """Write the dataset.json of a folder."""
     text = json.dumps(asdict(description), indent=1)
     (folder / DESCRIPTION_FILE).write_text(f"{text}\n", encoding="utf-8")

@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
 JPEG_QUALITY = 90
 
-# so many of four images lie, the others stand
+# the number of images in four that lie; the others stand
 LYING = 3
 
 FIELDS = 4
 
-# Chosen so that JPEG files at quality 90 are as large as those of ImageNet, about 110 kB each
-# (138 GB for 1.28 million), at 500 x 375 pixels.
+# Deviations of pixels (0 ... 255) with which JPEG files of 500 x 375 pixels at quality 90 are as
+# large as those of ImageNet, about 110 kB each (138 GB for 1.28 million).
 LUMINANCE_DEVIATION = 45.0
 CHROMINANCE_DEVIATION = 12.0
 
 DIGIT_CLASSES = 10
 DIGIT_VALIDATION_PART = 0.2
 
-# pixels of the digits are 0 ... 16
+# scikit-learn's digits have pixels of 0 ... 16
 LARGEST_DIGIT_PIXEL = 16
 
 # the smallest size that resnet50 takes
@@ -51,7 +51,7 @@ DIGIT_IMAGE_SIZE = 32
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """How many images of how many classes; `size` is their longer side in pixels."""
+    """The numbers of images and of classes; `size` is the longer side of an image in pixels."""
 
     train: int
     val: int
@@ -64,7 +64,10 @@ class ImageRecipe:
         return {"name": "resnet50", "classes": self.classes}
 
     def write_files(self, folder: Path) -> str:
-        """Labels are taken in turn; there is nothing in an image by which to learn its label."""
+        """Write images whose labels are taken in turn, with nothing to learn them by.
+
+        Raises InputError when there are fewer images than classes.
+        """
         if min(self.train, self.val) < self.classes:
             raise InputError(
                 f"{self.classes} classes need as many images to train and to validate; "
@@ -90,7 +93,7 @@ class ImageRecipe:
 
 @dataclass(frozen=True)
 class Fields:
-    """A few fields of N(0, 1), which repeat at their borders: float32 [field, side, side]."""
+    """Random fields of N(0, 1), which repeat at their borders: float32 [field, side, side]."""
 
     values: "NDArray[Any]"
 
@@ -100,16 +103,19 @@ class Fields:
 
 
 def make_fields(least_side: int, random: numpy.random.RandomState) -> Fields:
-    """Fields at least so large, a power of two."""
+    """FIELDS new fields, whose side is the next power of two from `least_side` pixels."""
     side = 1 << (least_side - 1).bit_length()
     return Fields(numpy.stack([_make_field(side, random) for _ in range(FIELDS)]))
 
 
 def _make_field(side: int, random: numpy.random.RandomState) -> "NDArray[Any]":
-    """Its power is 1 / frequency^2, as natural images have it (Field 1987)."""
+    """A field whose power is 1 / frequency^2, as natural images have it: float32 [side, side].
+
+    Source: Field 1987.
+    """
     rows, columns = numpy.fft.fftfreq(side)[:, None], numpy.fft.rfftfreq(side)[None]
     frequency = numpy.hypot(rows, columns)
-    # no mean
+    # the field has no mean: frequency 0 gets no power
     frequency[0, 0] = numpy.inf
     real, imaginary = random.standard_normal((2, *frequency.shape))
     field = numpy.fft.irfft2((real + 1j * imaginary) / frequency, (side, side))
@@ -119,7 +125,10 @@ def _make_field(side: int, random: numpy.random.RandomState) -> "NDArray[Any]":
 def draw_image(
     fields: Fields, width: int, height: int, random: numpy.random.RandomState
 ) -> "NDArray[Any]":
-    """uint8 [height, width, 3]: windows of the fields, one upon the other, at random places."""
+    """An image of windows of the fields, one upon the other, at random places.
+
+    Shape: uint8 [height, width, 3].
+    """
 
     def draw() -> "NDArray[Any]":
         field = fields.values[random.randint(FIELDS)]
@@ -135,7 +144,7 @@ def draw_image(
 
 @dataclass(frozen=True)
 class DigitRecipe:
-    """Which of the digits are for validation follows from the seed."""
+    """The digits, of which the seed chooses those for validation."""
 
     seed: int
 
@@ -144,7 +153,10 @@ class DigitRecipe:
         return {"name": "resnet50", "classes": DIGIT_CLASSES, "image_size": DIGIT_IMAGE_SIZE}
 
     def write_files(self, folder: Path) -> str:
-        """A fifth of each class is for validation; images stay as small as they are."""
+        """Write the digits as small as they are, a fifth of each class for validation.
+
+        Raises InputError when scikit-learn is not installed.
+        """
         images, labels = load_digits()
         is_val = choose_validation(labels, self.seed)
         for index, (image, label) in enumerate(zip(images, labels)):
@@ -159,7 +171,10 @@ class DigitRecipe:
 
 
 def load_digits() -> "tuple[NDArray[Any], NDArray[Any]]":
-    """Images, white on black: uint8 [image, 8, 8]; and labels: int64 [image]."""
+    """The digits' images, white on black: uint8 [image, 8, 8]; and labels: int64 [image].
+
+    Raises InputError when scikit-learn, which has them, is not installed.
+    """
     try:
         import sklearn.datasets
     except ImportError as error:
@@ -173,7 +188,7 @@ def load_digits() -> "tuple[NDArray[Any], NDArray[Any]]":
 
 
 def choose_validation(labels: "NDArray[Any]", seed: int) -> "NDArray[Any]":
-    """Whether a sample is for validation, the same part of each class: bool [image]."""
+    """The samples for validation, the same part of each class: int [image] -> bool [image]."""
     chosen: NDArray[Any] = numpy.zeros(len(labels), bool)
     for label in numpy.unique(labels):
         members = numpy.flatnonzero(labels == label)

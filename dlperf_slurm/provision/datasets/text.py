@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from numpy.random import RandomState
     from numpy.typing import NDArray
 
-# of BERT's own vocabulary, as the mask's
+# ids of BERT's own vocabulary, to which the mask's belongs too
 CLASSIFICATION_ID = 101
 SEPARATOR_ID = 102
 FIRST_WORD_ID = 104
 
 WORDS_PER_SENTENCE = 20
 SENTENCES_PER_DOCUMENT = 20
-# of several documents, almost surely
+# a number of ids that make several documents, almost surely
 ENOUGH_IDS = 10 * SENTENCES_PER_DOCUMENT * WORDS_PER_SENTENCE
 
 # ids are drawn in pieces, so that a text of any length fits into memory
@@ -38,7 +38,7 @@ PIECE_SIZE = 2**20
 
 @dataclass(frozen=True)
 class TextRecipe:
-    """How many ids to train and to validate with, out of how many."""
+    """The numbers of ids to train and to validate with, and the size of their vocabulary."""
 
     train: int
     val: int
@@ -50,7 +50,10 @@ class TextRecipe:
         return {"name": "bert", "vocabulary_size": self.vocabulary}
 
     def write_files(self, folder: Path) -> str:
-        """Ids stand for no words, and one does not depend on the one before."""
+        """Write ids that stand for no words, and do not depend on those before.
+
+        Raises InputError for a vocabulary without words, and for a text of one document.
+        """
         if self.vocabulary <= FIRST_WORD_ID:
             raise InputError(
                 f"--vocabulary {self.vocabulary}: ids up to {FIRST_WORD_ID - 1} are no words; "
@@ -95,7 +98,7 @@ class TextRecipe:
 
 
 def make_zipf_shares(words: int) -> "NDArray[Any]":
-    """The part of a text that its n + 1 most frequent words make: [words], rising to 1.
+    """The part of a text that its n + 1 most frequent words make: float64 [n], rising to 1.
 
     The n-th word is 1/n as frequent as the first (Zipf 1949).
     """
@@ -104,8 +107,8 @@ def make_zipf_shares(words: int) -> "NDArray[Any]":
 
 
 def draw_starts(count: int, mean_length: int, random: "RandomState") -> "NDArray[Any]":
-    """Where pieces of 1 or more begin that together are `count` long: int64, ascending from 0."""
-    # ten standard deviations more than it takes on average
+    """The beginnings of pieces that together are `count` long: int64 [piece], ascending from 0."""
+    # the number of pieces that `count` takes on average, and ten standard deviations more
     pieces = count // mean_length + 10 * int(count**0.5) + 10
     ends = numpy.cumsum(random.geometric(1 / mean_length, pieces))
     starts = numpy.concatenate([[0], ends]).astype(numpy.int64)

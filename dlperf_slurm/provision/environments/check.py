@@ -55,14 +55,14 @@ class Check:
         return [self.framework, self.python, self.state, self.version, self.mpi, self.horovod]
 
     def is_broken(self, is_wanted: bool) -> bool:
-        """Whether it must be mended; one that is merely not there only if it `is_wanted`."""
+        """Whether the environment must be mended; an absent one must if it `is_wanted`."""
         if self.state == "absent":
             return is_wanted
         return self.state != "current" or "fails" in self.row
 
 
 def list_environments() -> list[list[str]]:
-    """Rows of framework, state, Python, Horovod, MB and path, from files alone."""
+    """The rows of a table, from files alone: framework, state, Python, Horovod, MiB, path."""
     rows = []
     for framework in list_pins():
         pins, environment = read_pins(framework), find_managed_environment(framework)
@@ -154,7 +154,7 @@ def _make_launcher(environment: Path) -> list[str]:
 
 
 def _run(environment: Path, launcher: Sequence[str], program: str, *arguments: str) -> str:
-    """Both outputs of a Python program in the environment, or why it did not run."""
+    """The output and errors of a Python program in the environment, or why it did not run."""
     variables = {"OMP_NUM_THREADS": "1", "PYTHONNOUSERSITE": "1"}
     if os.geteuid() == 0:
         # Open MPI refuses to start as root otherwise; these two ranks do nothing
@@ -167,7 +167,7 @@ def _run(environment: Path, launcher: Sequence[str], program: str, *arguments: s
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**make_variables(environment), **variables},
-            # where the user stands may lie a file named like a module
+            # the current directory may have a file named like a module
             cwd=environment,
             timeout=TIMEOUT_SECONDS,
         )

@@ -43,7 +43,7 @@ class Stamp:
 
 
 def read_stamp(environment: Path) -> Optional[Stamp]:
-    """None for an environment that is not there, or was not made to its end."""
+    """The stamp of an environment; None for one that is not there, or was not made to its end."""
     try:
         return Stamp(**json.loads((environment / STAMP_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -51,7 +51,7 @@ def read_stamp(environment: Path) -> Optional[Stamp]:
 
 
 def find_state(environment: Path, pins: Pins) -> State:
-    """Where the environment of a framework stands against its pins."""
+    """The state of a framework's environment against its pins."""
     if not environment.exists():
         return "absent"
     stamp = read_stamp(environment)
@@ -67,7 +67,8 @@ def create_environment(
 ) -> Path:
     """Make or bring up to date a managed environment; a half-made one is made again.
 
-    Raises EnvironmentMissingError, with what to do, when it cannot.
+    Raises EnvironmentMissingError, with what to do, when it cannot be made; InputError for an
+    unknown framework.
     """
     pins = read_pins(framework)
     environment = find_managed_environment(framework)
@@ -146,14 +147,14 @@ def _install_built(installation: Installation, requirement: str, interpreter: In
                 f"{installation.framework}: {requirement} has no wheel for Python "
                 f"{interpreter.version}, and cannot be built: {describe_missing_programs(missing)}"
             )
-        # else mpi4py takes the first mpicc of PATH, whose libraries may be another MPI's
+        # mpi4py would take the first mpicc of PATH, whose libraries may be another MPI's
         variables = {"MPICC": str(installation.environment / "bin" / "mpicc")}
         wheel = build_wheel(installation, requirement, key, variables)
     install_wheel(installation, wheel)
 
 
 def measure_mib(installation: Installation) -> int:
-    """What the environment takes on disk."""
+    """The space that the environment takes on disk, in MiB."""
     files = installation.environment.rglob("*")
     # st_blocks counts 512 bytes, whatever the file system's blocks are (stat(2))
     return sum(path.lstat().st_blocks for path in files) * 512 >> 20

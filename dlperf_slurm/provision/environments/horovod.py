@@ -66,7 +66,7 @@ def add_horovod(installation: Installation, pins: Pins) -> None:
 
 
 def make_key(installation: Installation, pins: Pins, recipe: Recipe) -> str:
-    """All that a build of Horovod depends on, as the name of a folder."""
+    """The name of a folder for a build of Horovod, which has all that the build depends on."""
     package = installation.find_package(pins.package)
     how = hashlib.sha256(COMPILER.read_bytes() + repr(recipe).encode()).hexdigest()[:8]
     return f"horovod-{VERSION}-{package}-{installation.site_packages.parent.name}-{how}"
@@ -80,7 +80,7 @@ def _build(installation: Installation, recipe: Recipe, key: str) -> Path:
             f"{describe_missing_programs(missing)}"
         )
     with tempfile.TemporaryDirectory() as folder:
-        # copied, since package data need not be executable where it is installed
+        # the compiler is copied, since package data need not be executable where it is installed
         compiler = Path(folder, COMPILER.name)
         compiler.write_bytes(COMPILER.read_bytes())
         compiler.chmod(0o755)
@@ -89,7 +89,7 @@ def _build(installation: Installation, recipe: Recipe, key: str) -> Path:
 
 
 def make_variables(recipe: Recipe, compiler: Path) -> dict[str, str]:
-    """Horovod's build is steered by the environment (docs/install.rst of its sources)."""
+    """The environment variables that steer Horovod's build (docs/install.rst of its sources)."""
     bindings = {
         f"HOROVOD_WITH_{name}" if name == recipe.binding else f"HOROVOD_WITHOUT_{name}": "1"
         for name in BINDINGS
@@ -101,7 +101,7 @@ def make_variables(recipe: Recipe, compiler: Path) -> dict[str, str]:
         "CXX": str(compiler),
         "CXX_STANDARD": recipe.cxx_standard,
         "CXX_SKIP": recipe.skipped_source,
-        # from lib/python3.X/site-packages/horovod/torch to lib, where the wheel of Open MPI is
+        # the way from lib/python3.X/site-packages/horovod/torch to lib, where Open MPI's wheel is
         "CXX_RPATH": "$ORIGIN/../../../..",
         "MAKEFLAGS": f"-j{os.cpu_count() or 1}",
         # CMake 4 refuses the version that Horovod's third-party parts ask for

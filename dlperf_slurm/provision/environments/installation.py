@@ -21,7 +21,8 @@ from dlperf_slurm.slurm_client import clean_environment
 NEWS_SECONDS = 15.0
 SHOWN_LINES = 12
 
-# a user's settings of pip that install outside of the environment; pip.conf may say the same
+# Settings of pip that undo a user's own, which would install outside of the environment; pip.conf
+# may say the same.
 PIP_SETTINGS = {"PIP_USER": "0", "PIP_TARGET": "", "PIP_PREFIX": "", "PIP_ROOT": ""}
 
 
@@ -51,7 +52,10 @@ class Installation:
         return self.environment.parent / "logs" / f"{self.framework}.log"
 
     def find_package(self, name: str) -> str:
-        """An installed package with its version, local part included: "torch-2.13.0+cpu"."""
+        """An installed package with its version, local part included: "torch-2.13.0+cpu".
+
+        Raises StopIteration when it is not installed.
+        """
         return next(self.site_packages.glob(f"{name}-*.dist-info")).stem
 
     def tell(self, news: str) -> None:
@@ -62,7 +66,7 @@ class Installation:
     ) -> None:
         """Run a program to its end, with news every few seconds.
 
-        Raises EnvironmentMissingError with what matters of its output.
+        Raises EnvironmentMissingError, with what matters of its output, when it fails.
         """
         self.tell(title)
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +80,7 @@ class Installation:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**make_variables(self.environment), **variables},
-                # it keeps the lock of hold_environment, in case that it outlives this process
+                # the program inherits the lock of hold_environment, should it outlive this process
                 close_fds=False,
             )
             try:
@@ -113,7 +117,10 @@ def choose_lines(lines: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def hold_environment(installation: Installation) -> Iterator[None]:
-    """Wait until no other process makes this environment."""
+    """Wait until no other process makes this environment, and keep others from it.
+
+    Raises EnvironmentMissingError when its folder cannot be written.
+    """
     folder = installation.environment.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -134,7 +141,7 @@ def hold_environment(installation: Installation) -> Iterator[None]:
 
 
 def find_wheel(installation: Installation, key: str) -> Optional[Path]:
-    """The wheel that was built under this key; it names all that the wheel depends on."""
+    """The wheel that was built under this key, which names all that it depends on, or None."""
     return next(_find_wheel_folder(installation, key).glob("*.whl"), None)
 
 
@@ -143,7 +150,7 @@ def build_wheel(
 ) -> Path:
     """Build `requirement` with what is in the environment, and keep the wheel.
 
-    Nothing is fetched but its sources.
+    Nothing is fetched but its sources. Raises EnvironmentMissingError when the build fails.
     """
     folder = _find_wheel_folder(installation, key)
     partial = folder.with_name(f"{key}.partial")
@@ -157,7 +164,10 @@ def build_wheel(
 
 
 def install_wheel(installation: Installation, wheel: Path) -> None:
-    """Put a wheel into the environment, in place of what is there of it."""
+    """Put a wheel into the environment, in place of what is there of it.
+
+    Raises EnvironmentMissingError when pip fails.
+    """
     options = ["--no-deps", "--no-index", "--force-reinstall"]
     installation.run_step(
         f"installing {wheel.name}", [*installation.pip, "install", *options, str(wheel)]

@@ -51,22 +51,22 @@ class Pins:
 
     @property
     def stamp(self) -> str:
-        """Changes whenever what is installed does; not with a comment or another Python."""
+        """A hash of all that is installed; comments and the Python are not in it."""
         content = (*self.requirements, *self.built, *self.pip_options, *self.cuda_libraries)
         return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
     def find_requirement(self, package: str) -> str:
-        """The line of a package, as in "mpi4py==4.0.3"; StopIteration when it is not pinned."""
+        """The line of a package, as in "mpi4py==4.0.3"; raises StopIteration without a pin."""
         return next(line for line in self.requirements if line.startswith(f"{package}=="))
 
 
 def list_pins() -> list[str]:
-    """Names of the frameworks that the package has pins for."""
+    """The names of the frameworks that the package has pins for, sorted."""
     return sorted(path.stem for path in PINS_DIR.glob("*.txt"))
 
 
 def read_pins(framework: str) -> Pins:
-    """The pins of a framework; InputError for an unknown one."""
+    """The pins of a framework; raises InputError for an unknown one."""
     if framework not in list_pins():
         raise InputError(f"{framework!r} has no pins; known: {', '.join(list_pins())}")
     text = (PINS_DIR / f"{framework}.txt").read_text(encoding="utf-8")

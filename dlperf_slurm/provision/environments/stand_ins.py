@@ -16,7 +16,7 @@ from dlperf_slurm.provision.environments.system import (
     list_missing_programs,
 )
 
-# what a program that finds no GPU asks nevertheless; any other call says that it failed
+# The functions that a program calls even where it finds no GPU; any other one says that it failed.
 VERSION = "unsigned long {}(void) {{ return 8500; }}"
 PROPERTY = "int {}(int type, int *value) {{ *value = 8; return 0; }}"
 TEXT = 'const char *{}(int status) {{ return "no CUDA on this machine"; }}'
@@ -33,7 +33,10 @@ for name in sys.argv[1:]:
 
 
 def make_stand_ins(installation: Installation, module: str, libraries: Sequence[str]) -> None:
-    """Make those of the libraries that the loader does not find; the others are left alone."""
+    """Make stand-ins for those of the libraries that the loader does not find.
+
+    Raises EnvironmentMissingError when they cannot be compiled.
+    """
     missing = list_missing_libraries(installation.python, libraries)
     if not missing:
         return
@@ -57,20 +60,23 @@ def make_stand_ins(installation: Installation, module: str, libraries: Sequence[
 
 
 def list_missing_libraries(python: Path, libraries: Sequence[str]) -> list[str]:
-    """Those that the loader does not find for this Python."""
+    """The libraries that the loader does not find for this Python."""
     command = [str(python), "-c", TRY_TO_LOAD, *libraries]
     return subprocess.run(command, capture_output=True, text=True).stdout.split()
 
 
 def list_undefined_symbols(library: Path) -> list[str]:
-    """What a library takes from others, as "name@origin" where the origin is known (nm(1))."""
+    """The symbols that a library takes from others, as "name@origin" if that is known (nm(1))."""
     command = ["nm", "--dynamic", "--undefined-only", str(library)]
     output = subprocess.run(command, capture_output=True, text=True).stdout
     return [line.split()[-1] for line in output.splitlines()]
 
 
 def build_stand_in(library: str, names: Iterable[str], path: Path) -> None:
-    """Compile a shared library `library` that has these functions, all of its own version."""
+    """Compile a shared library `library` that has these functions, all of its own version.
+
+    Raises EnvironmentMissingError when the compiler fails.
+    """
     with tempfile.TemporaryDirectory() as folder:
         source, versions = Path(folder, "source.c"), Path(folder, "versions.map")
         source.write_text("".join(f"{define(name)}\n" for name in names), encoding="ascii")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-# where a program comes in a package of another name
+# the packages of programs that come in one of another name
 DEBIAN_PACKAGES = {"nm": "binutils"}
 
 
@@ -24,7 +24,7 @@ class Interpreter:
 def find_interpreter(versions: Sequence[str]) -> Optional[Interpreter]:
     """This Python if its version is among them, else the first version found on PATH or in pyenv.
 
-    None when there is none; `describe_missing_python` then says what to install.
+    It is None when there is none; `describe_missing_python` then says what to install.
     """
     own = Interpreter(sys.executable, "{}.{}".format(*sys.version_info))
     if own.version in versions and _can_make_environments(own.path):
@@ -37,7 +37,7 @@ def find_interpreter(versions: Sequence[str]) -> Optional[Interpreter]:
 
 
 def describe_missing_python(versions: Sequence[str]) -> str:
-    """Why `find_interpreter` found none, and what to do about it."""
+    """The reason why `find_interpreter` found none, and what to do about it."""
     wanted = " or ".join(versions)
     for version in versions:
         for path in _list_candidates(version):
@@ -70,7 +70,7 @@ def _runs(python: str, program: str) -> bool:
 
 
 def list_missing_programs(programs: Iterable[str]) -> list[str]:
-    """Those of the programs that are not on PATH."""
+    """The programs that are not on PATH."""
     return [program for program in programs if shutil.which(program) is None]
 
 
