@@ -1,4 +1,4 @@
-"""Where the commands print, to a terminal as wide as it is or plain lines, and write files."""
+"""Lines and tables -> a terminal as wide as it is, or plain lines; and bytes -> files."""
 
 import io
 import os

@@ -71,7 +71,7 @@ class TomlFile:
     renamed: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
 
     def find_lines(self) -> dict[KeyPath, int]:
-        """Line number of each key, by today's path."""
+        """The line number of each key, by today's path."""
         lines = locate_keys(self.text)
         return {self.renamed.get(path, path): line for path, line in lines.items()}
 

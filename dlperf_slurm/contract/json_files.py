@@ -111,7 +111,7 @@ FORMER_AXES = {
 
 
 def take_axes(values: Mapping[str, Any]) -> Dict[str, Any]:
-    """The axes among the keys of version 1, where a dynamic loss scale was 0, inference "val"."""
+    """The axes among the keys of version 1: its loss scale 0 is DYNAMIC, its mode "val" INFER."""
     axes = {name: values[former] for former, name in FORMER_AXES.items() if former in values}
     axes["loss_scale"] = axes.get("loss_scale") or DYNAMIC
     axes["mode"] = INFER if axes.get("mode") == "val" else TRAIN

@@ -125,7 +125,7 @@ def _find_training_obstacle(case: MatrixCase) -> Optional[str]:
 
 
 def _find_script_obstacle(case: MatrixCase) -> Optional[str]:
-    """What keeps from somebody else's script, which alone knows what its framework can do."""
+    """The reason against somebody else's script, which alone knows what its framework can do."""
     axes = case.axes
     if axes.mode == INFER:
         return f"script {axes.script!r} is a training script; use mode 'train'"

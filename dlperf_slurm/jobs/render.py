@@ -25,7 +25,7 @@ from dlperf_slurm.worker.models import load_model
 BASE_TEMPLATE = "base.sbatch.j2"
 VERIFY_TEMPLATE = "verify.sh.j2"
 PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
-# by `launch` of a script
+# the starter of a script, by its `launch`
 SCRIPT_STARTERS = {"single": "script", "per-rank": "script_ranks"}
 
 
@@ -124,7 +124,7 @@ def find_starter(task: ArrayTask) -> str:
 
 
 def render_external_script(case: MatrixCase, script: ScriptTable, repeat: int, device: str) -> str:
-    """What runs instead of our worker: the script's command over the values of a case.
+    """The text of what runs instead of our worker: the script's command over a case's values.
 
     Raises InputError, which names the key, when the command is no template, or asks for a value
     that there is not.
@@ -143,7 +143,10 @@ def render_external_script(case: MatrixCase, script: ScriptTable, repeat: int, d
 
 
 def list_script_values(case: MatrixCase, repeat: int, device: str) -> dict[str, object]:
-    """What a script's command may ask for; `parameters` are the model's, defaults included."""
+    """The values that a script's command may ask for.
+
+    `parameters` are the model's, defaults included.
+    """
     definition = load_model(case.model).Definition(**case.model_parameters)
     axes = dataclasses.asdict(case.axes)
     return {

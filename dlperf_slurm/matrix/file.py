@@ -260,7 +260,7 @@ def read_matrix(path: Path) -> MatrixFile:
 
 
 def _warn(modernized: Modernized) -> None:
-    """One line for each old word, where it is first."""
+    """Print a warning for each former word, with the place where it is first."""
     reporter = Reporter(modernized.toml)
     seen: set[str] = set()
     for key, message in modernized.warnings:
@@ -287,7 +287,7 @@ def _check_overrides(matrix: Matrix, reporter: Reporter) -> None:
 
 
 def _check_scripts(matrix: Matrix, reporter: Reporter) -> None:
-    """Names of scripts in the axes and rules, which only the whole file can tell from mistakes."""
+    """Report the names of scripts that are mistakes, which only the whole file can tell."""
     known = [WORKER, *matrix.scripts]
     for name in matrix.scripts:
         if name == WORKER:

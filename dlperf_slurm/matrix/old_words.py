@@ -1,4 +1,4 @@
-"""A matrix in words of earlier versions -> the same in today's, and what to say of it."""
+"""A matrix in words of earlier versions -> the same in today's words, and what to tell of it."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     "scripts": {"*": "script"},
 }
 
-# by kind of table, an old key and today's
+# old keys and today's, by kind of table
 KEYS: Mapping[str, Mapping[str, str]] = {
     "matrix": {"sources": "scripts"},
     "axes": {"update": "gradient_sync", "distribution": "gradient_sync", "source": "script"},
@@ -31,7 +31,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
     "script": {"start": "launch"},
 }
 
-# by kind of table and today's key, an old value and today's
+# old values and today's, by kind of table and today's key
 VALUES: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("axes", "mode"): {"val": "infer"},
     # tf_cnn_benchmarks' word for an all-reduce by the framework's own means

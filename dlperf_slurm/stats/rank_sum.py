@@ -18,7 +18,7 @@ MAX_EXACT_VALUES = 100
 
 @dataclass(frozen=True)
 class Tails:
-    """How probable such small (large) values of the second sample are, if nothing differs."""
+    """The probabilities of so small (large) values in the second sample, if nothing differs."""
 
     lower: float
     upper: float
@@ -90,7 +90,7 @@ def compute_ratio_interval(
 
 
 def _count_refused_ratios(first_count: int, second_count: int, significance: float) -> int:
-    """How many values of Mann and Whitney's U, from 0, the two-sided test refuses."""
+    """The number of values of Mann and Whitney's U, from 0, that the two-sided test refuses."""
     import numpy
 
     values, pairs = first_count + second_count, first_count * second_count
@@ -137,7 +137,7 @@ def compute_smallest_p(first_count: int, second_count: int) -> float:
 
 
 def count_needed_repeats(tests: int = 1, confidence: float = CONFIDENCE) -> int:
-    """How many repeats on each side can tell any difference, among so many tests (by Holm)."""
+    """The least number of repeats on each side that can tell a difference among so many tests."""
     count = 1
     while tests * compute_smallest_p(count, count) > 1 - confidence:
         count += 1

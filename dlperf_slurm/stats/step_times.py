@@ -54,7 +54,7 @@ def find_stalls(step_seconds: Sequence[float]) -> Stalls:
 
 
 def compute_drift(step_seconds: Sequence[float]) -> float:
-    """How much longer a step of the whole took than one of the second half, as a ratio less 1.
+    """The mean step of the whole over that of the second half, as a ratio less 1.
 
     A positive drift is a warm-up that was too short, a negative one a machine that slows down; it
     is 0 when the series shows neither. Stalls do not count, except at the very beginning.
@@ -73,7 +73,7 @@ def compute_drift(step_seconds: Sequence[float]) -> float:
 
 
 def _count_first_long(step_seconds: Sequence[float]) -> int:
-    """How many steps at the very beginning are as long as stalls."""
+    """The number of steps at the very beginning that are as long as stalls."""
     limit = STALL_FACTOR * statistics.median(step_seconds)
     return next((i for i, s in enumerate(step_seconds) if s <= limit), 0)
 

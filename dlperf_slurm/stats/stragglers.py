@@ -1,4 +1,4 @@
-"""Who was how slow in which repeat -> the hosts and devices that are slowest beyond chance."""
+"""Step times of machines by repeat -> the hosts and devices that are slowest beyond chance."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

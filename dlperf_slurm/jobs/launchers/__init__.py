@@ -27,6 +27,9 @@ class Launcher(Protocol):
 
 
 def make_command(launcher: str, ranks: Ranks, program: Sequence[str]) -> list[str]:
-    """The words of the command that starts `program` once per rank with the launcher `name`."""
+    """The words of the command that starts `program` once per rank with that launcher.
+
+    Raises ModuleNotFoundError for a launcher that is not a module of this package.
+    """
     module = cast(Launcher, import_module(f"{__name__}.{launcher}"))
     return module.make_command(ranks, program)

@@ -75,7 +75,7 @@ def list_missing_programs(programs: Iterable[str]) -> list[str]:
 
 
 def describe_missing_programs(programs: Sequence[str]) -> str:
-    """ "no cmake and no g++ on PATH; ..." with the command that installs them."""
+    """The problem of missing programs, "no g++ on PATH; ...", with what installs them."""
     missing = " and ".join(f"no {program}" for program in programs)
     packages = " ".join(DEBIAN_PACKAGES.get(program, program) for program in programs)
     return f"{missing} on PATH; load a module, or on Debian: apt-get install {packages}"
