@@ -1,3 +1,42 @@
 """Deep-learning benchmarks on Slurm clusters: a TOML matrix goes in, tables to defend come out."""
 
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "CasesFailedError",
+    "ComparedRuns",
+    "DlperfError",
+    "History",
+    "InputError",
+    "RunResults",
+    "SlowerError",
+    "compare",
+    "open_history",
+    "open_run",
+]
+
+if TYPE_CHECKING:
+    from dlperf_slurm.errors import CasesFailedError, DlperfError, InputError, SlowerError
+    from dlperf_slurm.interface import (
+        ComparedRuns,
+        History,
+        RunResults,
+        compare,
+        open_history,
+        open_run,
+    )
+else:
+    # The worker imports this file, on Python 3.7 and without the modules of the login side, and
+    # no command needs them either: they are imported when a name is first asked for.
+    def __getattr__(name):
+        from importlib import import_module
+
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        room = "errors" if name.endswith("Error") else "interface"
+        return getattr(import_module(f"{__name__}.{room}"), name)
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

@@ -70,24 +70,34 @@ def add_commands(commands: "Commands") -> None:
 
 def run_history(options: argparse.Namespace) -> None:
     """Print each case over all runs; raises InputError when there is nothing to show."""
-    from dlperf_slurm.results.history.timeline import make_timelines, select_entries
-
     limit = parse_percent(options.fail_if_slower)
     if options.window < 1:
         raise InputError(f"--window: {options.window}: at least one run has to count")
     check_plot_file(options.plot)
     folders = options.results or [Path("results")]
-    entries, problems = _gather(folders)
+    timelines, problems = read_timelines(folders, options.case, options.framework)
     for problem in problems:
         print(f"{PROGRAM}: warning: {problem}", file=sys.stderr)
-    selected = select_entries(entries, options.case, options.framework)
-    if not selected:
-        raise InputError(_explain_nothing(folders, entries))
-    timelines = make_timelines(selected)
     _write_files(timelines, options)
     _print(timelines, problems, options.json)
     if limit is not None:
         _guard(timelines, limit, options.window)
+
+
+def read_timelines(
+    folders: Sequence[Path], patterns: Sequence[str], frameworks: Sequence[str]
+) -> "tuple[tuple[Timeline, ...], list[str]]":
+    """The cases that are selected, over all runs in these folders; and what was left out, and why.
+
+    Raises InputError when no case is selected.
+    """
+    from dlperf_slurm.results.history.timeline import make_timelines, select_entries
+
+    entries, problems = _gather(folders)
+    selected = select_entries(entries, patterns, frameworks)
+    if not selected:
+        raise InputError("\n".join([_explain_nothing(folders, entries), *problems]))
+    return make_timelines(selected), problems
 
 
 def _gather(folders: Sequence[Path]) -> "tuple[list[Entry], list[str]]":

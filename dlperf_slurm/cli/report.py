@@ -1,30 +1,18 @@
 """The command report: a run's tables on the terminal, in a layout, and its report folder."""
 
 import argparse
-import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.options import add_command, add_run_options
 from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.errors import CasesFailedError, InputError
 from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT, list_layouts
+from dlperf_slurm.reports.plots import ALL, NONE, SOME
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.jobs.run_directory import Run
-    from dlperf_slurm.reports.formats import Report
-    from dlperf_slurm.reports.plots import Plot
-    from dlperf_slurm.reports.summarize import Summary
-    from dlperf_slurm.results.collect import CaseOutcomes
-
-# the plots to draw: those of the tables and of the cases to look at, those of every case, none
-SOME = "some"
-ALL = "all"
-NONE = "none"
-
-PLOTS_DIR = "plots"
 
 
 def add_commands(commands: "Commands") -> None:
@@ -74,24 +62,27 @@ def report_run(
 
     Raises CasesFailedError, after all is written, when repeats have no sound record.
     """
-    from dlperf_slurm.jobs.run_directory import REPORT_DIR
-    from dlperf_slurm.reports.formats import Report
-    from dlperf_slurm.reports.summarize import summarize
+    from dlperf_slurm.reports.layouts.parts.output import print_document
+    from dlperf_slurm.reports.report_files import (
+        make_folder,
+        make_report,
+        write_files,
+        write_layout,
+        write_plots,
+    )
     from dlperf_slurm.reports.terminal import print_summary
+    from dlperf_slurm.reports.text import describe_run
     from dlperf_slurm.results.collect import collect_outcomes
 
-    outcomes = collect_outcomes(run)
-    summary = summarize(run.manifest, outcomes, against)
-    folder = run.path / REPORT_DIR
-    folder.mkdir(exist_ok=True)
-    report = Report(summary, outcomes, matrix_toml=_read_matrix(run))
-    _write_files(report, folder, shows_plots=False)
+    report = make_report(run, collect_outcomes(run), against)
+    summary, folder = report.summary, make_folder(run)
+    write_files(report, folder)
     if layout == DEFAULT_LAYOUT:
         print_summary(summary, make_console())
     else:
-        _report_layout(run, summary, layout)
-    report = dataclasses.replace(report, plots=_write_plots(summary, outcomes, folder, plots))
-    _write_files(report, folder, shows_plots=True)
+        document = write_layout(summary, layout, folder)
+        print_document(document, summary.manifest.title, describe_run(summary), make_console())
+    write_plots(report, folder, plots)
     print(f"\nReport: {folder}", flush=True)
     if not summary.is_complete:
         missing = summary.planned_repeats - summary.ok_repeats
@@ -99,43 +90,6 @@ def report_run(
             f"{missing} of {summary.planned_repeats} repeats have no sound record; "
             "the footnotes name each"
         )
-
-
-def _read_matrix(run: "Run") -> str:
-    """The text of the run's matrix; empty for imported logs, which have none."""
-    from dlperf_slurm.jobs.run_directory import MATRIX_FILE
-
-    matrix = run.path / MATRIX_FILE
-    return matrix.read_text(encoding="utf-8") if matrix.is_file() else ""
-
-
-def _write_files(report: "Report", folder: Path, shows_plots: bool) -> None:
-    """Write the files of all formats that show plots, or of all that do not."""
-    from dlperf_slurm.reports.formats import list_formats, load_format
-
-    for report_format in map(load_format, list_formats()):
-        if shows_plots == report_format.SHOWS_PLOTS:
-            for name, content in report_format.serialize(report).items():
-                (folder / name).write_bytes(content)
-
-
-def _write_plots(
-    summary: "Summary", outcomes: "Sequence[CaseOutcomes]", folder: Path, which: str
-) -> "list[Plot]":
-    """Draw the plots and write them in place of those of an earlier report."""
-    plots: list[Plot] = []
-    if which != NONE:
-        from dlperf_slurm.reports.plots.run_plots import plot_run
-
-        plots = plot_run(summary, outcomes, is_every_case=which == ALL)
-    plots_dir = folder / PLOTS_DIR
-    for old in [*plots_dir.glob("*.svg"), *plots_dir.glob("*.pdf")]:
-        old.unlink()
-    for plot in plots:
-        plots_dir.mkdir(exist_ok=True)
-        (plots_dir / f"{plot.name}.svg").write_bytes(plot.svg)
-        (plots_dir / f"{plot.name}.pdf").write_bytes(plot.pdf)
-    return plots
 
 
 def _print_published(options: argparse.Namespace) -> None:
@@ -158,21 +112,3 @@ def _print_published(options: argparse.Namespace) -> None:
     document = load_layout(options.layout).lay_out(make_published_figures(figures))
     hardware = " and ".join(dict.fromkeys(figure.hardware for figure in figures))
     print_document(document, f"published: {figures[0].source}", f"on {hardware}", make_console())
-
-
-def _report_layout(run: "Run", summary: "Summary", layout: str) -> None:
-    """Print a run's tables in a layout, and write them beside the report's other files."""
-    from dlperf_slurm.jobs.run_directory import REPORT_DIR
-    from dlperf_slurm.reports.layouts import load_layout
-    from dlperf_slurm.reports.layouts.parts.figures import make_run_figures
-    from dlperf_slurm.reports.layouts.parts.output import print_document, serialize
-    from dlperf_slurm.reports.run_cells import tabulate_against
-    from dlperf_slurm.reports.text import describe_run
-
-    document = load_layout(layout).lay_out(make_run_figures(summary.frame))
-    against = tuple(map(tabulate_against, summary.against_tables))
-    document = dataclasses.replace(document, tables=document.tables + against)
-    title, description = summary.manifest.title, describe_run(summary)
-    text = serialize(document, title, description)
-    (run.path / REPORT_DIR / f"report-{layout}.md").write_bytes(text.encode())
-    print_document(document, title, description, make_console())

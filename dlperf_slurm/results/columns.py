@@ -5,90 +5,20 @@ Its columns and their types do not depend on what was measured; what is not know
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Optional
 
-from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.results.cases import list_ratio_notes
+from dlperf_slurm.results.declared_columns import CASES, LATENCIES, list_kinds
 from dlperf_slurm.results.frame import CaseRow, list_axes, list_rows
 from dlperf_slurm.results.ratios import Ratio
-from dlperf_slurm.stats.median import LATENCY_PERCENTILES, Interval
+from dlperf_slurm.stats.median import Interval
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-TEXT = "string"
-COUNT = "Int64"
-NUMBER = "Float64"
-FLAG = "boolean"
-
-LATENCIES = ("avg", *(f"p{percent}" for percent in LATENCY_PERCENTILES))
+CASE_COLUMNS = list_kinds(CASES)
 
 _ENDS = ("", "_low", "_high")
-_DTYPES: dict[object, str] = {str: TEXT, int: COUNT, bool: FLAG}
-
-
-def _name_bounds(*names: str) -> dict[str, str]:
-    """A number's column, and those of the bounds of its interval."""
-    return {f"{name}{end}": NUMBER for name in names for end in _ENDS}
-
-
-CASE_COLUMNS: dict[str, str] = {
-    "case_id": TEXT,
-    "model": TEXT,
-    **{f.name: _DTYPES.get(f.type, TEXT) for f in fields(Axes)},
-    # a dynamic one is none
-    "loss_scale": COUNT,
-    "batch_sizes_measured": TEXT,
-    "nodes": COUNT,
-    "devices_per_node": COUNT,
-    "world_size": COUNT,
-    "model_parameters": TEXT,
-    "parameter_count": COUNT,
-    "warmup_steps": COUNT,
-    "measured_steps": COUNT,
-    "hardware": TEXT,
-    "unit": TEXT,
-    "samples_per_s": NUMBER,
-    "interval_low": NUMBER,
-    "interval_high": NUMBER,
-    "smallest": NUMBER,
-    "largest": NUMBER,
-    "repeats_measured": COUNT,
-    "repeats_planned": COUNT,
-    "baseline": TEXT,
-    **_name_bounds("speedup", "weak_scaling_efficiency"),
-    "tflops_per_device": NUMBER,
-    "reference_precision": TEXT,
-    **_name_bounds("precision_speedup"),
-    **_name_bounds(*(f"latency_{name}_ms" for name in LATENCIES)),
-    **_name_bounds(*(f"latency_{name}_speedup" for name in LATENCIES)),
-    "computed_samples_per_s": NUMBER,
-    "data_waiting_share": NUMBER,
-    **_name_bounds("relative_to_device_data"),
-    "top1_average": NUMBER,
-    "top1_deviation": NUMBER,
-    "top1_lowest": NUMBER,
-    "top1_highest": NUMBER,
-    "epochs": NUMBER,
-    "seeds_at_target": COUNT,
-    "train_seconds": NUMBER,
-    **_name_bounds("train_speedup"),
-    "imbalance": NUMBER,
-    "waiting_share": NUMBER,
-    "slowest_host": TEXT,
-    # one device may have had several ranks
-    "slowest_rank": TEXT,
-    "peak_memory_bytes": COUNT,
-    "utilization": NUMBER,
-    "power_watts": NUMBER,
-    "samples_per_joule": NUMBER,
-    "clock_mhz": NUMBER,
-    "least_clock_mhz": NUMBER,
-    "problem": TEXT,
-    "reason": TEXT,
-    "notes": TEXT,
-}
 
 
 def make_case_columns(frame: "DataFrame") -> "DataFrame":

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from dlperf_slurm.contract.record import OK, Record
 from dlperf_slurm.results.cases import name_repeat_problem
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
-from dlperf_slurm.results.columns import COUNT, LATENCIES, NUMBER, TEXT, make_typed_frame
+from dlperf_slurm.results.columns import make_typed_frame
+from dlperf_slurm.results.declared_columns import LATENCIES, RANKS, REPEATS, list_kinds
 from dlperf_slurm.results.frame import find_waiting_share, is_wait_known
 from dlperf_slurm.results.usage import find_power_watts
 from dlperf_slurm.stats.median import compute_latency
@@ -14,44 +15,8 @@ from dlperf_slurm.stats.median import compute_latency
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-REPEAT_COLUMNS: dict[str, str] = {
-    "case_id": TEXT,
-    "repeat": COUNT,
-    "attempt": COUNT,
-    "status": TEXT,
-    "problem": TEXT,
-    "batch_size_per_device": COUNT,
-    "global_batch_size": COUNT,
-    "samples_per_s": NUMBER,
-    "window_seconds": NUMBER,
-    **{f"latency_{name}_ms": NUMBER for name in LATENCIES},
-    "computed_samples_per_s": NUMBER,
-    "data_waiting_share": NUMBER,
-    "epochs": COUNT,
-    "top1": NUMBER,
-    "train_seconds": NUMBER,
-    "peak_memory_bytes": COUNT,
-    "power_watts": NUMBER,
-    "stolen_share": NUMBER,
-    "clock": TEXT,
-    "hosts": TEXT,
-    "started_at": TEXT,
-    "ended_at": TEXT,
-}
-
-RANK_COLUMNS: dict[str, str] = {
-    "case_id": TEXT,
-    "repeat": COUNT,
-    "rank": COUNT,
-    "local_rank": COUNT,
-    "host": TEXT,
-    "device_name": TEXT,
-    "window_seconds": NUMBER,
-    "data_wait_seconds": NUMBER,
-    "median_step_seconds": NUMBER,
-    "peak_memory_bytes": COUNT,
-    "final_loss": NUMBER,
-}
+REPEAT_COLUMNS = list_kinds(REPEATS)
+RANK_COLUMNS = list_kinds(RANKS)
 
 
 def make_repeat_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":

@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 from pathlib import Path
 
+import numpy
 from builders import (
     make_failed_record,
     make_record,
@@ -15,6 +16,8 @@ from builders import (
 from outcome_builders import RATES
 
 from dlperf_slurm.config.site import LoadedSite
+from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE, Record
 from dlperf_slurm.jobs.plan import make_plan
 from dlperf_slurm.jobs.run_directory import CODE_DIR, MANIFEST_FILE, format_manifest, open_run
 from dlperf_slurm.jobs.stage import stage_run
@@ -73,6 +76,17 @@ def add_run(staged, day, factor=1.0, results=RESULTS, **options):
 def set_manifest(path, **changes):
     manifest = dataclasses.replace(open_run(path).manifest, **changes)
     (path / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
+
+
+def write_step_seconds(path):
+    """Beside each record step times [ranks, steps] that add up to its window; steps get slower."""
+    run = open_run(path)
+    for task in run.read_all_tasks():
+        record = read_json(run.path / task.attempt_dir / RECORD_FILE, Record)
+        shape = len(record.ranks), record.case.measured_steps
+        seconds = numpy.ones(shape) * numpy.linspace(0.9, 1.1, shape[1])
+        window = record.ranks[0].window_seconds
+        numpy.save(run.path / task.attempt_dir / STEP_SECONDS_FILE, seconds * window / shape[1])
 
 
 def fail_case(path, case_id, reason="rank 1 on node1: ValueError: x"):

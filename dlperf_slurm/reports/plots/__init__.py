@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# which figures to draw: those of the tables and of the cases to look at, of every case, none
+SOME = "some"
+ALL = "all"
+NONE = "none"
+
 
 @dataclass(frozen=True)
 class Plot:

@@ -1,0 +1,267 @@
+"""Run directories -> pandas frames, tables, reports and verdicts: the tool from Python.
+
+    import dlperf_slurm as dp
+
+    run = dp.open_run("20261122")
+    cases = run.frame("cases")
+
+docs/columns.md names the columns of every frame. What a user is to correct raises InputError, with
+the message that the command line prints.
+"""
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional, Union
+
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.run_directory import Run, find_run
+from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT, list_layouts
+from dlperf_slurm.reports.plots import ALL, NONE, SOME
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from dlperf_slurm.reports.notebook import ShownTable, ShownTables
+    from dlperf_slurm.reports.summarize import Summary
+    from dlperf_slurm.results.collect import CaseOutcomes
+    from dlperf_slurm.results.compare import RunComparison
+    from dlperf_slurm.results.history.timeline import Timeline
+
+RESULTS = Path("results")
+
+
+def open_run(
+    reference: Union[str, Path, None] = None, results: Union[str, Path] = RESULTS
+) -> "RunResults":
+    """Open a run by its directory, its id or the beginning of that; the newest one when None.
+
+    `results` is the folder in which ids are looked for. Raises InputError when there is no such
+    run, or several begin so, and names those that there are.
+    """
+    try:
+        return RunResults(find_run(None if reference is None else str(reference), Path(results)))
+    except OSError as error:
+        raise InputError(str(error)) from error
+
+
+class RunResults:
+    """The results of a run. Its files are read once, when something is first asked of them.
+
+    Open a run that is still going on again to see what came since.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def run_id(self) -> str:
+        """The id, which is the name of the run's directory too."""
+        return self._run.run_id
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self._run.path
+
+    @property
+    def title(self) -> str:
+        """The title of the matrix."""
+        return self._run.manifest.title
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every repeat that was planned has a sound record."""
+        return self._summary.is_complete
+
+    def frame(self, name: str = "cases") -> "DataFrame":
+        """The results as a frame: one row for each of the "cases", "repeats", "ranks" or "steps".
+
+        cases: [planned cases, columns], medians with their 95 % intervals, ratios, problems; also
+        what was left out. repeats: [planned repeats, columns], a `problem` where there is no
+        figure. ranks: [sound repeats x ranks, columns]. steps: [sound repeats x ranks x measured
+        steps, columns]. What is not known is NA. Frames join by `case_id`, `repeat` and `rank`.
+        The caller may change the frame: it is a new one in each call.
+
+        Raises InputError for another name.
+        """
+        from dlperf_slurm.results import detail_frames
+        from dlperf_slurm.results.columns import make_case_columns
+        from dlperf_slurm.results.declared_columns import RUN_FRAMES
+
+        _check_name("frame", name, RUN_FRAMES)
+        if name == "cases":
+            return make_case_columns(self._summary.frame)
+        makers = {
+            "repeats": detail_frames.make_repeat_frame,
+            "ranks": detail_frames.make_rank_frame,
+            "steps": detail_frames.make_step_frame,
+        }
+        return makers[name](self._outcomes)
+
+    def tables(self, against: Sequence[str] = ()) -> "ShownTables":
+        """The tables of the report, in its order; a notebook shows them, `print` writes them.
+
+        `against` names published sources to set beside the run. Raises InputError for an unknown
+        one.
+        """
+        from dlperf_slurm.reports.notebook import ShownTables, add_notes
+        from dlperf_slurm.reports.run_cells import tabulate_run
+
+        summary = self._summarize(against) if against else self._summary
+        return ShownTables(add_notes(table, summary.footnotes) for table in tabulate_run(summary))
+
+    def report(
+        self, layout: str = DEFAULT_LAYOUT, against: Sequence[str] = (), plots: str = SOME
+    ) -> Path:
+        """Write the files of the report, as the command `report` does, and return their folder.
+
+        `layout` is "default", or that of a published document, which is written beside the rest.
+        `plots` are "some", "all" or "none". A run that is not complete is no error here.
+
+        Raises InputError for an unknown layout, source or choice of plots, OSError when a file
+        cannot be written.
+        """
+        from dlperf_slurm.reports import report_files
+
+        _check_name("layout", layout, (DEFAULT_LAYOUT, *list_layouts()))
+        _check_name("choice of plots", plots, (SOME, ALL, NONE))
+        _check_list("against", against)
+        report = report_files.make_report(self._run, self._outcomes, against)
+        folder = report_files.make_folder(self._run)
+        report_files.write_files(report, folder)
+        if layout != DEFAULT_LAYOUT:
+            report_files.write_layout(report.summary, layout, folder)
+        report_files.write_plots(report, folder, plots)
+        return folder
+
+    def __repr__(self) -> str:
+        return f"<run {self.run_id}: {self.title}>"
+
+    @cached_property
+    def _outcomes(self) -> "list[CaseOutcomes]":
+        from dlperf_slurm.results.collect import collect_outcomes
+
+        return collect_outcomes(self._run)
+
+    @cached_property
+    def _summary(self) -> "Summary":
+        return self._summarize(())
+
+    def _summarize(self, against: Sequence[str]) -> "Summary":
+        from dlperf_slurm.reports.summarize import summarize
+
+        _check_list("against", against)
+        return summarize(self._run.manifest, self._outcomes, against)
+
+
+def compare(
+    a: Union[RunResults, str, Path],
+    b: Union[RunResults, str, Path],
+    fail_if_slower: Optional[str] = None,
+    results: Union[str, Path] = RESULTS,
+) -> "ComparedRuns":
+    """Compare run B with run A, case by case; each is an open run, or named as for `open_run`.
+
+    With `fail_if_slower`, such as "3%", raises SlowerError when a case of B is slower by more,
+    beyond chance, and CasesFailedError when that cannot be decided for each case of A. Raises
+    InputError for a run that there is not, or what is no percentage.
+    """
+    from dlperf_slurm.cli.compare import guard, parse_percent
+    from dlperf_slurm.results.compare import compare_runs
+
+    limit = parse_percent(fail_if_slower)
+    run_a, run_b = (
+        run if isinstance(run, RunResults) else open_run(run, results) for run in (a, b)
+    )
+    compared = compare_runs(
+        run_a._run.manifest, run_a._outcomes, run_b._run.manifest, run_b._outcomes, limit
+    )
+    if limit is not None:
+        guard(compared)
+    return ComparedRuns(compared)
+
+
+class ComparedRuns:
+    """What changed from run A to run B; a notebook shows it as the table of `compare`."""
+
+    def __init__(self, compared: "RunComparison") -> None:
+        self._compared = compared
+
+    def frame(self) -> "DataFrame":
+        """[quantities of cases, columns]: throughputs, mean latencies of inference, verdicts."""
+        from dlperf_slurm.results.comparison_frame import make_comparison_frame
+
+        return make_comparison_frame(self._compared)
+
+    def table(self) -> "ShownTable":
+        """The table that the command `compare` prints, with its notes."""
+        from dlperf_slurm.reports.comparison_text import tabulate_comparison
+        from dlperf_slurm.reports.notebook import add_notes
+
+        return add_notes(*tabulate_comparison(self._compared))
+
+    def __repr__(self) -> str:
+        return repr(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def open_history(
+    *folders: Union[str, Path], case: Sequence[str] = (), framework: Sequence[str] = ()
+) -> "History":
+    """Open all runs of these results folders, of `results` when none is named.
+
+    `case` are patterns of case ids, of which one has to match, as a whole with * and ?, else as a
+    part; `framework` are names. Both select all when empty. Raises InputError when nothing is
+    selected.
+    """
+    from dlperf_slurm.cli.history import read_timelines
+
+    _check_list("case", case)
+    _check_list("framework", framework)
+    return History(*read_timelines([*map(Path, folders or (RESULTS,))], case, framework))
+
+
+class History:
+    """What each case measured from run to run; `problems` name what was left out, and why."""
+
+    def __init__(self, timelines: "tuple[Timeline, ...]", problems: Sequence[str]) -> None:
+        self._timelines = timelines
+        self.problems = tuple(problems)
+
+    def frame(self) -> "DataFrame":
+        """[cases x their runs, columns]: case by case, the oldest run first."""
+        from dlperf_slurm.reports.history_text import list_lines
+        from dlperf_slurm.results.columns import make_typed_frame
+        from dlperf_slurm.results.declared_columns import HISTORY, list_kinds
+
+        return make_typed_frame([*list_lines(self._timelines)], list_kinds(HISTORY))
+
+    def tables(self) -> "ShownTables":
+        """The tables that the command `history` prints, one for each case."""
+        from dlperf_slurm.reports.history_text import tabulate_timeline
+        from dlperf_slurm.reports.notebook import ShownTables, add_notes
+        from dlperf_slurm.results.footnotes import Footnotes
+
+        notes = Footnotes()
+        tables = [tabulate_timeline(timeline, notes) for timeline in self._timelines]
+        return ShownTables(add_notes(table, notes.texts) for table in tables)
+
+    def __repr__(self) -> str:
+        return repr(self.tables())
+
+    def _repr_html_(self) -> str:
+        return self.tables()._repr_html_()
+
+
+def _check_name(kind: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise InputError(f"{name!r} is no {kind}; known: {', '.join(known)}")
+
+
+def _check_list(kind: str, values: Sequence[str]) -> None:
+    """A text is a sequence of texts too, but is never meant as one."""
+    if isinstance(values, str):
+        raise InputError(f"{kind}: {values!r} is a text, not a list of texts")

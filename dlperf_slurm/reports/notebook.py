@@ -1,0 +1,77 @@
+"""Tables of cells with their notes -> tables that show themselves: HTML in a notebook, or text."""
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from rich.console import Console
+from rich.text import Text
+
+from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.reports.terminal import WIDE_COLUMNS, show_table
+
+
+@dataclass(frozen=True, repr=False)
+class ShownTable:
+    """A table with the notes that its cells refer to, by their numbers."""
+
+    table: Table
+    notes: dict[int, str]
+
+    @property
+    def title(self) -> str:
+        return self.table.title
+
+    def __repr__(self) -> str:
+        console = Console(file=io.StringIO(), width=WIDE_COLUMNS, color_system=None)
+        with console.capture() as capture:
+            show_table(self.table, console)
+            for number, text in self.notes.items():
+                console.print(Text(f"[{number}] {text}"))
+        return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+    def _repr_html_(self) -> str:
+        """A fragment of HTML, in which every text is escaped."""
+        header = "".join(_make_cell("th", _escape(text), False) for text in self.table.header)
+        rows = "\n".join(f"<tr>{''.join(self._list_cells(row))}</tr>" for row in self.table.rows)
+        below = [self.table.caption, *(f"[{n}] {text}" for n, text in self.notes.items())]
+        return (
+            f"<p><b>{escape(self.title)}</b></p>\n<table>\n<thead><tr>{header}</tr></thead>\n"
+            f"<tbody>\n{rows}\n</tbody>\n</table>\n"
+            f"<p><small>{'<br>'.join(map(_escape, below))}</small></p>"
+        )
+
+    def _list_cells(self, row: Sequence[Cell]) -> Iterable[str]:
+        for column, cell in enumerate(row):
+            marks = f"<sup>{', '.join(map(str, cell.marks))}</sup>" if cell.marks else ""
+            is_figure = column >= self.table.text_columns
+            yield _make_cell("td", _escape(cell.unmarked) + marks, is_figure)
+
+
+class ShownTables(tuple[ShownTable, ...]):
+    """The tables of a report, in its order."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "\n\n".join(map(repr, self))
+
+    def _repr_html_(self) -> str:
+        return "\n".join(table._repr_html_() for table in self)
+
+
+def add_notes(table: Table, footnotes: Sequence[str]) -> ShownTable:
+    """A table with those of the footnotes, of which the first is number 1, that it refers to."""
+    numbers = {number for row in table.rows for cell in row for number in cell.marks}
+    return ShownTable(table, {number: footnotes[number - 1] for number in sorted(numbers)})
+
+
+def _make_cell(tag: str, markup: str, is_figure: bool) -> str:
+    side = "right" if is_figure else "left"
+    return f'<{tag} style="text-align: {side}">{markup}</{tag}>'
+
+
+def _escape(text: str) -> str:
+    """Markup of a text, with its lines."""
+    return "<br>".join(map(escape, text.split("\n")))

@@ -1,0 +1,410 @@
+"""The Python interface: frames, tables, reports and verdicts of run directories."""
+
+import csv
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas
+import pytest
+from builders import IMPORT_DIR
+from history_runs import (
+    CASE_1,
+    CASE_2,
+    RESULTS,
+    add_run,
+    fail_case,
+    stage_seven,
+    write_step_seconds,
+)
+
+import dlperf_slurm as dp
+from dlperf_slurm.results import declared_columns
+from dlperf_slurm.results.declared_columns import RUN_FRAMES, list_kinds
+
+DAY_1 = "20240501-120000-seven-tiny-abcd"
+DAY_2 = "20240502-120000-seven-tiny-abcd"
+# the median rate of the builders is 100 windows a second, of 8 samples x 10 steps on each rank
+RATE_1 = 100 * 8 * 10
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    return stage_seven(tmp_path_factory.mktemp("seven"))
+
+
+@pytest.fixture
+def two_runs(staged, home):
+    """A run, and a day later one that is a tenth slower."""
+    paths = add_run(staged, 1), add_run(staged, 2, 0.9)
+    for path in paths:
+        write_step_seconds(path)
+    return paths
+
+
+@pytest.fixture
+def run(two_runs):
+    return dp.open_run(two_runs[0])
+
+
+def run_python(code: str) -> str:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, cwd=IMPORT_DIR, capture_output=True, text=True, check=True
+    ).stdout
+
+
+# importing
+
+
+def test_import_loads_nothing_but_itself():
+    loaded = run_python(
+        "import sys\nbefore = set(sys.modules)\nimport dlperf_slurm\n"
+        "print(*sorted(set(sys.modules) - before))"
+    ).split()
+    # before, the interpreter may have loaded typing or not
+    standard = set(sys.stdlib_module_names) if sys.version_info >= (3, 10) else set()
+    assert {name for name in loaded if name.startswith("dlperf_slurm")} == {"dlperf_slurm"}
+    if standard:
+        assert {name.partition(".")[0] for name in loaded} - standard == {"dlperf_slurm"}
+
+
+def test_opening_a_run_loads_no_pandas(two_runs):
+    code = (
+        f"import sys, dlperf_slurm as dp\nrun = dp.open_run({str(two_runs[0].absolute())!r})\n"
+        "print('pandas' in sys.modules)\nrun.frame()\nprint('pandas' in sys.modules)"
+    )
+    assert run_python(code).split() == ["False", "True"]
+
+
+def test_every_public_name_is_there_and_listed():
+    assert {name: getattr(dp, name).__name__ for name in dp.__all__} == {
+        name: name for name in dp.__all__
+    }
+    assert set(dp.__all__) <= set(dir(dp))
+
+
+def test_every_public_name_has_a_docstring():
+    named = [getattr(dp, name) for name in dp.__all__]
+    methods = [
+        value
+        for one in named
+        if isinstance(one, type)
+        for name, value in vars(one).items()
+        if not name.startswith("_") and (callable(value) or isinstance(value, property))
+    ]
+    assert [one for one in [*named, *methods] if not one.__doc__] == []
+
+
+def test_unknown_name_of_the_package_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'dlperf_slurm' has no attribute 'open_runs'"):
+        _ = dp.open_runs
+
+
+def test_type_checker_sees_the_names(tmp_path):
+    pytest.importorskip("mypy")
+    file = tmp_path / "use.py"
+    file.write_text(
+        "import dlperf_slurm as dp\nreveal_type(dp.open_run('20261122'))\ndp.open_runs()\n",
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "--config-file=",
+               "--cache-dir", str(tmp_path / "cache"), str(file)]  # fmt: skip
+    found = subprocess.run(command, cwd=IMPORT_DIR, capture_output=True, text=True).stdout
+    assert 'Revealed type is "dlperf_slurm.interface.RunResults"' in found
+    assert 'Module has no attribute "open_runs"' in found
+
+
+# opening
+
+
+def test_run_is_opened_by_directory_id_or_its_beginning(two_runs):
+    references = [two_runs[0], str(two_runs[0]), DAY_1, "20240501"]
+    assert [dp.open_run(reference).run_id for reference in references] == [DAY_1] * 4
+
+
+def test_newest_run_is_opened_without_a_name(two_runs):
+    assert dp.open_run().run_id == DAY_2
+
+
+def test_results_folder_may_be_another(two_runs, home):
+    RESULTS.rename("elsewhere")
+    assert dp.open_run("20240501", results="elsewhere").path == home / "elsewhere" / DAY_1
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("2023", f"2023: no such run directory or run id in results; latest: {DAY_1}, {DAY_2}"),
+        ("2024", f"2024: several runs begin so in results; latest: {DAY_1}, {DAY_2}"),
+    ],
+)
+def test_wrong_id_is_an_input_error_that_names_the_runs(reference, message, two_runs):
+    with pytest.raises(dp.InputError, match=f"^{re.escape(message)}$"):
+        dp.open_run(reference)
+
+
+@pytest.mark.parametrize("reference", ["", "x" * 5000, "\0", "../..", "$(x)", "é\n"])
+def test_hostile_id_is_an_input_error(reference, two_runs):
+    with pytest.raises(dp.InputError):
+        dp.open_run(reference)
+
+
+def test_folder_without_runs_is_an_input_error(home):
+    with pytest.raises(dp.InputError, match=r"^results: no runs here"):
+        dp.open_run()
+
+
+def test_run_says_what_it_is(run, two_runs):
+    assert (run.run_id, run.title, run.path) == (DAY_1, "Seven", two_runs[0].absolute())
+    assert repr(run) == f"<run {DAY_1}: Seven>"
+
+
+def test_run_is_complete_until_a_repeat_is_missing(two_runs):
+    assert dp.open_run(two_runs[0]).is_complete
+    fail_case(two_runs[0], CASE_2)
+    assert not dp.open_run(two_runs[0]).is_complete
+
+
+# frames
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    # 2 cases; x 7 repeats; 7 x (1 + 2) ranks; x 10 steps
+    [("cases", 2), ("repeats", 14), ("ranks", 21), ("steps", 210)],
+)
+def test_frame_has_the_declared_columns_and_a_row_for_each(name, rows, run):
+    frame = run.frame(name)
+    assert {column: str(kind) for column, kind in frame.dtypes.items()} == list_kinds(
+        RUN_FRAMES[name]
+    )
+    assert len(frame) == rows
+
+
+def test_frame_of_cases_has_the_medians(run):
+    cases = run.frame().set_index("case_id")
+    assert cases.samples_per_s.tolist() == pytest.approx([RATE_1, 2 * RATE_1])
+    assert cases.speedup.tolist() == pytest.approx([1, 2])
+
+
+def test_frames_join(run):
+    steps = run.frame("steps").merge(run.frame("ranks"), on=["case_id", "repeat", "rank"])
+    assert len(steps) == 210
+    windows = steps.groupby(["case_id", "repeat", "rank"]).agg(
+        steps=("seconds", "sum"), window=("window_seconds", "first")
+    )
+    assert windows.steps.tolist() == pytest.approx(windows.window.tolist())
+
+
+def test_two_runs_join(two_runs):
+    a, b = (dp.open_run(path).frame("cases") for path in two_runs)
+    joined = a.merge(b, on="case_id", suffixes=("_a", "_b"))
+    ratios = joined.samples_per_s_b / joined.samples_per_s_a
+    assert ratios.tolist() == pytest.approx([0.9, 0.9])
+
+
+def test_missing_figures_are_na(two_runs):
+    fail_case(two_runs[0], CASE_2)
+    run = dp.open_run(two_runs[0])
+    failed = run.frame().set_index("case_id").loc[CASE_2]
+    assert failed.samples_per_s is pandas.NA
+    assert failed.problem == "failed"
+    repeats = run.frame("repeats")
+    assert repeats[repeats.case_id == CASE_2].status.tolist() == ["failed"] * 7
+    assert CASE_2 not in set(run.frame("steps").case_id)
+
+
+def test_frame_is_the_callers_own(run):
+    cases = run.frame()
+    cases.loc[:, "samples_per_s"] = 0.0
+    assert run.frame().samples_per_s[0] > 0
+
+
+def test_unknown_frame_names_the_known_ones(run):
+    message = "'case' is no frame; known: cases, repeats, ranks, steps"
+    with pytest.raises(dp.InputError, match=f"^{message}$"):
+        run.frame("case")
+
+
+def test_every_column_is_described():
+    frames = [*RUN_FRAMES.values(), declared_columns.COMPARISON, declared_columns.HISTORY]
+    columns = [column for frame in frames for column in frame]
+    assert [column.name for column in columns if not column.meaning] == []
+    numbers = ("Int64", "Float64", "int32", "float64")
+    unitless = {column.name for column in columns if column.kind in numbers and not column.unit}
+    assert unitless == {
+        *("repeat", "attempt", "rank", "local_rank", "step", "loss_scale", "final_loss", "p_value")
+    }
+
+
+# tables
+
+
+def test_tables_are_those_of_the_report(run):
+    tables = run.tables()
+    assert tables[0].title == "resnet50: fp32, batch size 8 per device"
+    assert str(tables).startswith(str(tables[0]))
+    assert "8000.00 (7920.00 to 8080.00)" in str(tables[0])
+
+
+def test_notebook_shows_a_table_as_html(run):
+    html = run.tables()[0]._repr_html_()
+    assert html.count("<tr>") == 3
+    assert '<td style="text-align: right">8000.00 (7920.00 to 8080.00)' in html
+    assert run.tables()._repr_html_().startswith(html)
+
+
+def test_table_has_the_notes_that_it_refers_to(two_runs):
+    fail_case(two_runs[0], CASE_2, "rank 1: <b>x</b>")
+    table = dp.open_run(two_runs[0]).tables()[0]
+    (number,) = table.notes
+    assert f"failed [{number}]" in str(table)
+    assert table.notes[number].endswith("failed: rank 1: <b>x</b>")
+    assert f"[{number}] {CASE_2}" in str(table)
+    assert "&lt;b&gt;x&lt;/b&gt;" in table._repr_html_()
+    assert "<b>x</b>" not in table._repr_html_()
+
+
+def test_tables_set_published_figures_beside(run):
+    assert len(run.tables(against=["dlperf"])) == len(run.tables()) + 1
+
+
+def test_unknown_source_is_an_input_error(run):
+    with pytest.raises(dp.InputError, match="dlpref"):
+        run.tables(against=["dlpref"])
+    with pytest.raises(dp.InputError, match="'dlperf' is a text"):
+        run.tables(against="dlperf")
+
+
+# reports
+
+
+def test_report_is_written_and_nothing_printed(run, capsys):
+    folder = run.report(layout="dlperf", plots="none")
+    assert folder == run.path / "report"
+    assert {path.name for path in folder.iterdir()} == {
+        *("report.html", "report.md", "report.csv", "report.json", "report.tex"),
+        *("cases.parquet", "repeats.parquet", "steps.parquet", "report-dlperf.md"),
+    }
+    assert capsys.readouterr() == ("", "")
+
+
+def test_report_has_the_figures_of_the_frame(run):
+    folder = run.report(plots="none")
+    with (folder / "report.csv").open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    assert [float(line["samples_per_s"]) for line in lines] == run.frame().samples_per_s.tolist()
+
+
+def test_report_of_an_incomplete_run_is_written(two_runs):
+    fail_case(two_runs[0], CASE_2)
+    assert (dp.open_run(two_runs[0]).report(plots="none") / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layout": "dlpref"}, "'dlpref' is no layout; known: default, dlperf, nvidia, tensorpack"),
+        ({"plots": "few"}, "'few' is no choice of plots; known: some, all, none"),
+    ],
+)
+def test_unknown_option_of_a_report_is_an_input_error(options, message, run):
+    with pytest.raises(dp.InputError, match=f"^{re.escape(message)}$"):
+        run.report(**options)
+    assert not (run.path / "report").exists()
+
+
+# comparing
+
+
+def test_comparison_is_a_frame_of_verdicts(two_runs):
+    frame = dp.compare(DAY_1, DAY_2).frame()
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == list_kinds(
+        declared_columns.COMPARISON
+    )
+    assert frame.verdict.tolist() == ["slower", "slower"]
+    assert frame.median_a.tolist() == pytest.approx([RATE_1, 2 * RATE_1])
+    assert frame.speed_ratio.tolist() == pytest.approx([0.9, 0.9])
+    assert (frame.speed_ratio_low < 0.9).all()
+    assert (frame.speed_ratio_high > 0.9).all()
+
+
+def test_runs_that_are_open_are_compared_too(two_runs):
+    a, b = map(dp.open_run, two_runs)
+    compared = dp.compare(a, b)
+    assert "speed B / A" in str(compared)
+    assert "<th" in compared._repr_html_()
+
+
+def test_missing_case_is_not_comparable(two_runs, staged):
+    add_run(staged, 3, topologies=("1n1g",))
+    frame = dp.compare(DAY_1, "20240503").frame().set_index("case_id")
+    assert frame.verdict[CASE_2] == "not comparable"
+    assert frame.reason[CASE_2]
+    assert frame.median_b[CASE_2] is pandas.NA
+
+
+def test_slower_case_raises_when_asked(two_runs):
+    assert len(dp.compare(DAY_1, DAY_2, fail_if_slower="15%").frame()) == 2
+    with pytest.raises(dp.SlowerError, match=CASE_1):
+        dp.compare(DAY_1, DAY_2, fail_if_slower="3%")
+
+
+def test_undecided_case_raises_when_asked(two_runs, staged):
+    add_run(staged, 3, repeats=2)
+    with pytest.raises(dp.CasesFailedError, match="cannot be"):
+        dp.compare(DAY_1, "20240503", fail_if_slower="3%")
+
+
+@pytest.mark.parametrize("limit", ["3", "x%", "100%"])
+def test_wrong_percentage_is_an_input_error(limit, two_runs):
+    with pytest.raises(dp.InputError, match="is no percentage below 100"):
+        dp.compare(DAY_1, DAY_2, fail_if_slower=limit)
+
+
+# history
+
+
+def test_history_is_a_frame_of_runs(two_runs):
+    frame = dp.open_history("results").frame()
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == list_kinds(
+        declared_columns.HISTORY
+    )
+    assert frame.run_id.tolist() == [DAY_1, DAY_2] * 2
+    assert frame.verdict.tolist() == ["", "slower"] * 2
+    assert frame.samples_per_s[0] == pytest.approx(RATE_1)
+
+
+def test_history_is_of_the_selected_cases(two_runs):
+    history = dp.open_history(case=["1n2g"], framework=["pytorch"])
+    assert set(history.frame().case_id) == {CASE_2}
+    assert [table.title for table in history.tables()] == [CASE_2]
+    assert CASE_2 in str(history)
+    assert CASE_2 in history._repr_html_()
+
+
+def test_history_names_what_it_left_out(two_runs):
+    (two_runs[0] / "manifest.json").unlink()
+    history = dp.open_history()
+    assert history.problems == (f"{two_runs[0]}: has no manifest.json: it is half a run",)
+
+
+def test_history_without_a_case_is_an_input_error(two_runs):
+    with pytest.raises(dp.InputError, match="no case is selected"):
+        dp.open_history(case=["mxnet"])
+    with pytest.raises(dp.InputError, match=r"^nowhere: cannot be read"):
+        dp.open_history("nowhere")
+    with pytest.raises(dp.InputError, match="'1n2g' is a text"):
+        dp.open_history(case="1n2g")
+
+
+def test_frozen_code_of_a_run_can_be_imported_without_the_interface(small_run):
+    """On the Pythons of the frameworks, from the copy that a run has."""
+    code = "import dlperf_slurm\nprint(dlperf_slurm.__version__, hasattr(dlperf_slurm, 'x'))"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        cwd=Path(small_run) / "code", capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == [dp.__version__, "False"]
