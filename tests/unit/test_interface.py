@@ -20,6 +20,7 @@ from history_runs import (
 )
 
 import dlperf_slurm as dp
+from dlperf_slurm.cli import main
 from dlperf_slurm.results import declared_columns
 from dlperf_slurm.results.declared_columns import RUN_FRAMES, list_kinds
 
@@ -375,6 +376,13 @@ def test_history_is_a_frame_of_runs(two_runs):
     assert frame.run_id.tolist() == [DAY_1, DAY_2] * 2
     assert frame.verdict.tolist() == ["", "slower"] * 2
     assert frame.samples_per_s[0] == pytest.approx(RATE_1)
+
+
+def test_files_of_the_history_have_the_columns_of_its_frame(two_runs):
+    assert main(["history", "--csv", "history.csv"]) == 0
+    with Path("history.csv").open(newline="", encoding="utf-8") as file:
+        header = next(csv.reader(file))
+    assert header == dp.open_history().frame().columns.tolist()
 
 
 def test_history_is_of_the_selected_cases(two_runs):

@@ -1,0 +1,74 @@
+"""What documents say of the Python interface: their tables, their code and their notebooks."""
+
+import re
+import runpy
+from pathlib import Path
+
+import nbformat
+import pytest
+from builders import IMPORT_DIR
+from history_runs import CASE_1, CASE_2, add_run, stage_seven, write_step_seconds
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOK = ROOT / "docs" / "notebooks" / "two_runs.ipynb"
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    return stage_seven(tmp_path_factory.mktemp("seven"))
+
+
+@pytest.fixture
+def two_runs(staged, home):
+    for day, factor in ((1, 1.0), (2, 0.9)):
+        write_step_seconds(add_run(staged, day, factor))
+
+
+def list_outputs(notebook, kind):
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return [output.data[kind] for output in outputs if kind in output.get("data", {})]
+
+
+def test_document_of_the_columns_is_what_the_code_declares():
+    script = runpy.run_path(str(ROOT / "docs" / "make_columns.py"))
+    made = script["make_document"]()
+    assert (ROOT / "docs" / "columns.md").read_text(encoding="utf-8") == made, (
+        "run `python docs/make_columns.py`"
+    )
+
+
+def test_python_of_the_readme_runs(two_runs):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^## From Python\n+```python\n(.*?)^```", readme, re.M | re.S)
+    names = {}
+    exec(code, names)
+    assert names["cases"].case_id.tolist() == [CASE_1, CASE_2]
+    assert (names["run"].path / "report" / "report.html").is_file()
+    assert names["compared"].frame().verdict.tolist() == ["slower"] * 2
+
+
+@pytest.mark.integration
+def test_notebook_runs_and_draws_its_figure(two_runs, home, monkeypatch):
+    monkeypatch.setenv("DLPERF_RESULTS", str(home / "results"))
+    monkeypatch.setenv("PYTHONPATH", IMPORT_DIR)
+    for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "MPLCONFIGDIR"):
+        monkeypatch.setenv(name, str(home / name))
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    where = {"metadata": {"path": str(home)}}
+    NotebookClient(notebook, timeout=300, kernel_name="python3", resources=where).execute()
+    assert len(list_outputs(notebook, "image/png")) == 1
+    tables = "".join(list_outputs(notebook, "text/html"))
+    assert CASE_2 in tables
+    assert tables.count("slower") == 2
+
+
+def test_notebook_has_its_outputs_and_nothing_of_the_machine():
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    assert len(list_outputs(notebook, "image/png")) == 1
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == [*range(1, len(cells) + 1)]
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert {output.output_type for output in outputs} <= {"display_data", "execute_result"}
+    text = "".join(list_outputs(notebook, "text/plain") + list_outputs(notebook, "text/html"))
+    assert not re.search(r"/(home|work|tmp|root)/", text)
