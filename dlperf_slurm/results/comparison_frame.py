@@ -6,7 +6,7 @@ from dlperf_slurm.results.cases import find_unit
 from dlperf_slurm.results.columns import make_typed_frame
 from dlperf_slurm.results.compare import MEAN_LATENCY, Comparison, RunComparison
 from dlperf_slurm.results.declared_columns import COMPARISON, list_kinds
-from dlperf_slurm.stats.median import find_median
+from dlperf_slurm.stats.median import compute_median
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -42,4 +42,4 @@ def _describe(comparison: Comparison) -> dict[str, Any]:
 def _find_median(samples: tuple[float, ...], is_latency: bool) -> Optional[float]:
     if not samples:
         return None
-    return find_median(samples) * (1000 if is_latency else 1)
+    return compute_median(samples) * (1000 if is_latency else 1)
