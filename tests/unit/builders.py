@@ -19,7 +19,7 @@ from dlperf_slurm.jobs.plan import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.jobs.run_directory import Manifest, PlannedCase, Run, RunTask
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.matrix.file import Protocol
-from dlperf_slurm.reports import csv_format
+from dlperf_slurm.reports.formats.csv import serialize_cases
 from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 
@@ -242,4 +242,4 @@ def make_outcomes(
 
 def read_csv(summary: Summary) -> list[dict[str, str]]:
     """The lines of the CSV report."""
-    return list(csv.DictReader(io.StringIO(csv_format.serialize(summary), newline="")))
+    return list(csv.DictReader(io.StringIO(serialize_cases(summary.frame), newline="")))

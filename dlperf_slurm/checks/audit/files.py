@@ -25,7 +25,7 @@ from dlperf_slurm.checks.audit.tables import PipeTable, find_tables
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.run_directory import REPORT_DIR, open_run
-from dlperf_slurm.reports import csv_format
+from dlperf_slurm.reports.formats.csv import FILE_NAME, serialize_cases
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.cases import VARIANT_AXES
 from dlperf_slurm.results.collect import collect_outcomes
@@ -209,8 +209,8 @@ def read_run(path: Path) -> tuple[list[Row], list[NotAudited], list[Finding]]:
     Raises InputError when the directory is no run, or its report no CSV.
     """
     run = open_run(path)
-    fresh = csv_format.serialize(summarize(run.manifest, collect_outcomes(run)))
-    file = path / REPORT_DIR / csv_format.FILE_NAME
+    fresh = serialize_cases(summarize(run.manifest, collect_outcomes(run)).frame)
+    file = path / REPORT_DIR / FILE_NAME
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:

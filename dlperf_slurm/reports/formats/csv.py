@@ -1,11 +1,23 @@
-"""Report -> CSV."""
+"""Report -> CSV, one line per case of the matrix."""
 
-from dlperf_slurm.reports import csv_format
+from typing import TYPE_CHECKING
+
 from dlperf_slurm.reports.formats import Report
+from dlperf_slurm.results.columns import make_case_columns
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+FILE_NAME = "report.csv"
 SHOWS_PLOTS = False
 
 
 def serialize(report: Report) -> dict[str, bytes]:
-    """The summary's figures in full precision."""
-    return {csv_format.FILE_NAME: csv_format.serialize(report.summary).encode()}
+    """The frame of cases with every figure in full precision."""
+    return {FILE_NAME: serialize_cases(report.summary.frame).encode()}
+
+
+def serialize_cases(frame: "DataFrame") -> str:
+    """RFC 4180; a figure that does not exist is an empty field, its problem says why."""
+    text: str = make_case_columns(frame).to_csv(index=False, lineterminator="\r\n")
+    return text

@@ -28,7 +28,7 @@ def serialize(report: Report) -> dict[str, bytes]:
 
 
 def list_blocks(tables: Iterable[Table]) -> Iterator[str]:
-    """Of each table its title, itself and its caption."""
+    """The title of each table, the table and its caption, one after the other."""
     for table in tables:
         yield f"## {escape_markdown(table.title)}"
         yield make_table(table)

@@ -7,7 +7,7 @@ import pytest
 from builders import read_csv
 from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases
 
-from dlperf_slurm.reports.parquet import serialize_frame
+from dlperf_slurm.reports.formats.parquet import serialize_frame
 from dlperf_slurm.results.columns import CASE_COLUMNS, make_case_columns
 from dlperf_slurm.results.detail_frames import make_repeat_frame, make_step_frame
 from dlperf_slurm.results.frame import make_case_frame

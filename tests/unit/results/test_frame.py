@@ -10,7 +10,7 @@ from builders import make_manifest, make_outcomes, make_planned_case
 from report_values import HOSTILE, make_cases, make_measured, rename
 
 from dlperf_slurm.contract.axes import INFER, TRAIN
-from dlperf_slurm.reports import csv_format
+from dlperf_slurm.reports.formats.csv import serialize_cases
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.columns import CASE_COLUMNS, list_records, make_case_columns
 from dlperf_slurm.results.frame import AXES, CaseRow, list_axes, list_rows, make_case_frame
@@ -127,7 +127,7 @@ def test_notes_have_the_figures_of_their_own_case():
 def test_csv_comes_back_as_the_frame_that_it_was():
     summary = summarize(make_manifest(), make_cases())
     columns = make_case_columns(summary.frame).replace({"": pandas.NA})
-    pandas.testing.assert_frame_equal(read_back(csv_format.serialize(summary)), columns)
+    pandas.testing.assert_frame_equal(read_back(serialize_cases(summary.frame)), columns)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_csv_comes_back_as_the_frame_that_it_was():
 )
 def test_hostile_value_of_an_axis_comes_back_from_the_csv(text):
     case = rename(make_measured("jax", "1n1g", [0.1]), optimizer=text, framework=text)
-    lines = csv_format.serialize(summarize(make_manifest(), [case]))
+    lines = serialize_cases(summarize(make_manifest(), [case]).frame)
     (line,) = csv.DictReader(io.StringIO(lines, newline=""))
     assert (line["optimizer"], line["framework"]) == (text, text)
 
