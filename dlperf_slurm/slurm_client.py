@@ -41,6 +41,7 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_slurm_here() -> bool:
+    """Whether sbatch is on PATH; a controller need not answer."""
     return shutil.which("sbatch") is not None
 
 

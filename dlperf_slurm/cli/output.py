@@ -18,6 +18,7 @@ PROGRAM = "dlperf-slurm"
 
 
 def make_console() -> "Console":
+    """A console for standard output: as wide as the terminal, or 200 columns where it is none."""
     from rich.console import Console
 
     if not sys.stdout.isatty():

@@ -66,6 +66,7 @@ def _add_wait_option(parser: argparse.ArgumentParser) -> None:
 
 
 def run_plan(options: argparse.Namespace) -> None:
+    """Print what a matrix would submit; nothing is written, and the cluster need not answer."""
     from rich.text import Text
 
     from dlperf_slurm.jobs.plan import list_missing_environments
@@ -79,6 +80,7 @@ def run_plan(options: argparse.Namespace) -> None:
 
 
 def run_render(options: argparse.Namespace) -> None:
+    """Stage a run without submitting it; the cluster need not answer."""
     run = _stage(options, must_reach_cluster=False)
     for group_id in run.list_group_ids():
         print(run.find_script(group_id))

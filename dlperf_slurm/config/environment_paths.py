@@ -21,4 +21,5 @@ def find_environments_dir() -> Path:
 
 
 def find_managed_environment(framework: str) -> Path:
+    """The folder of a framework's managed environment, whether it is there or not."""
     return find_environments_dir() / framework

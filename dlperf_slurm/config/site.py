@@ -176,6 +176,7 @@ class Site(Table):
     """How often the scheduler is asked."""
 
     def find_time_limit_minutes(self, topology: Topology) -> int:
+        """The time limit of an array task: the topology's own, else the default, else 30."""
         limits = self.time_limit_minutes
         return limits.get(str(topology), limits.get("default", 30))
 
@@ -202,6 +203,7 @@ class LoadedSite:
 
 
 def find_user_config_dir() -> Path:
+    """The user's folder for settings, whether it is there or not (XDG Base Directory)."""
     config_home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(config_home).expanduser() / "dlperf-slurm"
 

@@ -204,6 +204,7 @@ class Layer:
 
     @property
     def data(self) -> TomlTable:
+        """The settings of this layer: the table at `prefix`, empty where the file has none."""
         value: TomlTable = self.toml.data
         for part in self.prefix:
             value = value.get(str(part), {})
@@ -211,6 +212,7 @@ class Layer:
 
     @property
     def name(self) -> str:
+        """The name of the layer in messages and listings, as in `matrix.toml [slurm]`."""
         return self.toml.label + (f" [{format_key(self.prefix)}]" if self.prefix else "")
 
 

@@ -101,6 +101,7 @@ class Axes:
 
     @property
     def world_size(self) -> int:
+        """The number of ranks, one per device."""
         return parse_topology(self.topology).world_size
 
     @property

@@ -94,4 +94,5 @@ class Case:
 
     @property
     def is_to_accuracy(self) -> bool:
+        """Whether the case trains over epochs, instead of a number of steps."""
         return self.training.epochs > 0

@@ -37,6 +37,7 @@ class AxisTable(Table):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     def named_axes(self) -> tuple[str, ...]:
+        """The axes that the table names, in the order of all axes."""
         return tuple(axis for axis in AXES if self.get_values(axis))
 
     def get_values(self, axis: str) -> tuple[Any, ...]:

@@ -113,6 +113,7 @@ class Bound:
     number: int
 
     def holds(self, value: int) -> bool:
+        """Whether a value is within the bound."""
         return {
             "=": value == self.number,
             "!=": value != self.number,

@@ -48,6 +48,7 @@ class Span:
         return Span(self.low * other.low, self.high * other.high)
 
     def meets(self, other: "Span") -> bool:
+        """Whether both have a value in common."""
         return self.low <= other.high and other.low <= self.high
 
 

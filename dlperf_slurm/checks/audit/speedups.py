@@ -56,6 +56,7 @@ class Derived:
 
     @property
     def expected(self) -> Span:
+        """The values that the cell may have, as its inputs are rounded too."""
         if self.numerator is self.denominator:
             return Span(self.factor, self.factor)
         quotient = self.numerator.rounded / self.denominator.rounded

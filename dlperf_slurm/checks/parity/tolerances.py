@@ -52,6 +52,7 @@ class Agreement:
 
     @property
     def verdict(self) -> str:
+        """The problem, or the checks that are not within their tolerance, or "same"."""
         if self.problem:
             return self.problem
         return "; ".join(str(check) for check in self.checks if not check.is_within) or "same"

@@ -45,10 +45,12 @@ class Installation:
 
     @property
     def site_packages(self) -> Path:
+        """The folder of installed packages; raises StopIteration before the environment is made."""
         return next(self.environment.glob("lib/python3.*/site-packages"))
 
     @property
     def log(self) -> Path:
+        """The file with the output of the latest step; it outlives the environment."""
         return self.environment.parent / "logs" / f"{self.framework}.log"
 
     def find_package(self, name: str) -> str:
