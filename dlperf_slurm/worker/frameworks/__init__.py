@@ -20,6 +20,8 @@ from typing import (
     cast,
 )
 
+from dlperf_slurm.worker.models import list_models
+
 if TYPE_CHECKING:
     from typing import Protocol
 
@@ -212,6 +214,11 @@ def find_unknown_values(case: "Case") -> Optional[str]:
         for value, known in [(values[axis], getattr(adapter, constant))]
         if value not in known
     )
+
+
+def list_builders(path: Iterable[str]) -> List[str]:
+    """Names of the models for which an adapter's package, at this `__path__`, has a builder."""
+    return [module.name for module in pkgutil.iter_modules(path) if module.name in list_models()]
 
 
 def join_reasons(reasons: Iterable[Optional[str]]) -> Optional[str]:

@@ -68,6 +68,8 @@ if TYPE_CHECKING:
         # whether what a sample gives depends on the others of its rank's batch: two ranks are then
         # not one rank with the joined batch
         HAS_BATCH_STATISTICS: bool
+        # the kinds of its layers that not every framework computes well everywhere
+        LAYERS: Tuple[str, ...]
         VERIFICATION: "Verification"
         Definition: Any
 

@@ -22,6 +22,7 @@ INPUT = "tokens"
 DATASET = "text"
 HAS_ACCURACY = False
 HAS_BATCH_STATISTICS = False
+LAYERS = ("embedding", "attention", "layer normalization")
 VERIFICATION = Verification(
     model_parameters={
         "sequence_length": 32,

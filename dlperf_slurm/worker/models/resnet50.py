@@ -23,6 +23,7 @@ INPUT = "images"
 DATASET = "images"
 HAS_ACCURACY = True
 HAS_BATCH_STATISTICS = True
+LAYERS = ("convolution", "max pooling", "batch normalization")
 VERIFICATION = Verification(
     # blocks with and without a projection
     model_parameters={

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import TRAIN
-from dlperf_slurm.worker.frameworks import find_unknown_values, join_reasons
+from dlperf_slurm.worker.frameworks import find_unknown_values, join_reasons, list_builders
 from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
-MODELS = ("bert", "resnet50")
+MODELS = list_builders(__path__)
 DEVICES = ("cpu", "cuda")
 PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16")
 COMPILERS = ("xla",)

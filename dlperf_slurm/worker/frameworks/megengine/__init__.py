@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import FOLDER, PIPELINE, TRAIN
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import find_unknown_values
+from dlperf_slurm.worker.frameworks import find_unknown_values, list_builders
+from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
-MODELS = ("bert", "resnet50")
+MODELS = list_builders(__path__)
 DEVICES = ("cpu", "cuda")
 PRECISIONS = ("fp32", "amp-fp16")
 COMPILERS = ("none", "trace")
@@ -42,10 +43,14 @@ def find_unsupported(case: "Case") -> Optional[str]:
     unknown = find_unknown_values(case)
     if unknown:
         return unknown
-    if case.axes.precision == "amp-fp16" and case.device == "cpu" and case.model == "resnet50":
+    if (
+        case.axes.precision == "amp-fp16"
+        and case.device == "cpu"
+        and "max pooling" in load_model(case.model).LAYERS
+    ):
         return (
-            "megengine: precision 'amp-fp16' needs device 'cuda' for 'resnet50': max pooling in "
-            "float16 is wrong on the CPU; use 'fp32'"
+            f"megengine: precision 'amp-fp16' needs device 'cuda' for {case.model!r}: max pooling "
+            "in float16 is wrong on the CPU; use 'fp32'"
         )
     if case.axes.data in (PIPELINE, FOLDER) and case.axes.prefetch_batches != 2:
         return (

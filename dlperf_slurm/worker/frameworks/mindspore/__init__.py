@@ -7,13 +7,14 @@ import os
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import find_unknown_values
+from dlperf_slurm.worker.frameworks import find_unknown_values, list_builders
+from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
-MODELS = ("bert", "resnet50")
+MODELS = list_builders(__path__)
 DEVICES = ("cpu", "cuda")
 PRECISIONS = ("fp32", "tf32", "amp-fp16")
 # PyNative mode needs milliseconds of the CPU for each operator, for which it is not the first.
@@ -56,7 +57,7 @@ def start(case: "Case", placement: "Placement") -> "Session":
     os.environ["OMP_NUM_THREADS"] = str(case.cpus_per_rank)
     # errors only; the level of information is 1
     os.environ.setdefault("GLOG_v", "3")
-    if case.model == "resnet50":
+    if "convolution" in load_model(case.model).LAYERS:
         # With AVX-512, oneDNN 3.10 falls back to its reference for 3x3 convolutions in MindSpore's
         # layouts, 50 times as slow; with AVX2 it has them as matrix products.
         os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")

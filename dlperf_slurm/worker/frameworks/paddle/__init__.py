@@ -5,14 +5,14 @@ Written for Paddle 3.3.
 
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.worker.frameworks import find_unknown_values
+from dlperf_slurm.worker.frameworks import find_unknown_values, list_builders
 from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
-MODELS = ("bert", "resnet50")
+MODELS = list_builders(__path__)
 DEVICES = ("cpu", "cuda")
 PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 COMPILERS = ("none", "to_static", "cinn")

@@ -8,14 +8,15 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.worker.frameworks import find_unknown_values
+from dlperf_slurm.worker.frameworks import find_unknown_values, list_builders, tensorflow
 from dlperf_slurm.worker.frameworks.tensorflow import is_exhausted
+from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
-MODELS = ("bert", "resnet50")
+MODELS = list_builders(tensorflow.__path__)
 DEVICES = ("cpu", "cuda")
 PRECISIONS = ("fp32", "amp-fp16")
 COMPILERS = ("none", "xla")
@@ -58,9 +59,13 @@ def find_unsupported(case: "Case") -> Optional[str]:
     unknown = find_unknown_values(case)
     if unknown:
         return unknown
-    if case.axes.compiler == "xla" and case.device == "cpu" and case.model == "resnet50":
+    if (
+        case.axes.compiler == "xla"
+        and case.device == "cpu"
+        and "convolution" in load_model(case.model).LAYERS
+    ):
         return (
-            "tensorflow1: compiler 'xla' takes minutes to compile 'resnet50' for the CPU; "
+            f"tensorflow1: compiler 'xla' takes minutes to compile {case.model!r} for the CPU; "
             "use 'none', or device 'cuda'"
         )
     return None

@@ -6,14 +6,14 @@ Written for TensorFlow 2.21; Keras is not used. Images are NHWC, TensorFlow's ow
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
-from dlperf_slurm.worker.frameworks import find_unknown_values
+from dlperf_slurm.worker.frameworks import find_unknown_values, list_builders, tensorflow
 from dlperf_slurm.worker.frameworks.tensorflow import is_exhausted
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
-MODELS = ("bert", "resnet50")
+MODELS = list_builders(tensorflow.__path__)
 DEVICES = ("cpu", "cuda")
 PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 COMPILERS = ("none", "xla")
