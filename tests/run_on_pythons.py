@@ -66,10 +66,16 @@ def find_python(version: Version) -> Optional[str]:
 def build_wheel(folder: Path) -> Path:
     """The wheel of this checkout, built from a copy so that nothing is left behind."""
     copy = folder / "checkout"
-    ignored = shutil.ignore_patterns(".git", ".venv", "results", "*.egg-info", ".*_cache")
-    shutil.copytree(CHECKOUT, copy, ignore=ignored)
+    shutil.copytree(CHECKOUT, copy, ignore=_list_left_out)
     run([sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(copy)])
     return next(folder.glob("*.whl"))
+
+
+def _list_left_out(folder: str, names: list[str]) -> set[str]:
+    """Entries of a folder of the checkout that are no part of the project."""
+    left_out = shutil.ignore_patterns(".git", ".venv", "*.egg-info", ".*_cache")(folder, names)
+    # runs and data sets lie at the top; the package has folders of these names
+    return left_out | ({"results", "data"} if Path(folder) == CHECKOUT else set())
 
 
 def test_login(
