@@ -126,7 +126,7 @@ def _describe_point(timeline: Timeline, point: Point) -> dict[str, Any]:
         "precision": entry.precision,
         "batch_size": entry.batch_size,
         "mode": entry.mode,
-        "source": entry.source,
+        "script": entry.script,
         "run_id": entry.run_id,
         "run_dir": entry.run_dir,
         "created_at": entry.created_at,

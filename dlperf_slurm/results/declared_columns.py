@@ -236,7 +236,7 @@ HISTORY: tuple[Column, ...] = (
     *(Column(name, TEXT, *_AXES[name]) for name in ("topology", "precision")),
     Column("batch_size", TEXT, *_AXES["batch_size_per_device"]),
     Column("mode", TEXT, *_AXES["mode"]),
-    Column("source", TEXT, *_AXES["script"]),
+    Column("script", TEXT, *_AXES["script"]),
     Column("run_id", TEXT, "", "the run; ids begin with its time"),
     Column("run_dir", TEXT, "", "where the run lies"),
     Column("created_at", TEXT, "", "UTC, as 2024-05-01T12:00:00Z"),

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 CATALOGUE_FILE = "catalogue.duckdb"
-# with other tables, or other facts in them, a catalogue is made anew
-_LAYOUT = " ".join(("1", __version__, *WORK, *SURROUNDINGS))
-
 # DuckDB lets one process at a time open a file; each of ours does so for a moment only
 LOCK_PATIENCE_SECONDS = 10.0
 _RETRY_SECONDS = 0.05
@@ -35,6 +32,8 @@ _JSON = ("work", "surroundings", "versions")
 _TYPES = {"planned_repeats": "INTEGER", "samples_per_s": "DOUBLE[]"}
 # of an entry, but for its folder, which may have been moved
 _COLUMNS = tuple(field.name for field in dataclasses.fields(Entry) if field.name != "run_dir")
+# with other tables, or other facts in them, a catalogue is made anew
+_LAYOUT = " ".join(("1", __version__, *_COLUMNS, *WORK, *SURROUNDINGS))
 _SCHEMA = f"""
 CREATE TABLE layout (text VARCHAR);
 CREATE TABLE runs (folder VARCHAR, digest VARCHAR);

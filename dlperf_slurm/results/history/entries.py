@@ -106,7 +106,7 @@ class Entry:
     precision: str
     batch_size: str
     mode: str
-    source: str
+    script: str
     parameters: str
     planned_repeats: int
     samples_per_s: tuple[float, ...]
@@ -155,7 +155,7 @@ def make_entry(run_dir: Path, manifest: Manifest, outcomes: CaseOutcomes) -> Ent
         precision=case.axes.precision,
         batch_size=case.batch_size_text,
         mode=case.axes.mode,
-        source=case.axes.script,
+        script=case.axes.script,
         parameters=_describe_parameters(records),
         planned_repeats=case.repeats,
         samples_per_s=tuple(record.samples_per_s for record in records),
