@@ -10,7 +10,7 @@ from unit.builders import make_case, make_manifest, make_planned_case, make_reco
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.jobs.run_directory import PlannedCase
 from dlperf_slurm.reports.cells import Table
-from dlperf_slurm.reports.formats import Report, load_format
+from dlperf_slurm.reports.formats import Report, list_formats, load_format
 from dlperf_slurm.reports.summarize import Summary, summarize
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 
@@ -104,3 +104,9 @@ def write_report(name: str, summary: Summary) -> str:
 def rename(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
     """The same outcomes of a case with other axes."""
     return dataclasses.replace(outcomes, case=vary(outcomes.case, **changes))
+
+
+def list_report_files() -> list[str]:
+    """What the formats that are there write into a report's folder."""
+    report = Report(summarize_cases([]))
+    return [file for name in list_formats() for file in load_format(name).serialize(report)]

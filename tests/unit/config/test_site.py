@@ -6,7 +6,12 @@ import pytest
 from builders import make_site, write_matrix, write_program
 
 from dlperf_slurm.config.package_files import find_resource_dir
-from dlperf_slurm.config.site import choose_site_file, list_effective_values, load_site
+from dlperf_slurm.config.site import (
+    choose_site_file,
+    list_effective_values,
+    list_launchers,
+    load_site,
+)
 from dlperf_slurm.config.toml_tables import read_toml
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import InputError
@@ -106,7 +111,8 @@ def test_mistakes_of_all_layers_come_in_one_answer():
     [
         (
             "[launcher]\nname = 'mpiexec'",
-            "site.toml:2: launcher.name: 'mpiexec' is not a launcher; known: mpirun, srun",
+            "site.toml:2: launcher.name: 'mpiexec' is not a launcher; known: "
+            f"{', '.join(list_launchers())}",
         ),
         (
             "[time_limit_minutes]\n'4n' = 60",

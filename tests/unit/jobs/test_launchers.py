@@ -55,7 +55,8 @@ def test_words_with_spaces_stay_single_words(name):
 
 def test_site_offers_the_launchers_that_are_there():
     schema = LauncherOptions.model_json_schema()
-    assert schema["properties"]["name"]["enum"] == list_launchers() == ["mpirun", "srun"]
+    assert schema["properties"]["name"]["enum"] == list_launchers()
+    assert {"mpirun", "srun"} <= set(list_launchers())
 
 
 def test_launcher_is_one_file_found_by_listing(tmp_path, monkeypatch):
