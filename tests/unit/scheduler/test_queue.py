@@ -28,6 +28,10 @@ def test_who_cancelled_is_no_part_of_the_state():
     assert read_table("7_0|CANCELLED by 1000|n1|None\n")["7_0"]["State"] == "CANCELLED"
 
 
+def test_state_that_was_cut_to_its_column_has_no_mark_of_that():
+    assert read_table("7_0|CANCELLED+|n1|None\n")["7_0"]["State"] == "CANCELLED"
+
+
 def test_line_of_several_array_tasks_is_one_for_each():
     assert list(read_table("7_[0-2,5]|CANCELLED by 0||\n")) == ["7_0", "7_1", "7_2", "7_5"]
 

@@ -6,11 +6,22 @@ from builders import make_failed_record, read_case, write_program, write_record
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
-from dlperf_slurm.jobs.run_directory import MARKERS_DIR
+from dlperf_slurm.jobs.run_directory import MARKERS_DIR, RunTask
 from dlperf_slurm.scheduler.retry import stage_retry
-from dlperf_slurm.scheduler.track import Tracker, follow_run
+from dlperf_slurm.scheduler.track import TaskState, Tracker, follow_run
 
 GROUP = "1n1g"
+
+# the states of squeue(1), "job state codes"
+ENDED = (
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY"),
+    *("PREEMPTED", "REVOKED", "TIMEOUT"),
+)
+GOING_ON = (
+    *("COMPLETING", "CONFIGURING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"),
+    *("RESIZING", "RESV_DEL_HOLD", "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT"),
+    *("STOPPED", "SUSPENDED"),
+)
 
 
 @pytest.fixture
@@ -67,6 +78,12 @@ def test_record_says_how_an_ended_task_failed(submitted_run, status, state):
     write_record(submitted_run, task, make_failed_record(case, status, "first line\nsecond"))
     write_marker(submitted_run, task, "ended", exit_code=1)
     assert find_state(submitted_run) == (state, "first line")
+
+
+@pytest.mark.parametrize("state", ENDED + GOING_ON)
+def test_state_is_final_when_the_task_has_ended(state):
+    task = RunTask(GROUP, 0, "cases/c/r1/a1")
+    assert TaskState(task, "1", state, "").is_final == (state in ENDED)
 
 
 def journal_states(run, *states):
