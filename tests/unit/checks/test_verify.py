@@ -133,6 +133,28 @@ def test_ranks_that_do_not_share_their_work_are_named(changes, failed):
     assert list_failed(compare_ranks(change_parity(**changes), PARITY)) == failed
 
 
+@pytest.mark.parametrize(
+    ("compare", "name", "tolerance"),
+    [
+        (compare_frameworks, "initial_loss", 1e-5),
+        (compare_frameworks, "initial_evaluation_loss", 1e-5),
+        (compare_frameworks, "gradient_norm", 1e-4),
+        (compare_frameworks, "trained_loss", 1e-3),
+        (compare_frameworks, "trained_evaluation_loss", 1e-3),
+        (compare_frameworks, "updates", 1e-5),
+        (compare_ranks, "gradients", 1e-4),
+        (compare_ranks, "updates", 1e-5),
+        (compare_ranks, "ranks", 1e-6),
+        (compare_ranks, "initial_loss", 1e-5),
+        (compare_ranks, "trained_loss", 1e-3),
+    ],
+)
+def test_difference_is_named_beyond_its_tolerance_and_not_within(compare, name, tolerance):
+    within, beyond = (change_parity(**{name: factor * tolerance}) for factor in (0.9, 1.1))
+    assert list_failed(compare(within, PARITY)) == []
+    assert len(list_failed(compare(beyond, PARITY))) == 1
+
+
 @pytest.mark.parametrize("name", ["initial_loss", "gradient_norm", "trained_evaluation_loss"])
 def test_value_that_is_not_a_number_is_never_the_same(name):
     found = dataclasses.replace(PARITY, **{name: math.nan})
