@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 
@@ -73,6 +74,18 @@ def test_line_that_lost_only_its_newline_still_counts(home):
     cut_last_line(home / JOURNAL_FILE, -1)
     append_event(home, FIRST)
     assert read_journal(home) == [FIRST, SECOND, FIRST]
+
+
+def test_events_are_on_disk_before_append_returns(home, monkeypatch):
+    path, synced = home / JOURNAL_FILE, []
+
+    def note(descriptor: int) -> None:
+        assert os.path.samestat(os.fstat(descriptor), path.stat())
+        synced.append(path.read_bytes())
+
+    monkeypatch.setattr("os.fsync", note)
+    append_events(home, [FIRST, SECOND])
+    assert synced == [path.read_bytes()]
 
 
 def test_append_never_changes_what_is_there(home):
