@@ -134,7 +134,15 @@ def test_failed_training_is_named_in_its_place():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(42.06, "42.1 s"), (59.94, "59.9 s"), (723.4, "12 min 3 s"), (31500.0, "8 h 45 min")],
+    [
+        (42.06, "42.1 s"),
+        (59.94, "59.9 s"),
+        (60.0, "1 min 0 s"),
+        (723.4, "12 min 3 s"),
+        (3599.4, "59 min 59 s"),
+        (3600.0, "1 h 0 min"),
+        (31500.0, "8 h 45 min"),
+    ],
 )
 def test_duration_is_as_short_as_it_is_precise(seconds, text):
     assert Duration().write(seconds) == text

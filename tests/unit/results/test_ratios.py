@@ -83,6 +83,11 @@ def test_of_two_topologies_of_as_many_devices_fewer_nodes_are_the_baseline():
     assert list_ratios("speedup", *cases) == [1.5, 1.0]
 
 
+def test_fewer_devices_on_more_nodes_are_the_baseline():
+    cases = [make(60.0, topology="1n8g"), make(20.0, topology="2n1g")]
+    assert list_ratios("speedup", *cases) == [3.0, 1.0]
+
+
 def test_each_axis_but_the_compared_one_has_another_value_here():
     assert set(OTHERS) == {"model", *AXES} - {"topology", "mode"}
 
