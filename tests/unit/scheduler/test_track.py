@@ -1,5 +1,7 @@
 """States of array tasks from files and a scheduler of fake programs on PATH, and who is retried."""
 
+from datetime import datetime, timedelta, timezone
+
 import pytest
 from builders import make_failed_record, read_case, write_program, write_record
 
@@ -7,6 +9,7 @@ from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.run_directory import MARKERS_DIR, RunTask
+from dlperf_slurm.scheduler.queue import UNKNOWN
 from dlperf_slurm.scheduler.retry import stage_retry
 from dlperf_slurm.scheduler.track import TaskState, Tracker, follow_run
 
@@ -61,6 +64,15 @@ def test_state_of_a_started_task_is_that_of_the_queue(bin_dir, submitted_run):
     show_queue(bin_dir, "SUSPENDED")
     write_marker(submitted_run, submitted_run.read_tasks(GROUP)[0], "started")
     assert find_state(submitted_run)[0] == "SUSPENDED"
+
+
+# a run calls lost after 300 seconds what neither queue nor accounting nor files know
+@pytest.mark.parametrize(("seconds", "state"), [(200, UNKNOWN), (400, "LOST")])
+def test_task_that_nobody_knows_is_lost_after_a_while_and_not_before(submitted_run, seconds, state):
+    then = datetime.now(timezone.utc) - timedelta(seconds=seconds)
+    event = Event(SUBMITTED, f"{then:%Y-%m-%dT%H:%M:%SZ}", GROUP, array_job_id="1")
+    append_event(submitted_run.path, event)
+    assert find_state(submitted_run)[0] == state
 
 
 @pytest.mark.parametrize(("reason", "detail"), [("Priority", "Priority"), ("None", "")])
