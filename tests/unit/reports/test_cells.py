@@ -60,6 +60,7 @@ INTERVAL = Interval(95.625, 97.788)
         (Cell(2, Number(".0f", unit=" of 3")), "2 of 3", "", "2 of 3"),
         (Cell(31500.0, Duration()), "8 h 45 min", "", "8 h 45 min"),
         (Cell("word", notes=(1,)), "word", "", "word [1]"),
+        (Cell("word", notes=(2, 1, 2)), "word", "", "word [1][2]"),
         (Cell("word", notes=(1,), marks_first=True), "word", "", "[1] word"),
         (join_counts((16, 32)), "16 and 32", "", "16 and 32"),
         (join_counts(()), "none", "", "none"),

@@ -146,6 +146,12 @@ def test_search_that_memory_did_not_end_is_told(trials, is_told):
     assert (NOT_MEMORY in summary.footnotes) == is_told
 
 
+def test_search_that_memory_did_not_end_is_told_of_one_repeat_too():
+    ended, not_ended = make_search((8, True)), make_search((8, False))
+    both = CaseOutcomes(ended.case, (*ended.outcomes, *not_ended.outcomes))
+    assert NOT_MEMORY in summarize(make_manifest(), [both]).footnotes
+
+
 def test_data_sources_of_one_case_stand_together():
     cases = [
         make_case(data, [40.0], waits)
