@@ -298,6 +298,12 @@ def test_report_has_the_figures_of_the_frame(run):
     assert [float(line["samples_per_s"]) for line in lines] == run.frame().samples_per_s.tolist()
 
 
+def test_report_sets_published_figures_beside(run):
+    (added,) = {t.title for t in run.tables(["dlperf"])} - {t.title for t in run.tables()}
+    folder = run.report(against=["dlperf"], plots="none")
+    assert added in (folder / "report.md").read_text(encoding="utf-8")
+
+
 def test_report_of_an_incomplete_run_is_written(two_runs):
     fail_case(two_runs[0], CASE_2)
     assert (dp.open_run(two_runs[0]).report(plots="none") / "report.html").is_file()
