@@ -31,7 +31,7 @@ class Duration:
     unit: str = ""
 
     def write(self, value: float) -> str:
-        if value < 60:
+        if round(value, 1) < 60:
             return f"{value:.1f} s"
         minutes, rest = divmod(round(value), 60)
         if minutes < 60:

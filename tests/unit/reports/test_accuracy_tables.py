@@ -137,6 +137,7 @@ def test_failed_training_is_named_in_its_place():
     [
         (42.06, "42.1 s"),
         (59.94, "59.9 s"),
+        (59.97, "1 min 0 s"),
         (60.0, "1 min 0 s"),
         (723.4, "12 min 3 s"),
         (3599.4, "59 min 59 s"),
