@@ -33,7 +33,7 @@ COUNT_THREADS = """
 from pathlib import Path
 from types import SimpleNamespace
 from dlperf_slurm.worker.frameworks.jax import device
-case = SimpleNamespace(device="cpu", cpus_per_rank=3, precision="fp32")
+case = SimpleNamespace(device="cpu", cpus_per_rank=3, axes=SimpleNamespace(precision="fp32"))
 device.configure_devices(case, None)
 device.jax.devices()
 print(sum("XLAEigen" in path.read_text() for path in Path("/proc/self/task").glob("*/comm")))
