@@ -13,7 +13,6 @@ SCRIPT_FILE = "script.sh"
 
 CONSTANT = "constant"
 COSINE = "cosine"
-SCHEDULES = (CONSTANT, COSINE)
 
 ModelParameter = Union[int, float, bool, str, Tuple[int, ...]]
 
