@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 from typing import Optional
 
-from dlperf_slurm import __version__
 from dlperf_slurm.cli import (
     audit,
     compare,
@@ -20,6 +19,7 @@ from dlperf_slurm.cli import (
 )
 from dlperf_slurm.cli.output import PROGRAM, escape_unencodable, say_renamed, silence_output
 from dlperf_slurm.errors import DlperfError, InputError
+from dlperf_slurm.version import __version__
 
 # the order of --help: commands for the time before a run, runs, their results, checks
 COMMAND_FILES = (data, environments, config, runs, report, compare, history, logs, parity, audit)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import tomli_w
 
-from dlperf_slurm import __version__
 from dlperf_slurm.config.site import LoadedSite, Site
 from dlperf_slurm.contract.axes import DALI, FOLDER
 from dlperf_slurm.contract.case import CASE_FILE, SCRIPT_FILE
@@ -35,9 +34,10 @@ from dlperf_slurm.jobs.run_directory import (
 )
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.matrix.file import MatrixFile
+from dlperf_slurm.version import __version__
 
 # the parts of the package that the worker imports
-FROZEN_CODE = ("__init__.py", "contract", "logs", "worker")
+FROZEN_CODE = ("__init__.py", "contract", "logs", "version.py", "worker")
 
 
 def stage_run(

@@ -7,7 +7,6 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from dlperf_slurm import __version__
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import write_json
@@ -40,6 +39,7 @@ from dlperf_slurm.jobs.stage import find_git_state, make_run_id
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.reading.runs import SETTINGS, ImportedRun
 from dlperf_slurm.matrix.axes import make_case_id
+from dlperf_slurm.version import __version__
 
 GROUP_ID = "import"
 UNKNOWN_SOURCE = "unknown"

@@ -13,7 +13,8 @@ def freeze_worker(code_dir):
     """Copy what the worker needs, and nothing else of the package."""
     target = code_dir / "dlperf_slurm"
     target.mkdir(parents=True)
-    shutil.copy(str(PACKAGE / "__init__.py"), str(target / "__init__.py"))
+    for name in ("__init__.py", "version.py"):
+        shutil.copy(str(PACKAGE / name), str(target / name))
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("contract", "logs", "worker"):
         shutil.copytree(str(PACKAGE / name), str(target / name), ignore=ignored)

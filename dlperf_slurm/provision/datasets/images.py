@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy
 import PIL.Image
 
-from dlperf_slurm import __version__
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.provision.datasets import write_description
+from dlperf_slurm.version import __version__
 from dlperf_slurm.worker.datasets.description import (
     SHIFT,
     TRAIN_SPLIT,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy
 
-from dlperf_slurm import __version__
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.provision.datasets import write_description
+from dlperf_slurm.version import __version__
 from dlperf_slurm.worker.datasets.description import (
     TRAIN_SPLIT,
     VAL_SPLIT,

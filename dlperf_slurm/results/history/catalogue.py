@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_slurm import __version__
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.results.database import open_database
 from dlperf_slurm.results.history.entries import Entry, digest_run, list_runs, read_entries
 from dlperf_slurm.results.same_work import SURROUNDINGS, WORK
+from dlperf_slurm.version import __version__
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
