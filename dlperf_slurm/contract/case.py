@@ -51,7 +51,8 @@ class Case:
     itself sets no limit; 0 is none.
     `data_dir` has the real files of the data sources "folder" and "dali". A case whose `training`
     has epochs trains over them, and is measured over all of its steps. A sample of the hosts and
-    devices is taken every `telemetry_interval_seconds`; 0 is none at all.
+    devices is taken every `telemetry_interval_seconds`; 0 is none at all. Ranks that end no step
+    for `stall_seconds` fail as stalled; None leaves it to the pace of the warm-up, 0 is no watch.
     """
 
     run_id: str
@@ -73,6 +74,7 @@ class Case:
     data_dir: str = ""
     training: Training = NO_TRAINING
     telemetry_interval_seconds: float = 0.5
+    stall_seconds: Optional[float] = None
 
     @property
     def nodes(self) -> int:

@@ -11,6 +11,9 @@ STEP_SECONDS_FILE = "step_seconds.npy"
 WARMUP_STEP_SECONDS_FILE = "warmup_step_seconds.npy"
 # the file with seconds as [ranks, measured steps], for a case whose batches come from somewhere
 DATA_WAIT_SECONDS_FILE = "data_wait_seconds.npy"
+# the seconds of the measured steps as [ranks, steps] that a failed attempt had finished; NaN for
+# one that its rank did not finish, or could not tell of
+PARTIAL_STEP_SECONDS_FILE = "partial_step_seconds.npy"
 
 LOG_FILE = "log"
 FAILURES_DIR = "failures"
@@ -134,7 +137,9 @@ class Record:
     """The raw outcome of one array task; statistics are computed later, from these.
 
     `platform` is that of rank 0's host, `hosts` has the others that differ from it. Of somebody
-    else's log it also has the figure by its publisher's own rule.
+    else's log it also has the figure by its publisher's own rule. Of a failed attempt,
+    `partial_steps` are the measured steps that all ranks finished which could tell of them: their
+    times are kept in PARTIAL_STEP_SECONDS_FILE, and stand in no figure.
     """
 
     status: str
@@ -156,6 +161,7 @@ class Record:
     trained_samples: int = 0
     telemetry: Tuple[Telemetry, ...] = ()
     hosts: Tuple[HostPlatform, ...] = ()
+    partial_steps: int = 0
 
     @property
     def window_seconds(self) -> float:

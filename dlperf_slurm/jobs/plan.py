@@ -188,4 +188,5 @@ def make_case(case: MatrixCase, site: Site, run_id: str, repeat: int, attempt: i
         data_dir=site.find_dataset_dir(case.dataset) if has_files else "",
         training=case.training,
         telemetry_interval_seconds=case.protocol.telemetry_interval_seconds,
+        stall_seconds=case.protocol.stall_seconds,
     )

@@ -45,7 +45,9 @@ class Protocol(Table):
     `shuffle_seed` orders the array tasks; `seed` makes weights and synthetic data. A search for the
     largest batch size goes in steps of `batch_size_step`; a rank that needed more memory than
     `memory_limit_mib_per_device` counts as out of memory. Beside the measured steps a
-    sample of power, clocks and memory is taken every `telemetry_interval_seconds`; 0 is none.
+    sample of power, clocks and memory is taken every `telemetry_interval_seconds`; 0 is none. An
+    array task in which no step ends for `stall_seconds` fails as stalled; where these are left out,
+    the pace of the warm-up says how long is too long, and 0 lets it hang.
     """
 
     repeats: PositiveInt = 7
@@ -64,6 +66,8 @@ class Protocol(Table):
     """Memory of a rank, in MiB, above which it counts as out of memory."""
     telemetry_interval_seconds: Annotated[float, Field(ge=0)] = 0.5
     """Time between samples of power, clocks and memory; 0 is none."""
+    stall_seconds: Optional[Annotated[float, Field(ge=0)]] = None
+    """Time without a step after which a case has failed; 0 is never."""
 
 
 class ProtocolOverride(Table):
@@ -75,6 +79,8 @@ class ProtocolOverride(Table):
     """Steps before the measured ones."""
     measured_steps: Optional[PositiveInt] = None
     """Steps of the measured window."""
+    stall_seconds: Optional[Annotated[float, Field(ge=0)]] = None
+    """Time without a step after which one of these cases has failed; 0 is never."""
 
 
 class TrainingTable(Table):

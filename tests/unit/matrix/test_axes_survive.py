@@ -82,6 +82,7 @@ PROTOCOL: dict[str, Any] = {
     "batch_size_step": 2,
     "memory_limit_mib_per_device": 5,
     "telemetry_interval_seconds": 0.25,
+    "stall_seconds": 45.5,
 }
 # what the worker does not need to know
 NOT_IN_CASE = {"repeats", "shuffle_seed"}

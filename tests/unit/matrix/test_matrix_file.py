@@ -202,7 +202,7 @@ def test_empty_file_names_the_tables_it_needs():
         (
             "[[override]]\nwhen = { nodes = 2 }\nprotocol = { shuffle_seed = 3 }",
             "matrix.toml:9: override[0].protocol.shuffle_seed: unknown key; known: "
-            "measured_steps, repeats, warmup_steps",
+            "measured_steps, repeats, stall_seconds, warmup_steps",
         ),
         (
             "[[exclude]]\nwhen = { nodes = [] }",
