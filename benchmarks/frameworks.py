@@ -94,7 +94,7 @@ def make_case(framework: str) -> Case:
             batch_size_per_device=2,
             compiler=COMPILERS.get(framework, "none"),
             memory_format=MEMORY_FORMATS.get(framework, "default"),
-            gradient_sync=adapter.GRADIENT_SYNCS[0],
+            gradient_sync=adapter.SUPPORTED["gradient_sync"][0],
         ),
         model="resnet50",
         model_parameters={},

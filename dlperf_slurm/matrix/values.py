@@ -68,9 +68,9 @@ class Parsed:
         return dict(self.json_schema)
 
 
-def _list_choices(attribute: str) -> list[str]:
+def _list_choices(axis: str) -> list[str]:
     """The values that the adapters together offer for an axis, in the order they declare them."""
-    offers = (getattr(load_adapter(framework), attribute) for framework in list_frameworks())
+    offers = (load_adapter(framework).SUPPORTED[axis] for framework in list_frameworks())
     return list(dict.fromkeys(choice for offer in offers for choice in offer))
 
 
@@ -94,10 +94,10 @@ PositiveInt = Annotated[int, Ge(1)]
 Framework = Annotated[str, OneOf("a framework", list_frameworks)]
 Model = Annotated[str, OneOf("a model", list_models)]
 TopologyName = Annotated[str, Parsed(_check_topology, {"type": "string"})]
-Precision = Annotated[str, OneOf("a precision", lambda: _list_choices("PRECISIONS"))]
-Compiler = Annotated[str, OneOf("a compiler", lambda: _list_choices("COMPILERS"))]
-MemoryFormat = Annotated[str, OneOf("a memory format", lambda: _list_choices("MEMORY_FORMATS"))]
-GradientSync = Annotated[str, OneOf("a gradient_sync", lambda: _list_choices("GRADIENT_SYNCS"))]
+Precision = Annotated[str, OneOf("a precision", lambda: _list_choices("precision"))]
+Compiler = Annotated[str, OneOf("a compiler", lambda: _list_choices("compiler"))]
+MemoryFormat = Annotated[str, OneOf("a memory format", lambda: _list_choices("memory_format"))]
+GradientSync = Annotated[str, OneOf("a gradient_sync", lambda: _list_choices("gradient_sync"))]
 Data = Annotated[str, OneOf("a data source", lambda: DATA_SOURCES)]
 Optimizer = Annotated[str, OneOf("an optimizer", lambda: OPTIMIZERS)]
 LossScale = Annotated[Union[int, str], Parsed(_check_loss_scale, _COUNT_OR_TEXT)]

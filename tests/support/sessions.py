@@ -60,8 +60,8 @@ def make_case(framework, model, **changes):
         model=model,
         model_parameters=SMALL[model],
         devices_per_node=1,
-        compiler=adapter.COMPILERS[0],
-        gradient_sync=adapter.GRADIENT_SYNCS[0],
+        compiler=adapter.SUPPORTED["compiler"][0],
+        gradient_sync=adapter.SUPPORTED["gradient_sync"][0],
         seed=7,
     )
     return vary(case, **changes)

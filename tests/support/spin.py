@@ -24,10 +24,7 @@ from pathlib import Path
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.models import load_model
 
-PRECISIONS = ("fp32", "amp-bf16")
-COMPILERS = ("none",)
-MEMORY_FORMATS = ("default",)
-GRADIENT_SYNCS = ("native",)
+SUPPORTED = {"precision": ("fp32", "amp-bf16"), "compiler": ("none",)}
 OUT_OF_MEMORY_MESSAGES = ("spin: out of room",)
 
 FAULTS = ("crash", "memory", "hog", "kill", "segfault", "leave", "nan", "count")

@@ -34,7 +34,7 @@ def pytest_generate_tests(metafunc):
     framework = metafunc.config.getoption("--framework", default=None)
     adapter = load_adapter(framework) if framework else None
     if "distribution" in metafunc.fixturenames:
-        metafunc.parametrize("distribution", adapter.GRADIENT_SYNCS if adapter else [])
+        metafunc.parametrize("distribution", adapter.SUPPORTED["gradient_sync"] if adapter else [])
     for name, mode in (("variant", TRAIN), ("inferring", INFER)):
         if name in metafunc.fixturenames:
             variants = list(list_variants(framework, mode)) if adapter else []
@@ -47,7 +47,7 @@ def list_variants(framework, mode):
     BERT in each precision and ResNet-50 with each compiler are not exhaustive.
     """
     adapter = load_adapter(framework)
-    precisions, compilers = adapter.PRECISIONS, adapter.COMPILERS
+    precisions, compilers = adapter.SUPPORTED["precision"], adapter.SUPPORTED["compiler"]
     pairs = [(precision, compilers[0]) for precision in precisions]
     pairs += [(precisions[0], compiler) for compiler in compilers[1:]]
     pairs.append((precisions[-1], compilers[-1]))
@@ -125,7 +125,7 @@ def test_memory_formats_give_the_same_losses(framework, adapter):
     case = sessions.make_case(framework, "resnet50")
     losses = [
         sessions.take_losses(vary(case, memory_format=memory_format), 2)
-        for memory_format in adapter.MEMORY_FORMATS
+        for memory_format in adapter.SUPPORTED["memory_format"]
         if adapter.find_unsupported(vary(case, memory_format=memory_format)) is None
     ]
     for others in losses:
@@ -266,20 +266,11 @@ def take_dropout_losses(case, rank):
 
 
 @pytest.mark.parametrize(
-    ("axis", "constant"),
-    [
-        ("model", "MODELS"),
-        ("device", "DEVICES"),
-        ("precision", "PRECISIONS"),
-        ("compiler", "COMPILERS"),
-        ("memory_format", "MEMORY_FORMATS"),
-        ("gradient_sync", "GRADIENT_SYNCS"),
-        ("mode", "MODES"),
-    ],
+    "axis", ["model", "device", "precision", "compiler", "memory_format", "gradient_sync", "mode"]
 )
-def test_unknown_value_is_refused_with_those_that_there_are(framework, adapter, axis, constant):
+def test_unknown_value_is_refused_with_those_that_there_are(framework, adapter, axis):
     case = sessions.make_case(framework, "resnet50")
-    known = ", ".join(getattr(adapter, constant))
+    known = ", ".join(adapter.SUPPORTED[axis])
     reason = adapter.find_unsupported(vary(case, **{axis: "nothing"}))
     assert reason == f"{framework} has no {axis} 'nothing'; it has: {known}"
 

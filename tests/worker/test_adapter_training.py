@@ -105,7 +105,9 @@ def test_every_data_source_trains_on_the_samples_of_the_rank(framework, adapter)
         framework, "bert", warmup_steps=1, measured_steps=3, prefetch_batches=1
     )
     # those with files have tests of their own
-    sources = [source for source in adapter.DATA if source not in (ON_DEVICE, FOLDER, DALI)]
+    sources = [
+        source for source in adapter.SUPPORTED["data"] if source not in (ON_DEVICE, FOLDER, DALI)
+    ]
     cases = [vary(case, data=source) for source in sources]
     losses = sessions.run_elsewhere(take_fed_losses, cases)
     expected = sessions.take_losses(case, 4)
@@ -167,7 +169,7 @@ def test_accumulation_begins_anew_in_every_step(framework, adapter):
 @sessions.needs_mpirun
 def test_two_ranks_average_what_each_has_accumulated(framework, adapter, tmp_path):
     case = sessions.make_case(framework, "bert")
-    for distribution in adapter.GRADIENT_SYNCS:
+    for distribution in adapter.SUPPORTED["gradient_sync"]:
         pair = vary(case, devices_per_node=2, gradient_sync=distribution, gradient_accumulation=2)
         if not sessions.find_lack(adapter, pair):
             folder = tmp_path / distribution
@@ -314,7 +316,7 @@ def test_training_over_epochs_learns_and_is_validated_on_all_samples(framework, 
 
 def find_possible_distribution(framework, adapter):
     pair = sessions.make_case(framework, "resnet50", devices_per_node=2)
-    pairs = (vary(pair, gradient_sync=name) for name in adapter.GRADIENT_SYNCS)
+    pairs = (vary(pair, gradient_sync=name) for name in adapter.SUPPORTED["gradient_sync"])
     return next(p.axes.gradient_sync for p in pairs if not sessions.find_lack(adapter, p))
 
 

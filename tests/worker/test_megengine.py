@@ -50,7 +50,7 @@ def test_gradient_is_the_slope_of_the_loss(model, name):
     assert (losses[0] - losses[1]) / (2 * change) == pytest.approx(norm, rel=2e-2)
 
 
-@pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
+@pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
 def test_running_statistics_take_a_tenth_of_the_batchs_unbiased_ones(compiler):
     running = sessions.start(sessions.make_case("megengine", "resnet50", compiler=compiler))
     stem = running._model.stem
@@ -98,11 +98,11 @@ def test_trace_is_compiled_before_the_first_step():
     assert inferring._compute_logits._trace.compiled()
 
 
-@pytest.mark.parametrize("model", ADAPTER.MODELS)
+@pytest.mark.parametrize("model", ADAPTER.SUPPORTED["model"])
 def test_compiling_a_trace_leaves_weights_statistics_and_optimizer_as_they_were(model):
     eager, traced = (
         sessions.start(sessions.make_case("megengine", model, compiler=compiler))
-        for compiler in ADAPTER.COMPILERS
+        for compiler in ADAPTER.SUPPORTED["compiler"]
     )
     assert find_difference(traced.read_weights(), eager.read_weights()).relative == 0.0
     assert traced.evaluate_loss() == eager.evaluate_loss()
@@ -113,7 +113,7 @@ def test_compiling_a_trace_leaves_weights_statistics_and_optimizer_as_they_were(
     assert find_difference(traced.read_weights(), eager.read_weights()).relative < 1e-4
 
 
-@pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
+@pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
 def test_dropout_differs_from_step_to_step(compiler):
     parameters = {**sessions.SMALL["bert"], "dropout": 0.5}
     running = sessions.start(vary(CASE, model_parameters=parameters, compiler=compiler))
@@ -193,7 +193,7 @@ def test_unsupported_case_is_refused_with_what_works(changes, reason):
     assert ADAPTER.find_unsupported(vary(CASE, **changes)) == reason
 
 
-@pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
+@pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
 def test_accumulated_batches_are_those_that_were_loaded(compiler):
     """A trace binds the tensors of its first batch, and adds to gradients of another step."""
     case = vary(CASE, compiler=compiler, gradient_accumulation=2)
@@ -210,7 +210,7 @@ def test_accumulated_batches_are_those_that_were_loaded(compiler):
     assert find_update_difference(initial, running.read_weights(), expected).relative < 1e-5
 
 
-@pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
+@pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
 def test_learning_rate_is_read_in_each_step(compiler):
     running = sessions.start(vary(CASE, compiler=compiler))
     running.set_learning_rate(0.0)
@@ -224,7 +224,7 @@ def test_learning_rate_is_read_in_each_step(compiler):
 
 def test_trace_takes_a_constant_loss_scale():
     losses = []
-    for compiler in ADAPTER.COMPILERS:
+    for compiler in ADAPTER.SUPPORTED["compiler"]:
         running = sessions.start(
             vary(CASE, precision="amp-fp16", loss_scale=128, compiler=compiler)
         )

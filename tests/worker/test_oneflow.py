@@ -133,12 +133,12 @@ def test_graph_on_several_ranks_is_supported_without_dropout():
 
 
 def test_graph_has_all_precisions_on_a_gpu():
-    for precision in ADAPTER.PRECISIONS:
+    for precision in ADAPTER.SUPPORTED["precision"]:
         case = make_case("bert", compiler="graph", device="cuda", precision=precision)
         assert ADAPTER.find_unsupported(case) is None
 
 
-@pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
+@pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
 def test_running_statistics_take_a_tenth_of_the_batchs_unbiased_ones(compiler):
     running = sessions.start(make_case("resnet50", compiler=compiler))
     stem = running._model.stem

@@ -129,8 +129,8 @@ def test_unsupported_case_is_refused_with_what_works(changes, reason):
 
 
 def test_all_precisions_and_compilers_are_supported_on_a_gpu():
-    for precision in ADAPTER.PRECISIONS:
-        for compiler in ADAPTER.COMPILERS:
+    for precision in ADAPTER.SUPPORTED["precision"]:
+        for compiler in ADAPTER.SUPPORTED["compiler"]:
             case = vary(CASE, device="cuda", precision=precision, compiler=compiler)
             assert ADAPTER.find_unsupported(case) is None
 

@@ -40,8 +40,8 @@ HAS_CUDA = torch.cuda.is_available()
 ON_DEVICES = [
     pytest.param(device, precision, marks=[] if device == "cpu" else needs_gpu)
     for needs_gpu in [pytest.mark.skipif(not HAS_CUDA, reason="needs an NVIDIA GPU")]
-    for device in ADAPTER.DEVICES
-    for precision in ADAPTER.PRECISIONS
+    for device in ADAPTER.SUPPORTED["device"]
+    for precision in ADAPTER.SUPPORTED["precision"]
     if (device, precision) != ("cpu", "tf32")
 ]
 
@@ -195,7 +195,7 @@ def test_autocast_computes_in_the_precision_asked_for(model):
 
 @pytest.mark.skipif(not HAS_CUDA, reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("precision", ADAPTER.PRECISIONS)
+@pytest.mark.parametrize("precision", ADAPTER.SUPPORTED["precision"])
 def test_step_does_not_wait_for_the_gpu(model, precision):
     case = make_case(model, device="cuda", precision=precision, clip_global_norm=True)
     running = sessions.start(case)
@@ -208,7 +208,7 @@ def test_step_does_not_wait_for_the_gpu(model, precision):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "amp-bf16"])
-@pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
+@pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
 def test_inference_is_compiled_in_the_cases_precision_and_kept_for_no_gradient(precision, compiler):
     running = sessions.start(
         make_case("resnet50", mode=INFER, precision=precision, compiler=compiler)

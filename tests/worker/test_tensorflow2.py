@@ -126,7 +126,7 @@ def test_scale_doubles_after_enough_finite_steps(monkeypatch):
     assert scales == [1, 2, 2, 4]
 
 
-@pytest.mark.parametrize("compiler", ADAPTER.COMPILERS)
+@pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
 def test_dropout_differs_from_step_to_step(compiler):
     running = sessions.start(make_case("bert", compiler=compiler, **DROPOUT))
     first, second = (running.compute_gradients()["pooler.weight"] for _ in range(2))

@@ -4,8 +4,9 @@ An adapter's top level imports the standard library only, so that the login side
 it supports without the framework being there.
 """
 
+import json
 import pkgutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib import import_module
 from typing import (
     TYPE_CHECKING,
@@ -14,13 +15,27 @@ from typing import (
     Iterable,
     Iterator,
     List,
+    Mapping,
     Optional,
     Sequence,
     Tuple,
+    Type,
     cast,
 )
 
-from dlperf_slurm.worker.models import list_models
+from dlperf_slurm.contract.axes import (
+    DEFAULT_OPTIMIZER,
+    FOLDER,
+    INFER,
+    ON_DEVICE,
+    ON_HOST,
+    PIPELINE,
+    PYTHON_QUEUE,
+    TRAIN,
+    ZMQ,
+)
+from dlperf_slurm.worker.models import list_models, load_model
+from dlperf_slurm.worker.update_rule import ADAMW, MOMENTUM, SGD
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -144,16 +159,9 @@ if TYPE_CHECKING:
             """Leave the process group; called on success only."""
 
     class Adapter(Protocol):
-        MODELS: Any
-        DEVICES: Any
-        PRECISIONS: Any
-        COMPILERS: Any
-        MEMORY_FORMATS: Any
-        GRADIENT_SYNCS: Any
-        MODES: Any
-        DATA: Any
-        OPTIMIZERS: Any
-        OUT_OF_MEMORY_MESSAGES: Any
+        # by axis, "model" and "device", the values that it has; see OF_ALL and ANY
+        SUPPORTED: Mapping[str, Any]
+        OUT_OF_MEMORY_MESSAGES: Tuple[str, ...]
 
         def find_unsupported(self, case: "Case") -> Optional[str]:
             """Why this framework cannot run the case, or None. Standard library only."""
@@ -191,28 +199,78 @@ class Placement:
 # no adapters, but what those of one framework's versions share
 SHARED = {"tensorflow"}
 
-AXES_OF_ADAPTERS = (
-    ("model", "MODELS"),
-    ("device", "DEVICES"),
-    ("precision", "PRECISIONS"),
-    ("compiler", "COMPILERS"),
-    ("memory_format", "MEMORY_FORMATS"),
-    ("gradient_sync", "GRADIENT_SYNCS"),
-    ("mode", "MODES"),
-    ("data", "DATA"),
-    ("optimizer", "OPTIMIZERS"),
-)
+# each value that an axis can have
+ANY = None
+
+# What all adapters support; after it each says what else it does, or that it has other values. A
+# case is refused that is not at the default of an axis of which its adapter says nothing.
+OF_ALL: Mapping[str, Any] = {
+    "framework": ANY,
+    "device": ("cpu", "cuda"),
+    "topology": ANY,
+    "batch_size_per_device": ANY,
+    "memory_format": ("default",),
+    "gradient_sync": ("native",),
+    "clip_global_norm": (False, True),
+    "mode": (TRAIN, INFER),
+    # other scripts run without an adapter
+    "script": ANY,
+    "data": (ON_DEVICE, ON_HOST, PYTHON_QUEUE, PIPELINE, ZMQ, FOLDER),
+    "data_workers": ANY,
+    "prefetch_batches": ANY,
+    "optimizer": (DEFAULT_OPTIMIZER, SGD, MOMENTUM, ADAMW),
+    "gradient_accumulation": ANY,
+    "loss_scale": ANY,
+}
 
 
 def find_unknown_values(case: "Case") -> Optional[str]:
     """Values of a case that its framework's adapter does not list, with those it does, or None."""
-    adapter = load_adapter(case.axes.framework)
-    values = {**asdict(case.axes), "model": case.model, "device": case.device}
-    return join_reasons(
-        f"{case.axes.framework} has no {axis} {value!r}; it has: {', '.join(known)}"
-        for axis, constant in AXES_OF_ADAPTERS
-        for value, known in [(values[axis], getattr(adapter, constant))]
-        if value not in known
+    framework = case.axes.framework
+    supported = load_adapter(framework).SUPPORTED
+    defaults = {axis.name: axis.default for axis in fields(case.axes)}
+    values = {"model": case.model, "device": case.device, **asdict(case.axes)}
+    reasons = []
+    for axis, value in values.items():
+        known = supported.get(axis, (defaults.get(axis),))
+        if known is ANY or value in known:
+            continue
+        if axis in supported:
+            listed = ", ".join(map(str, known))
+            reasons.append(f"{framework} has no {axis} {value!r}; it has: {listed}")
+        else:
+            default = json.dumps(defaults[axis])
+            reasons.append(
+                f"{framework} does not support {axis} = {json.dumps(value)}: its adapter knows "
+                f"nothing of that axis; use {default}"
+            )
+    return join_reasons(reasons)
+
+
+def find_lack_of_gpu(case: "Case", instead: str) -> str:
+    """Why the CPU does not have the precision of a case, with what it has."""
+    return (
+        f"{case.axes.framework}: precision {case.axes.precision!r} needs device 'cuda'; "
+        f"on the CPU use {instead}"
+    )
+
+
+def find_lack_of_images(case: "Case") -> Optional[str]:
+    """Why the model has no other order of dimensions than the default, or None."""
+    if case.axes.memory_format == "default" or load_model(case.model).INPUT == "images":
+        return None
+    return (
+        f"{case.axes.framework}: memory_format {case.axes.memory_format!r} needs images; "
+        f"use 'default' for {case.model!r}"
+    )
+
+
+def is_memory_error(
+    error: BaseException, kinds: Tuple[Type[BaseException], ...], messages: Iterable[str]
+) -> bool:
+    """Whether it says that memory was too small: by its type, or by a message if of these kinds."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, kinds) and any(message in str(error) for message in messages)
     )
 
 

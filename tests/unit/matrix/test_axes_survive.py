@@ -252,7 +252,7 @@ def test_conditions_know_every_axis(axis):
 
 def list_precisions() -> list[str]:
     """Those of all frameworks."""
-    offers = (load_adapter(framework).PRECISIONS for framework in list_frameworks())
+    offers = (load_adapter(framework).SUPPORTED["precision"] for framework in list_frameworks())
     return sorted({precision for offer in offers for precision in offer})
 
 

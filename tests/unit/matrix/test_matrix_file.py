@@ -14,7 +14,9 @@ from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 
 FRAMEWORKS = ", ".join(list_frameworks())
 PRECISIONS = ", ".join(
-    dict.fromkeys(p for name in list_frameworks() for p in load_adapter(name).PRECISIONS)
+    dict.fromkeys(
+        p for name in list_frameworks() for p in load_adapter(name).SUPPORTED["precision"]
+    )
 )
 
 SOUND = """\

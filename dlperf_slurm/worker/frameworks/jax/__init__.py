@@ -7,22 +7,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import TRAIN
-from dlperf_slurm.worker.frameworks import find_unknown_values, join_reasons, list_builders
-from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.frameworks import (
+    OF_ALL,
+    find_lack_of_gpu,
+    find_lack_of_images,
+    find_unknown_values,
+    is_memory_error,
+    join_reasons,
+    list_builders,
+)
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
-MODELS = list_builders(__path__)
-DEVICES = ("cpu", "cuda")
-PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16")
-COMPILERS = ("xla",)
-MEMORY_FORMATS = ("default", "channels_last")
-GRADIENT_SYNCS = ("native",)
-MODES = ("train", "infer")
-DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
-OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
+SUPPORTED = {
+    **OF_ALL,
+    "model": list_builders(__path__),
+    "precision": ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16"),
+    "compiler": ("xla",),
+    "memory_format": ("default", "channels_last"),
+}
 
 # What a plain RuntimeError says: XLA's status code for allocators of all devices, C++.
 OUT_OF_MEMORY_MESSAGES = ("RESOURCE_EXHAUSTED", "Out of memory", "std::bad_alloc")
@@ -37,7 +42,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
     if unknown:
         return unknown
     if case.axes.precision == "tf32" and case.device != "cuda":
-        return "jax: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"
+        return find_lack_of_gpu(case, "'fp32' or 'amp-bf16'")
     if (
         case.axes.precision == "fp16"
         and case.axes.mode == TRAIN
@@ -46,9 +51,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
         return (
             "jax: precision 'fp16' has no dynamic loss scale; use loss_scale = 128, or 'amp-fp16'"
         )
-    if case.axes.memory_format == "channels_last" and load_model(case.model).INPUT != "images":
-        return f"jax: memory_format 'channels_last' needs images; use 'default' for {case.model!r}"
-    return None
+    return find_lack_of_images(case)
 
 
 def start(case: "Case", placement: "Placement") -> "Session":
@@ -60,7 +63,4 @@ def start(case: "Case", placement: "Placement") -> "Session":
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the device's or the host's memory was too small."""
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError)
-        and any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES)
-    )
+    return is_memory_error(error, (RuntimeError,), OUT_OF_MEMORY_MESSAGES)

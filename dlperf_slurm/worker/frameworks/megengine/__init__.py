@@ -8,22 +8,25 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import FOLDER, PIPELINE, TRAIN
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import find_unknown_values, list_builders
+from dlperf_slurm.worker.frameworks import (
+    OF_ALL,
+    find_unknown_values,
+    is_memory_error,
+    list_builders,
+)
 from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
-MODELS = list_builders(__path__)
-DEVICES = ("cpu", "cuda")
-PRECISIONS = ("fp32", "amp-fp16")
-COMPILERS = ("none", "trace")
-MEMORY_FORMATS = ("default",)
-GRADIENT_SYNCS = ("native", "mpi")
-MODES = ("train", "infer")
-DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
-OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
+SUPPORTED = {
+    **OF_ALL,
+    "model": list_builders(__path__),
+    "precision": ("fp32", "amp-fp16"),
+    "compiler": ("none", "trace"),
+    "gradient_sync": ("native", "mpi"),
+}
 
 # What a RuntimeError says: the CPU's and the GPU's allocators, cuBLAS, C++.
 OUT_OF_MEMORY_MESSAGES = (
@@ -93,11 +96,6 @@ def start(case: "Case", placement: "Placement") -> "Session":
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the device's or the host's memory was too small."""
-    if isinstance(error, MemoryError):
-        return True
     # MegEngine reports at the next synchronization that there was an error, with its cause
-    return any(
-        isinstance(one, RuntimeError)
-        and any(message in str(one) for message in OUT_OF_MEMORY_MESSAGES)
-        for one in (error, error.__cause__)
-    )
+    errors = [one for one in (error, error.__cause__) if one is not None]
+    return any(is_memory_error(one, (RuntimeError,), OUT_OF_MEMORY_MESSAGES) for one in errors)

@@ -7,23 +7,26 @@ import os
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import find_unknown_values, list_builders
+from dlperf_slurm.worker.frameworks import (
+    OF_ALL,
+    find_lack_of_gpu,
+    find_unknown_values,
+    is_memory_error,
+    list_builders,
+)
 from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
-MODELS = list_builders(__path__)
-DEVICES = ("cpu", "cuda")
-PRECISIONS = ("fp32", "tf32", "amp-fp16")
-# PyNative mode needs milliseconds of the CPU for each operator, for which it is not the first.
-COMPILERS = ("graph", "none")
-MEMORY_FORMATS = ("default",)
-GRADIENT_SYNCS = ("native",)
-MODES = ("train", "infer")
-DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
-OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
+SUPPORTED = {
+    **OF_ALL,
+    "model": list_builders(__path__),
+    "precision": ("fp32", "tf32", "amp-fp16"),
+    # PyNative mode needs milliseconds of the CPU for each operator, for which it is not the first.
+    "compiler": ("graph", "none"),
+}
 
 # What a RuntimeError says: the pools of the CPU (seen), of graphs and GPUs, cuBLAS, cuDNN, C++.
 OUT_OF_MEMORY_MESSAGES = (
@@ -44,7 +47,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
     if unknown:
         return unknown
     if case.device != "cuda" and case.axes.precision == "tf32":
-        return "mindspore: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32'"
+        return find_lack_of_gpu(case, "'fp32'")
     return None
 
 
@@ -68,7 +71,4 @@ def start(case: "Case", placement: "Placement") -> "Session":
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the device's or the host's memory was too small."""
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError)
-        and any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES)
-    )
+    return is_memory_error(error, (RuntimeError,), OUT_OF_MEMORY_MESSAGES)

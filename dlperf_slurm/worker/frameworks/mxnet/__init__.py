@@ -9,22 +9,26 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.frameworks import find_unknown_values, list_builders
+from dlperf_slurm.worker.frameworks import (
+    OF_ALL,
+    find_lack_of_gpu,
+    find_unknown_values,
+    is_memory_error,
+    list_builders,
+)
 from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
-MODELS = list_builders(__path__)
-DEVICES = ("cpu", "cuda")
-PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
-COMPILERS = ("none", "hybridize")
-MEMORY_FORMATS = ("default",)
-GRADIENT_SYNCS = ("native", "horovod", "parameter_server")
-MODES = ("train", "infer")
-DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
-OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
+SUPPORTED = {
+    **OF_ALL,
+    "model": list_builders(__path__),
+    "precision": ("fp32", "tf32", "amp-bf16", "amp-fp16"),
+    "compiler": ("none", "hybridize"),
+    "gradient_sync": ("native", "horovod", "parameter_server"),
+}
 
 # What an MXNetError says: the CPU's and the GPU's allocators, cuBLAS, C++.
 OUT_OF_MEMORY_MESSAGES = (
@@ -46,10 +50,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
     if unknown:
         return unknown
     if case.device == "cpu" and case.axes.precision in ("tf32", "amp-fp16"):
-        return (
-            f"mxnet: precision {case.axes.precision!r} needs device 'cuda'; "
-            "on the CPU use 'fp32' or 'amp-bf16'"
-        )
+        return find_lack_of_gpu(case, "'fp32' or 'amp-bf16'")
     if case.device == "cuda" and case.axes.precision == "amp-bf16":
         return "mxnet: precision 'amp-bf16' needs device 'cpu'; on GPUs use 'amp-fp16'"
     if case.axes.precision == "tf32" and load_model(case.model).INPUT != "images":
@@ -108,12 +109,7 @@ def start(case: "Case", placement: "Placement") -> "Session":
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the device's or the host's memory was too small."""
-    if isinstance(error, MemoryError):
-        return True
     # Not imported here: `error` may be that MXNet itself does not import.
     mxnet = sys.modules.get("mxnet")
-    return (
-        mxnet is not None
-        and isinstance(error, mxnet.MXNetError)
-        and any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES)
-    )
+    kinds = () if mxnet is None else (mxnet.MXNetError,)
+    return is_memory_error(error, kinds, OUT_OF_MEMORY_MESSAGES)

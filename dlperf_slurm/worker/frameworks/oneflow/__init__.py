@@ -8,22 +8,25 @@ import sys
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import TRAIN
-from dlperf_slurm.worker.frameworks import find_unknown_values, list_builders
+from dlperf_slurm.worker.frameworks import (
+    OF_ALL,
+    find_lack_of_gpu,
+    find_unknown_values,
+    is_memory_error,
+    list_builders,
+)
 from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
-MODELS = list_builders(__path__)
-DEVICES = ("cpu", "cuda")
-PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
-COMPILERS = ("none", "graph")
-MEMORY_FORMATS = ("default",)
-GRADIENT_SYNCS = ("native",)
-MODES = ("train", "infer")
-DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
-OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
+SUPPORTED = {
+    **OF_ALL,
+    "model": list_builders(__path__),
+    "precision": ("fp32", "tf32", "amp-bf16", "amp-fp16"),
+    "compiler": ("none", "graph"),
+}
 
 # What a RuntimeError or OneFlow's own exception says: its allocators, the CUDA driver or NCCL,
 # cuBLAS, C++. On the CPU its thread ends the process (SIGABRT) before Python hears of it.
@@ -42,9 +45,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
     if unknown:
         return unknown
     if case.axes.precision != "fp32" and case.device == "cpu":
-        return (
-            f"oneflow: precision {case.axes.precision!r} needs device 'cuda'; on the CPU use 'fp32'"
-        )
+        return find_lack_of_gpu(case, "'fp32'")
     return find_untrainable(case) if case.axes.mode == TRAIN else None
 
 
@@ -113,12 +114,7 @@ def start(case: "Case", placement: "Placement") -> "Session":
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the device's or the host's memory was too small."""
-    if isinstance(error, MemoryError):
-        return True
     # Not imported here: `error` may be that OneFlow itself does not import.
     flow = sys.modules.get("oneflow")
-    return (
-        flow is not None
-        and isinstance(error, (RuntimeError, flow._oneflow_internal.exception.Exception))
-        and any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES)
-    )
+    kinds = () if flow is None else (RuntimeError, flow._oneflow_internal.exception.Exception)
+    return is_memory_error(error, kinds, OUT_OF_MEMORY_MESSAGES)

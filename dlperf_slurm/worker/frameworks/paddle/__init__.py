@@ -5,22 +5,26 @@ Written for Paddle 3.3.
 
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.worker.frameworks import find_unknown_values, list_builders
-from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.frameworks import (
+    OF_ALL,
+    find_lack_of_gpu,
+    find_lack_of_images,
+    find_unknown_values,
+    is_memory_error,
+    list_builders,
+)
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
-MODELS = list_builders(__path__)
-DEVICES = ("cpu", "cuda")
-PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
-COMPILERS = ("none", "to_static", "cinn")
-MEMORY_FORMATS = ("default", "channels_last")
-GRADIENT_SYNCS = ("native",)
-MODES = ("train", "infer")
-DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
-OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
+SUPPORTED = {
+    **OF_ALL,
+    "model": list_builders(__path__),
+    "precision": ("fp32", "tf32", "amp-bf16", "amp-fp16"),
+    "compiler": ("none", "to_static", "cinn"),
+    "memory_format": ("default", "channels_last"),
+}
 
 # What an OSError or RuntimeError says: from CUDA, NCCL, cuBLAS, cuDNN, an operator in a graph, C++.
 # The allocators of both devices raise MemoryError.
@@ -40,7 +44,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
     if unknown:
         return unknown
     if case.device != "cuda" and case.axes.precision == "tf32":
-        return "paddle: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32'"
+        return find_lack_of_gpu(case, "'fp32'")
     if case.device != "cuda" and case.axes.precision != "fp32":
         # auto_cast says that it has no effect there; inside to_static it has, and the step crashes
         return (
@@ -53,11 +57,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
             "paddle: compiler 'cinn' needs device 'cuda': Paddle for CPUs is built without CINN; "
             "use 'to_static'"
         )
-    if case.axes.memory_format == "channels_last" and load_model(case.model).INPUT != "images":
-        return (
-            f"paddle: memory_format 'channels_last' needs images; use 'default' for {case.model!r}"
-        )
-    return None
+    return find_lack_of_images(case)
 
 
 def start(case: "Case", placement: "Placement") -> "Session":
@@ -69,7 +69,4 @@ def start(case: "Case", placement: "Placement") -> "Session":
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the device's or the host's memory was too small."""
-    return isinstance(error, MemoryError) or (
-        isinstance(error, (OSError, RuntimeError))
-        and any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES)
-    )
+    return is_memory_error(error, (OSError, RuntimeError), OUT_OF_MEMORY_MESSAGES)

@@ -7,22 +7,29 @@ import sys
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import DALI, TRAIN
-from dlperf_slurm.worker.frameworks import find_unknown_values, list_builders
+from dlperf_slurm.worker.frameworks import (
+    OF_ALL,
+    find_lack_of_gpu,
+    find_lack_of_images,
+    find_unknown_values,
+    is_memory_error,
+    list_builders,
+)
 from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
-MODELS = list_builders(__path__)
-DEVICES = ("cpu", "cuda")
-PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16")
-COMPILERS = ("none", "torch.compile")
-MEMORY_FORMATS = ("default", "channels_last")
-GRADIENT_SYNCS = ("native", "horovod")
-MODES = ("train", "infer")
-DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder", "dali")
-OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
+SUPPORTED = {
+    **OF_ALL,
+    "model": list_builders(__path__),
+    "precision": ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16"),
+    "compiler": ("none", "torch.compile"),
+    "memory_format": ("default", "channels_last"),
+    "gradient_sync": ("native", "horovod"),
+    "data": ("device", "host", "python-queue", "dataset", "zmq", "folder", "dali"),
+}
 
 # What a plain RuntimeError says: from the CUDA driver or NCCL, torch's CPU allocator, cuBLAS, cuDNN
 # before and since version 9 (cudaMalloc failed inside it), C++.
@@ -47,7 +54,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
     if unknown:
         return unknown
     if case.axes.precision == "tf32" and case.device != "cuda":
-        return "pytorch: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"
+        return find_lack_of_gpu(case, "'fp32' or 'amp-bf16'")
     if (
         case.axes.precision == "fp16"
         and case.axes.mode == TRAIN
@@ -59,11 +66,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
         )
     if case.axes.data == DALI and load_model(case.model).INPUT != "images":
         return f"pytorch: data 'dali' reads images; use 'folder' for {case.model!r}"
-    if case.axes.memory_format == "channels_last" and load_model(case.model).INPUT != "images":
-        return (
-            f"pytorch: memory_format 'channels_last' needs images; use 'default' for {case.model!r}"
-        )
-    return None
+    return find_lack_of_images(case)
 
 
 def start(case: "Case", placement: "Placement") -> "Session":
@@ -75,8 +78,6 @@ def start(case: "Case", placement: "Placement") -> "Session":
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the device's or the host's memory was too small."""
-    if isinstance(error, MemoryError):
-        return True
     # Not imported here: `error` may be that torch itself does not import.
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
@@ -84,6 +85,4 @@ def is_out_of_memory(error: BaseException) -> bool:
     if torch is not None and NO_ENGINE_MESSAGE in str(error):
         # torch's allocator counts its errors, also those that torch has caught
         return bool(torch.cuda.memory_stats().get("num_ooms", 0))
-    return isinstance(error, RuntimeError) and any(
-        message in str(error) for message in OUT_OF_MEMORY_MESSAGES
-    )
+    return is_memory_error(error, (RuntimeError,), OUT_OF_MEMORY_MESSAGES)

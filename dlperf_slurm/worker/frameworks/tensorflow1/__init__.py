@@ -8,7 +8,7 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.worker.frameworks import find_unknown_values, list_builders, tensorflow
+from dlperf_slurm.worker.frameworks import OF_ALL, find_unknown_values, list_builders, tensorflow
 from dlperf_slurm.worker.frameworks.tensorflow import is_exhausted
 from dlperf_slurm.worker.models import load_model
 
@@ -16,15 +16,13 @@ if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
-MODELS = list_builders(tensorflow.__path__)
-DEVICES = ("cpu", "cuda")
-PRECISIONS = ("fp32", "amp-fp16")
-COMPILERS = ("none", "xla")
-MEMORY_FORMATS = ("default",)
-GRADIENT_SYNCS = ("native", "horovod", "parameter_server")
-MODES = ("train", "infer")
-DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
-OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
+SUPPORTED = {
+    **OF_ALL,
+    "model": list_builders(tensorflow.__path__),
+    "precision": ("fp32", "amp-fp16"),
+    "compiler": ("none", "xla"),
+    "gradient_sync": ("native", "horovod", "parameter_server"),
+}
 
 # What errors of other types than ResourceExhaustedError say: XLA, the CUDA driver or NCCL, cuDNN
 # (cudaMalloc failed inside it), C++. "No algorithm worked!" ends a search for a convolution's

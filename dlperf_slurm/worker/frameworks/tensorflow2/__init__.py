@@ -6,22 +6,26 @@ Written for TensorFlow 2.21; Keras is not used. Images are NHWC, TensorFlow's ow
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
-from dlperf_slurm.worker.frameworks import find_unknown_values, list_builders, tensorflow
+from dlperf_slurm.worker.frameworks import (
+    OF_ALL,
+    find_lack_of_gpu,
+    find_unknown_values,
+    list_builders,
+    tensorflow,
+)
 from dlperf_slurm.worker.frameworks.tensorflow import is_exhausted
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement, Session
 
-MODELS = list_builders(tensorflow.__path__)
-DEVICES = ("cpu", "cuda")
-PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
-COMPILERS = ("none", "xla")
-MEMORY_FORMATS = ("default",)
-GRADIENT_SYNCS = ("native", "horovod", "parameter_server")
-MODES = ("train", "infer")
-DATA = ("device", "host", "python-queue", "dataset", "zmq", "folder")
-OPTIMIZERS = ("default", "sgd", "momentum", "adamw")
+SUPPORTED = {
+    **OF_ALL,
+    "model": list_builders(tensorflow.__path__),
+    "precision": ("fp32", "tf32", "amp-bf16", "amp-fp16"),
+    "compiler": ("none", "xla"),
+    "gradient_sync": ("native", "horovod", "parameter_server"),
+}
 
 # What errors of other types than ResourceExhaustedError say: XLA, the CUDA driver or NCCL, cuDNN
 # before and since version 9 (cudaMalloc failed inside it), C++.
@@ -47,9 +51,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
     if unknown:
         return unknown
     if case.axes.precision == "tf32" and case.device != "cuda":
-        return (
-            "tensorflow2: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'"
-        )
+        return find_lack_of_gpu(case, "'fp32' or 'amp-bf16'")
     if (
         case.axes.gradient_sync == PARAMETER_SERVER
         and case.axes.mode == TRAIN

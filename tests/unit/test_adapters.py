@@ -1,0 +1,74 @@
+"""What adapters declare to support, asked of all of them without any framework."""
+
+from dataclasses import dataclass, fields, replace
+
+import pytest
+
+from dlperf_slurm.contract.axes import Axes
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
+from dlperf_slurm.worker.models import list_models
+
+
+@dataclass(frozen=True)
+class WiderAxes(Axes):
+    """The axes as they will be when there is a new one."""
+
+    sequence_packing: bool = False
+
+
+def make_case(framework, **axes):
+    supported = load_adapter(framework).SUPPORTED
+    return Case(
+        run_id="run",
+        case_id="case",
+        repeat=1,
+        attempt=1,
+        axes=WiderAxes(
+            framework=framework,
+            topology="1n1g",
+            batch_size_per_device=4,
+            compiler=supported["compiler"][0],
+            gradient_sync=supported["gradient_sync"][0],
+            **axes,
+        ),
+        model=list_models()[0],
+        model_parameters={},
+        device="cpu",
+        cpus_per_rank=1,
+        warmup_steps=0,
+        measured_steps=1,
+        seed=0,
+    )
+
+
+@pytest.mark.parametrize("framework", list_frameworks())
+def test_new_axis_is_refused_until_the_adapter_declares_it(framework, monkeypatch):
+    adapter = load_adapter(framework)
+    assert adapter.find_unsupported(make_case(framework)) is None
+    case = make_case(framework, sequence_packing=True)
+    assert adapter.find_unsupported(case) == (
+        f"{framework} does not support sequence_packing = true: its adapter knows nothing of that "
+        "axis; use false"
+    )
+    monkeypatch.setitem(adapter.SUPPORTED, "sequence_packing", (False, True))
+    assert adapter.find_unsupported(case) is None
+
+
+@pytest.mark.parametrize("framework", list_frameworks())
+def test_adapter_declares_every_axis_and_nothing_else(framework):
+    names = {field.name for field in fields(Axes)} | {"model", "device"}
+    assert set(load_adapter(framework).SUPPORTED) == names
+
+
+@pytest.mark.parametrize("framework", list_frameworks())
+@pytest.mark.parametrize(
+    ("axis", "value"), [("data", "tape"), ("optimizer", "lamb"), ("mode", "finetune")]
+)
+def test_value_that_no_adapter_has_is_refused(framework, axis, value):
+    case = make_case(framework)
+    reason = load_adapter(framework).find_unsupported(
+        replace(case, axes=replace(case.axes, **{axis: value}))
+    )
+    known = ", ".join(load_adapter(framework).SUPPORTED[axis])
+    assert reason == f"{framework} has no {axis} {value!r}; it has: {known}"
