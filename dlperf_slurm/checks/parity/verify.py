@@ -50,7 +50,7 @@ def verify_frameworks(
         for model in models:
             for is_clipped in (False, True):
                 parity.append(verify_parity(framework, model, is_clipped, workplace))
-            for distribution in load_adapter(framework).GRADIENT_SYNCS:
+            for distribution in load_adapter(framework).SUPPORTED["gradient_sync"]:
                 data_parallel.append(
                     verify_data_parallel(framework, model, distribution, workplace)
                 )
@@ -135,8 +135,8 @@ def make_case(framework: str, model: str, site: Site, is_clipped: bool = False) 
         framework=framework,
         topology=str(Topology(1, 1)),
         batch_size_per_device=verification.batch_size_per_device,
-        compiler=load_adapter(framework).COMPILERS[0],
-        gradient_sync=load_adapter(framework).GRADIENT_SYNCS[0],
+        compiler=load_adapter(framework).SUPPORTED["compiler"][0],
+        gradient_sync=load_adapter(framework).SUPPORTED["gradient_sync"][0],
         clip_global_norm=is_clipped,
     )
     return Case(
@@ -157,7 +157,7 @@ def make_case(framework: str, model: str, site: Site, is_clipped: bool = False) 
 
 def _move_to_reference(case: Case) -> Case:
     """The case with the same work in the framework that the others are compared with."""
-    compiler = load_adapter(REFERENCE).COMPILERS[0]
+    compiler = load_adapter(REFERENCE).SUPPORTED["compiler"][0]
     return _vary(case, framework=REFERENCE, gradient_sync=NATIVE, compiler=compiler)
 
 

@@ -70,6 +70,8 @@ if TYPE_CHECKING:
         HAS_BATCH_STATISTICS: bool
         # the kinds of its layers that not every framework computes well everywhere
         LAYERS: Tuple[str, ...]
+        # how the names of parameters end whose gradient is exactly zero, which rounding is not
+        ZERO_GRADIENTS: Tuple[str, ...]
         VERIFICATION: "Verification"
         Definition: Any
 

@@ -23,6 +23,8 @@ DATASET = "text"
 HAS_ACCURACY = False
 HAS_BATCH_STATISTICS = False
 LAYERS = ("embedding", "attention", "layer normalization")
+# it adds the same to all scores of a query, which their softmax does not see
+ZERO_GRADIENTS = (".attention.key.bias",)
 VERIFICATION = Verification(
     model_parameters={
         "sequence_length": 32,

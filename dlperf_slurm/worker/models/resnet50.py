@@ -24,6 +24,7 @@ DATASET = "images"
 HAS_ACCURACY = True
 HAS_BATCH_STATISTICS = True
 LAYERS = ("convolution", "max pooling", "batch normalization")
+ZERO_GRADIENTS = ()
 VERIFICATION = Verification(
     # blocks with and without a projection
     model_parameters={
