@@ -15,7 +15,6 @@ from dlperf_slurm.worker.datasets.batches import (
     split_for_validation,
 )
 from dlperf_slurm.worker.datasets.description import TRAIN_SPLIT, VAL_SPLIT
-from dlperf_slurm.worker.datasets.mixtures import Mixtures
 from dlperf_slurm.worker.measure import BOUNDARY_SAMPLES, Measurement, Step, measure_boundary
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.update_rule import make_rule
@@ -27,6 +26,10 @@ if TYPE_CHECKING:
     from dlperf_slurm.worker.frameworks import Placement, Session
     from dlperf_slurm.worker.ranks import World
     from dlperf_slurm.worker.telemetry import Sampler
+
+
+# a stream of its own: whatever else is drawn for a sample stays as it is without mixing
+_MIXING_STREAM = 1
 
 
 def train_to_accuracy(
@@ -174,3 +177,35 @@ def sum_losses(logits: "NDArray[Any]", labels: "NDArray[Any]") -> float:
     shifted = logits.astype(numpy.float64) - logits.max(axis=1, keepdims=True)
     chosen = numpy.take_along_axis(shifted, labels[:, None], axis=1)[:, 0]
     return float((numpy.log(numpy.exp(shifted).sum(axis=1)) - chosen).sum())
+
+
+class Mixtures:
+    """Each sample of images mixed with another one, as Zhang et al. 2017 (arXiv:1710.09412) do.
+
+    The share of the sample itself is Beta(alpha, alpha) distributed, its partner any sample. Both
+    are functions of seed, epoch and index alone, so that a sample is the same on any rank; the
+    price is that each sample is decoded twice.
+    """
+
+    def __init__(self, dataset: "Dataset", classes: int, alpha: float, seed: int) -> None:
+        self._dataset = dataset
+        self._classes = classes
+        self._alpha = alpha
+        self._seed = seed
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def read_sample(self, index: int, epoch: int) -> "Dict[str, NDArray[Any]]":
+        """images as they come; labels: float32 [classes], the probability of each."""
+        import numpy
+
+        random = numpy.random.RandomState([self._seed, epoch, index, _MIXING_STREAM])
+        share = numpy.float32(random.beta(self._alpha, self._alpha))
+        partner = random.randint(len(self._dataset))
+        parts = [self._dataset.read_sample(i, epoch) for i in (index, partner)]
+        labels: "NDArray[Any]" = numpy.zeros(self._classes, numpy.float32)
+        for part, weight in zip(parts, (share, 1 - share)):
+            labels[part["labels"]] += weight
+        images = share * parts[0]["images"] + (1 - share) * parts[1]["images"]
+        return {"images": images, "labels": labels}

@@ -1,6 +1,7 @@
 """A case whose batch size is to be found -> trials in fresh processes, then its record."""
 
 import os
+import shutil
 import sys
 import time
 from contextlib import suppress
@@ -14,7 +15,8 @@ from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import FAILED, OK, OUT_OF_MEMORY, RECORD_FILE, BatchTrial, Record
 from dlperf_slurm.worker.datasets import open_dataset
 from dlperf_slurm.worker.datasets.description import TRAIN_SPLIT, DataError
-from dlperf_slurm.worker.trial_runner import TrialRunner
+from dlperf_slurm.worker.failed_record import conclude_attempt
+from dlperf_slurm.worker.processes import Child
 
 BATCH_FILE = "batch.json"
 TRIALS_DIR = "trials"
@@ -45,6 +47,33 @@ def search_batch_size(attempt_dir: Path, launch_command: Sequence[str]) -> int:
     with suppress(FailedLaunchError):
         measure_as_others(search, case_dir=attempt_dir.parents[1])
     return search.finish()
+
+
+class TrialRunner:
+    """Starts the ranks of one case after the other; SIGTERM ends them, and then this process.
+
+    `exit_code` is that of the latest run.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """`command` starts `worker run` on all ranks; the folder is added to it."""
+        self._command = list(command)
+        self._child = Child()
+        self.exit_code = 0
+
+    def run(self, case: Case, folder: Path) -> Record:
+        """Run a case, and read how it ended.
+
+        What the folder held before is gone; out and err in it are the launcher's. Raises
+        SystemExit when this process was told to end before the ranks had.
+        """
+        shutil.rmtree(str(folder), ignore_errors=True)
+        folder.mkdir(parents=True)
+        write_json(folder / CASE_FILE, case)
+        with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+            self.exit_code = self._child.run([*self._command, str(folder)], folder, out, err)
+        conclude_attempt(folder, self.exit_code)
+        return read_json(folder / RECORD_FILE, Record)
 
 
 class Search:

@@ -6,7 +6,15 @@ from dlperf_slurm.contract.axes import DEFAULT_OPTIMIZER
 from dlperf_slurm.contract.case import Case
 
 if TYPE_CHECKING:
-    from dlperf_slurm.worker.models import Definition
+    from typing import Protocol
+
+    class Definition(Protocol):
+        """What a model says of its own update rule."""
+
+        WEIGHT_DECAY: float
+
+        def make_rule(self, global_batch_size: int) -> "Rule": ...
+
 
 SGD = "sgd"
 MOMENTUM = "momentum"

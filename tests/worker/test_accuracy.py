@@ -9,10 +9,9 @@ from support import attempts, sessions
 from support.cases import vary
 
 from dlperf_slurm.contract.case import COSINE, Training
-from dlperf_slurm.worker.accuracy import find_learning_rate, sum_losses
+from dlperf_slurm.worker.accuracy import Mixtures, find_learning_rate, sum_losses
 from dlperf_slurm.worker.datasets.batches import FileOrder
 from dlperf_slurm.worker.datasets.description import DataError
-from dlperf_slurm.worker.datasets.mixtures import Mixtures
 from dlperf_slurm.worker.models import resnet50
 from dlperf_slurm.worker.synthetic_batch import SyntheticSamples
 

@@ -17,9 +17,8 @@ from dlperf_slurm.contract.record import HOST
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.telemetry import SAMPLES_FILE, Sampler, gather_telemetry
 from dlperf_slurm.worker.telemetry.__main__ import find_busy_cpus
-from dlperf_slurm.worker.telemetry.series import HostSamples, Series
+from dlperf_slurm.worker.telemetry.series import HostSamples, Series, summarize_samples
 from dlperf_slurm.worker.telemetry.sources import EnergyCounter, choose_devices
-from dlperf_slurm.worker.telemetry.summary import summarize_samples
 
 psutil = pytest.importorskip("psutil", reason="needs psutil: pip install psutil")
 

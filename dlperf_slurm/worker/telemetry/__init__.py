@@ -15,9 +15,16 @@ from typing import IO, Any, Dict, List, Optional, Sequence, Tuple, cast
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import Telemetry
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.telemetry.series import END, READY, START, STOP, HostSamples, Series
+from dlperf_slurm.worker.telemetry.series import (
+    END,
+    READY,
+    START,
+    STOP,
+    HostSamples,
+    Series,
+    summarize_samples,
+)
 from dlperf_slurm.worker.telemetry.sources import choose_devices
-from dlperf_slurm.worker.telemetry.summary import summarize_samples
 
 # arrays "HOST/DEVICE/COLUMN" of all samples; device -1 is the host
 SAMPLES_FILE = "telemetry.npz"

@@ -1,8 +1,11 @@
-"""What a host's sampling process saw, as it hands it over: columns of samples by device."""
+"""What a host's sampling process saw: columns of samples by device -> lines of telemetry."""
 
 import math
+import statistics
 from dataclasses import dataclass
-from typing import Dict, List, Tuple
+from typing import Dict, List, Sequence, Tuple
+
+from dlperf_slurm.contract.record import Telemetry
 
 # what a rank says to the process, a byte each, and what it hears back
 START = b"s"
@@ -22,6 +25,18 @@ CLOCK = "clock_mhz"
 TEMPERATURE = "temperature_celsius"
 MEMORY = "memory_bytes"
 THROTTLE = "throttle_bits"
+
+# Bits of nvmlClocksEventReasons*; idling, bit 0, holds no clock down.
+THROTTLE_REASONS = {
+    0x2: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal slowdown by software",
+    0x40: "thermal slowdown by hardware",
+    0x80: "power brake",
+    0x100: "display clocks",
+}
 
 
 @dataclass(frozen=True)
@@ -50,3 +65,79 @@ class HostSamples:
     cpu_seconds: float = 0.0
     series: Tuple[Series, ...] = ()
     problem: str = ""
+
+
+def summarize_samples(samples: Sequence[HostSamples]) -> Tuple[Telemetry, ...]:
+    """Lines in the order of the hosts' ranks; that of the host itself stands before its devices."""
+    return tuple(_summarize(one, series) for one in samples for series in one.series)
+
+
+def _summarize(samples: HostSamples, series: Series) -> Telemetry:
+    energy_joules, mean_power_watts = _find_energy(series)
+    return Telemetry(
+        host=samples.host,
+        device=series.device,
+        name=series.name,
+        samples=len(series.columns[SECONDS]),
+        interval_seconds=samples.interval_seconds,
+        cpu_seconds=samples.cpu_seconds,
+        energy_joules=energy_joules,
+        mean_power_watts=mean_power_watts,
+        mean_utilization=_find_utilization(series),
+        mean_clock_mhz=_find_mean(series.list_known(CLOCK)),
+        least_clock_mhz=min(series.list_known(CLOCK), default=0.0),
+        peak_temperature_celsius=max(series.list_known(TEMPERATURE), default=0.0),
+        peak_memory_bytes=int(max(series.list_known(MEMORY), default=0.0)),
+        throttle_reasons=_name_reasons(series.list_known(THROTTLE)),
+        stolen_share=_find_stolen_share(series),
+    )
+
+
+def _find_energy(series: Series) -> Tuple[float, float]:
+    """Joules and mean watts: by the counter, else by power over time; 0 where neither is told."""
+    counted = _list_pairs(series, ENERGY)
+    if len(counted) > 1:
+        seconds, joules = (last - first for first, last in zip(counted[0], counted[-1]))
+        return joules, joules / seconds
+    power = _list_pairs(series, POWER)
+    if len(power) < 2:
+        return 0.0, _find_mean(series.list_known(POWER))
+    # the trapezoidal rule, as samples at the window's ends are nearer than the interval
+    joules = sum(
+        (later - earlier) * (before + after) / 2
+        for (earlier, before), (later, after) in zip(power, power[1:])
+    )
+    return joules, joules / (power[-1][0] - power[0][0])
+
+
+def _list_pairs(series: Series, column: str) -> List[Tuple[float, float]]:
+    """Seconds and value of the samples that could be taken."""
+    values = series.columns.get(column, [])
+    return [pair for pair in zip(series.columns[SECONDS], values) if pair[1] == pair[1]]
+
+
+def _find_utilization(series: Series) -> float:
+    """A fraction of 1: of a host by its CPUs' counters, of a device by NVML's own average."""
+    busy, total = series.list_known(BUSY), series.list_known(TOTAL)
+    if len(total) > 1 and total[-1] > total[0]:
+        return (busy[-1] - busy[0]) / (total[-1] - total[0])
+    return _find_mean(series.list_known(UTILIZATION))
+
+
+def _find_stolen_share(series: Series) -> float:
+    busy, stolen = series.list_known(BUSY), series.list_known(STOLEN)
+    if len(stolen) < 2 or busy[-1] <= busy[0]:
+        return 0.0
+    return (stolen[-1] - stolen[0]) / (busy[-1] - busy[0])
+
+
+def _find_mean(values: List[float]) -> float:
+    return statistics.mean(values) if values else 0.0
+
+
+def _name_reasons(bits: List[float]) -> Tuple[str, ...]:
+    """All that held the clock down in any sample."""
+    seen = 0
+    for value in bits:
+        seen |= int(value)
+    return tuple(name for bit, name in THROTTLE_REASONS.items() if seen & bit)

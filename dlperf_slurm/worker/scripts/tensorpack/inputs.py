@@ -6,7 +6,7 @@ device.
 
 import multiprocessing
 import os
-from typing import TYPE_CHECKING, List
+from typing import List
 
 import tensorflow as tf
 from tensorpack.dataflow import FakeData, send_dataflow_zmq
@@ -21,15 +21,13 @@ from tensorpack.input_source import (
 )
 
 from dlperf_slurm.contract.axes import ON_DEVICE, ON_HOST, PIPELINE, PYTHON_QUEUE, ZMQ
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.scripts.tensorpack.resnet50 import Settings
+from dlperf_slurm.worker.scripts.tensorpack import Settings
 
 TYPES = (tf.uint8, tf.int32)
 PREFETCH_BATCHES = 50
 
 
-def make_input(settings: "Settings") -> InputSource:
+def make_input(settings: Settings) -> InputSource:
     """All but a constant and a plain queue are staged: copied to the device a step ahead."""
     if settings.data == ON_DEVICE:
         return DummyConstantInput(_list_shapes(settings))
@@ -60,11 +58,11 @@ def find_missing_operators() -> str:
     )
 
 
-def _list_shapes(settings: "Settings") -> List[List[int]]:
+def _list_shapes(settings: Settings) -> List[List[int]]:
     return [list(settings.image_shape), [settings.batch_size_per_device]]
 
 
-def _make_random_batch(settings: "Settings") -> List[tf.Tensor]:
+def _make_random_batch(settings: Settings) -> List[tf.Tensor]:
     """Drawn anew in each step by TensorFlow, on the host."""
     images, labels = _list_shapes(settings)
     classes = settings.definition.classes
@@ -75,13 +73,13 @@ def _make_random_batch(settings: "Settings") -> List[tf.Tensor]:
         ]
 
 
-def _make_dataflow(settings: "Settings") -> FakeData:
+def _make_dataflow(settings: Settings) -> FakeData:
     """One batch that Python hands over again and again; a copy costs, drawing it does not."""
     domain = [(0, 256), (0, settings.definition.classes)]
     return FakeData(_list_shapes(settings), random=False, dtype=["uint8", "int32"], domain=domain)
 
 
-def _start_producer(settings: "Settings") -> str:
+def _start_producer(settings: Settings) -> str:
     """A process that sends batches for as long as this one lives; returns where to."""
     # an abstract socket: nothing of it stays behind
     address = f"ipc://@dlperf-slurm-{os.getpid()}"

@@ -6,7 +6,7 @@ TensorFlow draws them.
 """
 
 import contextlib
-from typing import TYPE_CHECKING, ContextManager, List
+from typing import ContextManager, List
 
 import tensorflow as tf
 from tensorpack.models import (
@@ -20,14 +20,13 @@ from tensorpack.models import (
 from tensorpack.tfutils import argscope
 from tensorpack.train import ModelDesc
 
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.scripts.tensorpack.resnet50 import Settings
+from dlperf_slurm.worker.scripts.tensorpack import Settings
 
 
 class ResNet50(ModelDesc):
     """images [batch, height, width, 3] in uint8 and labels [batch] -> the cost of a tower."""
 
-    def __init__(self, settings: "Settings", global_batch_size: int) -> None:
+    def __init__(self, settings: Settings, global_batch_size: int) -> None:
         super().__init__()
         self._settings = settings
         self._definition = settings.definition

@@ -2,7 +2,6 @@
 
 import logging
 import os
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 from tensorpack.callbacks import RunUpdateOps, ScalarPrinter, ThroughputTracker
@@ -17,14 +16,12 @@ from tensorpack.train import (
 from tensorpack.utils import logger
 
 from dlperf_slurm.contract.axes import PARAMETER_SERVER, ZMQ
+from dlperf_slurm.worker.scripts.tensorpack import Settings
 from dlperf_slurm.worker.scripts.tensorpack.inputs import find_missing_operators, make_input
 from dlperf_slurm.worker.scripts.tensorpack.model import ResNet50
 
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.scripts.tensorpack.resnet50 import Settings
 
-
-def find_missing(settings: "Settings") -> str:
+def find_missing(settings: Settings) -> str:
     """What this machine or environment lacks for it; empty if nothing."""
     # by way of Horovod, no process may look for GPUs before it has chosen its own
     if settings.device == "cuda" and not settings.is_horovod:
@@ -34,7 +31,7 @@ def find_missing(settings: "Settings") -> str:
     return find_missing_operators() if settings.data == ZMQ else ""
 
 
-def train(settings: "Settings") -> None:
+def train(settings: Settings) -> None:
     """Raises RuntimeError if the model is not that of the definition."""
     # deprecations, of which tensorpack is full
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
@@ -67,7 +64,7 @@ def train(settings: "Settings") -> None:
     )
 
 
-def _make_trainer(settings: "Settings") -> SingleCostTrainer:
+def _make_trainer(settings: Settings) -> SingleCostTrainer:
     if settings.is_horovod:
         trainer = HorovodTrainer()
         trainer.BROADCAST_EVERY_EPOCH = False
@@ -87,7 +84,7 @@ class _SessionCreator(NewSessionCreator):
     What is for a GPU, TensorFlow puts on the CPU where it has no GPUs.
     """
 
-    def __init__(self, settings: "Settings") -> None:
+    def __init__(self, settings: Settings) -> None:
         super().__init__()
         self._settings = settings
 
@@ -103,7 +100,7 @@ class _SessionCreator(NewSessionCreator):
         return super().create_session()
 
 
-def _keep_to_cpus(settings: "Settings", local_rank: int) -> None:
+def _keep_to_cpus(settings: Settings, local_rank: int) -> None:
     """No more CPUs than the devices have, whatever the number of threads.
 
     A scheduler has seen to it already; where nobody did, processes take CPUs one after the other.
@@ -115,7 +112,7 @@ def _keep_to_cpus(settings: "Settings", local_rank: int) -> None:
         os.sched_setaffinity(0, own)
 
 
-def _check_parameter_count(settings: "Settings") -> None:
+def _check_parameter_count(settings: Settings) -> None:
     """Raises RuntimeError unless the first tower has the parameters of the definition."""
     # replicas are variables of towers that are named
     found = sum(

@@ -1,0 +1,180 @@
+"""Where the batches of a case come from: its data source, named as in `axes.data`.
+
+Each is a generator of staged batches for `session.load`, as many as the steps of the case take.
+"""
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from importlib import import_module
+from itertools import islice
+from queue import Queue
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional
+
+from dlperf_slurm.contract.axes import DALI, FOLDER, ON_DEVICE, ON_HOST, PIPELINE, PYTHON_QUEUE, ZMQ
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.datasets import open_dataset
+from dlperf_slurm.worker.datasets.batches import FileOrder, collate, count_batches, order_samples
+from dlperf_slurm.worker.datasets.description import TRAIN_SPLIT
+from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.processes import end_with_parent
+from dlperf_slurm.worker.synthetic_batch import make_batch, make_samples
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dlperf_slurm.worker.datasets import Dataset
+    from dlperf_slurm.worker.frameworks import Keys, Placement, Session
+
+    Batch = Dict[str, NDArray[Any]]
+
+
+def open_batches(case: Case, placement: "Placement", session: "Session") -> Optional[Iterator[Any]]:
+    """The case's source; None where the batch that the session starts with serves all steps."""
+    return (
+        None if case.axes.data == ON_DEVICE else SOURCES[case.axes.data](case, placement, session)
+    )
+
+
+def open_host_batch(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
+    """One batch in the framework's arrays, that each step copies to the device."""
+    definition = load_model(case.model).Definition(**case.model_parameters)
+    batch = make_batch(definition, case.axes.batch_size, case.seed, placement.rank)
+    staged = session.stage(batch)
+    for _ in range(count_batches(case)):
+        yield staged
+
+
+def open_pipeline(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
+    """Samples through the framework's own input pipeline."""
+    yield from session.open_pipeline(make_samples(case, placement), order_samples(case))
+
+
+def open_folder(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
+    """Files that the framework's own input pipeline reads.
+
+    Raises DataError for files that cannot be used, and for fewer than one step takes.
+    """
+    dataset = open_dataset(case, TRAIN_SPLIT)
+    order = FileOrder(case, placement, len(dataset), count_batches(case))
+    yield from session.open_pipeline(dataset, order)
+
+
+def open_dali(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
+    """Images that NVIDIA DALI reads and augments."""
+    # only adapters that list "dali" have it
+    pipeline: Any = session
+    yield from islice(pipeline.open_dali(placement), count_batches(case))
+
+
+def open_queues(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
+    """`data_workers` threads take turns; each has a queue of `prefetch_batches`."""
+    dataset, order = make_samples(case, placement), order_samples(case)
+    workers = case.axes.data_workers
+    queues: List["Queue[Any]"] = [Queue(case.axes.prefetch_batches) for _ in range(workers)]
+    for worker, queue in enumerate(queues):
+        batches = make_batches(dataset, order[worker::workers], session)
+        threading.Thread(target=fill, args=(queue, batches), daemon=True).start()
+    for number in range(len(order)):
+        item = queues[number % workers].get()
+        if isinstance(item, Exception):
+            raise item
+        yield item
+
+
+def make_batches(dataset: "Dataset", order: "List[Keys]", session: "Session") -> Iterator[Any]:
+    for keys in order:
+        samples = [dataset.read_sample(index, epoch) for epoch, index in keys]
+        yield session.stage(collate(samples))
+
+
+def fill(queue: "Queue[Any]", batches: Iterator[Any]) -> None:
+    """Put all batches into the queue, or what went wrong, for the rank to raise."""
+    try:
+        for batch in batches:
+            queue.put(batch)
+    except Exception as error:
+        queue.put(error)
+
+
+def open_pipes(case: Case, placement: "Placement", session: "Session") -> Iterator[Any]:
+    """`data_workers` producers take turns; each may be `prefetch_batches` ahead."""
+    zmq: Any = import_module("zmq")
+    folder = tempfile.mkdtemp(prefix="dlperf-")
+    # spawned: a fork of a rank has its MPI, and a device that it may not use
+    context = multiprocessing.get_context("spawn")
+    pipes, producers = [], []
+    try:
+        for worker in range(case.axes.data_workers):
+            address = f"ipc://{folder}/{worker}"
+            pipe = zmq.Context.instance().socket(zmq.PULL)
+            # what waits, waits at the producer
+            pipe.set_hwm(1)
+            pipe.bind(address)
+            pipes.append(pipe)
+            arguments = (case, placement, worker, address, os.getpid())
+            producers.append(context.Process(target=produce, args=arguments, daemon=True))
+            producers[-1].start()
+        for number in range(len(order_samples(case))):
+            worker = number % case.axes.data_workers
+            yield session.stage(receive(pipes[worker], producers[worker]))
+    finally:
+        for producer in producers:
+            producer.terminate()
+        for pipe in pipes:
+            pipe.close(linger=0)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def produce(case: Case, placement: "Placement", worker: int, address: str, parent_id: int) -> None:
+    """Send one worker's share of the batches, in a process of its own."""
+    zmq: Any = import_module("zmq")
+    end_with_parent(parent_id)
+    dataset = make_samples(case, placement)
+    pipe = zmq.Context.instance().socket(zmq.PUSH)
+    pipe.set_hwm(case.axes.prefetch_batches)
+    pipe.connect(address)
+    for keys in order_samples(case)[worker :: case.axes.data_workers]:
+        batch = collate([dataset.read_sample(index, epoch) for epoch, index in keys])
+        pipe.send_multipart(pack(batch), copy=False)
+    # The rank ends this process. If that ended by itself, the pipe would lose what the rank's end,
+    # full already, has not read.
+    signal.pause()
+
+
+def receive(pipe: Any, producer: Any) -> "Batch":
+    """The next batch; RuntimeError when its producer has ended instead."""
+    while not pipe.poll(1000):
+        if not producer.is_alive():
+            raise RuntimeError(f"a producer of data 'zmq' ended with code {producer.exitcode}")
+    return unpack(pipe.recv_multipart())
+
+
+def pack(batch: "Batch") -> List[Any]:
+    """A header, and the bytes of each array."""
+    header = [[name, str(values.dtype), values.shape] for name, values in batch.items()]
+    return [json.dumps(header).encode(), *batch.values()]
+
+
+def unpack(frames: List[bytes]) -> "Batch":
+    import numpy
+
+    # bytearray: frameworks want to be able to write
+    return {
+        name: numpy.frombuffer(bytearray(data), dtype).reshape(shape)
+        for (name, dtype, shape), data in zip(json.loads(frames[0]), frames[1:])
+    }
+
+
+SOURCES: "Dict[str, Callable[[Case, Placement, Session], Iterator[Any]]]" = {
+    ON_HOST: open_host_batch,
+    PIPELINE: open_pipeline,
+    PYTHON_QUEUE: open_queues,
+    ZMQ: open_pipes,
+    FOLDER: open_folder,
+    DALI: open_dali,
+}
