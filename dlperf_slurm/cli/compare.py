@@ -64,7 +64,7 @@ def parse_percent(text: Optional[str]) -> Optional[float]:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text.strip(), re.ASCII)
     if found is None or float(found.group(1)) >= 100:
-        raise InputError(f"--fail-if-slower: {text!r} is no percentage below 100, such as 3%")
+        raise InputError(f"the limit {text!r} is no percentage below 100, such as 3%")
     return float(found.group(1)) / 100
 
 
@@ -106,6 +106,5 @@ def guard(compared: "RunComparison") -> None:
     undecided = sum(not c.is_decided for c in guarded)
     if undecided or not guarded:
         raise CasesFailedError(
-            f"--fail-if-slower: {undecided} of the {len(guarded)} figures of A cannot be "
-            "compared; the notes say why"
+            f"{undecided} of the {len(guarded)} figures of A cannot be compared; the notes say why"
         )

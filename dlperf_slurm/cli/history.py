@@ -113,10 +113,10 @@ def _explain_nothing(folders: "Sequence[Path]", entries: "Sequence[Entry]") -> s
     where = ", ".join(map(str, folders))
     case_ids = sorted({entry.case_id for entry in entries})
     if not case_ids:
-        return f"{where}: no runs here; name a folder of runs with --results"
+        return f"{where}: no runs here; name another folder of runs"
     known = ", ".join(case_ids[:SHOWN_CASES])
     more = f" and {len(case_ids) - SHOWN_CASES} more" if len(case_ids) > SHOWN_CASES else ""
-    return f"{where}: no case is selected by --case and --framework; there are {known}{more}"
+    return f"{where}: no case is selected; there are {known}{more}"
 
 
 def _write_files(timelines: "Sequence[Timeline]", options: argparse.Namespace) -> None:

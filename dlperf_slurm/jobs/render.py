@@ -19,7 +19,6 @@ from dlperf_slurm.jobs.quoting import escape_pattern, quote_directive, quote_opt
 from dlperf_slurm.jobs.run_directory import make_job_name
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.matrix.file import ScriptTable
-from dlperf_slurm.matrix.old_words import KEYS
 from dlperf_slurm.worker.models import load_model
 
 BASE_TEMPLATE = "base.sbatch.j2"
@@ -148,9 +147,8 @@ def list_script_values(case: MatrixCase, repeat: int, device: str) -> dict[str, 
     `parameters` are the model's, defaults included.
     """
     definition = load_model(case.model).Definition(**case.model_parameters)
-    axes = dataclasses.asdict(case.axes)
     return {
-        **axes,
+        **dataclasses.asdict(case.axes),
         "model": case.model,
         "device": device,
         "parameters": dataclasses.asdict(definition),
@@ -162,8 +160,6 @@ def list_script_values(case: MatrixCase, repeat: int, device: str) -> dict[str, 
         "measured_steps": case.protocol.measured_steps,
         "seed": case.protocol.seed,
         "repeat": repeat,
-        # commands may have the words of earlier versions too
-        **{old: axes[new] for old, new in KEYS["axes"].items()},
     }
 
 

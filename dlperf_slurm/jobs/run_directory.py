@@ -204,7 +204,7 @@ def find_run(reference: Optional[str], results_dir: Path) -> Run:
     known = list_run_ids(results_dir)
     if reference is None:
         if not known:
-            raise InputError(f"{results_dir}: no runs here; name a run directory, or use --results")
+            raise InputError(f"{results_dir}: no runs here; name a run directory")
         return open_run(results_dir / known[-1])
     matching = [run_id for run_id in known if run_id.startswith(reference)]
     if len(matching) == 1:

@@ -1,6 +1,7 @@
 """A matrix in words of earlier versions -> the same in today's words, and what to tell of it."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any, Optional
 
@@ -38,6 +39,12 @@ VALUES: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("axes", "gradient_sync"): {"replicated": "native"},
     ("script", "launch"): {"once": "single", "ranks": "per-rank"},
 }
+
+# keys whose value is a Jinja2 template, in which axes are variables
+TEMPLATES = (("script", "command"),)
+_EXPRESSION = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+# a quoted text, or a name that is no attribute of another one
+_QUOTE_OR_NAME = re.compile(r"'[^']*'|\"[^\"]*\"|(?<![.\w])[A-Za-z_]\w*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,8 +116,22 @@ class _Translation:
             ]
         if isinstance(value, dict) and child is not None:
             return self.translate_table(value, child, old, new)
+        if axis in TEMPLATES and isinstance(value, str):
+            return self._translate_template(value, new)
         words = VALUES.get(axis, {})
         if not isinstance(value, str) or value not in words:
             return value
         self.warnings.append((new, f"{words[value]!r} is the new word for {value!r}"))
         return words[value]
+
+    def _translate_template(self, text: str, path: KeyPath) -> str:
+        def translate_name(found: "re.Match[str]") -> str:
+            name = found.group()
+            word = KEYS["axes"].get(name, name)
+            if word != name:
+                self.warnings.append(
+                    (path, f"{{{{ {word} }}}} is the new word for {{{{ {name} }}}}")
+                )
+            return word
+
+        return _EXPRESSION.sub(lambda part: _QUOTE_OR_NAME.sub(translate_name, part.group()), text)

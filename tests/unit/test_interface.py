@@ -372,6 +372,22 @@ def test_wrong_percentage_is_an_input_error(limit, two_runs):
         dp.compare(DAY_1, DAY_2, fail_if_slower=limit)
 
 
+def test_messages_name_no_option_of_the_command_line(two_runs, staged):
+    add_run(staged, 3, repeats=2)
+    for ask in (
+        lambda: dp.open_run(results="nowhere"),
+        lambda: dp.compare(DAY_1, DAY_2, fail_if_slower="3"),
+        lambda: dp.compare(DAY_1, DAY_2, fail_if_slower="3%"),
+        lambda: dp.compare(DAY_1, "20240503", fail_if_slower="3%"),
+        lambda: dp.open_history(case=["none"]),
+        lambda: dp.open_history("empty"),
+    ):
+        Path("empty").mkdir(exist_ok=True)
+        with pytest.raises(dp.DlperfError) as raised:
+            ask()
+        assert "--" not in str(raised.value)
+
+
 # history
 
 

@@ -156,8 +156,7 @@ def test_selection_of_nothing_names_the_cases(two_runs, capsys):
     code, _, err = run_history(capsys, "--case", "9n9g")
     assert code == 2
     assert err == (
-        "dlperf-slurm: error: results: no case is selected by --case and --framework; there are "
-        f"{CASE_1}, {CASE_2}\n"
+        f"dlperf-slurm: error: results: no case is selected; there are {CASE_1}, {CASE_2}\n"
     )
 
 
@@ -165,7 +164,7 @@ def test_folder_without_runs_is_an_error(home, capsys):
     RESULTS.mkdir()
     code, _, err = run_history(capsys)
     assert (code, err) == (
-        2, "dlperf-slurm: error: results: no runs here; name a folder of runs with --results\n",
+        2, "dlperf-slurm: error: results: no runs here; name another folder of runs\n",
     )  # fmt: skip
 
 

@@ -82,6 +82,29 @@ def test_old_words_mean_the_new_ones_and_are_named_once(old, new, warnings, caps
     assert told == [f"warning: {warning}" for warning in warnings]
 
 
+COMMAND = "[scripts.theirs]\nformat = 'horovod_synthetic'\ncommand = '''{}'''\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("./train --update {{ update }}", "./train --update {{ gradient_sync }}"),
+        ("{% if distribution == 'update' %}./train{% endif %}",
+         "{% if gradient_sync == 'update' %}./train{% endif %}"),
+        ('{{ parameters.update }}{{"source"}}{{source}}',
+         '{{ parameters.update }}{{"source"}}{{script}}'),
+    ],
+)  # fmt: skip
+def test_old_words_of_a_command_s_variables_are_translated_and_named(old, new, capsys):
+    lines = 'script = "theirs"\n'
+    expected = expand(lines + COMMAND.format(new))
+    assert capsys.readouterr().err == ""
+    assert expand(lines + COMMAND.format(old)) == expected
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert warning.startswith("warning: matrix.toml:10: scripts.theirs.command: {{ ")
+    assert " }} is the new word for {{ " in warning
+
+
 def test_rules_and_overrides_know_old_words_too(capsys):
     lines = (
         '[[override]]\nwhen = {{ {0} = "{1}" }}\n[override.protocol]\nrepeats = 3\n'
