@@ -5,14 +5,16 @@ Loads on Python 3.7 with nothing but the standard library, as the contract does.
 
 import dataclasses
 import json
-import os
+import reprlib
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Type, TypeVar, Union, cast
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Type, TypeVar, Union, cast
 
 from dlperf_slurm.contract.axes import DYNAMIC, INFER, LARGEST, TRAIN, WORKER, Axes, format_ladder
 from dlperf_slurm.contract.case import Case, ModelParameter
 from dlperf_slurm.contract.parity import Parity
 from dlperf_slurm.contract.record import Failure, Record
+from dlperf_slurm.files import FileProblem, reading
+from dlperf_slurm.files.writing import write_file
 
 # version 1 had the axes beside the other values of a case
 SCHEMA_VERSION = 2
@@ -23,38 +25,32 @@ class ContractError(ValueError):
 
 
 def write_json(
-    path: Path, value: Union[Case, Record, Failure, Parity], is_synced: bool = True
+    path: Path,
+    value: Union[Case, Record, Failure, Parity],
+    root: Optional[Path] = None,
+    is_synced: bool = True,
 ) -> None:
-    """Write `value` so that a reader sees the whole file or none of it.
-
-    A file that is not synced may be lost when the machine dies in the next seconds.
-    """
+    """Write `value` as `write_file` does, and raise as it does."""
     data = {"schema_version": SCHEMA_VERSION}
     data.update(dataclasses.asdict(value))
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(data, file, indent=1, sort_keys=True)
-        file.write("\n")
-        if is_synced:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(str(partial), str(path))
+    text = json.dumps(data, indent=1, sort_keys=True) + "\n"
+    write_file(path, text.encode(), root, is_synced)
 
 
 T = TypeVar("T", Case, Record, Failure, Parity)
 D = TypeVar("D")
 
 
-def read_json(path: Path, kind: Type[T]) -> T:
+def read_json(path: Path, kind: Type[T], root: Optional[Path] = None) -> T:
     """Read a file that `write_json` wrote, in this version of the tool or one with version 1 files.
 
-    Raises ContractError, which names the file and the key, when it is not whole or of another
-    schema version; FileNotFoundError when it is not there.
+    Below `root`, no link is followed. Raises ContractError, which names the file and the key, when
+    it is not whole or of another schema version; FileNotFoundError when it is not there.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ContractError(f"{path}: not JSON: {error}") from error
+        data = reading.read_json(path, root=root)
+    except FileProblem as error:
+        raise ContractError(str(error)) from error
     if not isinstance(data, dict):
         raise ContractError(f"{path}: not a JSON object")
     return build_dataclass(kind, lift(data, LIFTS[kind], str(path)), str(path))
@@ -72,7 +68,7 @@ def lift(
     version = values.pop("schema_version", None)
     if version not in (1, SCHEMA_VERSION):
         raise ContractError(
-            f"{where}: schema_version is {version}, this code reads {SCHEMA_VERSION}"
+            f"{where}: schema_version is {reprlib.repr(version)}, this code reads {SCHEMA_VERSION}"
         )
     try:
         return lift_first(values) if version == 1 else values
@@ -140,7 +136,7 @@ def build_dataclass(kind: Type[D], data: Mapping[str, Any], where: str) -> D:
             raise ContractError(f"{where}: {name} is missing")
     for name in data:
         if name not in fields:
-            raise ContractError(f"{where}: {name} is not a key of {kind.__name__}")
+            raise ContractError(f"{where}: {name[:80]} is not a key of {kind.__name__}")
     return kind(
         **{name: _convert(fields[name].type, data[name], f"{where}: {name}") for name in data}
     )
@@ -152,20 +148,34 @@ def _convert(expected: Any, value: Any, where: str) -> Any:
     if expected is float and type(value) is int:
         return float(value)
     if expected in (int, float, bool, str):
-        if type(value) is not expected:
-            raise ContractError(f"{where} is {value!r}, not of type {expected.__name__}")
+        _check_type(value, (expected,), where)
         return value
     if getattr(expected, "__origin__", None) is Union:
-        if type(value) not in expected.__args__:
-            names = " or ".join(kind.__name__ for kind in expected.__args__)
-            raise ContractError(f"{where} is {value!r}, not of type {names}")
+        _check_type(value, expected.__args__, where)
         return value
-    container = "dict" if expected in (Dict[str, ModelParameter], Dict[str, str]) else "list"
-    if type(value).__name__ != container:
-        raise ContractError(f"{where} is {value!r}, not of type {container}")
     if expected == Dict[str, ModelParameter]:
-        return {key: tuple(v) if isinstance(v, list) else v for key, v in value.items()}
+        _check_type(value, (dict,), where)
+        return {key: _convert_parameter(v, f"{where}.{key}") for key, v in value.items()}
     if expected == Dict[str, str]:
-        return {str(key): str(v) for key, v in value.items()}
+        _check_type(value, (dict,), where)
+        for key, text in value.items():
+            _check_type(text, (str, int, float, bool, type(None)), f"{where}.{key}")
+        return {key: str(text) for key, text in value.items()}
+    _check_type(value, (list,), where)
     item = expected.__args__[0]
     return tuple(_convert(item, v, f"{where}[{i}]") for i, v in enumerate(value))
+
+
+def _convert_parameter(value: Any, where: str) -> ModelParameter:
+    _check_type(value, (int, float, bool, str, list), where)
+    if not isinstance(value, list):
+        return cast(ModelParameter, value)
+    for size in value:
+        _check_type(size, (int,), where)
+    return tuple(value)
+
+
+def _check_type(value: Any, kinds: Sequence[Type[Any]], where: str) -> None:
+    if type(value) not in kinds:
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise ContractError(f"{where} is {reprlib.repr(value)}, not of type {names}")

@@ -37,7 +37,7 @@ from dlperf_slurm.matrix.file import MatrixFile
 from dlperf_slurm.version import __version__
 
 # the parts of the package that the worker imports
-FROZEN_CODE = ("__init__.py", "contract", "logs", "version.py", "worker")
+FROZEN_CODE = ("__init__.py", "contract", "files", "logs", "version.py", "worker")
 
 
 def stage_run(

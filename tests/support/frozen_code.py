@@ -16,7 +16,7 @@ def freeze_worker(code_dir):
     for name in ("__init__.py", "version.py"):
         shutil.copy(str(PACKAGE / name), str(target / name))
     ignored = shutil.ignore_patterns("__pycache__")
-    for name in ("contract", "logs", "worker"):
+    for name in ("contract", "files", "logs", "worker"):
         shutil.copytree(str(PACKAGE / name), str(target / name), ignore=ignored)
 
 

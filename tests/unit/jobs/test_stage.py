@@ -148,7 +148,7 @@ def test_frozen_worker_runs_without_the_package(staged_run):
 def test_frozen_code_is_the_worker_and_no_more(staged_run):
     code = staged_run.path / "code/dlperf_slurm"
     assert sorted(path.name for path in code.iterdir()) == [
-        "__init__.py", "contract", "logs", "version.py", "worker",
+        "__init__.py", "contract", "files", "logs", "version.py", "worker",
     ]  # fmt: skip
 
 

@@ -1,0 +1,118 @@
+"""A file of bounded size -> its bytes, text or JSON; of regular files only, links not followed."""
+
+import errno
+import json
+import os
+import re
+import stat
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Iterator, Optional
+
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.folders import encode_path, open_folder
+
+MIB = 2**20
+
+# Of files that people write, or that hold one line per array task.
+TEXT_LIMIT_BYTES = 16 * MIB
+# Of JSON: a record of 1,000 ranks with the facts of their hosts has some 4 MiB. Python needs up to
+# 25 times the size of a file of brackets.
+JSON_LIMIT_BYTES = 32 * MIB
+# Of step times: 1,000 ranks of 16,000 steps.
+ARRAY_LIMIT_BYTES = 128 * MIB
+
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+_INT64 = 2**63
+
+
+@contextmanager
+def open_file(path: Path, root: Optional[Path] = None) -> Iterator[BinaryIO]:
+    """Open a regular file for reading; below `root`, no link is followed.
+
+    Raises FileNotFoundError when it is not there, FileProblem for a folder, a pipe, a device, and
+    for a link below `root`. None of these is waited for.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+    if root is None:
+        descriptor = os.open(encode_path(path), flags)
+    else:
+        with open_folder(path.parent, root) as folder:
+            descriptor = _open_in(folder, path, flags | os.O_NOFOLLOW)
+    # a file object of a folder cannot be made: the descriptor is looked at first
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise FileProblem(f"{path}: is no regular file")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def read_bytes(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] = None) -> bytes:
+    """The content of a file of up to `limit` bytes; raises as `open_file` does, and for more."""
+    with open_file(path, root) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise FileProblem(f"{path}: has more than {limit} bytes, the most that such a file has")
+    return content
+
+
+def read_text(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] = None) -> str:
+    """The text of a file, with \\n at the ends of its lines; raises FileProblem if not UTF-8."""
+    content = read_bytes(path, limit, root)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise FileProblem(f"{path}:{line}: not UTF-8: byte {error.start}") from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_json(path: Path, limit: int = JSON_LIMIT_BYTES, root: Optional[Path] = None) -> Any:
+    """What a JSON file holds; raises as `read_text` and `parse_json` do."""
+    return parse_json(read_text(path, limit, root), str(path))
+
+
+def parse_json(text: str, where: str) -> Any:
+    """What JSON holds, its integers of 64 bits, all characters of its texts whole.
+
+    Half a surrogate pair, which can neither be printed nor written, becomes "?". Raises
+    FileProblem for what is no JSON, larger integers, and nesting too deep to be read.
+    """
+    try:
+        data = json.loads(text, parse_int=_parse_integer)
+        return _replace_half_pairs(data) if _HALF_PAIR.search(text) else data
+    except RecursionError:
+        raise FileProblem(f"{where}: not JSON to be read: it is nested too deeply") from None
+    except ValueError as error:
+        raise FileProblem(f"{where}: not JSON: {error}") from error
+
+
+def _parse_integer(digits: str) -> int:
+    # the 20 characters of the lowest one; int() of thousands would take its time
+    if len(digits) > 20 or not -_INT64 <= int(digits) < _INT64:
+        raise ValueError(f"{digits[:20]}... is an integer of more than 64 bits")
+    return int(digits)
+
+
+def _replace_half_pairs(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, list):
+        return [_replace_half_pairs(item) for item in value]
+    if isinstance(value, dict):
+        return {_replace_half_pairs(k): _replace_half_pairs(v) for k, v in value.items()}
+    return value
+
+
+def _open_in(folder: int, path: Path, flags: int) -> int:
+    try:
+        return os.open(encode_path(Path(path.name)), flags, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise FileProblem(
+                f"{path}: is a link; links in a run directory are not followed"
+            ) from error
+        raise

@@ -1,0 +1,139 @@
+import json
+import os
+import signal
+
+import pytest
+
+from dlperf_slurm.files import FileProblem, reading
+
+
+@pytest.fixture(autouse=True)
+def ends_soon():
+    """A reader that waits is ended, and its test with it."""
+    signal.alarm(10)
+    yield
+    signal.alarm(0)
+
+
+def link(path, target):
+    path.symlink_to(target)
+    return path
+
+
+def make_pipe(path):
+    os.mkfifo(path)
+    return path
+
+
+def make_sparse(path, size):
+    with path.open("wb") as file:
+        file.truncate(size)
+    return path
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        make_pipe,
+        lambda path: link(path, "/dev/zero"),
+        lambda path: link(path, "/dev/tty"),
+        lambda path: link(path, "/"),
+    ],
+)
+def test_what_is_no_regular_file_is_not_read(tmp_path, make):
+    path = make(tmp_path / "file")
+    with pytest.raises(OSError, match=str(path)):
+        reading.read_bytes(path)
+
+
+def test_file_above_its_limit_is_not_read(tmp_path):
+    path = make_sparse(tmp_path / "file", 10**12)
+    with pytest.raises(FileProblem, match=f"{path}: has more than 1000 bytes"):
+        reading.read_bytes(path, 1000)
+
+
+def test_file_as_large_as_its_limit_is_read(tmp_path):
+    path = make_sparse(tmp_path / "file", 1000)
+    assert reading.read_bytes(path, 1000) == bytes(1000)
+
+
+def test_link_below_the_root_is_not_read(tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "run").mkdir()
+    path = link(tmp_path / "run/matrix.toml", "../secret")
+    with pytest.raises(FileProblem, match=f"{path}: is a link"):
+        reading.read_text(path, root=tmp_path / "run")
+    assert reading.read_text(path) == "secret"
+
+
+def test_link_to_a_folder_below_the_root_is_not_followed(tmp_path):
+    (tmp_path / "elsewhere/a1").mkdir(parents=True)
+    (tmp_path / "elsewhere/a1/record.json").write_text("{}")
+    (tmp_path / "run").mkdir()
+    link(tmp_path / "run/cases", tmp_path / "elsewhere")
+    with pytest.raises(FileProblem, match="cases is a link"):
+        reading.read_json(tmp_path / "run/cases/a1/record.json", root=tmp_path / "run")
+
+
+def test_link_to_the_root_itself_is_followed(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/record.json").write_text("{}")
+    run = link(tmp_path / "run", "elsewhere")
+    assert reading.read_json(run / "record.json", root=run) == {}
+
+
+def test_path_that_leads_out_of_the_root_is_refused(tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "run").mkdir()
+    with pytest.raises(FileProblem, match="leads out of"):
+        reading.read_text(tmp_path / "run" / ".." / "secret", root=tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_name_of_no_file_is_refused(tmp_path, name):
+    with pytest.raises(FileProblem, match="is no name of a file"):
+        reading.read_text(tmp_path / name)
+    with pytest.raises(FileProblem, match="is no name of a file"):
+        reading.read_text(tmp_path / name, root=tmp_path)
+
+
+def test_absent_file_is_told_from_a_bad_one(tmp_path):
+    for path in (tmp_path / "file", tmp_path / "folder/file"):
+        with pytest.raises(FileNotFoundError):
+            reading.read_bytes(path, root=tmp_path)
+
+
+def test_text_that_is_not_utf_8_is_named_with_its_line(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"one\ntwo\nthr\xe9e\n")
+    with pytest.raises(FileProblem, match=f"{path}:3: not UTF-8: byte 11"):
+        reading.read_text(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[" * 10**6, "nested too deeply"),
+        ('{"a":' * 10**6, "nested too deeply"),
+        ("9" * 4301, "an integer of more than 64 bits"),
+        ("1" * 10**6, "an integer of more than 64 bits"),
+        (str(2**63), "an integer of more than 64 bits"),
+        (str(-(2**63) - 1), "an integer of more than 64 bits"),
+        ('{"a": 1', "line 1 column 8"),
+        ("", "line 1 column 1"),
+    ],
+)
+def test_json_that_cannot_be_used_is_named(text, problem):
+    with pytest.raises(FileProblem, match=f"^record.json: not JSON.*{problem}") as caught:
+        reading.parse_json(text, "record.json")
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 1.5, "ü", "\U0001f600", [{"a": None}]])
+def test_json_is_read(value):
+    assert reading.parse_json(json.dumps(value), "here") == value
+
+
+def test_half_a_surrogate_pair_becomes_a_character_that_can_be_written():
+    text = '{"a\\ud800": ["\\udCe9b", "\\\\ud800", "\\ud83d\\ude00"]}'
+    assert reading.parse_json(text, "here") == {"a?": ["?b", "\\ud800", "\U0001f600"]}
