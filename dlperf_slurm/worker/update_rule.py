@@ -1,6 +1,6 @@
 """A case -> the update rule of its optimizer with its constants, the same in every framework."""
 
-from typing import TYPE_CHECKING, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Tuple
 
 from dlperf_slurm.contract.axes import DEFAULT_OPTIMIZER
 from dlperf_slurm.contract.case import Case
@@ -56,3 +56,15 @@ def make_rule(case: Case, definition: "Definition") -> Rule:
     if case.training.learning_rate:
         rule = rule._replace(learning_rate=case.training.learning_rate)
     return rule
+
+
+def group_by_decay(parameters: Iterable[Any], weight_decay: float) -> List[Dict[str, Any]]:
+    """Groups of an optimizer: matrices and kernels decay, biases and normalizations do not.
+
+    The latter are the parameters with one dimension.
+    """
+    parameters = list(parameters)
+    return [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]

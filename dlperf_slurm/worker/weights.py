@@ -1,6 +1,6 @@
 """A model's definition -> its initial weights, the same in every framework."""
 
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Mapping, Tuple, TypeVar
 
 from dlperf_slurm.worker.models import Parameter
 
@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from dlperf_slurm.worker.models import Definition
 
     Weights = Dict[str, NDArray[Any]]
+
+T = TypeVar("T")
 
 # normals come as float64: in pieces, they need no second copy of a large parameter
 PIECE_SIZE = 2**18
@@ -41,3 +43,18 @@ def _make_weight(parameter: Parameter, seed: int) -> "NDArray[Any]":
             piece = values[start : start + PIECE_SIZE]
             piece += parameter.standard_deviation * random.standard_normal(piece.size)
     return values.reshape(parameter.shape)
+
+
+def match_weights(
+    parameters: Mapping[str, T], weights: "Iterable[Tuple[str, NDArray[Any]]]"
+) -> "Iterator[Tuple[str, T, NDArray[Any]]]":
+    """Each parameter of a framework with its name and its weights.
+
+    Raises KeyError for weights without a parameter and, at the end, ValueError for parameters
+    without weights.
+    """
+    missing = dict(parameters)
+    for name, values in weights:
+        yield name, missing.pop(name), values
+    if missing:
+        raise ValueError(f"no weights for {', '.join(missing)}")

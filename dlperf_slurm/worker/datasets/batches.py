@@ -9,6 +9,7 @@ from dlperf_slurm.worker.datasets.description import DataError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dlperf_slurm.worker.datasets import Dataset
     from dlperf_slurm.worker.frameworks import Keys, Placement
 
     Sample = Dict[str, NDArray[Any]]
@@ -72,6 +73,37 @@ def collate(samples: "Sequence[Sample]") -> "Sample":
     import numpy
 
     return {name: numpy.stack([sample[name] for sample in samples]) for name in samples[0]}
+
+
+class KeyedSamples:
+    """The samples by their (epoch, index), as the loaders of most frameworks ask for them."""
+
+    def __init__(self, dataset: "Dataset") -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, key: Tuple[int, int]) -> "Sample":
+        epoch, index = key
+        return self._dataset.read_sample(index, epoch)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+
+def spread_labels(batch: "Sample", classes: int) -> "Sample":
+    """Labels that are numbers as probabilities, if there are `classes`; float32 [..., classes]."""
+    import numpy
+
+    if not classes or batch["labels"].dtype.kind != "i":
+        return batch
+    return {**batch, "labels": numpy.eye(classes, dtype=numpy.float32)[batch["labels"]]}
+
+
+def narrow_integers(batch: "Sample") -> "Sample":
+    """Integers in 32 bits."""
+    return {
+        name: values.astype("int32") if values.dtype.kind == "i" else values
+        for name, values in batch.items()
+    }
 
 
 def count_batches(case: Case) -> int:

@@ -195,6 +195,11 @@ class Placement:
     rank_addresses: Tuple[str, ...] = ()
     server_addresses: Tuple[str, ...] = ()
 
+    def choose_gpu(self, visible: int) -> int:
+        """The number of this rank's GPU among those that it sees."""
+        # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
+        return 0 if visible == 1 else self.local_rank
+
 
 # no adapters, but what those of one framework's versions share
 SHARED = {"tensorflow"}

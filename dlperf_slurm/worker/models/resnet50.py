@@ -53,6 +53,15 @@ class Convolution(NamedTuple):
     output_size: int
 
 
+class Block(NamedTuple):
+    """A bottleneck; the first of a stage has a projection beside it."""
+
+    in_channels: int
+    inner_channels: int
+    stride: int
+    is_first: bool
+
+
 @dataclass(frozen=True)
 class Definition:
     """Sizes of the network and its fixed hyper-parameters (NVIDIA DeepLearningExamples, v1.5)."""
@@ -102,27 +111,31 @@ class Definition:
             "labels": numpy.array(random.randint(0, self.classes), numpy.int64),
         }
 
+    def list_blocks(self) -> Iterator[Block]:
+        """The bottlenecks of all stages, in the order of the network."""
+        channels = self.width
+        for stage, blocks in enumerate(self.stage_blocks):
+            inner = self.width * 2**stage
+            for block in range(blocks):
+                is_first = block == 0
+                yield Block(channels, inner, 2 if is_first and stage > 0 else 1, is_first)
+                channels = inner * self.EXPANSION
+
     def list_convolutions(self) -> Iterator[Convolution]:
         """Every convolution of the network, with the side of its output in pixels."""
         size = _halve(self.image_size)
         yield Convolution("stem", self.IMAGE_CHANNELS, self.width, 7, size)
         size = _halve(size)
-        channels = self.width
-        index = 0
-        for stage, blocks in enumerate(self.stage_blocks):
-            inner = self.width * 2**stage
+        for index, (channels, inner, stride, is_first) in enumerate(self.list_blocks()):
             outer = inner * self.EXPANSION
-            for block in range(blocks):
-                in_size = size
-                if block == 0 and stage > 0:
-                    size = _halve(size)
-                yield Convolution(f"blocks.{index}.reduce", channels, inner, 1, in_size)
-                yield Convolution(f"blocks.{index}.spatial", inner, inner, 3, size)
-                yield Convolution(f"blocks.{index}.expand", inner, outer, 1, size)
-                if block == 0:
-                    yield Convolution(f"blocks.{index}.shortcut", channels, outer, 1, size)
-                channels = outer
-                index += 1
+            in_size = size
+            if stride == 2:
+                size = _halve(size)
+            yield Convolution(f"blocks.{index}.reduce", channels, inner, 1, in_size)
+            yield Convolution(f"blocks.{index}.spatial", inner, inner, 3, size)
+            yield Convolution(f"blocks.{index}.expand", inner, outer, 1, size)
+            if is_first:
+                yield Convolution(f"blocks.{index}.shortcut", channels, outer, 1, size)
 
     @property
     def feature_channels(self) -> int:

@@ -2,12 +2,17 @@
 
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
 
 import numpy
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.datasets.batches import collate
+from dlperf_slurm.worker.datasets.batches import (
+    KeyedSamples,
+    collate,
+    narrow_integers,
+    spread_labels,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,14 +29,10 @@ Key = Tuple[int, int]
 
 def prepare_batch(batch: "Batch", image_layout: str, classes: int) -> "Batch":
     """In the layout of the case and in 32 bits; labels as probabilities if there are `classes`."""
-    prepared = {}
-    for name, values in batch.items():
-        if name == "images":
-            values = numpy.ascontiguousarray(transpose(values, IMAGE_LAYOUT, image_layout))
-        elif name == "labels" and classes and values.ndim == 1:
-            values = numpy.eye(classes, dtype=numpy.float32)[values]
-        is_integer = values.dtype == numpy.int64
-        prepared[name] = values.astype(numpy.int32) if is_integer else values
+    prepared = narrow_integers(spread_labels(batch, classes))
+    if "images" in prepared:
+        images = transpose(prepared["images"], IMAGE_LAYOUT, image_layout)
+        prepared["images"] = numpy.ascontiguousarray(images)
     return prepared
 
 
@@ -40,21 +41,6 @@ def transpose(values: Any, layout: str, new_layout: str) -> Any:
     if values.ndim != len(layout) or layout == new_layout:
         return values
     return values.transpose([layout.index(axis) for axis in new_layout])
-
-
-class Samples:
-    """The samples in the order of their (epoch, index): a source of Grain's."""
-
-    def __init__(self, dataset: "Dataset", keys: List[Key]) -> None:
-        self._dataset = dataset
-        self._keys = keys
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __getitem__(self, position: int) -> "Batch":
-        epoch, index = self._keys[position]
-        return self._dataset.read_sample(index, epoch)
 
 
 def open_loader(
@@ -70,8 +56,9 @@ def open_loader(
     from absl import flags
 
     keys = [key for batch in order for key in batch]
+    samples = KeyedSamples(dataset)
     prepare = partial(prepare_batch, image_layout=image_layout, classes=classes)
-    batches = grain.MapDataset.source(Samples(dataset, keys))
+    batches = grain.MapDataset.source(keys).map(samples.__getitem__)
     batches = batches.batch(len(order[0]), batch_fn=collate).map(prepare)
     # Grain asks for its own flags, which only programs of absl have parsed
     flags.FLAGS.mark_as_parsed()

@@ -55,12 +55,8 @@ class ResNet50:
     def __init__(self, definition: Definition) -> None:
         self.stem = Convolution(definition, "stem", 7, 2)
         self.blocks: List[Bottleneck] = []
-        for stage, blocks in enumerate(definition.stage_blocks):
-            for block in range(blocks):
-                is_first = block == 0
-                stride = 2 if is_first and stage > 0 else 1
-                name = f"blocks.{len(self.blocks)}"
-                self.blocks.append(Bottleneck(definition, name, stride, is_first))
+        for index, (_, _, stride, is_first) in enumerate(definition.list_blocks()):
+            self.blocks.append(Bottleneck(definition, f"blocks.{index}", stride, is_first))
         self.classifier = Linear("classifier")
 
     def __call__(self, scope: Scope, images: Array) -> Array:

@@ -1,7 +1,6 @@
 """A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
 
 import jax
@@ -39,10 +38,7 @@ from dlperf_slurm.worker.frameworks.jax.forward import (
 from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS
 from dlperf_slurm.worker.frameworks.jax.loader import open_loader, prepare_batch, transpose
 from dlperf_slurm.worker.frameworks.jax.training import Training
-from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.synthetic_batch import make_batch
-from dlperf_slurm.worker.update_rule import make_rule
-from dlperf_slurm.worker.weights import generate_weights
+from dlperf_slurm.worker.work import Work
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
@@ -56,40 +52,37 @@ class JaxSession:
     """The adapter's Session; a step returns when it is done, since JAX has no device events."""
 
     def __init__(self, case: Case, placement: Placement, mesh: Mesh) -> None:
-        builder = import_module(f"dlperf_slurm.worker.frameworks.jax.{case.model}")
-        definition: Any = load_model(case.model).Definition(**case.model_parameters)
+        work = Work(case, placement, __package__)
         self._case = case
         self._image_layout, self._kernel_layout, _ = LAYOUTS[case.axes.memory_format]
-        # of labels that are probabilities
-        self._classes = definition.classes if case.training.mixup_alpha else 0
+        self._classes = work.classes
         self._device = mesh.local_devices[0]
         self._mesh, self._own_mesh = mesh, Mesh([self._device], (RANKS,))
         self.device_name = read_device_name(self._device)
         self.versions = read_versions(self._device)
-        self._inputs = builder.INPUTS
-        self._forward = Forward(case, definition, builder)
+        self._inputs = work.builder.INPUTS
+        self._forward = Forward(case, work.definition, work.builder)
         self._evaluation = Evaluation(self._forward, mesh)
         self._prediction = Evaluation(self._forward, self._own_mesh)
-        self._state = make_state(case, placement, definition, mesh)
+        self._state = make_state(case, work, mesh)
         self.parameter_count = sum(values.size for values in self._state.weights.values())
-        batch = make_batch(definition, case.axes.batch_size, case.seed, placement.rank)
-        self.load(self.stage(batch))
+        self.load(self.stage(work.make_batch()))
         self._is_training = case.axes.mode == TRAIN
         if self._is_training:
-            self._prepare_training(case, definition)
+            self._prepare_training(case, work)
         else:
             self._infer = self._evaluation.infer.lower(self._state, self._batch).compile()
 
-    def _prepare_training(self, case: Case, definition: Any) -> None:
+    def _prepare_training(self, case: Case, work: Work) -> None:
         mesh = self._mesh
-        self._training = training = Training(case, definition, self._forward, mesh)
+        self._training = training = Training(case, work, self._forward, mesh)
         weights, replicated = self._state.weights, NamedSharding(mesh, P())
         loss_scale = make_loss_scale(case)
         self._state = self._state._replace(
             optimizer=training.initialize_optimizer(weights),
             loss_scale=jax.tree.map(lambda values: place(values, replicated), loss_scale),
         )
-        self.set_learning_rate(make_rule(case, definition).learning_rate)
+        self.set_learning_rate(work.rule.learning_rate)
         nan: Any = numpy.full(1, numpy.nan, numpy.float32)
         self._losses = place(nan, NamedSharding(mesh, P(RANKS)))
         if case.axes.gradient_accumulation > 1:
@@ -200,23 +193,22 @@ def start_session(case: Case, placement: Placement) -> JaxSession:
     return JaxSession(case, placement, make_mesh(placement))
 
 
-def make_state(case: Case, placement: Placement, definition: Any, mesh: Mesh) -> State:
+def make_state(case: Case, work: Work, mesh: Mesh) -> State:
     """What a forward pass starts from, on the devices; a step needs the rest as well."""
     replicated, per_rank = NamedSharding(mesh, P()), NamedSharding(mesh, P(RANKS))
     kernel_layout = LAYOUTS[case.axes.memory_format][1]
     weight_type = PURE_TYPES.get(case.axes.precision, numpy.float32)
     weights = {
         name: place(transpose(values, KERNEL_LAYOUT, kernel_layout).astype(weight_type), replicated)
-        for name, values in generate_weights(definition, case.seed)
+        for name, values in work.generate_weights()
     }
     statistics = {
         statistic.name: place(
             numpy.full((1, *statistic.shape), statistic.mean, numpy.float32), per_rank
         )
-        for statistic in definition.list_running_statistics()
+        for statistic in work.definition.list_running_statistics()
     }
-    # The same weights on all ranks, but dropout of their own.
-    key = jax.random.key(case.seed + 1 + placement.rank, impl=DROPOUT_GENERATOR)
+    key = jax.random.key(work.dropout_seed, impl=DROPOUT_GENERATOR)
     keys = place(numpy.asarray(jax.random.key_data(key))[None], per_rank)
     return State(
         weights=weights,

@@ -21,7 +21,8 @@ from dlperf_slurm.worker.frameworks.jax.forward import (
     compile_over_ranks,
     select,
 )
-from dlperf_slurm.worker.update_rule import ADAMW, Rule, make_rule
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
+from dlperf_slurm.worker.work import Work
 
 
 # JAX itself has no optimizers. Matrices and kernels decay, biases and normalizations do not: these
@@ -111,10 +112,10 @@ class Training:
     losses, statistics and the step's gradients.
     """
 
-    def __init__(self, case: Case, definition: Any, forward: Forward, mesh: Mesh) -> None:
+    def __init__(self, case: Case, work: Work, forward: Forward, mesh: Mesh) -> None:
         self._forward = forward
-        self._optimizer = make_optimizer(make_rule(case, definition))
-        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
+        self._optimizer = make_optimizer(work.rule)
+        self._clip_global_norm = work.largest_norm
         self._batches_per_step = case.axes.gradient_accumulation
         self._constant_scale = float(case.axes.constant_loss_scale or 1)
         # XLA makes one all-reduce of all gradients, which its CPU client hands to Gloo one by one:

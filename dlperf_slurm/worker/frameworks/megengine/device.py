@@ -9,14 +9,14 @@ from megengine import Parameter, Tensor
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host, models
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.weights import match_weights
 
 
 def choose_gpu(placement: Placement) -> int:
     count = mge.get_device_count("gpu")
     if count == 0:
         raise RuntimeError("MegEngine sees no GPU")
-    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
-    return 0 if count == 1 else placement.local_rank
+    return placement.choose_gpu(count)
 
 
 def read_device_name(device: str) -> str:
@@ -39,13 +39,9 @@ def read_versions(case: Case) -> Dict[str, str]:
 
 def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, Any]]) -> None:
     """Copy NumPy arrays into the parameters of the same names."""
-    missing = dict(parameters)
-    for name, values in weights:
-        parameter = missing.pop(name)
+    for _, parameter, values in match_weights(parameters, weights):
         # a batch normalization's are [1, channels, 1, 1]
         parameter[...] = Tensor(values.reshape(parameter.shape))
-    if missing:
-        raise ValueError(f"no weights for {', '.join(missing)}")
 
 
 def read_arrays(

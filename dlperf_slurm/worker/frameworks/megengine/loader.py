@@ -3,12 +3,11 @@
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence, Tuple
 
 import megengine as mge
-import numpy
 from megengine.data import Collator, DataLoader, MapSampler
 from megengine.data.dataset import Dataset as MegEngineDataset
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.datasets.batches import collate
+from dlperf_slurm.worker.datasets.batches import KeyedSamples, collate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,35 +19,13 @@ if TYPE_CHECKING:
 Key = Tuple[int, int]
 
 
-def prepare_batch(batch: Dict[str, Any], classes: int) -> Dict[str, Any]:
-    """In 32 bits; labels as probabilities if there are `classes`."""
-    prepared = {}
-    for name, values in batch.items():
-        if name == "labels" and classes and values.ndim == 1:
-            values = numpy.eye(classes, dtype=numpy.float32)[values]
-        is_integer = values.dtype == numpy.int64
-        prepared[name] = values.astype(numpy.int32) if is_integer else values
-    return prepared
-
-
 def make_tensors(batch: Dict[str, Any]) -> Dict[str, mge.Tensor]:
     """Copies on the device."""
     return {name: mge.Tensor(values) for name, values in batch.items()}
 
 
-class Samples(MegEngineDataset):
-    """The samples by (epoch, index)."""
-
-    def __init__(self, dataset: "Dataset") -> None:
-        super().__init__()
-        self._dataset = dataset
-
-    def __getitem__(self, key: Key) -> "Batch":
-        epoch, index = key
-        return self._dataset.read_sample(index, epoch)
-
-    def __len__(self) -> int:
-        return len(self._dataset)
+class Samples(KeyedSamples, MegEngineDataset):
+    """Those of all loaders, which MegEngine takes of its own kind only."""
 
 
 class Order(MapSampler):

@@ -1,6 +1,5 @@
 """A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Sequence
 
 import megengine as mge
@@ -13,6 +12,7 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.datasets.batches import narrow_integers, spread_labels
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.megengine.device import (
     choose_gpu,
@@ -22,7 +22,7 @@ from dlperf_slurm.worker.frameworks.megengine.device import (
     read_device_name,
     read_versions,
 )
-from dlperf_slurm.worker.frameworks.megengine.loader import make_tensors, prepare_batch
+from dlperf_slurm.worker.frameworks.megengine.loader import make_tensors
 from dlperf_slurm.worker.frameworks.megengine.training import (
     join_process_group,
     make_average,
@@ -30,10 +30,7 @@ from dlperf_slurm.worker.frameworks.megengine.training import (
     make_scaler,
     set_learning_rate,
 )
-from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.synthetic_batch import make_batch
-from dlperf_slurm.worker.update_rule import make_rule
-from dlperf_slurm.worker.weights import generate_weights
+from dlperf_slurm.worker.work import Work
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
@@ -43,18 +40,15 @@ class MegEngineSession:
     """The adapter's Session; MegEngine has no device events, so a step returns when it is done."""
 
     def __init__(self, case: Case, placement: Placement, device: str, server: Any) -> None:
-        builder = import_module(f"dlperf_slurm.worker.frameworks.megengine.{case.model}")
-        definition: Any = load_model(case.model).Definition(**case.model_parameters)
-        model = builder.build_model(definition)
+        work = Work(case, placement, __package__)
+        model = work.builder.build_model(work.definition)
         # a tied weight once, by its first name
         parameters = dict(model.named_parameters())
-        load_weights(parameters, generate_weights(definition, case.seed))
-        # The same weights on all ranks, but dropout of their own.
-        mge.random.seed(case.seed + 1 + placement.rank)
+        load_weights(parameters, work.generate_weights())
+        mge.random.seed(work.dropout_seed)
         self._case = case
-        self._classes = definition.classes if case.training.mixup_alpha else 0
-        batch = make_batch(definition, case.axes.batch_size, case.seed, placement.rank)
-        self._batch = make_tensors(self.stage(batch))
+        self._classes = work.classes
+        self._batch = make_tensors(self.stage(work.make_batch()))
 
         self.parameter_count = count_parameters(parameters)
         self.device_name = read_device_name(device)
@@ -65,20 +59,18 @@ class MegEngineSession:
         self._model = model
         self._parameters = parameters
         self._is_mixed = case.axes.precision == "amp-fp16"
-        self._definition = definition
-        self._builder = builder
-        self._inputs = [self._batch[name] for name in builder.INPUTS]
+        self._definition = work.definition
+        self._builder = work.builder
+        self._inputs = [self._batch[name] for name in work.builder.INPUTS]
         if self._is_training:
-            self._prepare_training(case, placement)
+            self._prepare_training(case, placement, work)
         else:
             self._prepare_inference(case)
 
-    def _prepare_training(self, case: Case, placement: Placement) -> None:
-        definition, parameters = self._definition, self._parameters
-        self._optimizer = make_optimizer(
-            make_rule(case, definition), parameters, definition.list_parameters()
-        )
-        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
+    def _prepare_training(self, case: Case, placement: Placement, work: Work) -> None:
+        parameters = self._parameters
+        self._optimizer = make_optimizer(work.rule, parameters, work.definition.list_parameters())
+        self._clip_global_norm = work.largest_norm
         self._scaler = make_scaler(case)
         self._batches_per_step = case.axes.gradient_accumulation
         self._is_first_batch = True
@@ -150,7 +142,7 @@ class MegEngineSession:
 
     def stage(self, batch: Dict[str, Any]) -> Dict[str, Any]:
         """In NumPy: MegEngine itself has no other arrays in host memory."""
-        return prepare_batch(batch, self._classes)
+        return narrow_integers(spread_labels(batch, self._classes))
 
     def load(self, staged: Dict[str, Any]) -> None:
         """Into the tensors that a trace has bound."""

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence, Tuple
 
-import numpy
 from mindspore import dataset as pipelines
 
 from dlperf_slurm.contract.case import Case
@@ -14,13 +13,6 @@ if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
 
 Key = Tuple[int, int]
-
-
-def prepare_batch(batch: Dict[str, Any], classes: int) -> Dict[str, Any]:
-    """Labels as probabilities if there are `classes`."""
-    if not classes or batch["labels"].ndim > 1:
-        return batch
-    return {**batch, "labels": numpy.eye(classes, dtype=numpy.float32)[batch["labels"]]}
 
 
 class Batches:

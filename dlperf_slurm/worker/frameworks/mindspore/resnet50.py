@@ -63,19 +63,12 @@ class ResNet50(nn.Cell):
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
-        width = definition.width
-        self.stem = Convolution(definition, definition.IMAGE_CHANNELS, width, 7, 2)
+        self.stem = Convolution(definition, definition.IMAGE_CHANNELS, definition.width, 7, 2)
         self.pool = nn.MaxPool2d(3, 2, pad_mode="pad", padding=1)
         self.blocks = nn.SequentialCell()
-        channels = width
-        for stage, blocks in enumerate(definition.stage_blocks):
-            inner = width * 2**stage
-            for block in range(blocks):
-                is_first = block == 0
-                stride = 2 if is_first and stage > 0 else 1
-                self.blocks.append(Bottleneck(definition, channels, inner, stride, is_first))
-                channels = inner * definition.EXPANSION
-        self.classifier = nn.Dense(channels, definition.classes)
+        for block in definition.list_blocks():
+            self.blocks.append(Bottleneck(definition, *block))
+        self.classifier = nn.Dense(definition.feature_channels, definition.classes)
 
     def construct(self, images: Tensor) -> Tensor:
         x = self.pool(ops.relu(self.stem(images)))

@@ -1,6 +1,5 @@
 """A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
 
@@ -11,16 +10,16 @@ from mindspore.graph.api import _pynative_executor
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.clock import EventClock, HostClock
+from dlperf_slurm.worker.datasets.batches import spread_labels
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.mindspore.device import (
-    CudaEventClock,
     count_parameters,
     find_parameters,
     load_weights,
     to_numpy,
 )
-from dlperf_slurm.worker.frameworks.mindspore.loader import open_loader, prepare_batch
+from dlperf_slurm.worker.frameworks.mindspore.loader import open_loader
 from dlperf_slurm.worker.frameworks.mindspore.training import (
     Batch,
     Gradients,
@@ -29,10 +28,7 @@ from dlperf_slurm.worker.frameworks.mindspore.training import (
     make_forward,
     meet_ranks,
 )
-from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.synthetic_batch import make_batch
-from dlperf_slurm.worker.update_rule import make_rule
-from dlperf_slurm.worker.weights import generate_weights
+from dlperf_slurm.worker.work import Work
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
@@ -42,32 +38,29 @@ class MindSporeSession:
     """The adapter's Session."""
 
     def __init__(self, case: Case, placement: Placement) -> None:
-        builder = import_module(f"dlperf_slurm.worker.frameworks.mindspore.{case.model}")
-        definition: Any = load_model(case.model).Definition(**case.model_parameters)
-        # The same weights on all ranks, but dropout of their own, which is seeded as it is built.
-        ms.set_seed(case.seed + 1 + placement.rank)
-        model = builder.build_model(definition)
+        work = Work(case, placement, __package__)
+        # dropout takes it as it is built
+        ms.set_seed(work.dropout_seed)
+        model = work.builder.build_model(work.definition)
         self._parameters = find_parameters(model)
-        load_weights(self._parameters, generate_weights(definition, case.seed))
+        load_weights(self._parameters, work.generate_weights())
         self._case = case
-        # of labels that are probabilities
-        self._classes = definition.classes if case.training.mixup_alpha else 0
+        self._classes = work.classes
         self._is_cuda = case.device == "cuda"
-        self._inputs = builder.INPUTS
-        batch = make_batch(definition, case.axes.batch_size, case.seed, placement.rank)
-        self.load(self.stage(batch))
+        self._inputs = work.builder.INPUTS
+        self.load(self.stage(work.make_batch()))
 
         self.parameter_count = count_parameters(self._parameters)
         self.device_name = read_device_name(case)
         self.versions = read_versions()
         self._model = model
-        self._forward = make_forward(case, definition, builder, model)
+        self._forward = make_forward(case, work, model)
         self._is_training = case.axes.mode == TRAIN
         model.set_train(self._is_training)
         if self._is_training:
             parameters = list(self._parameters.values())
-            self._training = Training(case, definition, self._forward, parameters)
-            self.set_learning_rate(make_rule(case, definition).learning_rate)
+            self._training = Training(case, work, self._forward, parameters)
+            self.set_learning_rate(work.rule.learning_rate)
             self._gradients: Gradients = ()
             self._have_met = placement.world_size == 1
             self._loss = Tensor(float("nan"), ms.float32)
@@ -113,7 +106,7 @@ class MindSporeSession:
 
     def stage(self, batch: Dict[str, Any]) -> Dict[str, Any]:
         """In NumPy: a tensor of MindSpore's is copied to the device once, and kept there."""
-        return prepare_batch(batch, self._classes)
+        return spread_labels(batch, self._classes)
 
     def load(self, staged: Dict[str, Any]) -> None:
         """On a GPU it is copied when the next step reads it; on the CPU that would be no copy."""
@@ -143,7 +136,8 @@ class MindSporeSession:
 
     def make_clock(self, boundaries: int) -> Any:
         if self._is_cuda:
-            return CudaEventClock(boundaries)
+            events = [ms.runtime.Event(enable_timing=True) for _ in range(boundaries)]
+            return EventClock(events)
         return HostClock(boundaries)
 
     def reset_peak_memory(self) -> None:
@@ -203,8 +197,7 @@ def choose_device(case: Case, placement: Placement) -> None:
         ms.set_device("CPU")
         return
     gpu = ms.device_context.gpu
-    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
-    ms.set_device("GPU", 0 if gpu.device_count() == 1 else placement.local_rank)
+    ms.set_device("GPU", placement.choose_gpu(gpu.device_count()))
     # MindSpore's own default allows it in convolutions only.
     gpu.op_precision.conv_allow_tf32(case.axes.precision == "tf32")
     gpu.op_precision.matmul_allow_tf32(case.axes.precision == "tf32")

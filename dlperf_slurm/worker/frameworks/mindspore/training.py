@@ -13,7 +13,8 @@ from mindspore import Parameter, ParameterTuple, Tensor, communication, nn, ops
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.update_rule import ADAMW, Rule, make_rule
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
+from dlperf_slurm.worker.work import Work
 
 Batch = Dict[str, Tensor]
 AMP_TYPES = {"amp-fp16": ms.float16}
@@ -29,9 +30,9 @@ class Forward(NamedTuple):
     compute_loss: Callable[[Any, Batch], Tensor]
 
 
-def make_forward(case: Case, definition: Any, builder: Any, model: nn.Cell) -> Forward:
-    inputs = builder.INPUTS
-    compute_logits_loss = builder.compute_loss
+def make_forward(case: Case, work: Work, model: nn.Cell) -> Forward:
+    definition, inputs = work.definition, work.builder.INPUTS
+    compute_logits_loss = work.builder.compute_loss
 
     def compute_logits(batch: Batch) -> Any:
         return model(*[batch[name] for name in inputs])
@@ -137,11 +138,11 @@ class Training:
     """
 
     def __init__(
-        self, case: Case, definition: Any, forward: Forward, parameters: List[Parameter]
+        self, case: Case, work: Work, forward: Forward, parameters: List[Parameter]
     ) -> None:
         divisor = case.world_size * case.axes.gradient_accumulation
-        largest_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
-        optimizer = make_optimizer(make_rule(case, definition), parameters)
+        largest_norm = work.largest_norm
+        optimizer = make_optimizer(work.rule, parameters)
         scaler = make_scaler(case)
         is_scaled = scaler is not None
         is_checked = isinstance(scaler, ms.amp.DynamicLossScaler)

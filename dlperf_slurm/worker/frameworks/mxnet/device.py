@@ -8,6 +8,8 @@ from mxnet.gluon import HybridBlock, Parameter
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.horovod import read_horovod_version
+from dlperf_slurm.worker.weights import match_weights
 
 # as Gluon calls them in its normalizations
 CANONICAL_NAMES = {"gamma": "weight", "beta": "bias"}
@@ -19,8 +21,7 @@ def choose_device(case: Case, placement: Placement) -> mx.Context:
     count = mx.context.num_gpus()
     if count == 0:
         raise RuntimeError("MXNet sees no GPU; its wheel for GPUs has the name of a CUDA version")
-    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
-    return mx.gpu(0 if count == 1 else placement.local_rank)
+    return mx.gpu(placement.choose_gpu(count))
 
 
 def read_device_name(device: mx.Context) -> str:
@@ -32,15 +33,11 @@ def read_device_name(device: mx.Context) -> str:
 def read_versions(case: Case) -> Dict[str, str]:
     """`features` is what MXNet says of its build."""
     features = mx.runtime.Features()
-    versions = {
+    return {
         "mxnet": str(mx.__version__),
         "features": " ".join(sorted(name for name in features if features.is_enabled(name))),
+        **read_horovod_version(case),
     }
-    if case.axes.gradient_sync == "horovod":
-        import horovod
-
-        versions["horovod"] = str(horovod.__version__)
-    return versions
 
 
 def find_parameters(model: HybridBlock) -> Dict[str, Parameter]:
@@ -58,11 +55,8 @@ def find_parameters(model: HybridBlock) -> Dict[str, Parameter]:
 
 def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, Any]]) -> None:
     """Copy NumPy arrays into the parameters; Gluon's layouts are the definition's."""
-    missing = dict(parameters)
-    for name, values in weights:
-        missing.pop(name).set_data(mx.nd.array(values))
-    if missing:
-        raise ValueError(f"no weights for {', '.join(missing)}")
+    for _, parameter, values in match_weights(parameters, weights):
+        parameter.set_data(mx.nd.array(values))
 
 
 def count_parameters(parameters: Dict[str, Parameter]) -> int:

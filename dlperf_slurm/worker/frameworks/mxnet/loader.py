@@ -6,7 +6,7 @@ import mxnet as mx
 from mxnet.gluon.data import DataLoader
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.datasets.batches import collate
+from dlperf_slurm.worker.datasets.batches import KeyedSamples, collate
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
@@ -15,17 +15,6 @@ Key = Tuple[int, int]
 Arrays = Dict[str, mx.nd.NDArray]
 # oneDNN's casts, which AMP places in a hybridized model, do not know int64
 INPUT_TYPES = {"float32": "float32", "int64": "int32"}
-
-
-class Samples:
-    """The samples by (epoch, index)."""
-
-    def __init__(self, dataset: "Dataset") -> None:
-        self._dataset = dataset
-
-    def __getitem__(self, key: Key) -> Dict[str, Any]:
-        epoch, index = key
-        return self._dataset.read_sample(index, epoch)
 
 
 def make_arrays(batch: Dict[str, Any], memory: mx.Context) -> Arrays:
@@ -47,7 +36,7 @@ def open_loader(case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]]) 
     They are forked, as MXNet is made for: it stops its threads before and starts anew after that.
     """
     loader = DataLoader(
-        Samples(dataset),
+        KeyedSamples(dataset),
         batch_sampler=order,
         num_workers=case.axes.data_workers,
         # of all workers together

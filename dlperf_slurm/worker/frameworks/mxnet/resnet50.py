@@ -65,18 +65,11 @@ class ResNet50(HybridBlock):
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
-        width = definition.width
-        self.stem = Convolution(definition, definition.IMAGE_CHANNELS, width, 7, 2)
+        self.stem = Convolution(definition, definition.IMAGE_CHANNELS, definition.width, 7, 2)
         self.blocks = nn.HybridSequential()
-        channels = width
-        for stage, blocks in enumerate(definition.stage_blocks):
-            inner = width * 2**stage
-            for block in range(blocks):
-                is_first = block == 0
-                stride = 2 if is_first and stage > 0 else 1
-                self.blocks.add(Bottleneck(definition, channels, inner, stride, is_first))
-                channels = inner * definition.EXPANSION
-        self.classifier = nn.Dense(definition.classes, in_units=channels)
+        for block in definition.list_blocks():
+            self.blocks.add(Bottleneck(definition, *block))
+        self.classifier = nn.Dense(definition.classes, in_units=definition.feature_channels)
 
     def hybrid_forward(self, F: Any, images: Any) -> Any:
         x = rectify(F, self.stem(images))

@@ -2,7 +2,6 @@
 
 import gc
 import os
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence
 
 import mxnet as mx
@@ -29,10 +28,7 @@ from dlperf_slurm.worker.frameworks.mxnet.training import (
     make_optimizer,
     set_learning_rate,
 )
-from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.synthetic_batch import make_batch
-from dlperf_slurm.worker.update_rule import make_rule
-from dlperf_slurm.worker.weights import generate_weights
+from dlperf_slurm.worker.work import Work
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
@@ -44,17 +40,15 @@ class MXNetSession:
     """The adapter's Session; MXNet has no device events, so that a step returns when it is done."""
 
     def __init__(self, case: Case, placement: Placement, device: mx.Context) -> None:
-        builder = import_module(f"dlperf_slurm.worker.frameworks.mxnet.{case.model}")
-        definition: Any = load_model(case.model).Definition(**case.model_parameters)
-        model = builder.build_model(definition)
+        work = Work(case, placement, __package__)
+        model = work.builder.build_model(work.definition)
         self._parameters = find_parameters(model)
         self._is_training = case.axes.mode == TRAIN
         for parameter in self._parameters.values():
             parameter.grad_req = choose_gradient_kind(case)
         model.initialize(mx.init.Zero(), ctx=device)
-        load_weights(self._parameters, generate_weights(definition, case.seed))
-        # The same weights on all ranks, but dropout of their own.
-        mx.random.seed(case.seed + 1 + placement.rank)
+        load_weights(self._parameters, work.generate_weights())
+        mx.random.seed(work.dropout_seed)
         if case.axes.compiler == "hybridize":
             model.hybridize(static_alloc=True, static_shape=True)
 
@@ -63,21 +57,19 @@ class MXNetSession:
         self.versions = read_versions(case)
         self._case = case
         self._device = device
-        self._definition = definition
-        self._builder = builder
+        self._definition = work.definition
+        self._builder = work.builder
         self._model = model
-        self.load(
-            self.stage(make_batch(definition, case.axes.batch_size, case.seed, placement.rank))
-        )
+        self.load(self.stage(work.make_batch()))
         if self._is_training:
-            self._prepare_training(case, placement)
+            self._prepare_training(case, placement, work)
 
-    def _prepare_training(self, case: Case, placement: Placement) -> None:
-        definition, parameters = self._definition, self._parameters
+    def _prepare_training(self, case: Case, placement: Placement, work: Work) -> None:
+        parameters = self._parameters
         self._batches_per_step = case.axes.gradient_accumulation
         self._loss_scale = case.axes.constant_loss_scale or 1
         optimizer = make_optimizer(
-            make_rule(case, definition),
+            work.rule,
             list(parameters.values()),
             1 / (self._batches_per_step * self._loss_scale),
         )
@@ -87,7 +79,7 @@ class MXNetSession:
         self._is_dynamic = case.axes.precision == "amp-fp16" and not case.axes.constant_loss_scale
         if self._is_dynamic:
             amp.init_trainer(self._trainer)
-        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
+        self._clip_global_norm = work.largest_norm
         self._loss = mx.nd.full((1,), float("nan"))
 
     def step(self) -> None:

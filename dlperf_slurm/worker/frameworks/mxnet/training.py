@@ -15,6 +15,7 @@ from mxnet.kvstore.kvstore_server import KVStoreServer
 from dlperf_slurm.contract.axes import PARAMETER_SERVER
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.horovod import join_horovod
 from dlperf_slurm.worker.servers import WatchedServers
 from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
@@ -157,12 +158,7 @@ def make_horovod_trainer(
 ) -> Trainer:
     import horovod.mxnet as hvd
 
-    hvd.init()
-    if hvd.size() != placement.world_size:
-        raise RuntimeError(
-            f"Horovod sees {hvd.size()} rank(s), MPI {placement.world_size}: "
-            "was it built for this MPI?"
-        )
+    join_horovod(hvd, placement)
     return hvd.DistributedTrainer(parameters, optimizer)
 
 

@@ -8,6 +8,7 @@ from oneflow import nn
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.weights import match_weights
 
 
 def choose_device(case: Case, placement: Placement) -> flow.device:
@@ -37,12 +38,9 @@ def read_versions(device: flow.device) -> Dict[str, str]:
 
 def load_weights(model: nn.Module, weights: Iterable[Tuple[str, Any]]) -> None:
     """Copy NumPy arrays into the parameters; their names are those of the state dict."""
-    parameters = dict(model.named_parameters())
     with flow.no_grad():
-        for name, values in weights:
-            parameters.pop(name).copy_(flow.from_numpy(values))
-    if parameters:
-        raise ValueError(f"no weights for {', '.join(parameters)}")
+        for _, parameter, values in match_weights(dict(model.named_parameters()), weights):
+            parameter.copy_(flow.from_numpy(values))
 
 
 def to_numpy(tensor: flow.Tensor) -> Any:

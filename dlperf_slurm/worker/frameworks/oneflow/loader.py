@@ -6,24 +6,13 @@ import oneflow as flow
 from oneflow.utils.data import DataLoader
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.datasets.batches import collate
+from dlperf_slurm.worker.datasets.batches import KeyedSamples, collate
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
 
 Key = Tuple[int, int]
 Batch = Dict[str, flow.Tensor]
-
-
-class Samples(flow.utils.data.Dataset):
-    """The samples by (epoch, index)."""
-
-    def __init__(self, dataset: "Dataset") -> None:
-        self._dataset = dataset
-
-    def __getitem__(self, key: Key) -> Dict[str, Any]:
-        epoch, index = key
-        return self._dataset.read_sample(index, epoch)
 
 
 def make_tensors(batch: Dict[str, Any]) -> Batch:
@@ -44,7 +33,7 @@ def open_loader(
     memory that the rank sees too.
     """
     loader = DataLoader(
-        Samples(dataset),
+        KeyedSamples(dataset),
         batch_sampler=order,
         num_workers=case.axes.data_workers,
         prefetch_factor=case.axes.prefetch_batches,

@@ -1,7 +1,6 @@
 """A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 from contextlib import nullcontext
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Sequence
 
 import oneflow as flow
@@ -32,10 +31,7 @@ from dlperf_slurm.worker.frameworks.oneflow.training import (
     read_loss,
     set_learning_rate,
 )
-from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.synthetic_batch import make_batch
-from dlperf_slurm.worker.update_rule import make_rule
-from dlperf_slurm.worker.weights import generate_weights
+from dlperf_slurm.worker.work import Work
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
@@ -48,12 +44,10 @@ class OneFlowSession:
     """
 
     def __init__(self, case: Case, placement: Placement, device: flow.device) -> None:
-        builder = import_module(f"dlperf_slurm.worker.frameworks.oneflow.{case.model}")
-        definition: Any = load_model(case.model).Definition(**case.model_parameters)
-        model = builder.build_model(definition, device)
-        load_weights(model, generate_weights(definition, case.seed))
-        # The same weights on all ranks, but dropout of their own.
-        flow.manual_seed(case.seed + 1 + placement.rank)
+        work = Work(case, placement, __package__)
+        model = work.builder.build_model(work.definition, device)
+        load_weights(model, work.generate_weights())
+        flow.manual_seed(work.dropout_seed)
         is_graph = case.axes.compiler == "graph"
         self._is_global = is_graph and placement.world_size > 1
         if self._is_global:
@@ -67,20 +61,20 @@ class OneFlowSession:
         self._model = model
         self._parameters = dict(model.named_parameters())
         self._case = case
-        self._definition = definition
-        self._builder = builder
-        self.load(
-            self.stage(make_batch(definition, case.axes.batch_size, case.seed, placement.rank))
-        )
+        self._definition = work.definition
+        self._builder = work.builder
+        self.load(self.stage(work.make_batch()))
         if self._is_training:
-            self._prepare_training(case, placement, is_graph)
+            self._prepare_training(case, placement, work, is_graph)
         else:
             self._prepare_inference(is_graph)
 
-    def _prepare_training(self, case: Case, placement: Placement, is_graph: bool) -> None:
-        definition, model = self._definition, self._model
-        self._optimizer = make_optimizer(make_rule(case, definition), model)
-        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
+    def _prepare_training(
+        self, case: Case, placement: Placement, work: Work, is_graph: bool
+    ) -> None:
+        model = self._model
+        self._optimizer = make_optimizer(work.rule, model)
+        self._clip_global_norm = work.largest_norm
         self._loss_scale = case.axes.constant_loss_scale or 1
         self._batches_per_step = case.axes.gradient_accumulation
         self._graph: Optional[TrainingGraph] = None

@@ -1,7 +1,7 @@
 """A case and its ranks -> what updates the weights: optimizer, graphs, mean of gradients."""
 
 from contextlib import contextmanager
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, NamedTuple
+from typing import Any, Callable, ContextManager, Iterator, NamedTuple
 
 import numpy
 import oneflow as flow
@@ -9,13 +9,13 @@ from oneflow import nn
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.oneflow.loader import Batch
-from dlperf_slurm.worker.update_rule import ADAMW, Rule
+from dlperf_slurm.worker.update_rule import ADAMW, Rule, group_by_decay
 
 AMP_TYPES = {"amp-bf16": flow.bfloat16, "amp-fp16": flow.float16}
 
 
 def make_optimizer(rule: Rule, model: nn.Module) -> flow.optim.Optimizer:
-    groups = group_by_decay(model, rule.weight_decay)
+    groups = group_by_decay(model.parameters(), rule.weight_decay)
     if rule.name == ADAMW:
         # OneFlow moves the moments with float32 betas, and corrects their bias with those given:
         # were they not the same, updates would be 7e-6 off.
@@ -29,18 +29,6 @@ def make_optimizer(rule: Rule, model: nn.Module) -> flow.optim.Optimizer:
 def set_learning_rate(optimizer: flow.optim.Optimizer, learning_rate: float) -> None:
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
-
-
-def group_by_decay(model: nn.Module, weight_decay: float) -> List[Dict[str, Any]]:
-    """Optimizer groups: matrices and kernels decay, biases and normalizations do not.
-
-    The latter are the parameters with one dimension.
-    """
-    parameters = list(model.parameters())
-    return [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
 
 
 class TrainingGraph(nn.Graph):

@@ -1,7 +1,7 @@
-"""A rank's device: which one, its clock, and the weights that are copied to it and back."""
+"""A rank's device: which one, and the weights that are copied to it and back."""
 
 import os
-from typing import Any, Dict, Iterable, List, Set, Tuple
+from typing import Any, Dict, Iterable, Set, Tuple
 
 import numpy
 import paddle
@@ -11,14 +11,14 @@ from paddle.base import core
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.weights import match_weights
 
 
 def choose_device(case: Case, placement: Placement) -> None:
     if case.device == "cpu":
         paddle.set_device("cpu")
         return
-    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
-    index = 0 if paddle.device.cuda.device_count() == 1 else placement.local_rank
+    index = placement.choose_gpu(paddle.device.cuda.device_count())
     paddle.set_device(f"gpu:{index}")
     os.environ.update(FLAGS_selected_gpus=str(index))
 
@@ -49,24 +49,6 @@ def read_versions(case: Case) -> Dict[str, str]:
     return versions
 
 
-class CudaEventClock:
-    """Boundaries in the device's own time line; a mark queues an event and does not wait."""
-
-    name = "cuda_event"
-
-    def __init__(self, boundaries: int) -> None:
-        self._events = [paddle.device.cuda.Event(enable_timing=True) for _ in range(boundaries)]
-        self._stream = paddle.device.cuda.current_stream()
-
-    def mark(self, index: int) -> None:
-        self._events[index].record(self._stream)
-
-    def read_step_seconds(self) -> List[float]:
-        """Resolution is about 0.5 microseconds (CUDA, cudaEventElapsedTime, in milliseconds)."""
-        pairs = zip(self._events, self._events[1:])
-        return [start.elapsed_time(end) / 1000.0 for start, end in pairs]
-
-
 def list_trained(model: nn.Layer) -> Dict[str, paddle.Tensor]:
     """Parameters by name, a tied weight once; Paddle counts running statistics as parameters."""
     return {
@@ -78,12 +60,9 @@ def list_trained(model: nn.Layer) -> Dict[str, paddle.Tensor]:
 
 def load_weights(model: nn.Layer, weights: Iterable[Tuple[str, Any]]) -> None:
     """Copy NumPy arrays in the definition's layouts into the parameters of the same names."""
-    parameters = list_trained(model)
     transposed = find_transposed(model)
-    for name, values in weights:
-        parameters.pop(name).set_value(values.T if name in transposed else values)
-    if parameters:
-        raise ValueError(f"no weights for {', '.join(parameters)}")
+    for name, parameter, values in match_weights(list_trained(model), weights):
+        parameter.set_value(values.T if name in transposed else values)
 
 
 def read_arrays(model: nn.Layer, tensors: Dict[str, paddle.Tensor]) -> Dict[str, Any]:

@@ -6,27 +6,13 @@ import paddle
 from paddle.io import DataLoader
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.datasets.batches import collate
+from dlperf_slurm.worker.datasets.batches import KeyedSamples, collate
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
 
 Key = Tuple[int, int]
 Tensors = Dict[str, paddle.Tensor]
-
-
-class Samples(paddle.io.Dataset):
-    """The samples by (epoch, index)."""
-
-    def __init__(self, dataset: "Dataset") -> None:
-        self._dataset = dataset
-
-    def __getitem__(self, key: Key) -> Dict[str, Any]:
-        epoch, index = key
-        return self._dataset.read_sample(index, epoch)
-
-    def __len__(self) -> int:
-        return len(self._dataset)
 
 
 def make_tensors(batch: Dict[str, Any], place: Any) -> Tensors:
@@ -43,7 +29,7 @@ def open_loader(
     that the rank sees too.
     """
     loader = DataLoader(
-        Samples(dataset),
+        KeyedSamples(dataset),
         places=[place],
         batch_sampler=order,
         num_workers=case.axes.data_workers,

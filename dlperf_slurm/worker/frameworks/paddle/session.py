@@ -1,7 +1,6 @@
 """A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 import os
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
 
 import paddle
@@ -11,10 +10,9 @@ from paddle.base import core
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.clock import EventClock, HostClock
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.paddle.device import (
-    CudaEventClock,
     allow_tf32,
     choose_device,
     choose_host_memory,
@@ -33,10 +31,7 @@ from dlperf_slurm.worker.frameworks.paddle.training import (
     make_optimizer,
     make_scaler,
 )
-from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.synthetic_batch import make_batch
-from dlperf_slurm.worker.update_rule import make_rule
-from dlperf_slurm.worker.weights import generate_weights
+from dlperf_slurm.worker.work import Work
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
@@ -49,12 +44,10 @@ class PaddleSession:
     """The adapter's Session."""
 
     def __init__(self, case: Case, placement: Placement) -> None:
-        builder = import_module(f"dlperf_slurm.worker.frameworks.paddle.{case.model}")
-        definition: Any = load_model(case.model).Definition(**case.model_parameters)
-        model = builder.build_model(definition, DATA_FORMATS[case.axes.memory_format])
-        load_weights(model, generate_weights(definition, case.seed))
-        # The same weights on all ranks, but dropout of their own.
-        paddle.seed(case.seed + 1 + placement.rank)
+        work = Work(case, placement, __package__)
+        model = work.builder.build_model(work.definition, DATA_FORMATS[case.axes.memory_format])
+        load_weights(model, work.generate_weights())
+        paddle.seed(work.dropout_seed)
         self.parameter_count = count_parameters(model)
         self.device_name = read_device_name(case)
         self.versions = read_versions(case)
@@ -64,20 +57,17 @@ class PaddleSession:
         self._host_memory = choose_host_memory(case)
         self._plain_model = model
         self._parameters = list_trained(model)
-        self._definition = definition
-        self._builder = builder
-        self.load(
-            self.stage(make_batch(definition, case.axes.batch_size, case.seed, placement.rank))
-        )
+        self._definition = work.definition
+        self._builder = work.builder
+        self.load(self.stage(work.make_batch()))
         if self._is_training:
-            self._prepare_training(case, placement)
+            self._prepare_training(case, placement, work)
         else:
             self._prepare_inference(case)
 
-    def _prepare_training(self, case: Case, placement: Placement) -> None:
-        definition, model = self._definition, self._plain_model
-        largest_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
-        self._optimizer = make_optimizer(make_rule(case, definition), model, largest_norm)
+    def _prepare_training(self, case: Case, placement: Placement, work: Work) -> None:
+        model = self._plain_model
+        self._optimizer = make_optimizer(work.rule, model, work.largest_norm)
         self._scaler = make_scaler(case, list(self._parameters.values()))
         self._batches_per_step = case.axes.gradient_accumulation
         self._compute_loss = self._builder.compute_loss
@@ -160,7 +150,8 @@ class PaddleSession:
 
     def make_clock(self, boundaries: int) -> Any:
         if self._is_cuda:
-            return CudaEventClock(boundaries)
+            events = [paddle.device.cuda.Event(enable_timing=True) for _ in range(boundaries)]
+            return EventClock(events, paddle.device.cuda.current_stream())
         return HostClock(boundaries)
 
     def reset_peak_memory(self) -> None:

@@ -1,4 +1,4 @@
-"""A rank's device: which one, its clock, and the weights that are copied to it and back."""
+"""A rank's device: which one, its events, and the weights that are copied to it and back."""
 
 from typing import Any, Dict, Iterable, List, Tuple
 
@@ -8,14 +8,14 @@ from torch import distributed, nn
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.horovod import read_horovod_version
+from dlperf_slurm.worker.weights import match_weights
 
 
 def choose_device(case: Case, placement: Placement) -> torch.device:
     if case.device == "cpu":
         return torch.device("cpu")
-    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
-    index = 0 if torch.cuda.device_count() == 1 else placement.local_rank
-    device = torch.device("cuda", index)
+    device = torch.device("cuda", placement.choose_gpu(torch.cuda.device_count()))
     torch.cuda.set_device(device)
     return device
 
@@ -33,11 +33,7 @@ def read_device_name(device: torch.device) -> str:
 
 
 def read_versions(case: Case, device: torch.device) -> Dict[str, str]:
-    versions = {"torch": str(torch.__version__)}
-    if case.axes.gradient_sync == "horovod":
-        import horovod
-
-        versions["horovod"] = str(horovod.__version__)
+    versions = {"torch": str(torch.__version__), **read_horovod_version(case)}
     if device.type == "cuda":
         versions["cuda"] = str(torch.version.cuda)
         if torch.backends.cudnn.is_available():
@@ -47,34 +43,19 @@ def read_versions(case: Case, device: torch.device) -> Dict[str, str]:
     return versions
 
 
-class CudaEventClock:
-    """Boundaries in the device's own time line; a mark queues an event and does not wait."""
-
-    name = "cuda_event"
-
-    def __init__(self, boundaries: int) -> None:
-        self._events = [torch.cuda.Event(enable_timing=True) for _ in range(boundaries)]
-        # torch creates the CUDA event behind the object at its first record.
-        for event in self._events:
-            event.record()
-
-    def mark(self, index: int) -> None:
-        self._events[index].record()
-
-    def read_step_seconds(self) -> List[float]:
-        """Resolution is about 0.5 microseconds (CUDA, cudaEventElapsedTime, in milliseconds)."""
-        pairs = zip(self._events, self._events[1:])
-        return [start.elapsed_time(end) / 1000.0 for start, end in pairs]
+def make_events(count: int) -> List[torch.cuda.Event]:
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
+    # torch creates the CUDA event behind the object at its first record.
+    for event in events:
+        event.record()
+    return events
 
 
 def load_weights(model: nn.Module, weights: Iterable[Tuple[str, Any]]) -> None:
     """Copy NumPy arrays into the parameters; their names are those of the state dict."""
-    parameters = dict(model.named_parameters())
     with torch.no_grad():
-        for name, values in weights:
-            parameters.pop(name).copy_(torch.from_numpy(values))
-    if parameters:
-        raise ValueError(f"no weights for {', '.join(parameters)}")
+        for _, parameter, values in match_weights(dict(model.named_parameters()), weights):
+            parameter.copy_(torch.from_numpy(values))
 
 
 def to_numpy(tensor: torch.Tensor) -> Any:

@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.datasets.batches import collate
+from dlperf_slurm.worker.datasets.batches import KeyedSamples, collate
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
@@ -14,17 +14,6 @@ if TYPE_CHECKING:
 Key = Tuple[int, int]
 
 Tensors = Dict[str, torch.Tensor]
-
-
-class Samples(torch.utils.data.Dataset):
-    """The samples by (epoch, index)."""
-
-    def __init__(self, dataset: "Dataset") -> None:
-        self._dataset = dataset
-
-    def __getitem__(self, key: Key) -> Dict[str, Any]:
-        epoch, index = key
-        return self._dataset.read_sample(index, epoch)
 
 
 def make_tensors(batch: Dict[str, Any]) -> Tensors:
@@ -41,7 +30,7 @@ def open_loader(
 ) -> Iterator[Tensors]:
     """One pass over `order`; workers are processes that live as long as the iterator."""
     loader = DataLoader(
-        Samples(dataset),
+        KeyedSamples(dataset),
         batch_sampler=order,
         num_workers=case.axes.data_workers,
         prefetch_factor=case.axes.prefetch_batches,

@@ -57,18 +57,11 @@ class ResNet50(nn.Module):
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
-        width = definition.width
-        self.stem = Convolution(definition, definition.IMAGE_CHANNELS, width, 7, 2)
+        self.stem = Convolution(definition, definition.IMAGE_CHANNELS, definition.width, 7, 2)
         self.blocks = nn.Sequential()
-        channels = width
-        for stage, blocks in enumerate(definition.stage_blocks):
-            inner = width * 2**stage
-            for block in range(blocks):
-                is_first = block == 0
-                stride = 2 if is_first and stage > 0 else 1
-                self.blocks.append(Bottleneck(definition, channels, inner, stride, is_first))
-                channels = inner * definition.EXPANSION
-        self.classifier = nn.Linear(channels, definition.classes)
+        for block in definition.list_blocks():
+            self.blocks.append(Bottleneck(definition, *block))
+        self.classifier = nn.Linear(definition.feature_channels, definition.classes)
 
     def forward(self, images: Tensor) -> Tensor:
         x = F.relu(self.stem(images), inplace=True)

@@ -1,7 +1,6 @@
 """A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 import os
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
 
 import torch
@@ -10,15 +9,15 @@ from torch import nn
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.clock import EventClock, HostClock
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.pytorch.dali import open_dali
 from dlperf_slurm.worker.frameworks.pytorch.device import (
-    CudaEventClock,
     allow_tf32,
     choose_device,
     count_parameters,
     load_weights,
+    make_events,
     read_device_name,
     read_versions,
     to_numpy,
@@ -33,10 +32,7 @@ from dlperf_slurm.worker.frameworks.pytorch.training import (
     make_scaler,
     set_learning_rate,
 )
-from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.synthetic_batch import make_batch
-from dlperf_slurm.worker.update_rule import make_rule
-from dlperf_slurm.worker.weights import generate_weights
+from dlperf_slurm.worker.work import Work
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
@@ -48,12 +44,10 @@ class TorchSession:
     """The adapter's Session."""
 
     def __init__(self, case: Case, placement: Placement, device: torch.device) -> None:
-        builder = import_module(f"dlperf_slurm.worker.frameworks.pytorch.{case.model}")
-        definition: Any = load_model(case.model).Definition(**case.model_parameters)
-        model = builder.build_model(definition).to(device)
-        load_weights(model, generate_weights(definition, case.seed))
-        # The same weights on all ranks, but dropout of their own.
-        torch.manual_seed(case.seed + 1 + placement.rank)
+        work = Work(case, placement, __package__)
+        model = work.builder.build_model(work.definition).to(device)
+        load_weights(model, work.generate_weights())
+        torch.manual_seed(work.dropout_seed)
         if case.axes.precision in PURE_TYPES:
             model = model.to(PURE_TYPES[case.axes.precision])
         if case.axes.memory_format == "channels_last":
@@ -73,20 +67,18 @@ class TorchSession:
             AUTOCAST_TYPES.get(case.axes.precision),
             enabled=case.axes.precision in AUTOCAST_TYPES,
         )
-        self._definition = definition
-        self._builder = builder
-        self.load(
-            self.stage(make_batch(definition, case.axes.batch_size, case.seed, placement.rank))
-        )
+        self._definition = work.definition
+        self._builder = work.builder
+        self.load(self.stage(work.make_batch()))
         if self._is_training:
-            self._prepare_training(case, placement)
+            self._prepare_training(case, placement, work)
         else:
             self._prepare_inference(case)
 
-    def _prepare_training(self, case: Case, placement: Placement) -> None:
-        definition, model = self._definition, self._plain_model
-        self._optimizer = make_optimizer(make_rule(case, definition), model)
-        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
+    def _prepare_training(self, case: Case, placement: Placement, work: Work) -> None:
+        model = self._plain_model
+        self._optimizer = make_optimizer(work.rule, model)
+        self._clip_global_norm = work.largest_norm
         self._scaler = make_scaler(case, self._device)
         self._batches_per_step = case.axes.gradient_accumulation
         self._is_step_begun = False
@@ -181,7 +173,7 @@ class TorchSession:
 
     def make_clock(self, boundaries: int) -> Any:
         if self._device.type == "cuda":
-            return CudaEventClock(boundaries)
+            return EventClock(make_events(boundaries))
         return HostClock(boundaries)
 
     def reset_peak_memory(self) -> None:

@@ -1,21 +1,22 @@
 """A case and its ranks -> what updates the weights: optimizer, loss scale, mean of gradients."""
 
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, NamedTuple, Union
+from typing import Any, Callable, ContextManager, Iterator, List, NamedTuple, Union
 
 import torch
 from torch import Tensor, distributed, nn
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.update_rule import ADAMW, Rule
+from dlperf_slurm.worker.horovod import join_horovod
+from dlperf_slurm.worker.update_rule import ADAMW, Rule, group_by_decay
 
 PURE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def make_optimizer(rule: Rule, model: nn.Module) -> torch.optim.Optimizer:
     # fused: under GradScaler the others read the overflow flag back to the host in every step.
-    groups = group_by_decay(model, rule.weight_decay)
+    groups = group_by_decay(model.parameters(), rule.weight_decay)
     if rule.name == ADAMW:
         return torch.optim.AdamW(
             groups, lr=rule.learning_rate, betas=rule.betas, eps=rule.epsilon, fused=True
@@ -27,18 +28,6 @@ def make_optimizer(rule: Rule, model: nn.Module) -> torch.optim.Optimizer:
         for parameter in model.parameters():
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return optimizer
-
-
-def group_by_decay(model: nn.Module, weight_decay: float) -> List[Dict[str, Any]]:
-    """Optimizer groups: matrices and kernels decay, biases and normalizations do not.
-
-    The latter are the parameters with one dimension.
-    """
-    parameters = list(model.parameters())
-    return [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
@@ -103,7 +92,9 @@ def join_ranks(case: Case, placement: Placement, device: torch.device) -> None:
     if placement.world_size == 1:
         return
     if case.axes.gradient_sync == "horovod":
-        join_horovod(placement)
+        import horovod.torch as hvd
+
+        join_horovod(hvd, placement)
     else:
         join_process_group(placement, device)
 
@@ -116,17 +107,6 @@ def join_process_group(placement: Placement, device: torch.device) -> None:
         world_size=placement.world_size,
         device_id=device if device.type == "cuda" else None,
     )
-
-
-def join_horovod(placement: Placement) -> None:
-    import horovod.torch as hvd
-
-    hvd.init()
-    if hvd.size() != placement.world_size:
-        raise RuntimeError(
-            f"Horovod sees {hvd.size()} rank(s), MPI {placement.world_size}: "
-            "was it built for this MPI?"
-        )
 
 
 def distribute(

@@ -61,18 +61,11 @@ class ResNet50(tf.Module):
     def __init__(self, definition: Definition, compute_type: tf.DType) -> None:
         super().__init__()
         self.compute_type = compute_type
-        width = definition.width
-        self.stem = Convolution(definition, definition.IMAGE_CHANNELS, width, 7, 2)
+        self.stem = Convolution(definition, definition.IMAGE_CHANNELS, definition.width, 7, 2)
         self.blocks: List[Bottleneck] = []
-        channels = width
-        for stage, blocks in enumerate(definition.stage_blocks):
-            inner = width * 2**stage
-            for block in range(blocks):
-                is_first = block == 0
-                stride = 2 if is_first and stage > 0 else 1
-                self.blocks.append(Bottleneck(definition, channels, inner, stride, is_first))
-                channels = inner * definition.EXPANSION
-        self.classifier = Linear(channels, definition.classes)
+        for block in definition.list_blocks():
+            self.blocks.append(Bottleneck(definition, *block))
+        self.classifier = Linear(definition.feature_channels, definition.classes)
 
     def __call__(self, images: tf.Tensor, training: bool) -> tf.Tensor:
         x = tf.nn.relu(self.stem(tf.cast(images, self.compute_type), training))

@@ -5,6 +5,7 @@ from typing import Any, Callable, List, NamedTuple, Sequence, Union
 import numpy
 import tensorflow as tf
 
+from dlperf_slurm.worker import horovod
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.tensorflow.layers import make_variable
 from dlperf_slurm.worker.update_rule import ADAMW, Rule
@@ -166,12 +167,7 @@ def join_horovod(placement: Placement) -> Callable[[Gradients], Gradients]:
     """
     import horovod.tensorflow as hvd
 
-    hvd.init()
-    if hvd.size() != placement.world_size:
-        raise RuntimeError(
-            f"Horovod sees {hvd.size()} rank(s), MPI {placement.world_size}: "
-            "was it built for this MPI?"
-        )
+    horovod.join_horovod(hvd, placement)
 
     def average(gradients: Gradients) -> Gradients:
         return [hvd.allreduce(gradient, op=hvd.Average) for gradient in gradients]

@@ -9,6 +9,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.tensorflow.layers import NamedVariable
+from dlperf_slurm.worker.horovod import read_horovod_version
 
 
 def make_config(case: Case, placement: Placement) -> tf.compat.v1.ConfigProto:
@@ -41,8 +42,7 @@ def choose_gpu(placement: Placement) -> int:
     count = len(tf.config.experimental.list_physical_devices("GPU"))
     if count == 0:
         raise RuntimeError("TensorFlow sees no GPU")
-    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
-    return 0 if count == 1 else placement.local_rank
+    return placement.choose_gpu(count)
 
 
 def read_device_name(device: str, config: tf.compat.v1.ConfigProto) -> str:
@@ -56,15 +56,11 @@ def read_device_name(device: str, config: tf.compat.v1.ConfigProto) -> str:
 
 def read_versions(case: Case) -> Dict[str, str]:
     """TensorFlow 1 does not tell with which CUDA and cuDNN it was built."""
-    versions = {
+    return {
         "tensorflow": str(tf.version.VERSION),
         "tensorflow_git": str(tf.version.GIT_VERSION),
+        **read_horovod_version(case),
     }
-    if case.axes.gradient_sync == "horovod":
-        import horovod
-
-        versions["horovod"] = str(horovod.__version__)
-    return versions
 
 
 def make_peak_memory(device: str) -> Any:

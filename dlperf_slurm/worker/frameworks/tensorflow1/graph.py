@@ -1,6 +1,5 @@
 """A case on this rank -> a static graph of training or of inference, with what proofs fetch."""
 
-from importlib import import_module
 from typing import Any, Dict, List, NamedTuple, Sequence, Union
 
 import tensorflow as tf
@@ -18,7 +17,7 @@ from dlperf_slurm.worker.frameworks.tensorflow1.training import (
     accumulate_gradients,
     make_loss_scale,
 )
-from dlperf_slurm.worker.update_rule import make_rule
+from dlperf_slurm.worker.work import Work
 
 COMPUTE_TYPES = {"amp-fp16": tf.float16}
 
@@ -32,17 +31,16 @@ class Forward(NamedTuple):
     model: Any
     parameters: Dict[str, NamedVariable]
     batch: Dict[str, tf.Variable]
-    definition: Any
-    builder: Any
+    work: Work
 
     def read_inputs(self) -> Dict[str, tf.Tensor]:
-        return {name: tf.convert_to_tensor(self.batch[name]) for name in self.builder.INPUTS}
+        return {name: tf.convert_to_tensor(self.batch[name]) for name in self.work.builder.INPUTS}
 
     def compute_logits(self, inputs: Dict[str, tf.Tensor], training: bool) -> Any:
         return self.model(*inputs.values(), training=training)
 
     def compute_loss(self, logits: Any) -> tf.Tensor:
-        return self.builder.compute_loss(self.definition, logits, self.batch)
+        return self.work.builder.compute_loss(self.work.definition, logits, self.batch)
 
 
 class Evaluation(NamedTuple):
@@ -79,16 +77,16 @@ class Inference(NamedTuple):
     infer: tf.Operation
 
 
-def build_forward(case: Case, definition: Any, batch: Dict[str, Any]) -> Forward:
+def build_forward(case: Case, work: Work, batch: Dict[str, Any]) -> Forward:
     """In the default graph, on the default device; `batch` is for its shapes and types."""
-    builder = import_module(f"dlperf_slurm.worker.frameworks.tensorflow.{case.model}")
-    model = builder.build_model(definition, COMPUTE_TYPES.get(case.axes.precision, tf.float32))
+    definition = work.definition
+    model = work.builder.build_model(definition, COMPUTE_TYPES.get(case.axes.precision, tf.float32))
     parameters = find_variables(model, definition.list_parameters())
     inputs = {
         name: make_variable(values.shape, dtype=tf.as_dtype(values.dtype), trainable=False)
         for name, values in batch.items()
     }
-    return Forward(model, parameters, inputs, definition, builder)
+    return Forward(model, parameters, inputs, work)
 
 
 def build_evaluation(forward: Forward) -> Evaluation:
@@ -100,16 +98,16 @@ def build_evaluation(forward: Forward) -> Evaluation:
 def build_training(
     case: Case, forward: Forward, distribution: Union[Distribution, ParameterServers]
 ) -> Training:
-    definition = forward.definition
+    work = forward.work
     variables = [variable for variable, _ in forward.parameters.values()]
-    optimizer = make_optimizer(make_rule(case, definition), variables)
+    optimizer = make_optimizer(work.rule, variables)
     with tf.device(distribution.shared_device):
         loss_scale = make_loss_scale(case)
 
     def clip_and_apply(gradients: Sequence[tf.Tensor]) -> tf.Operation:
-        if case.axes.clip_global_norm:
+        if work.largest_norm is not None:
             # exactly to the norm; PyTorch adds 1e-6 to what it divides by
-            gradients, _ = tf.clip_by_global_norm(gradients, definition.CLIP_GLOBAL_NORM)
+            gradients, _ = tf.clip_by_global_norm(gradients, work.largest_norm)
         return tf.group(optimizer.apply(gradients))
 
     loss = forward.compute_loss(forward.compute_logits(forward.read_inputs(), training=True))

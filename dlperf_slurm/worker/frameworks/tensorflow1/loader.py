@@ -3,10 +3,10 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
 
-import numpy
 import tensorflow as tf
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.datasets.batches import spread_labels
 from dlperf_slurm.worker.frameworks.tensorflow.loader import (
     Arrays,
     Key,
@@ -24,10 +24,7 @@ def arrange(values: Arrays, classes: int) -> Arrays:
 
     `classes` is for labels that are to be probabilities, and 0 where they are numbers.
     """
-    arranged = move_channels_last(values)
-    if classes and values["labels"].dtype.kind == "i":
-        return {**arranged, "labels": numpy.eye(classes, dtype=numpy.float32)[values["labels"]]}
-    return arranged
+    return spread_labels(move_channels_last(values), classes)
 
 
 def open_dataset(

@@ -9,7 +9,7 @@ from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import Placement, tensorflow
 from dlperf_slurm.worker.frameworks.tensorflow.layers import count_parameters, to_canonical
 from dlperf_slurm.worker.frameworks.tensorflow.loader import Arrays
 from dlperf_slurm.worker.frameworks.tensorflow1.device import (
@@ -32,9 +32,7 @@ from dlperf_slurm.worker.frameworks.tensorflow1.parameter_servers import (
     join_parameter_servers,
 )
 from dlperf_slurm.worker.frameworks.tensorflow1.training import Distribution, join_ranks
-from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.synthetic_batch import make_batch
-from dlperf_slurm.worker.weights import generate_weights
+from dlperf_slurm.worker.work import Work
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
@@ -44,20 +42,18 @@ class TensorFlowSession:
     """The adapter's Session."""
 
     def __init__(self, case: Case, placement: Placement) -> None:
-        definition: Any = load_model(case.model).Definition(**case.model_parameters)
+        work = Work(case, placement, tensorflow.__name__)
         self._case = case
-        # of labels that are probabilities
-        self._classes = definition.classes if case.training.mixup_alpha else 0
-        batch = self.stage(make_batch(definition, case.axes.batch_size, case.seed, placement.rank))
+        self._classes = work.classes
+        batch = self.stage(work.make_batch())
         self._config = make_config(case, placement)
         config = make_config(case, placement)
         distribution = join(case, placement, config)
         graph = tf.Graph()
         with graph.as_default(), tf.device(distribution.device):
-            # The same weights on all ranks, but dropout of their own.
-            tf.compat.v1.set_random_seed(case.seed + 1 + placement.rank)
+            tf.compat.v1.set_random_seed(work.dropout_seed)
             with distribution.place_variables():
-                forward = build_forward(case, definition, batch)
+                forward = build_forward(case, work, batch)
             if case.axes.mode == TRAIN:
                 self._program: Any = build_training(case, forward, distribution)
             else:
@@ -73,7 +69,7 @@ class TensorFlowSession:
         load_weights(
             session,
             {n: v for n, v in forward.parameters.items() if distribution.is_owner(v.variable)},
-            generate_weights(definition, case.seed),
+            work.generate_weights(),
         )
         session.run(start)
 

@@ -8,6 +8,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.tensorflow.layers import NamedVariable
+from dlperf_slurm.worker.horovod import read_horovod_version
 
 
 def set_up(case: Case, placement: Placement) -> None:
@@ -26,8 +27,7 @@ def choose_device(case: Case, placement: Placement) -> None:
         return
     if not gpus:
         raise RuntimeError("TensorFlow sees no GPU")
-    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
-    gpu = gpus[0] if len(gpus) == 1 else gpus[placement.local_rank]
+    gpu = gpus[placement.choose_gpu(len(gpus))]
     tf.config.set_visible_devices([gpu], "GPU")
     # leaves room for NCCL's buffers
     tf.config.experimental.set_memory_growth(gpu, True)
@@ -46,11 +46,7 @@ def read_versions(case: Case) -> Dict[str, str]:
     for name, key in (("cuda", "cuda_version"), ("cudnn", "cudnn_version")):
         if case.device == "cuda" and key in build:
             versions[name] = str(build[key])
-    if case.axes.gradient_sync == "horovod":
-        import horovod
-
-        versions["horovod"] = str(horovod.__version__)
-    return versions
+    return {**versions, **read_horovod_version(case)}
 
 
 def load_weights(variables: Dict[str, NamedVariable], weights: Iterable[Tuple[str, Any]]) -> None:

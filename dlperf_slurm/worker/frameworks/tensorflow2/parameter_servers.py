@@ -12,7 +12,7 @@ from dlperf_slurm.worker.frameworks.tensorflow.training import Gradients, make_o
 from dlperf_slurm.worker.frameworks.tensorflow2.loader import Tensors
 from dlperf_slurm.worker.frameworks.tensorflow2.training import Differentiation
 from dlperf_slurm.worker.servers import list_addresses
-from dlperf_slurm.worker.update_rule import make_rule
+from dlperf_slurm.worker.work import Work
 
 
 class ServerStep(NamedTuple):
@@ -35,7 +35,7 @@ class ServerTraining:
     def __init__(
         self,
         case: Case,
-        definition: Any,
+        work: Work,
         placement: Placement,
         own: Sequence[tf.Variable],
         differentiation: Differentiation,
@@ -55,8 +55,8 @@ class ServerTraining:
         graph = ServerGraph(cluster, "/device:CPU:0")
         with tf.Graph().as_default(), tf.device(graph.device):
             weights = make_weights(graph, own)
-            self.optimizer = make_optimizer(make_rule(case, definition), weights)
-            norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
+            self.optimizer = make_optimizer(work.rule, weights)
+            norm = work.largest_norm
             step = build_step(graph, weights, self.optimizer, norm)
             variables = tf.compat.v1.global_variables()
             initializer = tf.compat.v1.variables_initializer(

@@ -1,6 +1,5 @@
 """A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence, Union
 
 import numpy
@@ -10,7 +9,7 @@ from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import HostClock
-from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks import Placement, tensorflow
 from dlperf_slurm.worker.frameworks.tensorflow.layers import (
     count_parameters,
     find_variables,
@@ -30,9 +29,7 @@ from dlperf_slurm.worker.frameworks.tensorflow2.training import (
     Training,
     join_ranks,
 )
-from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.synthetic_batch import make_batch
-from dlperf_slurm.worker.weights import generate_weights
+from dlperf_slurm.worker.work import Work
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
@@ -44,16 +41,14 @@ class TensorFlowSession:
     """The adapter's Session."""
 
     def __init__(self, case: Case, placement: Placement, distribution: Distribution) -> None:
-        builder = import_module(f"dlperf_slurm.worker.frameworks.tensorflow.{case.model}")
-        definition: Any = load_model(case.model).Definition(**case.model_parameters)
+        work = Work(case, placement, tensorflow.__name__)
         with distribution.strategy.scope():
-            model = builder.build_model(
-                definition, COMPUTE_TYPES.get(case.axes.precision, tf.float32)
+            model = work.builder.build_model(
+                work.definition, COMPUTE_TYPES.get(case.axes.precision, tf.float32)
             )
-        self._parameters = find_variables(model, definition.list_parameters())
-        load_weights(self._parameters, generate_weights(definition, case.seed))
-        # The same weights on all ranks, but dropout of their own.
-        tf.random.set_seed(case.seed + 1 + placement.rank)
+        self._parameters = find_variables(model, work.definition.list_parameters())
+        load_weights(self._parameters, work.generate_weights())
+        tf.random.set_seed(work.dropout_seed)
 
         self.parameter_count = count_parameters(model)
         self.device_name = read_device_name(case.device)
@@ -67,30 +62,34 @@ class TensorFlowSession:
         own = [distribution.strategy.experimental_local_results(v)[0] for v in self._variables]
         # with job and task, since a cluster has a first GPU in each
         self._device = own[0].device
-        self._definition = definition
-        self._builder = builder
-        batch = make_batch(definition, case.axes.batch_size, case.seed, placement.rank)
-        self.load(self.stage(batch))
+        self._definition = work.definition
+        self._builder = work.builder
+        self.load(self.stage(work.make_batch()))
         run = distribution.strategy.run
         self._evaluate = tf.function(lambda batch: run(self._evaluate_batch, args=(batch,)))
         self._predict = tf.function(lambda batch: run(self._infer_batch, args=(batch,)))
         if self._is_training:
-            self._prepare_training(case, placement, distribution, own)
+            self._prepare_training(case, placement, work, distribution, own)
         else:
             is_compiled = case.axes.compiler == "xla"
             self._compute_logits = tf.function(self._infer_batch, jit_compile=is_compiled)
 
     def _prepare_training(
-        self, case: Case, placement: Placement, distribution: Distribution, own: List[Any]
+        self,
+        case: Case,
+        placement: Placement,
+        work: Work,
+        distribution: Distribution,
+        own: List[Any],
     ) -> None:
         differentiation = Differentiation(
             case, self._variables, own, lambda batch: self._compute_loss(batch, training=True)
         )
         self._training: Union[Training, ServerTraining]
         if case.axes.gradient_sync == PARAMETER_SERVER:
-            self._training = ServerTraining(case, self._definition, placement, own, differentiation)
+            self._training = ServerTraining(case, work, placement, own, differentiation)
         else:
-            self._training = Training(case, self._definition, distribution, own, differentiation)
+            self._training = Training(case, work, distribution, own, differentiation)
         self._loss = tf.constant(float("nan"))
 
     def _compute_loss(self, batch: Tensors, training: bool) -> tf.Tensor:

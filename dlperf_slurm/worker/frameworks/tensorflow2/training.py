@@ -17,7 +17,7 @@ from dlperf_slurm.worker.frameworks.tensorflow.training import (
     make_slots,
 )
 from dlperf_slurm.worker.frameworks.tensorflow2.loader import Tensors
-from dlperf_slurm.worker.update_rule import make_rule
+from dlperf_slurm.worker.work import Work
 
 ComputeLoss = Callable[[Tensors], tf.Tensor]
 
@@ -166,15 +166,15 @@ class Training:
     def __init__(
         self,
         case: Case,
-        definition: Any,
+        work: Work,
         distribution: Distribution,
         own: Sequence[tf.Variable],
         differentiation: Differentiation,
     ) -> None:
-        self.optimizer = make_optimizer(make_rule(case, definition), own)
+        self.optimizer = make_optimizer(work.rule, own)
         self.loss_scale = differentiation.loss_scale
         self.differentiate = differentiation.differentiate
-        self._clip_global_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
+        self._clip_global_norm = work.largest_norm
         self._average = distribution.average
 
         # XLA compiles what lies before and after the all-reduce, which it does not know.

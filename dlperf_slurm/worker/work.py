@@ -1,0 +1,44 @@
+"""A case on this rank -> what any session is made of: network, weights, batch and update rule."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Tuple
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.synthetic_batch import make_batch
+from dlperf_slurm.worker.update_rule import make_rule
+from dlperf_slurm.worker.weights import generate_weights
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Work:
+    """What a case asks of a rank, in plain Python and NumPy.
+
+    `builder` is the module of the case's model in the adapter's `package`.
+    """
+
+    def __init__(self, case: Case, placement: Placement, package: str) -> None:
+        self.builder: Any = import_module(f"{package}.{case.model}")
+        self.definition: Any = load_model(case.model).Definition(**case.model_parameters)
+        self.rule = make_rule(case, self.definition)
+        # of all gradients together, where they are clipped
+        self.largest_norm: Optional[float] = (
+            self.definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None
+        )
+        # The same weights on all ranks, but dropout of their own.
+        self.dropout_seed = case.seed + 1 + placement.rank
+        # of labels that are probabilities; 0 where they are numbers
+        self.classes: int = self.definition.classes if case.training.mixup_alpha else 0
+        self._case = case
+        self._rank = placement.rank
+
+    def generate_weights(self) -> "Iterator[Tuple[str, NDArray[Any]]]":
+        """The initial weights by canonical name, one at a time."""
+        return generate_weights(self.definition, self._case.seed)
+
+    def make_batch(self) -> "Dict[str, NDArray[Any]]":
+        """This rank's own batch."""
+        return make_batch(self.definition, self._case.axes.batch_size, self._case.seed, self._rank)
