@@ -1,7 +1,7 @@
 """A case on this rank -> what any session is made of: network, weights, batch and update rule."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import Placement
@@ -22,7 +22,10 @@ class Work:
 
     def __init__(self, case: Case, placement: Placement, package: str) -> None:
         self.builder: Any = import_module(f"{package}.{case.model}")
-        self.definition: Any = load_model(case.model).Definition(**case.model_parameters)
+        model = load_model(case.model)
+        self.definition: Any = model.Definition(**case.model_parameters)
+        # the names of what the network takes of a batch
+        self.inputs = model.INPUTS
         self.rule = make_rule(case, self.definition)
         # of all gradients together, where they are clipped
         self.largest_norm: Optional[float] = (
@@ -34,6 +37,14 @@ class Work:
         self.classes: int = self.definition.classes if case.training.mixup_alpha else 0
         self._case = case
         self._rank = placement.rank
+
+    def take_inputs(self, batch: Mapping[str, Any]) -> List[Any]:
+        """What the network takes of a batch of any framework's arrays, in its order."""
+        return [batch[name] for name in self.inputs]
+
+    def compute_loss(self, logits: Any, batch: Mapping[str, Any]) -> Any:
+        """The builder's, of what the network gave and the batch that this was of."""
+        return self.builder.compute_loss(self.definition, logits, batch)
 
     def generate_weights(self) -> "Iterator[Tuple[str, NDArray[Any]]]":
         """The initial weights by canonical name, one at a time."""

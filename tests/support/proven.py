@@ -2,9 +2,9 @@
 
 A framework is proven over its adapter, all modules of ours that this imports, directly or through
 others, its pins and its tests; `FRAMEWORK-horovod` over those files of the adapter that name
-Horovod, its pins and what builds Horovod. What only calls an adapter, such as the measuring loop,
-is in no hash: it is tested each time with PyTorch, and with TensorFlow 1, whose Python is the
-oldest.
+Horovod, what adapters share of it, its pins and what builds Horovod. What only calls an adapter,
+such as the measuring loop, is in no hash: it is tested each time with PyTorch, and with TensorFlow
+1, whose Python is the oldest.
 """
 
 import ast
@@ -16,6 +16,7 @@ from typing import Optional
 
 ALWAYS_TESTED = ("pytorch", "tensorflow1")
 ADAPTERS = "dlperf_slurm/worker/frameworks"
+HOROVOD = "dlperf_slurm/worker/horovod.py"
 ENVIRONMENTS = "dlperf_slurm/provision/environments"
 HEADER = (
     "# Written by `make test-frameworks` for what passed: the framework, the seconds of its\n"
@@ -44,7 +45,8 @@ def list_files(root: Path, framework: str, tests: Iterable[str]) -> list[Path]:
 def list_horovod_files(root: Path, framework: str) -> list[Path]:
     """The files of a checkout over which a framework with Horovod is proven, sorted."""
     adapter = list_adapter(root, framework)
-    naming = {path for path in adapter if "horovod" in path.read_text(encoding="utf-8").lower()}
+    files = [*adapter, root / HOROVOD]
+    naming = {path for path in files if "horovod" in path.read_text(encoding="utf-8").lower()}
     builders = set((root / ENVIRONMENTS).glob("horovod*.*"))
     return sorted(naming | builders | {root / ENVIRONMENTS / f"{framework}.txt"})
 

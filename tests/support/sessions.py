@@ -13,12 +13,12 @@ import pytest
 from dlperf_slurm.contract.case import CASE_FILE, Training
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Parity
+from dlperf_slurm.worker import parity
 from dlperf_slurm.worker.frameworks import Placement, load_adapter
-from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.models import list_models, load_model
 from dlperf_slurm.worker.parity import (
     GRADIENTS_FILE,
     find_difference,
-    find_update_difference,
     read_arrays,
 )
 from dlperf_slurm.worker.reference_optimizers import make_optimizer
@@ -26,7 +26,8 @@ from support import attempts
 from support.cases import vary
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-SMALL = {
+# Smaller than the models' own sizes for verification, for tests that look at single values.
+_SMALLER = {
     "bert": {
         "sequence_length": 16,
         "layers": 2,
@@ -39,6 +40,11 @@ SMALL = {
         "dropout": 0.0,
     },
     "resnet50": {"image_size": 64, "stage_blocks": (1, 1, 1, 1), "width": 8, "classes": 10},
+}
+# of every model, a new one too
+SMALL = {
+    name: _SMALLER.get(name, dict(load_model(name).VERIFICATION.model_parameters))
+    for name in list_models()
 }
 # a training whose labels are probabilities
 MIXTURES = Training(epochs=1, mixup_alpha=0.2)
@@ -65,6 +71,17 @@ def make_case(framework, model, **changes):
         seed=7,
     )
     return vary(case, **changes)
+
+
+def list_supported_models(framework):
+    """The models of a framework's adapter; none without a framework."""
+    return load_adapter(framework).SUPPORTED["model"] if framework else []
+
+
+def find_update_difference(case, initial, final, expected):
+    """That of `worker.parity`, for the parameters whose gradient is more than rounding."""
+    zero_gradients = load_model(case.model).ZERO_GRADIENTS
+    return parity.find_update_difference(initial, final, expected, zero_gradients)
 
 
 def make_definition(case):
@@ -137,4 +154,4 @@ def follow_learning_rates(session, case):
         after = session.read_weights()
         assert (find_difference(after, before).relative == 0.0) == (learning_rate == 0.0)
         before = after
-    assert find_update_difference(initial, after, expected).relative < 1e-5
+    assert find_update_difference(case, initial, after, expected).relative < 1e-5

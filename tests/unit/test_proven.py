@@ -23,7 +23,10 @@ FILES = {
         "    from dlperf_slurm.worker.clock import read_clock\n"
     ),
     "dlperf_slurm/worker/frameworks/mxnet/__init__.py": "import dlperf_slurm.worker.clock\n",
-    "dlperf_slurm/worker/frameworks/mxnet/device.py": "import horovod.mxnet\n",
+    "dlperf_slurm/worker/horovod.py": "import horovod\n",
+    "dlperf_slurm/worker/frameworks/mxnet/device.py": (
+        "import horovod.mxnet\nimport dlperf_slurm.worker.horovod\n"
+    ),
     "dlperf_slurm/worker/frameworks/mxnet/bert.py": "",
     "dlperf_slurm/provision/environments/jax.txt": "jax==1\n",
     "dlperf_slurm/provision/environments/mxnet.txt": "mxnet==1\n",
@@ -90,6 +93,7 @@ def test_what_only_calls_an_adapter_proves_none_again(checkout, name):
     ("name", "changed"),
     [
         ("dlperf_slurm/worker/frameworks/mxnet/device.py", {"mxnet", "mxnet-horovod"}),
+        ("dlperf_slurm/worker/horovod.py", {"mxnet", "mxnet-horovod"}),
         ("dlperf_slurm/provision/environments/mxnet.txt", {"mxnet", "mxnet-horovod"}),
         ("dlperf_slurm/provision/environments/horovod.py", {"mxnet-horovod"}),
         ("dlperf_slurm/provision/environments/horovod_cxx.sh", {"mxnet-horovod"}),

@@ -14,24 +14,25 @@ from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.contract.record import OK, STEP_SECONDS_FILE
 from dlperf_slurm.worker import synthetic_batch
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.parity import check_weights, find_difference, find_update_difference
+from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.parity import check_weights, find_difference
 from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
 from dlperf_slurm.worker.weights import make_weights
 
 numpy = pytest.importorskip("numpy")
 
-MODELS = ("bert", "resnet50")
 # Of batch size 2 and seed 7 without dropout, as PyTorch 2.13 computes them.
 FULL_SIZE_LOSSES = {"bert": 10.832193, "resnet50": 6.743633}
-PARAMETER_COUNTS = {"bert": 110_106_428, "resnet50": 25_557_032}
 
 
 def pytest_generate_tests(metafunc):
     """`variant`: each precision and each compiler, beside the plainest of the other.
 
-    `inferring` are those of inference.
+    `inferring` are those of inference, `model` each model that the adapter has.
     """
     framework = metafunc.config.getoption("--framework", default=None)
+    if "model" in metafunc.fixturenames:
+        metafunc.parametrize("model", list_models_to_test(framework, metafunc.function))
     adapter = load_adapter(framework) if framework else None
     if "distribution" in metafunc.fixturenames:
         metafunc.parametrize("distribution", adapter.SUPPORTED["gradient_sync"] if adapter else [])
@@ -41,39 +42,53 @@ def pytest_generate_tests(metafunc):
             metafunc.parametrize(name, variants)
 
 
+def list_models_to_test(framework, test):
+    """Each model of the adapter; where one takes much longer than others, it is exhaustive."""
+    exhaustive = {
+        test_full_size_step_has_all_parameters_and_the_loss_of_pytorch: "bert",
+        test_two_ranks_average_their_gradients: "resnet50",
+    }
+    return [
+        pytest.param(model, marks=[pytest.mark.exhaustive] if exhaustive.get(test) == model else [])
+        for model in sessions.list_supported_models(framework)
+    ]
+
+
 def list_variants(framework, mode):
     """Cases as parameters of pytest: each precision, each compiler, and the last of both together.
 
-    BERT in each precision and ResNet-50 with each compiler are not exhaustive.
+    Not exhaustive are models without batch statistics in each precision, and with them with each
+    compiler.
     """
     adapter = load_adapter(framework)
     precisions, compilers = adapter.SUPPORTED["precision"], adapter.SUPPORTED["compiler"]
     pairs = [(precision, compilers[0]) for precision in precisions]
     pairs += [(precisions[0], compiler) for compiler in compilers[1:]]
     pairs.append((precisions[-1], compilers[-1]))
-    for model in MODELS:
+    for model in adapter.SUPPORTED["model"]:
         for precision, compiler in dict.fromkeys(pairs):
             case = sessions.make_case(
                 framework, model, precision=precision, compiler=compiler, mode=mode
             )
-            is_brief = compiler == compilers[0] if model == "bert" else precision == precisions[0]
+            has_statistics = load_model(model).HAS_BATCH_STATISTICS
+            is_brief = precision == precisions[0] if has_statistics else compiler == compilers[0]
             if adapter.find_unsupported(case) is None:
                 marks = () if is_brief else (pytest.mark.exhaustive,)
                 yield pytest.param(case, marks=marks, id=f"{model}-{precision}-{compiler}")
 
 
-@pytest.mark.parametrize("model", [pytest.param("bert", marks=pytest.mark.exhaustive), "resnet50"])
 def test_full_size_step_has_all_parameters_and_the_loss_of_pytorch(framework, model):
     case = sessions.make_case(
         framework,
         model,
-        model_parameters={"dropout": 0.0} if model == "bert" else {},
+        model_parameters=set_dropout(model, {}, 0.0),
         batch_size_per_device=2,
         cpus_per_rank=2,
     )
     count, loss = sessions.run_elsewhere(take_full_size_step, case)
-    assert count == PARAMETER_COUNTS[model]
-    assert loss == pytest.approx(FULL_SIZE_LOSSES[model], rel=1e-5)
+    assert count == load_model(model).Definition().parameter_count
+    if model in FULL_SIZE_LOSSES:
+        assert loss == pytest.approx(FULL_SIZE_LOSSES[model], rel=1e-5)
 
 
 def take_full_size_step(case):
@@ -83,14 +98,12 @@ def take_full_size_step(case):
     return session.parameter_count, session.read_loss()
 
 
-@pytest.mark.parametrize("model", MODELS)
 def test_model_starts_with_the_weights_of_the_seed(framework, model):
     case = sessions.make_case(framework, model)
     expected = make_weights(sessions.make_definition(case), case.seed)
     check_weights(sessions.start(case).read_weights(), expected)
 
 
-@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("is_clipped", [False, True])
 def test_three_steps_follow_the_models_update_rule(framework, model, is_clipped):
     case = sessions.make_case(framework, model, clip_global_norm=is_clipped)
@@ -104,7 +117,7 @@ def test_three_steps_follow_the_models_update_rule(framework, model, is_clipped)
         assert measure_norm(gradients.values()) > 1.2
         rule.update(expected, gradients)
         session.step()
-    found = find_update_difference(initial, session.read_weights(), expected)
+    found = sessions.find_update_difference(case, initial, session.read_weights(), expected)
     assert found.relative < 1e-5, found
 
 
@@ -132,7 +145,6 @@ def test_memory_formats_give_the_same_losses(framework, adapter):
         assert others == pytest.approx(losses[0], rel=1e-4)
 
 
-@pytest.mark.parametrize("model", MODELS)
 def test_evaluation_changes_nothing_and_is_not_training(framework, model):
     case = sessions.make_case(framework, model)
     session = sessions.start(case)
@@ -143,7 +155,7 @@ def test_evaluation_changes_nothing_and_is_not_training(framework, model):
     session.step()
     second_step = session.read_loss()
     assert second_step == pytest.approx(sessions.take_losses(case, 2)[1], rel=1e-6)
-    if model == "resnet50":
+    if load_model(model).HAS_BATCH_STATISTICS:
         # by running statistics that have hardly moved
         assert first != pytest.approx(second_step, rel=1e-3)
 
@@ -164,8 +176,13 @@ def test_inferred_logits_have_the_loss_of_evaluation(framework, adapter, inferri
 
 def with_dropout(case):
     """Which only training has."""
-    parameters = {**case.model_parameters, **({"dropout": 0.5} if case.model == "bert" else {})}
-    return vary(case, model_parameters=parameters)
+    return vary(case, model_parameters=set_dropout(case.model, case.model_parameters, 0.5))
+
+
+def set_dropout(model, parameters, rate):
+    """The parameters with this rate, of a model that has such a thing."""
+    has_dropout = hasattr(load_model(model).Definition(), "dropout")
+    return {**parameters, **({"dropout": rate} if has_dropout else {})}
 
 
 def take_inferred_losses(case):
@@ -178,7 +195,6 @@ def take_inferred_losses(case):
     return [*losses, session.evaluate_loss()]
 
 
-@pytest.mark.parametrize("model", MODELS)
 def test_inference_changes_neither_weights_nor_statistics(framework, model):
     session = sessions.start(sessions.make_case(framework, model, mode=INFER))
     weights, loss = session.read_weights(), session.evaluate_loss()
@@ -216,7 +232,7 @@ def test_inference_has_room_for_neither_gradients_nor_optimizer(framework):
     training, inferring = (
         sessions.run_elsewhere(take_peak_memory, one) for one in (case, vary(case, mode=INFER))
     )
-    weight_bytes = 4 * PARAMETER_COUNTS["resnet50"]
+    weight_bytes = 4 * load_model("resnet50").Definition().parameter_count
     assert inferring < training - 1.5 * weight_bytes
 
 
@@ -227,7 +243,6 @@ def take_peak_memory(case):
     return session.read_peak_memory_bytes()
 
 
-@pytest.mark.parametrize("model", MODELS)
 def test_gradients_are_computed_without_being_used(framework, model):
     session = sessions.start(sessions.make_case(framework, model))
     before = session.read_weights()
@@ -281,14 +296,13 @@ def test_memory_error_is_out_of_memory_and_a_wrong_value_is_not(adapter):
 
 
 @sessions.needs_mpirun
-@pytest.mark.parametrize("model", ["bert", pytest.param("resnet50", marks=pytest.mark.exhaustive)])
 def test_two_ranks_average_their_gradients(framework, adapter, model, distribution, tmp_path):
-    """Of BERT, that of the joined batch; ResNet's normalization sees the batch of its rank."""
+    """That of the joined batch; but batch normalization sees the batch of its rank."""
     alone = sessions.make_case(framework, model)
     pair = vary(alone, devices_per_node=2, gradient_sync=distribution)
     sessions.skip_unsupported(adapter, pair)
     parity, gradients = sessions.verify_on_ranks(pair, tmp_path)
-    if model == "bert":
+    if not load_model(model).HAS_BATCH_STATISTICS:
         joined = vary(alone, batch_size_per_device=pair.global_batch_size)
         own = [sessions.start(joined).compute_gradients()]
     else:

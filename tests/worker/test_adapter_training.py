@@ -16,22 +16,37 @@ from dlperf_slurm.worker.data_sources import open_batches
 from dlperf_slurm.worker.datasets.batches import collate
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.measure import Step
-from dlperf_slurm.worker.parity import find_difference, find_update_difference
+from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.parity import find_difference
 from dlperf_slurm.worker.reference_optimizers import make_optimizer
 from dlperf_slurm.worker.synthetic_batch import SyntheticSamples, make_batch
+from dlperf_slurm.worker.update_rule import ADAMW, MOMENTUM, SGD
 
 numpy = pytest.importorskip("numpy")
 
-MODELS = ("bert", "resnet50")
-
 
 def pytest_generate_tests(metafunc):
-    """`scaled`: precisions with a constant loss scale, of the smaller model."""
+    """`scaled`: precisions with a constant loss scale, of the smaller model.
+
+    `optimizer_model`: each optimizer with a model that was published with another one.
+    """
     framework = metafunc.config.getoption("--framework", default=None)
+    models = sessions.list_supported_models(framework)
+    if "optimizer_model" in metafunc.fixturenames:
+        metafunc.parametrize("optimizer_model", list_foreign_optimizers(models), ids="-".join)
+    elif "model" in metafunc.fixturenames:
+        metafunc.parametrize("model", models)
     if "scaled" in metafunc.fixturenames:
         cases = list_scaled(framework) if framework else []
         ids = [case.axes.precision for case in cases]
         metafunc.parametrize("scaled", cases, ids=ids)
+
+
+def list_foreign_optimizers(models):
+    """sgd is no model's own, so that one model is enough."""
+    rules = {model: load_model(model).Definition().make_rule(1).name for model in models}
+    foreign = [(name, m) for name in (MOMENTUM, ADAMW) for m in models if rules[m] != name]
+    return [*((SGD, model) for model in models[-1:]), *foreign]
 
 
 def list_scaled(framework):
@@ -47,7 +62,6 @@ def make_rank_batch(case, rank, size=None):
     return make_batch(definition, size or case.axes.batch_size, case.seed, rank)
 
 
-@pytest.mark.parametrize("model", MODELS)
 def test_loaded_batch_is_the_one_that_is_used(framework, model):
     case = sessions.make_case(framework, model)
     session = sessions.start(case)
@@ -146,7 +160,7 @@ def test_accumulated_gradient_is_the_mean_over_the_batches(framework, adapter):
     session.step()
     expected = {name: values.astype("float64") for name, values in before.items()}
     make_optimizer(case, sessions.make_definition(case)).update(expected, mean)
-    found = find_update_difference(before, session.read_weights(), expected)
+    found = sessions.find_update_difference(case, before, session.read_weights(), expected)
     assert found.relative < 1e-3, found
 
 
@@ -161,7 +175,7 @@ def test_accumulation_begins_anew_in_every_step(framework, adapter):
     for _ in range(2):
         rule.update(expected, session.compute_gradients())
         take_step()
-    found = find_update_difference(initial, session.read_weights(), expected)
+    found = sessions.find_update_difference(case, initial, session.read_weights(), expected)
     assert found.relative < 1e-4, found
 
 
@@ -184,10 +198,8 @@ def test_two_ranks_average_what_each_has_accumulated(framework, adapter, tmp_pat
             assert parity.updates.relative < 1e-5
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "model"), [("sgd", "resnet50"), ("momentum", "bert"), ("adamw", "resnet50")]
-)
-def test_each_optimizer_follows_its_update_rule(framework, adapter, optimizer, model):
+def test_each_optimizer_follows_its_update_rule(framework, adapter, optimizer_model):
+    optimizer, model = optimizer_model
     case = sessions.make_case(framework, model, optimizer=optimizer)
     sessions.skip_unsupported(adapter, case)
     session = sessions.start(case)
@@ -197,7 +209,7 @@ def test_each_optimizer_follows_its_update_rule(framework, adapter, optimizer, m
     for _ in range(3):
         rule.update(expected, session.compute_gradients())
         session.step()
-    found = find_update_difference(initial, session.read_weights(), expected)
+    found = sessions.find_update_difference(case, initial, session.read_weights(), expected)
     assert found.relative < 1e-5, found
 
 

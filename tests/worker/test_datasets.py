@@ -5,11 +5,14 @@ import pickle
 import pytest
 
 from dlperf_slurm.worker.datasets.batches import (
+    KeyedSamples,
     collate,
     list_indices,
+    narrow_integers,
     pad_batch,
     split_for_training,
     split_for_validation,
+    spread_labels,
 )
 from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.models import bert, resnet50
@@ -114,3 +117,33 @@ def test_pickled_synthetic_samples_are_the_same():
     copy = pickle.loads(pickle.dumps(dataset))
     assert len(copy) == 3
     assert is_equal(copy.read_sample(2, 0), dataset.read_sample(2, 0))
+
+
+def test_keyed_samples_are_those_of_their_epoch_and_index():
+    class Dataset:
+        def read_sample(self, index, epoch):
+            return index, epoch
+
+        def __len__(self):
+            return 7
+
+    samples = KeyedSamples(Dataset())
+    assert samples[3, 5] == (5, 3)
+    assert len(samples) == 7
+
+
+def test_labels_that_are_numbers_become_probabilities_where_there_are_classes():
+    labels = numpy.array([2, 0])
+    spread = spread_labels({"labels": labels}, 3)["labels"]
+    assert spread.tolist() == [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    assert spread.dtype == "float32"
+    assert spread_labels({"labels": spread}, 3)["labels"] is spread
+    assert spread_labels({"labels": labels}, 0)["labels"] is labels
+
+
+def test_integers_are_narrowed_and_nothing_else():
+    batch = {"labels": numpy.array([2]), "images": numpy.array([0.5], "float32")}
+    narrowed = narrow_integers(batch)
+    assert narrowed["labels"].dtype == "int32"
+    assert narrowed["labels"].tolist() == [2]
+    assert narrowed["images"] is batch["images"]

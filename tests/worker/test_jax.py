@@ -9,6 +9,7 @@ import pytest
 from support import sessions
 
 from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.reference_optimizers import measure_norm
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.weights import make_weights
@@ -79,12 +80,13 @@ class Reads(dict):
 def trace_model(definition, builder, compute_type=jnp.float32):
     """A forward pass of one sample in shapes only: its scope and its logits."""
     batch = make_batch(definition, 1, 0, 0)
+    inputs = [batch[name] for name in load_model(builder.__name__.rpartition(".")[2]).INPUTS]
     scopes = []
 
     def forward(weights, statistics):
         key, layout = jax.random.key(0), layers.LAYOUTS["default"]
         scopes.append(layers.Scope(Reads(weights), statistics, key, True, compute_type, layout))
-        return builder.build_model(definition)(scopes[0], *(batch[n] for n in builder.INPUTS))
+        return builder.build_model(definition)(scopes[0], *inputs)
 
     arrays = [
         {parameter.name: jax.ShapeDtypeStruct(parameter.shape, jnp.float32) for parameter in listed}

@@ -10,8 +10,9 @@ from support.cases import vary
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.models.resnet50 import Definition
-from dlperf_slurm.worker.parity import find_difference, find_update_difference
+from dlperf_slurm.worker.parity import find_difference
 from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
 from dlperf_slurm.worker.synthetic_batch import make_batch
 
@@ -86,7 +87,8 @@ def test_attention_does_not_read_masked_out_tokens():
     outputs = []
     for token in (1, 2):
         batch["input_ids"][:, -1] = token
-        outputs.append(built(*(mge.Tensor(batch[name]) for name in bert.INPUTS))[1].numpy())
+        inputs = [mge.Tensor(batch[name]) for name in load_model("bert").INPUTS]
+        outputs.append(built(*inputs)[1].numpy())
     numpy.testing.assert_array_equal(outputs[0], outputs[1])
 
 
@@ -207,7 +209,8 @@ def test_accumulated_batches_are_those_that_were_loaded(compiler):
         rule.update(expected, running.compute_gradients())
         running.accumulate()
         running.step()
-    assert find_update_difference(initial, running.read_weights(), expected).relative < 1e-5
+    found = sessions.find_update_difference(case, initial, running.read_weights(), expected)
+    assert found.relative < 1e-5
 
 
 @pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])

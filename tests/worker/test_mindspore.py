@@ -13,7 +13,7 @@ from support import attempts, ports, sessions
 from support.cases import vary
 
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.models import resnet50
+from dlperf_slurm.worker.models import load_model, resnet50
 from dlperf_slurm.worker.parity import find_difference
 from dlperf_slurm.worker.ranks import find_free_port
 from dlperf_slurm.worker.synthetic_batch import make_batch
@@ -22,7 +22,6 @@ ms = pytest.importorskip("mindspore", reason="needs MindSpore: dlperf-slurm env 
 numpy = pytest.importorskip("numpy")
 
 from dlperf_slurm.worker.frameworks.mindspore import resnet50 as builder  # noqa: E402
-from dlperf_slurm.worker.frameworks.mindspore.bert import INPUTS  # noqa: E402
 from dlperf_slurm.worker.frameworks.mindspore.training import SCHEDULER  # noqa: E402
 
 ADAPTER = load_adapter("mindspore")
@@ -75,7 +74,7 @@ def test_attention_does_not_read_masked_out_tokens():
             batch = {name: tensor.asnumpy().copy() for name, tensor in session._batch.items()}
             batch["attention_mask"][:, -1] = is_attended
             batch["input_ids"][:, -1] = token
-            inputs = [ms.Tensor(batch[name]) for name in INPUTS]
+            inputs = [ms.Tensor(batch[name]) for name in load_model("bert").INPUTS]
             logits.append(session._model(*inputs)[1].asnumpy())
     assert numpy.array_equal(logits[0], logits[1])
     assert not numpy.array_equal(logits[2], logits[3])

@@ -6,6 +6,7 @@ from support import sessions
 from support.cases import vary
 
 from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.parity import find_difference
 from dlperf_slurm.worker.reference_optimizers import measure_norm
 from dlperf_slurm.worker.synthetic_batch import make_batch
@@ -94,7 +95,7 @@ def test_attention_does_not_read_masked_out_tokens():
     outputs = []
     for token in (1, 2):
         batch["input_ids"][:, -1] = token
-        outputs.append(built(*(batch[name] for name in bert.INPUTS))[1].numpy())
+        outputs.append(built(*(batch[name] for name in load_model("bert").INPUTS))[1].numpy())
     numpy.testing.assert_array_equal(outputs[0], outputs[1])
 
 

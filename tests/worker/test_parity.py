@@ -14,9 +14,10 @@ from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Parity
+from dlperf_slurm.worker import work
 from dlperf_slurm.worker.__main__ import main
 from dlperf_slurm.worker.failed_record import read_failures
-from dlperf_slurm.worker.models import bert, load_model, resnet50
+from dlperf_slurm.worker.models import bert, list_models, load_model, resnet50
 from dlperf_slurm.worker.parity import (
     GRADIENTS_FILE,
     WrongWorkError,
@@ -28,12 +29,13 @@ from dlperf_slurm.worker.parity import (
     read_mean,
     write_arrays,
 )
+from dlperf_slurm.worker.reference_optimizers import measure_norm
 
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
 
 MPIRUN = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
 CODE_DIR = Path(__file__).resolve().parents[2]
-SMALL = {
+_SMALLER = {
     "bert": {
         "sequence_length": 16,
         "layers": 1,
@@ -52,6 +54,10 @@ SMALL = {
         "classes": 10,
         "label_smoothing": 0.1,
     },
+}
+SMALL = {
+    name: _SMALLER.get(name, dict(load_model(name).VERIFICATION.model_parameters))
+    for name in list_models()
 }
 MODELS = sorted(SMALL)
 
@@ -125,6 +131,13 @@ def test_update_twice_as_large_is_a_difference_of_one():
     assert difference.relative == pytest.approx(1.0, rel=1e-5)
 
 
+def test_update_of_a_parameter_without_gradient_is_not_compared():
+    initial, final = make_arrays(a=[1.0], b=[1.0]), make_arrays(a=[0.5], b=[0.5])
+    expected = {"a": numpy.array([0.5]), "b": numpy.array([0.75])}
+    assert find_update_difference(initial, final, expected).parameter == "b"
+    assert find_update_difference(initial, final, expected, ("b",)).relative == 0.0
+
+
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
@@ -183,6 +196,15 @@ def test_parity_file_says_what_pytorch_computes(model, tmp_path, torch):
     gradients = read_arrays(tmp_path / "a" / GRADIENTS_FILE)
     norm = math.sqrt(sum(float((g.astype("float64") ** 2).sum()) for g in gradients.values()))
     assert parity.gradient_norm == pytest.approx(norm, rel=1e-12)
+
+
+@pytest.mark.pytorch
+@pytest.mark.parametrize("model", MODELS)
+def test_model_names_exactly_the_parameters_whose_gradient_is_rounding(model, tmp_path, torch):
+    norm = verify_well(make_case(model), tmp_path / "a").gradient_norm
+    gradients = read_arrays(tmp_path / "a" / GRADIENTS_FILE)
+    named = [name for name in gradients if name.endswith(load_model(model).ZERO_GRADIENTS)]
+    assert [n for n, values in gradients.items() if measure_norm([values]) < 1e-6 * norm] == named
 
 
 @pytest.mark.pytorch
@@ -247,7 +269,7 @@ def test_decay_of_biases_and_normalizations_is_seen(model, tmp_path, torch, monk
     monkeypatch.setattr(
         import_module("dlperf_slurm.worker.frameworks.pytorch.training"),
         "group_by_decay",
-        lambda built, decay: [{"params": list(built.parameters()), "weight_decay": decay}],
+        lambda parameters, decay: [{"params": list(parameters), "weight_decay": decay}],
     )
     found = verify_well(make_case(model), tmp_path / "a")
     assert found.updates.relative > 1e-4
@@ -312,10 +334,8 @@ def test_batch_norms_momentum_is_seen_in_evaluation_after_the_steps(tmp_path, to
 
 @pytest.mark.pytorch
 def test_weights_of_another_seed_end_the_command(tmp_path, torch, monkeypatch, capsys):
-    from dlperf_slurm.worker.frameworks.pytorch import session
-
-    plain = session.generate_weights
-    monkeypatch.setattr(session, "generate_weights", lambda d, seed: plain(d, seed + 1))
+    plain = work.generate_weights
+    monkeypatch.setattr(work, "generate_weights", lambda d, seed: plain(d, seed + 1))
     assert verify(make_case("bert"), tmp_path / "a") == 1
     assert "does not start with the weights of the case's seed" in capsys.readouterr().err
 

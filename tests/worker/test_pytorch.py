@@ -152,7 +152,7 @@ def test_forward_pass_costs_the_definitions_flops(model, is_full_size):
     built = BUILDERS[model].build_model(definition)
     # The counter does not know the CPU's fused attention.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        built(*(batch[name] for name in BUILDERS[model].INPUTS))
+        built(*(batch[name] for name in load_model(model).INPUTS))
     assert counter.get_total_flops() == 2 * definition.flops_per_sample
 
 
@@ -299,7 +299,7 @@ def test_decoder_sees_the_gathered_positions_only():
     built.masked_words.decoder.register_forward_hook(
         lambda module, inputs, output: seen.append((inputs[0].shape, output.shape))
     )
-    built(*(batch[name] for name in bert_builder.INPUTS))
+    built(*(batch[name] for name in bert.INPUTS))
     assert seen == [((3, 5, 32), (3, 5, 200))]
 
 
@@ -326,7 +326,7 @@ def test_attention_does_not_read_masked_out_tokens():
     outputs = []
     for token in (1, 2):
         batch["input_ids"][:, -1] = token
-        outputs.append(built(*(batch[name] for name in bert_builder.INPUTS))[1])
+        outputs.append(built(*(batch[name] for name in bert.INPUTS))[1])
     torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=0)
 
 

@@ -10,6 +10,7 @@ from support.cases import vary
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.worker.datasets.description import DataError
 from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.servers import Cluster
 
 tf = pytest.importorskip(
@@ -90,7 +91,7 @@ def norm_of(arrays):
 @pytest.mark.parametrize("model", MODELS)
 def test_amp_computes_in_the_type_asked_for(model, precision):
     running = sessions.start(make_case(model, precision=precision))
-    inputs = [running._batch[name] for name in BUILDERS[model].INPUTS]
+    inputs = [running._batch[name] for name in load_model(model).INPUTS]
     logits = running._model(*inputs, training=False)
     last = logits[0] if model == "bert" else logits
     assert last.dtype == {"amp-bf16": tf.bfloat16, "amp-fp16": tf.float16}[precision]
@@ -145,7 +146,7 @@ def test_attention_does_not_read_masked_out_tokens(started):
     outputs = []
     for token in (1, 2):
         batch["input_ids"][:, -1] = token
-        inputs = [tf.constant(batch[name]) for name in bert.INPUTS]
+        inputs = [tf.constant(batch[name]) for name in load_model("bert").INPUTS]
         outputs.append(running._model(*inputs, training=False)[1].numpy())
     numpy.testing.assert_array_equal(*outputs)
 

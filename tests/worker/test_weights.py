@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from dlperf_slurm.worker.models import Parameter, bert, resnet50
-from dlperf_slurm.worker.weights import PIECE_SIZE, generate_weights, make_weights
+from dlperf_slurm.worker.weights import PIECE_SIZE, generate_weights, make_weights, match_weights
 
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
 
@@ -87,3 +87,18 @@ def test_weight_made_in_pieces_is_that_of_one_stream():
     random = numpy.random.RandomState([7, *b"weight"])
     expected = 2.0 + 0.5 * random.standard_normal(values.size)
     assert numpy.array_equal(values, expected.astype(numpy.float32))
+
+
+def test_weights_are_matched_with_the_parameters_of_their_names():
+    matched = match_weights({"b": "B", "a": "A"}, [("a", 1), ("b", 2)])
+    assert list(matched) == [("a", "A", 1), ("b", "B", 2)]
+
+
+def test_parameters_without_weights_are_named():
+    with pytest.raises(ValueError, match="no weights for b, c"):
+        list(match_weights({"a": "A", "b": "B", "c": "C"}, [("a", 1)]))
+
+
+def test_weights_without_a_parameter_are_an_error():
+    with pytest.raises(KeyError, match="b"):
+        list(match_weights({"a": "A"}, [("a", 1), ("b", 2)]))

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
         SAMPLE_UNIT: str
         # the kind of its samples, which is the module of `worker.datasets` that reads such files
         INPUT: str
+        # those arrays of a sample that the network takes, in its order; others are for the loss
+        INPUTS: Tuple[str, ...]
         # the name of the real files, where a matrix names no other
         DATASET: str
         # whether it is a classifier, with a field `classes`, that can be trained to an accuracy

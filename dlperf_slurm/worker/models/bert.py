@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SAMPLE_UNIT = "sequences"
 INPUT = "tokens"
 DATASET = "text"
+INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
 HAS_ACCURACY = False
 HAS_BATCH_STATISTICS = False
 LAYERS = ("embedding", "attention", "layer normalization")

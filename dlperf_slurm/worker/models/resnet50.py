@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SAMPLE_UNIT = "images"
 INPUT = "images"
 DATASET = "images"
+INPUTS = ("images",)
 HAS_ACCURACY = True
 HAS_BATCH_STATISTICS = True
 LAYERS = ("convolution", "max pooling", "batch normalization")

@@ -16,8 +16,6 @@ from dlperf_slurm.worker.frameworks.jax.layers import (
 )
 from dlperf_slurm.worker.models.bert import Definition
 
-INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
-
 
 class Embeddings:
     """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""

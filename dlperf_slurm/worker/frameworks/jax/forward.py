@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.jax.device import RANKS, Arrays
 from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS, Scope
+from dlperf_slurm.worker.work import Work
 
 # of the dynamic loss scale; JAX itself has none, and these are those of PyTorch's GradScaler
 INITIAL_SCALE = 2.0**16
@@ -75,10 +76,9 @@ STATE_SPECS = State(P(), P(RANKS), P(RANKS), P(), P(), P(), P(RANKS))
 class Forward:
     """What a case computes of its weights and this rank's part of the batch."""
 
-    def __init__(self, case: Case, definition: Any, builder: Any) -> None:
-        self._definition = definition
-        self._builder = builder
-        self._model = builder.build_model(definition)
+    def __init__(self, case: Case, work: Work) -> None:
+        self._work = work
+        self._model = work.builder.build_model(work.definition)
         self._compute_type = COMPUTE_TYPES.get(case.axes.precision, jnp.float32)
         self._layout = LAYOUTS[case.axes.memory_format]
 
@@ -94,11 +94,11 @@ class Forward:
             compute_type=self._compute_type,
             layout=self._layout,
         )
-        logits = self._model(scope, *(batch[name] for name in self._builder.INPUTS))
+        logits = self._model(scope, *self._work.take_inputs(batch))
         return logits, scope.new_statistics
 
     def compute_loss(self, logits: Any, batch: Arrays) -> Array:
-        return self._builder.compute_loss(self._definition, logits, batch)
+        return self._work.compute_loss(logits, batch)
 
 
 class Evaluation:

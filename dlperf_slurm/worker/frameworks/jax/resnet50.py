@@ -15,8 +15,6 @@ from dlperf_slurm.worker.frameworks.jax.layers import (
 )
 from dlperf_slurm.worker.models.resnet50 import Definition
 
-INPUTS = ("images",)
-
 
 class Convolution:
     """A convolution without bias and its batch normalization."""

@@ -60,8 +60,8 @@ class JaxSession:
         self._mesh, self._own_mesh = mesh, Mesh([self._device], (RANKS,))
         self.device_name = read_device_name(self._device)
         self.versions = read_versions(self._device)
-        self._inputs = work.builder.INPUTS
-        self._forward = Forward(case, work.definition, work.builder)
+        self._inputs = work.inputs
+        self._forward = Forward(case, work)
         self._evaluation = Evaluation(self._forward, mesh)
         self._prediction = Evaluation(self._forward, self._own_mesh)
         self._state = make_state(case, work, mesh)

@@ -8,8 +8,6 @@ from megengine import module as nn
 
 from dlperf_slurm.worker.models.bert import Definition
 
-INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
-
 # Added to the scores of what must not be attended to; float16 has it, and exp makes it 0.
 MASKED_OUT_SCORE = -1e4
 

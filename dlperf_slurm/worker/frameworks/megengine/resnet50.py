@@ -8,8 +8,6 @@ from megengine import module as nn
 
 from dlperf_slurm.worker.models.resnet50 import Definition
 
-INPUTS = ("images",)
-
 
 class Convolution(nn.Module):
     """A convolution without bias and its batch normalization."""

@@ -59,16 +59,15 @@ class MegEngineSession:
         self._model = model
         self._parameters = parameters
         self._is_mixed = case.axes.precision == "amp-fp16"
-        self._definition = work.definition
-        self._builder = work.builder
-        self._inputs = [self._batch[name] for name in work.builder.INPUTS]
+        self._work = work
+        self._inputs = work.take_inputs(self._batch)
         if self._is_training:
-            self._prepare_training(case, placement, work)
+            self._prepare_training(case, placement)
         else:
             self._prepare_inference(case)
 
-    def _prepare_training(self, case: Case, placement: Placement, work: Work) -> None:
-        parameters = self._parameters
+    def _prepare_training(self, case: Case, placement: Placement) -> None:
+        work, parameters = self._work, self._parameters
         self._optimizer = make_optimizer(work.rule, parameters, work.definition.list_parameters())
         self._clip_global_norm = work.largest_norm
         self._scaler = make_scaler(case)
@@ -160,7 +159,7 @@ class MegEngineSession:
 
     def predict(self, batch: Dict[str, Any]) -> Any:
         tensors = make_tensors(self.stage(batch))
-        logits = self._evaluate([tensors[name] for name in self._builder.INPUTS])
+        logits = self._evaluate(self._work.take_inputs(tensors))
         return numpy.array(logits.numpy(), numpy.float32)
 
     def _run_model(self) -> Any:
@@ -172,7 +171,7 @@ class MegEngineSession:
 
     def _compute_loss(self, logits: Any) -> mge.Tensor:
         with amp.autocast(enabled=self._is_mixed):
-            return self._builder.compute_loss(self._definition, logits, self._batch)
+            return self._work.compute_loss(logits, self._batch)
 
     def _update_weights(self) -> None:
         if self._scaler is not None:
@@ -226,11 +225,11 @@ class MegEngineSession:
         self._compute_mean()
         gradients = {name: parameter.grad for name, parameter in self._parameters.items()}
         scale = 1.0 if self._scaler is None else self._scaler.scale_factor
-        arrays = read_arrays(gradients, self._definition.list_parameters())
+        arrays = read_arrays(gradients, self._work.definition.list_parameters())
         return {name: values / scale for name, values in arrays.items()}
 
     def read_weights(self) -> Dict[str, Any]:
-        return read_arrays(self._parameters, self._definition.list_parameters())
+        return read_arrays(self._parameters, self._work.definition.list_parameters())
 
     def close(self) -> None:
         if distributed.is_distributed():

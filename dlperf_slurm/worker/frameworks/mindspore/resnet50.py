@@ -6,8 +6,6 @@ from mindspore import Tensor, nn, ops
 
 from dlperf_slurm.worker.models.resnet50 import Definition
 
-INPUTS = ("images",)
-
 
 class Convolution(nn.Cell):
     """A convolution without bias and its batch normalization."""

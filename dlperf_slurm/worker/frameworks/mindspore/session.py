@@ -47,7 +47,7 @@ class MindSporeSession:
         self._case = case
         self._classes = work.classes
         self._is_cuda = case.device == "cuda"
-        self._inputs = work.builder.INPUTS
+        self._inputs = work.inputs
         self.load(self.stage(work.make_batch()))
 
         self.parameter_count = count_parameters(self._parameters)

@@ -31,7 +31,7 @@ class Forward(NamedTuple):
 
 
 def make_forward(case: Case, work: Work, model: nn.Cell) -> Forward:
-    definition, inputs = work.definition, work.builder.INPUTS
+    definition, inputs = work.definition, work.inputs
     compute_logits_loss = work.builder.compute_loss
 
     def compute_logits(batch: Batch) -> Any:

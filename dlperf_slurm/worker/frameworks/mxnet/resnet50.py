@@ -9,8 +9,6 @@ from mxnet.gluon.contrib.nn import Identity
 from dlperf_slurm.worker.frameworks.mxnet.layers import compute_cross_entropy
 from dlperf_slurm.worker.models.resnet50 import Definition
 
-INPUTS = ("images",)
-
 
 def rectify(F: Any, x: Any) -> Any:
     """ReLU by oneDNN: `F.relu` would have it reorder between its own layout and the default one."""

@@ -57,15 +57,14 @@ class MXNetSession:
         self.versions = read_versions(case)
         self._case = case
         self._device = device
-        self._definition = work.definition
-        self._builder = work.builder
+        self._work = work
         self._model = model
         self.load(self.stage(work.make_batch()))
         if self._is_training:
-            self._prepare_training(case, placement, work)
+            self._prepare_training(case, placement)
 
-    def _prepare_training(self, case: Case, placement: Placement, work: Work) -> None:
-        parameters = self._parameters
+    def _prepare_training(self, case: Case, placement: Placement) -> None:
+        work, parameters = self._work, self._parameters
         self._batches_per_step = case.axes.gradient_accumulation
         self._loss_scale = case.axes.constant_loss_scale or 1
         optimizer = make_optimizer(
@@ -125,7 +124,7 @@ class MXNetSession:
             mx.nd.reset_arrays(*gradients, num_arrays=len(gradients))
 
     def _compute_loss(self, logits: Any) -> mx.nd.NDArray:
-        return self._builder.compute_loss(self._definition, logits, self._batch)
+        return self._work.compute_loss(logits, self._batch)
 
     def stage(self, batch: Dict[str, Any]) -> Arrays:
         is_cpu = self._device.device_type == "cpu"
@@ -134,7 +133,7 @@ class MXNetSession:
     def load(self, staged: Arrays) -> None:
         """Copy to the device; on the CPU too, as it is a copy that the case is about."""
         self._batch = {name: array.copyto(self._device) for name, array in staged.items()}
-        self._inputs = [self._batch[name] for name in self._builder.INPUTS]
+        self._inputs = self._work.take_inputs(self._batch)
 
     def open_pipeline(self, dataset: "Dataset", order: Sequence[Any]) -> Iterator[Arrays]:
         return open_loader(self._case, dataset, order)
@@ -144,7 +143,7 @@ class MXNetSession:
 
     def predict(self, batch: Dict[str, Any]) -> Any:
         arrays = make_arrays(batch, self._device)
-        logits = self._model(*(arrays[name] for name in self._builder.INPUTS))
+        logits = self._model(*self._work.take_inputs(arrays))
         return logits.astype("float32", copy=False).asnumpy()
 
     def infer(self) -> None:

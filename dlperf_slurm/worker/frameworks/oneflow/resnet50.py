@@ -8,8 +8,6 @@ from oneflow.nn import functional as F
 
 from dlperf_slurm.worker.models.resnet50 import Definition
 
-INPUTS = ("images",)
-
 
 class BatchNorm(nn.BatchNorm2d):
     """OneFlow's, in float64 on the CPU, where its kernel adds up one value after the other.

@@ -61,18 +61,15 @@ class OneFlowSession:
         self._model = model
         self._parameters = dict(model.named_parameters())
         self._case = case
-        self._definition = work.definition
-        self._builder = work.builder
+        self._work = work
         self.load(self.stage(work.make_batch()))
         if self._is_training:
-            self._prepare_training(case, placement, work, is_graph)
+            self._prepare_training(case, placement, is_graph)
         else:
             self._prepare_inference(is_graph)
 
-    def _prepare_training(
-        self, case: Case, placement: Placement, work: Work, is_graph: bool
-    ) -> None:
-        model = self._model
+    def _prepare_training(self, case: Case, placement: Placement, is_graph: bool) -> None:
+        work, model = self._work, self._model
         self._optimizer = make_optimizer(work.rule, model)
         self._clip_global_norm = work.largest_norm
         self._loss_scale = case.axes.constant_loss_scale or 1
@@ -133,8 +130,8 @@ class OneFlowSession:
         self._optimizer.zero_grad(set_to_none=False)
 
     def _compute_loss(self, model: Any, batch: Batch) -> flow.Tensor:
-        logits = model(*(batch[name] for name in self._builder.INPUTS))
-        return self._builder.compute_loss(self._definition, logits, batch)
+        logits = model(*self._work.take_inputs(batch))
+        return self._work.compute_loss(logits, batch)
 
     def _run_model(self, *inputs: flow.Tensor) -> Any:
         with self._autocast():
@@ -156,7 +153,7 @@ class OneFlowSession:
         """Copy to the device; on the CPU too, as it is a copy that the case is about."""
         batch = self._copy(staged)
         self._batch = make_global(batch, self._device.type) if self._is_global else batch
-        self._inputs = [self._batch[name] for name in self._builder.INPUTS]
+        self._inputs = self._work.take_inputs(self._batch)
 
     def _copy(self, batch: Batch) -> Batch:
         return {name: tensor.to(self._device, copy=True) for name, tensor in batch.items()}
@@ -170,7 +167,7 @@ class OneFlowSession:
 
     def predict(self, batch: Dict[str, Any]) -> Any:
         tensors = self._copy(make_tensors(batch))
-        return to_numpy(self._evaluate([tensors[name] for name in self._builder.INPUTS]))
+        return to_numpy(self._evaluate(self._work.take_inputs(tensors)))
 
     def infer(self) -> None:
         with flow.no_grad():
@@ -213,7 +210,7 @@ class OneFlowSession:
 
     def _read_loss_of(self, logits: Any) -> float:
         with flow.no_grad(), self._autocast():
-            return read_loss(self._builder.compute_loss(self._definition, logits, self._batch))
+            return read_loss(self._work.compute_loss(logits, self._batch))
 
     def compute_gradients(self) -> Dict[str, Any]:
         """Without the graph, which does not give them away; its updates show what it had."""

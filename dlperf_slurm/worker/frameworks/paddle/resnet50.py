@@ -9,8 +9,6 @@ from paddle.nn import functional as F
 
 from dlperf_slurm.worker.models.resnet50 import Definition
 
-INPUTS = ("images",)
-
 
 class BatchNorm(nn.BatchNorm2D):
     """Paddle's, with the running variance of the others.

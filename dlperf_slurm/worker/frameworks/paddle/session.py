@@ -57,20 +57,19 @@ class PaddleSession:
         self._host_memory = choose_host_memory(case)
         self._plain_model = model
         self._parameters = list_trained(model)
-        self._definition = work.definition
-        self._builder = work.builder
+        self._work = work
         self.load(self.stage(work.make_batch()))
         if self._is_training:
-            self._prepare_training(case, placement, work)
+            self._prepare_training(case, placement)
         else:
             self._prepare_inference(case)
 
-    def _prepare_training(self, case: Case, placement: Placement, work: Work) -> None:
-        model = self._plain_model
+    def _prepare_training(self, case: Case, placement: Placement) -> None:
+        work, model = self._work, self._plain_model
         self._optimizer = make_optimizer(work.rule, model, work.largest_norm)
         self._scaler = make_scaler(case, list(self._parameters.values()))
         self._batches_per_step = case.axes.gradient_accumulation
-        self._compute_loss = self._builder.compute_loss
+        self._compute_loss = work.builder.compute_loss
         if case.axes.compiler != "none":
             model, self._compute_loss = (
                 compile_graph(part, case.axes.compiler) for part in (model, self._compute_loss)
@@ -102,7 +101,7 @@ class PaddleSession:
         """
         with self._autocast():
             logits = self._model(*self._inputs)
-            loss = self._compute_loss(self._definition, logits, self._batch)
+            loss = self._compute_loss(self._work.definition, logits, self._batch)
         self._loss = loss.detach()
         if self._batches_per_step > 1:
             loss = loss / self._batches_per_step
@@ -119,7 +118,7 @@ class PaddleSession:
     def load(self, staged: Tensors) -> None:
         """Copy to the device; on the CPU too, as it is a copy that the case is about."""
         self._batch = {name: self._copy(tensor) for name, tensor in staged.items()}
-        self._inputs = [self._batch[name] for name in self._builder.INPUTS]
+        self._inputs = self._work.take_inputs(self._batch)
 
     def _copy(self, tensor: paddle.Tensor) -> paddle.Tensor:
         copy = tensor._copy_to(paddle.framework._current_expected_place(), False)
@@ -135,7 +134,7 @@ class PaddleSession:
 
     def predict(self, batch: Dict[str, Any]) -> Any:
         tensors = self.stage(batch)
-        logits = self._evaluate([self._copy(tensors[name]) for name in self._builder.INPUTS])
+        logits = self._evaluate([self._copy(tensor) for tensor in self._work.take_inputs(tensors)])
         return logits.astype("float32").numpy()
 
     def infer(self) -> None:
@@ -187,7 +186,7 @@ class PaddleSession:
 
     def _read_loss_of(self, logits: Any) -> float:
         with paddle.no_grad(), self._autocast():
-            return float(self._builder.compute_loss(self._definition, logits, self._batch))
+            return float(self._work.compute_loss(logits, self._batch))
 
     def compute_gradients(self) -> Dict[str, Any]:
         for _ in range(self._batches_per_step - 1):

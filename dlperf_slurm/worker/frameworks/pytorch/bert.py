@@ -8,8 +8,6 @@ from torch.nn import functional as F
 
 from dlperf_slurm.worker.models.bert import Definition
 
-INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
-
 
 class Embeddings(nn.Module):
     """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""

@@ -7,8 +7,6 @@ from torch.nn import functional as F
 
 from dlperf_slurm.worker.models.resnet50 import Definition
 
-INPUTS = ("images",)
-
 
 class Convolution(nn.Module):
     """A convolution without bias and its batch normalization."""

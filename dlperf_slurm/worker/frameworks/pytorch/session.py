@@ -67,16 +67,15 @@ class TorchSession:
             AUTOCAST_TYPES.get(case.axes.precision),
             enabled=case.axes.precision in AUTOCAST_TYPES,
         )
-        self._definition = work.definition
-        self._builder = work.builder
+        self._work = work
         self.load(self.stage(work.make_batch()))
         if self._is_training:
-            self._prepare_training(case, placement, work)
+            self._prepare_training(case, placement)
         else:
             self._prepare_inference(case)
 
-    def _prepare_training(self, case: Case, placement: Placement, work: Work) -> None:
-        model = self._plain_model
+    def _prepare_training(self, case: Case, placement: Placement) -> None:
+        work, model = self._work, self._plain_model
         self._optimizer = make_optimizer(work.rule, model)
         self._clip_global_norm = work.largest_norm
         self._scaler = make_scaler(case, self._device)
@@ -85,7 +84,7 @@ class TorchSession:
         self._model, self._wait, self._without_mean = distribute(
             case, placement, model, self._device
         )
-        self._compute_loss = self._builder.compute_loss
+        self._compute_loss = work.builder.compute_loss
         if case.axes.compiler == "torch.compile":
             self._model = torch.compile(self._model, dynamic=False)
             self._compute_loss = torch.compile(self._compute_loss, dynamic=False)
@@ -121,7 +120,7 @@ class TorchSession:
             self._is_step_begun = True
         with self._autocast:
             logits = self._model(*self._inputs)
-            loss = self._compute_loss(self._definition, logits, self._batch)
+            loss = self._compute_loss(self._work.definition, logits, self._batch)
         self._loss = loss.detach()
         if self._batches_per_step > 1:
             loss = loss / self._batches_per_step
@@ -136,7 +135,7 @@ class TorchSession:
     def load(self, staged: Tensors) -> None:
         """Copy to the device; on the CPU too, as it is a copy that the case is about."""
         self._batch = {name: self._copy(tensor) for name, tensor in staged.items()}
-        self._inputs = [self._batch[name] for name in self._builder.INPUTS]
+        self._inputs = self._work.take_inputs(self._batch)
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
         is_image = tensor.ndim == 4 and self._case.axes.memory_format == "channels_last"
@@ -153,14 +152,14 @@ class TorchSession:
 
     def open_dali(self, placement: Placement) -> Iterator[Tensors]:
         """For data "dali", which other adapters do not have."""
-        return open_dali(self._case, placement, self._definition, self._device)
+        return open_dali(self._case, placement, self._work.definition, self._device)
 
     def set_learning_rate(self, learning_rate: float) -> None:
         set_learning_rate(self._optimizer, learning_rate)
 
     def predict(self, batch: Dict[str, Any]) -> Any:
         tensors = {name: self._copy(tensor) for name, tensor in make_tensors(batch).items()}
-        return to_numpy(self._evaluate([tensors[name] for name in self._builder.INPUTS]))
+        return to_numpy(self._evaluate(self._work.take_inputs(tensors)))
 
     def infer(self) -> None:
         with torch.inference_mode(), self._autocast:
@@ -206,7 +205,7 @@ class TorchSession:
 
     def _read_loss_of(self, logits: Any) -> float:
         with torch.no_grad(), self._autocast:
-            loss = self._builder.compute_loss(self._definition, logits, self._batch)
+            loss = self._work.compute_loss(logits, self._batch)
         return float(loss.item())
 
     def compute_gradients(self) -> Dict[str, Any]:

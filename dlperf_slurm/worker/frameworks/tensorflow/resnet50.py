@@ -12,8 +12,6 @@ from dlperf_slurm.worker.frameworks.tensorflow.layers import (
 )
 from dlperf_slurm.worker.models.resnet50 import Definition
 
-INPUTS = ("images",)
-
 
 class Convolution(tf.Module):
     """A convolution without bias and its batch normalization."""

@@ -34,13 +34,13 @@ class Forward(NamedTuple):
     work: Work
 
     def read_inputs(self) -> Dict[str, tf.Tensor]:
-        return {name: tf.convert_to_tensor(self.batch[name]) for name in self.work.builder.INPUTS}
+        return {name: tf.convert_to_tensor(self.batch[name]) for name in self.work.inputs}
 
     def compute_logits(self, inputs: Dict[str, tf.Tensor], training: bool) -> Any:
         return self.model(*inputs.values(), training=training)
 
     def compute_loss(self, logits: Any) -> tf.Tensor:
-        return self.work.builder.compute_loss(self.work.definition, logits, self.batch)
+        return self.work.compute_loss(logits, self.batch)
 
 
 class Evaluation(NamedTuple):

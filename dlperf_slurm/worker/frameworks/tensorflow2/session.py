@@ -62,14 +62,13 @@ class TensorFlowSession:
         own = [distribution.strategy.experimental_local_results(v)[0] for v in self._variables]
         # with job and task, since a cluster has a first GPU in each
         self._device = own[0].device
-        self._definition = work.definition
-        self._builder = work.builder
+        self._work = work
         self.load(self.stage(work.make_batch()))
         run = distribution.strategy.run
         self._evaluate = tf.function(lambda batch: run(self._evaluate_batch, args=(batch,)))
         self._predict = tf.function(lambda batch: run(self._infer_batch, args=(batch,)))
         if self._is_training:
-            self._prepare_training(case, placement, work, distribution, own)
+            self._prepare_training(case, placement, distribution, own)
         else:
             is_compiled = case.axes.compiler == "xla"
             self._compute_logits = tf.function(self._infer_batch, jit_compile=is_compiled)
@@ -78,10 +77,10 @@ class TensorFlowSession:
         self,
         case: Case,
         placement: Placement,
-        work: Work,
         distribution: Distribution,
         own: List[Any],
     ) -> None:
+        work = self._work
         differentiation = Differentiation(
             case, self._variables, own, lambda batch: self._compute_loss(batch, training=True)
         )
@@ -94,10 +93,10 @@ class TensorFlowSession:
 
     def _compute_loss(self, batch: Tensors, training: bool) -> tf.Tensor:
         logits = self._run_model(batch, training)
-        return self._builder.compute_loss(self._definition, logits, batch)
+        return self._work.compute_loss(logits, batch)
 
     def _run_model(self, batch: Tensors, training: bool) -> Any:
-        inputs = [batch[name] for name in self._builder.INPUTS]
+        inputs = self._work.take_inputs(batch)
         return self._model(*inputs, training=training)
 
     def _infer_batch(self, batch: Tensors) -> Any:
@@ -139,7 +138,7 @@ class TensorFlowSession:
         inputs = {
             name: numpy.resize(values, (size, *values.shape[1:]))
             for name, values in batch.items()
-            if name in self._builder.INPUTS
+            if name in self._work.inputs
         }
         logits = self._predict(make_tensors(inputs))
         return logits[: len(batch["images"])].numpy().astype(numpy.float32)
@@ -172,7 +171,7 @@ class TensorFlowSession:
     def read_loss(self) -> float:
         if self._is_training:
             return float(self._loss)
-        return float(self._builder.compute_loss(self._definition, self._logits, self._batch))
+        return float(self._work.compute_loss(self._logits, self._batch))
 
     def evaluate_loss(self) -> float:
         return float(self._evaluate(self._batch))
