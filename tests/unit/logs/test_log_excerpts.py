@@ -5,9 +5,15 @@ from typing import NamedTuple
 
 import pytest
 from log_excerpts import EXCERPTS, split_content
-from reference_logs import FOLDER
+from reference_logs import FOLDER, list_reference_logs, read_published_rows
 
-from dlperf_slurm.logs import compute_samples_per_s, find_formats, load_format, read_runs
+from dlperf_slurm.logs import (
+    compute_samples_per_s,
+    find_formats,
+    list_formats,
+    load_format,
+    read_runs,
+)
 from dlperf_slurm.logs.reading.lines import read_lines
 
 
@@ -91,6 +97,17 @@ def _content(name):
 @pytest.fixture(params=sorted(LOGS))
 def name(request):
     return request.param
+
+
+def test_every_format_has_a_log_with_its_expected_figure():
+    published = {path for row in read_published_rows() for path in FOLDER.glob(row.log)}
+    claims = [find_formats(read_lines(path)) for path in published & set(list_reference_logs())]
+    covered = {name.split("/")[0] for name in LOGS}.union(*claims)
+    assert [name for name in list_formats() if name not in covered] == []
+
+
+def test_every_excerpt_has_its_expected_figure():
+    assert {path.relative_to(EXCERPTS).as_posix() for path in EXCERPTS.rglob("*.log")} == set(LOGS)
 
 
 def test_one_format_claims_the_excerpt(name):
