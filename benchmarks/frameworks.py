@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dlperf_slurm.config.environment_paths import find_managed_environment
+from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json

@@ -29,7 +29,7 @@ from pathlib import Path
 from support import proven
 from support.proven import ALWAYS_TESTED, Proof
 
-from dlperf_slurm.config.environment_paths import find_managed_environment
+from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.provision.environments.horovod import BUILD_PROGRAMS, RECIPES, has_horovod
 from dlperf_slurm.provision.environments.pins import list_pins, read_pins
 from dlperf_slurm.provision.environments.system import (

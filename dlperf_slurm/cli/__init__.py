@@ -5,24 +5,13 @@ import sys
 from collections.abc import Sequence
 from typing import Optional
 
-from dlperf_slurm.cli import (
-    audit,
-    compare,
-    config,
-    data,
-    environments,
-    history,
-    logs,
-    parity,
-    report,
-    runs,
-)
+from dlperf_slurm.cli import checks, compare, history, logs, report, runs, setup
 from dlperf_slurm.cli.output import PROGRAM, escape_unencodable, say_renamed, silence_output
 from dlperf_slurm.errors import DlperfError, InputError
 from dlperf_slurm.version import __version__
 
 # the order of --help: commands for the time before a run, runs, their results, checks
-COMMAND_FILES = (data, environments, config, runs, report, compare, history, logs, parity, audit)
+COMMAND_FILES = (setup, runs, report, compare, history, logs, checks)
 
 # the former name of a command -> its name
 FORMER_NAMES = {"import": "import-logs", "verify": "parity"}

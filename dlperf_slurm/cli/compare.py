@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.cli.options import add_command, add_results_option
+from dlperf_slurm.cli.options import add_command, add_output_options, add_results_option
 from dlperf_slurm.cli.output import check_plot_file, make_console, write_file, write_plot
 from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError
 
@@ -30,8 +30,7 @@ def add_commands(commands: "Commands") -> None:
     parser.add_argument(
         "--junit", type=Path, metavar="FILE", help="write a JUnit report for a CI system"
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .svg or .pdf")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    add_output_options(parser, "print the figures as JSON")
     add_results_option(parser)
 
 

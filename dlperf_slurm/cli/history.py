@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.compare import parse_percent
-from dlperf_slurm.cli.options import add_command
+from dlperf_slurm.cli.options import add_command, add_output_options, add_repeated_option
 from dlperf_slurm.cli.output import (
     PROGRAM,
     check_plot_file,
@@ -39,16 +39,9 @@ def add_commands(commands: "Commands") -> None:
         metavar="DIR",
         help="folder of runs, several times for several (results)",
     )
-    parser.add_argument(
-        "--case",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="only cases whose id has this in it, or matches it as a whole with * and ?",
-    )
-    parser.add_argument(
-        "--framework", action="append", default=[], metavar="NAME", help="only cases of it"
-    )
+    text = "only cases whose id has this in it, or matches it as a whole with * and ?"
+    add_repeated_option(parser, "--case", "PATTERN", text)
+    add_repeated_option(parser, "--framework", "NAME", "only cases of it")
     parser.add_argument(
         "--fail-if-slower",
         metavar="PERCENT",
@@ -62,10 +55,9 @@ def add_commands(commands: "Commands") -> None:
         metavar="RUNS",
         help=f"how many comparable runs before the newest one count ({DEFAULT_WINDOW})",
     )
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    add_output_options(parser, "print everything as JSON")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write a line per case and run")
     parser.add_argument("--parquet", type=Path, metavar="FILE", help="write the same as Parquet")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .svg or .pdf")
 
 
 def run_history(options: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.cli.options import add_command, add_results_option
+from dlperf_slurm.cli.options import add_command, add_results_option, add_set_option
 from dlperf_slurm.cli.output import PROGRAM, make_console
 from dlperf_slurm.errors import CasesFailedError
 
@@ -27,13 +27,8 @@ def add_commands(commands: "Commands") -> None:
     command.add_argument("logs", nargs="+", type=Path, metavar="LOG", help="file or directory")
     command.add_argument("--format", help="the logs' format; default: found in each log")
     command.add_argument("--rule", help="the publisher's rule by its name; default: the format's")
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="say what logs do not: devices, nodes, batch_size_per_device, precision, ...",
-    )
+    text = "say what logs do not: devices, nodes, batch_size_per_device, precision, ..."
+    add_set_option(command, text)
     command.add_argument("--name", default="logs", help="name of the run (logs)")
     command.add_argument("--dry-run", action="store_true", help="write nothing")
     command.add_argument("--json", action="store_true", help="print one JSON list of the logs")

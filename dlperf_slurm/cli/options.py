@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dlperf_slurm.jobs.run_directory import Run
+
     # argparse's class is generic only in typeshed
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
     Handler = Callable[[argparse.Namespace], None]
@@ -34,11 +36,22 @@ def add_site_options(parser: argparse.ArgumentParser) -> None:
     add_set_option(parser)
 
 
-def add_set_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that sets single values of a site."""
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="set one site value"
-    )
+def add_set_option(parser: argparse.ArgumentParser, text: str = "set one site value") -> None:
+    """Add the option that sets single values, of a site unless `text` says of what."""
+    add_repeated_option(parser, "--set", "KEY=VALUE", text)
+
+
+def add_repeated_option(
+    parser: argparse.ArgumentParser, option: str, metavar: str, text: str
+) -> None:
+    """Add an option that may be there several times; without it its list is empty."""
+    parser.add_argument(option, action="append", default=[], metavar=metavar, help=text)
+
+
+def add_output_options(parser: argparse.ArgumentParser, json_text: str) -> None:
+    """Add the options for figures as JSON, and drawn."""
+    parser.add_argument("--json", action="store_true", help=json_text)
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as .svg or .pdf")
 
 
 def add_results_option(parser: argparse.ArgumentParser) -> None:
@@ -54,3 +67,10 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         "run", nargs="?", help="run directory, run id or its beginning; default: the latest"
     )
     add_results_option(parser)
+
+
+def find_chosen_run(options: argparse.Namespace) -> "Run":
+    """The run that a command's arguments name; raises InputError when there is none."""
+    from dlperf_slurm.jobs.run_directory import find_run
+
+    return find_run(options.run, options.results)

@@ -4,7 +4,12 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dlperf_slurm.cli.options import add_command, add_run_options
+from dlperf_slurm.cli.options import (
+    add_command,
+    add_repeated_option,
+    add_run_options,
+    find_chosen_run,
+)
 from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.errors import CasesFailedError, InputError
 from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT, list_layouts
@@ -29,13 +34,8 @@ def add_commands(commands: "Commands") -> None:
     parser.add_argument(
         "--published", metavar="SOURCE", help="lay out published figures instead of a run's"
     )
-    parser.add_argument(
-        "--against",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="set a published source beside it: dlperf, nvidia_pytorch_resnet50, ...",
-    )
+    text = "set a published source beside it: dlperf, nvidia_pytorch_resnet50, ..."
+    add_repeated_option(parser, "--against", "NAME", text)
     parser.add_argument(
         "--plots",
         choices=(SOME, ALL, NONE),
@@ -46,13 +46,10 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_report(options: argparse.Namespace) -> None:
-    from dlperf_slurm.jobs.run_directory import find_run
-
     if options.published is not None:
         _print_published(options)
         return
-    run = find_run(options.run, options.results)
-    report_run(run, options.layout, options.against, options.plots)
+    report_run(find_chosen_run(options), options.layout, options.against, options.plots)
 
 
 def report_run(

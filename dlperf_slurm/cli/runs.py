@@ -10,6 +10,7 @@ from dlperf_slurm.cli.options import (
     add_results_option,
     add_run_options,
     add_site_options,
+    find_chosen_run,
 )
 from dlperf_slurm.cli.output import PROGRAM, make_console, say, say_renamed
 from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
@@ -98,27 +99,23 @@ def run_submit(options: argparse.Namespace) -> None:
 
 
 def run_resume(options: argparse.Namespace) -> None:
-    from dlperf_slurm.jobs.run_directory import find_run
-
-    _submit(find_run(options.run, options.results), options.wait)
+    _submit(find_chosen_run(options), options.wait)
 
 
 def run_retry(options: argparse.Namespace) -> None:
-    from dlperf_slurm.jobs.run_directory import find_run
     from dlperf_slurm.scheduler.retry import stage_retry
 
-    run = find_run(options.run, options.results)
+    run = find_chosen_run(options)
     say(f"{stage_retry(run)} array tasks to try again")
     _submit(run, options.wait)
 
 
 def run_status(options: argparse.Namespace) -> None:
     """Print where a run stands; raises SchedulerError when the scheduler does not answer."""
-    from dlperf_slurm.jobs.run_directory import find_run
     from dlperf_slurm.reports.progress import print_states
     from dlperf_slurm.scheduler.track import Tracker
 
-    run = find_run(options.run, options.results)
+    run = find_chosen_run(options)
     tracker = Tracker(run)
     print_states(run, tracker.refresh(ask_scheduler=True), make_console())
     if tracker.scheduler_error:
@@ -126,16 +123,13 @@ def run_status(options: argparse.Namespace) -> None:
 
 
 def run_wait(options: argparse.Namespace) -> None:
-    from dlperf_slurm.jobs.run_directory import find_run
-
-    _follow(find_run(options.run, options.results))
+    _follow(find_chosen_run(options))
 
 
 def run_cancel(options: argparse.Namespace) -> None:
-    from dlperf_slurm.jobs.run_directory import find_run
     from dlperf_slurm.scheduler.cancel import cancel_run
 
-    run = find_run(options.run, options.results)
+    run = find_chosen_run(options)
     print(f"{cancel_run(run)} array tasks of {run.run_id} cancelled")
 
 

@@ -1,6 +1,5 @@
 """Site files and their layers -> one validated Site, and where each value came from."""
 
-import os
 import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +10,13 @@ from pydantic import AfterValidator, Field
 
 import dlperf_slurm
 from dlperf_slurm import slurm_client
-from dlperf_slurm.config.environment_paths import find_managed_environment
+from dlperf_slurm.config.folders import (
+    find_managed_environment,
+    find_resource_dir,
+    find_user_config_dir,
+)
 from dlperf_slurm.config.key_paths import KeyPath
 from dlperf_slurm.config.known_names import check_known, suggest
-from dlperf_slurm.config.package_files import find_resource_dir
 from dlperf_slurm.config.toml_tables import (
     Layer,
     OneOrMore,
@@ -200,12 +202,6 @@ class LoadedSite:
     name: str
     site: Site
     sources: dict[KeyPath, str]
-
-
-def find_user_config_dir() -> Path:
-    """The user's folder for settings, whether it is there or not (XDG Base Directory)."""
-    config_home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(config_home).expanduser() / "dlperf-slurm"
 
 
 def list_site_dirs() -> list[Path]:

@@ -9,7 +9,7 @@ from typing import Optional
 
 import jinja2
 
-from dlperf_slurm.config.package_files import find_resource_dir
+from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError
@@ -18,7 +18,7 @@ from dlperf_slurm.jobs.plan import ArrayTask, Group
 from dlperf_slurm.jobs.quoting import escape_pattern, quote_directive, quote_option
 from dlperf_slurm.jobs.run_directory import make_job_name
 from dlperf_slurm.matrix.expand import MatrixCase
-from dlperf_slurm.matrix.file import ScriptTable
+from dlperf_slurm.matrix.tables import ScriptTable
 from dlperf_slurm.worker.models import load_model
 
 BASE_TEMPLATE = "base.sbatch.j2"

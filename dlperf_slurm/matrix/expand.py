@@ -12,8 +12,9 @@ from dlperf_slurm.contract.case import NO_TRAINING, ModelParameter, Training
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.errors import raise_problems
 from dlperf_slurm.matrix.axes import AXES, Point, make_case_id, normalize
-from dlperf_slurm.matrix.file import Matrix, MatrixFile, Protocol, ScriptTable
+from dlperf_slurm.matrix.file import MatrixFile
 from dlperf_slurm.matrix.selections import TOPOLOGY_PARTS, Condition, Selection
+from dlperf_slurm.matrix.tables import Matrix, Protocol, ScriptTable
 from dlperf_slurm.matrix.values import Bound
 from dlperf_slurm.worker.models import load_model
 

@@ -6,14 +6,20 @@ The module itself does without pydantic: reports too need to know the axes, and 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Union
+from typing import TYPE_CHECKING, Annotated, Any, Optional, Union
 
 from annotated_types import Ge
 
 from dlperf_slurm.config.known_names import check_known
-from dlperf_slurm.contract.axes import DATA_SOURCES, DYNAMIC, MODES, OPTIMIZERS
+from dlperf_slurm.contract.axes import (
+    DATA_SOURCES,
+    DYNAMIC,
+    LARGEST,
+    MODES,
+    OPTIMIZERS,
+    format_ladder,
+)
 from dlperf_slurm.contract.topology import parse_topology
-from dlperf_slurm.matrix.batch_size import parse_batch_search, parse_batch_size
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 from dlperf_slurm.worker.models import list_models
 
@@ -85,6 +91,36 @@ def _check_loss_scale(value: Any) -> Union[int, str]:
     if value == DYNAMIC or (type(value) is int and value >= 1):
         return str(value) if value == DYNAMIC else int(value)
     raise ValueError(f"{value!r} is neither {DYNAMIC!r} nor a whole number of 1 or more")
+
+
+def parse_batch_size(value: Any) -> Union[int, str]:
+    """A value of the axis as `Axes` has it; raises ValueError, which says what is allowed."""
+    if type(value) is int:
+        if value < 1:
+            raise ValueError(f"{value} is no batch size; the smallest is 1")
+        return value
+    search = parse_batch_search(value) if isinstance(value, str) else None
+    if search is None:
+        raise ValueError(
+            f"{value!r} is neither a number nor '{LARGEST}' nor a ladder such as "
+            "'256 -> 224 -> 196'"
+        )
+    return search
+
+
+def parse_batch_search(text: str) -> Optional[str]:
+    """The search that a text asks for, as `Axes` has it; None when it asks for none.
+
+    Raises ValueError for a ladder that does not descend.
+    """
+    if text == LARGEST:
+        return LARGEST
+    if not re.fullmatch(r"\s*\d+\s*(->\s*\d+\s*)+", text):
+        return None
+    ladder = tuple(int(part) for part in text.split("->"))
+    if any(size <= smaller for size, smaller in zip(ladder, ladder[1:])) or ladder[-1] < 1:
+        raise ValueError(f"{text!r} must descend, from the largest batch size to try; least is 1")
+    return format_ladder(ladder)
 
 
 _COUNT_OR_TEXT = {"type": ["integer", "string"], "minimum": 1}

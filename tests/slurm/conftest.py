@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.slurm_runs import CHECKOUT, Cluster
 
-from dlperf_slurm.config.environment_paths import find_managed_environment
+from dlperf_slurm.config.folders import find_managed_environment
 
 PROGRAM = CHECKOUT / "tests" / "cluster" / "cluster"
 UP_SECONDS = 600

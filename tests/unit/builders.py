@@ -18,7 +18,7 @@ from dlperf_slurm.contract.record import FAILED, OK, RECORD_FILE, Clock, Failure
 from dlperf_slurm.jobs.plan import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.jobs.run_directory import Manifest, PlannedCase, Run, RunTask
 from dlperf_slurm.matrix.expand import MatrixCase
-from dlperf_slurm.matrix.file import Protocol
+from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.reports.formats.csv import serialize_cases
 from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_slurm.config.environment_paths import find_managed_environment
+from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.provision.environments.create import State, find_state, read_stamp
 from dlperf_slurm.provision.environments.horovod import RECIPES, VERSION, has_horovod
 from dlperf_slurm.provision.environments.installation import choose_lines, make_variables

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Optional
 
-from dlperf_slurm.config.environment_paths import find_managed_environment
+from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.provision.environments.horovod import add_horovod, has_horovod
 from dlperf_slurm.provision.environments.installation import (

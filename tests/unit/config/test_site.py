@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from builders import make_site, write_matrix, write_program
 
-from dlperf_slurm.config.package_files import find_resource_dir
+from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import (
     choose_site_file,
     list_effective_values,

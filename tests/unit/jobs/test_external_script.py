@@ -28,7 +28,8 @@ from dlperf_slurm.jobs.obstacles import find_obstacle
 from dlperf_slurm.jobs.plan import ArrayTask
 from dlperf_slurm.jobs.render import find_starter, render_external_script, render_scripts
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
-from dlperf_slurm.matrix.file import ScriptTable, read_matrix
+from dlperf_slurm.matrix.file import read_matrix
+from dlperf_slurm.matrix.tables import ScriptTable
 
 LOG = Path(__file__).parents[1] / "logs" / "tf_cnn_benchmarks" / "one_process.log"
 DEADLINE_SECONDS = 30
@@ -213,7 +214,7 @@ def test_scripts_of_our_own_worker_know_nothing_of_others(tmp_path):
     ],
 )
 def test_script_is_refused_what_only_our_worker_can(changes, reason):
-    from dlperf_slurm.matrix.batch_size import parse_batch_size
+    from dlperf_slurm.matrix.values import parse_batch_size
 
     if "batch_size_per_device" in changes:
         changes = {"batch_size_per_device": parse_batch_size(changes["batch_size_per_device"])}

@@ -7,7 +7,7 @@ import sys
 import pytest
 from builders import make_site
 
-from dlperf_slurm.config.package_files import find_resource_dir
+from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.jobs.plan import make_plan
 from dlperf_slurm.jobs.render import render_external_script
 from dlperf_slurm.jobs.stage import freeze_code

@@ -24,7 +24,8 @@ from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, PlannedCase, format_m
 from dlperf_slurm.jobs.stage import make_manifest
 from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
-from dlperf_slurm.matrix.file import Protocol, ProtocolOverride, TrainingTable, read_matrix
+from dlperf_slurm.matrix.file import read_matrix
+from dlperf_slurm.matrix.tables import Protocol, ProtocolOverride, TrainingTable
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.cases import VARIANT_AXES, make_label
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from builders import make_matrix_case, write_matrix
 
-from dlperf_slurm.config.package_files import find_resource_dir
+from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.matrix.expand import Expansion, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix

@@ -6,10 +6,9 @@ import pytest
 from builders import SMALL_MATRIX, write_matrix
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.config.package_files import find_resource_dir
+from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.matrix.model_parameters import find_parameter_problems
+from dlperf_slurm.matrix.file import find_parameter_problems, read_matrix
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 
 FRAMEWORKS = ", ".join(list_frameworks())

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from builders import IMPORT_DIR, write_program
 
-from dlperf_slurm.config.environment_paths import find_environments_dir, find_managed_environment
+from dlperf_slurm.config.folders import find_environments_dir, find_managed_environment
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.provision.environments import pins as pins_module
 from dlperf_slurm.provision.environments.create import create_environment, find_state, read_stamp

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlperf_slurm.config.package_files import find_resource_dir
+from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import choose_site_file
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.matrix.file import read_matrix

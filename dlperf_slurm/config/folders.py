@@ -1,8 +1,22 @@
-"""A framework's name -> where its managed environment lies; `provision.environments` makes it."""
+"""Where folders lie: what ships with the package, the user's settings, managed environments."""
 
 import os
 import sys
 from pathlib import Path
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+def find_resource_dir(name: str) -> Path:
+    """The folder `name` (templates, matrices, site_configs) of the package, else of a checkout."""
+    installed = _PACKAGE / name
+    return installed if installed.is_dir() else _PACKAGE.parent / name
+
+
+def find_user_config_dir() -> Path:
+    """The user's folder for settings, whether it is there or not (XDG Base Directory)."""
+    config_home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(config_home).expanduser() / "dlperf-slurm"
 
 
 def find_environments_dir() -> Path:
@@ -21,5 +35,5 @@ def find_environments_dir() -> Path:
 
 
 def find_managed_environment(framework: str) -> Path:
-    """The folder of a framework's managed environment, whether it is there or not."""
+    """The folder that `env create` makes for a framework, whether it is there or not."""
     return find_environments_dir() / framework

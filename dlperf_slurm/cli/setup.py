@@ -1,0 +1,237 @@
+"""The commands of the time before a run: init, data, env and config."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlperf_slurm.cli.options import add_actions, add_command, add_site_options
+from dlperf_slurm.cli.output import PROGRAM, make_console
+from dlperf_slurm.errors import EnvironmentMissingError, InputError
+
+if TYPE_CHECKING:
+    from dlperf_slurm.cli.options import Commands, Handler
+    from dlperf_slurm.provision.datasets import Recipe
+
+LARGEST_SEED = 2**32 - 1
+
+
+def add_commands(commands: "Commands") -> None:
+    """Add `init`, `data make` for each kind of data set, and the actions of `env` and `config`."""
+    text = "copy example matrices and site configs to here"
+    command = add_command(commands, "init", text, run_init)
+    command.add_argument("directory", nargs="?", type=Path, default=Path(), help="default: here")
+
+    actions = add_actions(commands, "data", "make small sets of real files for models to read")
+    kinds = add_actions(actions, "make", "make a small data set", metavar="KIND")
+
+    text = "made-up photographs, as large as ImageNet's, for resnet50"
+    kind = _add_kind(kinds, "images", text, run_make_images)
+    _add_numbers(kind, ("train", 1000, "training images"), ("val", 100, "validation images"))
+    _add_numbers(kind, ("classes", 10, "classes"), ("size", 500, "longer side in pixels"))
+
+    text = "made-up tokenised text, no real words, for bert"
+    kind = _add_kind(kinds, "text", text, run_make_text)
+    _add_numbers(kind, ("train", 1_000_000, "training ids"), ("val", 100_000, "validation ids"))
+    _add_numbers(kind, ("vocabulary", 30522, "size of the vocabulary"))
+
+    text = "1,797 handwritten digits (scikit-learn's), for resnet50"
+    _add_kind(kinds, "digits", text, run_make_digits)
+
+    actions = add_actions(commands, "env", "make, list and check environments of the frameworks")
+    text = "create or update environments from pins"
+    action = add_command(actions, "create", text, run_env_create)
+    action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="as in env list")
+    action.add_argument("--all", action="store_true", help="for every framework")
+    action.add_argument("--horovod", action="store_true", help="with Horovod, where it exists")
+    add_command(actions, "list", "which environments there are, and where", run_env_list)
+    text = "what works in them, and what is missing"
+    action = add_command(actions, "check", text, run_env_check)
+    action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="default: all")
+
+    actions = add_actions(commands, "config", "show the settings in force, and the schema of files")
+    text = "every value and the layer that it came from"
+    action = add_command(actions, "show", text, run_config_show)
+    action.add_argument("matrix", nargs="?", type=Path, help="a matrix, for its [slurm] table")
+    add_site_options(action)
+    text = "JSON Schema of a file, for editors"
+    action = add_command(actions, "schema", text, run_config_schema)
+    action.add_argument("file", choices=("matrix", "site"))
+
+
+def run_init(options: argparse.Namespace) -> None:
+    from dlperf_slurm.provision.examples import copy_examples
+
+    for path in copy_examples(options.directory):
+        print(path)
+    print(f"Next: {PROGRAM} plan {options.directory / 'matrices' / 'quickstart.toml'}")
+
+
+def run_make_images(options: argparse.Namespace) -> None:
+    from dlperf_slurm.provision.datasets.images import ImageRecipe
+
+    recipe = ImageRecipe(options.train, options.val, options.classes, options.size, options.seed)
+    _make(options.directory, recipe)
+
+
+def run_make_text(options: argparse.Namespace) -> None:
+    from dlperf_slurm.provision.datasets.text import TextRecipe
+
+    _make(
+        options.directory,
+        TextRecipe(options.train, options.val, options.vocabulary, options.seed),
+    )
+
+
+def run_make_digits(options: argparse.Namespace) -> None:
+    from dlperf_slurm.provision.datasets.images import DigitRecipe
+
+    _make(options.directory, DigitRecipe(options.seed))
+
+
+def _add_kind(
+    kinds: "Commands", name: str, text: str, handler: "Handler"
+) -> argparse.ArgumentParser:
+    kind = add_command(kinds, name, text, handler)
+    default = Path("data") / name
+    kind.add_argument(
+        "directory", nargs="?", type=Path, default=default, help=f"to be made ({default})"
+    )
+    kind.add_argument(
+        "--seed", type=_parse_seed, default=0, metavar="N", help="another one, other files (0)"
+    )
+    return kind
+
+
+def _add_numbers(parser: argparse.ArgumentParser, *options: "tuple[str, int, str]") -> None:
+    for name, default, text in options:
+        parser.add_argument(
+            f"--{name}",
+            type=_parse_positive,
+            default=default,
+            metavar="N",
+            help=f"{text} ({default})",
+        )
+
+
+def _parse_positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no integer of 1 or more")
+    return int(text)
+
+
+def _parse_seed(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f"{text!r} is no integer of 0 ... {LARGEST_SEED}")
+    return int(text)
+
+
+def _make(directory: Path, recipe: "Recipe") -> None:
+    import tomli_w
+
+    from dlperf_slurm.provision.datasets import make_dataset
+
+    contents = make_dataset(directory, recipe)
+    size_bytes = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+    print(f"{directory}: {contents}, {size_bytes / 1e6:.1f} MB")
+    path = directory.absolute()
+    model = {**recipe.model, "dataset": path.name}
+    print(f"\nIn a matrix:\n\n{tomli_w.dumps({'model': model, 'axes': {'data': 'folder'}})}")
+    where = "from any other folder than this one" if _is_found(path) else "to find it"
+    print(f"In the site file, {where}:\n\n{tomli_w.dumps({'datasets': {path.name: str(path)}})}")
+
+
+def _is_found(path: Path) -> bool:
+    """Whether a matrix that is submitted from here finds the data set by its name alone."""
+    return path == Path.cwd() / "data" / path.name
+
+
+def run_env_create(options: argparse.Namespace) -> None:
+    """Make the named environments one after the other; one that fails does not stop the others.
+
+    Raises InputError when none is named or a named one cannot have Horovod,
+    EnvironmentMissingError when one could not be made.
+    """
+    from dlperf_slurm.provision.environments.create import create_environment
+    from dlperf_slurm.provision.environments.pins import list_pins, read_pins
+
+    if options.all == bool(options.frameworks):
+        raise InputError(f"env create: name either frameworks ({', '.join(list_pins())}) or --all")
+    chosen = [read_pins(name) for name in (list_pins() if options.all else options.frameworks)]
+    without = [pins.framework for pins in chosen if not pins.can_have_horovod]
+    if options.horovod and without and not options.all:
+        raise InputError(f"env create: Horovod does not exist for {', '.join(without)}")
+    missing = []
+    for pins in chosen:
+        with_horovod = options.horovod and pins.can_have_horovod
+        try:
+            create_environment(pins.framework, lambda line: print(line, flush=True), with_horovod)
+        except EnvironmentMissingError as error:
+            print(f"{PROGRAM}: error: {error}", file=sys.stderr, flush=True)
+            missing.append(pins.framework)
+    if missing:
+        raise EnvironmentMissingError(
+            f"{len(missing)} of {len(chosen)} environments could not be made: {', '.join(missing)}"
+        )
+
+
+def run_env_list(options: argparse.Namespace) -> None:
+    from dlperf_slurm.provision.environments.check import list_environments
+    from dlperf_slurm.reports.terminal import print_table
+
+    rows = list_environments()
+    header = ["framework", "environment", "Python", "Horovod", "MB", "path"]
+    print_table(header, rows, make_console(), text_columns=None)
+    for framework, state, *_ in rows:
+        if state != "current":
+            print(f"{framework} is {state}: {PROGRAM} env create {framework}")
+
+
+def run_env_check(options: argparse.Namespace) -> None:
+    """Print what works in environments; raises EnvironmentMissingError when one must be mended."""
+    from dlperf_slurm.provision.environments.check import check_environment
+    from dlperf_slurm.provision.environments.pins import list_pins, read_pins
+    from dlperf_slurm.reports.terminal import print_table
+
+    names = [read_pins(name).framework for name in options.frameworks or list_pins()]
+    checks = []
+    for name in names:
+        print(f"checking {name}", file=sys.stderr, flush=True)
+        checks.append(check_environment(name))
+    header = ["framework", "Python", "environment", "import", "MPI", "Horovod"]
+    print_table(header, [check.row for check in checks], make_console(), text_columns=None)
+    for check in checks:
+        for problem in check.problems:
+            print(f"{check.framework}: {problem}")
+    broken = [check.framework for check in checks if check.is_broken(bool(options.frameworks))]
+    if broken:
+        raise EnvironmentMissingError(f"not in order: {', '.join(broken)}")
+
+
+def run_config_show(options: argparse.Namespace) -> None:
+    from dlperf_slurm.config.site import list_effective_values, load_site
+    from dlperf_slurm.config.toml_tables import read_toml
+    from dlperf_slurm.reports.terminal import print_table
+
+    matrix = read_toml(options.matrix) if options.matrix else None
+    loaded = load_site(options.site, matrix, options.set)
+    rows = [
+        [key, "-" if value is None else repr(value), source]
+        for key, value, source in list_effective_values(loaded)
+    ]
+    print_table(
+        ["key", "value", "layer"],
+        rows,
+        make_console(),
+        title=f"site {loaded.name}",
+        text_columns=None,
+    )
+
+
+def run_config_schema(options: argparse.Namespace) -> None:
+    from dlperf_slurm.config.site import Site
+    from dlperf_slurm.matrix.tables import Matrix
+
+    kind = Matrix if options.file == "matrix" else Site
+    print(json.dumps(kind.model_json_schema(), indent=1))
