@@ -15,12 +15,18 @@ import re
 from typing import Dict, List, Match, Tuple
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.dll import DLL, PARAMETERS, dll_line
 from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import DATE_TIME, NUMBER, PRECISIONS, parse_time
 from dlperf_slurm.logs.reading.rules import average_epochs, round_significantly, time_steps
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, take_line
+from dlperf_slurm.logs.reading.timed_run import (
+    DLL,
+    PARAMETERS,
+    TimedFormat,
+    TimedRun,
+    dll_line,
+    take_line,
+)
 from dlperf_slurm.logs.reading.windows import Window, make_time_window
 
 _STEP = dll_line(r"Epoch: (?P<epoch>\d{1,9}) Iteration: (?P<step>\d{1,15}) ", rate="train.ips")

@@ -14,12 +14,19 @@ import re
 from typing import List, Match, Tuple
 
 from dlperf_slurm.logs import Identity, Rule
-from dlperf_slurm.logs.reading.dll import DLL, PARAMETERS, dll_line
 from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark, Marks
 from dlperf_slurm.logs.reading.patterns import NUMBER, name_precision, parse_number, parse_time
 from dlperf_slurm.logs.reading.rules import take_final, time_lines
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_lacking_steps, take_line
+from dlperf_slurm.logs.reading.timed_run import (
+    DLL,
+    PARAMETERS,
+    TimedFormat,
+    TimedRun,
+    dll_line,
+    find_lacking_steps,
+    take_line,
+)
 from dlperf_slurm.logs.reading.windows import Window, make_rate_window, make_time_window
 
 _STEP = (

@@ -12,10 +12,9 @@ summary.
 import re
 
 from dlperf_slurm.logs import Identity, Rule
-from dlperf_slurm.logs.reading.dll import DLL, PARAMETERS, dll_line
 from dlperf_slurm.logs.reading.patterns import name_precision
 from dlperf_slurm.logs.reading.rules import average_lines, take_final, time_lines
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
+from dlperf_slurm.logs.reading.timed_run import DLL, PARAMETERS, TimedFormat, TimedRun, dll_line
 from dlperf_slurm.logs.reading.windows import make_time_window
 
 WARMUP_MARKS = 8

@@ -16,12 +16,18 @@ import re
 from typing import List, Match, Tuple
 
 from dlperf_slurm.logs import Identity, Rule
-from dlperf_slurm.logs.reading.dll import DLL, dll_line
 from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark, Marks
 from dlperf_slurm.logs.reading.patterns import PRECISIONS, name_precision
 from dlperf_slurm.logs.reading.rules import average_lines, time_between
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_lacking_steps, take_line
+from dlperf_slurm.logs.reading.timed_run import (
+    DLL,
+    TimedFormat,
+    TimedRun,
+    dll_line,
+    find_lacking_steps,
+    take_line,
+)
 from dlperf_slurm.logs.reading.windows import Window, make_rate_window, make_time_window
 
 _EVALUATION = dll_line("(?P<is_evaluated>)", throughput_val="throughput_val")

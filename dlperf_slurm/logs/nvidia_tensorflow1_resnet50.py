@@ -11,7 +11,6 @@ that it announced.
 import re
 
 from dlperf_slurm.logs import Identity, Reading, Rule
-from dlperf_slurm.logs.reading.dll import DLL, PARAMETERS, dll_line
 from dlperf_slurm.logs.reading.patterns import COUNT, name_precision
 from dlperf_slurm.logs.reading.rules import (
     average,
@@ -20,7 +19,14 @@ from dlperf_slurm.logs.reading.rules import (
     take_values,
     time_lines,
 )
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_lacking_steps
+from dlperf_slurm.logs.reading.timed_run import (
+    DLL,
+    PARAMETERS,
+    TimedFormat,
+    TimedRun,
+    dll_line,
+    find_lacking_steps,
+)
 from dlperf_slurm.logs.reading.windows import make_time_window
 
 _STEP = (

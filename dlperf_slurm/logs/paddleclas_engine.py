@@ -11,11 +11,11 @@ A run came to its end with the mean ("[Avg]") of the last epoch; the log does no
 import re
 from typing import List, Match, Tuple
 
-from dlperf_slurm.logs import Identity, Reading, Rule
+from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import COUNT, LOGGER_PREFIX, NUMBER, parse_number
-from dlperf_slurm.logs.reading.rules import RuleError, average, take_values
+from dlperf_slurm.logs.reading.rules import average_lines
 from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, take_line
 from dlperf_slurm.logs.reading.windows import WARMUP_STEPS, Window
 
@@ -103,10 +103,9 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _average_but_first(reading: Reading, identity: Identity) -> float:
-    if identity.devices <= 0:
-        raise RuleError("takes the number of devices")
-    return average(take_values(reading.series.get("rates", ()), 1, None)) * identity.devices
-
-
-RULES = (Rule("arithmetic mean of values[1:], times the devices", _average_but_first),)
+RULES = (
+    Rule(
+        "arithmetic mean of values[1:], times the devices",
+        average_lines(1, is_per_device=True, series="rates"),
+    ),
+)

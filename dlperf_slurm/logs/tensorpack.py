@@ -12,11 +12,11 @@ A run came to its end when it says so: "Training has finished!".
 import re
 from typing import Dict, List, Match, Tuple
 
-from dlperf_slurm.logs import Identity, Reading, Rule
+from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import COUNT, NUMBER, parse_number
-from dlperf_slurm.logs.reading.rules import average, take_values
+from dlperf_slurm.logs.reading.rules import average_lines
 from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, if_whole
 from dlperf_slurm.logs.reading.windows import Window, count_steps, make_warm_window
 
@@ -103,8 +103,8 @@ start_run = TimedFormat(
 ).start_run
 
 
-def _average_but_first(reading: Reading, identity: Identity) -> float:
-    return average(take_values(reading.series["epoch_rates"], 1, None))
-
-
-RULES = (Rule("mean of 'Throughput (samples/sec)' but the first", _average_but_first),)
+RULES = (
+    Rule(
+        "mean of 'Throughput (samples/sec)' but the first", average_lines(1, series="epoch_rates")
+    ),
+)

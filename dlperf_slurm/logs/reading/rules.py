@@ -53,16 +53,20 @@ def average_lines(
     stop: Optional[int] = None,
     is_per_device: bool = False,
     digits: Optional[int] = None,
+    series: str = "",
 ) -> Compute:
-    """A rule that averages the lines' `values[start:stop]`, times the devices if of one each.
+    """A rule that averages the `values[start:stop]`, times the devices if of one each.
 
-    It raises RuleError if the log has fewer lines, or does not tell the devices that it needs.
+    They are the lines' values, or those of a series.
+
+    It raises RuleError if the log has fewer, or does not tell the devices that it needs.
     """
 
     def compute(reading: Reading, identity: Identity) -> float:
         if is_per_device and identity.devices <= 0:
             raise RuleError("takes the number of devices")
-        rates = take_values([mark.value for mark in reading.marks], start, stop)
+        values = reading.series.get(series, ()) if series else [m.value for m in reading.marks]
+        rates = take_values(values, start, stop)
         figure = average(rates) * (identity.devices if is_per_device else 1)
         return figure if digits is None else round(figure, digits)
 

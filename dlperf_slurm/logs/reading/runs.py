@@ -1,10 +1,11 @@
 """A log -> what each run in it measured, in our definition and by its publisher's rule."""
 
 import dataclasses
+import re
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Set, Tuple
 
 from dlperf_slurm.contract.record import FAILED, OK, OUT_OF_MEMORY
 from dlperf_slurm.logs import (
@@ -19,7 +20,7 @@ from dlperf_slurm.logs import (
 )
 from dlperf_slurm.logs.reading.failures import FailureScan
 from dlperf_slurm.logs.reading.lines import read_lines
-from dlperf_slurm.logs.reading.names import read_name
+from dlperf_slurm.logs.reading.patterns import PRECISIONS
 from dlperf_slurm.logs.reading.rules import RuleError
 from dlperf_slurm.logs.reading.windows import Window
 
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 # what a log, its name or a user says of a run
 SETTINGS = ("framework", "model", "nodes", "devices", "batch_size_per_device", "precision")
 DEVICES_PER_NODE = 8
+
+# what people put into the names of files and folders
+_TOPOLOGY = re.compile(r"([1-9]\d{0,4})n([1-9]\d{0,2})[gc]|n([1-9]\d{0,4})c([1-9]\d{0,2})")
+_DEVICES = re.compile(r"gpus?([1-9]\d{0,4})|([1-9]\d{0,4})gpus?")
+_BATCH_SIZE = re.compile(r"(?:bs|bsz|b|batch)([1-9]\d{0,5})")
+_MODELS = {"rn50": "resnet50", "resnet50": "resnet50", "r50": "resnet50", "bert": "bert"}
 
 
 @dataclass(frozen=True)
@@ -230,3 +237,44 @@ def _apply_rules(
         except RuleError as error:
             reasons.append(f"no publisher's figure: {rule.name!r} {error}")
     return None, suiting[0], reasons[0]
+
+
+def read_name(path: Path) -> Identity:
+    """What the file's name says, else that of its folder: 1n8g/rn50_b128_fp32_1.log, gpu8_bs96.txt.
+
+    What one name says twice, and differently, it does not say.
+    """
+    own, folder = (_read_tokens(name) for name in (path.name, path.absolute().parent.name))
+    told = {**folder, **own}
+    if "devices" in own and "devices" in folder and "nodes" not in own:
+        told.pop("nodes", None)
+    return Identity(
+        model=told.get("model", ""),
+        nodes=int(told.get("nodes", "0")),
+        devices=int(told.get("devices", "0")),
+        batch_size_per_device=int(told.get("batch_size_per_device", "0")),
+        precision=told.get("precision", ""),
+    )
+
+
+def _read_tokens(name: str) -> Dict[str, str]:
+    found: Dict[str, Set[str]] = {}
+    for token in re.split(r"[^a-z0-9]+", name.lower()):
+        for key, value in _read_token(token):
+            found.setdefault(key, set()).add(value)
+    return {key: next(iter(values)) for key, values in found.items() if len(values) == 1}
+
+
+def _read_token(token: str) -> List[Tuple[str, str]]:
+    topology = _TOPOLOGY.fullmatch(token)
+    if topology is not None:
+        nodes, per_node = (int(part) for part in topology.groups() if part is not None)
+        return [("nodes", str(nodes)), ("devices", str(nodes * per_node))]
+    devices, batch_size = _DEVICES.fullmatch(token), _BATCH_SIZE.fullmatch(token)
+    if devices is not None:
+        return [("devices", devices.group(1) or devices.group(2))]
+    if batch_size is not None:
+        return [("batch_size_per_device", batch_size.group(1))]
+    if token in PRECISIONS:
+        return [("precision", PRECISIONS[token])]
+    return [("model", _MODELS[token])] if token in _MODELS else []

@@ -7,6 +7,7 @@ A `rank` outweighs a launcher's label. `device` says that a process takes part. 
 `namespace`, `name` with its `value`, and other groups are facts, of which the last one counts.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import (
     TYPE_CHECKING,
@@ -25,6 +26,8 @@ from typing import (
 from dlperf_slurm.logs import Identity, Reading
 from dlperf_slurm.logs.reading.marks import Mark, Marks, Position, RankMarks
 from dlperf_slurm.logs.reading.patterns import (
+    DATE_TIME,
+    NUMBER,
     is_true,
     parse_namespace,
     parse_number,
@@ -38,6 +41,11 @@ if TYPE_CHECKING:
 
 Handler = Callable[["TimedRun", "Line", Match[str]], None]
 Lines = Sequence[Union[Pattern[str], Tuple[Pattern[str], Handler]]]
+
+# NVIDIA's DLLogger prints `DLL time - step metric : value unit ...`
+DLL = rf"DLL {DATE_TIME} - "
+
+_PARAMETER = re.compile(r"(?:^|  )([\w.]+) : (.*?)(?=$|  [\w.]+ : )")
 
 
 class TimedFormat(NamedTuple):
@@ -205,3 +213,32 @@ def if_whole(pattern: Pattern[str], handler: Handler = take_line) -> Tuple[Patte
             handler(run, line, match)
 
     return pattern, handle
+
+
+def dll_line(
+    body: str, handler: Handler = take_line, **metrics: str
+) -> Tuple[Pattern[str], Handler]:
+    """The entry of lines whose body begins so, and has metrics: by group their whole names.
+
+    A line has its group `time` too. It is not taken if a value ends where the file does, for that
+    may be cut short.
+    """
+    values = (
+        rf"(?=(?:.*?\s)?{re.escape(name)} : (?P<{group}>{NUMBER})(?=\s|$))"
+        for group, name in metrics.items()
+    )
+
+    def handle(run: TimedRun, line: "Line", match: Match[str]) -> None:
+        is_cut = any(match.end(group) == len(line.text) for group in metrics)
+        if not (is_cut and line.is_last_unended):
+            handler(run, line, match)
+
+    return re.compile(rf"DLL (?P<time>{DATE_TIME}) - ?{body}{''.join(values)}"), handle
+
+
+def _keep_parameters(run: TimedRun, line: "Line", match: Match[str]) -> None:
+    run.facts.update(_PARAMETER.findall(match.group(1).strip()))
+
+
+PARAMETERS = (re.compile(rf"DLL {DATE_TIME} - ?PARAMETER(.*)"), _keep_parameters)
+"""The entry of lines of parameters, which become facts."""
