@@ -33,10 +33,9 @@ from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.provision.environments.horovod import BUILD_PROGRAMS, RECIPES, has_horovod
 from dlperf_slurm.provision.environments.pins import list_pins, read_pins
 from dlperf_slurm.provision.environments.system import (
-    describe_missing_programs,
     describe_missing_python,
     find_interpreter,
-    list_missing_programs,
+    find_missing_programs,
 )
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -144,11 +143,11 @@ def order_tasks(tasks: Sequence[Task], proofs: Mapping[str, Proof]) -> list[Task
 def is_possible(framework: str) -> bool:
     """Whether this machine has what the environment is made with; says what it lacks."""
     pins = read_pins(framework)
-    missing = list_missing_programs(["gcc"]) if pins.built else []
+    missing = find_missing_programs("gcc") if pins.built else ""
     if find_interpreter(pins.pythons) is None:
         lack = describe_missing_python(pins.pythons)
     elif missing:
-        lack = f"{', '.join(pins.built)} cannot be built: {describe_missing_programs(missing)}"
+        lack = f"{', '.join(pins.built)} cannot be built: {missing}"
     else:
         return True
     print(f"NOT RUN: {framework}: {lack}", flush=True)
@@ -175,9 +174,8 @@ def make_environment(task: Task) -> str:
     command = [*TOOL, "env", "create", task.framework]
     note = ""
     if task.with_horovod:
-        missing = list_missing_programs(BUILD_PROGRAMS)
-        if missing:
-            lack = describe_missing_programs(missing)
+        lack = find_missing_programs(*BUILD_PROGRAMS)
+        if lack:
             note = f"NOT RUN: {task.framework} with Horovod: {lack}\n"
         else:
             command.append("--horovod")

@@ -12,10 +12,9 @@ from dlperf_slurm.provision.environments.horovod import RECIPES, VERSION, has_ho
 from dlperf_slurm.provision.environments.installation import choose_lines, make_variables
 from dlperf_slurm.provision.environments.pins import Pins, list_pins, read_pins
 from dlperf_slurm.provision.environments.system import (
-    describe_missing_programs,
     describe_missing_python,
     find_interpreter,
-    list_missing_programs,
+    find_missing_programs,
 )
 
 RANKS = 2
@@ -107,8 +106,9 @@ def _list_system_problems(pins: Pins, state: State) -> list[str]:
         else:
             problems.append(f"{state}: dlperf-slurm env create {pins.framework}")
     for need in pins.needs:
-        if list_missing_programs([need.program]):
-            problems.append(f"{need.reason}: {describe_missing_programs([need.program])}")
+        missing = find_missing_programs(need.program)
+        if missing:
+            problems.append(f"{need.reason}: {missing}")
     return problems
 
 

@@ -21,10 +21,9 @@ from dlperf_slurm.provision.environments.pins import Pins, read_pins
 from dlperf_slurm.provision.environments.stand_ins import make_stand_ins
 from dlperf_slurm.provision.environments.system import (
     Interpreter,
-    describe_missing_programs,
     describe_missing_python,
     find_interpreter,
-    list_missing_programs,
+    find_missing_programs,
 )
 
 STAMP_FILE = "dlperf-slurm.stamp"
@@ -111,8 +110,8 @@ def _make_environment(installation: Installation, pins: Pins) -> None:
         f"{stamp.mib} MB"
     )
     for need in pins.needs:
-        if list_missing_programs([need.program]):
-            fix = describe_missing_programs([need.program])
+        fix = find_missing_programs(need.program)
+        if fix:
             installation.tell(f"{need.reason} will not work: {fix}")
 
 
@@ -141,11 +140,11 @@ def _install_built(installation: Installation, requirement: str, interpreter: In
     key = f"{requirement.replace('==', '-')}-{openmpi}-python{interpreter.version}"
     wheel = find_wheel(installation, key)
     if wheel is None:
-        missing = list_missing_programs(["gcc"])
+        missing = find_missing_programs("gcc")
         if missing:
             raise EnvironmentMissingError(
                 f"{installation.framework}: {requirement} has no wheel for Python "
-                f"{interpreter.version}, and cannot be built: {describe_missing_programs(missing)}"
+                f"{interpreter.version}, and cannot be built: {missing}"
             )
         # mpi4py would take the first mpicc of PATH, whose libraries may be another MPI's
         variables = {"MPICC": str(installation.environment / "bin" / "mpicc")}

@@ -14,10 +14,7 @@ from dlperf_slurm.provision.environments.installation import (
     install_wheel,
 )
 from dlperf_slurm.provision.environments.pins import Pins
-from dlperf_slurm.provision.environments.system import (
-    describe_missing_programs,
-    list_missing_programs,
-)
+from dlperf_slurm.provision.environments.system import find_missing_programs
 
 VERSION = "0.28.1"
 STAMP_FILE = "horovod.stamp"
@@ -73,11 +70,10 @@ def make_key(installation: Installation, pins: Pins, recipe: Recipe) -> str:
 
 
 def _build(installation: Installation, recipe: Recipe, key: str) -> Path:
-    missing = list_missing_programs(BUILD_PROGRAMS)
+    missing = find_missing_programs(*BUILD_PROGRAMS)
     if missing:
         raise EnvironmentMissingError(
-            f"{installation.framework}: Horovod has no wheels, and cannot be built here: "
-            f"{describe_missing_programs(missing)}"
+            f"{installation.framework}: Horovod has no wheels, and cannot be built here: {missing}"
         )
     with tempfile.TemporaryDirectory() as folder:
         # the compiler is copied, since package data need not be executable where it is installed

@@ -11,10 +11,7 @@ from pathlib import Path
 
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.provision.environments.installation import Installation
-from dlperf_slurm.provision.environments.system import (
-    describe_missing_programs,
-    list_missing_programs,
-)
+from dlperf_slurm.provision.environments.system import find_missing_programs
 
 # The functions that a program calls even where it finds no GPU; any other one says that it failed.
 VERSION = "unsigned long {}(void) {{ return 8500; }}"
@@ -40,11 +37,11 @@ def make_stand_ins(installation: Installation, module: str, libraries: Sequence[
     missing = list_missing_libraries(installation.python, libraries)
     if not missing:
         return
-    programs = list_missing_programs(["gcc", "nm"])
-    if programs:
+    lack = find_missing_programs("gcc", "nm")
+    if lack:
         raise EnvironmentMissingError(
             f"{installation.framework}: {missing[0]} is not on this machine, and a stand-in for it "
-            f"cannot be made: {describe_missing_programs(programs)}"
+            f"cannot be made: {lack}"
         )
     site_packages = next(installation.environment.glob("lib/python3.*/site-packages"))
     folder = site_packages / f"{module}.libs"

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -69,13 +69,13 @@ def _runs(python: str, program: str) -> bool:
     return subprocess.run([python, "-c", program], capture_output=True).returncode == 0
 
 
-def list_missing_programs(programs: Iterable[str]) -> list[str]:
-    """The programs that are not on PATH."""
-    return [program for program in programs if shutil.which(program) is None]
-
-
-def describe_missing_programs(programs: Sequence[str]) -> str:
-    """The problem of missing programs, "no g++ on PATH; ...", with what installs them."""
-    missing = " and ".join(f"no {program}" for program in programs)
-    packages = " ".join(DEBIAN_PACKAGES.get(program, program) for program in programs)
-    return f"{missing} on PATH; load a module, or on Debian: apt-get install {packages}"
+def find_missing_programs(*programs: str) -> str:
+    """The problem of programs that are not on PATH, with what installs them; empty if all are."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    if not missing:
+        return ""
+    packages = " ".join(DEBIAN_PACKAGES.get(program, program) for program in missing)
+    return (
+        f"{' and '.join(f'no {program}' for program in missing)} on PATH; load a module, or on "
+        f"Debian: apt-get install {packages}"
+    )
