@@ -33,8 +33,8 @@ from dlperf_slurm.worker.data_sources import open_batches
 from dlperf_slurm.worker.external_script import run_script
 from dlperf_slurm.worker.failed_record import conclude_attempt
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.gpu_sharing import refuse_shared_gpus
 from dlperf_slurm.worker.measure import measure_steps
+from dlperf_slurm.worker.nvml import refuse_shared_gpus
 from dlperf_slurm.worker.parity import (
     WrongWorkError,
     check_parameter_count,

@@ -12,7 +12,7 @@ from support.cases import vary
 
 from dlperf_slurm.contract.record import FAILED, OK
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.gpu_sharing import compare_devices, find_device_uuid
+from dlperf_slurm.worker.nvml import compare_devices, find_device_uuid
 from dlperf_slurm.worker.ranks import PlacementError
 
 CUDA = vary(CASE, device="cuda")
