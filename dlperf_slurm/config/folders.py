@@ -4,13 +4,13 @@ import os
 import sys
 from pathlib import Path
 
-_PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[1]
 
 
 def find_resource_dir(name: str) -> Path:
     """The folder `name` (templates, matrices, site_configs) of the package, else of a checkout."""
-    installed = _PACKAGE / name
-    return installed if installed.is_dir() else _PACKAGE.parent / name
+    installed = PACKAGE / name
+    return installed if installed.is_dir() else PACKAGE.parent / name
 
 
 def find_user_config_dir() -> Path:

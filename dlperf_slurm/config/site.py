@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, Optional
 
 from pydantic import AfterValidator, Field
 
-import dlperf_slurm
 from dlperf_slurm import slurm_client
 from dlperf_slurm.config.folders import (
+    PACKAGE,
     find_managed_environment,
     find_resource_dir,
     find_user_config_dir,
@@ -72,8 +72,8 @@ def list_launchers() -> list[str]:
 
     They are modules of a room above this one, which it cannot import.
     """
-    folder = Path(dlperf_slurm.__file__).with_name("jobs") / "launchers"
-    return sorted(module.name for module in pkgutil.iter_modules([str(folder)]))
+    folder = str(PACKAGE / "jobs" / "launchers")
+    return sorted(module.name for module in pkgutil.iter_modules([folder]))
 
 
 def _check_launcher(name: str) -> str:

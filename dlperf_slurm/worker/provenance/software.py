@@ -8,7 +8,6 @@ import resource
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping
 
-import dlperf_slurm
 from dlperf_slurm.worker.provenance.files import ROOT, drop_empty, read_text
 
 # what may be told the kernel at its start and changes how fast programs run
@@ -131,7 +130,7 @@ def describe_container(
     return {"container": "docker"} if (root / ".dockerenv").exists() else {}
 
 
-def describe_code(package: Path = Path(dlperf_slurm.__file__).parent) -> Dict[str, str]:
+def describe_code(package: Path = Path(__file__).parents[2]) -> Dict[str, str]:
     """A digest over all modules of our code as it runs, whatever commit it was staged from."""
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
