@@ -6,26 +6,22 @@ the standard library and the run directory.
 """
 
 import contextlib
-import fcntl
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Optional
+from typing import Optional
 
 from dlperf_slurm.jobs.run_directory import MARKERS_DIR, SCRIPTS_DIR
+from dlperf_slurm.scheduler.machine import LOOK_SECONDS, hold_machine
 from dlperf_slurm.slurm_client import clean_environment
 
 TERMINATION_GRACE_SECONDS = 20.0
-# Every look at a process wakes a core that is being measured, hence few of them.
-LOOK_SECONDS = 0.25
 
 
 def main(arguments: list[str]) -> int:
@@ -105,57 +101,6 @@ def end_process_group(process: "subprocess.Popen[bytes]") -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=TERMINATION_GRACE_SECONDS)
             return
-
-
-@contextlib.contextmanager
-def hold_machine(cancelled: Optional[threading.Event] = None) -> Iterator[None]:
-    """Hold this machine, so that nothing else of this user is measured on it.
-
-    Waits for the turn of this process, or until it is cancelled.
-    """
-    cancelled = cancelled or threading.Event()
-    name = f"dlperf-slurm-{os.getuid()}"
-    folder = Path(tempfile.gettempdir())
-    with (folder / f"{name}.lock").open("w") as machine, stand_in_line(folder / name) as is_first:
-        while not cancelled.is_set() and not (is_first() and _try_lock(machine)):
-            cancelled.wait(LOOK_SECONDS)
-        yield
-
-
-@contextlib.contextmanager
-def stand_in_line(line: Path) -> Iterator[Callable[[], bool]]:
-    """Stand in the line that this folder is; yields a function that tells whether it is one's turn.
-
-    A run that just had the machine would take it again before anybody else looks. By turns, runs
-    that were submitted together meet the same hours of a machine.
-    """
-    line.mkdir(exist_ok=True)
-    place = line / f"{time.monotonic_ns():020}.{make_job_id(os.getpid())}"
-    place.touch()
-
-    def is_first() -> bool:
-        for other in sorted(line.iterdir()):
-            if other == place:
-                break
-            if is_alive(other.name.partition(".")[2]):
-                return False
-            # a process that was killed could not leave the line by itself
-            other.unlink(missing_ok=True)
-        return True
-
-    try:
-        yield is_first
-    finally:
-        place.unlink(missing_ok=True)
-
-
-def _try_lock(file: IO[str]) -> bool:
-    """Lock a file until it is closed; returns False if another process has locked it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def find_claim(run_dir: Path, group_id: str) -> Path:

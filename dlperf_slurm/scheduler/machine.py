@@ -1,0 +1,129 @@
+"""This machine -> held by one process of this user at a time, in the order in which they came."""
+
+import contextlib
+import fcntl
+import os
+import socket
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Optional
+
+from dlperf_slurm.errors import SchedulerError
+
+# Every look at a lock wakes a core that is being measured, hence few of them.
+LOOK_SECONDS = 0.25
+
+
+@contextlib.contextmanager
+def hold_machine(cancelled: Optional[threading.Event] = None) -> Iterator[None]:
+    """Hold this machine, so that nothing else of this user is measured on it.
+
+    Waits for the turn of this process, or until it is cancelled. Raises SchedulerError when no
+    folder for the lock can be had.
+    """
+    cancelled = cancelled or threading.Event()
+    with open_own_folder() as folder, stand_in_line(folder) as is_first:
+        # The folder itself is locked: nothing in it can be in the place of its lock.
+        while not cancelled.is_set() and not (is_first() and _try_lock(folder, fcntl.LOCK_EX)):
+            cancelled.wait(LOOK_SECONDS)
+        yield
+
+
+@contextlib.contextmanager
+def open_own_folder() -> Iterator[int]:
+    """Yield the descriptor of a folder on this machine that nobody but this user can write into.
+
+    In the temporary folder somebody else may have taken its name; then it is in the user's cache.
+    Raises SchedulerError when there is none in either place.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    places = [
+        Path(tempfile.gettempdir()) / f"dlperf-slurm-{os.getuid()}",
+        cache / "dlperf-slurm" / socket.gethostname(),
+    ]
+    descriptor = next((found for found in map(_open_own, places) if found is not None), None)
+    if descriptor is None:
+        raise SchedulerError(
+            f"{' and '.join(map(str, places))}: neither is a folder of this user, which is needed "
+            "for the lock of this machine"
+        )
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _open_own(path: Path) -> Optional[int]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    if os.fstat(descriptor).st_uid != os.geteuid():
+        os.close(descriptor)
+        return None
+    os.fchmod(descriptor, 0o700)
+    return descriptor
+
+
+@contextlib.contextmanager
+def stand_in_line(folder: int) -> Iterator[Callable[[], bool]]:
+    """Stand in the line that this folder is; yields a function that tells whether it is one's turn.
+
+    A run that just had the machine would take it again before anybody else looks. By turns, runs
+    that were submitted together meet the same hours of a machine. A place is a file that its
+    process holds locked: one that is not locked is of a process that was killed, or none at all.
+    """
+    place = f"{time.monotonic_ns():020}.{os.urandom(4).hex()}"
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    descriptor = os.open(f".{place}", flags, 0o600, dir_fd=folder)
+    try:
+        _try_lock(descriptor, fcntl.LOCK_EX)
+        os.rename(f".{place}", place, src_dir_fd=folder, dst_dir_fd=folder)
+
+        def is_first() -> bool:
+            for other in sorted(os.listdir(folder)):
+                if other == place:
+                    break
+                if other.startswith("."):
+                    continue
+                if _is_locked(folder, other):
+                    return False
+                with contextlib.suppress(OSError):
+                    os.unlink(other, dir_fd=folder)
+            return True
+
+        yield is_first
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(place, dir_fd=folder)
+        os.close(descriptor)
+
+
+def _is_locked(folder: int, name: str) -> bool:
+    """Whether it is a file that a process holds locked for itself."""
+    try:
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW
+        descriptor = os.open(name, flags, dir_fd=folder)
+    except OSError:
+        return False
+    try:
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return is_file and not _try_lock(descriptor, fcntl.LOCK_SH)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    """Lock a file until it is closed; returns False if another process has locked it."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
