@@ -45,7 +45,9 @@ def run_compare(options: argparse.Namespace) -> None:
     compared = compare_runs(a.manifest, collect_outcomes(a), b.manifest, collect_outcomes(b), limit)
     _print(compared, options.json)
     if options.junit is not None:
-        _write_junit(compared, options.junit)
+        from dlperf_slurm.reports.junit import serialize_junit
+
+        write_file(options.junit, "--junit", serialize_junit(compared).encode())
     if options.plot is not None:
         from dlperf_slurm.reports.plots.between_runs import plot_comparison
 
@@ -78,12 +80,6 @@ def _print(compared: "RunComparison", as_json: bool) -> None:
     table, notes = tabulate_comparison(compared)
     show_table(table, console)
     print_footnotes(notes, console)
-
-
-def _write_junit(compared: "RunComparison", file: Path) -> None:
-    from dlperf_slurm.reports.junit import serialize_junit
-
-    write_file(file, "--junit", serialize_junit(compared).encode())
 
 
 def guard(compared: "RunComparison") -> None:

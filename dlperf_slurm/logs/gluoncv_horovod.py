@@ -15,7 +15,7 @@ from typing import List, Match, Tuple
 from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark
-from dlperf_slurm.logs.reading.patterns import COUNT, LOGGER_PREFIX, NAMESPACE, NUMBER, PRECISIONS
+from dlperf_slurm.logs.reading.patterns import COUNT, LOGGER_PREFIX, NAMESPACE, NUMBER
 from dlperf_slurm.logs.reading.rules import RuleError, average
 from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.reading.windows import Window, list_since_last, make_warm_rate_window
@@ -50,7 +50,7 @@ def _identify(run: TimedRun) -> Identity:
         model=_MODELS.get(model, model),
         devices=len(run.devices),
         batch_size_per_device=run.read_count("batch_size"),
-        precision=PRECISIONS.get(run.facts.get("dtype", ""), ""),
+        precision=run.find_precision("dtype"),
     )
 
 

@@ -17,7 +17,6 @@ from dlperf_slurm.logs.reading.patterns import (
     LOGGER_PREFIX,
     NAMESPACE,
     NUMBER,
-    PRECISIONS,
     join_patterns,
 )
 from dlperf_slurm.logs.reading.rules import average_epochs
@@ -46,7 +45,7 @@ def _identify(run: TimedRun) -> Identity:
         nodes=1,
         devices=run.read_count("num_gpus"),
         batch_size_per_device=run.read_count("batch_size"),
-        precision=PRECISIONS.get(run.facts.get("dtype", ""), ""),
+        precision=run.find_precision("dtype"),
     )
 
 

@@ -17,13 +17,7 @@ from typing import List, Match, Tuple
 from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark, RankMarks
-from dlperf_slurm.logs.reading.patterns import (
-    COUNT,
-    DECIMAL,
-    LOGGER_PREFIX,
-    NAMESPACE,
-    PRECISIONS,
-)
+from dlperf_slurm.logs.reading.patterns import COUNT, DECIMAL, LOGGER_PREFIX, NAMESPACE
 from dlperf_slurm.logs.reading.rules import RuleError, average
 from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, if_whole, take_line
 from dlperf_slurm.logs.reading.windows import Window, count_steps, make_warm_window
@@ -60,7 +54,7 @@ def _identify(run: TimedRun) -> Identity:
         model=_MODELS.get(model, model),
         devices=devices,
         batch_size_per_device=run.read_count("batch_size") or share,
-        precision=PRECISIONS.get(run.facts.get("dtype", ""), ""),
+        precision=run.find_precision("dtype"),
     )
 
 

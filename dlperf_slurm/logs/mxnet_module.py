@@ -15,7 +15,7 @@ from typing import List, Tuple
 
 from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.reading.marks import Mark
-from dlperf_slurm.logs.reading.patterns import COUNT, LOGGER_PREFIX, NAMESPACE, NUMBER, PRECISIONS
+from dlperf_slurm.logs.reading.patterns import COUNT, LOGGER_PREFIX, NAMESPACE, NUMBER
 from dlperf_slurm.logs.reading.rules import average_lines
 from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
 from dlperf_slurm.logs.reading.windows import Window, list_between, make_warm_rate_window
@@ -43,7 +43,7 @@ def _identify(run: TimedRun) -> Identity:
         nodes=workers if gpus else 0,
         devices=workers * len(gpus),
         batch_size_per_device=run.read_count("batch_size") // (len(gpus) or 1),
-        precision=PRECISIONS.get(run.facts.get("dtype", ""), ""),
+        precision=run.find_precision("dtype"),
     )
 
 

@@ -18,7 +18,7 @@ from typing import List, Match, Tuple
 from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark, Marks
-from dlperf_slurm.logs.reading.patterns import PRECISIONS, name_precision
+from dlperf_slurm.logs.reading.patterns import name_precision
 from dlperf_slurm.logs.reading.rules import average_lines, time_between
 from dlperf_slurm.logs.reading.timed_run import (
     DLL,
@@ -67,7 +67,7 @@ def _identify(run: TimedRun) -> Identity:
         devices=devices or run.read_count("num_gpus"),
         batch_size_per_device=batch_size or run.read_count("batch_size"),
         precision=name_precision(run.facts, "amp", "manual_fp16")
-        or PRECISIONS.get(run.facts.get("precision", ""), ""),
+        or run.find_precision("precision"),
     )
 
 

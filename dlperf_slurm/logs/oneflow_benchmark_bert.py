@@ -13,7 +13,7 @@ import re
 from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.reading.patterns import COUNT, NUMBER, name_precision
 from dlperf_slurm.logs.reading.rules import average_lines, time_between
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, if_whole
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_early_end, if_whole
 from dlperf_slurm.logs.reading.windows import make_time_or_rate_window
 
 _LOSSES = r"total_loss: \S+, mlm_loss: \S+, nsp_loss: \S+"
@@ -39,23 +39,12 @@ def _identify(run: TimedRun) -> Identity:
     )
 
 
-def _find_problem(run: TimedRun) -> str:
-    announced = run.read_count("iter_num")
-    if not announced:
-        return "the log does not tell how many steps there were to be (iter_num)"
-    interval = run.read_count("loss_print_every_n_iter") or 1
-    found, last = run.first_marks[-1].position[0], announced // interval * interval - 1
-    if found < last:
-        return f"the log ends at step {found}, the last line is of step {last}"
-    return ""
-
-
 start_run = TimedFormat(
     lines=(if_whole(_STEP),),
     announcements=(_ARGUMENT,),
     identify=_identify,
     make_windows=lambda run, rank, marks: make_time_or_rate_window(rank, marks),
-    find_problem=_find_problem,
+    find_problem=lambda run: find_early_end(run, "iter_num", "loss_print_every_n_iter", 0),
     is_of_job=True,
 ).start_run
 

@@ -14,7 +14,7 @@ from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import COUNT, NUMBER, name_precision
 from dlperf_slurm.logs.reading.rules import average, take_values
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
+from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_early_end
 from dlperf_slurm.logs.reading.windows import Window, make_warm_window
 
 # the rate is of steps, not of samples
@@ -60,14 +60,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 def _find_problem(run: TimedRun) -> str:
     if min(mark.value for mark in run.first_marks) <= 0:
         return "a speed of 0 steps/s"
-    announced = run.read_count("num_train_steps")
-    if not announced:
-        return "the log does not tell how many steps there were to be (num_train_steps)"
-    interval = run.read_count("skip_steps") or 1
-    found, last = run.first_marks[-1].position[0], announced // interval * interval
-    if found < last:
-        return f"the log ends at step {found}, the last line is of step {last}"
-    return ""
+    return find_early_end(run, "num_train_steps", "skip_steps", 1)
 
 
 start_run = TimedFormat(

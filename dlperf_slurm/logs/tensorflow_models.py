@@ -13,7 +13,7 @@ from typing import Match
 
 from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.patterns import GLOG_TIME, NUMBER, PRECISIONS
+from dlperf_slurm.logs.reading.patterns import GLOG_TIME, NUMBER
 from dlperf_slurm.logs.reading.rules import average_lines, take_values, time_steps
 from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_lacking_steps, take_line
 from dlperf_slurm.logs.reading.windows import make_time_window
@@ -87,7 +87,7 @@ def _identify(run: TimedRun) -> Identity:
         nodes=nodes if has_runtime else 0,
         devices=devices,
         batch_size_per_device=batch_size,
-        precision=PRECISIONS.get(run.facts.get("train_dataset.dtype", ""), ""),
+        precision=run.find_precision("train_dataset.dtype"),
     )
 
 

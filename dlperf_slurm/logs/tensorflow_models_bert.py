@@ -13,10 +13,10 @@ from typing import List, Tuple
 
 from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.reading.marks import Mark
-from dlperf_slurm.logs.reading.patterns import COUNT, GLOG_TIME, subtract_times
+from dlperf_slurm.logs.reading.patterns import COUNT, GLOG_TIME
 from dlperf_slurm.logs.reading.rules import time_lines
 from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun
-from dlperf_slurm.logs.reading.windows import Interval, Window, make_warm_window
+from dlperf_slurm.logs.reading.windows import Window, list_timed, make_warm_window
 
 _STEP = re.compile(
     rf"(?P<time>{GLOG_TIME}) .{{0,80}}\] Train Step: (?P<step>{COUNT})/(?P<steps_in_all>{COUNT})"
@@ -34,11 +34,8 @@ def _identify(run: TimedRun) -> Identity:
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
     """The first line's seconds are not known, and always left out with the warm-up."""
-    intervals: List[Interval] = [(mark.position[0], 0.0) for mark in marks[:1]]
-    for before, after in zip(marks, marks[1:]):
-        steps = after.position[0] - before.position[0]
-        intervals.append((steps, subtract_times(after.time, before.time)))
-    return make_warm_window(rank, intervals)
+    first = [(mark.position[0], 0.0) for mark in marks[:1]]
+    return make_warm_window(rank, [*first, *list_timed(marks)])
 
 
 def _find_problem(run: TimedRun) -> str:

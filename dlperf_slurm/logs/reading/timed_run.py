@@ -28,6 +28,7 @@ from dlperf_slurm.logs.reading.marks import Mark, Marks, Position, RankMarks
 from dlperf_slurm.logs.reading.patterns import (
     DATE_TIME,
     NUMBER,
+    PRECISIONS,
     is_true,
     parse_namespace,
     parse_number,
@@ -114,6 +115,10 @@ class TimedRun:
     def is_true(self, name: str) -> bool:
         return is_true(self.facts, name)
 
+    def find_precision(self, name: str) -> str:
+        """The precision that this fact names in a script's words; empty if it names none."""
+        return PRECISIONS.get(self.facts.get(name, ""), "")
+
     def keep(self, name: str, figure: float) -> None:
         """Appends a figure to the series of this name."""
         self.series.setdefault(name, []).append(figure)
@@ -168,6 +173,15 @@ def find_lacking_steps(found: int, announced: int, interval: int = 1) -> str:
     if found + max(interval, 1) <= announced:
         return f"the log has {found} of {announced} steps"
     return ""
+
+
+def find_early_end(run: TimedRun, announced: str, interval: str, first_step: int) -> str:
+    """The problem that the last line which these arguments announce is not there; or empty."""
+    steps, per_line = run.read_count(announced), run.read_count(interval) or 1
+    if not steps:
+        return f"the log does not tell how many steps there were to be ({announced})"
+    found, last = run.first_marks[-1].position[0], steps // per_line * per_line - 1 + first_step
+    return f"the log ends at step {found}, the last line is of step {last}" if found < last else ""
 
 
 def take_line(run: TimedRun, line: "Line", match: Match[str]) -> None:

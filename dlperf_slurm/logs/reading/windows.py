@@ -72,10 +72,7 @@ def make_time_window(
     advance.
     """
     warm = marks[warmup_marks - 1 :] if 0 < warmup_marks < len(marks) else marks
-    intervals = [
-        (mark.position[-1] - before.position[-1], subtract_times(mark.time, before.time))
-        for before, mark in _pair_within_epochs(warm)
-    ]
+    intervals = list_timed(warm)
     stride = min((count for count, _ in intervals if count > 0), default=1)
     if min((seconds for _, seconds in intervals), default=0.0) < 0:
         return ()
@@ -128,6 +125,14 @@ def list_since_last(marks: Sequence[Mark]) -> List[Interval]:
         intervals.append((mark.position[-1] - done, mark.value))
         epoch, done = mark.position[:-1], mark.position[-1]
     return intervals
+
+
+def list_timed(marks: Sequence[Mark]) -> List[Interval]:
+    """The (steps, the clock's seconds) of marks since the one before, without an epoch's first."""
+    return [
+        (after.position[-1] - before.position[-1], subtract_times(after.time, before.time))
+        for before, after in _pair_within_epochs(marks)
+    ]
 
 
 def list_between(marks: Sequence[Mark]) -> List[Interval]:
