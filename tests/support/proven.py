@@ -72,11 +72,11 @@ def follow_imports(root: Path, files: Iterable[Path]) -> set[Path]:
 
 
 def list_imports(path: Path) -> Iterator[str]:
-    """Names of what a file imports anywhere in it, and of the packages around that.
+    """Names of what a file imports anywhere in it when it runs, and of the packages around that.
 
-    Of `from a import b`, b may be a module.
+    Of `from a import b`, b may be a module. What only a checker of types imports changes nothing.
     """
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in walk_running(ast.parse(path.read_bytes())):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -85,6 +85,14 @@ def list_imports(path: Path) -> Iterator[str]:
         for name in names:
             parts = name.split(".")
             yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+
+
+def walk_running(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a tree without those below `if TYPE_CHECKING:`."""
+    yield node
+    is_for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    for child in node.orelse if is_for_types else ast.iter_child_nodes(node):
+        yield from walk_running(child)
 
 
 def find_module(root: Path, name: str) -> Optional[Path]:

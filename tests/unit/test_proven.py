@@ -10,7 +10,12 @@ from dlperf_slurm.provision.environments import horovod
 
 TESTS = ("tests/worker/test_adapter.py",)
 FILES = {
-    "dlperf_slurm/__init__.py": "",
+    "dlperf_slurm/__init__.py": (
+        "if TYPE_CHECKING:\n    from dlperf_slurm.interface import open_run\n"
+        "else:\n    import dlperf_slurm.version\n"
+    ),
+    "dlperf_slurm/interface.py": "",
+    "dlperf_slurm/version.py": "",
     "dlperf_slurm/contract.py": "",
     "dlperf_slurm/worker/__init__.py": "",
     "dlperf_slurm/worker/clock.py": "import time\nfrom dlperf_slurm.contract import Case\n",
@@ -74,6 +79,8 @@ def compute_hashes(checkout):
         ("dlperf_slurm/worker/models/__init__.py", {"jax"}),
         ("dlperf_slurm/worker/clock.py", {"jax", "mxnet"}),
         ("dlperf_slurm/contract.py", {"jax", "mxnet"}),
+        ("dlperf_slurm/version.py", {"jax", "mxnet"}),
+        ("dlperf_slurm/interface.py", set()),
         ("dlperf_slurm/worker/frameworks/__init__.py", set()),
         ("tests/worker/test_adapter.py", {"jax", "mxnet"}),
     ],
