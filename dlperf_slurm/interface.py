@@ -86,17 +86,15 @@ class RunResults:
         Raises InputError for another name.
         """
         from dlperf_slurm.results import detail_frames
-        from dlperf_slurm.results.columns import make_case_columns
-        from dlperf_slurm.results.declared_columns import RUN_FRAMES
+        from dlperf_slurm.results.case_columns import make_case_columns
 
-        _check_name("frame", name, RUN_FRAMES)
-        if name == "cases":
-            return make_case_columns(self._summary.frame)
         makers = {
+            "cases": lambda cases: make_case_columns(self._summary.frame),
             "repeats": detail_frames.make_repeat_frame,
             "ranks": detail_frames.make_rank_frame,
             "steps": detail_frames.make_step_frame,
         }
+        _check_name("frame", name, makers)
         return makers[name](self._outcomes)
 
     def tables(self, against: Sequence[str] = ()) -> "ShownTables":
@@ -233,11 +231,9 @@ class History:
 
     def frame(self) -> "DataFrame":
         """[cases x their runs, columns]: case by case, the oldest run first."""
-        from dlperf_slurm.reports.history_text import list_lines
-        from dlperf_slurm.results.columns import make_typed_frame
-        from dlperf_slurm.results.declared_columns import HISTORY, list_kinds
+        from dlperf_slurm.results.history.frame import make_history_frame
 
-        return make_typed_frame([*list_lines(self._timelines)], list_kinds(HISTORY))
+        return make_history_frame(self._timelines)
 
     def tables(self) -> "ShownTables":
         """The tables that the command `history` prints, one for each case."""

@@ -3,7 +3,11 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dlperf_slurm.results.declared_columns import COMPARISON, HISTORY, RUN_FRAMES, Column
+from dlperf_slurm.results.case_columns import CASES
+from dlperf_slurm.results.columns import Column
+from dlperf_slurm.results.comparison_frame import COMPARISON
+from dlperf_slurm.results.detail_frames import RANKS, REPEATS, STEPS
+from dlperf_slurm.results.history.frame import HISTORY
 
 FILE = Path(__file__).with_name("columns.md")
 
@@ -18,17 +22,17 @@ A value that is not known, or that a case does not have, is `NA` in a frame, NUL
 empty field in CSV. Frames of a run join by `case_id`, `repeat` and `rank`, those of two runs of one
 matrix by `case_id`. Where the unit is `unit`, it is in the column of that name.
 
-Made by `python docs/make_columns.py` from `dlperf_slurm/results/declared_columns.py`.
+Made by `python docs/make_columns.py` from what `dlperf_slurm/results` declares.
 """
 
-# of a row of each frame
-ROWS = {
-    "cases": "a planned case, measured or not",
-    "repeats": "a planned repeat of a case, measured or not",
-    "ranks": "a rank of a repeat with a sound record",
-    "steps": "a measured step of a rank of a repeat with a sound record",
-    "compare": "a quantity of a case of either run",
-    "history": "a case in one of the runs",
+# what a row of each frame is, and its columns
+FRAMES = {
+    "cases": ("a planned case, measured or not", CASES),
+    "repeats": ("a planned repeat of a case, measured or not", REPEATS),
+    "ranks": ("a rank of a repeat with a sound record", RANKS),
+    "steps": ("a measured step of a rank of a repeat with a sound record", STEPS),
+    "compare": ("a quantity of a case of either run", COMPARISON),
+    "history": ("a case in one of the runs", HISTORY),
 }
 
 # pandas dtype -> what it is called here
@@ -40,20 +44,20 @@ KINDS = {
     "Float64": "number",
     "float64": "number",
     "boolean": "true or false",
+    "datetime64[ns, UTC]": "time",
 }
 
 
 def make_document() -> str:
     """The text of docs/columns.md."""
-    frames = {**RUN_FRAMES, "compare": COMPARISON, "history": HISTORY}
-    parts = (line for name, columns in frames.items() for line in list_lines(name, columns))
+    parts = (line for name in FRAMES for line in list_lines(name, *FRAMES[name]))
     return HEAD + "\n" + "\n".join(parts)
 
 
-def list_lines(name: str, columns: Iterable[Column]) -> Iterator[str]:
+def list_lines(name: str, row: str, columns: Iterable[Column]) -> Iterator[str]:
     """The section of a frame."""
     yield f"## {name}\n"
-    yield f"One row for each of: {ROWS[name]}.\n"
+    yield f"One row for each of: {row}.\n"
     yield "| column | type | unit | meaning |"
     yield "|---|---|---|---|"
     for column in columns:

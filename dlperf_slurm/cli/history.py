@@ -112,12 +112,15 @@ def _explain_nothing(folders: "Sequence[Path]", entries: "Sequence[Entry]") -> s
 
 
 def _write_files(timelines: "Sequence[Timeline]", options: argparse.Namespace) -> None:
-    from dlperf_slurm.reports.history_text import serialize_csv, write_parquet
+    from dlperf_slurm.reports.formats.parquet import serialize_frame
+    from dlperf_slurm.results.columns import serialize_csv
+    from dlperf_slurm.results.history.frame import make_history_frame
 
     if options.csv is not None:
-        write_file(options.csv, "--csv", serialize_csv(timelines).encode())
+        write_file(options.csv, "--csv", serialize_csv(make_history_frame(timelines)).encode())
     if options.parquet is not None:
-        write_parquet(timelines, options.parquet)
+        frame = make_history_frame(timelines)
+        write_file(options.parquet, "--parquet", serialize_frame(frame))
     if options.plot is not None:
         from dlperf_slurm.reports.plots.between_runs import plot_history
 

@@ -1,21 +1,13 @@
-"""Timelines -> tables with notes, JSON, CSV and Parquet."""
+"""Timelines -> tables with notes, and JSON."""
 
-import csv
 import dataclasses
-import io
 import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports.cells import Cell, Number, Table, make_table
-from dlperf_slurm.results.database import open_database
 from dlperf_slurm.results.footnotes import Footnotes
-from dlperf_slurm.results.history.catalogue import insert_rows
-from dlperf_slurm.results.history.entries import Entry
+from dlperf_slurm.results.history.entries import describe_software
 from dlperf_slurm.results.history.timeline import Point, Timeline
-from dlperf_slurm.results.same_work import Facts
 
 SCHEMA_VERSION = 1
 
@@ -30,9 +22,6 @@ TIME_CHARACTERS = 15
 
 # of a note; JSON, CSV and Parquet have all
 SHOWN_CHANGES = 8
-
-# facts of the machine that are software too
-_DRIVERS = ("gpu_driver", "cuda_driver")
 
 
 def tabulate_timeline(timeline: Timeline, notes: Footnotes) -> Table:
@@ -94,77 +83,8 @@ def _describe_ends(timeline: Timeline) -> str:
     measured = [point.entry for point in timeline.points if point.median is not None]
     if not measured:
         return "no run of this case has a figure"
-    first, last = _describe_software(measured[0]), _describe_software(measured[-1])
+    first, last = describe_software(measured[0]), describe_software(measured[-1])
     return f"with {first}" if first == last else f"first with {first}; last with {last}"
-
-
-def _describe_software(entry: Entry) -> str:
-    drivers = {name: entry.surroundings[name] for name in _DRIVERS if name in entry.surroundings}
-    return _join_facts({**entry.versions, **drivers, "dlperf_slurm": [entry.tool]})
-
-
-def _join_facts(facts: Facts) -> str:
-    return ", ".join(f"{name} {' and '.join(values)}" for name, values in facts.items())
-
-
-def list_lines(timelines: Sequence[Timeline]) -> Iterator[dict[str, Any]]:
-    """One flat line per case and run, for CSV and Parquet: figures in full, texts joined."""
-    for timeline in timelines:
-        for point in timeline.points:
-            yield _describe_point(timeline, point)
-
-
-def _describe_point(timeline: Timeline, point: Point) -> dict[str, Any]:
-    entry, comparison = point.entry, point.comparison
-    ratio_interval = comparison.interval if comparison else None
-    return {
-        "case_id": entry.case_id,
-        "parameters": entry.parameters,
-        "framework": entry.framework,
-        "model": entry.model,
-        "topology": entry.topology,
-        "precision": entry.precision,
-        "batch_size": entry.batch_size,
-        "mode": entry.mode,
-        "script": entry.script,
-        "run_id": entry.run_id,
-        "run_dir": entry.run_dir,
-        "created_at": entry.created_at,
-        "site": entry.site_name,
-        "unit": timeline.unit,
-        "samples_per_s": point.median,
-        "interval_low": point.interval.low if point.interval else None,
-        "interval_high": point.interval.high if point.interval else None,
-        "repeats_measured": len(entry.samples_per_s),
-        "repeats_planned": entry.planned_repeats,
-        "speed_ratio": comparison.speed_ratio if comparison else None,
-        "speed_ratio_low": ratio_interval.low if ratio_interval else None,
-        "speed_ratio_high": ratio_interval.high if ratio_interval else None,
-        "p_value": comparison.p_value if comparison else None,
-        "verdict": comparison.verdict if comparison else "",
-        "reason": comparison.reason if comparison else "",
-        "changes": "; ".join(comparison.changes) if comparison else "",
-        "software": _describe_software(entry),
-        "state": entry.state,
-        "problem": entry.problem,
-    }
-
-
-COLUMN_TYPES = {
-    **dict.fromkeys(("repeats_measured", "repeats_planned"), "INTEGER"),
-    **dict.fromkeys(
-        (
-            "samples_per_s",
-            "interval_low",
-            "interval_high",
-            "speed_ratio",
-            "speed_ratio_low",
-            "speed_ratio_high",
-            "p_value",
-        ),
-        "DOUBLE",
-    ),
-}
 
 
 def serialize_json(timelines: Sequence[Timeline], problems: Sequence[str]) -> str:
@@ -175,30 +95,3 @@ def serialize_json(timelines: Sequence[Timeline], problems: Sequence[str]) -> st
         "problems": list(problems),
     }
     return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
-
-
-def serialize_csv(timelines: Sequence[Timeline]) -> str:
-    """RFC 4180, one line per case and run."""
-    buffer = io.StringIO()
-    lines = list(list_lines(timelines))
-    writer = csv.DictWriter(buffer, [*lines[0]], lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return buffer.getvalue()
-
-
-def write_parquet(timelines: Sequence[Timeline], path: Path) -> None:
-    """The columns of the CSV, typed; InputError when the file cannot be written."""
-    import duckdb
-
-    lines = list(list_lines(timelines))
-    columns = ", ".join(f"{name} {COLUMN_TYPES.get(name, 'VARCHAR')}" for name in lines[0])
-    # DuckDB takes an address of the web for a file too, a path with a folder never
-    target = str(path.absolute()).replace("'", "''")
-    with open_database() as connection:
-        connection.execute(f"CREATE TABLE history ({columns})")
-        insert_rows(connection, "history", [[*line.values()] for line in lines])
-        try:
-            connection.execute(f"COPY history TO '{target}' (FORMAT parquet)")
-        except duckdb.Error as error:
-            raise InputError(f"--parquet: {str(error).splitlines()[0]}") from error

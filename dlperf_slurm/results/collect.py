@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Optional
 
@@ -17,6 +18,7 @@ from dlperf_slurm.contract.record import (
 )
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, read_journal
 from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask
+from dlperf_slurm.stats.median import Latency, compute_latency
 
 # between the sum of a rank's batches and its window: the clock's marks, and the last wait
 WINDOW_TOLERANCE = 0.02
@@ -38,6 +40,11 @@ class Outcome:
     batch_seconds: tuple[float, ...] = ()
     step_seconds: tuple[float, ...] = ()
     rank_step_seconds: Any = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def latency(self) -> Optional[Latency]:
+        """Over all batches of all ranks; None in training."""
+        return compute_latency(self.batch_seconds) if self.batch_seconds else None
 
 
 @dataclass(frozen=True)

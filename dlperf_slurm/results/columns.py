@@ -1,36 +1,140 @@
-"""A frame of cases -> the one that others read: a typed column for each axis and each number.
+"""What a column of a frame is, and rows -> a frame of such columns. docs/columns.md lists them all.
 
-Its columns and their types do not depend on what was measured; what is not known is NA.
+The frames of cases, repeats, ranks, comparisons and histories are made alike: each declares its
+columns, and where its rows have the values.
 """
 
-import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Optional
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
-from dlperf_slurm.results.cases import list_ratio_notes
-from dlperf_slurm.results.declared_columns import CASES, LATENCIES, list_kinds
-from dlperf_slurm.results.frame import CaseRow, list_axes, list_rows
 from dlperf_slurm.results.ratios import Ratio
-from dlperf_slurm.stats.median import Interval
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-CASE_COLUMNS = list_kinds(CASES)
+TEXT = "string"
+COUNT = "Int64"
+NUMBER = "Float64"
+FLAG = "boolean"
+TIME = "datetime64[ns, UTC]"
+# of the frame of steps, which has millions of rows and no gaps
+REPEATED_TEXT = "category"
+SHORT_COUNT = "int32"
+WHOLE_NUMBER = "float64"
 
-_ENDS = ("", "_low", "_high")
+# as files of a run have it, and a CSV
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+
+# a throughput is in images/s of one model and in sequences/s of another
+THROUGHPUT = "`unit`"
+
+AXIS_MEANINGS = {
+    "framework": ("", "framework, by the name of its adapter"),
+    "topology": ("", "nodes x devices per node: 2n8g is 2 nodes with 8 devices each"),
+    "batch_size_per_device": ("samples", "per device, as the matrix has it: a number, max, or a "
+        "ladder as 256 -> 224"),
+    "precision": ("", "fp32, tf32, amp-bf16, amp-fp16, bf16 or fp16"),
+    "compiler": ("", "graph compiler, or none"),
+    "memory_format": ("", "channels_last or default"),
+    "gradient_sync": ("", "how gradients of ranks come together: native, horovod, ..."),
+    "clip_global_norm": ("", "whether gradients are clipped by their global norm"),
+    "mode": ("", "train or infer"),
+    "script": ("", "whose script was measured: worker, or the name of another's"),
+    "data": ("", "where batches come from: device, host, dataset, folder, ..."),
+    "data_workers": ("processes or threads", "that make batches, per rank"),
+    "prefetch_batches": ("batches", "made ahead, per rank"),
+    "optimizer": ("", "default is the model's own"),
+    "gradient_accumulation": ("batches", "per update"),
+    "loss_scale": ("", "constant loss scale; missing where it is dynamic"),
+}  # fmt: skip
 
 
-def make_case_columns(frame: "DataFrame") -> "DataFrame":
-    """The frame of `results.frame`, with the columns of CASE_COLUMNS in their order."""
-    return make_typed_frame([_describe_case(row) for row in list_rows(frame)], CASE_COLUMNS)
+class Column(NamedTuple):
+    """A column of a frame; `kind` is its pandas dtype, `unit` is empty for texts and flags.
+
+    `source` says where a row has the value: a path of attributes, "" for the column's own name, or
+    a function of the row. A path that meets None on its way leads to None, which is NA.
+    """
+
+    name: str
+    kind: str
+    unit: str
+    meaning: str
+    source: Union[str, Callable[[Any], object]] = ""
+
+    def find(self, row: object) -> object:
+        """The value that a row has in this column."""
+        if callable(self.source):
+            return self.source(row)
+        return follow(row, self.source or self.name)
 
 
-def make_typed_frame(rows: "list[dict[str, Any]]", columns: Mapping[str, str]) -> "DataFrame":
-    """Rows by the names of their columns, of these types; what a row does not have is NA."""
-    from pandas import DataFrame
+def follow(value: Any, path: str) -> Any:
+    """What a path of attributes leads to; None where one on the way is."""
+    for name in path.split("."):
+        value = None if value is None else getattr(value, name)
+    return value
 
-    return DataFrame(rows, columns=list(columns), dtype=object).astype(dict(columns))
+
+CASE_ID = Column("case_id", TEXT, "", "the case; it joins frames, and runs of one matrix")
+MODEL = Column("model", TEXT, "", "model, by the name of its definition")
+COMPUTED = Column(
+    *("computed_samples_per_s", NUMBER, THROUGHPUT),
+    "throughput without the time that ranks waited for data; missing of logs, and where only the "
+    "host's waiting is known",
+)
+DATA_WAITING = Column(
+    *("data_waiting_share", NUMBER, "share of 1"),
+    "time waited for data over the window, of the rank that waited longest",
+)
+
+
+def declare_bounds(
+    name: str,
+    unit: str,
+    meaning: str,
+    find: Optional[Callable[[Any], Optional[Ratio]]] = None,
+) -> list[Column]:
+    """A number, and the two ends of its interval; rows have them as an attribute if not said."""
+    find = find or attrgetter(name)
+    return [
+        Column(name, NUMBER, unit, meaning, lambda row: follow(find(row), "value")),
+        Column(
+            *(f"{name}_low", NUMBER, unit, f"lower end of the 95 % interval of `{name}`"),
+            lambda row: follow(find(row), "interval.low"),
+        ),
+        Column(
+            *(f"{name}_high", NUMBER, unit, f"upper end of the 95 % interval of `{name}`"),
+            lambda row: follow(find(row), "interval.high"),
+        ),
+    ]
+
+
+def describe_latency(name: str) -> str:
+    """What one of LATENCY_NAMES is."""
+    return "mean latency" if name == "avg" else f"{name[1:]} % latency"
+
+
+def list_kinds(columns: Iterable[Column]) -> dict[str, str]:
+    """The pandas dtype of each column, in their order."""
+    return {column.name: column.kind for column in columns}
+
+
+def make_frame(columns: Sequence[Column], rows: Iterable[object]) -> "DataFrame":
+    """A frame [rows, columns] of the columns' types; what a row does not have is NA.
+
+    The types do not depend on what was measured.
+    """
+    from pandas import DataFrame, to_datetime
+
+    kinds = list_kinds(columns)
+    values = [[column.find(row) for column in columns] for row in rows]
+    frame = DataFrame(values, columns=[*kinds], dtype=object)
+    for name, kind in kinds.items():
+        if kind == TIME:
+            frame[name] = to_datetime(frame[name], utc=True, format=TIME_FORMAT, errors="coerce")
+    return frame.astype(kinds)
 
 
 def list_records(frame: "DataFrame") -> list[dict[str, Any]]:
@@ -40,107 +144,7 @@ def list_records(frame: "DataFrame") -> list[dict[str, Any]]:
     return records
 
 
-def _describe_case(row: CaseRow) -> dict[str, Any]:
-    same = {name: getattr(row, name) for name in CASE_COLUMNS if hasattr(row, name)}
-    return {
-        **same,
-        **_describe_axes(row),
-        **_describe_record(row),
-        "batch_sizes_measured": " ".join(map(str, row.batch_sizes)),
-        "interval_low": row.interval and row.interval.low,
-        "interval_high": row.interval and row.interval.high,
-        "smallest": min(row.samples, default=None),
-        "largest": max(row.samples, default=None),
-        "repeats_measured": len(row.samples),
-        **{name: value for ratio in _RATIOS for name, value in _describe_ratio(row, ratio).items()},
-        **_describe_latency(row),
-        **_describe_accuracy(row),
-        **_describe_ranks(row),
-        **vars(row.usage),
-        "notes": "; ".join(_list_notes(row)),
-    }
-
-
-_RATIOS = (
-    "speedup",
-    "weak_scaling_efficiency",
-    "precision_speedup",
-    "relative_to_device_data",
-    "train_speedup",
-)
-
-
-def _describe_axes(row: CaseRow) -> dict[str, Any]:
-    return {
-        **list_axes(row),
-        # "max" and ladders are no numbers
-        "batch_size_per_device": row.batch_size_text,
-        "loss_scale": row.constant_loss_scale,
-    }
-
-
-def _describe_record(row: CaseRow) -> dict[str, Any]:
-    record = row.first_record
-    if record is None:
-        return {}
-    return {
-        "model_parameters": json.dumps(record.case.model_parameters, sort_keys=True),
-        "parameter_count": record.parameter_count,
-        "warmup_steps": record.case.warmup_steps,
-        "measured_steps": record.case.measured_steps,
-    }
-
-
-def _describe_ratio(row: CaseRow, name: str) -> dict[str, Optional[float]]:
-    ratio: Ratio = getattr(row, name)
-    return _describe_bounds(name, ratio.value, ratio.interval)
-
-
-def _describe_bounds(
-    name: str, value: Optional[float], interval: Optional[Interval]
-) -> dict[str, Optional[float]]:
-    bounds = (interval.low, interval.high) if interval else (None, None)
-    return dict(zip((f"{name}{end}" for end in _ENDS), (value, *bounds)))
-
-
-def _describe_latency(row: CaseRow) -> dict[str, Optional[float]]:
-    described: dict[str, Optional[float]] = {}
-    values = row.latency.values if row.latency else ()
-    for name, seconds, interval in zip(LATENCIES, values, row.latency_intervals):
-        bounds = interval and interval.scale(1000)
-        described.update(_describe_bounds(f"latency_{name}_ms", 1000 * seconds, bounds))
-    for name, ratio in zip(LATENCIES, row.latency_speedups):
-        described.update(_describe_bounds(f"latency_{name}_speedup", ratio.value, ratio.interval))
-    return described
-
-
-def _describe_accuracy(row: CaseRow) -> dict[str, Optional[float]]:
-    accuracy = row.accuracy
-    return {
-        "top1_average": accuracy.average,
-        "top1_deviation": accuracy.deviation,
-        "top1_lowest": min(accuracy.top1, default=None),
-        "top1_highest": max(accuracy.top1, default=None),
-        "epochs": accuracy.epochs,
-        "seeds_at_target": accuracy.reached,
-        "train_seconds": accuracy.train_seconds,
-    }
-
-
-def _describe_ranks(row: CaseRow) -> dict[str, Any]:
-    if row.rank_spread is None:
-        return {}
-    slowest = row.rank_spread.ranks[0]
-    return {
-        "imbalance": row.rank_spread.imbalance,
-        "waiting_share": row.rank_spread.waiting_share,
-        "slowest_host": slowest.host,
-        "slowest_rank": " ".join(map(str, slowest.ranks)),
-    }
-
-
-def _list_notes(row: CaseRow) -> list[str]:
-    """What tables have as footnotes; why a case was left out has a column of its own."""
-    of_ratios = (note for name in _RATIOS for note in list_ratio_notes(getattr(row, name)))
-    notes = [*map(str, row.table_notes), *of_ratios, *row.data_notes, *row.usage_notes]
-    return [note for note in dict.fromkeys(notes) if note != row.reason]
+def serialize_csv(frame: "DataFrame") -> str:
+    """RFC 4180; what is NA is an empty field, and times are texts as in the files of a run."""
+    text: str = frame.to_csv(index=False, lineterminator="\r\n", date_format=TIME_FORMAT)
+    return text

@@ -1,45 +1,64 @@
-"""Comparisons of two runs -> a frame of them, with the columns of declared_columns.COMPARISON."""
+"""Comparisons of two runs -> a frame of them, with the columns of COMPARISON."""
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.results.cases import find_unit
-from dlperf_slurm.results.columns import make_typed_frame
+from dlperf_slurm.results.columns import (
+    CASE_ID,
+    COUNT,
+    MODEL,
+    NUMBER,
+    TEXT,
+    THROUGHPUT,
+    Column,
+    declare_bounds,
+    make_frame,
+)
 from dlperf_slurm.results.compare import MEAN_LATENCY, Comparison, RunComparison
-from dlperf_slurm.results.declared_columns import COMPARISON, list_kinds
-from dlperf_slurm.stats.median import compute_median
+from dlperf_slurm.results.ratios import Ratio
+from dlperf_slurm.stats.median import find_median
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+def _find_unit(comparison: Comparison) -> str:
+    return "ms" if comparison.quantity == MEAN_LATENCY else find_unit(comparison.model)
+
+
+def _find_median(comparison: Comparison, samples: tuple[float, ...]) -> Optional[float]:
+    median = find_median(samples)
+    return 1000 * median if median and comparison.quantity == MEAN_LATENCY else median
+
+
+def get_speed_ratio(comparison: Comparison) -> Ratio:
+    """The ratio of a comparison, with its interval."""
+    return Ratio(comparison.speed_ratio, comparison.interval)
+
+
+COMPARISON: tuple[Column, ...] = (
+    CASE_ID,
+    MODEL,
+    Column("quantity", TEXT, "", "throughput or mean latency"),
+    Column("unit", TEXT, "", "of both medians", _find_unit),
+    Column("median_a", NUMBER, THROUGHPUT, "median over the sound repeats of run A",
+        lambda c: _find_median(c, c.samples_a)),
+    Column("median_b", NUMBER, THROUGHPUT, "median over the sound repeats of run B",
+        lambda c: _find_median(c, c.samples_b)),
+    Column("repeats_a", COUNT, "repeats", "of run A with a sound record",
+        lambda c: len(c.samples_a)),
+    Column("repeats_b", COUNT, "repeats", "of run B with a sound record",
+        lambda c: len(c.samples_b)),
+    *declare_bounds("speed_ratio", "ratio", "speed of B over that of A, also for latencies: below "
+        "1 B is slower", get_speed_ratio),
+    Column("p_value", NUMBER, "", "of the rank-sum test, adjusted for all comparisons (Holm)"),
+    Column("verdict", TEXT, "", "faster, slower, no difference, too few repeats, not comparable"),
+    Column("reason", TEXT, "", "why there is no verdict on the speed; empty if there is one"),
+    Column("changes", TEXT, "", "what else is not the same in both runs, joined by semicolons",
+        lambda c: "; ".join(c.changes)),
+)  # fmt: skip
+
+
 def make_comparison_frame(compared: RunComparison) -> "DataFrame":
     """A row for each quantity of each case of either run."""
-    return make_typed_frame([*map(_describe, compared.comparisons)], list_kinds(COMPARISON))
-
-
-def _describe(comparison: Comparison) -> dict[str, Any]:
-    is_latency = comparison.quantity == MEAN_LATENCY
-    interval = comparison.interval
-    return {
-        "case_id": comparison.case_id,
-        "model": comparison.model,
-        "quantity": comparison.quantity,
-        "unit": "ms" if is_latency else find_unit(comparison.model),
-        "median_a": _find_median(comparison.samples_a, is_latency),
-        "median_b": _find_median(comparison.samples_b, is_latency),
-        "repeats_a": len(comparison.samples_a),
-        "repeats_b": len(comparison.samples_b),
-        "speed_ratio": comparison.speed_ratio,
-        "speed_ratio_low": interval and interval.low,
-        "speed_ratio_high": interval and interval.high,
-        "p_value": comparison.p_value,
-        "verdict": comparison.verdict,
-        "reason": comparison.reason,
-        "changes": "; ".join(comparison.changes),
-    }
-
-
-def _find_median(samples: tuple[float, ...], is_latency: bool) -> Optional[float]:
-    if not samples:
-        return None
-    return compute_median(samples) * (1000 if is_latency else 1)
+    return make_frame(COMPARISON, compared.comparisons)

@@ -1,34 +1,139 @@
 """Outcomes -> frames below that of the cases: a row per repeat, per rank, per step."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from dlperf_slurm.contract.record import OK, Record
+from dlperf_slurm.contract.record import OK, RankResult, Record
 from dlperf_slurm.results.cases import name_repeat_problem
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
-from dlperf_slurm.results.columns import make_typed_frame
-from dlperf_slurm.results.declared_columns import LATENCIES, RANKS, REPEATS, list_kinds
-from dlperf_slurm.results.frame import find_waiting_share, is_wait_known
-from dlperf_slurm.results.usage import find_power_watts
-from dlperf_slurm.stats.median import compute_latency
+from dlperf_slurm.results.columns import (
+    CASE_ID,
+    COMPUTED,
+    COUNT,
+    DATA_WAITING,
+    NUMBER,
+    REPEATED_TEXT,
+    SHORT_COUNT,
+    TEXT,
+    TIME,
+    WHOLE_NUMBER,
+    Column,
+    describe_latency,
+    make_frame,
+)
+from dlperf_slurm.results.frame import find_computed_rate, find_waiting_share
+from dlperf_slurm.results.usage import find_peak_memory, find_power_watts
+from dlperf_slurm.stats.median import LATENCY_NAMES
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-REPEAT_COLUMNS = list_kinds(REPEATS)
-RANK_COLUMNS = list_kinds(RANKS)
+
+class _Rank(NamedTuple):
+    outcome: Outcome
+    result: RankResult
+    median_step_seconds: Optional[float]
+
+
+def _name_status(outcome: Outcome) -> str:
+    return name_repeat_problem(outcome.problem) if outcome.problem else OK
+
+
+def _of_record(find: Callable[[Record], object]) -> Callable[[Outcome], object]:
+    """What a sound record tells."""
+    return lambda outcome: None if outcome.record is None else find(outcome.record)
+
+
+def _declare_latencies() -> Iterator[Column]:
+    for place, name in enumerate(LATENCY_NAMES):
+        meaning = (
+            f"{describe_latency(name)} of a batch, over all batches of all ranks; of inference"
+        )
+        yield Column(f"latency_{name}_ms", NUMBER, "ms", meaning, partial(_find_ms, place))
+
+
+def _find_ms(place: int, outcome: Outcome) -> Optional[float]:
+    return 1000 * outcome.latency.values[place] if outcome.latency else None
+
+
+_REPEAT = Column("repeat", COUNT, "", "which of the independent repeats, from 1")
+
+REPEATS: tuple[Column, ...] = (
+    CASE_ID,
+    _REPEAT,
+    Column("attempt", COUNT, "", "which try of the repeat has the record, from 1",
+        "record.case.attempt"),
+    Column("status", TEXT, "", "ok, or why there is no figure: OOM, failed, invalid, missing",
+        _name_status),
+    Column("problem", TEXT, "", "the whole line of what is wrong; empty if nothing is"),
+    Column("batch_size_per_device", COUNT, "samples", "that was measured, per device",
+        "record.case.axes.batch_size"),
+    Column("global_batch_size", COUNT, "samples", "of one step, over all ranks",
+        "record.case.global_batch_size"),
+    Column("samples_per_s", NUMBER, "samples/s", "global_batch_size x measured steps / "
+        "`window_seconds`", "record.samples_per_s"),
+    Column("window_seconds", NUMBER, "s", "between the fences around the measured steps, of the "
+        "slowest rank", "record.window_seconds"),
+    *_declare_latencies(),
+    COMPUTED._replace(unit="samples/s", source=_of_record(find_computed_rate)),
+    DATA_WAITING._replace(source=_of_record(find_waiting_share)),
+    Column("epochs", COUNT, "epochs", "that were run; of training to accuracy",
+        _of_record(lambda record: len(record.epochs) or None)),
+    Column("top1", NUMBER, "share of 1", "on the validation samples after the last epoch",
+        _of_record(lambda record: record.epochs[-1].top1 if record.epochs else None)),
+    Column("train_seconds", NUMBER, "s", "from the first step to the end of the last epoch's "
+        "validation",
+        _of_record(lambda record: record.epochs[-1].elapsed_seconds if record.epochs else None)),
+    Column("peak_memory_bytes", COUNT, "bytes", "the most that any rank took",
+        _of_record(lambda record: find_peak_memory([record]))),
+    Column("power_watts", NUMBER, "W", "of all devices together, mean over the window",
+        _of_record(lambda record: find_power_watts(record) or None)),
+    Column("stolen_share", NUMBER, "share of 1", "time that a hypervisor gave to others while CPUs "
+        "had work, of the host that lost most",
+        _of_record(lambda record: record.stolen_share if record.telemetry else None)),
+    Column("clock", TEXT, "", "where step times come from: host, or the device's events",
+        "record.clock.name"),
+    Column("hosts", TEXT, "", "in the order of ranks, separated by blanks",
+        _of_record(lambda record: " ".join(dict.fromkeys(rank.host for rank in record.ranks)))),
+    Column("started_at", TIME, "", "UTC, to the second", "record.started_at"),
+    Column("ended_at", TIME, "", "UTC, to the second", "record.ended_at"),
+)  # fmt: skip
+
+RANKS: tuple[Column, ...] = (
+    CASE_ID._replace(source="outcome.case_id"),
+    _REPEAT._replace(source="outcome.repeat"),
+    Column("rank", COUNT, "", "MPI rank, from 0", "result.rank"),
+    Column("local_rank", COUNT, "", "rank on its host, from 0", "result.local_rank"),
+    Column("host", TEXT, "", "where the rank ran", "result.host"),
+    Column("device_name", TEXT, "", "what the rank drove", "result.device_name"),
+    Column("window_seconds", NUMBER, "s", "between the fences around the measured steps",
+        "result.window_seconds"),
+    Column("data_wait_seconds", NUMBER, "s", "waited for data in the window",
+        "result.data_wait_seconds"),
+    Column("median_step_seconds", NUMBER, "s", "median of the measured steps; missing of logs"),
+    Column("peak_memory_bytes", COUNT, "bytes", "that the rank took",
+        lambda row: row.result.peak_memory_bytes or None),
+    Column("final_loss", NUMBER, "", "loss after the last step", "result.final_loss"),
+)  # fmt: skip
+
+STEPS: tuple[Column, ...] = (
+    CASE_ID._replace(kind=REPEATED_TEXT),
+    _REPEAT._replace(kind=SHORT_COUNT),
+    Column("rank", SHORT_COUNT, "", "MPI rank, from 0"),
+    Column("step", SHORT_COUNT, "", "measured step, from 1"),
+    Column("seconds", WHOLE_NUMBER, "s", "time of the step, by the record's clock"),
+)
 
 
 def make_repeat_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
     """A row for each planned repeat; `status` is "ok", or in a word why there are no figures."""
-    rows = [_describe_repeat(outcome) for c in cases for outcome in c.outcomes]
-    return make_typed_frame(rows, REPEAT_COLUMNS)
+    return make_frame(REPEATS, (outcome for c in cases for outcome in c.outcomes))
 
 
 def make_rank_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
     """A row for each rank of each sound repeat."""
-    rows = [row for c in cases for outcome in c.outcomes for row in _list_ranks(outcome)]
-    return make_typed_frame(rows, RANK_COLUMNS)
+    return make_frame(RANKS, (row for c in cases for o in c.outcomes for row in _list_ranks(o)))
 
 
 def make_step_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
@@ -68,60 +173,12 @@ def _join(arrays: Sequence[Any], dtype: str) -> Any:
     return numpy.concatenate([numpy.empty(0, dtype), *arrays], dtype=dtype)
 
 
-def _describe_repeat(outcome: Outcome) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "case_id": outcome.case_id,
-        "repeat": outcome.repeat,
-        "status": name_repeat_problem(outcome.problem) if outcome.problem else OK,
-        "problem": outcome.problem,
-    }
-    if outcome.record is not None:
-        row.update(_describe_record(outcome.record))
-    if outcome.batch_seconds:
-        values = compute_latency(outcome.batch_seconds).values
-        row.update({f"latency_{name}_ms": 1000 * s for name, s in zip(LATENCIES, values)})
-    return row
-
-
-def _describe_record(record: Record) -> dict[str, Any]:
-    last = record.epochs[-1] if record.epochs else None
-    tells_waiting = record.case.log_format is None and is_wait_known(record)
-    return {
-        "attempt": record.case.attempt,
-        "batch_size_per_device": record.case.axes.batch_size,
-        "global_batch_size": record.case.global_batch_size,
-        "samples_per_s": record.samples_per_s,
-        "window_seconds": record.window_seconds,
-        "computed_samples_per_s": record.computed_samples_per_s if tells_waiting else None,
-        "data_waiting_share": find_waiting_share(record) if tells_waiting else None,
-        "epochs": len(record.epochs) or None,
-        "top1": last and last.top1,
-        "train_seconds": last and last.elapsed_seconds,
-        "peak_memory_bytes": max(rank.peak_memory_bytes for rank in record.ranks) or None,
-        "power_watts": find_power_watts(record) or None,
-        "stolen_share": record.stolen_share if record.telemetry else None,
-        "clock": record.clock.name,
-        "hosts": " ".join(dict.fromkeys(rank.host for rank in record.ranks)),
-        "started_at": record.started_at,
-        "ended_at": record.ended_at,
-    }
-
-
-def _list_ranks(outcome: Outcome) -> Iterator[dict[str, Any]]:
+def _list_ranks(outcome: Outcome) -> Iterator[_Rank]:
     if outcome.record is None:
         return
     import numpy
 
-    seconds = outcome.rank_step_seconds
-    medians = [None] * len(outcome.record.ranks)
-    if seconds is not None:
-        medians = numpy.median(seconds, axis=1).tolist()
-    for rank, median in zip(outcome.record.ranks, medians):
-        yield {
-            **vars(rank),
-            "case_id": outcome.case_id,
-            "repeat": outcome.repeat,
-            # 0 is unknown
-            "peak_memory_bytes": rank.peak_memory_bytes or None,
-            "median_step_seconds": median,
-        }
+    seconds, results = outcome.rank_step_seconds, outcome.record.ranks
+    medians = [None] * len(results) if seconds is None else numpy.median(seconds, axis=1).tolist()
+    for result, median in zip(results, medians):
+        yield _Rank(outcome, result, median)

@@ -1,12 +1,13 @@
 """Outcomes -> one pandas frame, a row per planned case: its axes, its figures, what to note.
 
-The columns are the fields of CaseRow, as Python's own values. `results.columns` makes the frame
-that others read of it, with a column of numbers for each number.
+The columns are the fields of CaseRow, as Python's own values. `results.case_columns` makes of it
+the frame that others read, with a column of numbers for each number.
 """
 
+import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.contract.axes import ON_DEVICE, TRAIN, Axes
@@ -17,7 +18,6 @@ from dlperf_slurm.results.cases import (
     find_batch_sizes,
     find_unit,
     list_notes,
-    list_samples_per_s,
     name_problem,
 )
 from dlperf_slurm.results.collect import CaseOutcomes
@@ -29,11 +29,10 @@ from dlperf_slurm.results.usage import Usage, find_usage, is_usage_known, list_u
 from dlperf_slurm.stats.median import (
     Interval,
     Latency,
-    compute_latency,
-    compute_median,
     compute_median_interval,
     compute_median_latency,
     count_needed_samples,
+    find_median,
 )
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.models import load_model
@@ -144,6 +143,17 @@ class CaseRow(Axes):
     table_notes: tuple[Note, ...] = ()
 
     @property
+    def repeats_measured(self) -> int:
+        return len(self.samples)
+
+    @property
+    def model_parameters(self) -> Optional[str]:
+        """The sizes of the model as JSON; None where no record tells them."""
+        if self.first_record is None:
+            return None
+        return json.dumps(self.first_record.case.model_parameters, sort_keys=True)
+
+    @property
     def planned_size(self) -> int:
         """The batch size per device that the matrix names; 0 where the job has to find it."""
         return 0 if self.has_batch_search else self.batch_size
@@ -173,19 +183,11 @@ def list_rows(frame: "DataFrame") -> list[CaseRow]:
     return [CaseRow(*values) for values in frame[[*_COLUMNS]].to_numpy().tolist()]
 
 
-def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
+def make_plain_row(outcomes: CaseOutcomes) -> CaseRow:
+    """The row without what takes time, or other cases: the plan and the throughput."""
     case, records = outcomes.case, outcomes.records
     topology = parse_topology(case.axes.topology)
-    samples = tuple(list_samples_per_s(outcomes))
-    median = compute_median(samples) if samples else None
-    latencies = tuple(
-        compute_latency(o.batch_seconds) for o in outcomes.outcomes if o.batch_seconds
-    )
-    values = zip(*(latency.values for latency in latencies))
-    # logs of other people's scripts say nothing of waiting
-    own = [record for record in records if record.case.log_format is None]
-    telling = [record for record in own if is_wait_known(record)]
-    notes = list_notes(outcomes)
+    samples = tuple(record.samples_per_s for record in records)
     return CaseRow(
         **list_axes(case.axes),
         case_id=case.case_id,
@@ -197,20 +199,33 @@ def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
         batch_size_text=case.batch_size_text,
         batch_sizes=find_batch_sizes(outcomes),
         first_record=records[0] if records else None,
-        hardware=describe_hardware(outcomes),
         unit=find_unit(case.model),
         samples=samples,
         repeats_planned=0 if case.reason else case.repeats,
-        samples_per_s=median,
+        samples_per_s=find_median(samples),
         interval=compute_median_interval(samples),
-        tflops_per_device=_find_tflops(records, median),
+        problem="" if samples else name_problem(outcomes),
+    )
+
+
+def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
+    case, records = outcomes.case, outcomes.records
+    row = make_plain_row(outcomes)
+    latencies = tuple(outcome.latency for outcome in outcomes.outcomes if outcome.latency)
+    values = zip(*(latency.values for latency in latencies))
+    own = [record for record in records if record.case.log_format is None]
+    notes = list_notes(outcomes)
+    return replace(
+        row,
+        hardware=describe_hardware(outcomes),
+        tflops_per_device=_find_tflops(records, row.samples_per_s),
         latencies=latencies,
         latency=compute_median_latency(latencies) if latencies else None,
         latency_intervals=tuple(map(compute_median_interval, values)),
-        computed_samples_per_s=_find_middle([r.computed_samples_per_s for r in telling]),
-        data_waiting_share=_find_middle([*map(find_waiting_share, telling)]),
+        computed_samples_per_s=find_median(map(find_computed_rate, records)),
+        data_waiting_share=find_median(map(find_waiting_share, records)),
         data_notes=(
-            *([WAIT_UNKNOWN] if len(telling) < len(own) else []),
+            *([WAIT_UNKNOWN] if not all(map(is_wait_known, own)) else []),
             *([NOT_MEMORY] if case.axes.is_largest_batch and any(map(_has_room, own)) else []),
         ),
         accuracy=_find_accuracy(records),
@@ -219,7 +234,6 @@ def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
         usage=find_usage(records),
         is_usage_known=is_usage_known(records),
         usage_notes=tuple(list_usage_notes(records)),
-        problem="" if samples else name_problem(outcomes),
         case_notes=tuple(notes),
         table_notes=tuple(dict.fromkeys([*notes, *differences, *_describe_few(outcomes)])),
     )
@@ -233,10 +247,6 @@ def _describe_few(outcomes: CaseOutcomes) -> list[str]:
         f"a 95 % interval takes {count_needed_samples()} repeats; in braces the smallest and the "
         "largest value"
     ]
-
-
-def _find_middle(values: Sequence[float]) -> Optional[float]:
-    return compute_median(values) if values else None
 
 
 def _find_tflops(records: Sequence[Record], samples_per_s: Optional[float]) -> Optional[float]:
@@ -264,9 +274,21 @@ def _has_room(record: Record) -> bool:
     return not any(trial.is_out_of_memory for trial in record.batch_trials)
 
 
-def find_waiting_share(record: Record) -> float:
-    """How much of its window the rank that waited longest for data stood still."""
+def find_computed_rate(record: Record) -> Optional[float]:
+    """The throughput without the time that ranks waited for data; None where that is not known."""
+    return record.computed_samples_per_s if _tells_waiting(record) else None
+
+
+def find_waiting_share(record: Record) -> Optional[float]:
+    """How much of its window the rank that waited longest for data stood still, where known."""
+    if not _tells_waiting(record):
+        return None
     return max(rank.data_wait_seconds / rank.window_seconds for rank in record.ranks)
+
+
+def _tells_waiting(record: Record) -> bool:
+    """Logs of other people's scripts say nothing of waiting."""
+    return record.case.log_format is None and is_wait_known(record)
 
 
 def _find_accuracy(records: Sequence[Record]) -> Accuracy:
@@ -278,8 +300,8 @@ def _find_accuracy(records: Sequence[Record]) -> Accuracy:
         top1=top1,
         average=statistics.fmean(top1) if top1 else None,
         deviation=statistics.stdev(top1) if len(top1) > 1 else None,
-        epochs=_find_middle([float(len(record.epochs)) for record in trained]),
+        epochs=find_median(float(len(record.epochs)) for record in trained),
         reached=sum(reached) if any(targets) else None,
-        train_seconds=_find_middle([record.epochs[-1].elapsed_seconds for record in trained]),
+        train_seconds=find_median(record.epochs[-1].elapsed_seconds for record in trained),
         target=max(targets, default=0.0),
     )

@@ -47,6 +47,10 @@ class RankSpread:
     waiting_share: Optional[float]
     ranks: tuple[RankTimes, ...]
 
+    @property
+    def slowest(self) -> RankTimes:
+        return self.ranks[0]
+
 
 def find_rank_spread(outcomes: CaseOutcomes) -> Optional[RankSpread]:
     """None for a case without step times of several ranks."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from dlperf_slurm.contract.record import HOST, Record, Telemetry
-from dlperf_slurm.stats.median import compute_median
+from dlperf_slurm.stats.median import find_median
 
 # as many devices as are named one by one
 MAX_NAMED_DEVICES = 3
@@ -40,10 +40,7 @@ def find_usage(records: Sequence[Record]) -> Usage:
     measured = [(record, power) for record, power in powers if power]
     watched = [_list_watched(record) for record in records]
     return Usage(
-        peak_memory_bytes=max(
-            (rank.peak_memory_bytes for record in records for rank in record.ranks), default=0
-        )
-        or None,
+        peak_memory_bytes=find_peak_memory(records),
         utilization=_find_middle(_average(w, "mean_utilization") for w in watched),
         power_watts=_find_middle(power for _, power in measured),
         samples_per_joule=_find_middle(
@@ -75,6 +72,12 @@ def list_usage_notes(records: Sequence[Record]) -> list[str]:
     ]
 
 
+def find_peak_memory(records: Sequence[Record]) -> Optional[int]:
+    """The most bytes that any rank took; None where none tells."""
+    taken = (rank.peak_memory_bytes for record in records for rank in record.ranks)
+    return max(taken, default=0) or None
+
+
 def find_power_watts(record: Record) -> float:
     """What all devices of a case drew together, on average; 0 unless each of them tells."""
     watched = _list_watched(record)
@@ -97,8 +100,7 @@ def _average(watched: Sequence[Telemetry], name: str) -> float:
 
 def _find_middle(values: Iterable[float]) -> Optional[float]:
     """The median of those that are known."""
-    known = [value for value in values if value]
-    return compute_median(known) if known else None
+    return find_median(value or None for value in values)
 
 
 def _describe_throttling(watched: Sequence[Sequence[Telemetry]]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -26,6 +26,8 @@ class Interval:
 
 # The percentiles of a batch's latency that are reported, in percent; the last is the slowest batch.
 LATENCY_PERCENTILES = (50, 90, 95, 99, 100)
+# of the mean and of each of these
+LATENCY_NAMES = ("avg", *(f"p{percent}" for percent in LATENCY_PERCENTILES))
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,12 @@ def compute_median(samples: Sequence[float]) -> float:
     Raises statistics.StatisticsError when there is no sample.
     """
     return statistics.median(samples)
+
+
+def find_median(values: Iterable[Optional[float]]) -> Optional[float]:
+    """The median of the values that are known; None when none is."""
+    known = [value for value in values if value is not None]
+    return compute_median(known) if known else None
 
 
 def compute_coefficient_of_variation(seconds: Sequence[float]) -> float:

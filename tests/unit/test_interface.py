@@ -22,8 +22,13 @@ from report_values import list_report_files
 
 import dlperf_slurm as dp
 from dlperf_slurm.cli import main
-from dlperf_slurm.results import declared_columns
-from dlperf_slurm.results.declared_columns import RUN_FRAMES, list_kinds
+from dlperf_slurm.results.case_columns import CASES
+from dlperf_slurm.results.columns import list_kinds
+from dlperf_slurm.results.comparison_frame import COMPARISON
+from dlperf_slurm.results.detail_frames import RANKS, REPEATS, STEPS
+from dlperf_slurm.results.history.frame import HISTORY
+
+RUN_FRAMES = {"cases": CASES, "repeats": REPEATS, "ranks": RANKS, "steps": STEPS}
 
 DAY_1 = "20240501-120000-seven-tiny-abcd"
 DAY_2 = "20240502-120000-seven-tiny-abcd"
@@ -233,7 +238,7 @@ def test_unknown_frame_names_the_known_ones(run):
 
 
 def test_every_column_is_described():
-    frames = [*RUN_FRAMES.values(), declared_columns.COMPARISON, declared_columns.HISTORY]
+    frames = [*RUN_FRAMES.values(), COMPARISON, HISTORY]
     columns = [column for frame in frames for column in frame]
     assert [column.name for column in columns if not column.meaning] == []
     numbers = ("Int64", "Float64", "int32", "float64")
@@ -329,9 +334,7 @@ def test_unknown_option_of_a_report_is_an_input_error(options, message, run):
 
 def test_comparison_is_a_frame_of_verdicts(two_runs):
     frame = dp.compare(DAY_1, DAY_2).frame()
-    assert {name: str(kind) for name, kind in frame.dtypes.items()} == list_kinds(
-        declared_columns.COMPARISON
-    )
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == list_kinds(COMPARISON)
     assert frame.verdict.tolist() == ["slower", "slower"]
     assert frame.median_a.tolist() == pytest.approx([RATE_1, 2 * RATE_1])
     assert frame.speed_ratio.tolist() == pytest.approx([0.9, 0.9])
@@ -393,12 +396,17 @@ def test_messages_name_no_option_of_the_command_line(two_runs, staged):
 
 def test_history_is_a_frame_of_runs(two_runs):
     frame = dp.open_history("results").frame()
-    assert {name: str(kind) for name, kind in frame.dtypes.items()} == list_kinds(
-        declared_columns.HISTORY
-    )
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == list_kinds(HISTORY)
     assert frame.run_id.tolist() == [DAY_1, DAY_2] * 2
     assert frame.verdict.tolist() == ["", "slower"] * 2
     assert frame.samples_per_s[0] == pytest.approx(RATE_1)
+    assert frame.created_at[2] - frame.created_at[1] == -pandas.Timedelta(days=1)
+
+
+def test_times_of_a_repeat_are_times_in_utc(run):
+    repeats = run.frame("repeats")
+    assert str(repeats.started_at[0]) == "2024-05-01 12:00:00+00:00"
+    assert (repeats.ended_at >= repeats.started_at).all()
 
 
 def test_files_of_the_history_have_the_columns_of_its_frame(two_runs):

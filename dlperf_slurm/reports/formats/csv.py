@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.reports.formats import Report
-from dlperf_slurm.results.columns import make_case_columns
+from dlperf_slurm.results.case_columns import make_case_columns
+from dlperf_slurm.results.columns import serialize_csv
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -19,5 +20,4 @@ def serialize(report: Report) -> dict[str, bytes]:
 
 def serialize_cases(frame: "DataFrame") -> str:
     """RFC 4180; a figure that does not exist is an empty field, its problem says why."""
-    text: str = make_case_columns(frame).to_csv(index=False, lineterminator="\r\n")
-    return text
+    return serialize_csv(make_case_columns(frame))

@@ -6,7 +6,8 @@ from typing import Any
 
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.reports.formats import Report
-from dlperf_slurm.results.columns import list_records, make_case_columns
+from dlperf_slurm.results.case_columns import make_case_columns
+from dlperf_slurm.results.columns import list_records
 
 FILE_NAME = "report.json"
 SHOWS_PLOTS = False

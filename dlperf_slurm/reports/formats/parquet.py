@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.reports.formats import Report
-from dlperf_slurm.results.columns import make_case_columns
+from dlperf_slurm.results.case_columns import make_case_columns
 from dlperf_slurm.results.database import open_database
 from dlperf_slurm.results.detail_frames import make_repeat_frame, make_step_frame
 
@@ -19,6 +19,7 @@ _TYPES = {
     "string": "VARCHAR",
     "category": "VARCHAR",
     "boolean": "BOOLEAN",
+    "datetime64[ns, UTC]": "TIMESTAMP WITH TIME ZONE",
     "Int64": "BIGINT",
     "int32": "INTEGER",
     "Float64": "DOUBLE",

@@ -13,8 +13,9 @@ from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, SCRIPTS_DIR, Manifest, open_run
-from dlperf_slurm.results.cases import name_case, name_problem
+from dlperf_slurm.results.cases import name_case
 from dlperf_slurm.results.collect import CaseOutcomes, collect_outcomes
+from dlperf_slurm.results.frame import make_plain_row
 from dlperf_slurm.results.same_work import Facts, list_surroundings, list_work
 
 # what a run directory has besides its manifest, so that one without is half a run
@@ -26,6 +27,8 @@ _FIGURES = (
     f"cases/*/r*/a*/{RECORD_FILE}",
     f"cases/*/r*/a*/{STEP_SECONDS_FILE}",
 )
+# facts of the machine that are software too
+_DRIVERS = ("gpu_driver", "cuda_driver")
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ def check_entries(entries: Sequence[Entry]) -> None:
 
 
 def make_entry(run_dir: Path, manifest: Manifest, outcomes: CaseOutcomes) -> Entry:
-    case, records = outcomes.case, outcomes.records
+    row, records = make_plain_row(outcomes), outcomes.records
     problems = dict.fromkeys(o.problem for o in outcomes.outcomes if o.problem)
     return Entry(
         run_dir=str(run_dir),
@@ -148,27 +151,23 @@ def make_entry(run_dir: Path, manifest: Manifest, outcomes: CaseOutcomes) -> Ent
         created_at=manifest.created_at,
         site_name=manifest.site_name,
         tool=f"{manifest.tool_version} {manifest.tool_git}".strip(),
-        case_id=name_case(case),
-        framework=case.axes.framework,
-        model=case.model,
-        topology=case.axes.topology,
-        precision=case.axes.precision,
-        batch_size=case.batch_size_text,
-        mode=case.axes.mode,
-        script=case.axes.script,
-        parameters=_describe_parameters(records),
-        planned_repeats=case.repeats,
-        samples_per_s=tuple(record.samples_per_s for record in records),
-        state="" if records else name_problem(outcomes),
+        case_id=name_case(outcomes.case),
+        framework=row.framework,
+        model=row.model,
+        topology=row.topology,
+        precision=row.precision,
+        batch_size=row.batch_size_text,
+        mode=row.mode,
+        script=row.script,
+        parameters=row.model_parameters or "",
+        planned_repeats=row.repeats_planned,
+        samples_per_s=row.samples,
+        state=row.problem,
         problem="; ".join(problems),
         work=list_work(records) if records else {},
         surroundings=list_surroundings(records) if records else {},
         versions=_list_versions(records),
     )
-
-
-def _describe_parameters(records: Sequence[Record]) -> str:
-    return json.dumps(records[0].case.model_parameters, sort_keys=True) if records else ""
 
 
 def _list_versions(records: Sequence[Record]) -> dict[str, list[str]]:
@@ -177,3 +176,10 @@ def _list_versions(records: Sequence[Record]) -> dict[str, list[str]]:
         name: sorted({record.versions[name] for record in records if name in record.versions})
         for name in names
     }
+
+
+def describe_software(entry: Entry) -> str:
+    """The versions of a case, its drivers, and the tool that measured it."""
+    drivers = {name: entry.surroundings[name] for name in _DRIVERS if name in entry.surroundings}
+    facts = {**entry.versions, **drivers, "dlperf_slurm": [entry.tool]}
+    return ", ".join(f"{name} {' and '.join(values)}" for name, values in facts.items())

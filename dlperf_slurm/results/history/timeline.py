@@ -10,7 +10,7 @@ from dlperf_slurm.results.cases import find_unit
 from dlperf_slurm.results.compare import THROUGHPUT, Comparison, decide_all, measure_ratio
 from dlperf_slurm.results.history.entries import Entry
 from dlperf_slurm.results.same_work import find_other_work, name_changes
-from dlperf_slurm.stats.median import Interval, compute_median, compute_median_interval
+from dlperf_slurm.stats.median import Interval, compute_median, compute_median_interval, find_median
 
 # Figures of other machines are no measure. Versions are: they are what makes runs slower.
 _MACHINE = (
@@ -124,7 +124,7 @@ def _make_points(runs: Sequence[Entry]) -> tuple[Point, ...]:
     return tuple(
         Point(
             entry=run,
-            median=compute_median(run.samples_per_s) if run.samples_per_s else None,
+            median=find_median(run.samples_per_s),
             interval=compute_median_interval(run.samples_per_s),
             comparison=found.get(id(run)),
         )

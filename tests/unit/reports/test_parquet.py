@@ -8,7 +8,8 @@ from builders import read_csv
 from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases
 
 from dlperf_slurm.reports.formats.parquet import serialize_frame
-from dlperf_slurm.results.columns import CASE_COLUMNS, make_case_columns
+from dlperf_slurm.results.case_columns import CASES, make_case_columns
+from dlperf_slurm.results.columns import list_kinds
 from dlperf_slurm.results.detail_frames import make_repeat_frame, make_step_frame
 from dlperf_slurm.results.frame import make_case_frame
 
@@ -64,7 +65,7 @@ def test_types_do_not_depend_on_what_was_measured(make_frame, tmp_path):
 
 
 def test_columns_are_in_their_order(tmp_path):
-    assert list(read_types(make_columns([]), tmp_path / "x.parquet")) == list(CASE_COLUMNS)
+    assert list(read_types(make_columns([]), tmp_path / "x.parquet")) == list(list_kinds(CASES))
 
 
 def test_missing_figure_is_null_and_its_problem_says_why(read):

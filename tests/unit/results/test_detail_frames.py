@@ -3,33 +3,29 @@
 import pytest
 from report_values import make_cases, make_measured
 
-from dlperf_slurm.results.columns import list_records
+from dlperf_slurm.results.columns import list_kinds, list_records
 from dlperf_slurm.results.detail_frames import (
-    RANK_COLUMNS,
-    REPEAT_COLUMNS,
+    RANKS,
+    REPEATS,
+    STEPS,
     make_rank_frame,
     make_repeat_frame,
     make_step_frame,
 )
 
-STEP_COLUMNS = {
-    "case_id": "category", "repeat": "int32", "rank": "int32", "step": "int32",
-    "seconds": "float64",
-}  # fmt: skip
-
 
 @pytest.mark.parametrize(
     ("make_frame", "columns"),
     [
-        (make_repeat_frame, REPEAT_COLUMNS),
-        (make_rank_frame, RANK_COLUMNS),
-        (make_step_frame, STEP_COLUMNS),
+        (make_repeat_frame, REPEATS),
+        (make_rank_frame, RANKS),
+        (make_step_frame, STEPS),
     ],
 )
 @pytest.mark.parametrize("cases", [[], [make_measured("jax", "1n1g", [], ["x"])], make_cases()])
 def test_types_are_the_declared_ones_whatever_was_measured(make_frame, columns, cases):
     frame = make_frame(cases)
-    assert {name: str(kind) for name, kind in frame.dtypes.items()} == columns
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == list_kinds(columns)
 
 
 def test_each_planned_repeat_has_a_row_with_its_figures_or_what_is_wrong():

@@ -12,7 +12,8 @@ from report_values import HOSTILE, make_cases, make_measured, rename
 from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.reports.formats.csv import serialize_cases
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.results.columns import CASE_COLUMNS, list_records, make_case_columns
+from dlperf_slurm.results.case_columns import CASES, make_case_columns
+from dlperf_slurm.results.columns import list_kinds, list_records
 from dlperf_slurm.results.frame import AXES, CaseRow, list_axes, list_rows, make_case_frame
 
 SEVEN = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8]
@@ -26,9 +27,9 @@ def describe(*cases) -> list[dict]:
 def read_back(text: str) -> "pandas.DataFrame":
     """A CSV of ours with its types."""
     lines = list(csv.DictReader(io.StringIO(text, newline="")))
-    frame = pandas.DataFrame(lines, columns=list(CASE_COLUMNS)).replace({"": None})
+    frame = pandas.DataFrame(lines, columns=list(list_kinds(CASES))).replace({"": None})
     flags = {"True": True, "False": False}
-    for name, kind in CASE_COLUMNS.items():
+    for name, kind in list_kinds(CASES).items():
         values = frame[name].map(flags) if kind == "boolean" else frame[name]
         frame[name] = values.astype("Float64" if kind == "Int64" else kind).astype(kind)
     return frame
@@ -82,7 +83,7 @@ def test_dynamic_loss_scale_is_no_number():
 def test_types_are_the_declared_ones_whatever_was_measured():
     for cases in ([], make_cases(), [make_outcomes(make_planned_case(reason="left out"))]):
         columns = make_case_columns(make_case_frame(cases))
-        assert {name: str(kind) for name, kind in columns.dtypes.items()} == CASE_COLUMNS
+        assert {name: str(kind) for name, kind in columns.dtypes.items()} == list_kinds(CASES)
 
 
 def test_figures_of_a_case_and_their_bounds():

@@ -1,0 +1,176 @@
+"""The frame of cases -> the one that others read: a typed column for each axis and each number.
+
+Its columns and their types do not depend on what was measured; what is not known is NA.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import partial
+from typing import TYPE_CHECKING, Optional
+
+from dlperf_slurm.contract.axes import Axes
+from dlperf_slurm.results.cases import list_ratio_notes
+from dlperf_slurm.results.columns import (
+    AXIS_MEANINGS,
+    CASE_ID,
+    COMPUTED,
+    COUNT,
+    DATA_WAITING,
+    FLAG,
+    MODEL,
+    NUMBER,
+    TEXT,
+    THROUGHPUT,
+    Column,
+    declare_bounds,
+    describe_latency,
+    make_frame,
+)
+from dlperf_slurm.results.frame import CaseRow, list_rows
+from dlperf_slurm.results.ratios import Ratio
+from dlperf_slurm.stats.median import LATENCY_NAMES
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# an axis of other types has words too: "max"
+_KINDS: dict[object, str] = {str: TEXT, int: COUNT, bool: FLAG}
+# "max" and ladders are no numbers, and a dynamic loss scale is none
+_SOURCES = {"batch_size_per_device": "batch_size_text", "loss_scale": "constant_loss_scale"}
+
+# of a row, in the order of their notes
+_RATIOS = (
+    "speedup",
+    "weak_scaling_efficiency",
+    "precision_speedup",
+    "relative_to_device_data",
+    "train_speedup",
+)
+
+
+def _declare_axes() -> Iterator[Column]:
+    for axis in fields(Axes):
+        kind = COUNT if axis.name == "loss_scale" else _KINDS.get(axis.type, TEXT)
+        unit, meaning = AXIS_MEANINGS.get(axis.name, ("", ""))
+        yield Column(axis.name, kind, unit, meaning, _SOURCES.get(axis.name, ""))
+
+
+def _declare_latencies() -> Iterator[Column]:
+    for place, name in enumerate(LATENCY_NAMES):
+        meaning = f"{describe_latency(name)} of an inference batch, median over the repeats"
+        yield from declare_bounds(f"latency_{name}_ms", "ms", meaning, partial(_get_ms, place))
+    for place, name in enumerate(LATENCY_NAMES):
+        meaning = f"{describe_latency(name)} in `reference_precision` over this one"
+        speedup = partial(_get_latency_speedup, place)
+        yield from declare_bounds(f"latency_{name}_speedup", "ratio", meaning, speedup)
+
+
+def _get_ms(place: int, row: CaseRow) -> Optional[Ratio]:
+    if row.latency is None:
+        return None
+    return Ratio(row.latency.values[place], row.latency_intervals[place]).scale(1000)
+
+
+def _get_latency_speedup(place: int, row: CaseRow) -> Optional[Ratio]:
+    return row.latency_speedups[place] if row.latency_speedups else None
+
+
+def _name_slowest_ranks(row: CaseRow) -> Optional[str]:
+    spread = row.rank_spread
+    return " ".join(map(str, spread.slowest.ranks)) if spread else None
+
+
+def _join_notes(row: CaseRow) -> str:
+    """What tables have as footnotes; why a case was left out has a column of its own."""
+    of_ratios = (note for name in _RATIOS for note in list_ratio_notes(getattr(row, name)))
+    notes = [*map(str, row.table_notes), *of_ratios, *row.data_notes, *row.usage_notes]
+    return "; ".join(note for note in dict.fromkeys(notes) if note != row.reason)
+
+
+CASES: tuple[Column, ...] = (
+    CASE_ID,
+    MODEL,
+    *_declare_axes(),
+    Column("batch_sizes_measured", TEXT, "samples", "what was measured, per device, ascending: "
+        "several where repeats of a search found several",
+        lambda row: " ".join(map(str, row.batch_sizes))),
+    Column("nodes", COUNT, "nodes", "of the topology"),
+    Column("devices_per_node", COUNT, "devices", "of the topology"),
+    Column("world_size", COUNT, "ranks", "nodes x devices_per_node: one rank per device"),
+    Column("model_parameters", TEXT, "", "sizes of the model as JSON, as in its [model] table"),
+    Column("parameter_count", COUNT, "parameters", "of the model that was measured",
+        "first_record.parameter_count"),
+    Column("warmup_steps", COUNT, "steps", "before the window, kept apart",
+        "first_record.case.warmup_steps"),
+    Column("measured_steps", COUNT, "steps", "in the window", "first_record.case.measured_steps"),
+    Column("hardware", TEXT, "", "devices of the first sound repeat, on how many nodes"),
+    Column("unit", TEXT, "", "of the throughputs: images/s, sequences/s, ..."),
+    Column("samples_per_s", NUMBER, THROUGHPUT, "throughput, median over the sound repeats"),
+    Column("interval_low", NUMBER, THROUGHPUT, "lower end of the 95 % interval of the median; "
+        "missing where repeats are too few for one", "interval.low"),
+    Column("interval_high", NUMBER, THROUGHPUT, "upper end of the 95 % interval of the median",
+        "interval.high"),
+    Column("smallest", NUMBER, THROUGHPUT, "lowest throughput of any repeat",
+        lambda row: min(row.samples, default=None)),
+    Column("largest", NUMBER, THROUGHPUT, "highest throughput of any repeat",
+        lambda row: max(row.samples, default=None)),
+    Column("repeats_measured", COUNT, "repeats", "with a sound record"),
+    Column("repeats_planned", COUNT, "repeats", "asked for; 0 of a case that was left out"),
+    Column("baseline", TEXT, "", "smallest topology measured: `speedup` is relative to it"),
+    *declare_bounds("speedup", "ratio", "throughput over that of `baseline`"),
+    *declare_bounds("weak_scaling_efficiency", "share of 1", "`speedup` per device over that of "
+        "`baseline`, at the same batch size per device"),
+    Column("tflops_per_device", NUMBER, "10^12 FLOP/s", "work that the model's definition asks "
+        "for, over the time that it took, per device; of training"),
+    Column("reference_precision", TEXT, "", "fp32, or tf32 where that was not measured: "
+        "`precision_speedup` is relative to it"),
+    *declare_bounds("precision_speedup", "ratio", "throughput over that in `reference_precision`, "
+        "at the same topology"),
+    *_declare_latencies(),
+    COMPUTED,
+    DATA_WAITING,
+    *declare_bounds("relative_to_device_data", "ratio", "throughput over that of the same case "
+        "whose batch is on the device"),
+    Column("top1_average", NUMBER, "share of 1", "top-1 on the validation samples after the last "
+        "epoch, mean over seeds", "accuracy.average"),
+    Column("top1_deviation", NUMBER, "share of 1", "standard deviation (n - 1) over seeds",
+        "accuracy.deviation"),
+    Column("top1_lowest", NUMBER, "share of 1", "of all seeds",
+        lambda row: min(row.accuracy.top1, default=None)),
+    Column("top1_highest", NUMBER, "share of 1", "of all seeds",
+        lambda row: max(row.accuracy.top1, default=None)),
+    Column("epochs", NUMBER, "epochs", "that were run, median over seeds", "accuracy.epochs"),
+    Column("seeds_at_target", COUNT, "seeds", "that reached the target; missing without one",
+        "accuracy.reached"),
+    Column("train_seconds", NUMBER, "s", "from the first step to the end of the last epoch's "
+        "validation, median over seeds", "accuracy.train_seconds"),
+    *declare_bounds("train_speedup", "ratio", "time to train in the full precision over this one"),
+    Column("imbalance", NUMBER, "ratio", "slowest rank's median step over the median rank's",
+        "rank_spread.imbalance"),
+    Column("waiting_share", NUMBER, "share of 1", "part of a step that ranks on average wait for "
+        "the slowest one; of training", "rank_spread.waiting_share"),
+    Column("slowest_host", TEXT, "", "host of the slowest rank", "rank_spread.slowest.host"),
+    # one device may have had several ranks
+    Column("slowest_rank", TEXT, "", "the slowest rank, by number; several where a device had "
+        "another rank in another repeat", _name_slowest_ranks),
+    Column("peak_memory_bytes", COUNT, "bytes", "the most that any rank took in any repeat",
+        "usage.peak_memory_bytes"),
+    Column("utilization", NUMBER, "share of 1", "use of the devices, mean over the window",
+        "usage.utilization"),
+    Column("power_watts", NUMBER, "W", "of all devices together, or of the CPUs of all hosts where "
+        "these are the devices; median over the repeats", "usage.power_watts"),
+    Column("samples_per_joule", NUMBER, "samples/J", "throughput over power",
+        "usage.samples_per_joule"),
+    Column("clock_mhz", NUMBER, "MHz", "clock of the devices, mean over them and the window",
+        "usage.clock_mhz"),
+    Column("least_clock_mhz", NUMBER, "MHz", "lowest sample of any device's clock",
+        "usage.least_clock_mhz"),
+    Column("problem", TEXT, "", "why there is no figure: OOM, failed, invalid, missing, not run"),
+    Column("reason", TEXT, "", "why the case was left out of the run; empty if it was not"),
+    Column("notes", TEXT, "", "what tables have as footnotes, joined by semicolons", _join_notes),
+)  # fmt: skip
+
+
+def make_case_columns(frame: "DataFrame") -> "DataFrame":
+    """The frame of `results.frame`, with the columns of CASES in their order."""
+    return make_frame(CASES, list_rows(frame))
