@@ -70,6 +70,7 @@ benchmark: .venv/installed-dev
 	$(BIN)/python benchmarks/ratio_intervals.py
 	$(BIN)/python benchmarks/slow_machines.py
 	PYTHONPATH=. $(PYTORCH) benchmarks/telemetry.py
+	PYTHONPATH=. $(BIN)/python benchmarks/watch.py
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

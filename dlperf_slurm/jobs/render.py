@@ -27,6 +27,11 @@ PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
 # the starter of a script, by its `launch`
 SCRIPT_STARTERS = {"single": "script", "per-rank": "script_ranks"}
 
+# Before the time limit, for ranks to say where they stand. Slurm may be up to a minute early
+# (sbatch(1), --signal), which is too much of a shorter limit.
+WARNING_SECONDS = 60
+SHORTEST_WARNED_MINUTES = 5
+
 
 @dataclass(frozen=True)
 class FrameworkScript:
@@ -65,6 +70,7 @@ class JobScript:
     memory_mib_per_node: Optional[int]
     exclusive: bool
     time_limit_minutes: int
+    warning_seconds: Optional[int]
     who_and_where: Sequence[tuple[str, str]]
     log_pattern: str
     directives: Sequence[str]
@@ -210,6 +216,9 @@ def make_job_script(
         memory_mib_per_node=site.memory_mib_per_node,
         exclusive=site.exclusive,
         time_limit_minutes=group.time_limit_minutes,
+        warning_seconds=(
+            WARNING_SECONDS if group.time_limit_minutes >= SHORTEST_WARNED_MINUTES else None
+        ),
         who_and_where=[(name, value) for name, value in asked_for.items() if value is not None],
         log_pattern=escape_pattern(f"{run_dir}/scripts") + "/%A_%a.log",
         directives=site.directives,

@@ -182,7 +182,9 @@ def _find_problem(record: Record, task: RunTask) -> str:
         return f"invalid record: {problem}" if problem else ""
     kind = "out of memory" if record.status == OUT_OF_MEMORY else "failed"
     first_line = record.reason.splitlines()[0] if record.reason else "no reason was recorded"
-    return f"{kind}: {first_line}"
+    measured = f"{record.partial_steps} of {case.measured_steps} steps were measured"
+    rest = f"; {measured}, and are in no figure" if record.partial_steps else ""
+    return f"{kind}: {first_line}{rest}"
 
 
 def _explain_absence(last_state: Optional[Event], is_submitted: bool) -> str:

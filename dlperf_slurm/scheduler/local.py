@@ -56,7 +56,8 @@ def run_array_task(
     script = run_dir / SCRIPTS_DIR / f"{group_id}.sbatch"
     log = run_dir / SCRIPTS_DIR / f"{group_id}_{array_task_id}.log"
     environment = {**clean_environment(os.environ), "DLPERF_SLURM_JOB_ID": job_id}
-    limit_seconds = find_time_limit_seconds(script.read_text(encoding="utf-8"))
+    text = script.read_text(encoding="utf-8")
+    limit_seconds = find_time_limit_seconds(text)
     with log.open("ab") as output:
         process = subprocess.Popen(
             ["bash", str(script), str(array_task_id)],
@@ -66,8 +67,13 @@ def run_array_task(
             env=environment,
             start_new_session=True,
         )
-    deadline = None if limit_seconds is None else time.monotonic() + limit_seconds
+    started = time.monotonic()
+    deadline = None if limit_seconds is None else started + limit_seconds
+    warning_seconds = find_warning_seconds(text, limit_seconds)
     while process.poll() is None:
+        if warning_seconds is not None and time.monotonic() > started + warning_seconds:
+            process.send_signal(signal.SIGUSR1)
+            warning_seconds = None
         is_late = deadline is not None and time.monotonic() > deadline
         if is_late or cancelled.is_set():
             reason = "CANCELLED" if cancelled.is_set() else "TIMEOUT"
@@ -88,6 +94,14 @@ def find_time_limit_seconds(script: str) -> Optional[int]:
         return None
     hours, minutes, seconds = (int(part or 0) for part in limit.groups())
     return (hours * 60 + minutes) * 60 + seconds
+
+
+def find_warning_seconds(script: str, limit_seconds: Optional[int]) -> Optional[int]:
+    """After how long the script asks to be warned of its time limit; None where it does not."""
+    warning = re.search(r"^#SBATCH --signal=B:USR1@(\d+)$", script, re.M)
+    if warning is None or limit_seconds is None or int(warning[1]) >= limit_seconds:
+        return None
+    return limit_seconds - int(warning[1])
 
 
 def end_process_group(process: "subprocess.Popen[bytes]") -> None:

@@ -29,6 +29,7 @@ from dlperf_slurm.contract.record import (
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.worker import servers
 from dlperf_slurm.worker.accuracy import train_to_accuracy
+from dlperf_slurm.worker.arrays import write_array
 from dlperf_slurm.worker.data_sources import open_batches
 from dlperf_slurm.worker.external_script import run_script
 from dlperf_slurm.worker.failed_record import conclude_attempt
@@ -41,10 +42,12 @@ from dlperf_slurm.worker.parity import (
     parse_arguments,
     verify_case,
 )
+from dlperf_slurm.worker.position import Position
 from dlperf_slurm.worker.provenance import describe_job, describe_versions, gather_platforms
 from dlperf_slurm.worker.ranks import Alone, World, join_world
 from dlperf_slurm.worker.search import search_batch_size
 from dlperf_slurm.worker.telemetry import Sampler, gather_telemetry
+from dlperf_slurm.worker.watch import hold_back_signal, watch_rank
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.frameworks import Adapter
@@ -74,7 +77,8 @@ def main(arguments: List[str]) -> int:
             partial(verify_case, references=options.reference),
             lambda case: Alone(options.data_rank) if case.world_size == 1 else join_world(),
         )
-    return run_attempt(Path(arguments[1]), measure_case, lambda case: join_world())
+    hold_back_signal()
+    return run_attempt(Path(arguments[1]), watch_case, lambda case: join_world())
 
 
 def run_attempt(
@@ -122,7 +126,15 @@ def report_failure(
         write_failure(attempt_dir, rank, error, is_out_of_memory)
 
 
-def measure_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path) -> None:
+def watch_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path) -> None:
+    """Measure, with an end to this rank if it comes to stand still or its time is up."""
+    with watch_rank(attempt_dir, case.stall_seconds, world) as position:
+        measure_case(case, adapter, world, attempt_dir, position)
+
+
+def measure_case(
+    case: Case, adapter: "Adapter", world: World, attempt_dir: Path, position: Position
+) -> None:
     """Build, warm up, measure and gather; rank 0 writes step times first and the record last."""
     import numpy
 
@@ -137,7 +149,7 @@ def measure_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path
     check_parameter_count(case, session)
     sampler.await_ready()
     if case.is_to_accuracy:
-        measurement = train_to_accuracy(session, world, case, placement, sampler)
+        measurement = train_to_accuracy(session, world, case, placement, sampler, position)
     else:
         measurement = measure_steps(
             session,
@@ -146,6 +158,7 @@ def measure_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path
             open_batches(case, placement, session),
             sampler.start_window,
             sampler.end_window,
+            position,
         )
     peak_memory_bytes = session.read_peak_memory_bytes()
     check_memory_limit(case, peak_memory_bytes)
@@ -201,16 +214,6 @@ def check_memory_limit(case: Case, peak_memory_bytes: int) -> None:
     if limit_bytes and peak_memory_bytes > limit_bytes:
         peak_mib, limit_mib = math.ceil(peak_memory_bytes / MIB), limit_bytes // MIB
         raise MemoryError(f"the peak of {peak_mib} MiB is above the limit of {limit_mib} MiB")
-
-
-def write_array(path: Path, array: "numpy.ndarray") -> None:  # type: ignore  # noqa: F821
-    """Write a [ranks, steps] array in seconds, whole or not at all."""
-    import numpy
-
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        numpy.save(file, array)
-    os.replace(str(partial), str(path))
 
 
 def write_failure(

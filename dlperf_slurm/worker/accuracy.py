@@ -17,7 +17,10 @@ from dlperf_slurm.worker.datasets.batches import (
 from dlperf_slurm.worker.datasets.description import TRAIN_SPLIT, VAL_SPLIT
 from dlperf_slurm.worker.measure import BOUNDARY_SAMPLES, Measurement, Step, measure_boundary
 from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.worker.position import END, MEASURED, Position
 from dlperf_slurm.worker.update_rule import make_rule
+
+VALIDATION = "validation"
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,14 +36,19 @@ _MIXING_STREAM = 1
 
 
 def train_to_accuracy(
-    session: "Session", world: "World", case: Case, placement: "Placement", sampler: "Sampler"
+    session: "Session",
+    world: "World",
+    case: Case,
+    placement: "Placement",
+    sampler: "Sampler",
+    position: Position,
 ) -> Measurement:
     """Train over the case's epochs, or up to the first that reaches its target.
 
     The window is all training steps, from the first one on, without the validations between them.
     What the sampler sees has these in it.
     """
-    trainer = Trainer(session, world, case, placement)
+    trainer = Trainer(session, world, case, placement, position)
     sampler.start_window()
     start = time.perf_counter()
     epochs: List[Epoch] = []
@@ -60,6 +68,7 @@ def train_to_accuracy(
         if case.training.target_top1 and top1 >= case.training.target_top1:
             break
     sampler.end_window()
+    position.enter(END)
     clock = session.make_clock(BOUNDARY_SAMPLES + 1)
     steps = len(trainer.step_seconds)
     return Measurement(
@@ -78,7 +87,12 @@ class Trainer:
     """One rank's part of a training; `step_seconds` are those of all epochs so far."""
 
     def __init__(
-        self, session: "Session", world: "World", case: Case, placement: "Placement"
+        self,
+        session: "Session",
+        world: "World",
+        case: Case,
+        placement: "Placement",
+        position: Position,
     ) -> None:
         definition: Any = load_model(case.model).Definition(**case.model_parameters)
         dataset = open_training_data(case, definition.classes)
@@ -92,11 +106,13 @@ class Trainer:
         self._session = session
         self._world = world
         self._case = case
-        self._validation = Validation(session, case, placement)
+        self._position = position
+        self._validation = Validation(session, case, placement, position)
 
     def train(self, epoch: int) -> float:
         """Take the steps of an epoch, counted from 0, between two fences; returns its seconds."""
         clock = self._session.make_clock(self.steps_per_epoch + 1)
+        self._position.enter(f"{MEASURED}, epoch {epoch + 1}", self.steps_per_epoch, clock)
         self._session.synchronize()
         self._world.barrier()
         start = time.perf_counter()
@@ -108,9 +124,12 @@ class Trainer:
             self._session.set_learning_rate(rate)
             self.step()
             clock.mark(index + 1)
+            self._position.step = index + 1
         self._session.synchronize()
         seconds = time.perf_counter() - start
         self.step_seconds += clock.read_step_seconds()
+        self._position.enter(VALIDATION)
+        self._position.keep(self.step_seconds)
         return seconds
 
     def validate(self) -> Tuple[float, float]:
@@ -122,8 +141,11 @@ class Trainer:
 class Validation:
     """One rank's part of the validation data, which its threads read; nothing of it is timed."""
 
-    def __init__(self, session: "Session", case: Case, placement: "Placement") -> None:
+    def __init__(
+        self, session: "Session", case: Case, placement: "Placement", position: Position
+    ) -> None:
         self._session = session
+        self._position = position
         self._dataset = open_dataset(case, VAL_SPLIT)
         self._batches = split_for_validation(
             list_indices(len(self._dataset), case.seed, 0, is_shuffled=False),
@@ -142,6 +164,7 @@ class Validation:
             right += int((logits.argmax(axis=1) == batch["labels"]).sum())
             loss += sum_losses(logits, batch["labels"])
             count += len(indices)
+            self._position.step += 1
         return right, loss, count
 
     def _read(self, index: int) -> "Dict[str, NDArray[Any]]":

@@ -1,6 +1,7 @@
 """Step boundaries by the host's clock, or by events of the device where a framework has them."""
 
 from array import array
+from itertools import takewhile
 from time import perf_counter
 from typing import Any, List, Sequence
 
@@ -22,6 +23,9 @@ class HostClock:
     def read_step_seconds(self) -> List[float]:
         return [end - start for start, end in zip(self._seconds, self._seconds[1:])]
 
+    def read_ended_seconds(self, steps: int) -> List[float]:
+        return self.read_step_seconds()[:steps]
+
 
 class EventClock:
     """Boundaries in the device's own time line; a mark queues an event and does not wait.
@@ -40,5 +44,11 @@ class EventClock:
 
     def read_step_seconds(self) -> List[float]:
         """Resolution is about 0.5 microseconds (CUDA, cudaEventElapsedTime, in milliseconds)."""
-        pairs = zip(self._events, self._events[1:])
-        return [start.elapsed_time(end) / 1000.0 for start, end in pairs]
+        return self._read_seconds(self._events)
+
+    def read_ended_seconds(self, steps: int) -> List[float]:
+        marked = self._events[: steps + 1]
+        return self._read_seconds(list(takewhile(lambda event: event.query(), marked)))
+
+    def _read_seconds(self, events: Sequence[Any]) -> List[float]:
+        return [start.elapsed_time(end) / 1000.0 for start, end in zip(events, events[1:])]

@@ -1,6 +1,7 @@
 """What a failed attempt left behind -> its record: the ranks' own failures, else the log's end."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import List, Tuple
 
@@ -18,6 +19,7 @@ from dlperf_slurm.contract.record import (
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.provenance import describe_job, describe_platform
+from dlperf_slurm.worker.stalled_record import describe_stall, keep_steps
 
 LOG_TAIL_LINES = 30
 # behind the sign of a lack of memory there may be a stack trace of each rank
@@ -53,13 +55,16 @@ def conclude_attempt(attempt_dir: Path, exit_code: int) -> None:
         pass
     case = read_json(attempt_dir / CASE_FILE, Case)
     failures = find_failures(attempt_dir, case, exit_code)
-    write_json(attempt_dir / RECORD_FILE, make_failed_record(case, failures))
+    partial_steps = keep_steps(attempt_dir, case)
+    record = replace(make_failed_record(case, failures), partial_steps=partial_steps)
+    write_json(attempt_dir / RECORD_FILE, record)
 
 
 def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failure, ...]:
     """Those of the ranks, and the job's own where they cannot tell: when memory killed a process.
 
-    A rank whose peer, or whose loader of data, is killed says that a connection was closed.
+    A rank whose peer, or whose loader of data, is killed says that a connection was closed; so do
+    those that are not the first to be ended when they have come to stand still.
     """
     failures = read_failures(attempt_dir)
     if any(failure.is_out_of_memory for failure in failures):
@@ -68,6 +73,9 @@ def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failur
     if any(_OOM_SIGNS.search(line) for line in lines[-SIGN_TAIL_LINES:]):
         message = "a process was killed at the job's memory limit"
         return (_describe_job(message, lines, is_out_of_memory=True), *failures)
+    stall = describe_stall(attempt_dir, case)
+    if stall:
+        return (*stall, *failures)
     return failures or (_describe_silent_end(lines, case, exit_code),)
 
 

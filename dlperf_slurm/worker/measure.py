@@ -8,6 +8,7 @@ from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.position import END, MEASURED, WARMUP, Position
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.frameworks import Session, StepClock
@@ -69,18 +70,20 @@ def measure_steps(
     batches: Optional[Iterator[Any]] = None,
     on_window_start: Callable[[], None] = lambda: None,
     on_window_end: Callable[[], None] = lambda: None,
+    position: Optional[Position] = None,
 ) -> Measurement:
     """Run the warm-up steps, then the measured ones between two fences.
 
     A fence is a wait for the device, then a barrier over all ranks; the second one is the wait
     alone, so that each rank's window ends with its own last step. Inside the window there is
-    nothing but steps and the clock's marks.
+    nothing but steps and the clock's marks, and in `position` the number of steps that ended.
 
     In mode "infer" a step is one batch's inference, which waits for its end, and its time is by the
     host's clock in every framework: the latency that a caller sees, from the call to the logits.
     Times between device events would leave out how long the call takes to reach the device, and
     batches that are queued one behind the other have no latency of their own.
     """
+    position = position or Position()
     whole_step = Step(session, batches, case)
     step: Callable[[], None] = whole_step
     if case.axes.mode == INFER:
@@ -90,27 +93,34 @@ def measure_steps(
     make_clock = HostClock if case.axes.mode == INFER else session.make_clock
     warmup_clock = make_clock(case.warmup_steps + 1)
     clock = make_clock(case.measured_steps + 1)
+    position.enter(WARMUP, case.warmup_steps)
     session.synchronize()
     warmup_clock.mark(0)
     for index in range(1, case.warmup_steps + 1):
         step()
         warmup_clock.mark(index)
+        position.step = index
 
     session.reset_peak_memory()
     session.synchronize()
     barrier()
+    position.enter(MEASURED, case.measured_steps, clock)
     on_window_start()
     start = time.perf_counter()
     clock.mark(0)
     for index in range(1, case.measured_steps + 1):
         step()
         clock.mark(index)
+        position.step = index
     session.synchronize()
     window_seconds = time.perf_counter() - start
     on_window_end()
 
+    step_seconds = clock.read_step_seconds()
+    position.enter(END)
+    position.keep(step_seconds)
     return Measurement(
-        step_seconds=clock.read_step_seconds(),
+        step_seconds=step_seconds,
         warmup_step_seconds=warmup_clock.read_step_seconds(),
         window_seconds=window_seconds,
         clock=clock.name,

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Optional, Sequence
 
+from dlperf_slurm.worker.watch import TIME_LIMIT_SIGNAL
+
 TERMINATED_EXIT_CODE = 143
 PR_SET_PDEATHSIG = 1
 
@@ -17,7 +19,8 @@ class Child:
     """Runs one command after the other; SIGTERM ends the one that runs, and then this process.
 
     With a session of its own, all processes of the command are ended: a shell that is told to end
-    would leave alone what it has started.
+    would leave alone what it has started. Without one, the command starts ranks of ours, and the
+    warning before the time limit is handed on to it; others would die of it.
     """
 
     def __init__(self, has_session: bool = False) -> None:
@@ -25,6 +28,7 @@ class Child:
         self._process: Optional["subprocess.Popen[bytes]"] = None
         self._is_terminated = False
         signal.signal(signal.SIGTERM, self._terminate)
+        signal.signal(TIME_LIMIT_SIGNAL, self._warn)
 
     def run(self, command: Sequence[str], folder: Path, out: IO[bytes], err: IO[bytes]) -> int:
         """Its exit code as a shell has it: an end by a signal is 128 and its number.
@@ -50,6 +54,10 @@ class Child:
     def _terminate(self, signal_number: int, frame: Optional[FrameType]) -> None:
         self._is_terminated = True
         self._end_process()
+
+    def _warn(self, signal_number: int, frame: Optional[FrameType]) -> None:
+        if self._process is not None and not self._has_session:
+            self._process.send_signal(TIME_LIMIT_SIGNAL)
 
     def _end_process(self) -> None:
         if self._process is None:

@@ -4,7 +4,7 @@ import os
 import random
 import socket
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Tuple
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import Placement
@@ -26,6 +26,8 @@ class World:
         self._failure_communicator = communicator.Dup()
         self.rank = communicator.Get_rank()
         self.size = communicator.Get_size()
+        # by rank, once they are placed
+        self.hosts: Tuple[str, ...] = ()
 
     def barrier(self) -> None:
         self._communicator.Barrier()
@@ -44,6 +46,7 @@ class World:
         Raises PlacementError on all ranks alike.
         """
         hosts = self._communicator.allgather(socket.gethostname())
+        self.hosts = tuple(hosts)
         check_placement(case, hosts)
         host = hosts[self.rank]
         views = self._communicator.allgather({name: look_up(name) for name in set(hosts)})

@@ -5,7 +5,9 @@ import time
 import pytest
 from support.slurm_runs import (
     ask,
+    await_ranks,
     count_starts_of_rank_0,
+    find_array_job,
     stage_spin,
     submit,
     wait,
@@ -21,7 +23,7 @@ from support.tool import (
 
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import OUT_OF_MEMORY, RECORD_FILE, Record
-from dlperf_slurm.jobs.journal import REFUSED, SUBMITTED, read_journal
+from dlperf_slurm.jobs.journal import REFUSED, read_journal
 
 pytestmark = pytest.mark.slurm
 
@@ -36,21 +38,8 @@ def gate(tmp_path):
     return tmp_path / "gate"
 
 
-def find_array_job(run, group_id="1n1g"):
-    (event,) = (
-        event
-        for event in read_journal(run.path)
-        if event.event == SUBMITTED and event.group_id == group_id
-    )
-    return event.array_job_id
-
-
 def await_start(run, marker="1n1g.0"):
     await_that(lambda: has_marker(run, marker, "started"), f"{marker} starts")
-
-
-def await_ranks(run, *starts):
-    await_that(lambda: count_starts_of_rank_0(run) == list(starts), f"starts of ranks: {starts}")
 
 
 def test_cancel_ends_what_is_pending(cluster, tmp_path):

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
 from dlperf_slurm.jobs.run_directory import Run
 from support.frozen_code import put_spin_as
-from support.tool import run_tool, stage
+from support.tool import await_that, run_tool, stage
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SITE = CHECKOUT / "tests" / "cluster" / "testcluster.toml"
@@ -27,7 +28,7 @@ batch_size_per_device = {batch_size}
 [protocol]
 repeats = {repeats}
 warmup_steps = 2
-measured_steps = 5
+measured_steps = {measured_steps}
 {protocol}
 """
 SMALL_RESNET = "image_size = 32\nwidth = 8\nstage_blocks = [1, 1, 1, 1]\nclasses = 10"
@@ -58,12 +59,18 @@ def write_matrix(
     name: str = "matrix.toml",
     batch_size: str = "2",
     protocol: str = "",
+    measured_steps: int = 5,
 ) -> Path:
     """`batch_size` as it stands in a matrix, `protocol` a further line of that table."""
     quoted = ", ".join(f'"{topology}"' for topology in topologies)
     path = folder / name
     text = MATRIX.format(
-        topologies=quoted, repeats=repeats, sizes=sizes, batch_size=batch_size, protocol=protocol
+        topologies=quoted,
+        repeats=repeats,
+        sizes=sizes,
+        batch_size=batch_size,
+        protocol=protocol,
+        measured_steps=measured_steps,
     )
     path.write_text(text, encoding="utf-8")
     return path
@@ -77,11 +84,18 @@ def stage_spin(
     matrix_name: str = "matrix.toml",
     batch_size: str = "2",
     protocol: str = "",
+    measured_steps: int = 5,
 ) -> Run:
     """A run directory that waits to be submitted, and whose ranks spin."""
     results.mkdir(parents=True, exist_ok=True)
     matrix = write_matrix(
-        results, topologies, repeats, name=matrix_name, batch_size=batch_size, protocol=protocol
+        results,
+        topologies,
+        repeats,
+        name=matrix_name,
+        batch_size=batch_size,
+        protocol=protocol,
+        measured_steps=measured_steps,
     )
     options = [option for text in (*QUICK_POLLS, *settings) for option in ("--set", text)]
     run = stage(
@@ -116,6 +130,21 @@ def count_starts_of_rank_0(run: Run) -> list[int]:
     """How often each array task of the run has started, in their order."""
     files = [run.path / task.attempt_dir / "starts" for task in run.read_all_tasks()]
     return [f.read_text().split("\n").count("rank 0") if f.exists() else 0 for f in files]
+
+
+def await_ranks(run: Run, *starts: int) -> None:
+    """Wait until the array tasks have started so often."""
+    await_that(lambda: count_starts_of_rank_0(run) == list(starts), f"starts of ranks: {starts}")
+
+
+def find_array_job(run: Run, group_id: str = "1n1g") -> str:
+    """The id of a group's array job, as it was journaled."""
+    (event,) = (
+        event
+        for event in read_journal(run.path)
+        if event.event == SUBMITTED and event.group_id == group_id
+    )
+    return event.array_job_id
 
 
 def write_wrapper(bin_dir: Path, name: str, script: str) -> None:

@@ -16,6 +16,7 @@ From the step of a fault on the other ranks wait without MPI, and for ever: as i
 their framework whose peer is gone.
 """
 
+import ctypes
 import os
 import signal
 import time
@@ -27,8 +28,8 @@ from dlperf_slurm.worker.models import load_model
 SUPPORTED = {"precision": ("fp32", "amp-bf16"), "compiler": ("none",)}
 OUT_OF_MEMORY_MESSAGES = ("spin: out of room",)
 
-FAULTS = ("crash", "memory", "hog", "kill", "segfault", "leave", "nan", "count")
-DEADLY_FAULTS = ("crash", "memory", "hog", "kill", "segfault", "leave")
+DEADLY_FAULTS = ("crash", "memory", "hog", "kill", "segfault", "leave", "stop", "sleep", "hold")
+FAULTS = (*DEADLY_FAULTS, "nan", "count")
 HOG_BLOCK_BYTES = 32 * 2**20
 HOG_BLOCKS = 64
 
@@ -132,5 +133,14 @@ def commit_fault(fault):
         raise SpinError(f"{len(blocks)} blocks of memory, and still alive")
     if fault == "leave":
         os._exit(0)
-    os.kill(os.getpid(), {"kill": signal.SIGKILL, "segfault": signal.SIGSEGV}[fault])
-    time.sleep(60)
+    if fault == "hold":
+        # native code that keeps the interpreter, as PyDLL does
+        ctypes.PyDLL(None).sleep(1000)
+    signals = {"kill": signal.SIGKILL, "segfault": signal.SIGSEGV, "stop": signal.SIGSTOP}
+    if fault in signals:
+        os.kill(os.getpid(), signals[fault])
+    fall_asleep()
+
+
+def fall_asleep():
+    time.sleep(1000)

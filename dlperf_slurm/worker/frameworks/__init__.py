@@ -60,6 +60,12 @@ if TYPE_CHECKING:
         def read_step_seconds(self) -> List[float]:
             """Times between consecutive boundaries; called after the last device sync."""
 
+        def read_ended_seconds(self, steps: int) -> List[float]:
+            """Of the first `steps`, all marked, the times of those that the device has ended.
+
+            For a device that may never end the others: it does not wait. In any thread.
+            """
+
     class Session(Protocol):
         """A model on a device, ready to step; everything is built before it is returned.
 

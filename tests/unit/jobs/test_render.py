@@ -187,9 +187,15 @@ def test_setting_that_is_not_made_leaves_no_directive():
         f"#SBATCH --{name}"
         for name in (
             *("job-name", "array", "nodes", "ntasks-per-node", "cpus-per-task", "time"),
-            *("output", "open-mode"),
+            *("signal", "output", "open-mode"),
         )
     ]
+
+
+@pytest.mark.parametrize(("minutes", "is_warned"), [(4, False), (5, True)])
+def test_short_time_limit_has_no_warning_which_could_come_at_its_start(minutes, is_warned):
+    site = make_site(time_limit_minutes={"default": minutes})
+    assert ("#SBATCH --signal=B:USR1@60\n" in render(site)) == is_warned
 
 
 @pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\x00b", "a\tb", "a\\b", "\x1b[0m"])

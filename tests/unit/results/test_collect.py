@@ -1,5 +1,6 @@
 """Run directory -> outcomes: sound records are used, all others are named with the reason."""
 
+import dataclasses
 import json
 import math
 import re
@@ -235,6 +236,18 @@ def test_failed_record_without_a_reason_says_so(staged_run):
     task = find_task(staged_run, "1n2g")
     write_record(staged_run, task, make_failed_record(read_case(staged_run, task), reason=""))
     assert collect_one(staged_run).problem == "failed: no reason was recorded"
+
+
+def test_measured_steps_of_a_failed_record_are_named_and_not_used(staged_run):
+    task = find_task(staged_run, "1n2g")
+    record = make_failed_record(read_case(staged_run, task), reason="stalled: rank 1")
+    write_record(staged_run, task, dataclasses.replace(record, partial_steps=4))
+    outcome = collect_one(staged_run)
+    steps = record.case.measured_steps
+    assert outcome.record is None
+    assert outcome.problem == (
+        f"failed: stalled: rank 1; 4 of {steps} steps were measured, and are in no figure"
+    )
 
 
 def test_out_of_memory_is_told_from_other_failures(staged_run):

@@ -69,6 +69,19 @@ def test_time_limit_is_read_as_slurm_reads_it(line, seconds):
     assert local.find_time_limit_seconds(f"#!/bin/bash\n{line}\n") == seconds
 
 
+@pytest.mark.parametrize(
+    ("line", "limit_seconds", "seconds"),
+    [
+        ("#SBATCH --signal=B:USR1@60", 300, 240),
+        ("#SBATCH --signal=B:USR1@60", 60, None),
+        ("#SBATCH --signal=B:USR1@60", None, None),
+        ("#SBATCH --mem=30", 300, None),
+    ],
+)
+def test_warning_comes_so_long_before_the_time_limit(line, limit_seconds, seconds):
+    assert local.find_warning_seconds(f"#!/bin/bash\n{line}\n", limit_seconds) == seconds
+
+
 def count_all_starts(run: Run):
     return [stand_in.count_starts(path) for path in list_attempt_dirs(run)]
 

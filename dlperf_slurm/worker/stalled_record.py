@@ -1,0 +1,120 @@
+"""Where the ranks of an attempt stood when they were ended -> what its failed record says of it."""
+
+from itertools import groupby
+from pathlib import Path
+from typing import List, Sequence, Tuple
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.record import PARTIAL_STEP_SECONDS_FILE, WHOLE_JOB, Failure
+from dlperf_slurm.worker.arrays import write_array
+from dlperf_slurm.worker.watch import (
+    STALLED,
+    TIME_LIMIT,
+    Standing,
+    find_stacks,
+    find_standing,
+    read_standing,
+)
+
+ANSWERED_NOTHING = "no answer, as of a process that is stopped or waits for a file"
+HELD = "in native code that holds the interpreter"
+
+
+def read_standings(attempt_dir: Path, case: Case) -> Tuple[Standing, ...]:
+    """Those of the ranks that said where they stand, by rank; empty where none had to."""
+    found = (read_standing(find_standing(attempt_dir, rank)) for rank in range(case.world_size))
+    return tuple(standing for standing in found if standing is not None)
+
+
+def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
+    """The job's failure, which tells of all ranks in a line, then one of each rank.
+
+    Empty where no rank came to stand still.
+    """
+    standings = read_standings(attempt_dir, case)
+    ranks = range(case.world_size)
+    stacks = {rank: _read_stacks(find_stacks(attempt_dir, rank)) for rank in ranks}
+    if not standings and not any(stacks.values()):
+        return ()
+    hosts = next((standing.hosts for standing in standings if standing.hosts), ())
+    # the likeliest causes come first
+    told = {standing.rank: _describe_place(standing) for standing in _sort(standings)}
+    quiet = {r: HELD if stacks[r] else ANSWERED_NOTHING for r in ranks if r not in told}
+    words = {**quiet, **told}
+    parts = [
+        f"{_name_ranks([rank for rank, _ in group], hosts)}: {text}"
+        for text, group in groupby(words.items(), key=lambda item: item[1])
+    ]
+    message = f"{_describe_cause(standings)}: {'; '.join(parts)}"
+    return (
+        Failure(WHOLE_JOB, "", "", message, "", False),
+        *(
+            Failure(rank, hosts[rank] if hosts else "", "", text, stacks[rank], False)
+            for rank, text in words.items()
+        ),
+    )
+
+
+def keep_steps(attempt_dir: Path, case: Case) -> int:
+    """Write the measured steps' times so far; the number that all ranks had ended which told."""
+    standings = read_standings(attempt_dir, case)
+    steps = [len(standing.step_seconds) for standing in standings]
+    if not any(steps):
+        return 0
+    import numpy
+
+    seconds = numpy.full((case.world_size, max(steps)), numpy.nan)
+    for standing in standings:
+        seconds[standing.rank, : len(standing.step_seconds)] = standing.step_seconds
+    write_array(attempt_dir / PARTIAL_STEP_SECONDS_FILE, seconds)
+    return min(steps)
+
+
+def _sort(standings: Sequence[Standing]) -> List[Standing]:
+    """Those that have come least far first; of equals, those of which there are fewest."""
+    places = [(standing.phases, standing.step, standing.at) for standing in standings]
+    return sorted(
+        standings,
+        key=lambda one: (
+            one.phases,
+            one.step,
+            places.count((one.phases, one.step, one.at)),
+            one.at,
+            one.rank,
+        ),
+    )
+
+
+def _describe_cause(standings: Sequence[Standing]) -> str:
+    if any(standing.cause == TIME_LIMIT for standing in standings):
+        return f"{TIME_LIMIT}: the job's time is nearly over"
+    seconds = max((standing.quiet_seconds for standing in standings), default=0.0)
+    return f"{STALLED}: no step ended for {seconds:.0f} s" if seconds else STALLED
+
+
+def _describe_place(standing: Standing) -> str:
+    if not standing.steps:
+        return f"{standing.phase}, at {standing.at}"
+    number = min(standing.step + 1, standing.steps)
+    return f"step {number} of {standing.steps} ({standing.phase}), at {standing.at}"
+
+
+def _name_ranks(ranks: Sequence[int], hosts: Sequence[str]) -> str:
+    """Such as "ranks 0-2, 5" or "rank 3 on n2"."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}" + (f" on {hosts[ranks[0]]}" if hosts else "")
+    runs: List[List[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    parts = (f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+    return f"ranks {', '.join(parts)}"
+
+
+def _read_stacks(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""

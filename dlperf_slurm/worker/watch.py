@@ -1,0 +1,221 @@
+"""A rank that ends no step for too long, or whose time is up -> where it stands, and its end.
+
+The watch is a thread. Where native code holds the interpreter, so that no thread can run, a timer
+of faulthandler's, which needs no interpreter, writes the stacks and ends the rank.
+"""
+
+import faulthandler
+import json
+import math
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Iterator, Optional, Tuple, cast
+
+from dlperf_slurm.contract.json_files import build_dataclass
+from dlperf_slurm.worker.pace import Pace
+from dlperf_slurm.worker.position import Position
+
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.ranks import World
+
+STALLS_DIR = "stalls"
+# whoever writes it asks all ranks for where they stand
+CALL_FILE = "call"
+# the job script sends it before the time limit, and launchers hand it on to the ranks
+TIME_LIMIT_SIGNAL = signal.SIGUSR1
+
+STALLED = "stalled"
+TIME_LIMIT = "time limit"
+CALLED = "called"
+
+# beside the looks that the others need to hear the call: writing a few files
+ANSWER_SECONDS = 5.0
+LOOKS_TO_ANSWER = 3
+POLL_SECONDS = 0.2
+EXIT_CODE = 1
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a rank stood when it was ended, and why: one of STALLED, TIME_LIMIT, CALLED.
+
+    It had ended `step` of the `steps` of its phase, and none for `quiet_seconds`. `at` is the
+    innermost line of its main thread, `hosts` where each rank is, empty before that is known.
+    """
+
+    rank: int
+    host: str
+    cause: str
+    phase: str
+    phases: int
+    step: int
+    steps: int
+    quiet_seconds: float
+    at: str
+    hosts: Tuple[str, ...]
+    step_seconds: Tuple[float, ...]
+
+
+def hold_back_signal() -> None:
+    """Leave the signal to the watch; to be called before any other thread begins, as MPI's do.
+
+    A handler of Python's would run in the main thread, which may never come back from MPI.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {TIME_LIMIT_SIGNAL})
+
+
+@contextmanager
+def watch_rank(
+    attempt_dir: Path, stall_seconds: Optional[float], world: "World"
+) -> Iterator[Position]:
+    """Watch this rank, whose main thread says where it stands."""
+    (attempt_dir / STALLS_DIR).mkdir(exist_ok=True)
+    stacks = find_stacks(attempt_dir, world.rank)
+    with stacks.open("w", encoding="utf-8") as file:
+        watch = Watch(attempt_dir, stall_seconds, world, file)
+        thread = threading.Thread(target=watch.run, name="watch", daemon=True)
+        thread.start()
+        try:
+            yield watch.position
+        finally:
+            watch.is_over = True
+            signal.pthread_kill(cast(int, thread.ident), TIME_LIMIT_SIGNAL)
+            thread.join()
+    stacks.unlink()
+    # it stays while another rank has a file in it
+    with suppress(OSError):
+        (attempt_dir / STALLS_DIR).rmdir()
+
+
+def find_stacks(attempt_dir: Path, rank: int) -> Path:
+    """The file for the stacks of a rank, empty as long as nothing is wrong."""
+    return attempt_dir / STALLS_DIR / f"rank-{rank}.stacks"
+
+
+def find_standing(attempt_dir: Path, rank: int) -> Path:
+    """The file in which a rank says where it stands."""
+    return attempt_dir / STALLS_DIR / f"rank-{rank}.json"
+
+
+class Watch:
+    """What the watching thread knows; `is_over` tells it to end."""
+
+    def __init__(
+        self, attempt_dir: Path, stall_seconds: Optional[float], world: "World", stacks: IO[str]
+    ) -> None:
+        self.position = Position()
+        self.is_over = False
+        self._attempt_dir = attempt_dir
+        self._world = world
+        self._stacks = stacks
+        self._pace = Pace(stall_seconds, time.monotonic())
+
+    def run(self) -> None:
+        """Look at the position now and then; ends the process when something is wrong."""
+        while True:
+            self._set_timer()
+            is_late = signal.sigtimedwait([TIME_LIMIT_SIGNAL], self._pace.look_seconds)
+            if self.is_over:
+                faulthandler.cancel_dump_traceback_later()
+                return
+            cause = TIME_LIMIT if is_late else self._find_cause()
+            if cause:
+                self._end(cause)
+
+    def _set_timer(self) -> None:
+        """Have the stacks written where this thread does not come to do so, and the rank ended.
+
+        The others end first, if they can, and wait for this rank's stacks before they do.
+        """
+        seconds = self._pace.limit_seconds + 2 * self._pace.look_seconds
+        if math.isfinite(seconds):
+            faulthandler.dump_traceback_later(seconds, file=self._stacks, exit=True)
+
+    def _find_cause(self) -> str:
+        now = time.monotonic()
+        self._pace.see((self.position.phases, self.position.step), now)
+        if self._pace.find_quiet_seconds(now) > self._pace.limit_seconds:
+            return STALLED
+        return CALLED if (self._attempt_dir / STALLS_DIR / CALL_FILE).exists() else ""
+
+    def _end(self, cause: str) -> None:
+        """Say where this rank stands, wait for the others to do so, and end the process.
+
+        The launcher then ends all that is left. A rank that has finished meanwhile is not ended.
+        """
+        faulthandler.cancel_dump_traceback_later()
+        print(f"rank {self._world.rank}: {cause}, see {STALLS_DIR}", file=sys.stderr, flush=True)
+        try:
+            faulthandler.dump_traceback(self._stacks)
+            (self._attempt_dir / STALLS_DIR / CALL_FILE).touch()
+            standing = self._describe(cause)
+            write_standing(find_standing(self._attempt_dir, self._world.rank), standing)
+            self._await_others()
+        finally:
+            # also where the disk is full
+            if not self.is_over:
+                os._exit(EXIT_CODE)
+
+    def _describe(self, cause: str) -> Standing:
+        position = self.position
+        return Standing(
+            rank=self._world.rank,
+            host=socket.gethostname(),
+            cause=cause,
+            phase=position.phase,
+            phases=position.phases,
+            step=position.step,
+            steps=position.steps,
+            quiet_seconds=self._pace.find_quiet_seconds(time.monotonic()),
+            at=find_innermost_line(),
+            hosts=tuple(self._world.hosts),
+            step_seconds=tuple(position.read_seconds()),
+        )
+
+    def _await_others(self) -> None:
+        seconds = ANSWER_SECONDS + LOOKS_TO_ANSWER * self._pace.look_seconds
+        deadline = time.monotonic() + seconds
+        waiting = set(range(self._world.size))
+        while waiting and time.monotonic() < deadline and not self.is_over:
+            waiting = {rank for rank in waiting if not has_answered(self._attempt_dir, rank)}
+            time.sleep(POLL_SECONDS)
+
+
+def has_answered(attempt_dir: Path, rank: int) -> bool:
+    """Whether a rank has said where it stands, or its timer has."""
+    if find_standing(attempt_dir, rank).exists():
+        return True
+    try:
+        return find_stacks(attempt_dir, rank).stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def find_innermost_line() -> str:
+    """The function, file and line in which the main thread is."""
+    frame = sys._current_frames()[cast(int, threading.main_thread().ident)]
+    line = traceback.extract_stack(frame)[-1]
+    return f"{line.name} ({Path(line.filename).name}:{line.lineno})"
+
+
+def write_standing(path: Path, standing: Standing) -> None:
+    """Write the file, whole or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(asdict(standing)), encoding="utf-8")
+    os.replace(str(partial), str(path))
+
+
+def read_standing(path: Path) -> Optional[Standing]:
+    """What `write_standing` wrote; None where it did not come to that."""
+    try:
+        return build_dataclass(Standing, json.loads(path.read_text(encoding="utf-8")), str(path))
+    except (FileNotFoundError, ValueError):
+        return None

