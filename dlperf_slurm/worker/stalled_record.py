@@ -16,7 +16,7 @@ from dlperf_slurm.worker.watch import (
     read_standing,
 )
 
-ANSWERED_NOTHING = "no answer, as of a process that is stopped or waits for a file"
+ANSWERED_NOTHING = "no answer, as from a process that is stopped or waits for a file"
 HELD = "in native code that holds the interpreter"
 
 
@@ -76,6 +76,7 @@ def _sort(standings: Sequence[Standing]) -> List[Standing]:
     return sorted(
         standings,
         key=lambda one: (
+            not one.stopped_seconds,
             one.phases,
             one.step,
             places.count((one.phases, one.step, one.at)),
@@ -93,10 +94,12 @@ def _describe_cause(standings: Sequence[Standing]) -> str:
 
 
 def _describe_place(standing: Standing) -> str:
+    stopped = standing.stopped_seconds
+    silence = f"no answer for {stopped:.0f} s, then " if stopped else ""
     if not standing.steps:
-        return f"{standing.phase}, at {standing.at}"
+        return f"{silence}{standing.phase}, at {standing.at}"
     number = min(standing.step + 1, standing.steps)
-    return f"step {number} of {standing.steps} ({standing.phase}), at {standing.at}"
+    return f"{silence}step {number} of {standing.steps} ({standing.phase}), at {standing.at}"
 
 
 def _name_ranks(ranks: Sequence[int], hosts: Sequence[str]) -> str:

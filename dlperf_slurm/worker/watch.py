@@ -19,7 +19,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Iterator, Optional, Tuple, cast
 
-from dlperf_slurm.contract.json_files import build_dataclass
+from dlperf_slurm.contract.json_files import ContractError, build_dataclass
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.reading import read_json
+from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.pace import Pace
 from dlperf_slurm.worker.position import Position
 
@@ -47,8 +50,9 @@ EXIT_CODE = 1
 class Standing:
     """Where a rank stood when it was ended, and why: one of STALLED, TIME_LIMIT, CALLED.
 
-    It had ended `step` of the `steps` of its phase, and none for `quiet_seconds`. `at` is the
-    innermost line of its main thread, `hosts` where each rank is, empty before that is known.
+    It had ended `step` of the `steps` of its phase, and none for `quiet_seconds`. Before it could
+    say so, its process did not run for `stopped_seconds`. `at` is the innermost line of its main
+    thread, `hosts` where each rank is, empty before that is known.
     """
 
     rank: int
@@ -59,6 +63,7 @@ class Standing:
     step: int
     steps: int
     quiet_seconds: float
+    stopped_seconds: float
     at: str
     hosts: Tuple[str, ...]
     step_seconds: Tuple[float, ...]
@@ -116,13 +121,18 @@ class Watch:
         self._attempt_dir = attempt_dir
         self._world = world
         self._stacks = stacks
+        self._stopped_seconds = 0.0
         self._pace = Pace(stall_seconds, time.monotonic())
 
     def run(self) -> None:
         """Look at the position now and then; ends the process when something is wrong."""
         while True:
             self._set_timer()
+            began = time.monotonic()
             is_late = signal.sigtimedwait([TIME_LIMIT_SIGNAL], self._pace.look_seconds)
+            # a launcher that ends its ranks lets those go on that were stopped
+            late_seconds = time.monotonic() - began - self._pace.look_seconds
+            self._stopped_seconds = late_seconds if late_seconds > ANSWER_SECONDS else 0.0
             if self.is_over:
                 faulthandler.cancel_dump_traceback_later()
                 return
@@ -156,8 +166,8 @@ class Watch:
         try:
             faulthandler.dump_traceback(self._stacks)
             (self._attempt_dir / STALLS_DIR / CALL_FILE).touch()
-            standing = self._describe(cause)
-            write_standing(find_standing(self._attempt_dir, self._world.rank), standing)
+            standing = json.dumps(asdict(self._describe(cause)))
+            write_file(find_standing(self._attempt_dir, self._world.rank), standing.encode())
             self._await_others()
         finally:
             # also where the disk is full
@@ -175,6 +185,7 @@ class Watch:
             step=position.step,
             steps=position.steps,
             quiet_seconds=self._pace.find_quiet_seconds(time.monotonic()),
+            stopped_seconds=self._stopped_seconds,
             at=find_innermost_line(),
             hosts=tuple(self._world.hosts),
             step_seconds=tuple(position.read_seconds()),
@@ -206,16 +217,9 @@ def find_innermost_line() -> str:
     return f"{line.name} ({Path(line.filename).name}:{line.lineno})"
 
 
-def write_standing(path: Path, standing: Standing) -> None:
-    """Write the file, whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(asdict(standing)), encoding="utf-8")
-    os.replace(str(partial), str(path))
-
-
 def read_standing(path: Path) -> Optional[Standing]:
-    """What `write_standing` wrote; None where it did not come to that."""
+    """What a rank said of where it stands; None where it did not come to that."""
     try:
-        return build_dataclass(Standing, json.loads(path.read_text(encoding="utf-8")), str(path))
-    except (FileNotFoundError, ValueError):
+        return build_dataclass(Standing, read_json(path), str(path))
+    except (FileNotFoundError, FileProblem, ContractError):
         return None
