@@ -3,25 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Optional
 
 from dlperf_slurm.contract.axes import INFER
-from dlperf_slurm.contract.json_files import ContractError, read_json
-from dlperf_slurm.contract.record import (
-    OK,
-    OUT_OF_MEMORY,
-    RECORD_FILE,
-    STEP_SECONDS_FILE,
-    Record,
-    find_record_problem,
-)
+from dlperf_slurm.contract.json_files import ContractError
+from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, Record
+from dlperf_slurm.jobs.gate import UnbelievableError, read_believed
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, read_journal
 from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask
 from dlperf_slurm.stats.median import Latency, compute_latency
-
-# between the sum of a rank's batches and its window: the clock's marks, and the last wait
-WINDOW_TOLERANCE = 0.02
 
 
 @dataclass(frozen=True)
@@ -74,7 +64,7 @@ def collect_outcomes(run: Run) -> list[CaseOutcomes]:
         CaseOutcomes(
             case,
             tuple(
-                _choose_outcome(run.path, attempts[case.case_id, repeat], states, submitted)
+                _choose_outcome(run, case, attempts[case.case_id, repeat], states, submitted)
                 if (case.case_id, repeat) in attempts
                 else Outcome(case.case_id, repeat, None, "the journal knows no array task of it")
                 for repeat in range(1, 1 if case.reason else case.repeats + 1)
@@ -85,35 +75,40 @@ def collect_outcomes(run: Run) -> list[CaseOutcomes]:
 
 
 def _choose_outcome(
-    run_dir: Path, tasks: Sequence[RunTask], states: Mapping[str, Event], submitted: set[str]
+    run: Run,
+    planned: PlannedCase,
+    tasks: Sequence[RunTask],
+    states: Mapping[str, Event],
+    submitted: set[str],
 ) -> Outcome:
     """The first attempt with a sound record, else the last one with its problem."""
     outcomes = [
-        read_outcome(run_dir, task, states.get(task.marker), task.group_id in submitted)
+        read_outcome(run, planned, task, states.get(task.marker), task.group_id in submitted)
         for task in sorted(tasks, key=lambda task: task.attempt)
     ]
     return next((outcome for outcome in outcomes if outcome.record), outcomes[-1])
 
 
 def read_outcome(
-    run_dir: Path, task: RunTask, last_state: Optional[Event], is_submitted: bool
+    run: Run,
+    planned: PlannedCase,
+    task: RunTask,
+    last_state: Optional[Event],
+    is_submitted: bool,
 ) -> Outcome:
-    """The outcome of one attempt."""
-    attempt_dir = run_dir / task.attempt_dir
-    record: Optional[Record] = None
-    seconds: Any = None
+    """The outcome of one attempt at a planned case."""
     try:
-        record = read_json(attempt_dir / RECORD_FILE, Record)
-        problem = _find_problem(record, task)
-        if not problem:
-            seconds = _read_times(attempt_dir / STEP_SECONDS_FILE, record)
+        believed = read_believed(run.path, run.run_id, planned, task)
+        problem = _describe_failure(believed.record)
     except FileNotFoundError:
         problem = _explain_absence(last_state, is_submitted)
+    except UnbelievableError as error:
+        problem = f"invalid record: {error}"
     except (ContractError, OSError) as error:
         problem = f"broken record: {error}"
-    if problem or record is None:
+    if problem:
         return Outcome(task.case_id, task.repeat, None, problem)
-    return _make_outcome(task, record, seconds)
+    return _make_outcome(task, believed.record, believed.step_seconds)
 
 
 def _make_outcome(task: RunTask, record: Record, rank_step_seconds: Any) -> Outcome:
@@ -132,57 +127,12 @@ def _make_outcome(task: RunTask, record: Record, rank_step_seconds: Any) -> Outc
     )
 
 
-def _read_times(path: Path, record: Record) -> Any:
-    """The times of the steps, or None: logs of other scripts have none."""
-    if record.case.axes.mode != INFER:
-        return read_step_seconds(path, record) if path.exists() else None
-    seconds = read_step_seconds(path, record)
-    _check_windows(path, seconds, record)
-    return seconds
-
-
-def read_step_seconds(path: Path, record: Record) -> Any:
-    """The times of the measured steps as an array [ranks, steps].
-
-    Raises ContractError when they are not there, or are no times.
-    """
-    import numpy
-
-    try:
-        with path.open("rb") as file:
-            seconds = numpy.lib.format.read_array(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ContractError(f"{path}: {error}") from error
-    # a training to accuracy may have reached its target early
-    steps = seconds.shape[-1] if record.epochs else record.case.measured_steps
-    shape = (len(record.ranks), steps)
-    if seconds.shape != shape:
-        raise ContractError(f"{path}: has the shape {seconds.shape}, not [ranks, steps] {shape}")
-    if seconds.dtype.kind != "f" or not (numpy.isfinite(seconds) & (seconds >= 0)).all():
-        raise ContractError(f"{path}: has values that are no times")
-    return seconds
-
-
-def _check_windows(path: Path, seconds: Any, record: Record) -> None:
-    """Batches must add up to their window, else throughput x mean latency is no batch size."""
-    for rank, total in zip(record.ranks, seconds.sum(axis=1)):
-        if not abs(total - rank.window_seconds) <= WINDOW_TOLERANCE * rank.window_seconds:
-            raise ContractError(
-                f"{path}: the batches of rank {rank.rank} took {total:.6f} s together, its "
-                f"window {rank.window_seconds:.6f} s"
-            )
-
-
-def _find_problem(record: Record, task: RunTask) -> str:
-    case = record.case
-    if (case.case_id, case.repeat, case.attempt) != (task.case_id, task.repeat, task.attempt):
-        return f"the record belongs to {case.case_id} repeat {case.repeat}"
+def _describe_failure(record: Record) -> str:
     if record.status == OK:
-        problem = find_record_problem(record)
-        return f"invalid record: {problem}" if problem else ""
+        return ""
     kind = "out of memory" if record.status == OUT_OF_MEMORY else "failed"
     first_line = record.reason.splitlines()[0] if record.reason else "no reason was recorded"
-    measured = f"{record.partial_steps} of {case.measured_steps} steps were measured"
+    measured = f"{record.partial_steps} of {record.case.measured_steps} steps were measured"
     rest = f"; {measured}, and are in no figure" if record.partial_steps else ""
     return f"{kind}: {first_line}{rest}"
 

@@ -74,7 +74,13 @@ def add_run(staged, day, factor=1.0, results=RESULTS, **options):
 
 
 def set_manifest(path, **changes):
-    manifest = dataclasses.replace(open_run(path).manifest, **changes)
+    """Change what the manifest says; of another run_id are all cases and records too."""
+    former = open_run(path).manifest
+    manifest = dataclasses.replace(former, **changes)
+    if manifest.run_id != former.run_id:
+        for file in path.glob("cases/*/r*/a*/*.json"):
+            text = file.read_text(encoding="utf-8")
+            file.write_text(text.replace(former.run_id, manifest.run_id), encoding="utf-8")
     (path / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
 
 

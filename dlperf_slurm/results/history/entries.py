@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from glob import escape, glob
 from pathlib import Path
 
+from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE, Record
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
@@ -24,6 +25,7 @@ _FIGURES = (
     MANIFEST_FILE,
     JOURNAL_FILE,
     f"{SCRIPTS_DIR}/*.tasks",
+    f"cases/*/r*/a*/{CASE_FILE}",
     f"cases/*/r*/a*/{RECORD_FILE}",
     f"cases/*/r*/a*/{STEP_SECONDS_FILE}",
 )

@@ -21,19 +21,25 @@ from builders import (
 )
 from support.cases import vary
 
+from dlperf_slurm.contract.case import CASE_FILE
+from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks
-from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, format_manifest, open_run
 from dlperf_slurm.jobs.stage import stage_groups
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.results.collect import Outcome, collect_outcomes
 
+INVALID = "invalid record: cases/pytorch-resnet50-1n2g-bs8-fp32/r1/a1/record.json: "
+
 
 def collect_one(run, topology="1n2g", repeat=1) -> Outcome:
     """The outcome of one repeat of the case of a topology."""
-    (case,) = (c for c in collect_outcomes(run) if c.case.axes.topology == topology)
+    # opened again: a test may have changed what was planned
+    cases = collect_outcomes(open_run(run.path))
+    (case,) = (c for c in cases if c.case.axes.topology == topology)
     return case.outcomes[repeat - 1]
 
 
@@ -73,10 +79,23 @@ def test_each_record_belongs_to_its_own_repeat(staged_run):
     assert [collect_one(staged_run, repeat=r).record is None for r in (1, 2)] == [True, False]
 
 
+def plan_inference(run, task):
+    """The case of an array task, which now infers, as the manifest says too."""
+    case = vary(read_case(run, task), mode="infer")
+    write_json(run.path / task.attempt_dir / CASE_FILE, case)
+    planned = (
+        vary(planned, mode="infer") if planned.case_id == task.case_id else planned
+        for planned in run.manifest.cases
+    )
+    manifest = dataclasses.replace(run.manifest, cases=tuple(planned))
+    (run.path / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
+    return case
+
+
 def write_inference(run, step_seconds) -> None:
     """A sound record of two ranks with 10 batches in 2 s, and these times of the batches."""
     task = find_task(run, "1n2g")
-    case = vary(read_case(run, task), mode="infer")
+    case = plan_inference(run, task)
     path = write_record(run, task, make_record(case))
     if step_seconds is not None:
         numpy.save(path.with_name("step_seconds.npy"), numpy.array(step_seconds))
@@ -93,7 +112,7 @@ def test_latencies_of_inference_are_those_of_all_ranks(staged_run):
     [
         (None, "No such file"),
         ([[0.2] * 10], r"has the shape \(1, 10\), not \[ranks, steps\] \(2, 10\)"),
-        ([[0.2] * 10, [0.19] * 10], "the batches of rank 1 took 1.900000 s together, its window 2"),
+        ([[0.2] * 10, [0.19] * 10], "the steps of rank 1 took 1.900000 s together, its window 2"),
         ([[0.2] * 10, [math.nan] * 10], "has values that are no times"),
         ([[0.2] * 10, [-0.2] * 10], "has values that are no times"),
         ([["a"] * 10] * 2, "has values that are no times"),
@@ -212,17 +231,17 @@ def test_record_with_a_wrong_key_is_broken(staged_run, changes, problem):
 def test_record_of_another_case_is_not_used(staged_run):
     path = write_sound(staged_run, "1n2g")
     shutil.copy(write_sound(staged_run, "1n1g"), path)
-    assert collect_one(staged_run).problem == (
-        "the record belongs to pytorch-resnet50-1n1g-bs8-fp32 repeat 1"
+    assert re.fullmatch(
+        r"invalid record: cases/.*/record.json: case.case_id is 'pytorch-resnet50-1n1g-bs8-fp32', "
+        r"case.json has 'pytorch-resnet50-1n2g-bs8-fp32'; case.axes.topology is '1n1g', .*",
+        collect_one(staged_run).problem,
     )
 
 
 def test_record_of_another_repeat_is_not_used(staged_run):
     path = write_sound(staged_run, repeat=1)
     shutil.copy(write_sound(staged_run, repeat=2), path)
-    assert collect_one(staged_run).problem == (
-        "the record belongs to pytorch-resnet50-1n2g-bs8-fp32 repeat 2"
-    )
+    assert collect_one(staged_run).problem == f"{INVALID}case.repeat is 2, case.json has 1"
 
 
 def test_failed_record_has_the_first_line_of_its_reason(staged_run):
@@ -260,14 +279,14 @@ def test_out_of_memory_is_told_from_other_failures(staged_run):
 def test_missing_rank_makes_record_invalid(staged_run):
     write_sound(staged_run, ranks=(make_rank(0),))
     assert collect_one(staged_run).problem == (
-        "invalid record: ranks [1] of 2 are missing from the record"
+        f"{INVALID}ranks [1] of 2 are missing from the record"
     )
 
 
 def test_rank_that_reports_twice_makes_record_invalid(staged_run):
     write_sound(staged_run, ranks=(make_rank(0), make_rank(1), make_rank(1)))
     assert collect_one(staged_run).problem == (
-        "invalid record: has ranks [0, 1, 1], the topology asks for 2"
+        f"{INVALID}has ranks [0, 1, 1], the topology asks for 2"
     )
 
 
@@ -276,24 +295,20 @@ def test_wrong_number_of_hosts_makes_record_invalid(staged_run):
     ranks = tuple(make_rank(rank.rank, host="node1") for rank in make_ranks(case))
     write_sound(staged_run, "2n2g", ranks=ranks)
     assert collect_one(staged_run, "2n2g").problem == (
-        "invalid record: ran on 1 hosts, the topology asks for 2"
+        f"{INVALID.replace('1n2g', '2n2g')}ran on 1 hosts, the topology asks for 2"
     )
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_loss_that_is_not_a_number_makes_record_invalid(staged_run, loss):
     write_sound(staged_run, ranks=(make_rank(0), make_rank(1, final_loss=loss)))
-    assert collect_one(staged_run).problem == (
-        f"invalid record: rank 1 ended with a loss of {loss}"
-    )
+    assert collect_one(staged_run).problem == (f"{INVALID}rank 1 ended with a loss of {loss}")
 
 
 @pytest.mark.parametrize("window", [0.0, -1.0, math.nan, math.inf])
 def test_window_that_is_no_time_makes_record_invalid(staged_run, window):
     write_sound(staged_run, ranks=(make_rank(0, window_seconds=window), make_rank(1)))
-    assert collect_one(staged_run).problem == (
-        f"invalid record: rank 0 has a window of {window} seconds"
-    )
+    assert collect_one(staged_run).problem == (f"{INVALID}rank 0 has a window of {window} seconds")
 
 
 def test_record_of_unknown_status_is_not_used(staged_run):

@@ -1,0 +1,185 @@
+"""An attempt of a run -> its record, which everything around it bears out, or what contradicts it.
+
+The only way in which figures get from a run directory into a table. Whoever can write there can
+still forge a whole run; a record that was changed, mixed up or miscounted does not pass.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlperf_slurm.contract.axes import INFER, Axes
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import ContractError, read_json
+from dlperf_slurm.contract.record import (
+    OK,
+    RECORD_FILE,
+    STEP_SECONDS_FILE,
+    Record,
+    find_record_problem,
+)
+from dlperf_slurm.jobs.record_figures import find_figure_problem, find_step_problem
+from dlperf_slurm.jobs.record_ranges import find_range_problem
+from dlperf_slurm.jobs.run_directory import PlannedCase, RunTask
+
+MAX_VALUE_CHARACTERS = 60
+MAX_PROBLEM_CHARACTERS = 1000
+
+
+class UnbelievableError(ContractError):
+    """A record that contradicts its case, its run or itself; the message names file and field."""
+
+
+@dataclass(frozen=True)
+class Believed:
+    """A record that can be used, whatever its status.
+
+    `step_seconds` is the array [ranks, steps] of a record that is ok, in the order of its ranks;
+    None where none were kept: logs of other scripts have none.
+    """
+
+    record: Record
+    step_seconds: Any
+
+
+def read_believed(run_dir: Path, run_id: str, planned: PlannedCase, task: RunTask) -> Believed:
+    """The record of an attempt at a planned case of the run with this id.
+
+    Raises FileNotFoundError where there is no record; ContractError for one that cannot be read,
+    and UnbelievableError for one that contradicts its case.json, the manifest or itself. Either
+    names the file, the field, what stands there, and what was expected.
+    """
+    folder = run_dir / task.attempt_dir
+    record = read_json(folder / RECORD_FILE, Record)
+    asked = _read_case(folder / CASE_FILE)
+    # one after the other: what the later ones compute takes what the former ones let pass
+    differences = [
+        *_find_case_problems(asked, run_id, planned, task),
+        *_find_differences(record, asked),
+    ]
+    problem = (
+        "; ".join(differences)
+        or find_record_problem(record)
+        or find_range_problem(record)
+        or (find_figure_problem(record) if record.status == OK else "")
+    )
+    if problem:
+        cut = problem[:MAX_PROBLEM_CHARACTERS]
+        raise UnbelievableError(f"{task.attempt_dir}/{RECORD_FILE}: {cut}")
+    if record.status != OK:
+        return Believed(record, None)
+    seconds = _read_steps(folder / STEP_SECONDS_FILE, record)
+    problem = "" if seconds is None else find_step_problem(record, seconds)
+    if problem:
+        raise UnbelievableError(f"{task.attempt_dir}/{STEP_SECONDS_FILE}: {problem}")
+    return Believed(record, seconds)
+
+
+def _read_case(path: Path) -> Case:
+    try:
+        return read_json(path, Case)
+    except FileNotFoundError:
+        raise ContractError(
+            f"{path}: is missing, and says what its record is of; was the whole run copied?"
+        ) from None
+
+
+def _find_case_problems(
+    asked: Case, run_id: str, planned: PlannedCase, task: RunTask
+) -> Iterator[str]:
+    """Where case.json is not that of this place in this run."""
+    expected = {
+        "run_id": run_id,
+        "case_id": task.case_id,
+        "repeat": task.repeat,
+        "attempt": task.attempt,
+        "model": planned.model,
+    }
+    for name, value in expected.items():
+        yield from _compare(f"case.{name} of {CASE_FILE}", getattr(asked, name), value, "this run")
+    for name in _AXES:
+        one, other = getattr(asked.axes, name), getattr(planned.axes, name)
+        yield from _compare(f"case.axes.{name} of {CASE_FILE}", one, other, "the manifest")
+    epochs = asked.training.epochs
+    yield from _compare(
+        f"case.training.epochs of {CASE_FILE}", epochs, planned.epochs, "the manifest"
+    )
+
+
+_AXES = [field.name for field in dataclasses.fields(Axes)]
+# what a log decides: how many of its steps were warm
+_OF_LOG = ("warmup_steps", "measured_steps")
+
+
+def _find_differences(record: Record, asked: Case) -> Iterator[str]:
+    """Where the case of a record is not the one that was asked for, but for what the job finds."""
+    found, is_ok = record.case, record.status == OK
+    for field in dataclasses.fields(Case):
+        if field.name == "axes" or (is_ok and asked.log_format and field.name in _OF_LOG):
+            continue
+        one, other = getattr(found, field.name), getattr(asked, field.name)
+        yield from _compare(f"case.{field.name}", one, other, CASE_FILE)
+    for name in _AXES:
+        if name == "batch_size_per_device" and is_ok and asked.axes.has_batch_search:
+            yield from _find_search_problem(record, asked)
+            continue
+        one, other = getattr(found.axes, name), getattr(asked.axes, name)
+        yield from _compare(f"case.axes.{name}", one, other, CASE_FILE)
+
+
+def _compare(what: str, found: object, expected: object, where: str) -> Iterator[str]:
+    if found != expected or type(found) is not type(expected):
+        yield f"{what} is {_quote(found)}, {where} has {_quote(expected)}"
+
+
+def _quote(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[:MAX_VALUE_CHARACTERS]}..."
+
+
+def _find_search_problem(record: Record, asked: Case) -> Iterator[str]:
+    """Why a job cannot have found this batch size."""
+    size = record.case.axes.batch_size_per_device
+    ladder, step = asked.axes.batch_ladder, asked.batch_size_step
+    wanted = f"'{asked.axes.batch_size_per_device}'"
+    if not isinstance(size, int) or size < 1:
+        yield f"case.axes.batch_size_per_device is {_quote(size)}; allowed: a size that was found"
+    elif ladder and size not in ladder:
+        yield f"case.axes.batch_size_per_device is {size}, none of the sizes of {wanted}"
+    elif not ladder and size % step:
+        yield f"case.axes.batch_size_per_device is {size}, no multiple of {step}, as {wanted} asks"
+    elif not any(
+        trial.batch_size_per_device >= size and not trial.is_out_of_memory
+        for trial in record.batch_trials
+    ):
+        yield f"case.axes.batch_size_per_device is {size}, which no trial of the record tried"
+
+
+def _read_steps(path: Path, record: Record) -> Any:
+    """The times of the steps, or None where there need not be any."""
+    is_needed = record.case.axes.mode == INFER
+    return read_step_seconds(path, record) if is_needed or path.exists() else None
+
+
+def read_step_seconds(path: Path, record: Record) -> Any:
+    """The times of the measured steps as an array [ranks, steps].
+
+    Raises ContractError when they are not there, or are no times.
+    """
+    import numpy
+
+    try:
+        with path.open("rb") as file:
+            seconds = numpy.lib.format.read_array(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ContractError(f"{path}: {error}") from error
+    # a training to accuracy may have reached its target early
+    steps = seconds.shape[-1] if record.epochs and seconds.ndim else record.case.measured_steps
+    shape = (len(record.ranks), steps)
+    if seconds.shape != shape:
+        raise ContractError(f"{path}: has the shape {seconds.shape}, not [ranks, steps] {shape}")
+    if seconds.dtype.kind != "f" or not (numpy.isfinite(seconds) & (seconds >= 0)).all():
+        raise ContractError(f"{path}: has values that are no times")
+    return seconds

@@ -1,0 +1,122 @@
+"""A record -> where its figures contradict each other, or cannot be those of its case."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from dlperf_slurm.contract.record import WHOLE_JOB, Record
+from dlperf_slurm.matrix.model_parameters import find_parameter_problems
+from dlperf_slurm.worker.models import list_models, load_model
+
+# between the sum of a rank's steps and its window: the clock's marks, and the last wait
+WINDOW_TOLERANCE = 0.02
+WINDOW_SLACK_SECONDS = 0.01
+MAX_WEIGHTS = 100_000
+
+
+def find_figure_problem(record: Record) -> str:
+    """Where the figures of a record that is ok contradict each other or its case; empty if none."""
+    case = record.case
+    if case.axes.has_batch_search:
+        return f"case.axes.batch_size_per_device is {case.axes.batch_size_per_device!r}"
+    if case.measured_steps < 1 and not case.is_to_accuracy:
+        return f"case.measured_steps is {case.measured_steps}; allowed: at least 1"
+    problems = [*_find_rank_problems(record)]
+    if case.log_format is None:
+        problems.append(_find_parameter_problem(record))
+    problems += _find_training_problems(record)
+    return next((problem for problem in problems if problem), "")
+
+
+def _find_rank_problems(record: Record) -> Iterator[str]:
+    """What one rank, or two of them, cannot have measured."""
+    case, places = record.case, set()
+    per_node = case.devices_per_node
+    for index, rank in enumerate(record.ranks):
+        is_whole_job = rank.rank == WHOLE_JOB
+        if not is_whole_job and rank.rank != index:
+            yield f"ranks[{index}].rank is {rank.rank}; allowed: {index}, they are in order"
+        if not is_whole_job and not 0 <= rank.local_rank < per_node:
+            yield (
+                f"ranks[{index}].local_rank is {rank.local_rank}; allowed: 0 to {per_node - 1}, "
+                f"as {case.axes.topology} has it"
+            )
+        if (rank.host, rank.local_rank) in places:
+            yield f"ranks[{index}] is a second local rank {rank.local_rank} of {rank.host!r}"
+        places.add((rank.host, rank.local_rank))
+        if rank.data_wait_seconds >= rank.window_seconds:
+            yield (
+                f"ranks[{index}].data_wait_seconds is {rank.data_wait_seconds}; allowed: less than "
+                f"its window, {rank.window_seconds}"
+            )
+    hosts = {rank.host for rank in record.ranks}
+    for index, one in enumerate(record.telemetry):
+        if one.host not in hosts or one.device >= per_node:
+            yield (
+                f"telemetry[{index}] is of device {one.device} of {one.host!r}, which no "
+                "rank ran on"
+            )
+
+
+def _find_parameter_problem(record: Record) -> str:
+    """Whether our own worker built another model than the case names."""
+    case = record.case
+    if case.model not in list_models():
+        return f"case.model is {case.model!r}; known: {', '.join(list_models())}"
+    problems = find_parameter_problems(case.model, case.model_parameters)
+    if problems:
+        return f"case.model_parameters: {problems[0][1]}"
+    definition = load_model(case.model).Definition(**case.model_parameters)
+    weights = [one.size for one in islice(definition.list_parameters(), MAX_WEIGHTS)]
+    if len(weights) == MAX_WEIGHTS:
+        return f"case.model_parameters: {case.model} has {MAX_WEIGHTS} weights or more with them"
+    if sum(weights) != record.parameter_count:
+        return f"parameter_count is {record.parameter_count}; {case.model} has {sum(weights)}"
+    return ""
+
+
+def _find_training_problems(record: Record) -> Iterator[str]:
+    """Where the epochs of a record and its samples are not those of its case."""
+    case, epochs = record.case, record.epochs
+    if not case.is_to_accuracy:
+        if epochs or record.trained_samples:
+            yield f"trained_samples is {record.trained_samples}; the case trains over no epochs"
+        return
+    target, top1 = case.training.target_top1, epochs[-1].top1 if epochs else 0.0
+    is_short = len(epochs) < case.training.epochs and not (target and top1 >= target)
+    if not epochs or is_short or len(epochs) > case.training.epochs:
+        yield f"epochs has {len(epochs)}; the case trains over {case.training.epochs}"
+    elapsed = 0.0
+    for index, epoch in enumerate(epochs):
+        elapsed += epoch.training_seconds
+        if epoch.number != index + 1 or epoch.elapsed_seconds < elapsed * (1 - WINDOW_TOLERANCE):
+            yield f"epochs[{index}] is epoch {epoch.number} after {epoch.elapsed_seconds} s"
+    if record.ranks and abs(elapsed - record.ranks[0].window_seconds) > _find_slack(elapsed):
+        yield (
+            f"ranks[0].window_seconds is {record.ranks[0].window_seconds}, its epochs took "
+            f"{elapsed}"
+        )
+    if not record.trained_samples or record.trained_samples % case.global_batch_size:
+        yield (
+            f"trained_samples is {record.trained_samples}; allowed: a multiple of the global batch "
+            f"size, {case.global_batch_size}"
+        )
+
+
+def find_step_problem(record: Record, seconds: Any) -> str:
+    """Why steps [ranks, steps] are not those of the record; empty when they are."""
+    samples = seconds.shape[1] * record.case.global_batch_size
+    if record.epochs and samples != record.trained_samples:
+        return f"has steps for {samples} samples, trained_samples is {record.trained_samples}"
+    # steps must add up to their window, else throughput x mean step is no batch size
+    for rank, total in zip(record.ranks, seconds.sum(axis=1)):
+        if not abs(total - rank.window_seconds) <= _find_slack(rank.window_seconds):
+            return (
+                f"the steps of rank {rank.rank} took {total:.6f} s together, its window "
+                f"{rank.window_seconds:.6f} s"
+            )
+    return ""
+
+
+def _find_slack(window_seconds: float) -> float:
+    return WINDOW_TOLERANCE * window_seconds + WINDOW_SLACK_SECONDS

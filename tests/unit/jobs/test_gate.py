@@ -1,0 +1,380 @@
+"""A record that contradicts its case, its run or itself is refused, and says where."""
+
+import dataclasses
+import json
+import math
+
+import numpy
+import pytest
+from builders import (
+    find_task,
+    make_failed_record,
+    make_ranks,
+    make_record,
+    read_case,
+    write_record,
+)
+from outcome_builders import make_telemetry
+from support.cases import vary
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.contract.case import CASE_FILE, Case, Training
+from dlperf_slurm.contract.json_files import ContractError, read_json, write_json
+from dlperf_slurm.contract.record import (
+    RECORD_FILE,
+    BatchTrial,
+    Epoch,
+    Record,
+)
+from dlperf_slurm.jobs.gate import UnbelievableError, read_believed
+from dlperf_slurm.jobs.record_ranges import RANGES, find_range_problem
+
+TOPOLOGY = "1n2g"
+
+
+@pytest.fixture
+def task(staged_run):
+    return find_task(staged_run, TOPOLOGY)
+
+
+@pytest.fixture
+def case(staged_run, task):
+    return read_case(staged_run, task)
+
+
+def believe(run, task, planned_changes=None):
+    (planned,) = (c for c in run.manifest.cases if c.case_id == task.case_id)
+    planned = vary(planned, **(planned_changes or {}))
+    return read_believed(run.path, run.run_id, planned, task)
+
+
+def refuse(run, task, record, planned_changes=None) -> str:
+    """Why this record is not believed in its place."""
+    write_record(run, task, record)
+    with pytest.raises(UnbelievableError) as caught:
+        believe(run, task, planned_changes)
+    message = str(caught.value)
+    assert message.startswith(
+        (f"{task.attempt_dir}/record.json: ", f"{task.attempt_dir}/step_seconds.npy: ")
+    )
+    return message
+
+
+def test_sound_record_is_believed(staged_run, task, case):
+    write_record(staged_run, task, make_record(case))
+    assert believe(staged_run, task).record.samples_per_s == 80.0
+
+
+OTHER_CASES = {
+    "batch_size_per_device": 8000,
+    "framework": "jax",
+    "precision": "amp-fp16",
+    "topology": "2n1g",
+    "mode": "infer",
+    "compiler": "default",
+    "gradient_accumulation": 4,
+    "model": "bert",
+    "model_parameters": {"classes": 10},
+    "run_id": "20240501-120000-other-tiny-abcd",
+    "case_id": "pytorch-resnet50-2n2g-bs8-fp32",
+    "repeat": 2,
+    "attempt": 2,
+    "device": "cuda",
+    "measured_steps": 1000,
+    "warmup_steps": 0,
+    "seed": 7,
+    "log_format": "tensorpack",
+    "training": Training(epochs=3),
+    "optimizer": "adamw",
+    "loss_scale": 128,
+}
+
+
+@pytest.mark.parametrize("name", OTHER_CASES)
+def test_record_of_another_case_is_refused(staged_run, task, case, name):
+    other = OTHER_CASES[name]
+    message = refuse(staged_run, task, make_record(vary(case, **{name: other})))
+    owner = case if hasattr(case, name) else case.axes
+    assert f"{name} is {other!r}"[:40] in message
+    assert f", {CASE_FILE} has {getattr(owner, name)!r}"[:40] in message
+
+
+def test_every_plain_field_of_a_case_is_compared(staged_run, task, case):
+    """With one more field, a value of another case passes here until it is compared."""
+    unlike = {int: 12345, float: 123.5, str: "other", bool: True}
+    for field in dataclasses.fields(Case):
+        if field.type in unlike:
+            changed = vary(case, **{field.name: unlike[field.type]})
+            assert f"case.{field.name} is " in refuse(staged_run, task, make_record(changed))
+
+
+def test_failed_record_of_another_case_is_refused(staged_run, task, case):
+    message = refuse(staged_run, task, make_failed_record(vary(case, precision="amp-fp16")))
+    assert "case.axes.precision is 'amp-fp16', " in message
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"run_id": "other"}, "case.run_id of case.json is 'other', this run has '"),
+        ({"model": "bert"}, "case.model of case.json is 'bert', this run has 'resnet50'"),
+        ({"precision": "tf32"}, "precision of case.json is 'tf32', the manifest has 'fp32'"),
+        ({"repeat": 2}, "case.repeat of case.json is 2, this run has 1"),
+        ({"training": Training(epochs=9)}, "epochs of case.json is 9, the manifest has 0"),
+    ],
+)
+def test_case_file_of_another_run_is_refused(staged_run, task, case, changes, expected):
+    other = vary(case, **changes)
+    write_json(staged_run.path / task.attempt_dir / CASE_FILE, other)
+    assert expected in refuse(staged_run, task, make_record(other))
+
+
+def test_record_without_its_case_is_broken(staged_run, task, case):
+    write_record(staged_run, task, make_record(case))
+    path = staged_run.path / task.attempt_dir / CASE_FILE
+    path.unlink()
+    with pytest.raises(ContractError, match=f"{path}: is missing"):
+        believe(staged_run, task)
+
+
+def change_ranks(case, **changes):
+    return make_record(
+        case, ranks=tuple(dataclasses.replace(r, **changes) for r in make_ranks(case))
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("peak_memory_bytes", 10**30),
+        ("peak_memory_bytes", -1),
+        ("window_seconds", 1e300),
+        ("window_seconds", 5e-324),
+        ("window_seconds", -2.0),
+        ("window_seconds", 0.0),
+        ("final_loss", math.nan),
+        ("data_wait_seconds", 2.0),
+        ("data_wait_seconds", -0.5),
+        ("data_wait_seconds", math.inf),
+        ("local_rank", 2),
+        ("host", "\ud800"),
+        ("device_name", "x" * 10**6 + "\ud800"),
+    ],
+)
+def test_impossible_figure_of_a_rank_is_refused(staged_run, task, case, name, value):
+    message = refuse(staged_run, task, change_ranks(case, **{name: value}))
+    assert f"ranks[0].{name} is {value!r:.80}" in message or "rank 0 " in message
+    assert len(message) < 1200
+
+
+def test_ranks_in_another_order_than_their_steps_are_refused(staged_run, task, case):
+    record = make_record(case, ranks=make_ranks(case)[::-1])
+    assert "ranks[0].rank is 1; allowed: 0" in refuse(staged_run, task, record)
+
+
+def test_two_ranks_in_one_place_are_refused(staged_run, task, case):
+    message = refuse(staged_run, task, change_ranks(case, local_rank=1))
+    assert "ranks[1] is a second local rank 1 of 'node1'" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("energy_joules", math.nan),
+        ("mean_power_watts", math.inf),
+        ("mean_utilization", 7.0),
+        ("peak_memory_bytes", 10**30),
+        ("samples", -1),
+        ("stolen_share", -1.0),
+        ("peak_temperature_celsius", 5e5),
+    ],
+)
+def test_impossible_telemetry_is_refused(staged_run, task, case, name, value):
+    record = make_record(case, telemetry=(make_telemetry(**{name: value}),))
+    message = refuse(staged_run, task, record)
+    assert f"telemetry[0].{name} is {value!r:.40}" in message
+    assert "should be" in message
+
+
+@pytest.mark.parametrize("changes", [{"host": "elsewhere"}, {"device": 2}])
+def test_telemetry_of_a_device_that_no_rank_had_is_refused(staged_run, task, case, changes):
+    record = make_record(case, telemetry=(make_telemetry(**changes),))
+    assert "which no rank ran on" in refuse(staged_run, task, record)
+
+
+def test_no_step_is_no_measurement(staged_run, task, case):
+    none = vary(case, measured_steps=0)
+    write_json(staged_run.path / task.attempt_dir / CASE_FILE, none)
+    message = refuse(staged_run, task, make_record(none))
+    assert "case.measured_steps is 0; allowed: at least 1" in message
+
+
+def test_another_model_than_the_case_has_is_refused(staged_run, task, case):
+    message = refuse(staged_run, task, make_record(case, parameter_count=110_106_428))
+    assert "parameter_count is 110106428; resnet50 has 25557032" in message
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"nonsense": 1}, "unknown parameter of resnet50"),
+        ({"stage_blocks": (3, 4)}, "allowed: four integers"),
+        ({"stage_blocks": (10**9, 1, 1, 1)}, "weights or more"),
+    ],
+)
+def test_model_that_cannot_be_built_is_refused_at_once(
+    staged_run, task, case, parameters, expected
+):
+    odd = vary(case, model_parameters=parameters)
+    write_json(staged_run.path / task.attempt_dir / CASE_FILE, odd)
+    assert expected in refuse(staged_run, task, make_record(odd))
+
+
+def test_samples_beside_those_of_the_steps_are_refused(staged_run, task, case):
+    message = refuse(staged_run, task, make_record(case, trained_samples=10**9))
+    assert "trained_samples is 1000000000; the case trains over no epochs" in message
+
+
+def write_steps(run, task, seconds) -> None:
+    numpy.save(run.path / task.attempt_dir / "step_seconds.npy", numpy.array(seconds))
+
+
+@pytest.mark.parametrize("factor", [1000, 1.05, 0.9, 0.001])
+def test_steps_of_training_that_do_not_add_up_to_their_window_are_refused(
+    staged_run, task, case, factor
+):
+    write_steps(staged_run, task, [[0.2 * factor] * 10, [0.2] * 10])
+    message = refuse(staged_run, task, make_record(case))
+    assert f"the steps of rank 0 took {2 * factor:.6f} s together, its window 2.000000 s" in message
+
+
+def test_steps_that_add_up_are_believed(staged_run, task, case):
+    write_record(staged_run, task, make_record(case))
+    write_steps(staged_run, task, [[0.199] * 10, [0.1, 0.3] * 5])
+    assert believe(staged_run, task).step_seconds.shape == (2, 10)
+
+
+SEARCHED = "64 -> 16"
+
+
+def make_search(run, task, case, size, batch_size="64 -> 16", tried=64):
+    """The record of a search that asked for `batch_size`, and what the manifest says of it."""
+    asked = vary(case, batch_size_per_device=batch_size)
+    write_json(run.path / task.attempt_dir / CASE_FILE, asked)
+    trial = BatchTrial(tried, False, 0, 1.0)
+    found = vary(case, batch_size_per_device=size)
+    return make_record(found, batch_trials=(trial,)), {"batch_size_per_device": batch_size}
+
+
+@pytest.mark.parametrize(("size", "batch_size"), [(64, SEARCHED), (16, SEARCHED), (56, "max")])
+def test_batch_size_that_a_job_found_is_believed(staged_run, task, case, size, batch_size):
+    record, planned = make_search(staged_run, task, vary(case, batch_size_step=8), size, batch_size)
+    write_record(staged_run, task, record)
+    assert believe(staged_run, task, planned).record.case.axes.batch_size == size
+
+
+@pytest.mark.parametrize(
+    ("size", "batch_size", "expected"),
+    [
+        (8000, SEARCHED, "is 8000, none of the sizes of '64 -> 16'"),
+        (SEARCHED, SEARCHED, "is '64 -> 16'; allowed: a size that was found"),
+        (60, "max", "is 60, no multiple of 8"),
+        (8000, "max", "is 8000, which no trial of the record tried"),
+    ],
+)
+def test_batch_size_that_no_job_can_have_found_is_refused(
+    staged_run, task, case, size, batch_size, expected
+):
+    record, planned = make_search(staged_run, task, vary(case, batch_size_step=8), size, batch_size)
+    assert expected in refuse(staged_run, task, record, planned)
+
+
+def make_epoch(number, **changes):
+    epoch = Epoch(number, 0.5, 1.0, 1.0, 1.0, 1.5 * number)
+    return dataclasses.replace(epoch, **changes)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "samples", "expected"),
+    [
+        ((make_epoch(1), make_epoch(2)), 160, ""),
+        ((make_epoch(1, top1=0.9),), 160, ""),
+        ((make_epoch(1),), 160, "epochs has 1; the case trains over 2"),
+        ((), 160, "epochs has 0; the case trains over 2"),
+        ((make_epoch(1), make_epoch(3)), 160, "epochs[1] is epoch 3"),
+        ((make_epoch(1), make_epoch(2, elapsed_seconds=1.0)), 160, "epochs[1] is epoch 2 after 1"),
+        ((make_epoch(1), make_epoch(2, training_seconds=9.0)), 160, "epochs[1] is epoch 2 after 3"),
+        ((make_epoch(1), make_epoch(2, top1=1.5)), 160, "epochs[1].top1 is 1.5"),
+        ((make_epoch(1), make_epoch(2)), 161, "allowed: a multiple of the global batch size, 16"),
+        ((make_epoch(1), make_epoch(2)), 320, "has steps for 160 samples, trained_samples is 320"),
+    ],
+)
+def test_training_is_that_of_its_epochs(staged_run, task, case, epochs, samples, expected):
+    trained = dataclasses.replace(case, training=Training(epochs=2, target_top1=0.8))
+    write_json(staged_run.path / task.attempt_dir / CASE_FILE, trained)
+    window = float(len(epochs) or 2)
+    record = make_record(trained, window, epochs=epochs, trained_samples=samples)
+    write_steps(staged_run, task, [[window / 10] * 10] * 2)
+    if expected:
+        assert expected in refuse(staged_run, task, record, {"epochs": 2})
+    else:
+        write_record(staged_run, task, record)
+        assert believe(staged_run, task, {"epochs": 2}).record == record
+
+
+def test_refused_record_is_a_footnote_and_the_others_go_on(staged_run, task, case, capsys):
+    """A single changed number made 139,422 images/s of a case of batch size 8."""
+    write_record(staged_run, task, make_record(vary(case, batch_size_per_device=8000)))
+    second = find_task(staged_run, TOPOLOGY, repeat=2)
+    write_record(staged_run, second, make_record(read_case(staged_run, second)))
+    main(["report", str(staged_run.path)])
+    report = (staged_run.path / "report" / "report.md").read_text(encoding="utf-8")
+    assert f"{case.case_id} repeat 1: invalid record: " in report
+    assert "case.axes.batch_size_per_device is 8000, " in report
+    lines = (staged_run.path / "report" / "report.csv").read_text(encoding="utf-8").splitlines()
+    (line,) = (line for line in lines if line.startswith(case.case_id) or case.case_id in line)
+    assert ",80.0," in line
+
+
+@pytest.mark.parametrize("kind", [kind for kind, _ in RANGES])
+def test_ranges_are_of_fields_that_there_are(kind):
+    names = {field.name for field in dataclasses.fields(kind)}
+    assert {name for of, name in RANGES if of is kind} <= names
+
+
+def list_numbers(value, path=()):
+    """The path of every number in decoded JSON."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        if isinstance(item, (dict, list)):
+            yield from list_numbers(item, (*path, key))
+        elif isinstance(item, (int, float)) and not isinstance(item, bool):
+            yield (*path, key)
+
+
+def test_no_number_of_a_record_may_be_anything(tmp_path):
+    """A field that is new is in the default range at least."""
+    record = make_record(
+        telemetry=(make_telemetry(),),
+        batch_trials=(BatchTrial(8, False, 1, 1.0),),
+        epochs=(make_epoch(1),),
+        failures=make_failed_record().failures,
+    )
+    path = tmp_path / RECORD_FILE
+    write_json(path, record)
+    data = json.loads(path.read_text(encoding="utf-8"))
+    del data["schema_version"]
+    numbers = [*list_numbers(data)]
+    assert len(numbers) > 40
+    for keys in numbers:
+        changed = json.loads(json.dumps({"schema_version": 2, **data}))
+        place = changed
+        for key in keys[:-1]:
+            place = place[key]
+        place[keys[-1]] = -(10**40) if isinstance(place[keys[-1]], int) else -1e40
+        path.write_text(json.dumps(changed), encoding="utf-8")
+        assert find_range_problem(read_json(path, Record)), keys
+
+
+def test_half_a_character_in_facts_is_refused():
+    assert "versions.torch is" in find_range_problem(make_record(versions={"torch": "\ud800"}))
