@@ -15,8 +15,9 @@ from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.launchers import Ranks, make_command
 from dlperf_slurm.jobs.plan import ArrayTask, Group
-from dlperf_slurm.jobs.quoting import escape_pattern, quote_directive, quote_option
+from dlperf_slurm.jobs.quoting import escape_pattern
 from dlperf_slurm.jobs.run_directory import make_job_name
+from dlperf_slurm.jobs.sandbox import make_environment, render_command
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.matrix.tables import ScriptTable
 from dlperf_slurm.worker.models import load_model
@@ -78,24 +79,6 @@ class JobScript:
     frameworks: Sequence[FrameworkScript]
 
 
-def make_environment(template_dirs: Sequence[Path]) -> jinja2.Environment:
-    """The Jinja2 environment; a template in an earlier folder hides its namesakes."""
-    # a shell script is no HTML: escaping is the filters' work
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([str(folder) for folder in template_dirs]),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    environment.filters["directive"] = quote_directive
-    environment.filters["option"] = quote_option
-    environment.filters["sh"] = lambda value: shlex.quote(str(value))
-    environment.filters["sh_words"] = shlex.join
-    return environment
-
-
 def render_scripts(
     groups: Sequence[Group], site: Site, run_id: str, run_dir: Path
 ) -> dict[str, str]:
@@ -137,7 +120,7 @@ def render_external_script(case: MatrixCase, script: ScriptTable, repeat: int, d
     values = list_script_values(case, repeat, device)
     key = f"scripts.{case.axes.script}.command"
     try:
-        command = make_environment([]).from_string(script.command).render(values)
+        command = render_command(script.command, values)
     except jinja2.UndefinedError as error:
         raise InputError(f"{key}: {error}; known: {', '.join(values)}") from error
     except (jinja2.TemplateError, ArithmeticError, TypeError, ValueError) as error:

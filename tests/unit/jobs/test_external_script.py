@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -177,6 +178,73 @@ def test_command_that_is_no_template_names_its_key(command, message):
     with pytest.raises(InputError) as caught:
         render_external_script(make_script_case(), script, repeat=1, device="cpu")
     assert str(caught.value).startswith(message)
+
+
+HOSTILE_COMMANDS = {
+    "{{ cycler.__init__.__globals__.os.system('touch pwned') }}": "calls nothing but",
+    "{{ cycler }}": "'cycler' is undefined",
+    "{{ ().__class__.__base__.__subclasses__() }}": "a command calls nothing but range",
+    "{{ ''['__class__'] }}": "access to attribute '__class__' of 'str' object is unsafe",
+    "{{ lipsum(n=10**9) }}": "a command calls nothing but range",
+    "{% for i in range(10**12) %}{% endfor %}": "range has more than 10000 items",
+    "{{ range(10**12) | join }}": "range has more than 10000 items",
+    "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}": "loops more",
+    "{{ 'x' * 10**10 }}": "* is for numbers, not for 'x'",
+    "{{ 10**10**9 * 10**10**9 * 10**65 }}": "an exponent is at most 64",
+    "{{ '%1000000000d' % 1 }}": "% is for numbers, not for '%1000000000d'",
+    "{{ 'x' | center(10**10) }}": "No filter named 'center'",
+    "{{ 'x'.center(10**10) }}": "a command calls nothing but range",
+    "{{ 'x' | indent(10**10) }}": "No filter named 'indent'",
+    "{{ 1.5 | round(10**10, 'ceil') }}": "No filter named 'round'",
+    "{{ range(9999) | join(framework | replace('t', range(9999) | join)) }}": "makes more than",
+    "{% set a = 'x' ~ framework %}{{ a }}": "assign cannot stand in a command; allowed:",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}": "macro cannot stand in a command",
+    "{% include '/etc/passwd' %}": "include cannot stand in a command",
+    "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}": "is nested too deep",
+    "x" * 30_000: "has more than 20000 characters",
+}
+
+
+@pytest.mark.parametrize("command", HOSTILE_COMMANDS, ids=lambda command: command[:60])
+def test_command_that_runs_code_or_has_no_end_is_refused_at_once(command, home):
+    script = ScriptTable(command=command, format="tf_cnn_benchmarks")
+    started = time.monotonic()
+    with pytest.raises(InputError) as caught:
+        render_external_script(make_script_case(), script, repeat=1, device="cpu")
+    message = str(caught.value)
+    assert message.startswith("scripts.official.command: ")
+    assert HOSTILE_COMMANDS[command] in message
+    assert time.monotonic() - started < 10
+    assert not (home / "pwned").exists()
+
+
+def test_command_may_loop_and_choose():
+    command = (
+        "{% for n in range(nodes) %}{% for d in range(devices_per_node) %}{{ n }}.{{ d }} "
+        "{% endfor %}{% endfor %}"
+        "{% if precision.startswith('fp') %}{{ precision | replace('fp', '') | int * 2 }}"
+        "{% endif %} {{ parameters.stage_blocks | join(',') }} {{ model | upper | sh }}"
+    )
+    script = ScriptTable(command=command, format="tf_cnn_benchmarks")
+    text = render_external_script(make_script_case(), script, 1, device="cpu")
+    assert text.splitlines()[1] == "0.0 64 3,4,6,3 RESNET50"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{{ job.__class__.__mro__ }}", "access to attribute '__class__' of 'JobScript'"),
+        ("{{ cycler.__init__.__globals__ }}", "access to attribute '__init__'"),
+        ("{% for i in range(10**12) %}{% endfor %}", "range has more than"),
+    ],
+)
+def test_template_of_a_site_runs_no_code_on_the_login_node(tmp_path, text, expected):
+    """A matrix may name one too."""
+    template = tmp_path / "own.sbatch.j2"
+    template.write_text(text, encoding="utf-8")
+    site = make_site(template=str(template))
+    with pytest.raises(InputError, match=re.escape(expected)):
+        render_scripts([make_group(site)], site, "run", tmp_path)
 
 
 @pytest.mark.parametrize(

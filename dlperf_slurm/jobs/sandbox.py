@@ -1,0 +1,201 @@
+"""Templates that may be a stranger's -> their text, without running anything or without end.
+
+A matrix names the command of a script, and its `[slurm]` table or a run's site.toml a template.
+Both are rendered on the login node, so in Jinja2's sandbox, with bounds on what they loop and
+compute. A command has even less: no assignments, macros or other files, few filters and methods.
+"""
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+from jinja2.exceptions import SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from dlperf_slurm.jobs.quoting import quote_directive, quote_option
+
+MAX_COMMAND_CHARACTERS = 20_000
+MAX_TEXT_CHARACTERS = 1_000_000
+MAX_RANGE = 10_000
+MAX_LOOPED = 1_000_000
+MAX_BITS = 4096
+MAX_EXPONENT = 64
+
+_COMMAND_NODES = (
+    nodes.Template,
+    nodes.Output,
+    nodes.TemplateData,
+    nodes.If,
+    nodes.For,
+    nodes.Name,
+    nodes.Const,
+    nodes.Tuple,
+    nodes.List,
+    nodes.Dict,
+    nodes.Pair,
+    nodes.Keyword,
+    nodes.CondExpr,
+    nodes.Filter,
+    nodes.Test,
+    nodes.Call,
+    nodes.Getattr,
+    nodes.Getitem,
+    nodes.Slice,
+    nodes.Concat,
+    nodes.Compare,
+    nodes.Operand,
+    nodes.BinExpr,
+    nodes.UnaryExpr,
+)
+_COMMAND_METHODS = ("startswith", "endswith", "lower", "upper", "strip", "split")
+_COMMAND_FILTERS = (
+    "abs",
+    "counted",
+    "default",
+    "first",
+    "float",
+    "int",
+    "join",
+    "last",
+    "length",
+    "lower",
+    "max",
+    "min",
+    "replace",
+    "sh",
+    "sh_words",
+    "string",
+    "sum",
+    "trim",
+    "upper",
+)
+
+
+class BoundedEnvironment(ImmutableSandboxedEnvironment):
+    """A sandbox whose loops end, and whose arithmetic stays small."""
+
+    intercepted_binops = frozenset(("*", "**", "%"))
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.looped = 0
+        self.globals = {"range": _make_range}
+        self.filters["counted"] = self.count
+        self.filters["directive"] = quote_directive
+        self.filters["option"] = quote_option
+        self.filters["sh"] = lambda value: shlex.quote(str(value))
+        self.filters["sh_words"] = shlex.join
+
+    def _parse(self, source: str, name: Any, filename: Any) -> nodes.Template:
+        tree = super()._parse(source, name, filename)
+        for loop in tree.find_all(nodes.For):
+            loop.iter = nodes.Filter(loop.iter, "counted", [], [], None, None)
+        return tree
+
+    def count(self, items: Iterable[Any]) -> Iterator[Any]:
+        """The items of a loop, as long as all loops together have not gone too far."""
+        for item in items:
+            self.looped += 1
+            if self.looped > MAX_LOOPED:
+                raise SecurityError(f"loops more than {MAX_LOOPED} times")
+            yield item
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        """The result of an operator that could make much of little: of numbers alone."""
+        for value in (left, right):
+            if not isinstance(value, (int, float)):
+                raise SecurityError(f"{operator} is for numbers, not for {value!r:.40}")
+            if isinstance(value, int) and value.bit_length() > MAX_BITS:
+                raise SecurityError(f"{operator}: the numbers are too large")
+        if operator == "**" and not abs(right) <= MAX_EXPONENT:
+            raise SecurityError(f"**: an exponent is at most {MAX_EXPONENT}")
+        return super().call_binop(context, operator, left, right)
+
+
+def make_environment(template_dirs: Sequence[Path]) -> BoundedEnvironment:
+    """The Jinja2 environment; a template in an earlier folder hides its namesakes."""
+    # a shell script is no HTML: escaping is the filters' work
+    return BoundedEnvironment(
+        loader=jinja2.FileSystemLoader([str(folder) for folder in template_dirs]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def render_command(command: str, values: Mapping[str, object]) -> str:
+    """The text of a matrix's command over the values of a case.
+
+    Raises jinja2.TemplateError for what a command may not do, or is not; other errors of what it
+    computes are ArithmeticError, TypeError and ValueError.
+    """
+    if len(command) > MAX_COMMAND_CHARACTERS:
+        raise SecurityError(f"has more than {MAX_COMMAND_CHARACTERS} characters")
+    environment = make_environment([])
+    environment.filters = {
+        **{name: environment.filters[name] for name in _COMMAND_FILTERS},
+        "join": _join,
+        "replace": _replace,
+    }
+    pieces: list[str] = []
+    size = 0
+    try:
+        tree = environment.parse(command)
+        for node in tree.find_all(nodes.Node):
+            _check_node(node)
+        for piece in environment.from_string(tree).generate(values):
+            size += len(piece)
+            if size > MAX_TEXT_CHARACTERS:
+                raise SecurityError(f"makes more than {MAX_TEXT_CHARACTERS} characters")
+            pieces.append(piece)
+    except RecursionError:
+        raise SecurityError("is nested too deep") from None
+    return "".join(pieces)
+
+
+def _check_node(node: nodes.Node) -> None:
+    """Raises SecurityError for what stands in no command."""
+    if not isinstance(node, _COMMAND_NODES) or (isinstance(node, nodes.For) and node.recursive):
+        name = type(node).__name__.lower()
+        raise SecurityError(
+            f"line {node.lineno}: {name} cannot stand in a command; allowed: {{{{ values }}}}, if "
+            "and for"
+        )
+    if isinstance(node, nodes.Call):
+        called = node.node
+        is_range = isinstance(called, nodes.Name) and called.name == "range"
+        if not is_range and not (
+            isinstance(called, nodes.Getattr) and called.attr in _COMMAND_METHODS
+        ):
+            raise SecurityError(
+                f"line {node.lineno}: a command calls nothing but range, "
+                f"{', '.join(_COMMAND_METHODS)}"
+            )
+
+
+def _make_range(*bounds: int) -> range:
+    made = range(*bounds)
+    if made and (made[-1] - made[0]) // made.step >= MAX_RANGE:
+        raise SecurityError(f"range has more than {MAX_RANGE} items")
+    return made
+
+
+def _join(items: Iterable[Any], separator: str = "") -> str:
+    texts = [str(item) for item in items]
+    _check_size(sum(map(len, texts)) + len(texts) * len(separator))
+    return separator.join(texts)
+
+
+def _replace(text: str, old: str, new: str) -> str:
+    _check_size(len(text) + text.count(old) * len(new))
+    return text.replace(old, new)
+
+
+def _check_size(characters: int) -> None:
+    if characters > MAX_TEXT_CHARACTERS:
+        raise SecurityError(f"makes more than {MAX_TEXT_CHARACTERS} characters")
