@@ -1,7 +1,7 @@
-"""DuckDB, with settings that do not depend on the job that it happens to run in."""
+"""DuckDB, shut off from files and network, with settings that no job around the tool changes."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Optional, Union
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -12,9 +12,21 @@ SETTINGS: dict[str, Union[str, bool, int, float, list[str]]] = {"memory_limit": 
 
 
 def open_database(
-    path: Union[str, Path] = ":memory:", read_only: bool = False
+    path: Union[str, Path] = ":memory:", read_only: bool = False, written: Optional[Path] = None
 ) -> "DuckDBPyConnection":
-    """As duckdb.connect does, with its errors."""
+    """As duckdb.connect does, with its errors; no statement reaches another file but `written`.
+
+    Only a database in memory has one that is written.
+    """
     import duckdb
 
-    return duckdb.connect(str(path), read_only=read_only, config=SETTINGS)
+    if written is None:
+        settings = {**SETTINGS, "enable_external_access": False, "lock_configuration": True}
+        return duckdb.connect(str(path), read_only=read_only, config=settings)
+    connection = duckdb.connect(str(path), config=SETTINGS)
+    # SET takes no parameters
+    target = str(written).replace("'", "''")
+    connection.execute(f"SET allowed_paths = ['{target}']")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return connection

@@ -26,6 +26,15 @@ def own_temporary_folder(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_font_cache():
+    """matplotlib finds the machine's fonts, which takes seconds, once and not for each test."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "MPLCONFIGDIR" not in os.environ:
+            patch.setenv("MPLCONFIGDIR", str(Path.home() / ".cache" / "matplotlib"))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     """The folder a test runs in; its user's own settings would be below `home/.config`."""
@@ -35,6 +44,7 @@ def home(tmp_path, monkeypatch):
     for name in ("FORCE_COLOR", "NO_COLOR", "COLUMNS", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", str(tmp_path / ".environments"))
     monkeypatch.chdir(tmp_path)
     return tmp_path

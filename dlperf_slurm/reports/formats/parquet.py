@@ -42,10 +42,11 @@ def serialize_frame(frame: "DataFrame") -> bytes:
     columns = ", ".join(
         f'CAST("{name}" AS {_TYPES[str(kind)]}) AS "{name}"' for name, kind in frame.dtypes.items()
     )
-    with tempfile.TemporaryDirectory() as folder, open_database() as connection:
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "frame.parquet")
         # COPY takes its target as a literal only
         target = str(path).replace("'", "''")
-        connection.register("rows", frame)
-        connection.execute(f"COPY (SELECT {columns} FROM rows) TO '{target}' (FORMAT parquet)")
+        with open_database(written=path) as connection:
+            connection.register("rows", frame)
+            connection.execute(f"COPY (SELECT {columns} FROM rows) TO '{target}' (FORMAT parquet)")
         return path.read_bytes()

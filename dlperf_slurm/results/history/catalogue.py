@@ -1,10 +1,12 @@
-"""A results folder <-> `catalogue.duckdb` in it, which spares reading runs that have not changed.
+"""A results folder <-> its catalogue, which spares reading runs that have not changed.
 
+It lies in the user's cache: a database that came with somebody's results is not opened.
 The catalogue has nothing that the plain files do not have: it can be deleted at any time, and is
 made anew when it cannot be read or comes from another version. The only home of DuckDB.
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 import time
@@ -23,7 +25,6 @@ from dlperf_slurm.version import __version__
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-CATALOGUE_FILE = "catalogue.duckdb"
 # DuckDB lets one process at a time open a file; each of ours does so for a moment only
 LOCK_PATIENCE_SECONDS = 10.0
 _RETRY_SECONDS = 0.05
@@ -64,6 +65,13 @@ class Catalogue:
     read_runs: int
 
 
+def find_catalogue(results_dir: Path) -> Path:
+    """The file of a folder's catalogue in the user's cache (XDG Base Directory), if it is there."""
+    cache_home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    digest = hashlib.sha256(os.fsencode(results_dir.resolve())).hexdigest()
+    return Path(cache_home).expanduser() / "dlperf-slurm" / f"catalogue-{digest[:32]}.duckdb"
+
+
 def read_catalogue(results_dir: Path) -> Catalogue:
     """Bring the catalogue of a folder up to date; InputError when there is no such folder.
 
@@ -96,7 +104,7 @@ def _load(results_dir: Path, problems: list[str]) -> dict[str, StoredRun]:
     """What the catalogue has; nothing if there is none, or none that can be used."""
     import duckdb
 
-    path = results_dir / CATALOGUE_FILE
+    path = find_catalogue(results_dir)
     if not path.exists():
         return {}
     try:
@@ -122,8 +130,9 @@ def _store(
     """
     import duckdb
 
-    path = results_dir / CATALOGUE_FILE
+    path = find_catalogue(results_dir)
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _open(path) as connection:
             connection.begin()
             if _read_layout(connection) != _LAYOUT:
@@ -146,7 +155,7 @@ def _store(
                 ],
             )
             connection.commit()
-    except duckdb.Error as error:
+    except (duckdb.Error, OSError) as error:
         first_line = str(error).splitlines()[0]
         problems.append(f"{path}: not kept, the next call reads the runs again: {first_line}")
 

@@ -34,7 +34,7 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, open_run
 from dlperf_slurm.results.history import catalogue
-from dlperf_slurm.results.history.catalogue import CATALOGUE_FILE, Catalogue, read_catalogue
+from dlperf_slurm.results.history.catalogue import Catalogue, find_catalogue, read_catalogue
 from dlperf_slurm.results.history.timeline import drop_copies, make_timelines, select_entries
 
 
@@ -183,28 +183,41 @@ def test_removed_run_leaves_the_catalogue(two_runs):
     read_catalogue(RESULTS)
     shutil.rmtree(two_runs[0])
     assert len(list_points()) == 1
-    with duckdb.connect(str(RESULTS / CATALOGUE_FILE)) as connection:
+    with duckdb.connect(str(find_catalogue(RESULTS))) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
 
 
-def test_moved_results_folder_keeps_its_catalogue(two_runs):
+def test_moved_results_folder_has_another_catalogue(two_runs):
     read_catalogue(RESULTS)
     RESULTS.rename("archive")
     moved = read_catalogue(Path("archive"))
-    assert moved.read_runs == 0
+    assert moved.read_runs == 2
     assert {Path(entry.run_dir).parent.name for entry in moved.entries} == {"archive"}
+
+
+def test_database_that_came_with_the_results_is_not_opened(two_runs):
+    (RESULTS / "catalogue.duckdb").write_bytes(b"x" * 10_000)
+    assert read_catalogue(RESULTS).problems == ()
+    assert (RESULTS / "catalogue.duckdb").read_bytes() == b"x" * 10_000
+    assert not [*RESULTS.glob("*.duckdb.*")]
+
+
+def test_catalogue_is_for_its_user_alone(two_runs):
+    read_catalogue(RESULTS)
+    assert find_catalogue(RESULTS).parent.stat().st_mode & 0o077 == 0
 
 
 def test_catalogue_that_was_deleted_is_made_again(two_runs):
     first = read_catalogue(RESULTS)
-    (RESULTS / CATALOGUE_FILE).unlink()
+    find_catalogue(RESULTS).unlink()
     again = read_catalogue(RESULTS)
     assert (again.read_runs, again.entries) == (2, first.entries)
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 10_000])
 def test_catalogue_that_is_none_is_replaced(two_runs, content):
-    (RESULTS / CATALOGUE_FILE).write_bytes(content)
+    find_catalogue(RESULTS).parent.mkdir(parents=True)
+    find_catalogue(RESULTS).write_bytes(content)
     found = read_catalogue(RESULTS)
     assert len(found.problems) == 1
     assert "made anew" in found.problems[0]
@@ -213,7 +226,7 @@ def test_catalogue_that_is_none_is_replaced(two_runs, content):
 
 def test_catalogue_that_was_cut_short_is_replaced(two_runs):
     whole = read_catalogue(RESULTS)
-    path = RESULTS / CATALOGUE_FILE
+    path = find_catalogue(RESULTS)
     os.truncate(path, path.stat().st_size // 2)
     assert read_catalogue(RESULTS).entries == whole.entries
     assert read_catalogue(RESULTS).problems == ()
@@ -227,10 +240,10 @@ def test_catalogue_of_another_version_is_made_anew(two_runs, monkeypatch):
 
 
 def test_folder_in_place_of_the_catalogue_does_not_hide_the_runs(two_runs):
-    (RESULTS / CATALOGUE_FILE).mkdir()
+    find_catalogue(RESULTS).mkdir(parents=True)
     found = read_catalogue(RESULTS)
     assert len(found.entries) == 4
-    assert [problem.startswith(f"{RESULTS / CATALOGUE_FILE}: ") for problem in found.problems] == [
+    assert [problem.startswith(f"{find_catalogue(RESULTS)}: ") for problem in found.problems] == [
         True, True,
     ]  # fmt: skip
 
@@ -247,7 +260,7 @@ sys.stdin.readline()
 def test_catalogue_that_another_process_keeps_does_not_hide_the_runs(two_runs, monkeypatch):
     whole = read_catalogue(RESULTS)
     monkeypatch.setattr(catalogue, "LOCK_PATIENCE_SECONDS", 0.1)
-    command = [sys.executable, "-c", HOLD, str(RESULTS / CATALOGUE_FILE)]
+    command = [sys.executable, "-c", HOLD, str(find_catalogue(RESULTS))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"open\n"
         found = read_catalogue(RESULTS)
@@ -280,7 +293,7 @@ def test_killed_process_leaves_a_catalogue_that_can_be_used(staged, home):
     environment = {**os.environ, "PYTHONPATH": IMPORT_DIR}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
     deadline = time.monotonic() + 60
-    while not (RESULTS / CATALOGUE_FILE).exists() and process.poll() is None:
+    while not find_catalogue(RESULTS).exists() and process.poll() is None:
         assert time.monotonic() < deadline
     process.kill()
     process.wait()
@@ -438,7 +451,7 @@ def test_rate_that_is_not_finite_is_a_problem_of_its_repeat(two_runs):
 
 def test_catalogue_is_plain_tables_for_sql(two_runs):
     read_catalogue(RESULTS)
-    with duckdb.connect(str(RESULTS / CATALOGUE_FILE), read_only=True) as connection:
+    with duckdb.connect(str(find_catalogue(RESULTS)), read_only=True) as connection:
         rows = connection.execute(
             "SELECT case_id, count(*), max(list_max(samples_per_s)) FROM entries "
             "GROUP BY case_id ORDER BY case_id"
