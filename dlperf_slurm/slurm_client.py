@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.errors import SchedulerError
@@ -77,6 +78,26 @@ def run_client(
         message = done.stderr.strip() or f"exit code {done.returncode}"
         raise SchedulerError(f"{command[0]} failed: {message}")
     return done.stdout
+
+
+def is_job_id(text: str) -> bool:
+    """Whether this is the number of a job, and no option of a program."""
+    return re.fullmatch("[1-9][0-9]{0,9}", text) is not None
+
+
+def check_job_ids(job_ids: Sequence[str], file: Path) -> None:
+    """Raises SchedulerError, which names the file they are from, unless all are ids of jobs."""
+    for job_id in job_ids:
+        if not is_job_id(job_id):
+            raise SchedulerError(
+                f"{file}: array_job_id is {job_id!r}; allowed: the number of a job. Nothing was "
+                "cancelled"
+            )
+
+
+def cancel_jobs(job_ids: Sequence[str]) -> None:
+    """Cancel the jobs with these ids, once checked; SchedulerError when Slurm refuses."""
+    run_client(["scancel", *job_ids])
 
 
 def read_cluster_config() -> dict[str, str]:

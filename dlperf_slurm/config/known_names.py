@@ -1,4 +1,4 @@
-"""A name that somebody wrote -> whether it is known, or the nearest one that is."""
+"""A name that somebody wrote -> whether it is known, or allowed, or the nearest one that is."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -17,3 +17,31 @@ def check_known(value: str, known: Sequence[str], what: str) -> str:
             f"{value!r} is not {what}; known: {', '.join(known)}{suggest(value, known)}"
         )
     return value
+
+
+# the variables of a job script, which would lose its place
+SCRIPT_VARIABLES = (
+    "array_task_id",
+    "array_tasks",
+    "attempt_dir",
+    "exit_code",
+    "framework",
+    "job_id",
+    "launcher_pid",
+    "marker",
+    "owner",
+    "run_dir",
+    "starter",
+)
+
+
+def check_env_name(name: str) -> str:
+    """Return a name that an environment variable of a job may have; raises ValueError if not."""
+    if not name.isidentifier() or not name.isascii():
+        raise ValueError(
+            f"{name!r} is not a name for an environment variable; allowed: letters, digits and _, "
+            "no digit first"
+        )
+    if name in SCRIPT_VARIABLES:
+        raise ValueError(f"{name!r} is a variable of the job script itself; choose another name")
+    return name

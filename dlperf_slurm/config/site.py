@@ -16,7 +16,7 @@ from dlperf_slurm.config.folders import (
     find_user_config_dir,
 )
 from dlperf_slurm.config.key_paths import KeyPath
-from dlperf_slurm.config.known_names import check_known, suggest
+from dlperf_slurm.config.known_names import check_env_name, check_known, suggest
 from dlperf_slurm.config.toml_tables import (
     Layer,
     OneOrMore,
@@ -45,18 +45,33 @@ def _check_framework(name: str) -> str:
     return check_known(name, list_frameworks(), "a framework")
 
 
+# the options of sbatch that every script has, with what sets them
+OWN_OPTIONS = {
+    "array": "the matrix",
+    "cpus-per-task": "cpus_per_rank",
+    "error": "the run directory",
+    "job-name": "the run",
+    "nodes": "the axis topology",
+    "ntasks": "the axis topology",
+    "ntasks-per-node": "the axis topology",
+    "open-mode": "the run directory",
+    "output": "the run directory",
+    "time": "time_limit_minutes",
+    "wrap": "the template",
+}
+
+
 def _check_directive(line: str) -> str:
     if not line.startswith("--"):
         raise ValueError(f"{line!r} must begin with '--', as on an #SBATCH line")
     if not line.isprintable() or "\\" in line:
         raise ValueError(f"{line!r}: line breaks and backslashes cannot stand on an #SBATCH line")
+    name = line[2:].partition("=")[0].partition(" ")[0]
+    for own, setter in OWN_OPTIONS.items():
+        # sbatch takes the beginning of an option for the option
+        if name and own.startswith(name):
+            raise ValueError(f"{line!r}: --{own} is set by {setter}, and by nothing else")
     return line
-
-
-def _check_env_name(name: str) -> str:
-    if not name.isidentifier() or not name.isascii():
-        raise ValueError(f"{name!r} is not a name for an environment variable")
-    return name
 
 
 def _make_absolute(path: str) -> str:
@@ -108,7 +123,7 @@ class Environment(Table):
     """Modules to load first."""
     setup: OneOrMore[str] = ()
     """Lines of bash before anything else."""
-    env: dict[Annotated[str, AfterValidator(_check_env_name)], str] = {}
+    env: dict[Annotated[str, AfterValidator(check_env_name)], str] = {}
     """Environment variables."""
 
 
@@ -164,7 +179,7 @@ class Site(Table):
     """Array tasks of a job at most; the cluster's own where it is left out."""
     directives: OneOrMore[Annotated[str, AfterValidator(_check_directive)]] = ()
     """Further #SBATCH lines."""
-    env: dict[Annotated[str, AfterValidator(_check_env_name)], str] = {}
+    env: dict[Annotated[str, AfterValidator(check_env_name)], str] = {}
     """Environment variables of all jobs."""
     template: Optional[Annotated[str, AfterValidator(_make_absolute)]] = None
     """The site's own template of a job script."""

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Optional
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from dlperf_slurm.config.known_names import check_env_name
 from dlperf_slurm.config.toml_tables import OneOrMore, OneOrMoreTables, Table
 from dlperf_slurm.contract.case import NO_TRAINING, Training
 from dlperf_slurm.logs import list_formats
@@ -129,7 +130,7 @@ class ScriptTable(Table):
     """Name of the publisher's rule for its figure."""
     launch: Literal["single", "per-rank"] = "single"
     """Whether one process starts the ranks itself, or the launcher starts one for each."""
-    env: dict[str, str] = {}
+    env: dict[Annotated[str, AfterValidator(check_env_name)], str] = {}
     """Environment variables of the script."""
 
 

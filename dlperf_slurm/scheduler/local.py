@@ -1,8 +1,7 @@
 """A staged group -> its array tasks, run on this machine one after the other.
 
-submit starts `python -m dlperf_slurm.scheduler.local` as a process of its own, so that it outlives
-the terminal. It needs nothing but
-the standard library and the run directory.
+submit starts this module as a process of its own, so that it outlives the terminal. It needs
+nothing but the standard library and the run directory.
 """
 
 import contextlib
@@ -21,7 +20,29 @@ from dlperf_slurm.jobs.run_directory import MARKERS_DIR, SCRIPTS_DIR
 from dlperf_slurm.scheduler.machine import LOOK_SECONDS, hold_machine
 from dlperf_slurm.slurm_client import clean_environment
 
+MODULE = "dlperf_slurm.scheduler.local"
+# Python looks into the working directory first, where a file may be named like one of its modules
+_START = """\
+import os, sys
+home, module = sys.argv[1:3]
+del sys.argv[1:3]
+here = os.getcwd()
+sys.path[:] = [path for path in sys.path if path == home or os.path.abspath(path) != here]
+if home not in sys.path:
+    sys.path.insert(0, home)
+import runpy
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+_JOB_ID = re.compile(r"local-([1-9][0-9]{0,9})-([0-9]{1,20})@(.*)", re.ASCII | re.DOTALL)
+
 TERMINATION_GRACE_SECONDS = 20.0
+
+
+def make_command(run_dir: Path, group_id: str, array_size: int) -> list[str]:
+    """The command of the process that runs a group, which imports nothing from where it starts."""
+    home = str(Path(__file__).parents[2])
+    start = [sys.executable, "-c", _START, home, MODULE]
+    return [*start, str(run_dir), group_id, str(array_size)]
 
 
 def main(arguments: list[str]) -> int:
@@ -160,14 +181,29 @@ def find_other_host(job_id: str) -> str:
 
 
 def is_alive(job_id: str) -> bool:
-    """Whether the process of a local job id still runs; False for one of another host."""
-    return make_job_id(int(job_id.split("-")[1])) == job_id
+    """Whether the process of a local job id still runs; False for one of another host, or none."""
+    match = _JOB_ID.fullmatch(job_id)
+    return match is not None and make_job_id(int(match[1])) == job_id
 
 
-def terminate(job_id: str) -> None:
-    """Ask the process of a local job id, on this host, to end its array task and itself."""
-    if is_alive(job_id):
-        os.kill(int(job_id.split("-")[1]), signal.SIGTERM)
+def terminate(job_id: str, run_dir: Path) -> None:
+    """Ask the process of a local job id, on this host, to end its array task and itself.
+
+    Files may name any process: nothing is done to one that does not run array tasks of this run.
+    """
+    match = _JOB_ID.fullmatch(job_id)
+    if match is not None and is_alive(job_id) and _runs_tasks_of(int(match[1]), run_dir):
+        os.kill(int(match[1]), signal.SIGTERM)
+
+
+def _runs_tasks_of(pid: int, run_dir: Path) -> bool:
+    """Whether a process was started by `make_command` for this run (proc_pid_cmdline(5))."""
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        place = arguments.index(MODULE.encode())
+        return run_dir.samefile(os.fsdecode(arguments[place + 1]))
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 def _read_start_time(pid: int) -> Optional[str]:

@@ -1,7 +1,6 @@
 """Staged groups -> array jobs, through submitit: one sbatch each, journaled before and after."""
 
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -99,11 +98,10 @@ class LocalArrayExecutor(core.Executor):
         self, delayed_submissions: list[utils.DelayedSubmission]
     ) -> list[core.Job[Any]]:
         count = len(delayed_submissions)
-        program = [sys.executable, "-m", "dlperf_slurm.scheduler.local"]
         log = self.run.find_script(self.group_id).with_suffix(".local.log")
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [*program, str(self.run.path), self.group_id, str(count)],
+                local.make_command(self.run.path, self.group_id, count),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -181,7 +179,7 @@ def find_submitted(run: Run, group_id: str) -> Optional[str]:
         return local.read_claim(run.path, group_id)
     for task in run.read_tasks(group_id):
         marker = read_marker(run.path, task, "started")
-        if marker is not None:
+        if marker is not None and slurm_client.is_job_id(marker.job_id):
             return marker.job_id
     watcher = make_watcher(run, [group_id])
     assert isinstance(watcher, QueueWatcher), "a run is either local or Slurm's"

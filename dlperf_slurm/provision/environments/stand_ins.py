@@ -58,7 +58,7 @@ def make_stand_ins(installation: Installation, module: str, libraries: Sequence[
 
 def list_missing_libraries(python: Path, libraries: Sequence[str]) -> list[str]:
     """The libraries that the loader does not find for this Python."""
-    command = [str(python), "-c", TRY_TO_LOAD, *libraries]
+    command = [str(python), "-I", "-c", TRY_TO_LOAD, *libraries]
     return subprocess.run(command, capture_output=True, text=True).stdout.split()
 
 

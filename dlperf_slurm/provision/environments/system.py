@@ -66,7 +66,7 @@ def _can_make_environments(python: str) -> bool:
 
 def _runs(python: str, program: str) -> bool:
     # a pyenv shim is on PATH for versions that are not switched on, and fails when called
-    return subprocess.run([python, "-c", program], capture_output=True).returncode == 0
+    return subprocess.run([python, "-I", "-c", program], capture_output=True).returncode == 0
 
 
 def find_missing_programs(*programs: str) -> str:

@@ -131,12 +131,33 @@ def test_mistakes_of_all_layers_come_in_one_answer():
         ),
         (
             "[env]\n'A-B' = 'x'",
-            "site.toml:2: env.A-B: 'A-B' is not a name for an environment variable",
+            "site.toml:2: env.A-B: 'A-B' is not a name for an environment variable; "
+            "allowed: letters, digits and _, no digit first",
         ),
         (
             "[env]\nA = 1",
             "site.toml:2: env.A: 1: input should be a valid string; in quotes it is one: "
             '"1" (in a shell: \'"1"\')',
+        ),
+        (
+            "directives = '--output=/tmp/x'",
+            "site.toml:1: directives: '--output=/tmp/x': --output is set by the run directory, and "
+            "by nothing else",
+        ),
+        (
+            "directives = ['--requeue', '--arr=0-9']",
+            "site.toml:1: directives[1]: '--arr=0-9': --array is set by the matrix, and by nothing "
+            "else",
+        ),
+        (
+            "directives = '--job-name=victim'",
+            "site.toml:1: directives: '--job-name=victim': --job-name is set by the run, and by "
+            "nothing else",
+        ),
+        (
+            "[env]\nattempt_dir = '/'",
+            "site.toml:2: env.attempt_dir: 'attempt_dir' is a variable of the job script itself; "
+            "choose another name",
         ),
         (
             "directives = ['mail-type=END']",

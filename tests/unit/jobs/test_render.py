@@ -5,12 +5,15 @@ the difference in tests/golden before it is committed.
 """
 
 import os
+import re
 import subprocess
 from pathlib import Path, PurePosixPath
 
 import pytest
 from builders import make_group, make_matrix_case, make_site
 
+from dlperf_slurm.config.known_names import SCRIPT_VARIABLES
+from dlperf_slurm.config.package_files import find_resource_dir
 from dlperf_slurm.config.site import Site, load_site
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.plan import ArrayTask, Group, group_array_tasks
@@ -248,3 +251,12 @@ def test_mistake_in_an_own_template_is_named_with_its_file(text, answer):
 def test_own_template_that_is_missing_is_named():
     with pytest.raises(InputError, match=r"gone\.sbatch\.j2: TemplateNotFound"):
         render(make_site(template="own/gone.sbatch.j2"))
+
+
+def test_no_variable_of_an_environment_is_one_of_the_script():
+    """What a site exports comes after the script has set its own."""
+    text = (find_resource_dir("templates") / "base.sbatch.j2").read_text(encoding="utf-8")
+    names = set(re.findall(r"^\s*(\w+)=", text, re.M)) | set(re.findall(r"read -r (.*) <<<", text))
+    names = {word for name in names for word in name.split()} - {"IFS"}
+    assert names <= {*SCRIPT_VARIABLES, "array_tasks"}
+    assert {"attempt_dir", "run_dir", "starter"} <= names

@@ -1,5 +1,7 @@
 """Matrix files: what is accepted, and that every mistake is reported at once with its place."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -385,3 +387,15 @@ def test_mistake_about_a_source_says_where_what_and_what_is_allowed(old, new, an
     with pytest.raises(InputError) as caught:
         read_matrix(write_matrix(SOURCES.replace(old, new)))
     assert answer in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["A; touch pwned", "A-B", "$(x)", "1A", "", "run_dir"])
+def test_name_of_a_scripts_variable_is_one(name, home):
+    text = f"""{SOUND}
+[scripts.official]
+command = "true"
+format = "tensorpack"
+env = {{ {json.dumps(name)} = "x" }}
+"""
+    with pytest.raises(InputError, match=re.escape("scripts.official.env")):
+        read_matrix(write_matrix(text))

@@ -45,7 +45,7 @@ def stage_local(home, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(local_runs.make_temp_dir(home)))
     yield functools.partial(local_runs.stage_local, home)
     for path in home.glob("results/*/scripts/*.local"):
-        local.terminate(path.read_text())
+        local.terminate(path.read_text(), path.parents[1])
     for path in home.glob("results/*/cases/*/*/*/pid"):
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(path.read_text()), signal.SIGKILL)

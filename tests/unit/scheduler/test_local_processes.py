@@ -1,0 +1,126 @@
+"""Which processes the local site takes for its own, and from where they import."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from builders import write_program
+
+from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.jobs.journal import JOURNAL_FILE, SUBMITTED, Event, append_event
+from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.scheduler import local
+from dlperf_slurm.scheduler.cancel import cancel_run
+
+NONE_OF_OURS = [
+    "",
+    "42",
+    "--user=victim",
+    "local-1",
+    "local-0-1@host",
+    "local--1-1@host",
+    "local-x-1@host",
+    "local-99999999999999999999-1@host",
+    "7.planted",
+]
+
+
+@pytest.mark.parametrize("job_id", NONE_OF_OURS)
+def test_what_is_no_id_of_a_local_job_is_no_process(job_id, tmp_path):
+    assert not local.is_alive(job_id)
+    local.terminate(job_id, tmp_path)
+
+
+@pytest.fixture
+def bystander():
+    """A process of the same user that has nothing to do with any run."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_process_that_runs_no_array_task_is_left_alone(bystander, tmp_path):
+    """Whoever writes a journal can put the number and start time of any process into it."""
+    job_id = local.make_job_id(bystander.pid)
+    assert local.is_alive(job_id)
+    local.terminate(job_id, tmp_path)
+    time.sleep(0.3)
+    assert bystander.poll() is None
+
+
+def start_runner(run_dir):
+    """A process that looks like the runner of this run, and waits."""
+    program = f"import time; time.sleep(60) # {local.MODULE}"
+    command = [sys.executable, "-c", program, local.MODULE, str(run_dir), "1n1g", "1"]
+    return subprocess.Popen(command)
+
+
+def test_runner_of_this_run_is_ended_and_that_of_another_is_not(tmp_path):
+    run_dir, other = tmp_path / "run", tmp_path / "other"
+    run_dir.mkdir()
+    other.mkdir()
+    processes = [start_runner(run_dir), start_runner(other)]
+    try:
+        for process in processes:
+            wait_for_command(process)
+            local.terminate(local.make_job_id(process.pid), run_dir)
+        processes[0].wait(timeout=30)
+        assert processes[1].poll() is None
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def wait_for_command(process):
+    """Until the process has become the program that it was started for."""
+    deadline = time.monotonic() + 30
+    while local.MODULE.encode() not in open(f"/proc/{process.pid}/cmdline", "rb").read():  # noqa: PTH123, SIM115
+        assert time.monotonic() < deadline
+
+
+def test_module_of_pythons_name_in_the_working_directory_is_not_run(home):
+    for name in ("tempfile.py", "json.py", "runpy.py", "fcntl.py"):
+        (home / name).write_text("open('pwned', 'w')\n", encoding="utf-8")
+    command = local.make_command(home / "no-run", "1n1g", 0)
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": ""}, capture_output=True)
+    assert b"no-run" in done.stderr
+    assert not (home / "pwned").exists()
+
+
+def test_tool_itself_imports_nothing_from_the_working_directory(home):
+    (home / "tempfile.py").write_text("open('pwned', 'w')\n", encoding="utf-8")
+    (home / "argparse.py").write_text("open('pwned', 'w')\n", encoding="utf-8")
+    package = str(local.Path(local.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-m", "dlperf_slurm", "status"],
+        env={**os.environ, "PYTHONPATH": package},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, "no runs here" in done.stderr) == (2, True), done.stderr
+    assert not (home / "pwned").exists()
+
+
+@pytest.mark.parametrize("job_id", ["--user=victim", "1 2", "0", "-1", "all", "٣"])
+def test_what_is_no_number_does_not_reach_scancel(staged_run, bin_dir, job_id):
+    write_program(bin_dir, "scancel", f'echo "$@" >> {bin_dir}/cancelled')
+    write_program(bin_dir, "squeue", "exit 0")
+    time = "2024-05-01T12:00:00Z"
+    append_event(staged_run.path, Event(SUBMITTED, time, "1n1g", job_id))
+    with pytest.raises(SchedulerError) as caught:
+        cancel_run(open_run(staged_run.path))
+    message = f"{staged_run.path / JOURNAL_FILE}: array_job_id is {job_id!r}; allowed: the number"
+    assert str(caught.value).startswith(message)
+    assert not (bin_dir / "cancelled").exists()
+
+
+def test_numbers_reach_scancel(staged_run, bin_dir):
+    write_program(bin_dir, "scancel", f'echo "$@" >> {bin_dir}/cancelled')
+    write_program(bin_dir, "squeue", "exit 0")
+    append_event(staged_run.path, Event(SUBMITTED, "2024-05-01T12:00:00Z", "1n1g", "42"))
+    assert cancel_run(open_run(staged_run.path)) == 2
+    assert (bin_dir / "cancelled").read_text() == "42\n"
