@@ -61,7 +61,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_init(options: argparse.Namespace) -> None:
-    from dlperf_slurm.provision.examples import copy_examples
+    from dlperf_slurm.provision import copy_examples
 
     for path in copy_examples(options.directory):
         print(path)

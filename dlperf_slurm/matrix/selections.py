@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from pydantic import AfterValidator, ConfigDict, Field, create_model
 
 from dlperf_slurm.config.toml_tables import OneOrMore, Table
-from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS, DEFAULTS, AxisSpec
+from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS, DEFAULTS
 from dlperf_slurm.matrix.values import BoundOrNumber, Model
 
 Item = TypeVar("Item")
@@ -46,12 +46,8 @@ class AxisTable(Table):
         return values
 
 
-def _make_field(spec: AxisSpec, kind: Any, default: Any) -> tuple[Any, Any]:
-    return Values[kind], Field(default, description=spec.description)
-
-
-def _make_condition_field(kind: Any, description: str) -> tuple[Any, Any]:
-    return Values[kind], Field((), description=description)
+def _make_field(kind: Any, description: str, default: Any = ()) -> tuple[Any, Any]:
+    return Values[kind], Field(default, description=description)
 
 
 if TYPE_CHECKING:
@@ -68,27 +64,24 @@ else:
         "Condition",
         __base__=AxisTable,
         __doc__='Cases that have, on each axis named here, one of the values; ">=256" for numbers.',
-        model=_make_condition_field(Model, "Model, by its name."),
-        **{spec.name: _make_field(spec, spec.bound or spec.kind, ()) for spec in AXIS_SPECS},
-        **{
-            part: _make_condition_field(BoundOrNumber, text)
-            for part, text in TOPOLOGY_PARTS.items()
-        },
+        model=_make_field(Model, "Model, by its name."),
+        **{s.name: _make_field(s.bound or s.kind, s.description) for s in AXIS_SPECS},
+        **{part: _make_field(BoundOrNumber, text) for part, text in TOPOLOGY_PARTS.items()},
     )
     Selection = create_model(
         "Selection",
         __base__=AxisTable,
         __doc__="Values for some of the axes; an axis that is not named is an empty tuple.",
-        **{spec.name: _make_field(spec, spec.kind, ()) for spec in AXIS_SPECS},
+        **{s.name: _make_field(s.kind, s.description) for s in AXIS_SPECS},
     )
     AxesTable = create_model(
         "AxesTable",
         __base__=Selection,
         __doc__="Everything that is varied; the cases are the product of the lists.",
         **{
-            spec.name: _make_field(
-                spec, spec.kind, (DEFAULTS[spec.name],) if spec.name in DEFAULTS else ...
+            s.name: _make_field(
+                s.kind, s.description, (DEFAULTS[s.name],) if s.name in DEFAULTS else ...
             )
-            for spec in AXIS_SPECS
+            for s in AXIS_SPECS
         },
     )

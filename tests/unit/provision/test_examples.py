@@ -6,7 +6,7 @@ from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import choose_site_file
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.provision.examples import copy_examples
+from dlperf_slurm.provision import copy_examples
 
 
 def test_every_shipped_matrix_and_site_is_copied(home):
