@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 from builders import make_group, make_matrix_case, make_site
 
+from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.known_names import SCRIPT_VARIABLES
-from dlperf_slurm.config.package_files import find_resource_dir
 from dlperf_slurm.config.site import Site, load_site
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.plan import ArrayTask, Group, group_array_tasks
