@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from dlperf_slurm.contract.record import WHOLE_JOB, Record
-from dlperf_slurm.matrix.model_parameters import find_parameter_problems
+from dlperf_slurm.matrix.file import find_parameter_problems
 from dlperf_slurm.worker.models import list_models, load_model
 
 # between the sum of a rank's steps and its window: the clock's marks, and the last wait

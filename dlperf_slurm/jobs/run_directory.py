@@ -73,6 +73,11 @@ class Manifest:
     lost_after_seconds: float
     cases: tuple[PlannedCase, ...]
 
+    @property
+    def tool(self) -> str:
+        """The version of the tool, with its commit where that is known."""
+        return f"{self.tool_version} {self.tool_git}".strip()
+
 
 @dataclass(frozen=True)
 class RunTask:

@@ -16,11 +16,16 @@ if TYPE_CHECKING:
 
 PLOTS_DIR = "plots"
 
+# what earlier versions wrote, and nobody brings up to date
+FORMER_FILES = ("report.parquet",)
+
 
 def make_folder(run: Run) -> Path:
     """The report folder of a run, which is there afterwards."""
     folder = run.path / REPORT_DIR
     folder.mkdir(exist_ok=True)
+    for name in FORMER_FILES:
+        (folder / name).unlink(missing_ok=True)
     return folder
 
 

@@ -14,9 +14,9 @@ SETTINGS: dict[str, Union[str, bool, int, float, list[str]]] = {"memory_limit": 
 def open_database(
     path: Union[str, Path] = ":memory:", read_only: bool = False, written: Optional[Path] = None
 ) -> "DuckDBPyConnection":
-    """As duckdb.connect does, with its errors; no statement reaches another file but `written`.
+    """As duckdb.connect does, with its errors; no other file is reached than those in `written`.
 
-    Only a database in memory has one that is written.
+    Only a database in memory has such a folder.
     """
     import duckdb
 
@@ -25,8 +25,8 @@ def open_database(
         return duckdb.connect(str(path), read_only=read_only, config=settings)
     connection = duckdb.connect(str(path), config=SETTINGS)
     # SET takes no parameters
-    target = str(written).replace("'", "''")
-    connection.execute(f"SET allowed_paths = ['{target}']")
+    folder = str(written).replace("'", "''")
+    connection.execute(f"SET allowed_directories = ['{folder}/']")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection

@@ -94,7 +94,7 @@ def name_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
 def name_tool_changes(a: Manifest, b: Manifest) -> list[str]:
     """The code that measured, and the site file."""
     pairs = {
-        "dlperf_slurm": [f"{run.tool_version} {run.tool_git}".strip() for run in (a, b)],
+        "dlperf_slurm": [a.tool, b.tool],
         "site": [a.site_name, b.site_name],
     }
     return [_describe_change(name, [x], [y]) for name, (x, y) in pairs.items() if x != y]

@@ -26,8 +26,9 @@ def stage_retry(run: Run) -> int:
     """
     if run.schema_version != SCHEMA_VERSION:
         raise InputError(
-            f"{run.path}: was made by dlperf_slurm {run.manifest.tool_version}, whose worker it "
-            "keeps for further attempts; retry it with that version, or submit its matrix anew"
+            f"{run.path}: was made by dlperf_slurm {run.manifest.tool}, whose worker it "
+            "keeps for further attempts; retry it with that version, or measure it anew: "
+            f"dlperf-slurm submit {run.path / MATRIX_FILE}"
         )
     with hold_submit_lock(run.path):
         return _stage_retry(run)

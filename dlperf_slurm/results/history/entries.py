@@ -152,7 +152,7 @@ def make_entry(run_dir: Path, manifest: Manifest, outcomes: CaseOutcomes) -> Ent
         run_id=manifest.run_id,
         created_at=manifest.created_at,
         site_name=manifest.site_name,
-        tool=f"{manifest.tool_version} {manifest.tool_git}".strip(),
+        tool=manifest.tool,
         case_id=name_case(outcomes.case),
         framework=row.framework,
         model=row.model,

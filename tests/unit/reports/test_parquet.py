@@ -7,7 +7,7 @@ import pytest
 from builders import read_csv
 from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases
 
-from dlperf_slurm.reports.formats.parquet import serialize_frame
+from dlperf_slurm.reports.formats.parquet import serialize_frame, serialize_steps
 from dlperf_slurm.results.case_columns import CASES, make_case_columns
 from dlperf_slurm.results.columns import list_kinds
 from dlperf_slurm.results.detail_frames import make_repeat_frame, make_step_frame
@@ -94,3 +94,18 @@ def test_steps_are_those_that_were_measured(read):
     times = [outcome.rank_step_seconds for outcome in cases[0].outcomes]
     assert [row["seconds"] for row in rows] == [s for one in times for s in one.ravel().tolist()]
     assert {row["case_id"] for row in rows} == {"jax-resnet50-1n2g-bs8-fp32"}
+
+
+@pytest.mark.parametrize("cases", [[], make_cases()])
+def test_steps_are_written_case_by_case_as_they_are_in_the_frame(cases, tmp_path, monkeypatch):
+    folder = tmp_path / "it's $(x) #"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    (tmp_path / "steps.parquet").write_bytes(serialize_steps(cases))
+    (tmp_path / "frame.parquet").write_bytes(serialize_frame(make_step_frame(cases)))
+    with duckdb.connect() as connection:
+        steps, frame = [
+            connection.execute("SELECT * FROM read_parquet($1)", [str(tmp_path / name)]).fetchall()
+            for name in ("steps.parquet", "frame.parquet")
+        ]
+    assert steps == frame
