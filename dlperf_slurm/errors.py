@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
+# problems that are listed one by one
+MAX_SHOWN = 200
+
 
 class DlperfError(Exception):
     """Something the user must act on; `main` prints it without a traceback."""
@@ -55,7 +58,9 @@ class Problem(NamedTuple):
 
 
 def raise_problems(problems: Sequence[Problem]) -> None:
-    """Raise one InputError that lists all problems, in the order of the file, if there are any."""
+    """Raise one InputError that lists the problems, in the order of the file, if there are any."""
     if problems:
         ordered = sorted(problems, key=lambda problem: (problem.file, problem.line or 0))
-        raise InputError("\n".join(dict.fromkeys(map(str, ordered))))
+        lines = [*dict.fromkeys(map(str, ordered))]
+        rest = len(lines) - MAX_SHOWN
+        raise InputError("\n".join(lines[:MAX_SHOWN] + [f"... and {rest} more"] * (rest > 0)))

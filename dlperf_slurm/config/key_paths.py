@@ -1,7 +1,8 @@
 """Key paths of a TOML file -> the lines on which they stand, and their spelling in messages."""
 
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Union
 
 if sys.version_info >= (3, 11):
@@ -12,24 +13,64 @@ else:
 KeyPath = tuple[Union[str, int], ...]
 
 
-def locate_keys(text: str) -> dict[KeyPath, int]:
-    """The line number (from 1) of the statement that sets each key of a TOML text.
+# what may hold a line end, a bracket or a quote without meaning it, and what means it
+_TOKEN = re.compile(
+    r'''"""(?:[^"\\]|\\.|"{1,2}(?!"))*"{3,5}|"(?:[^"\\\n]|\\.)*"'''
+    r"""|'{3}(?:[^']|'{1,2}(?!'))*'{3,5}|'[^'\n]*'"""
+    r"|#[^\n]*|[\[\]{}\n]",
+    re.DOTALL,
+)
 
-    The parser does the work: a prefix of whole lines parses exactly where a statement ends, and
-    the keys that are new there were set by it. This is quadratic, and only used to report mistakes.
+
+def locate_keys(text: str) -> dict[KeyPath, int]:
+    """The line number (from 1) of the statement that sets each key of a valid TOML text.
+
+    Each statement is parsed by itself, so that a file of thousands of them is no matter.
     """
-    lines = text.splitlines()
     found: dict[KeyPath, int] = {}
-    start = 0
-    for end in range(1, len(lines) + 1):
-        try:
-            data = tomllib.loads("\n".join(lines[:end]))
-        except tomllib.TOMLDecodeError:
-            continue
-        for path in _walk_paths(data, ()):
-            found.setdefault(path, start + 1)
-        start = end
+    table: KeyPath = ()
+    # how many tables there are so far of each [[name]]
+    counts: dict[KeyPath, int] = {}
+    for line, statement in _split_statements(text):
+        data = tomllib.loads(statement)
+        if statement.startswith("["):
+            table = _enter_table(data, counts)
+            paths: Iterable[KeyPath] = (table[:end] for end in range(1, len(table) + 1))
+        else:
+            paths = _walk_paths(data, table)
+        for path in paths:
+            found.setdefault(path, line)
     return found
+
+
+def _split_statements(text: str) -> Iterator[tuple[int, str]]:
+    """The statements of a TOML text, [headers] among them, each with the number of its line."""
+    start, line, depth, lines = 0, 1, 0, 0
+    for token in _TOKEN.finditer(text + "\n"):
+        mark = token.group()
+        lines += mark.count("\n")
+        depth += (mark in ("[", "{")) - (mark in ("]", "}"))
+        if mark != "\n" or depth:
+            continue
+        statement = text[start : token.start()].strip()
+        if statement and not statement.startswith("#"):
+            yield line, statement
+        start, line = token.end(), lines + 1
+
+
+def _enter_table(header: dict[str, Any], counts: dict[KeyPath, int]) -> KeyPath:
+    """The path of the table that a parsed [header] or [[header]] opens; the latter is counted."""
+    path: KeyPath = ()
+    data: Any = header
+    while data:
+        ((key, data),) = data.items()
+        path = (*path, key)
+        if isinstance(data, list):
+            counts[path] = counts.get(path, 0) + 1
+            data = {}
+        if path in counts:
+            path = (*path, counts[path] - 1)
+    return path
 
 
 def _walk_paths(value: Any, path: KeyPath) -> Iterable[KeyPath]:

@@ -1,6 +1,7 @@
 """TOML files -> validated values: every mistake with its line, every value with its layer."""
 
 import copy
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,15 +14,32 @@ from pydantic_core import CoreSchema
 from dlperf_slurm.config.key_paths import KeyPath, drop_indices, format_key, locate_keys
 from dlperf_slurm.config.known_names import suggest
 from dlperf_slurm.errors import InputError, Problem
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.reading import read_text
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
+# a matrix of thousands of lines, or lists of 100,000 numbers
+TOML_LIMIT_BYTES = 2**20
+MAX_DEPTH = 32
+# mistakes of one file that are told one by one
+MAX_MISTAKES = 100
+
+_LONG_KEY = re.compile(
+    r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*)"""
+    rf"{{{MAX_DEPTH}}}"
+)
+
 TomlTable = dict[str, Any]
 Model = TypeVar("Model", bound=BaseModel)
 Item = TypeVar("Item")
+
+
+class TooMuchError(ValueError):
+    """TOML that is nested too deeply, or has numbers too large, to be a file of ours."""
 
 
 class Table(BaseModel):
@@ -79,15 +97,47 @@ class TomlFile:
 def read_toml(path: Path) -> TomlFile:
     """Read a TOML file; raises InputError when it is missing, unreadable or not TOML."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, TOML_LIMIT_BYTES)
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
+    except FileProblem as error:
+        raise InputError(str(error)) from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     try:
-        return TomlFile(str(path), text, tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+        return TomlFile(str(path), text, parse_toml(text))
+    except (tomllib.TOMLDecodeError, TooMuchError) as error:
         raise InputError(f"{path}: not TOML: {error}") from error
+
+
+def parse_toml(text: str) -> TomlTable:
+    """What a TOML text holds: nested no deeper than MAX_DEPTH, integers of 64 bits, as TOML has it.
+
+    Raises TOMLDecodeError for what is no TOML, TooMuchError for what is beyond these bounds.
+    """
+    # the parser takes time with the square of the parts of a key
+    if _LONG_KEY.search(text):
+        raise TooMuchError(f"a key has more than {MAX_DEPTH} parts")
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise TooMuchError(f"nested deeper than {MAX_DEPTH} levels") from None
+    except ValueError:
+        raise TooMuchError("an integer has more than 64 bits") from None
+    remaining: list[tuple[Any, KeyPath]] = [(data, ())]
+    while remaining:
+        value, path = remaining.pop()
+        if len(path) > MAX_DEPTH:
+            raise TooMuchError(f"{format_key(path[:4])}...: nested deeper than {MAX_DEPTH} levels")
+        if type(value) is int and not -(2**63) <= value < 2**63:
+            raise TooMuchError(f"{format_key(path)}: an integer of more than 64 bits")
+        if isinstance(value, dict):
+            remaining += [(item, (*path, key)) for key, item in value.items()]
+        elif isinstance(value, list):
+            remaining += [(item, (*path, index)) for index, item in enumerate(value)]
+    return data
 
 
 @dataclass
@@ -120,9 +170,12 @@ def validate(kind: type[Model], data: TomlTable, reporter: Reporter) -> Optional
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        mistakes = error.errors()
-    for mistake in mistakes:
+        mistakes = error.errors(include_url=False)
+    for mistake in mistakes[:MAX_MISTAKES]:
         reporter.add(_clean(mistake["loc"]), _describe(kind, mistake))
+    if len(mistakes) > MAX_MISTAKES:
+        reporter.add((), f"has {len(mistakes) - MAX_MISTAKES} more mistakes")
+        return None
     sound = copy.deepcopy(data)
     # mistakes go from the last to the first, so that list indices stay true while items go
     for mistake in sorted(
@@ -249,15 +302,19 @@ def parse_assignment(text: str) -> TomlFile:
     key is none.
     """
     key, equals, value = text.partition("=")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise InputError(f"--set {text!a}: is not UTF-8")
     if not equals or not key.strip():
         raise InputError(f"--set {text}: write KEY=VALUE, as in --set launcher.name=mpirun")
     # a value of several lines would bring in further keys
     literals = [_quote_toml(value)] if "\n" in value else [value, _quote_toml(value)]
     for line in (f"{key} = {literal}" for literal in literals):
         try:
-            return TomlFile(f"--set {text}", "", tomllib.loads(line))
+            return TomlFile(f"--set {text}", "", parse_toml(line))
         except tomllib.TOMLDecodeError:
             continue
+        except TooMuchError as error:
+            raise InputError(f"--set {text[:80]}: {error}") from error
     raise InputError(f"--set {text}: {key!r} is not a TOML key")
 
 

@@ -10,13 +10,20 @@ from dlperf_slurm.config.toml_tables import Reporter
 from dlperf_slurm.contract.axes import TRAIN, Axes
 from dlperf_slurm.contract.case import NO_TRAINING, ModelParameter, Training
 from dlperf_slurm.contract.topology import Topology, parse_topology
-from dlperf_slurm.errors import raise_problems
+from dlperf_slurm.errors import InputError, raise_problems
 from dlperf_slurm.matrix.axes import AXES, Point, make_case_id, normalize
 from dlperf_slurm.matrix.file import MatrixFile
 from dlperf_slurm.matrix.selections import TOPOLOGY_PARTS, Condition, Selection
 from dlperf_slurm.matrix.tables import Matrix, Protocol, ScriptTable
 from dlperf_slurm.matrix.values import Bound
 from dlperf_slurm.worker.models import load_model
+
+# more would take minutes to plan and to stage, and days to run
+MAX_CASES = 10_000
+MAX_ARRAY_TASKS = 100_000
+# combinations of values, of which many may be the same case
+MAX_POINTS = 100_000
+MAX_COMPARISONS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -66,10 +73,12 @@ def expand_matrix(file: MatrixFile) -> Expansion:
     reporter = Reporter(file.toml)
     points: dict[tuple[Any, ...], Point] = {}
     models = tuple(model.name for model in matrix.model)
-    for point in map(normalize, _expand(matrix, models, matrix.axes)):
+    # whatever is done with each point is done within seconds
+    budget = iter(range(find_max_points(matrix)))
+    for point in _limit(_expand(matrix, models, matrix.axes), budget, file):
         points[tuple(point.values())] = point
     for index, selection in enumerate(matrix.include):
-        included = map(normalize, _expand(matrix, selection.model or models, selection))
+        included = _limit(_expand(matrix, selection.model or models, selection), budget, file)
         added = {tuple(point.values()): point for point in included}
         for key in filter(points.__contains__, added):
             case_id = _make_case(matrix, points[key]).case_id
@@ -86,6 +95,13 @@ def expand_matrix(file: MatrixFile) -> Expansion:
             excluded.append(LeftOut(case, rule.reason))
     if not cases:
         reporter.add(("exclude",), "leaves no case to run")
+    task_count = sum(case.protocol.repeats for case in cases)
+    if len(cases) > MAX_CASES or task_count > MAX_ARRAY_TASKS:
+        reporter.add(
+            ("axes",),
+            f"makes {len(cases)} cases of {task_count} array tasks; at most {MAX_CASES} cases and "
+            f"{MAX_ARRAY_TASKS} array tasks are allowed",
+        )
     for case_id, count in Counter(case.case_id for case in cases).items():
         if count > 1:
             problem = f"{count} cases are called {case_id}: name the script otherwise than a value"
@@ -94,16 +110,43 @@ def expand_matrix(file: MatrixFile) -> Expansion:
     return Expansion(tuple(cases), tuple(excluded))
 
 
+def find_max_points(matrix: Matrix) -> int:
+    """How many points a matrix may have: fewer where each is compared with many conditions."""
+    conditions = [
+        *(rule.when for rule in matrix.exclude),
+        *(rule.when for rule in matrix.override),
+        *(rule.when for rule in matrix.note),
+    ]
+    compared = sum(
+        len(when.get_values(axis)) for when in conditions for axis in when.model_fields_set
+    )
+    return min(MAX_POINTS, MAX_COMPARISONS // max(compared, 1))
+
+
+def _limit(points: Iterator[Point], budget: Iterator[int], file: MatrixFile) -> Iterator[Point]:
+    """The points, normalized, as many as the budget has; InputError for more."""
+    for point in points:
+        if next(budget, None) is None:
+            raise InputError(
+                f"{file.toml.label}: its axes make more than {find_max_points(file.matrix)} "
+                "combinations, which is the most with as many conditions as it has; split it"
+            )
+        yield normalize(point)
+
+
 def is_match(condition: Condition, point: Point) -> bool:
     """Whether a point has one of the condition's values on every axis that it names."""
-    values = dict(point)
-    if "topology" in point:
-        topology = parse_topology(point["topology"])
-        values.update({part: getattr(topology, part) for part in TOPOLOGY_PARTS})
     return all(
-        any(_is_allowed(values[axis], allowed) for allowed in condition.get_values(axis))
+        any(_is_allowed(_get_value(point, axis), allowed) for allowed in condition.get_values(axis))
         for axis in condition.model_fields_set
     )
+
+
+def _get_value(point: Point, axis: str) -> Any:
+    """The value on an axis, or that of a part of the topology."""
+    if axis in TOPOLOGY_PARTS:
+        return getattr(parse_topology(point["topology"]), axis)
+    return point[axis]
 
 
 def _is_allowed(value: Any, allowed: Any) -> bool:

@@ -80,10 +80,13 @@ def _check_models(data: TomlTable, reporter: Reporter) -> None:
     # The raw tables are checked, since a mistake elsewhere in the file must not hide one here.
     tables = data.get("model")
     is_list = isinstance(tables, list)
+    # a second table of a name is a mistake itself, and told as such
+    remaining = set(list_models())
     for index, model in enumerate(tables if isinstance(tables, list) else [tables]):
-        if not isinstance(model, dict) or model.get("name") not in list_models():
+        name = model.get("name") if isinstance(model, dict) else None
+        if not isinstance(name, str) or name not in remaining:
             continue
-        name = model["name"]
+        remaining.remove(name)
         base = {key: value for key, value in model.items() if key not in OWN_MODEL_KEYS}
         problems = find_parameter_problems(name, base)
         for key, message in problems:

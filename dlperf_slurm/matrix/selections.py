@@ -1,8 +1,9 @@
 """The tables of a matrix that speak of axes: all of them, some of them, and conditions on them."""
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, create_model
 
 from dlperf_slurm.config.toml_tables import OneOrMore, Table
 from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS, DEFAULTS
@@ -17,18 +18,28 @@ TOPOLOGY_PARTS = {
     "world_size": "Devices of the topology, which is ranks.",
 }
 
+# of one axis: more would be more cases than a matrix may have
+MAX_VALUES = 1_000
+
 
 def check_values(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return `values`; raises ValueError when there is none, or one twice."""
     if not values:
         raise ValueError("is empty; name at least one value")
-    repeated = [value for index, value in enumerate(values) if value in values[:index]]
-    if repeated:
-        raise ValueError(f"{repeated[0]!r} is listed twice, which would make duplicate cases")
+    repeated = next((value for value, count in Counter(values).items() if count > 1), None)
+    if repeated is not None:
+        raise ValueError(f"{repeated!r} is listed twice, which would make duplicate cases")
     return values
 
 
-Values = Annotated[OneOrMore[Item], AfterValidator(check_values)]
+def _check_length(values: Any) -> Any:
+    # before each is compared with the names that are known
+    if isinstance(values, list) and len(values) > MAX_VALUES:
+        raise ValueError(f"has {len(values)} values; at most {MAX_VALUES} are allowed")
+    return values
+
+
+Values = Annotated[OneOrMore[Item], AfterValidator(check_values), BeforeValidator(_check_length)]
 
 
 class AxisTable(Table):

@@ -6,6 +6,7 @@ The module itself does without pydantic: reports too need to know the axes, and 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Optional, Union
 
 from annotated_types import Ge
@@ -39,7 +40,7 @@ class OneOf:
 
     def check(self, value: str) -> str:
         """Return `value`; raises ValueError, which lists the known names, if it is none of them."""
-        return check_known(value, self.list_known(), self.what)
+        return check_known(value, _list_once(self.list_known), self.what)
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: "GetCoreSchemaHandler"
@@ -72,6 +73,12 @@ class Parsed:
         self, schema: "CoreSchema", handler: "GetJsonSchemaHandler"
     ) -> JsonSchema:
         return dict(self.json_schema)
+
+
+@cache
+def _list_once(list_known: Callable[[], Sequence[str]]) -> Sequence[str]:
+    """What is known, looked for in the files of the package once, not for each of 1,000 names."""
+    return list_known()
 
 
 def _list_choices(axis: str) -> list[str]:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dlperf_slurm.config.key_paths import drop_indices, format_key, locate_keys
+from dlperf_slurm.config.key_paths import _walk_paths, drop_indices, format_key, locate_keys
 from dlperf_slurm.config.known_names import check_known, suggest
+from dlperf_slurm.config.package_files import find_resource_dir
 from dlperf_slurm.config.toml_tables import (
     Layer,
     OneOrMore,
@@ -60,13 +61,13 @@ def test_key_set_twice_is_a_syntax_error_with_its_line():
 
 def test_file_that_is_not_text_is_refused():
     Path("binary.toml").write_bytes(b"a = '\xff\xfe'")
-    with pytest.raises(InputError, match=r"binary\.toml: cannot be read"):
+    with pytest.raises(InputError, match=r"binary\.toml:1: not UTF-8: byte 5"):
         read_toml(Path("binary.toml"))
 
 
 def test_folder_in_place_of_a_file_is_refused():
     Path("folder.toml").mkdir()
-    with pytest.raises(InputError, match=r"folder\.toml: cannot be read"):
+    with pytest.raises(InputError, match=r"folder\.toml: is no regular file"):
         read_toml(Path("folder.toml"))
 
 
@@ -105,6 +106,63 @@ a = 2
 )
 def test_key_is_found_on_the_line_of_its_statement(path, line):
     assert locate_keys(LOCATED)[path] == line
+
+
+AWKWARD = (
+    """\
+'a.b'."c = 1" . d = [[1, ''']
+[x
+''', "]"], [2]] # [y]
+e = {f = "[\\"", g = '{', h = {i = [{j = 1}]}}
+
+  [[k.l]]  # first
+m = """
+    + '"""'
+    + """
+[[k.l]] \\"""
+    + '""" "'
+    + """
+n = "a" """
+    + '"""'
+    + """
+[k.l.o]
+p = 1
+[[k.l]]
+[[k.l.q]]
+r = 1979-05-27T07:32:00Z
+[[k.l.q]]
+"[s]" = 1
+[t]
+u.v = 1
+u.w = [
+  1, # [2
+  2]
+"""
+)
+
+
+def locate_by_prefixes(text):
+    """The same, slowly: what is new in the first so many lines was set by the last statement."""
+    lines, found, start = text.split("\n"), {}, 0
+    for end in range(1, len(lines) + 1):
+        try:
+            data = tomllib.loads("\n".join(lines[:end]))
+        except tomllib.TOMLDecodeError:
+            continue
+        for path in _walk_paths(data, ()):
+            found.setdefault(path, start + 1)
+        start = end
+    return found
+
+
+def list_shipped():
+    folders = map(find_resource_dir, ("matrices", "site_configs"))
+    return [path.read_text() for folder in folders for path in folder.glob("*.toml")]
+
+
+@pytest.mark.parametrize("text", [LOCATED, AWKWARD, *list_shipped()])
+def test_keys_are_where_the_parser_finds_them(text):
+    assert locate_keys(text) == locate_by_prefixes(text)
 
 
 def test_text_in_a_string_is_no_key():

@@ -1,0 +1,128 @@
+"""Large matrices are planned, or refused with a reason, within seconds."""
+
+import signal
+from pathlib import Path
+
+import pytest
+from builders import write_matrix
+
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.matrix.expand import expand_matrix
+from dlperf_slurm.matrix.file import read_matrix
+
+HEAD = """\
+[model]
+name = "resnet50"
+[axes]
+framework = "pytorch"
+"""
+AXES = HEAD + 'topology = "1n1g"\nbatch_size_per_device = 8\n'
+NOTE = '[[note]]\nwhen = {framework = "pytorch"}\ntext = "x"\n'
+
+
+@pytest.fixture(autouse=True)
+def ends_soon():
+    signal.alarm(30)
+    yield
+    signal.alarm(0)
+
+
+def expand(text):
+    return expand_matrix(read_matrix(write_matrix(text)))
+
+
+def find_problem(text):
+    with pytest.raises(InputError) as caught:
+        expand(text)
+    return str(caught.value)
+
+
+def test_mistake_in_a_file_of_thousands_of_lines_is_found_on_its_line():
+    problem = find_problem(AXES + 8000 * NOTE + "typo = 1\n")
+    assert problem == "matrix.toml:24007: note[7999].typo: unknown key; known: text, when"
+
+
+def test_mistake_in_a_list_of_thousands_of_lines_is_found_on_its_line():
+    lines = ",\n".join(map(str, range(1, 10_001)))
+    problem = find_problem(f"{AXES}typo = 1\n[slurm]\nx = [{lines}]\n")
+    assert [line.partition(" unknown")[0] for line in problem.splitlines()] == [
+        "matrix.toml:7: axes.typo:",
+        "matrix.toml:9: slurm.x:",
+    ]
+
+
+def test_list_of_100_000_values_is_refused():
+    values = ", ".join(map(str, range(1, 100_001)))
+    problem = find_problem(f'{HEAD}topology = "1n1g"\nbatch_size_per_device = [{values}]\n')
+    assert problem == (
+        "matrix.toml:6: axes.batch_size_per_device: has 100000 values; at most 1000 are allowed"
+    )
+
+
+def test_value_that_is_listed_twice_among_a_thousand_is_found():
+    values = ", ".join(map(str, [*range(1, 1000), 7]))
+    problem = find_problem(f'{HEAD}topology = "1n1g"\nbatch_size_per_device = [{values}]\n')
+    assert "axes.batch_size_per_device: 7 is listed twice" in problem
+
+
+def test_product_beyond_all_bounds_is_refused():
+    sizes = list(range(1, 1001))
+    topologies = [f"{nodes}n1g" for nodes in sizes]
+    text = f"{HEAD}topology = {topologies}\nbatch_size_per_device = {sizes}\n"
+    assert find_problem(text) == (
+        "matrix.toml: its axes make more than 100000 combinations, which is the most with as many "
+        "conditions as it has; split it"
+    )
+
+
+def test_conditions_that_would_be_compared_for_minutes_are_refused():
+    sizes = list(range(1, 1001))
+    rule = f"[[exclude]]\nwhen = {{batch_size_per_device = {sizes}}}\n"
+    text = f'{HEAD}topology = "1n1g"\nbatch_size_per_device = {sizes}\n{100 * rule}'
+    assert "its axes make more than 10 combinations" in find_problem(text)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "repeats", "what"),
+    [(601, 1, "12020 cases of 12020 array tasks"), (1, 10**9, "20 cases of 20000000000 array")],
+)
+def test_more_cases_or_array_tasks_than_can_be_run_are_refused(sizes, repeats, what):
+    topologies = [f"{nodes}n1g" for nodes in range(1, 21)]
+    text = (
+        f"{HEAD}topology = {topologies}\nbatch_size_per_device = {list(range(1, sizes + 1))}\n"
+        f"[protocol]\nrepeats = {repeats}\n"
+    )
+    problem = find_problem(text)
+    assert problem.startswith(f"matrix.toml:3: axes: makes {what}")
+    assert problem.endswith("at most 10000 cases and 100000 array tasks are allowed")
+
+
+def test_mistakes_by_the_thousand_are_counted():
+    problem = find_problem(AXES + "".join(f"k{number} = 1\n" for number in range(20_000)))
+    lines = problem.splitlines()
+    assert len(lines) == 101
+    assert "matrix.toml: has 19900 more mistakes" in lines
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a = " + 100_000 * "[", "nested deeper than 32 levels"),
+        ("a = " + 100_000 * "{a = ", "nested deeper than 32 levels"),
+        ("a = " + 40 * "[" + 40 * "]", r"a\[0\]\[0\]\[0\]\.\.\.: nested deeper than 32 levels"),
+        (100_000 * "a." + "a = 1", "a key has more than 32 parts"),
+        ("[" + 100_000 * "'a' . " + "a]", "a key has more than 32 parts"),
+        ("a = " + 5000 * "9", "an integer has more than 64 bits"),
+        ("a = [1, 9223372036854775808]", r"a\[1\]: an integer of more than 64 bits"),
+    ],
+)
+def test_toml_beyond_its_bounds_is_refused(text, problem):
+    with pytest.raises(InputError, match=rf"^matrix\.toml: not TOML: {problem}"):
+        read_matrix(write_matrix(text))
+
+
+def test_file_of_gigabytes_is_refused():
+    with Path("matrix.toml").open("wb") as file:
+        file.truncate(2**32)
+    with pytest.raises(InputError, match=r"^matrix\.toml: has more than 1048576 bytes"):
+        read_matrix(Path("matrix.toml"))
