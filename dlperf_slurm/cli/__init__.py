@@ -16,27 +16,26 @@ COMMAND_FILES = (setup, runs, report, compare, history, logs, checks)
 # the former name of a command -> its name
 FORMER_NAMES = {"import": "import-logs", "verify": "parity"}
 
-INTERRUPTED_EXIT_CODE = 130
 # The exit code of any program that SIGPIPE ends; a 0 might be taken for a verdict.
 READER_GONE_EXIT_CODE = 141
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run one command and return its exit code, which is that of an error's class or 0."""
+    """Run one command and return its exit code, which is that of an error's class or 0.
+
+    Raises KeyboardInterrupt.
+    """
     escape_unencodable()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in FORMER_NAMES:
         say_renamed(words[0], FORMER_NAMES[words[0]])
         words[0] = FORMER_NAMES[words[0]]
-    options = make_parser().parse_args(words)
     try:
+        options = make_parser().parse_args(words)
         options.handler(options)
     except DlperfError as error:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print(f"\n{PROGRAM}: interrupted; what was submitted runs on", file=sys.stderr)
-        return INTERRUPTED_EXIT_CODE
     except BrokenPipeError:
         silence_output()
         return READER_GONE_EXIT_CODE
