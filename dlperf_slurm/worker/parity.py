@@ -1,8 +1,8 @@
 """A case on its ranks -> losses, gradients and updates, which all frameworks must agree on."""
 
 import argparse
+import io
 import math
-import os
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Tuple, Union
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Tuple, Uni
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Difference, Parity
+from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.measure import Step
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.provenance import describe_python, describe_versions
@@ -199,7 +200,6 @@ def write_arrays(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
     """Write an .npz file, whole or not at all."""
     import numpy
 
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        numpy.savez(file, **arrays)
-    os.replace(str(partial), str(path))
+    buffer = io.BytesIO()
+    numpy.savez(buffer, **arrays)
+    write_file(path, buffer.getvalue())

@@ -3,6 +3,7 @@
 It must never cost a record: where it cannot be had, its samples say why and there are none.
 """
 
+import io
 import json
 import os
 import select
@@ -14,6 +15,7 @@ from typing import IO, Any, Dict, List, Optional, Sequence, Tuple, cast
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import Telemetry
+from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.telemetry.series import (
     END,
@@ -145,7 +147,6 @@ def write_samples(path: Path, samples: Sequence[HostSamples]) -> None:
         for series in one.series
         for name, values in series.columns.items()
     }
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        numpy.savez_compressed(file, **arrays)
-    os.replace(str(partial), str(path))
+    buffer = io.BytesIO()
+    numpy.savez_compressed(buffer, **arrays)
+    write_file(path, buffer.getvalue())
