@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.key_paths import _walk_paths, drop_indices, format_key, locate_keys
 from dlperf_slurm.config.known_names import check_known, suggest
-from dlperf_slurm.config.package_files import find_resource_dir
 from dlperf_slurm.config.toml_tables import (
     Layer,
     OneOrMore,
