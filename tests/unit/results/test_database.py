@@ -26,10 +26,12 @@ def test_job_around_the_tool_does_not_bound_its_memory(monkeypatch):
 )
 @pytest.mark.parametrize("has_folder", [False, True])
 def test_no_statement_reaches_another_file(tmp_path, statement, has_folder):
-    with open_database(written=tmp_path if has_folder else None) as connection:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with open_database(written=folder if has_folder else None) as connection:
         with pytest.raises(duckdb.Error):
             connection.execute(statement)
         if has_folder:
-            target = tmp_path / "target.parquet"
+            target = folder / "target.parquet"
             connection.execute(f"COPY (SELECT 1 AS n) TO '{target}' (FORMAT parquet)")
             assert target.stat().st_size > 0
