@@ -122,7 +122,7 @@ class Environment(Table):
     modules: OneOrMore[str] = ()
     """Modules to load first."""
     setup: OneOrMore[str] = ()
-    """Lines of bash before anything else."""
+    """Lines of bash before anything else; one that fails fails the array task."""
     env: dict[Annotated[str, AfterValidator(check_env_name)], str] = {}
     """Environment variables."""
 

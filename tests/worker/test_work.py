@@ -65,6 +65,9 @@ class Event:
         stream.append(10.0 * len(stream) ** 2)
         self.time = stream[-1]
 
+    def query(self):
+        return self.time < 90.0
+
     def elapsed_time(self, end):
         return end.time - self.time
 
@@ -74,6 +77,15 @@ def test_event_clock_takes_the_times_between_its_marks_on_the_stream():
     for index in range(3):
         clock.mark(index)
     assert clock.read_step_seconds() == pytest.approx([0.01, 0.03])
+
+
+def test_event_clock_tells_the_steps_that_the_device_has_ended_of_those_that_are_marked():
+    clock = EventClock([Event() for _ in range(6)], [])
+    for index in range(4):
+        clock.mark(index)
+    # the device is not done with the third
+    assert clock.read_ended_seconds(3) == pytest.approx([0.01, 0.03])
+    assert clock.read_ended_seconds(1) == pytest.approx([0.01])
 
 
 def test_matrices_decay_and_vectors_do_not():

@@ -167,6 +167,15 @@ def test_module_that_the_site_lacks_is_named(stage_local):
     assert detail.endswith(f"{run.read_all_tasks()[0].attempt_dir}/err")
 
 
+def test_setup_line_that_fails_is_named(stage_local):
+    run = stage_local(repeats=1, settings=['environments.pytorch.setup=["source /nonexistent"]'])
+    assert submit(run, "--wait").returncode == 5
+    assert find_states(run) == {"1n1g.0": "FAILED"}
+    line = "the site's setup line failed with exit code 1: source /nonexistent"
+    assert line in find_details(run)["1n1g.0"]
+    assert stand_in.count_starts(list_attempt_dirs(run)[0]) == 0
+
+
 def test_time_limit_ends_a_task_and_the_next_goes_on(stage_local):
     run = stage_local()
     set_time_limit(run, "0:03")
