@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Optional
 
 from dlperf_slurm.cli import checks, compare, history, logs, report, runs, setup
-from dlperf_slurm.cli.output import PROGRAM, escape_unencodable, say_renamed, silence_output
+from dlperf_slurm.cli.output import (
+    PROGRAM,
+    escape_unencodable,
+    plain_streams,
+    say_renamed,
+    silence_output,
+)
 from dlperf_slurm.errors import DlperfError, InputError
 from dlperf_slurm.version import __version__
 
@@ -26,6 +32,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     Raises KeyboardInterrupt.
     """
     escape_unencodable()
+    with plain_streams():
+        return _run_command(arguments)
+
+
+def _run_command(arguments: Optional[Sequence[str]]) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in FORMER_NAMES:
         say_renamed(words[0], FORMER_NAMES[words[0]])

@@ -4,10 +4,13 @@ import io
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, TextIO, cast
 
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.plain_text import strip_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,18 +20,45 @@ if TYPE_CHECKING:
 PROGRAM = "dlperf-slurm"
 
 
+class PlainStream:
+    """A stream that strips control characters of what is printed; all else is that stream's own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        self.stream.write(strip_controls(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def plain_streams() -> Iterator[None]:
+    """Standard output and error as plain streams: a run may be a stranger's."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(TextIO, PlainStream(stream)) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
 def make_console() -> "Console":
     """A console for standard output: as wide as the terminal, or 200 columns where it is none."""
-    from rich.console import Console
+    from dlperf_slurm.reports.plain_console import PlainConsole
 
+    # its own styles are control characters
+    file = sys.stdout.stream if isinstance(sys.stdout, PlainStream) else sys.stdout
     if not sys.stdout.isatty():
         # Programs and grep read piped output: it is not wrapped at 80 columns.
-        return Console(width=200)
+        return PlainConsole(file=file, width=200)
     if os.environ.get("TERM") in ("dumb", "unknown"):
         # rich takes 80 columns there unless it is told both
         size = shutil.get_terminal_size()
-        return Console(width=size.columns, height=size.lines)
-    return Console()
+        return PlainConsole(file=file, width=size.columns, height=size.lines)
+    return PlainConsole(file=file)
 
 
 def escape_unencodable() -> None:

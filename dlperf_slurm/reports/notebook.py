@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from rich.console import Console
 from rich.text import Text
 
 from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.reports.plain_console import PlainConsole
 from dlperf_slurm.reports.terminal import WIDE_COLUMNS, show_table
 
 
@@ -24,7 +24,7 @@ class ShownTable:
         return self.table.title
 
     def __repr__(self) -> str:
-        console = Console(file=io.StringIO(), width=WIDE_COLUMNS, color_system=None)
+        console = PlainConsole(file=io.StringIO(), width=WIDE_COLUMNS, color_system=None)
         with console.capture() as capture:
             show_table(self.table, console)
             for number, text in self.notes.items():

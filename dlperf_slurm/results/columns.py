@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
+from dlperf_slurm.plain_text import defuse_cell
 from dlperf_slurm.results.ratios import Ratio
 
 if TYPE_CHECKING:
@@ -145,6 +146,12 @@ def list_records(frame: "DataFrame") -> list[dict[str, Any]]:
 
 
 def serialize_csv(frame: "DataFrame") -> str:
-    """RFC 4180; what is NA is an empty field, and times are texts as in the files of a run."""
-    text: str = frame.to_csv(index=False, lineterminator="\r\n", date_format=TIME_FORMAT)
+    """RFC 4180; what is NA is an empty field, and times are texts as in the files of a run.
+
+    No spreadsheet takes a text for a formula.
+    """
+    plain = frame.copy(deep=False)
+    for name in frame.select_dtypes(("string", "category")):
+        plain[name] = frame[name].astype("string").map(defuse_cell, na_action="ignore")
+    text: str = plain.to_csv(index=False, lineterminator="\r\n", date_format=TIME_FORMAT)
     return text

@@ -1,0 +1,94 @@
+"""What a stranger wrote into a run neither commands a terminal nor becomes a formula."""
+
+import csv
+import dataclasses
+import io
+
+import pytest
+from builders import find_task, make_failed_record, make_record, read_case, write_record
+from rich.text import Text
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, format_manifest
+from dlperf_slurm.plain_text import defuse_cell, strip_controls
+from dlperf_slurm.reports.plain_console import PlainConsole
+
+# moves the cursor, sets the window's title, clears the screen, turns the text around
+HOSTILE = "a\x1b[2J\x1b]0;pwned\x07\x9b31m\rb\u202ec\x08\x7f"
+PLAIN = "a[2J]0;pwned31mbc"
+
+
+def test_controls_are_stripped_and_lines_stay():
+    assert strip_controls(f"{HOSTILE}\n\té漢\ud800") == f"{PLAIN}\n\té漢"
+
+
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\x1b="])
+def test_formula_is_text_in_a_cell(sign):
+    assert defuse_cell(f"{sign}1+1") == f"'{strip_controls(sign)}1+1"
+    assert defuse_cell(f"1{sign}1") == strip_controls(f"1{sign}1")
+
+
+def test_console_keeps_its_own_styles_alone():
+    file = io.StringIO()
+    console = PlainConsole(file=file, width=80, force_terminal=True, color_system="standard")
+    console.print(Text(HOSTILE, style="bold"))
+    assert file.getvalue() == f"\x1b[1m{PLAIN}\x1b[0m\n"
+
+
+@pytest.fixture
+def hostile_run(staged_run):
+    """Hostile text in the title, a note, a device, versions, a host and a reason."""
+    cases = tuple(
+        dataclasses.replace(case, notes=(f"=note {HOSTILE}",)) for case in staged_run.manifest.cases
+    )
+    manifest = dataclasses.replace(staged_run.manifest, title=HOSTILE, cases=cases)
+    (staged_run.path / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
+    for repeat in (1, 2):
+        task = find_task(staged_run, "1n1g", repeat)
+        record = make_record(read_case(staged_run, task), versions={"torch": HOSTILE})
+        (rank,) = record.ranks
+        ranks = (dataclasses.replace(rank, host=f"@{HOSTILE}", device_name=HOSTILE),)
+        write_record(staged_run, task, dataclasses.replace(record, ranks=ranks))
+    task = find_task(staged_run, "1n2g")
+    write_record(staged_run, task, make_failed_record(read_case(staged_run, task), reason=HOSTILE))
+    return staged_run
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["report"], ["report", "--layout", "dlperf"], ["status"], ["history"], ["compare"]],
+    ids=" ".join,
+)
+def test_commands_print_no_control_characters(hostile_run, capsys, arguments):
+    path = str(hostile_run.path)
+    places = {"history": ["--results", str(hostile_run.path.parent)], "compare": [path, path]}
+    main([*arguments, *places.get(arguments[0], [path])])
+    captured = capsys.readouterr()
+    assert captured.out
+    for text in captured:
+        assert strip_controls(text) == text
+
+
+def test_error_prints_no_control_characters(home, capsys):
+    assert main(["report", f"nowhere{HOSTILE}"]) == 2
+    assert f"nowhere{PLAIN}" in capsys.readouterr().err
+
+
+def test_text_of_a_csv_is_no_formula_and_its_figures_are_numbers(hostile_run):
+    main(["report", str(hostile_run.path)])
+    text = (hostile_run.path / "report" / "report.csv").read_bytes().decode()
+    assert strip_controls(text.replace("\r\n", "\n")) == text.replace("\r\n", "\n")
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    assert not [cell for row in rows for cell in row.values() if cell.startswith(tuple("=+-@"))]
+    (row,) = (row for row in rows if row["topology"] == "1n1g")
+    assert row["notes"].startswith("'=note a[2J")
+    assert float(row["samples_per_s"]) == 40.0
+
+
+def test_history_as_csv_is_no_formula(hostile_run):
+    main(["history", "--results", str(hostile_run.path.parent), "--csv", "out.csv"])
+    with open("out.csv", encoding="utf-8", newline="") as file:  # noqa: PTH123
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert cells
+    assert not [cell for cell in cells if cell.startswith(tuple("=+-@"))]
+    assert not [cell for cell in cells if strip_controls(cell) != cell]
