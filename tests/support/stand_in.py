@@ -24,6 +24,7 @@ from dlperf_slurm.contract.record import (
 )
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.worker.failed_record import conclude_attempt
+from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.search import search_batch_size
 
 # leaves out the launcher's options: the stand-in is one process, whatever the topology
@@ -105,7 +106,8 @@ def make_record(case: Case) -> Record:
         for rank in range(case.world_size)
     )
     now = format_now()
-    return Record(OK, "", case, now, now, 1, Clock("host", 1e-6), ranks, (), {}, {}, {})
+    count = load_model(case.model).Definition(**case.model_parameters).parameter_count
+    return Record(OK, "", case, now, now, count, Clock("host", 1e-6), ranks, (), {}, {}, {})
 
 
 if __name__ == "__main__":

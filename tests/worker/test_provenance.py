@@ -1,6 +1,7 @@
 """What a record says of its machines, from trees of /proc and /sys that are made here."""
 
 import resource
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +15,16 @@ from dlperf_slurm.worker.provenance.machine import (
     format_ranges,
 )
 from dlperf_slurm.worker.provenance.software import (
-    MAX_CHARACTERS,
     describe_code,
     describe_container,
-    describe_environment,
     describe_libraries,
     describe_limits,
     describe_system,
+)
+from dlperf_slurm.worker.provenance.variables import (
+    MAX_CHARACTERS,
+    cut_credentials,
+    describe_environment,
 )
 
 CPUINFO = """\
@@ -294,10 +298,34 @@ def test_variables_of_frameworks_and_libraries_are_kept():
 
 
 @pytest.mark.parametrize(
-    "name", ["TF_API_TOKEN", "CUDA_SECRET_X", "JAX_KEY", "FI_PASSWORD", "TORCH_access_key"]
+    "name", ["TF_API_TOKEN", "CUDA_SECRET_X", "JAX_KEY", "FI_PASSWORD", "NCCL_WHATEVER_IT_IS"]
 )
-def test_variables_named_as_secrets_are_left_out(name):
+def test_value_of_a_variable_that_nobody_knows_is_not_kept(name):
+    assert describe_environment({name: "x"}) == {f"env.{name}": "set"}
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "HOME"])
+def test_variable_of_no_library_is_left_out(name):
     assert describe_environment({name: "x"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        ("https://alice:s3cret@proxy:3128/x", "https://...@proxy:3128/x"),
+        ("docker://token@registry/image", "docker://...@registry/image"),
+        ("https://host/x?token=s3cret&n=1", "https://host/x?token=...&n=1"),
+        ("--api_key=s3cret --n=1", "--api_key=... --n=1"),
+        ("https://host/a@b", "https://host/a@b"),
+        ("alice@host", "alice@host"),
+    ],
+)
+def test_credentials_are_cut_out_of_values(text, cut):
+    assert cut_credentials(text) == cut
+    assert describe_environment({"XLA_FLAGS": text}) == {"env.XLA_FLAGS": cut}
+    assert describe_container(Path("/nowhere"), {"APPTAINER_CONTAINER": text}) == {
+        "container": "apptainer", "container_image": cut,
+    }  # fmt: skip
 
 
 def test_what_a_launch_makes_anew_each_time_is_left_out():

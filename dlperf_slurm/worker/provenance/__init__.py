@@ -14,11 +14,11 @@ from dlperf_slurm.worker.provenance.machine import (
 from dlperf_slurm.worker.provenance.software import (
     describe_code,
     describe_container,
-    describe_environment,
     describe_libraries,
     describe_limits,
     describe_system,
 )
+from dlperf_slurm.worker.provenance.variables import describe_environment
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.frameworks import Placement

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Mapping
 
 from dlperf_slurm.worker.provenance.files import ROOT, drop_empty, read_text
+from dlperf_slurm.worker.provenance.variables import cut_credentials
 
 # what may be told the kernel at its start and changes how fast programs run
 _KERNEL_OPTIONS = (
@@ -43,48 +44,6 @@ NONE = "none"
 # cgroup v1 has no word for "no limit" but the largest number of pages
 _UNLIMITED_BYTES = 2**60
 
-# variables that change what frameworks and libraries do
-_VARIABLE_PREFIXES = (
-    "BLIS_",
-    "CUBLAS_",
-    "CUDA_",
-    "CUDNN_",
-    "DNNL_",
-    "FI_",
-    "FLAGS_",
-    "GLOO_",
-    "GOMP_",
-    "HOROVOD_",
-    "JAX_",
-    "KMP_",
-    "MALLOC_",
-    "MEGENGINE_",
-    "MKL_",
-    "MXNET_",
-    "NCCL_",
-    "NVIDIA_",
-    "OMPI_MCA_",
-    "OMP_",
-    "ONEDNN_",
-    "ONEFLOW_",
-    "OPENBLAS_",
-    "PYTORCH_",
-    "TF_",
-    "TORCH_",
-    "UCX_",
-    "XLA_",
-)
-_VARIABLES = ("LD_PRELOAD",)
-# what a launch sets itself, and is another one for each
-_VARIABLES_OF_LAUNCH = (
-    "OMPI_MCA_PREFIXES",
-    "OMPI_MCA_initial_wdir",
-    "OMPI_MCA_num_procs",
-    "TF_CONFIG",
-)
-_SECRET = re.compile("TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.I)
-MAX_CHARACTERS = 300
-
 
 def describe_system(root: Path = ROOT) -> Dict[str, str]:
     """Kernel and the distribution that this process sees, which may be a container's."""
@@ -113,17 +72,17 @@ def describe_container(
     """Which container this process runs in, with its image where it tells; {} outside of one."""
     image = environ.get("APPTAINER_CONTAINER") or environ.get("SINGULARITY_CONTAINER")
     if image:
-        return {"container": "apptainer", "container_image": image}
+        return {"container": "apptainer", "container_image": cut_credentials(image)}
     # pyxis hands its options on to the job's steps in Slurm's variables for plug-ins
     pyxis = [value for name, value in environ.items() if name.endswith("pyxis_container_image")]
     if pyxis:
-        return {"container": "enroot", "container_image": pyxis[0]}
+        return {"container": "enroot", "container_image": cut_credentials(pyxis[0])}
     podman = root / "run/.containerenv"
     if podman.exists():
         told = dict(re.findall(r'^(\w+)="(.*)"$', read_text(podman), re.M))
         facts = {
             "container": "podman",
-            "container_image": told.get("image", ""),
+            "container_image": cut_credentials(told.get("image", "")),
             "container_digest": told.get("imageid", ""),
         }
         return drop_empty(facts)
@@ -202,20 +161,3 @@ def _list_cgroups(root: Path, controller: str) -> List[Path]:
         path = top / relative.lstrip("/")
         folders += [path, *(above for above in path.parents if top in (above, *above.parents))]
     return folders
-
-
-def describe_environment(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
-    """Under "env.NAME", long values cut off; those whose name speaks of a secret are left out."""
-    return {
-        f"env.{name}": _cut(value)
-        for name, value in sorted(environ.items())
-        if (name in _VARIABLES or name.startswith(_VARIABLE_PREFIXES))
-        and name not in _VARIABLES_OF_LAUNCH
-        and not _SECRET.search(name)
-    }
-
-
-def _cut(value: str) -> str:
-    if len(value) <= MAX_CHARACTERS:
-        return value
-    return f"{value[:MAX_CHARACTERS]}... ({len(value)} characters)"
