@@ -104,7 +104,7 @@ class RunResults:
         one.
         """
         from dlperf_slurm.reports.notebook import ShownTables, add_notes
-        from dlperf_slurm.reports.run_cells import tabulate_run
+        from dlperf_slurm.reports.summarize import tabulate_run
 
         summary = self._summarize(against) if against else self._summary
         return ShownTables(add_notes(table, summary.footnotes) for table in tabulate_run(summary))

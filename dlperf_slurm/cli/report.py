@@ -68,7 +68,6 @@ def report_run(
         write_plots,
     )
     from dlperf_slurm.reports.terminal import print_summary
-    from dlperf_slurm.reports.text import describe_run
     from dlperf_slurm.results.collect import collect_outcomes
 
     report = make_report(run, collect_outcomes(run), against)
@@ -78,7 +77,7 @@ def report_run(
         print_summary(summary, make_console())
     else:
         document = write_layout(summary, layout, folder)
-        print_document(document, summary.manifest.title, describe_run(summary), make_console())
+        print_document(document, summary.manifest.title, summary.description, make_console())
     write_plots(report, folder, plots)
     print(f"\nReport: {folder}", flush=True)
     if not summary.is_complete:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Optional, TypeVar, Union
 
+from dlperf_slurm.results.ratios import Ratio
 from dlperf_slurm.stats.median import Interval
 
 Row = TypeVar("Row")
@@ -154,16 +155,21 @@ class Table:
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """A column: its header, and what it shows of a row; `missing` where that has no figure."""
+    """A column: its header, and what it shows of a row; `missing` where that has no figure.
+
+    A ratio has its interval beside it.
+    """
 
     header: str
-    read: Callable[[Row], Union[Cell, str, float, None]]
+    read: Callable[[Row], Union[Cell, Ratio, str, float, None]]
     form: Union[Number, Duration] = RATIO
     missing: str = ""
 
     def show(self, row: Row, problem: str) -> Cell:
         """The row's cell, with its problem where there is one in place of a figure."""
         value = self.read(row)
+        if isinstance(value, Ratio):
+            value = Cell(value.value, self.form, value.interval)
         cell = value if isinstance(value, Cell) else Cell(value, self.form)
         has_gap = cell.value is None and not cell.problem
         return replace(cell, problem=problem or self.missing) if has_gap else cell

@@ -50,13 +50,12 @@ def write_layout(summary: Summary, layout: str, folder: Path) -> "Document":
     from dlperf_slurm.reports.layouts import load_layout
     from dlperf_slurm.reports.layouts.parts.figures import make_run_figures
     from dlperf_slurm.reports.layouts.parts.output import serialize
-    from dlperf_slurm.reports.run_cells import tabulate_against
-    from dlperf_slurm.reports.text import describe_run
+    from dlperf_slurm.reports.tables.against import tabulate_against
 
     document = load_layout(layout).lay_out(make_run_figures(summary.frame))
     against = tuple(map(tabulate_against, summary.against_tables))
     document = dataclasses.replace(document, tables=document.tables + against)
-    text = serialize(document, summary.manifest.title, describe_run(summary))
+    text = serialize(document, summary.manifest.title, summary.description)
     (folder / f"report-{layout}.md").write_bytes(text.encode())
     return document
 

@@ -1,23 +1,54 @@
-"""Outcomes -> the tables of a run and their footnotes."""
+"""Outcomes -> the tables of a run with their footnotes; all of them in cells, for every format."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.jobs.run_directory import Manifest
-from dlperf_slurm.reports.tables.accuracy import AccuracyTable, make_accuracy_tables
-from dlperf_slurm.reports.tables.against import AgainstTable, make_against_table
-from dlperf_slurm.reports.tables.data import DataTable, make_data_tables
-from dlperf_slurm.reports.tables.latency import LatencyTable, make_latency_tables
-from dlperf_slurm.reports.tables.precision import PrecisionTable, make_precision_tables
-from dlperf_slurm.reports.tables.ranks import RankTable, make_rank_tables
-from dlperf_slurm.reports.tables.resources import ResourceTable, make_resource_tables
-from dlperf_slurm.reports.tables.throughput import ThroughputTable, make_throughput_tables
+from dlperf_slurm.reports.cells import Table
+from dlperf_slurm.reports.tables import NO_CASE, ShownCase
+from dlperf_slurm.reports.tables.accuracy import (
+    AccuracyTable,
+    make_accuracy_tables,
+    tabulate_accuracy,
+)
+from dlperf_slurm.reports.tables.against import AgainstTable, make_against_table, tabulate_against
+from dlperf_slurm.reports.tables.data import DataTable, make_data_tables, tabulate_data
+from dlperf_slurm.reports.tables.latency import LatencyTable, make_latency_tables, tabulate_latency
+from dlperf_slurm.reports.tables.precision import (
+    PrecisionTable,
+    make_precision_tables,
+    tabulate_precision,
+)
+from dlperf_slurm.reports.tables.ranks import (
+    RankTable,
+    make_rank_tables,
+    tabulate_rank_times,
+    tabulate_ranks,
+)
+from dlperf_slurm.reports.tables.resources import (
+    ResourceTable,
+    make_resource_tables,
+    tabulate_resources,
+)
+from dlperf_slurm.reports.tables.throughput import (
+    ThroughputTable,
+    make_throughput_tables,
+    tabulate_throughput,
+)
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.frame import make_case_frame
+
+METHOD = (
+    "Throughput: median over independent repeats of global batch size x measured steps / window "
+    "of the slowest rank; in parentheses its 95 % interval. Speedup and efficiency: ratios of "
+    "medians; in parentheses their 95 % interval, from the ratios of all pairs of repeats. "
+    "TFLOP/s: matrix products and convolutions of the model's definition, forward and backward, "
+    "over the same time."
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +81,17 @@ class Summary:
     def is_complete(self) -> bool:
         return self.ok_repeats == self.planned_repeats
 
+    @property
+    def description(self) -> str:
+        """One line under the title: which run, where, when, how much of it is there."""
+        manifest = self.manifest
+        version = f"{manifest.tool_version} {manifest.tool_git}".strip()
+        return (
+            f"run {manifest.run_id}, site {manifest.site_name}, {manifest.created_at}, "
+            f"dlperf_slurm {version}, {self.ok_repeats} of {self.planned_repeats} "
+            "repeats measured"
+        )
+
 
 def summarize(
     manifest: Manifest, cases: Sequence[CaseOutcomes], against: Sequence[str] = ()
@@ -79,6 +121,27 @@ def summarize(
     return summary
 
 
+def tabulate_run(summary: Summary, is_wide: bool = True) -> Iterator[Table]:
+    """All tables of a run, in the order of a report; not wide they leave out what is least missed.
+
+    These are the intervals of efficiencies, which are those of speedups per device, the speedups of
+    latencies, and the step times by rank.
+    """
+    for throughput_table in summary.throughput_tables:
+        yield tabulate_throughput(throughput_table, is_wide)
+    yield from map(tabulate_precision, summary.precision_tables)
+    yield from map(tabulate_data, summary.data_tables)
+    yield from map(tabulate_accuracy, summary.accuracy_tables)
+    for latency_table in summary.latency_tables:
+        yield tabulate_latency(latency_table, is_wide)
+    yield from map(tabulate_against, summary.against_tables)
+    yield from map(tabulate_resources, summary.resource_tables)
+    for rank_table in summary.rank_tables:
+        yield tabulate_ranks(rank_table)
+        if is_wide:
+            yield tabulate_rank_times(rank_table)
+
+
 def check_places(summary: Summary, cases: Sequence[CaseOutcomes]) -> None:
     """Check that each case stands exactly once in the tables of its kind.
 
@@ -87,18 +150,17 @@ def check_places(summary: Summary, cases: Sequence[CaseOutcomes]) -> None:
     """
     training = [c for c in cases if c.case.axes.mode == TRAIN]
     columns = (column for table in summary.throughput_tables for column in table.columns)
-    cells = (cell.case_id for column in columns for cell in column.cells)
-    latencies = (row.case_id for table in summary.latency_tables for row in table.rows)
-    accuracies = (row.case_id for table in summary.accuracy_tables for row in table.rows)
-    _check_once("throughput", training, cells)
+    throughputs = (case for column in columns for case in column.cells)
+    latencies = (case for table in summary.latency_tables for case in table.rows)
+    accuracies = (case for table in summary.accuracy_tables for case in table.rows)
+    _check_once("throughput", training, throughputs)
     _check_once("latency", [c for c in cases if c.case.axes.mode == INFER], latencies)
     _check_once("accuracy", [c for c in training if c.case.epochs], accuracies)
 
 
-def _check_once(kind: str, cases: Sequence[CaseOutcomes], shown: Iterable[str]) -> None:
+def _check_once(kind: str, cases: Sequence[CaseOutcomes], shown: Iterable[ShownCase]) -> None:
     planned = Counter(c.case.case_id for c in cases)
-    # a topology that a column lacks is an empty cell without a case
-    found = Counter(filter(None, shown))
+    found = Counter(case.case_id for case in shown if case != NO_CASE)
     wrong = (planned - found) + (found - planned)
     if wrong:
         raise AssertionError(f"not exactly once in the {kind} tables: {', '.join(sorted(wrong))}")

@@ -12,9 +12,7 @@ from rich.text import Text
 
 from dlperf_slurm.jobs.plan import Plan
 from dlperf_slurm.reports.cells import Cell, Table, make_cell
-from dlperf_slurm.reports.run_cells import tabulate_run
-from dlperf_slurm.reports.summarize import Summary
-from dlperf_slurm.reports.text import describe_run
+from dlperf_slurm.reports.summarize import Summary, tabulate_run
 
 # from here on there is room for a speedup beside each latency
 WIDE_COLUMNS = 160
@@ -29,7 +27,7 @@ _WIDE_GAP, _NARROW_GAP, _LEAST_GAP = 3, 2, 1
 def print_summary(summary: Summary, console: Console) -> None:
     """All tables of a run with their footnotes."""
     console.print(Text(summary.manifest.title, style="bold"))
-    console.print(Text(describe_run(summary)))
+    console.print(Text(summary.description))
     for table in tabulate_run(summary, is_wide=console.width >= WIDE_COLUMNS):
         console.print()
         show_table(table, console)

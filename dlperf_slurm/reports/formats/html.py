@@ -25,9 +25,7 @@ from dlperf_slurm.reports.formats.page.tables import (
     make_html_table,
 )
 from dlperf_slurm.reports.plots import Plot
-from dlperf_slurm.reports.run_cells import tabulate_run
-from dlperf_slurm.reports.summarize import Summary
-from dlperf_slurm.reports.text import METHOD
+from dlperf_slurm.reports.summarize import METHOD, Summary, tabulate_run
 from dlperf_slurm.results.collect import CaseOutcomes
 
 FILE_NAME = "report.html"

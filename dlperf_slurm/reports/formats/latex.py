@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats import Report
-from dlperf_slurm.reports.run_cells import tabulate_run
-from dlperf_slurm.reports.text import METHOD, describe_run
+from dlperf_slurm.reports.summarize import METHOD, tabulate_run
 
 FILE_NAME = "report.tex"
 SHOWS_PLOTS = False
@@ -37,7 +36,7 @@ def serialize(report: Report) -> dict[str, bytes]:
     summary = report.summary
     blocks = [
         "% needs \\usepackage[T1]{fontenc} and \\usepackage{booktabs}",
-        f"% {_make_line(summary.manifest.title)}\n% {_make_line(describe_run(summary))}",
+        f"% {_make_line(summary.manifest.title)}\n% {_make_line(summary.description)}",
         f"% {METHOD}",
     ]
     blocks += [

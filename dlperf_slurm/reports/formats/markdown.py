@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.formats import Report
-from dlperf_slurm.reports.run_cells import tabulate_run
-from dlperf_slurm.reports.text import METHOD, describe_run
+from dlperf_slurm.reports.summarize import METHOD, tabulate_run
 
 FILE_NAME = "report.md"
 SHOWS_PLOTS = False
@@ -19,7 +18,7 @@ _SPECIAL = re.compile(r"[\\`*<~^$]|(?<![^\W_])_|_(?![^\W_])|\](?=[({])|&(?=#?\w+
 def serialize(report: Report) -> dict[str, bytes]:
     """A document that GitHub and pandoc lay out; no text in it is taken for Markdown."""
     summary = report.summary
-    title, run = escape_markdown(summary.manifest.title), escape_markdown(describe_run(summary))
+    title, run = escape_markdown(summary.manifest.title), escape_markdown(summary.description)
     blocks = [f"# {title}", run, METHOD, *list_blocks(tabulate_run(summary))]
     if summary.footnotes:
         notes = enumerate(map(escape_markdown, summary.footnotes), start=1)

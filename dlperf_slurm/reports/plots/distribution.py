@@ -7,11 +7,10 @@ from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.reports.plots import Plot, make_plot
 from dlperf_slurm.reports.plots.lines import is_wide_range, open_panels
 from dlperf_slurm.reports.plots.scaling import list_columns
-from dlperf_slurm.reports.plots.style import add_legend, mark_series
-from dlperf_slurm.reports.tables.throughput import Column, ThroughputTable
+from dlperf_slurm.reports.plots.style import add_legend, list_handles, mark_series
+from dlperf_slurm.reports.tables.throughput import ThroughputColumn, ThroughputTable
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -30,7 +29,7 @@ def plot_distribution(
     columns = [
         (name, column)
         for name, column in list_columns(table)
-        if any(step_seconds.get(cell.case_id) for cell in column.cells)
+        if any(step_seconds.get(case.case_id) for case in column.measured)
     ]
     if not columns:
         return None
@@ -48,38 +47,35 @@ def plot_distribution(
 
 
 def _list_series(
-    columns: Sequence[tuple[str, Column]],
+    columns: Sequence[tuple[str, ThroughputColumn]],
     step_seconds: Mapping[str, Sequence[float]],
 ) -> list[Sequence[float]]:
-    cells = [cell for _, column in columns for cell in column.cells]
-    return [step_seconds[c.case_id] for c in cells if step_seconds.get(c.case_id)]
+    cases = [case for _, column in columns for case in column.measured]
+    return [step_seconds[c.case_id] for c in cases if step_seconds.get(c.case_id)]
 
 
 def _draw(
-    columns: Sequence[tuple[str, Column]],
+    columns: Sequence[tuple[str, ThroughputColumn]],
     topologies: Sequence[Topology],
     step_seconds: Mapping[str, Sequence[float]],
 ) -> "Figure":
     figure, panels = open_panels(len(columns), "step time, ms", "share of steps, %")
-    drawn: dict[str, Artist] = {}
     for axes, (name, column) in zip(panels, columns):
         _draw_panel(axes, topologies, column, step_seconds)
         axes.set_title(name)
-        handles, labels = axes.get_legend_handles_labels()
-        drawn.update(zip(map(str, labels), handles))
     _scale(panels[0], _list_series(columns, step_seconds))
-    add_legend(figure, drawn)
+    add_legend(figure, list_handles(panels))
     return figure
 
 
 def _draw_panel(
     axes: "Axes",
     topologies: Sequence[Topology],
-    column: Column,
+    column: ThroughputColumn,
     step_seconds: Mapping[str, Sequence[float]],
 ) -> None:
-    for index, (topology, cell) in enumerate(zip(topologies, column.cells)):
-        seconds = step_seconds.get(cell.case_id)
+    for index, (topology, case) in enumerate(zip(topologies, column.cells)):
+        seconds = step_seconds.get(case.case_id)
         if seconds:
             marks = mark_series(index)
             shares, milliseconds = list_quantiles([1000 * s for s in seconds])

@@ -11,6 +11,7 @@ from dlperf_slurm.reports.plots.style import (
     WIDE_INCHES,
     WIDTH_INCHES,
     add_legend,
+    list_handles,
     mark_series,
     open_figure,
 )
@@ -73,9 +74,10 @@ def draw_chart(chart: Chart) -> "Figure":
     """One panel for few series, else small multiples in which the others are faint."""
     if len(chart.series) <= MOST_LINES:
         return _draw_together(chart)
-    return draw_panels(
-        len(chart.series), lambda axes, index: _draw_one_of(axes, chart, index), chart
-    )
+    figure, panels = open_panels(len(chart.series), chart.x_label, chart.y_label)
+    for index, axes in enumerate(panels):
+        _draw_one_of(axes, chart, index)
+    return figure
 
 
 def _draw_together(chart: Chart) -> "Figure":
@@ -87,19 +89,11 @@ def _draw_together(chart: Chart) -> "Figure":
     set_scales(axes, chart)
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
-    handles, labels = axes.get_legend_handles_labels()
-    if len(labels) == 1:
-        axes.set_title(labels[0])
+    handles = list_handles([axes])
+    if len(handles) == 1:
+        axes.set_title(next(iter(handles)))
     else:
-        add_legend(figure, dict(zip(labels, handles)))
-    return figure
-
-
-def draw_panels(count: int, draw_panel: "Callable[[Axes, int], None]", chart: Chart) -> "Figure":
-    """Panels that share both axes, three beside each other."""
-    figure, panels = open_panels(count, chart.x_label, chart.y_label)
-    for index, axes in enumerate(panels):
-        draw_panel(axes, index)
+        add_legend(figure, handles)
     return figure
 
 

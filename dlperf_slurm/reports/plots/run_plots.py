@@ -58,9 +58,5 @@ def _plot_tables(summary: Summary, cases: Sequence[CaseOutcomes]) -> Iterator[Pl
 
 def list_largest(summary: Summary) -> list[str]:
     """Ids of the cases on the largest topology that was measured, one per column of a table."""
-    found = []
-    for table in summary.throughput_tables:
-        for column in table.columns:
-            measured = [cell.case_id for cell in column.cells if cell.median is not None]
-            found += measured[-1:]
-    return found
+    columns = (column for table in summary.throughput_tables for column in table.columns)
+    return [column.measured[-1].case_id for column in columns if column.measured]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # what a page that shows the SVG may replace by colours of its own
@@ -121,6 +122,15 @@ def add_legend(figure: "Figure", handles: "Mapping[str, Artist]") -> None:
         ncols=_count_columns(figure.get_figwidth(), list(handles)),
         borderpad=0.2,
     )
+
+
+def list_handles(panels: "Sequence[Axes]") -> "dict[str, Artist]":
+    """What is drawn in any of the panels under a name, each name once."""
+    drawn: dict[str, Artist] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        drawn.update(zip(map(str, labels), handles))
+    return drawn
 
 
 def find_legend_inches(width_inches: float, names: Sequence[str]) -> float:

@@ -1,46 +1,28 @@
 """A frame of cases -> top-1 and time to train of trainings to accuracy, over seeds, as NVIDIA's."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import TRAIN
-from dlperf_slurm.results.cases import VARIANT_AXES, list_ratio_notes, make_label
+from dlperf_slurm.reports.cells import (
+    NO_REFERENCE,
+    PERCENT,
+    UNKNOWN,
+    Cell,
+    Column,
+    Duration,
+    Number,
+    Table,
+    tabulate,
+)
+from dlperf_slurm.reports.tables import ShownCase, make_count_cell, show_ratio
+from dlperf_slurm.results.cases import VARIANT_AXES, make_label
 from dlperf_slurm.results.footnotes import Footnotes
-from dlperf_slurm.results.frame import CaseRow, list_rows
+from dlperf_slurm.results.frame import list_rows
 from dlperf_slurm.results.ratios import find_reference
-from dlperf_slurm.stats.median import Interval
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-
-@dataclass(frozen=True)
-class AccuracyRow:
-    """One case over its seeds: figures, or the problem that stands in their place.
-
-    `top1` is by seed, after its last epoch, a fraction of the validation samples; `deviation` is
-    their standard deviation (n - 1), None for a single one. `train_seconds` is the median time from
-    the first step to the end of the last epoch's validation, `speedup` how many times longer the
-    reference precision took, whose own has no interval. `reached` is how many seeds reached the
-    target, None without one, and `epochs` the median number of epochs that were run.
-    """
-
-    case_id: str
-    label: str
-    precision: str
-    topology: str
-    batch_size: str
-    planned_seeds: int
-    top1: tuple[float, ...]
-    average: Optional[float]
-    deviation: Optional[float]
-    epochs: Optional[float]
-    reached: Optional[int]
-    train_seconds: Optional[float]
-    speedup: Optional[float]
-    speedup_interval: Optional[Interval]
-    problem: str
-    footnotes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -54,7 +36,7 @@ class AccuracyTable:
     epochs: int
     target: float
     reference_precision: str
-    rows: tuple[AccuracyRow, ...]
+    rows: tuple[ShownCase, ...]
 
     @property
     def title(self) -> str:
@@ -64,40 +46,59 @@ class AccuracyTable:
 def make_accuracy_tables(frame: "DataFrame", footnotes: Footnotes) -> tuple[AccuracyTable, ...]:
     """One table per model, in the order of the matrix."""
     trained = frame[(frame["mode"] == TRAIN) & (frame.epochs > 0)]
-    return tuple(
-        _make_table(list_rows(cases), find_reference(cases), footnotes)
-        for _, cases in trained.groupby("model", sort=False)
-    )
+    return tuple(_make_table(cases, footnotes) for _, cases in trained.groupby("model", sort=False))
 
 
-def _make_table(rows: list[CaseRow], reference: str, footnotes: Footnotes) -> AccuracyTable:
+def _make_table(cases: "DataFrame", footnotes: Footnotes) -> AccuracyTable:
+    rows = list_rows(cases)
     return AccuracyTable(
         model=rows[0].model,
         epochs=rows[0].epochs,
         target=max(row.accuracy.target for row in rows),
-        reference_precision=reference,
-        rows=tuple(_make_row(row, footnotes) for row in rows),
+        reference_precision=find_reference(cases),
+        rows=tuple(show_ratio(row, footnotes, row.train_speedup) for row in rows),
     )
 
 
-def _make_row(row: CaseRow, footnotes: Footnotes) -> AccuracyRow:
-    accuracy = row.accuracy
-    notes = [*row.table_notes, *list_ratio_notes(row.train_speedup)]
-    return AccuracyRow(
-        case_id=row.case_id,
-        label=make_label(row, set(VARIANT_AXES) - {"data"}),
-        precision=row.precision,
-        topology=row.topology,
-        batch_size=row.batch_size_text,
-        planned_seeds=row.repeats_planned,
-        top1=accuracy.top1,
-        average=accuracy.average,
-        deviation=accuracy.deviation,
-        epochs=accuracy.epochs,
-        reached=accuracy.reached,
-        train_seconds=accuracy.train_seconds,
-        speedup=row.train_speedup.value,
-        speedup_interval=row.train_speedup.interval,
-        problem=row.problem,
-        footnotes=footnotes.number_all(notes),
+def find_label(row: ShownCase) -> str:
+    """The case's framework with its variant; all read their data from somewhere."""
+    return make_label(row, set(VARIANT_AXES) - {"data"})
+
+
+def tabulate_accuracy(table: AccuracyTable) -> Table:
+    """One row per case, with NVIDIA's figures: average, deviation, extremes, time to train."""
+    words: list[Column[ShownCase]] = [
+        Column("framework", find_label),
+        Column("precision", lambda row: row.precision),
+        Column("topology", lambda row: row.topology),
+    ]
+    figures: list[Column[ShownCase]] = [
+        Column("batch size", lambda row: row.batch_size_text),
+        Column("seeds", _count_seeds),
+        Column("average top-1 %", lambda row: row.accuracy.average, PERCENT),
+        Column("deviation", lambda row: row.accuracy.deviation, PERCENT, "one seed"),
+        Column("minimum", lambda row: min(row.accuracy.top1, default=None), PERCENT),
+        Column("maximum", lambda row: max(row.accuracy.top1, default=None), PERCENT),
+        Column("epochs", lambda row: row.accuracy.epochs, Number("g")),
+        Column("time to train", lambda row: row.accuracy.train_seconds, Duration(), UNKNOWN),
+    ]
+    if table.target:
+        figures.insert(-1, Column(f"reached {100 * table.target:g} %", _count_reached))
+    if table.reference_precision and len({row.precision for row in table.rows}) > 1:
+        header = f"speedup over {table.reference_precision}"
+        figures.append(Column(header, lambda row: row.train_speedup, missing=NO_REFERENCE))
+    caption = (
+        "top-1 after the last epoch, one value per seed; standard deviation (n - 1) in "
+        "percentage points; time to train with the validations, median over seeds"
     )
+    return tabulate(table.title, words, figures, table.rows, caption, lambda row: row.problem)
+
+
+def _count_seeds(row: ShownCase) -> Cell:
+    count, planned = len(row.accuracy.top1), row.repeats_planned
+    unit = "" if count == planned else f" of {planned}"
+    return Cell(count or None, Number(".0f", unit=unit), notes=row.footnotes)
+
+
+def _count_reached(row: ShownCase) -> Cell:
+    return make_count_cell(row.accuracy.reached, len(row.accuracy.top1))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import INFER
+from dlperf_slurm.reports.cells import Cell, Column, Number, Table, tabulate
 from dlperf_slurm.results.frame import CaseRow, list_rows
 from dlperf_slurm.results.published import PublishedFigure, read_source
 from dlperf_slurm.results.ratios import divide
@@ -16,20 +17,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AgainstRow:
-    """A case and a published figure; `differences` says in what they are not alike.
+    """A case and a published figure; without one the source has none of this model and mode."""
 
-    Without a figure the source has none of this model and mode; `ratio` is ours over theirs, None
-    where there is not both. `hardware` is that of the case's first sound record.
-    """
-
-    case_id: str
-    median: Optional[float]
-    problem: str
-    unit: str
-    hardware: str
+    case: CaseRow
     figure: Optional[PublishedFigure]
-    differences: tuple[str, ...]
-    ratio: Optional[float]
+
+    @property
+    def theirs(self) -> Optional[float]:
+        return self.figure.samples_per_s if self.figure else None
+
+    @property
+    def ratio(self) -> Optional[float]:
+        """Ours over theirs; None where there is not both."""
+        return divide(self.case.samples_per_s, self.theirs)
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """In what they are not alike, in their values."""
+        return () if self.figure is None else _list_differences(self.case, self.figure)
 
 
 @dataclass(frozen=True)
@@ -51,13 +56,12 @@ def make_against_table(name: str, frame: "DataFrame") -> AgainstTable:
     InputError lists the known sources.
     """
     figures = read_source(name)
-    rows = [row for case in list_rows(frame) for row in _list_rows(case, figures)]
-    return AgainstTable(name, figures[0].source, tuple(rows))
-
-
-def _list_rows(case: CaseRow, figures: Sequence[PublishedFigure]) -> list[AgainstRow]:
-    nearest = find_nearest(case, figures)
-    return [_make_row(case, figure) for figure in nearest or (None,)]
+    rows = tuple(
+        AgainstRow(case, figure)
+        for case in list_rows(frame)
+        for figure in find_nearest(case, figures) or (None,)
+    )
+    return AgainstTable(name, figures[0].source, rows)
 
 
 def find_nearest(case: CaseRow, figures: Sequence[PublishedFigure]) -> list[PublishedFigure]:
@@ -96,21 +100,7 @@ def _find_batch_size(case: CaseRow) -> int:
     return max(case.batch_sizes, default=case.planned_size)
 
 
-def _make_row(case: CaseRow, figure: Optional[PublishedFigure]) -> AgainstRow:
-    return AgainstRow(
-        case_id=case.case_id,
-        median=case.samples_per_s,
-        problem=case.problem,
-        unit=case.unit,
-        hardware=case.hardware,
-        figure=figure,
-        differences=() if figure is None else _list_differences(case, figure),
-        ratio=None if figure is None else divide(case.samples_per_s, figure.samples_per_s),
-    )
-
-
 def _list_differences(case: CaseRow, figure: PublishedFigure) -> tuple[str, ...]:
-    """What of theirs is not as ours, in their values."""
     differences = [
         f"{name} {theirs}"
         for name, theirs, ours in (
@@ -126,3 +116,34 @@ def _list_differences(case: CaseRow, figure: PublishedFigure) -> tuple[str, ...]
         size = figure.batch_size_per_device or "not printed"
         differences.append(f"batch size {size}")
     return tuple(differences)
+
+
+def tabulate_against(table: AgainstTable) -> Table:
+    """Ours, theirs and the ratio, with the hardware of both and what else differs."""
+    units = ", ".join(dict.fromkeys(row.case.unit for row in table.rows))
+    words: list[Column[AgainstRow]] = [
+        Column("case", lambda row: row.case.case_id),
+        Column("our hardware", lambda row: row.case.hardware),
+        Column("their hardware", lambda row: row.figure.hardware if row.figure else ""),
+        Column("theirs differs in", _describe_differences),
+        Column("published in", lambda row: row.figure.where if row.figure else ""),
+    ]
+    figures: list[Column[AgainstRow]] = [
+        Column("ours", lambda row: Cell(row.case.samples_per_s, problem=row.case.problem)),
+        Column("theirs", lambda row: row.theirs, missing="none"),
+        Column("ours / theirs", lambda row: row.ratio, Number("#.3g"), "none"),
+    ]
+    caption = (
+        f"{units}; of the same model the published figure that is nearest to the case, "
+        "several where they tie"
+    )
+    return tabulate(table.title, words, figures, table.rows, caption)
+
+
+def _describe_differences(row: AgainstRow) -> str:
+    figure = row.figure
+    if figure is None:
+        return "none of this model and mode"
+    # what of theirs has a variant: "W/O clip", the location of the data
+    words = [figure.note, figure.data_location, figure.variable_update]
+    return "; ".join([*row.differences, *filter(None, words)]) or "nothing known"

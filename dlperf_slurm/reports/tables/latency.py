@@ -1,53 +1,34 @@
 """A frame of cases -> tables of throughput and latency of inference by batch size, as NVIDIA's."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Union
 
 from dlperf_slurm.contract.axes import INFER
-from dlperf_slurm.results.cases import VARIANT_AXES, list_ratio_notes, make_label
+from dlperf_slurm.reports.cells import (
+    MILLISECONDS,
+    NO_REFERENCE,
+    Cell,
+    Column,
+    Table,
+    join_counts,
+    tabulate,
+)
+from dlperf_slurm.reports.tables import ShownCase, find_range, make_throughput_cell, show_ratio
+from dlperf_slurm.results.cases import VARIANT_AXES, make_label
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.frame import CaseRow, list_rows
-from dlperf_slurm.stats.median import Interval, Latency
+from dlperf_slurm.results.ratios import Ratio
+from dlperf_slurm.stats.median import LATENCY_PERCENTILES
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 
 @dataclass(frozen=True)
-class LatencyRow:
-    """One batch size at one precision: figures, or the problem that stands in their place.
-
-    `repeat_latencies` are those of each repeat, in seconds, where the batches of all ranks count
-    alike; `latency` has the median over repeats of each of their values, `latency_intervals` what
-    is known of these medians. `latency_speedup` holds, in `latency`'s order, how many times longer
-    the same batch size takes at the table's reference precision; its intervals are empty where
-    there is nothing to compare. An interval is None where the repeats are too few for it.
-    """
-
-    case_id: str
-    precision: str
-    batch_size: str
-    batch_sizes: tuple[int, ...]
-    samples_per_s: tuple[float, ...]
-    planned_repeats: int
-    median: Optional[float]
-    interval: Optional[Interval]
-    speedup: Optional[float]
-    speedup_interval: Optional[Interval]
-    repeat_latencies: tuple[Latency, ...]
-    latency: Optional[Latency]
-    latency_intervals: tuple[Optional[Interval], ...]
-    latency_speedup: Optional[tuple[float, ...]]
-    latency_speedup_intervals: tuple[Optional[Interval], ...]
-    problem: str
-    footnotes: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class LatencyTable:
     """Batch sizes x precisions of one model, framework (with its variant) and topology.
 
-    `reference_precision` is what speedups are relative to; empty when there is none.
+    Speedups are over `reference_precision` at the same batch size; it is empty when there is none.
     """
 
     model: str
@@ -56,7 +37,7 @@ class LatencyTable:
     topology: str
     unit: str
     reference_precision: str
-    rows: tuple[LatencyRow, ...]
+    rows: tuple[ShownCase, ...]
 
     @property
     def title(self) -> str:
@@ -81,33 +62,63 @@ def _make_table(rows: list[CaseRow], footnotes: Footnotes) -> LatencyTable:
         topology=first.topology,
         unit=first.unit,
         reference_precision=first.reference_precision,
-        rows=tuple(_make_row(row, footnotes) for row in rows),
+        rows=tuple(show_ratio(row, footnotes, row.precision_speedup) for row in rows),
     )
 
 
-def _make_row(row: CaseRow, footnotes: Footnotes) -> LatencyRow:
-    speedup, speedups = row.precision_speedup, row.latency_speedups
-    is_compared = speedup.value is not None
-    return LatencyRow(
-        case_id=row.case_id,
-        precision=row.precision,
-        batch_size=row.batch_size_text,
-        batch_sizes=row.batch_sizes,
-        samples_per_s=row.samples,
-        planned_repeats=row.repeats_planned,
-        median=row.samples_per_s,
-        interval=row.interval,
-        speedup=speedup.value,
-        speedup_interval=speedup.interval,
-        repeat_latencies=row.latencies,
-        latency=row.latency,
-        latency_intervals=row.latency_intervals,
-        latency_speedup=tuple(ratio.value or 0.0 for ratio in speedups) if is_compared else None,
-        latency_speedup_intervals=(
-            tuple(ratio.interval for ratio in speedups)
-            if is_compared and not speedup.is_of_itself
-            else ()
-        ),
-        problem=row.problem,
-        footnotes=footnotes.number_all([*row.table_notes, *list_ratio_notes(speedup)]),
+SPEEDUP = Column[ShownCase]("speedup", lambda row: row.precision_speedup, missing=NO_REFERENCE)
+
+
+def tabulate_latency(table: LatencyTable, is_wide: bool = True) -> Table:
+    """NVIDIA's columns: throughput and latencies in ms, each with its speedup if there is one.
+
+    The mean latency and its speedup have their intervals: with those of the percentiles, which the
+    files have, nobody could read the table. Not wide it has neither, nor the latencies' speedups.
+    """
+    precisions = {row.precision for row in table.rows}
+    is_compared = len(precisions) > 1 and bool(table.reference_precision)
+    figures: list[Column[ShownCase]] = [
+        Column("batch size", _make_batch_size_cell),
+        Column(table.unit, make_throughput_cell),
+    ]
+    if is_compared:
+        figures.append(SPEEDUP)
+    names = ["avg ms", *(f"{percent} % ms" for percent in LATENCY_PERCENTILES)]
+    for index, name in enumerate(names):
+        figures.append(_make_latency_column(name, index, is_wide and index == 0))
+        if is_compared and is_wide:
+            figures.append(_make_speedup_column(index))
+    words = [Column[ShownCase]("precision", lambda row: row.precision)]
+    reference = f"speedup over {table.reference_precision}; " if is_compared else ""
+    caption = (
+        f"{reference}latency of one batch, all ranks' batches alike, medians over repeats; "
+        f"their intervals {'but for the average ' if is_wide else ''}are in the report's CSV"
     )
+    return tabulate(table.title, words, figures, table.rows, caption, lambda row: row.problem)
+
+
+def _make_batch_size_cell(row: ShownCase) -> Union[Cell, str]:
+    sizes = row.batch_sizes
+    return join_counts(sizes) if sizes else row.batch_size_text
+
+
+def _make_latency_column(name: str, index: int, has_spread: bool) -> Column[ShownCase]:
+    def read(row: ShownCase) -> Cell:
+        if row.latency is None:
+            return Cell(None)
+        return Cell(
+            row.latency.values[index],
+            MILLISECONDS,
+            row.latency_intervals[0] if has_spread else None,
+            find_range([each.mean for each in row.latencies]) if has_spread else None,
+        )
+
+    return Column(name, read)
+
+
+def _make_speedup_column(index: int) -> Column[ShownCase]:
+    def read(row: ShownCase) -> Union[Ratio, float, None]:
+        ratio = row.latency_speedups[index]
+        return ratio if index == 0 else ratio.value
+
+    return Column("speedup", read, missing=NO_REFERENCE)

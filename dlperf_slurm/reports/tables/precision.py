@@ -1,35 +1,18 @@
 """A frame of cases -> what reduced precision and compilers bring, by topology, as NVIDIA's."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.topology import Topology, parse_topology
-from dlperf_slurm.results.cases import VARIANT_AXES, list_ratio_notes, make_label
+from dlperf_slurm.reports.cells import NO_REFERENCE, Cell, Column, Table, join_cells, tabulate
+from dlperf_slurm.reports.tables import NO_CASE, ShownCase, show_ratio
+from dlperf_slurm.results.cases import VARIANT_AXES, make_label
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.frame import CaseRow, list_rows
-from dlperf_slurm.stats.median import Interval
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One compiler's part of a cell: figures, or the problem in their place.
-
-    `speedup` is over the reference precision with the same compiler, `weak_scaling` over the
-    smallest topology that was measured. The interval is that of the speedup, of which the reference
-    itself has none; the throughput tables have that of weak scaling.
-    """
-
-    case_id: str
-    median: Optional[float]
-    speedup: Optional[float]
-    weak_scaling: Optional[float]
-    problem: str
-    footnotes: tuple[int, ...]
-    speedup_interval: Optional[Interval] = None
 
 
 @dataclass(frozen=True)
@@ -38,14 +21,15 @@ class PrecisionColumn:
 
     precision: str
     batch_size: str
-    cells: tuple[tuple[Figure, ...], ...]
+    cells: tuple[tuple[ShownCase, ...], ...]
 
 
 @dataclass(frozen=True)
 class PrecisionTable:
     """Topologies x precisions of one model and framework (with its variant but the compiler).
 
-    `reference_precision` is what speedups are relative to; empty when there is none.
+    Speedups are over `reference_precision` with the same compiler; it is empty when there is none.
+    Weak scaling is over the smallest topology that was measured.
     """
 
     model: str
@@ -79,6 +63,11 @@ def _make_table(cases: "DataFrame", footnotes: Footnotes) -> PrecisionTable:
     compilers = tuple(cases.compiler.unique())
     topologies = sorted(map(parse_topology, cases.topology.unique()))
     by_place = {(row.precision, row.compiler, row.topology): row for row in rows}
+
+    def show(precision: str, compiler: str, topology: Topology) -> ShownCase:
+        row = by_place.get((precision, compiler, str(topology)))
+        return show_ratio(row, footnotes, row.precision_speedup) if row else NO_CASE
+
     return PrecisionTable(
         model=rows[0].model,
         label=make_label(rows[0], set(VARIANT_AXES) - {"compiler"}),
@@ -91,10 +80,7 @@ def _make_table(cases: "DataFrame", footnotes: Footnotes) -> PrecisionTable:
                 precision=precision,
                 batch_size=column.batch_size_text.iloc[0],
                 cells=tuple(
-                    tuple(
-                        _make_figure(by_place.get((precision, name, str(topology))), footnotes)
-                        for name in compilers
-                    )
+                    tuple(show(precision, compiler, topology) for compiler in compilers)
                     for topology in topologies
                 ),
             )
@@ -103,16 +89,40 @@ def _make_table(cases: "DataFrame", footnotes: Footnotes) -> PrecisionTable:
     )
 
 
-def _make_figure(row: Optional[CaseRow], footnotes: Footnotes) -> Figure:
-    if row is None:
-        return Figure("", None, None, None, "not in the matrix", ())
-    notes = [*row.table_notes, *list_ratio_notes(row.precision_speedup)]
-    return Figure(
-        case_id=row.case_id,
-        median=row.samples_per_s,
-        speedup=row.precision_speedup.value,
-        weak_scaling=row.speedup.value,
-        problem=row.problem,
-        footnotes=footnotes.number_all(notes),
-        speedup_interval=row.precision_speedup.interval,
-    )
+# of each compiler's part of a cell
+THROUGHPUT = Column[CaseRow]("", lambda case: case.samples_per_s, missing=NO_REFERENCE)
+SPEEDUP = Column[CaseRow]("", lambda case: case.precision_speedup, missing=NO_REFERENCE)
+SCALING = Column[CaseRow]("", lambda case: case.speedup.value, missing=NO_REFERENCE)
+
+
+def tabulate_precision(table: PrecisionTable) -> Table:
+    """NVIDIA's columns: throughputs, their speedups, their weak scaling; one row per topology.
+
+    Only the speedups have their intervals: those of the rest stand in the throughput tables.
+    """
+    reference = table.reference_precision
+    reduced = [c for c in table.columns if reference and c.precision != reference]
+    words = [Column[int]("topology", lambda row: str(table.topologies[row]))]
+    figures = [
+        *(
+            _join_compilers(f"{table.unit} {c.precision} bs {c.batch_size}", c, THROUGHPUT)
+            for c in table.columns
+        ),
+        *(_join_compilers(f"speedup {c.precision} / {reference}", c, SPEEDUP) for c in reduced),
+        *(_join_compilers(f"weak scaling {c.precision}", c, SCALING) for c in table.columns),
+    ]
+    values = f"in a cell: {' / '.join(table.compilers)}; " if len(table.compilers) > 1 else ""
+    caption = f"{values}medians; weak scaling against the smallest topology measured"
+    return tabulate(table.title, words, figures, range(len(table.topologies)), caption)
+
+
+def _join_compilers(header: str, column: PrecisionColumn, part: Column[CaseRow]) -> Column[int]:
+    """One value per compiler, with the case's marks behind the throughput."""
+
+    def read(row: int) -> Cell:
+        cases = column.cells[row]
+        cells = [part.show(case, case.problem) for case in cases]
+        notes = [number for case in cases for number in case.footnotes]
+        return join_cells(cells, " / ", notes if part is THROUGHPUT else ())
+
+    return Column(header, read)

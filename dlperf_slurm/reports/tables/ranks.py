@@ -2,27 +2,29 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
+from dlperf_slurm.reports.cells import MILLISECONDS, SHARE, Cell, Column, Number, Table, tabulate
+from dlperf_slurm.reports.tables import make_count_cell
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.frame import list_rows
-from dlperf_slurm.results.rank_times import RankSpread, RankTimes
+from dlperf_slurm.results.rank_times import STEP_PERCENTILES, RankSpread, RankTimes
 from dlperf_slurm.stats.median import compute_median
 from dlperf_slurm.stats.stragglers import Machine, Repeat, SlowMachine, find_slow_machines
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+# of ranks, as many as one would look at
+SHOWN_SLOW_RANKS = 3
+
 
 @dataclass(frozen=True)
 class RankRow:
-    """A case of several ranks; the figures are those of its RankSpread."""
+    """A case of several ranks, with the numbers of its footnotes."""
 
     case_id: str
-    repeats: int
-    imbalance: float
-    waiting_share: Optional[float]
-    ranks: tuple[RankTimes, ...]
+    spread: RankSpread
     footnotes: tuple[int, ...]
 
 
@@ -78,11 +80,68 @@ def describe_slow_machine(slow: SlowMachine) -> str:
 def _make_row(case_id: str, spread: RankSpread, numbers: Mapping[Machine, int]) -> RankRow:
     machines = {machine for repeat in spread.repeats for machine in repeat}
     present = {Machine(machine.host) for machine in machines}.union(machines)
-    return RankRow(
-        case_id=case_id,
-        repeats=len(spread.repeats),
-        imbalance=spread.imbalance,
-        waiting_share=spread.waiting_share,
-        ranks=spread.ranks,
-        footnotes=tuple(number for machine, number in numbers.items() if machine in present),
+    marks = tuple(number for machine, number in numbers.items() if machine in present)
+    return RankRow(case_id, spread, marks)
+
+
+def tabulate_ranks(table: RankTable) -> Table:
+    """One row per case of several ranks: who was slow."""
+    words: list[Column[RankRow]] = [
+        Column("case", lambda row: row.case_id),
+        Column("slowest rank", _name_slowest),
+    ]
+    figures: list[Column[RankRow]] = [
+        Column("slowest in", lambda row: _count_slowest(row.spread.ranks[0])),
+        Column("imbalance", lambda row: row.spread.imbalance, Number(".3f")),
+        Column("waiting", lambda row: row.spread.waiting_share, SHARE, "none"),
+    ]
+    caption = (
+        "imbalance: the slowest rank's median step over the median rank's; waiting: 1 - "
+        "mean over ranks / slowest rank, averaged over steps; medians over repeats. Ranks that "
+        "meet within a step, as in an all-reduce, wait there: there may be more of both"
     )
+    return tabulate("ranks", words, figures, table.rows, caption)
+
+
+def _name_slowest(row: RankRow) -> Cell:
+    slowest = row.spread.ranks[0]
+    return Cell(f"{_name_rank(slowest)} on {slowest.host}", notes=row.footnotes)
+
+
+def _name_rank(times: RankTimes) -> str:
+    """The device of one host had these ranks in different repeats."""
+    return " or ".join(map(str, times.ranks))
+
+
+def _count_slowest(times: RankTimes) -> Cell:
+    return make_count_cell(times.slowest_repeats, times.repeats)
+
+
+def tabulate_rank_times(table: RankTable) -> Table:
+    """The slowest ranks of each case and the fastest, with percentiles of their steps."""
+    words: list[Column[tuple[str, RankTimes]]] = [
+        Column("case", lambda row: row[0]),
+        Column("rank", lambda row: _name_rank(row[1])),
+        Column("host", lambda row: row[1].host),
+        Column("device", lambda row: row[1].device_name),
+    ]
+    figures: list[Column[tuple[str, RankTimes]]] = [
+        Column("slowest in", lambda row: _count_slowest(row[1])),
+        Column("of the median rank", lambda row: row[1].slowness, Number(".3f")),
+        *(_make_step_column(index) for index in range(len(STEP_PERCENTILES))),
+    ]
+    rows = [
+        (row.case_id, times)
+        for row in table.rows
+        for times in (*row.spread.ranks[:-1][:SHOWN_SLOW_RANKS], row.spread.ranks[-1])
+    ]
+    caption = (
+        f"up to {SHOWN_SLOW_RANKS} slowest ranks of each case and the fastest; "
+        "percentiles of the steps of all repeats. The JSON report has every rank"
+    )
+    return tabulate("step times by rank", words, figures, rows, caption)
+
+
+def _make_step_column(index: int) -> Column[tuple[str, RankTimes]]:
+    header = f"{STEP_PERCENTILES[index]} % ms"
+    return Column(header, lambda row: row[1].step_seconds[index], MILLISECONDS)

@@ -2,60 +2,48 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, Union
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.matrix.axes import list_variants
-from dlperf_slurm.results.cases import (
-    VARIANT_AXES,
-    list_ratio_notes,
-    make_label,
+from dlperf_slurm.reports.cells import (
+    NO_REFERENCE,
+    SHARE,
+    UNKNOWN,
+    Cell,
+    Column,
+    Number,
+    Table,
+    join_counts,
+    tabulate,
 )
+from dlperf_slurm.reports.tables import NO_CASE, ShownCase, make_throughput_cell, show_ratio
+from dlperf_slurm.results.cases import VARIANT_AXES, make_label
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.frame import CaseRow, list_rows
-from dlperf_slurm.stats.median import Interval
+from dlperf_slurm.results.ratios import Ratio
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One case in a table: figures, or the problem that stands in their place.
-
-    `batch_sizes` were measured, per device: one, unless repeats of a search found several.
-    `tflops_per_device` is the work that the model's definition asks for (10^12 floating-point
-    operations, `flops_per_sample` of forward and backward pass) over the time that it took.
-    The intervals of ratios take repeats of the baseline too, whose own ratios are 1 and have none.
-    """
-
-    case_id: str
-    batch_sizes: tuple[int, ...]
-    samples_per_s: tuple[float, ...]
-    planned_repeats: int
-    median: Optional[float]
-    interval: Optional[Interval]
-    speedup: Optional[float]
-    efficiency: Optional[float]
-    tflops_per_device: Optional[float]
-    problem: str
-    footnotes: tuple[int, ...]
-    speedup_interval: Optional[Interval] = None
-    efficiency_interval: Optional[Interval] = None
-
-
-@dataclass(frozen=True)
-class Column:
+class ThroughputColumn:
     """A framework, with what sets it apart from the table's other columns.
 
-    `compiler` is told apart from the rest of the label.
+    `compiler` is told apart from the rest of the label. Of a topology that the framework does not
+    have the cell is NO_CASE.
     """
 
     label: str
     compiler: str
     baseline: Optional[Topology]
-    cells: tuple[Cell, ...]
+    cells: tuple[ShownCase, ...]
+
+    @property
+    def measured(self) -> list[ShownCase]:
+        return [case for case in self.cells if case.samples]
 
 
 @dataclass(frozen=True)
@@ -74,12 +62,17 @@ class ThroughputTable:
     unit: str
     topologies: tuple[Topology, ...]
     has_compilers: bool
-    columns: tuple[Column, ...]
+    columns: tuple[ThroughputColumn, ...]
 
     @property
     def title(self) -> str:
         parts = [self.precision, f"batch size {self.batch_size} per device"]
         return f"{self.model}: " + ", ".join([*parts, *self.constants])
+
+    @property
+    def measured(self) -> list[ShownCase]:
+        """The cases that have figures, column by column."""
+        return [case for column in self.columns for case in column.measured]
 
 
 def make_throughput_tables(frame: "DataFrame", footnotes: Footnotes) -> tuple[ThroughputTable, ...]:
@@ -114,49 +107,61 @@ def _make_column(
     varying: Sequence[str],
     topologies: Sequence[Topology],
     footnotes: Footnotes,
-) -> Column:
+) -> ThroughputColumn:
     by_topology = {row.topology: row for row in rows}
-    return Column(
+    found = [by_topology.get(str(topology)) for topology in topologies]
+    return ThroughputColumn(
         # the compiler has a column of its own
         label=make_label(rows[0], set(varying) - {"compiler"}),
         compiler=rows[0].compiler,
         baseline=parse_topology(rows[0].baseline) if rows[0].baseline else None,
-        cells=tuple(_make_cell(by_topology.get(str(t)), footnotes) for t in topologies),
+        cells=tuple(show_ratio(row, footnotes, row.speedup) if row else NO_CASE for row in found),
     )
 
 
-def _make_cell(row: Optional[CaseRow], footnotes: Footnotes) -> Cell:
-    if row is None:
-        return NO_CELL
-    notes = [*row.table_notes, *list_ratio_notes(row.speedup)]
-    return Cell(
-        case_id=row.case_id,
-        batch_sizes=row.batch_sizes,
-        samples_per_s=row.samples,
-        planned_repeats=row.repeats_planned,
-        median=row.samples_per_s,
-        interval=row.interval,
-        speedup=row.speedup.value,
-        efficiency=row.weak_scaling_efficiency.value,
-        tflops_per_device=row.tflops_per_device,
-        problem=row.problem,
-        footnotes=footnotes.number_all(notes),
-        speedup_interval=row.speedup.interval,
-        efficiency_interval=row.weak_scaling_efficiency.interval,
-    )
+# a case in its place
+_Place = tuple[ThroughputColumn, ShownCase]
 
 
-# of a topology that a column does not have
-NO_CELL = Cell(
-    case_id="",
-    batch_sizes=(),
-    samples_per_s=(),
-    planned_repeats=0,
-    median=None,
-    interval=None,
-    speedup=None,
-    efficiency=None,
-    tflops_per_device=None,
-    problem="not in the matrix",
-    footnotes=(),
-)
+def tabulate_throughput(table: ThroughputTable, is_wide: bool = True) -> Table:
+    """One row per case of the matrix; not wide it has no intervals of efficiencies."""
+
+    def get_efficiency(place: _Place) -> Union[Ratio, float, None]:
+        ratio = place[1].weak_scaling_efficiency
+        return ratio if is_wide else ratio.value
+
+    def get_tflops(place: _Place) -> Optional[float]:
+        return place[1].tflops_per_device
+
+    def list_batch_sizes(place: _Place) -> Cell:
+        return join_counts(place[1].batch_sizes)
+
+    words: list[Column[_Place]] = [
+        Column("framework", lambda place: place[0].label),
+        Column("topology", lambda place: place[1].topology),
+    ]
+    figures: list[Column[_Place]] = [
+        Column(table.unit, lambda place: make_throughput_cell(place[1])),
+        Column("speedup", lambda place: place[1].speedup, missing=NO_REFERENCE),
+        Column("efficiency", get_efficiency, SHARE, NO_REFERENCE),
+        Column("TFLOP/s per device", get_tflops, Number(".3g"), UNKNOWN),
+    ]
+    if table.has_compilers:
+        words.insert(1, Column("compiler", lambda place: place[0].compiler))
+    if table.is_searched:
+        figures.insert(0, Column("batch size", list_batch_sizes))
+    places = [(column, case) for column in table.columns for case in column.cells]
+    there = [place for place in places if place[1] != NO_CASE]
+    caption = describe_baselines(table.columns)
+    return tabulate(table.title, words, figures, there, caption, lambda place: place[1].problem)
+
+
+def describe_baselines(columns: Sequence[ThroughputColumn]) -> str:
+    """Which topology the speedups of a table are relative to."""
+    baselines = {str(column.baseline) for column in columns if column.baseline is not None}
+    if not baselines:
+        return "no case of this table was measured"
+    if len(baselines) == 1:
+        return f"speedup and weak-scaling efficiency against {min(baselines)}"
+    each = (f"{c.label}: {c.baseline}" for c in columns if c.baseline is not None)
+    return "speedup and weak-scaling efficiency against " + ", ".join(each)

@@ -10,12 +10,11 @@ from support.cases import vary
 
 from dlperf_slurm.contract.case import Training
 from dlperf_slurm.contract.record import Epoch
-from dlperf_slurm.reports.case_cells import tabulate_accuracy
 from dlperf_slurm.reports.cells import Duration
 from dlperf_slurm.reports.layouts import load_layout
 from dlperf_slurm.reports.layouts.parts.figures import make_run_figures
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.reports.tables.accuracy import AccuracyTable
+from dlperf_slurm.reports.tables.accuracy import AccuracyTable, tabulate_accuracy
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.frame import make_case_frame
 from dlperf_slurm.stats.median import Interval
@@ -61,16 +60,16 @@ def test_measurements_without_epochs_have_no_such_table():
 
 def test_average_deviation_and_extremes_are_over_the_seeds():
     (row,) = make_table(make_case([0.75, 0.77, 0.79])).rows
-    assert row.average == pytest.approx(0.77)
+    assert row.accuracy.average == pytest.approx(0.77)
     # sqrt((0.02^2 + 0 + 0.02^2) / 2)
-    assert row.deviation == pytest.approx(0.02)
+    assert row.accuracy.deviation == pytest.approx(0.02)
     (texts,) = write_rows(tabulate_accuracy(make_table(make_case([0.75, 0.77, 0.79]))))
     assert texts[5:9] == ("77.000", "2.000", "75.000", "79.000")
 
 
 def test_one_seed_has_no_deviation():
     table = make_table(make_case([0.75]))
-    assert table.rows[0].deviation is None
+    assert table.rows[0].accuracy.deviation is None
     assert write_rows(tabulate_accuracy(table))[0][6] == "one seed"
 
 
@@ -81,7 +80,11 @@ def test_time_to_train_is_compared_with_the_full_precision_at_the_same_topology(
         make_case([0.7], 6.0, case_id="c", precision="amp-fp16", topology="1n2g"),
     )
     assert table.reference_precision == "fp32"
-    assert [row.speedup for row in table.rows] == [1.0, pytest.approx(84.5 / 24.2), None]
+    assert [row.train_speedup.value for row in table.rows] == [
+        1.0,
+        pytest.approx(84.5 / 24.2),
+        None,
+    ]
     assert [row[-1] for row in write_rows(tabulate_accuracy(table))] == [
         "1.00",
         "3.49",
@@ -93,9 +96,9 @@ def test_speedup_of_the_time_to_train_has_its_interval_or_the_reason_why_not():
     full = make_case([0.7] * 4, [60.0, 66.0, 72.0, 78.0], case_id="a")
     reduced = make_case([0.7] * 4, [30.0, 33.0, 36.0, 39.0], case_id="b", precision="amp-fp16")
     reference, row = make_table(full, reduced).rows
-    assert reference.speedup_interval is None
+    assert reference.train_speedup.interval is None
     # the least and the greatest of the sixteen ratios
-    assert row.speedup_interval == Interval(pytest.approx(60 / 39), pytest.approx(78 / 30))
+    assert row.train_speedup.interval == Interval(pytest.approx(60 / 39), pytest.approx(78 / 30))
     assert write_rows(tabulate_accuracy(make_table(full, reduced)))[1][-1] == "2.00 (1.54 to 2.60)"
     line = read_csv(summarize(make_manifest(), [full, reduced]))[1]
     assert float(line["train_speedup_low"]) == pytest.approx(60 / 39)
@@ -113,9 +116,9 @@ def test_time_to_train_of_each_batch_size_is_its_own():
         make_case([0.7], 150.0, case_id="c", precision="amp-fp16", batch_size_per_device=32),
         make_case([0.7], 75.0, case_id="d", precision="amp-fp16", batch_size_per_device=128),
     )
-    assert [row.train_seconds for row in table.rows] == [600.0, 300.0, 150.0, 75.0]
+    assert [row.accuracy.train_seconds for row in table.rows] == [600.0, 300.0, 150.0, 75.0]
     # none of the two in fp32 is the last one's
-    assert [row.speedup for row in table.rows] == [1.0, 1.0, 4.0, None]
+    assert [row.train_speedup.value for row in table.rows] == [1.0, 1.0, 4.0, None]
 
 
 def test_seeds_that_reached_the_target_are_counted():

@@ -8,9 +8,8 @@ from report_values import write_rows
 from support.cases import vary
 
 from dlperf_slurm.contract.record import BatchTrial, Clock
-from dlperf_slurm.reports.case_cells import tabulate_data
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.reports.tables.data import DataTable
+from dlperf_slurm.reports.tables.data import DataTable, find_label, tabulate_data
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.frame import NOT_MEMORY, WAIT_UNKNOWN
 from dlperf_slurm.stats.median import Interval
@@ -54,16 +53,18 @@ def test_throughput_without_waiting_is_over_the_rest_of_the_window():
     table = make_table(make_case("device", [50.0]), make_case("folder", [40.0], (0.5,)))
     assert [row.samples_per_s for row in table.rows] == [50.0, 40.0]
     assert [row.computed_samples_per_s for row in table.rows] == pytest.approx([50.0, 80 / 1.5])
-    assert [row.waiting_share for row in table.rows] == pytest.approx([0.0, 0.25])
-    assert [row.relative for row in table.rows] == pytest.approx([1.0, 0.8])
+    assert [row.data_waiting_share for row in table.rows] == pytest.approx([0.0, 0.25])
+    assert [row.relative_to_device_data.value for row in table.rows] == pytest.approx([1.0, 0.8])
 
 
 def test_ratio_to_data_on_the_device_has_its_interval_or_the_reason_why_not():
     on_device = make_case("device", [50.0, 51.0, 52.0, 53.0])
     base, row = make_table(on_device, make_case("folder", [40.0, 41.0, 42.0, 43.0])).rows
-    assert base.relative_interval is None
+    assert base.relative_to_device_data.interval is None
     # the least and the greatest of the sixteen ratios
-    assert row.relative_interval == Interval(pytest.approx(40 / 53), pytest.approx(43 / 50))
+    assert row.relative_to_device_data.interval == Interval(
+        pytest.approx(40 / 53), pytest.approx(43 / 50)
+    )
 
     few = [on_device, make_case("folder", [40.0, 41.0, 42.0])]
     table = tabulate_data(make_table(*few))
@@ -78,7 +79,7 @@ def test_ratio_to_data_on_the_device_has_its_interval_or_the_reason_why_not():
 def test_rank_that_waited_longest_is_the_one_that_is_told():
     # 160 samples in 4 s; ranks compute for 3 and 2 s
     (row,) = make_table(make_case("zmq", [40.0], (1.0, 2.0))).rows
-    assert row.waiting_share == pytest.approx(0.5)
+    assert row.data_waiting_share == pytest.approx(0.5)
     assert row.computed_samples_per_s == pytest.approx(160 / 3)
 
 
@@ -86,7 +87,11 @@ def test_log_of_another_script_says_nothing_of_waiting():
     theirs = make_case("python-queue", [40.0], script="tensorpack")
     table = make_table(make_case("device", [50.0]), change_cases(theirs, log_format="tensorpack"))
     row = table.rows[1]
-    assert (row.samples_per_s, row.computed_samples_per_s, row.waiting_share) == (40.0, None, None)
+    assert (row.samples_per_s, row.computed_samples_per_s, row.data_waiting_share) == (
+        40.0,
+        None,
+        None,
+    )
     assert write_rows(tabulate_data(table))[1][-3:-1] == ("unknown", "unknown")
 
 
@@ -114,7 +119,11 @@ def test_what_the_host_waits_beside_a_device_that_it_does_not_wait_for_is_not_th
     summary = summarize(make_manifest(), list(map(use_events, cases)))
     (table,) = summary.data_tables
     row = table.rows[1]
-    assert (row.samples_per_s, row.computed_samples_per_s, row.waiting_share) == (40.0, None, None)
+    assert (row.samples_per_s, row.computed_samples_per_s, row.data_waiting_share) == (
+        40.0,
+        None,
+        None,
+    )
     assert WAIT_UNKNOWN in [summary.footnotes[number - 1] for number in row.footnotes]
     assert write_rows(tabulate_data(table))[1][-3:] == ("unknown", "unknown", "0.80")
     _, line = read_csv(summary)
@@ -123,12 +132,12 @@ def test_what_the_host_waits_beside_a_device_that_it_does_not_wait_for_is_not_th
 
 def test_nobody_waits_for_a_batch_that_is_on_the_device():
     table = make_table(*map(use_events, [make_case("device", [50.0]), make_case("zmq", [40.0])]))
-    assert (table.rows[0].computed_samples_per_s, table.rows[0].waiting_share) == (50.0, 0.0)
+    assert (table.rows[0].computed_samples_per_s, table.rows[0].data_waiting_share) == (50.0, 0.0)
 
 
 def test_host_that_accumulates_does_not_wait_for_all_of_the_step():
     outcomes = change_cases(make_case("zmq", [40.0], (0.5,)), gradient_accumulation=4)
-    assert make_table(outcomes).rows[0].waiting_share is None
+    assert make_table(outcomes).rows[0].data_waiting_share is None
 
 
 def make_search(*trials: tuple[int, bool]) -> CaseOutcomes:
@@ -186,7 +195,7 @@ def test_variants_stand_in_the_label():
     table = make_table(
         make_case("zmq", [40.0], optimizer="sgd", gradient_accumulation=4, loss_scale=128)
     )
-    assert table.rows[0].label == "pytorch sgd accumulate 4 loss scale 128"
+    assert find_label(table.rows[0]) == "pytorch sgd accumulate 4 loss scale 128"
 
 
 def test_csv_has_what_getting_the_data_costs():

@@ -19,7 +19,7 @@ from dlperf_slurm.reports.formats.page.figures import PAGE_COLORS, inline_svg
 from dlperf_slurm.reports.formats.page.tables import References
 from dlperf_slurm.reports.plots.run_plots import plot_run
 from dlperf_slurm.reports.plots.style import MUTED, SERIES_COLORS
-from dlperf_slurm.reports.run_cells import tabulate_run
+from dlperf_slurm.reports.summarize import tabulate_run
 
 
 class Document(HTMLParser):

@@ -6,10 +6,11 @@ import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
 from report_values import write_rows
 
-from dlperf_slurm.reports.run_cells import tabulate_latency
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.reports.tables.latency import LatencyRow, LatencyTable
+from dlperf_slurm.reports.tables import ShownCase
+from dlperf_slurm.reports.tables.latency import LatencyTable, tabulate_latency
 from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.ratios import Ratio
 from dlperf_slurm.stats.median import Latency, compute_latency, compute_median_latency
 
 # 1 ... 11 ms: the 90th percentile is the tenth of eleven
@@ -64,7 +65,7 @@ def test_throughput_times_mean_latency_is_the_batch():
     planned = make_planned_case(mode="infer", repeats=1)
     table = make_table(make_outcomes(planned, [8 / 0.006], batch_seconds=BATCHES))
     (row,) = table.rows
-    assert row.median * row.latency.mean / 8 == pytest.approx(1)
+    assert row.samples_per_s * row.latency.mean / 8 == pytest.approx(1)
 
 
 def test_speedup_of_latency_is_over_the_reference_at_the_same_batch_size():
@@ -74,7 +75,9 @@ def test_speedup_of_latency_is_over_the_reference_at_the_same_batch_size():
         make_inference("amp-fp16", 8),
         make_inference("amp-fp16", 16),
     )
-    speedups = {row.case_id: (row.speedup, row.latency_speedup) for row in table.rows}
+    speedups = {
+        row.case_id: (row.precision_speedup.value, list_speedups(row)) for row in table.rows
+    }
     assert table.reference_precision == "fp32"
     assert speedups["amp-fp16-8"] == (pytest.approx(3), pytest.approx((3,) * 6))
     assert speedups["amp-fp16-16"] == (pytest.approx(4), pytest.approx((4,) * 6))
@@ -98,7 +101,11 @@ def make_repeats(precision: str, milliseconds: list[float]) -> CaseOutcomes:
     )
 
 
-def find_row(table: LatencyTable, precision: str) -> LatencyRow:
+def list_speedups(row: ShownCase) -> tuple:
+    return tuple(ratio.value for ratio in row.latency_speedups)
+
+
+def find_row(table: LatencyTable, precision: str) -> ShownCase:
     (row,) = (row for row in table.rows if row.precision == precision)
     return row
 
@@ -128,24 +135,27 @@ def test_speedups_of_latencies_have_the_interval_of_a_ratio():
     )
     row = find_row(table, "amp-fp16")
     # of 4 and 4 the rank-sum test at 5 % refuses the smallest ratio and the largest: 30/13, 33/10
-    slowest = row.latency_speedup_intervals[-1]
+    slowest = row.latency_speedups[-1].interval
     assert (slowest.low, slowest.high) == pytest.approx((30 / 13, 33 / 10))
-    assert row.speedup_interval.low == pytest.approx(30 / 13)
-    assert row.latency_speedup[-1] == pytest.approx(31.5 / 11.5)
+    assert row.precision_speedup.interval.low == pytest.approx(30 / 13)
+    assert row.latency_speedups[-1].value == pytest.approx(31.5 / 11.5)
 
 
 def test_reference_itself_has_speedups_of_one_without_an_interval():
     table = make_table(make_repeats("fp32", [3] * 6), make_repeats("amp-fp16", [2] * 6))
     row = find_row(table, "fp32")
-    assert (row.speedup, row.speedup_interval) == (1, None)
-    assert (row.latency_speedup, row.latency_speedup_intervals) == ((1,) * 6, ())
+    assert row.precision_speedup == Ratio(1, None, is_of_itself=True)
+    assert row.latency_speedups == (row.precision_speedup,) * 6
 
 
 def test_speedups_of_too_few_repeats_say_how_many_it_takes():
     cases = [make_repeats("fp32", [3, 3, 3]), make_repeats("amp-fp16", [2, 2, 2])]
     summary = summarize(make_manifest(), cases)
     row = find_row(summary.latency_tables[0], "amp-fp16")
-    assert (row.speedup, row.speedup_interval) == (pytest.approx(1.5), None)
+    assert (row.precision_speedup.value, row.precision_speedup.interval) == (
+        pytest.approx(1.5),
+        None,
+    )
     (text,) = (
         summary.footnotes[n - 1] for n in row.footnotes if "speedup" in summary.footnotes[n - 1]
     )
@@ -186,7 +196,7 @@ def test_batch_size_without_a_reference_says_so():
 
 def test_rows_go_by_batch_size():
     cases = [make_inference("fp32", size) for size in (16, 2, 128)]
-    assert [row.batch_size for row in make_table(*cases).rows] == ["2", "16", "128"]
+    assert [row.batch_size_text for row in make_table(*cases).rows] == ["2", "16", "128"]
 
 
 def test_columns_are_those_of_nvidia():

@@ -26,7 +26,8 @@ from dlperf_slurm.reports.plots.steps import (
     plot_timeline,
 )
 from dlperf_slurm.reports.plots.style import FAINT, MARKERS, MUTED, mark_series, use_style
-from dlperf_slurm.reports.tables.latency import LatencyRow, LatencyTable
+from dlperf_slurm.reports.tables import ShownCase
+from dlperf_slurm.reports.tables.latency import LatencyTable
 from dlperf_slurm.reports.tables.throughput import ThroughputTable
 from dlperf_slurm.results.cases import OUTSIDE_INTERVAL
 from dlperf_slurm.results.compare import compare_runs
@@ -201,10 +202,10 @@ def test_speedup_and_efficiency_have_the_tables_values_and_intervals():
     table = make_table()
     cell = table.columns[0].cells[1]
     fast = scaling.make_speedup_chart(table).series[0].points[1]
-    assert (fast.y, fast.low) == (cell.speedup, cell.speedup_interval.low)
+    assert (fast.y, fast.low) == (cell.speedup.value, cell.speedup.interval.low)
     share = scaling.make_efficiency_chart(table).series[0].points[1]
-    assert share.y == pytest.approx(100 * cell.efficiency)
-    assert share.high == pytest.approx(100 * cell.efficiency_interval.high)
+    assert share.y == pytest.approx(100 * cell.weak_scaling_efficiency.value)
+    assert share.high == pytest.approx(100 * cell.weak_scaling_efficiency.interval.high)
 
 
 def make_groups(slow: float, slow_count: int, fast: float) -> list[float]:
@@ -223,7 +224,7 @@ def test_ratio_outside_its_interval_is_drawn_and_named():
     summary = summarize_cases(cases)
     (table,) = summary.throughput_tables
     cell = table.columns[0].cells[1]
-    assert cell.speedup > cell.speedup_interval.high
+    assert cell.speedup.value > cell.speedup.interval.high
     assert OUTSIDE_INTERVAL in [summary.footnotes[number - 1] for number in cell.footnotes]
     assert scaling.plot_speedup(table).svg
     compared = compare_runs(make_manifest(), cases[:1], make_manifest(), [
@@ -285,13 +286,20 @@ def test_latencies_are_in_ms_by_batch_size():
     assert {"fp32", "latency of a batch, ms", "8"} <= set(list_texts(latency.plot_latency(table)))
 
 
-def make_latency_row(size: int) -> LatencyRow:
+def make_latency_row(size: int) -> ShownCase:
     seconds = tuple(size * value / 1000 for value in (1, 2, 3, 4, 5))
     latency = Latency(seconds[0], seconds)
-    return LatencyRow(
-        "case", "fp32", str(size), (size,), (1.0,), 1, 1.0, None, None, None,
-        (latency,), latency, (None,) * 6, None, (), "", (),
-    )  # fmt: skip
+    return ShownCase(
+        "jax",
+        "1n1g",
+        size,
+        batch_sizes=(size,),
+        samples=(1.0,),
+        samples_per_s=1.0,
+        latencies=(latency,),
+        latency=latency,
+        latency_intervals=(None,) * 6,
+    )
 
 
 def test_latencies_of_one_batch_size_are_no_figure():

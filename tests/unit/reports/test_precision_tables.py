@@ -4,9 +4,8 @@ import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
 from report_values import write_rows
 
-from dlperf_slurm.reports.run_cells import tabulate_precision
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.reports.tables.precision import PrecisionTable
+from dlperf_slurm.reports.tables.precision import PrecisionTable, tabulate_precision
 from dlperf_slurm.results.collect import CaseOutcomes
 
 # NVIDIA's ResNet-50 in MXNet on a DGX-1: mixed precision at 192, fp32 at 96
@@ -74,7 +73,7 @@ def test_batch_sizes_that_precisions_share_have_tables_of_their_own():
             ]
         )
     )  # fmt: skip
-    speedups = [table.columns[1].cells[0][0].speedup for table in tables]
+    speedups = [table.columns[1].cells[0][0].precision_speedup.value for table in tables]
     assert speedups == [pytest.approx(2), pytest.approx(3)]
 
 
@@ -141,14 +140,14 @@ def make_bf16_figure(fp32_rates, bf16_rates):
 def test_interval_of_a_speedup_lies_between_the_ratios_of_all_pairs():
     # four and four repeats leave out none of the 16 ratios: 20 / 11 to 26 / 10
     figure, _ = make_bf16_figure([10.0, 10.2, 10.4, 11.0], [20.0, 21.0, 22.0, 26.0])
-    assert (figure.speedup_interval.low, figure.speedup_interval.high) == (
+    assert (figure.precision_speedup.interval.low, figure.precision_speedup.interval.high) == (
         pytest.approx(20 / 11), pytest.approx(2.6),
     )  # fmt: skip
 
 
 def test_speedup_of_three_repeats_says_that_its_interval_takes_four():
     figure, footnotes = make_bf16_figure([10.0] * 3, [20.0] * 3)
-    assert figure.speedup_interval is None
+    assert figure.precision_speedup.interval is None
     assert [footnotes[n - 1] for n in figure.footnotes if "speedup" in footnotes[n - 1]] == [
         "too few repeats for the 95 % interval of a speedup: it takes 4 of each of the two cases"
     ]

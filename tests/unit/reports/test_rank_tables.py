@@ -9,9 +9,14 @@ import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, make_rank, read_csv
 from report_values import write_report, write_rows
 
-from dlperf_slurm.reports.case_cells import tabulate_rank_times, tabulate_ranks
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.reports.tables.ranks import RankRow, RankTable, make_rank_tables
+from dlperf_slurm.reports.tables.ranks import (
+    RankRow,
+    RankTable,
+    make_rank_tables,
+    tabulate_rank_times,
+    tabulate_ranks,
+)
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.frame import make_case_frame
@@ -71,36 +76,36 @@ def make_noise(generator, ranks, slow=(), factor=1.0, steps=20):
 def test_imbalance_is_the_slowest_median_over_that_of_the_median_rank():
     # medians 1, 2, 3 and 6: 6 / 2.5. The mean of the last rank is 22
     row = make_row([[1, 1, 1], [2, 2, 2], [3, 3, 3], [6, 6, 54]])
-    assert row.imbalance == pytest.approx(2.4)
+    assert row.spread.imbalance == pytest.approx(2.4)
 
 
 def test_waiting_is_what_is_left_of_the_slowest_rank_in_each_step():
     # step 1: mean 2, slowest 4, half is waiting; step 2: all alike; in the mean a quarter
     row = make_row([[1, 5], [1, 5], [2, 5], [4, 5]])
-    assert row.waiting_share == pytest.approx(0.25)
+    assert row.spread.waiting_share == pytest.approx(0.25)
 
 
 def test_figures_are_medians_over_the_repeats():
     # imbalances 1.5, 2 and 1
     row = make_row([[2], [2], [2], [3]], [[2], [2], [2], [4]], [[2], [2], [2], [2]])
-    assert row.imbalance == pytest.approx(1.5)
+    assert row.spread.imbalance == pytest.approx(1.5)
 
 
 def test_ranks_are_listed_from_the_slowest():
     row = make_row([[1], [3], [2], [1.5]])
-    assert [times.ranks for times in row.ranks] == [(1,), (2,), (3,), (0,)]
+    assert [times.ranks for times in row.spread.ranks] == [(1,), (2,), (3,), (0,)]
 
 
 def test_percentiles_are_those_of_the_steps_of_all_repeats():
     # rank 0: 1, 2, 3 and 4, 5; median 3, 90 % at 4.6, 99 % at 4.96
     row = make_row([[1, 2, 3]] + [[0, 0, 0]] * 3, [[4, 5]] + [[0, 0]] * 3)
-    assert row.ranks[0].step_seconds == pytest.approx((3, 4.6, 4.96, 5))
+    assert row.spread.ranks[0].step_seconds == pytest.approx((3, 4.6, 4.96, 5))
 
 
 def test_device_is_followed_over_the_hosts_of_its_repeats():
     case = make_case("2n2g", [[[1], [1], [1], [3]]] * 2, [["a", "b"], ["b", "c"]])
     (row,) = make_table(case).rows
-    slowest, second = row.ranks[:2]
+    slowest, second = row.spread.ranks[:2]
     assert (slowest.host, slowest.ranks, slowest.slowest_repeats) == ("c", (3,), 1)
     # as rank 3 it took 3 medians, as rank 1 it took one
     assert (second.host, second.ranks, second.slowness) == ("b", (1, 3), 2)
@@ -108,12 +113,12 @@ def test_device_is_followed_over_the_hosts_of_its_repeats():
 
 def test_inference_waits_for_nobody():
     (row,) = make_table(make_case("1n2g", [[[1], [2]]], mode="infer")).rows
-    assert row.waiting_share is None
+    assert row.spread.waiting_share is None
 
 
 def test_steps_that_took_no_time_make_no_figure_that_is_not_a_number():
     row = make_row([[0.0], [0.0], [0.0], [0.0]])
-    assert (row.imbalance, row.waiting_share) == (1, 0)
+    assert (row.spread.imbalance, row.spread.waiting_share) == (1, 0)
 
 
 @pytest.mark.parametrize("seconds", [None, numpy.array([[1.0, 2.0]])])

@@ -14,8 +14,8 @@ from dlperf_slurm.reports import cells
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats.markdown import escape_markdown
 from dlperf_slurm.reports.formats.markdown import make_table as make_markdown_table
-from dlperf_slurm.reports.run_cells import tabulate_throughput
 from dlperf_slurm.reports.summarize import Summary, summarize
+from dlperf_slurm.reports.tables.throughput import tabulate_throughput
 from dlperf_slurm.reports.terminal import print_summary, print_table
 from dlperf_slurm.stats.median import Interval
 

@@ -15,9 +15,8 @@ from outcome_builders import make_telemetry
 from report_values import write_rows
 
 from dlperf_slurm.contract.record import HOST, Epoch
-from dlperf_slurm.reports.case_cells import tabulate_resources
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.reports.tables.resources import make_resource_tables
+from dlperf_slurm.reports.tables.resources import make_resource_tables, tabulate_resources
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.frame import make_case_frame
@@ -54,28 +53,28 @@ def list_footnotes(*telemetry, **changes):
 
 
 def test_power_is_that_of_all_devices():
-    assert make_row(GPUS).power_watts == 600
+    assert make_row(GPUS).usage.power_watts == 600
 
 
 def test_samples_per_joule_are_throughput_over_power():
-    assert make_row(GPUS).samples_per_joule == pytest.approx(SAMPLES_PER_S / 600)
+    assert make_row(GPUS).usage.samples_per_joule == pytest.approx(SAMPLES_PER_S / 600)
 
 
 def test_repeats_have_their_median():
     rows = [(make_telemetry(0, mean_power_watts=watts), GPUS[1]) for watts in (100.0, 200.0, 900.0)]
     row = make_row(*rows)
-    assert row.power_watts == 500
-    assert row.samples_per_joule == pytest.approx(SAMPLES_PER_S / 500)
+    assert row.usage.power_watts == 500
+    assert row.usage.samples_per_joule == pytest.approx(SAMPLES_PER_S / 500)
 
 
 def test_repeat_without_telemetry_leaves_the_others():
-    assert make_row((), GPUS).power_watts == 600
+    assert make_row((), GPUS).usage.power_watts == 600
 
 
 def test_power_of_a_training_with_validations_tells_nothing_of_samples_per_joule():
     epochs = (Epoch(1, 0.5, 1.0, 1.0, training_seconds=4.0, elapsed_seconds=6.0),)
     row = make_row(GPUS, epochs=epochs)
-    assert (row.power_watts, row.samples_per_joule) == (600, None)
+    assert (row.usage.power_watts, row.usage.samples_per_joule) == (600, None)
     assert list_footnotes(GPUS, epochs=epochs) == [WITH_VALIDATIONS]
 
 
@@ -87,23 +86,27 @@ def test_training_that_was_not_sampled_has_nothing_to_say_of_validations():
 @pytest.mark.parametrize("gpus", [GPUS[:1], (GPUS[0], make_telemetry(1, mean_power_watts=0.0))])
 def test_power_is_unknown_unless_all_devices_tell(gpus):
     row = make_row(gpus)
-    assert (row.power_watts, row.samples_per_joule) == (None, None)
+    assert (row.usage.power_watts, row.usage.samples_per_joule) == (None, None)
 
 
 def test_host_is_no_device_beside_gpus():
     row = make_row((make_telemetry(HOST, mean_clock_mhz=100.0, mean_utilization=0.1), *GPUS))
-    assert (row.power_watts, row.clock_mhz, row.utilization) == (600, 1400, 0.9)
+    assert (row.usage.power_watts, row.usage.clock_mhz, row.usage.utilization) == (600, 1400, 0.9)
 
 
 def test_hosts_are_the_devices_of_cpu_cases():
     host = make_telemetry(HOST, mean_power_watts=200.0, mean_clock_mhz=0.0, least_clock_mhz=0.0)
     row = make_row((host,), device="cpu")
-    assert (row.power_watts, row.clock_mhz, row.least_clock_mhz) == (200, None, None)
+    assert (row.usage.power_watts, row.usage.clock_mhz, row.usage.least_clock_mhz) == (
+        200,
+        None,
+        None,
+    )
 
 
 def test_lowest_clock_is_that_of_any_device_in_any_repeat():
     slow = (GPUS[0], make_telemetry(1, least_clock_mhz=700.0))
-    assert make_row(GPUS, slow).least_clock_mhz == 700
+    assert make_row(GPUS, slow).usage.least_clock_mhz == 700
 
 
 def test_peak_memory_is_that_of_the_rank_that_took_most():
@@ -114,7 +117,7 @@ def test_peak_memory_is_that_of_the_rank_that_took_most():
     changed = dataclasses.replace(outcome, record=dataclasses.replace(outcome.record, ranks=ranks))
     cases = [dataclasses.replace(outcomes, outcomes=(changed,))]
     assert (
-        make_resource_tables(make_case_frame(cases), Footnotes())[0].rows[0].peak_memory_bytes
+        make_resource_tables(make_case_frame(cases), Footnotes())[0].rows[0].usage.peak_memory_bytes
         == 3 * 2**20
     )
 

@@ -6,9 +6,8 @@ from report_values import write_rows
 
 from dlperf_slurm.contract.record import BatchTrial
 from dlperf_slurm.contract.topology import parse_topology
-from dlperf_slurm.reports.run_cells import tabulate_throughput
 from dlperf_slurm.reports.summarize import Summary, summarize
-from dlperf_slurm.reports.tables.throughput import ThroughputTable
+from dlperf_slurm.reports.tables.throughput import ThroughputTable, tabulate_throughput
 from dlperf_slurm.stats.median import Interval
 
 PROBLEM = "failed: rank 1 on node1: ValueError: x"
@@ -36,12 +35,12 @@ def make_column(samples_by_topology, **changes):
 def test_figure_of_a_case_is_the_median_of_its_repeats():
     # the mean would be 140
     (cell,) = make_column({"1n1g": [100.0, 90.0, 230.0]}).cells
-    assert cell.median == pytest.approx(100.0)
+    assert cell.samples_per_s == pytest.approx(100.0)
 
 
 def test_all_repeats_are_kept_in_their_order():
     (cell,) = make_column({"1n1g": [100.0, 90.0, 230.0]}).cells
-    assert cell.samples_per_s == pytest.approx((100.0, 90.0, 230.0))
+    assert cell.samples == pytest.approx((100.0, 90.0, 230.0))
 
 
 def test_speedup_is_the_ratio_of_medians():
@@ -49,13 +48,15 @@ def test_speedup_is_the_ratio_of_medians():
     column = make_column(
         {"1n1g": [90.0, 100.0, 110.0], "1n8g": [760.0, 780.0, 900.0], "2n8g": [1500.0] * 3}
     )
-    assert [cell.speedup for cell in column.cells] == pytest.approx([1.0, 7.8, 15.0])
+    assert [cell.speedup.value for cell in column.cells] == pytest.approx([1.0, 7.8, 15.0])
 
 
 def test_efficiency_is_speedup_per_device():
     # 7.8 / 8, 15 / 16
     column = make_column({"1n1g": [100.0] * 3, "1n8g": [780.0] * 3, "2n8g": [1500.0] * 3})
-    assert [cell.efficiency for cell in column.cells] == pytest.approx([1.0, 0.975, 0.9375])
+    assert [cell.weak_scaling_efficiency.value for cell in column.cells] == pytest.approx(
+        [1.0, 0.975, 0.9375]
+    )
 
 
 def test_baseline_is_the_smallest_topology_that_was_measured():
@@ -66,7 +67,10 @@ def test_baseline_is_the_smallest_topology_that_was_measured():
 def test_efficiency_counts_the_devices_of_the_baseline():
     # speedup 1500 / 800 = 1.875, efficiency 1.875 * 8 / 16
     column = make_column({"1n1g": [], "1n8g": [800.0] * 3, "2n8g": [1500.0] * 3})
-    assert (column.cells[2].speedup, column.cells[2].efficiency) == pytest.approx((1.875, 0.9375))
+    assert (
+        column.cells[2].speedup.value,
+        column.cells[2].weak_scaling_efficiency.value,
+    ) == pytest.approx((1.875, 0.9375))
 
 
 def test_baseline_has_the_fewest_devices_whatever_its_nodes():
@@ -85,19 +89,19 @@ def test_baseline_with_one_sound_repeat_counts():
         make_outcomes(planned, [100.0], [PROBLEM] * 2),
         make_outcomes(make_planned_case("1n8g"), [700.0] * 3),
     )
-    assert table.columns[0].cells[1].speedup == pytest.approx(7.0)
+    assert table.columns[0].cells[1].speedup.value == pytest.approx(7.0)
 
 
 def test_baseline_has_no_interval_of_its_speedup():
     column = make_column({"1n1g": [100.0, 101.0, 102.0, 103.0], "1n2g": [200.0] * 4})
-    assert column.cells[0].speedup_interval is None
-    assert column.cells[1].speedup_interval is not None
+    assert column.cells[0].speedup.interval is None
+    assert column.cells[1].speedup.interval is not None
 
 
 def test_interval_of_the_efficiency_is_that_of_the_speedup_per_device():
     # all 16 ratios count: 190 / 103 to 200 / 100, over two devices
     column = make_column({"1n1g": [100.0, 101.0, 102.0, 103.0], "1n2g": [190.0, 200.0] * 2})
-    interval = column.cells[1].efficiency_interval
+    interval = column.cells[1].weak_scaling_efficiency.interval
     assert (interval.low, interval.high) == pytest.approx((190 / 206, 1.0))
 
 
@@ -134,7 +138,7 @@ def test_partial_repeats_give_the_median_of_those_measured():
     # the median of 100 and 104
     table = make_table(make_outcomes(make_planned_case(repeats=3), [100.0, 104.0], [PROBLEM]))
     (cell,) = table.columns[0].cells
-    assert (cell.median, cell.planned_repeats) == (pytest.approx(102.0), 3)
+    assert (cell.samples_per_s, cell.repeats_planned) == (pytest.approx(102.0), 3)
 
 
 def test_failed_repeat_is_named_in_a_footnote():
@@ -165,7 +169,12 @@ def test_repeats_with_the_same_problem_share_a_footnote():
 def test_case_without_a_sound_repeat_has_a_word_for_it(problems, word):
     table = make_table(make_outcomes(make_planned_case(), [], problems))
     (cell,) = table.columns[0].cells
-    assert (cell.problem, cell.median, cell.speedup, cell.efficiency) == (word, None, None, None)
+    assert (
+        cell.problem,
+        cell.samples_per_s,
+        cell.speedup.value,
+        cell.weak_scaling_efficiency.value,
+    ) == (word, None, None, None)
 
 
 def test_left_out_case_is_not_run_for_a_reason():
@@ -326,4 +335,4 @@ def test_run_with_a_failed_repeat_is_not_complete():
 
 def test_equal_samples_have_an_interval_of_no_width():
     (cell,) = make_column({"1n1g": [80.0] * 6}, repeats=6).cells
-    assert cell.interval == Interval(cell.median, cell.median)
+    assert cell.interval == Interval(cell.samples_per_s, cell.samples_per_s)

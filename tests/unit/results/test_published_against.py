@@ -6,9 +6,8 @@ from report_values import write_report, write_rows
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.reports.run_cells import tabulate_against
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.reports.tables.against import AgainstRow, make_against_table
+from dlperf_slurm.reports.tables.against import AgainstRow, make_against_table, tabulate_against
 from dlperf_slurm.results.frame import make_case_frame
 
 
@@ -65,7 +64,7 @@ def test_variants_that_tie_have_a_row_each():
 
 def test_model_that_was_not_published_has_no_figure():
     row = find_row("tensorpack")
-    assert (row.figure, row.ratio, row.median) == (None, None, pytest.approx(784.48))
+    assert (row.figure, row.ratio, row.case.samples_per_s) == (None, None, pytest.approx(784.48))
 
 
 def test_inference_is_compared_with_inference_only():
@@ -77,7 +76,7 @@ def test_inference_is_compared_with_inference_only():
 
 def test_failed_case_keeps_its_row_without_a_ratio():
     row = find_row("dlperf", samples=(), problems=("failed: x",))
-    assert (row.problem, row.median, row.ratio) == ("failed", None, None)
+    assert (row.case.problem, row.case.samples_per_s, row.ratio) == ("failed", None, None)
     assert row.figure.samples_per_s == 392.24
 
 
