@@ -45,7 +45,7 @@ def run_compare(options: argparse.Namespace) -> None:
     compared = compare_runs(a.manifest, collect_outcomes(a), b.manifest, collect_outcomes(b), limit)
     _print(compared, options.json)
     if options.junit is not None:
-        from dlperf_slurm.reports.junit import serialize_junit
+        from dlperf_slurm.reports.comparison_text import serialize_junit
 
         write_file(options.junit, "--junit", serialize_junit(compared).encode())
     if options.plot is not None:

@@ -19,7 +19,7 @@ from dlperf_slurm.jobs.plan import make_plan
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.reports.junit import serialize_junit
+from dlperf_slurm.reports.comparison_text import serialize_junit
 from dlperf_slurm.results.compare import compare_runs
 
 LIMIT = ["--fail-if-slower", "3%"]
