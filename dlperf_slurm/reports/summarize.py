@@ -8,35 +8,17 @@ from typing import Any
 from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.jobs.run_directory import Manifest
 from dlperf_slurm.reports.cells import Table
-from dlperf_slurm.reports.tables import NO_CASE, ShownCase
-from dlperf_slurm.reports.tables.accuracy import (
-    AccuracyTable,
-    make_accuracy_tables,
-    tabulate_accuracy,
-)
-from dlperf_slurm.reports.tables.against import AgainstTable, make_against_table, tabulate_against
-from dlperf_slurm.reports.tables.data import DataTable, make_data_tables, tabulate_data
-from dlperf_slurm.reports.tables.latency import LatencyTable, make_latency_tables, tabulate_latency
-from dlperf_slurm.reports.tables.precision import (
-    PrecisionTable,
-    make_precision_tables,
-    tabulate_precision,
-)
-from dlperf_slurm.reports.tables.ranks import (
-    RankTable,
-    make_rank_tables,
-    tabulate_rank_times,
-    tabulate_ranks,
-)
-from dlperf_slurm.reports.tables.resources import (
-    ResourceTable,
-    make_resource_tables,
-    tabulate_resources,
-)
-from dlperf_slurm.reports.tables.throughput import (
-    ThroughputTable,
-    make_throughput_tables,
-    tabulate_throughput,
+from dlperf_slurm.reports.tables import (
+    NO_CASE,
+    ShownCase,
+    accuracy,
+    against,
+    data,
+    latency,
+    precision,
+    ranks,
+    resources,
+    throughput,
 )
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Footnotes
@@ -64,17 +46,17 @@ class Summary:
     """
 
     manifest: Manifest
-    throughput_tables: tuple[ThroughputTable, ...]
-    precision_tables: tuple[PrecisionTable, ...]
-    latency_tables: tuple[LatencyTable, ...]
+    throughput_tables: tuple[throughput.ThroughputTable, ...]
+    precision_tables: tuple[precision.PrecisionTable, ...]
+    latency_tables: tuple[latency.LatencyTable, ...]
     footnotes: tuple[str, ...]
     ok_repeats: int
     planned_repeats: int
-    against_tables: tuple[AgainstTable, ...] = ()
-    rank_tables: tuple[RankTable, ...] = ()
-    resource_tables: tuple[ResourceTable, ...] = ()
-    data_tables: tuple[DataTable, ...] = ()
-    accuracy_tables: tuple[AccuracyTable, ...] = ()
+    against_tables: tuple[against.AgainstTable, ...] = ()
+    rank_tables: tuple[ranks.RankTable, ...] = ()
+    resource_tables: tuple[resources.ResourceTable, ...] = ()
+    data_tables: tuple[data.DataTable, ...] = ()
+    accuracy_tables: tuple[accuracy.AccuracyTable, ...] = ()
     frame: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -94,7 +76,7 @@ class Summary:
 
 
 def summarize(
-    manifest: Manifest, cases: Sequence[CaseOutcomes], against: Sequence[str] = ()
+    manifest: Manifest, cases: Sequence[CaseOutcomes], sources: Sequence[str] = ()
 ) -> Summary:
     """Make the tables of a run, in the order of its matrix; InputError for an unknown source.
 
@@ -104,17 +86,17 @@ def summarize(
     footnotes = Footnotes()
     summary = Summary(
         manifest=manifest,
-        throughput_tables=make_throughput_tables(frame, footnotes),
-        precision_tables=make_precision_tables(frame, footnotes),
-        data_tables=make_data_tables(frame, footnotes),
-        accuracy_tables=make_accuracy_tables(frame, footnotes),
-        latency_tables=make_latency_tables(frame, footnotes),
-        rank_tables=make_rank_tables(frame, footnotes),
-        resource_tables=make_resource_tables(frame, footnotes),
+        throughput_tables=throughput.make_throughput_tables(frame, footnotes),
+        precision_tables=precision.make_precision_tables(frame, footnotes),
+        data_tables=data.make_data_tables(frame, footnotes),
+        accuracy_tables=accuracy.make_accuracy_tables(frame, footnotes),
+        latency_tables=latency.make_latency_tables(frame, footnotes),
+        rank_tables=ranks.make_rank_tables(frame, footnotes),
+        resource_tables=resources.make_resource_tables(frame, footnotes),
         footnotes=tuple(footnotes.texts),
         ok_repeats=sum(len(c.records) for c in cases),
         planned_repeats=sum(c.case.repeats for c in cases if not c.case.reason),
-        against_tables=tuple(make_against_table(name, frame) for name in against),
+        against_tables=tuple(against.make_against_table(name, frame) for name in sources),
         frame=frame,
     )
     check_places(summary, cases)
@@ -128,18 +110,18 @@ def tabulate_run(summary: Summary, is_wide: bool = True) -> Iterator[Table]:
     latencies, and the step times by rank.
     """
     for throughput_table in summary.throughput_tables:
-        yield tabulate_throughput(throughput_table, is_wide)
-    yield from map(tabulate_precision, summary.precision_tables)
-    yield from map(tabulate_data, summary.data_tables)
-    yield from map(tabulate_accuracy, summary.accuracy_tables)
+        yield throughput.tabulate_throughput(throughput_table, is_wide)
+    yield from map(precision.tabulate_precision, summary.precision_tables)
+    yield from map(data.tabulate_data, summary.data_tables)
+    yield from map(accuracy.tabulate_accuracy, summary.accuracy_tables)
     for latency_table in summary.latency_tables:
-        yield tabulate_latency(latency_table, is_wide)
-    yield from map(tabulate_against, summary.against_tables)
-    yield from map(tabulate_resources, summary.resource_tables)
+        yield latency.tabulate_latency(latency_table, is_wide)
+    yield from map(against.tabulate_against, summary.against_tables)
+    yield from map(resources.tabulate_resources, summary.resource_tables)
     for rank_table in summary.rank_tables:
-        yield tabulate_ranks(rank_table)
+        yield ranks.tabulate_ranks(rank_table)
         if is_wide:
-            yield tabulate_rank_times(rank_table)
+            yield ranks.tabulate_rank_times(rank_table)
 
 
 def check_places(summary: Summary, cases: Sequence[CaseOutcomes]) -> None:

@@ -5,13 +5,12 @@ The columns are those of DLPerf's README and of its reports.
 
 import dataclasses
 from collections.abc import Sequence
+from operator import attrgetter
 
 from dlperf_slurm.contract.axes import LARGEST, TRAIN
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.layouts.parts.document import (
-    ABSENT,
-    ABSENT_CELL,
     Document,
     Draft,
     LayoutColumn,
@@ -24,7 +23,7 @@ from dlperf_slurm.reports.layouts.parts.document import (
     order_batch_groups,
     tell_apart,
 )
-from dlperf_slurm.reports.layouts.parts.figures import LayoutFigure
+from dlperf_slurm.reports.layouts.parts.figures import ABSENT, NO_FIGURE, LayoutFigure
 from dlperf_slurm.results.footnotes import Note
 from dlperf_slurm.results.ratios import REFERENCE_PRECISIONS, divide
 
@@ -42,13 +41,9 @@ def lay_out(figures: Sequence[LayoutFigure]) -> Document:
         draft.notes.append("no cases of training, so no table")
     for group in group_figures(training, lambda figure: figure.model).values():
         draft.tables.append(_make_summary(group, draft))
-    for group in group_figures(training, _find_configuration).values():
+    for group in group_figures(training, attrgetter("model", "precision", "batch_group")).values():
         draft.tables.append(_make_configuration_table(group, draft))
     return draft.finish()
-
-
-def _find_configuration(figure: LayoutFigure) -> tuple[str, ...]:
-    return figure.model, figure.precision, figure.batch_group
 
 
 def _make_summary(figures: Sequence[LayoutFigure], draft: Draft) -> Table:
@@ -159,7 +154,9 @@ def _append(cell: Cell, words: str) -> Cell:
 
 def _join_cells(lines: Sequence[Cell], notes: tuple[int, ...]) -> Cell:
     """One a line, behind the marks of all."""
-    return Cell(tuple(lines) or (ABSENT_CELL,), joint="\n", notes=notes, marks_first=True)
+    return Cell(
+        tuple(lines) or (Cell(None, problem=ABSENT),), joint="\n", notes=notes, marks_first=True
+    )
 
 
 def _describe(part: LayoutFigure) -> str:
@@ -198,10 +195,10 @@ def _make_configuration_table(figures: Sequence[LayoutFigure], draft: Draft) -> 
         figures, lambda f: _join(tell_apart(f.label, f, names), _name_variant(f))
     ).items():
         points = draft.index(group, lambda figure: figure.topology)
-        found = [points.get(topology) for topology in topologies]
+        found = [points.get(topology, NO_FIGURE) for topology in topologies]
         cells = [
             # the name of its only variant is in the column's
-            ABSENT_CELL if figure is None else _join_parts([(figure, cell, "")], draft)
+            _join_parts([(figure, cell, "")], draft)
             for figure, cell in zip(found, make_throughput_cells(found))
         ]
         title = _join_lines(f"{name} throughput", f"({name_unit(first.model)})")

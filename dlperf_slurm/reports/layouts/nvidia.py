@@ -3,19 +3,19 @@
 The columns are those of the performance sections in NVIDIA's DeepLearningExamples.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Optional
 
 from dlperf_slurm.contract.axes import INFER, TRAIN
-from dlperf_slurm.contract.topology import Topology
-from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.reports.cells import Cell, Number, Table
 from dlperf_slurm.reports.layouts.parts.accuracy import make_accuracy_tables
 from dlperf_slurm.reports.layouts.parts.document import (
-    ABSENT,
     Document,
     Draft,
     LayoutColumn,
+    arrange,
     describe_sizes,
     find_decimals,
     group_figures,
@@ -23,17 +23,27 @@ from dlperf_slurm.reports.layouts.parts.document import (
     list_sizes,
     list_topologies,
     make_layout_table,
-    make_number,
     make_ratio_cell,
     make_throughput_cells,
     name_device_counts,
     name_unit,
     order_batch_groups,
 )
-from dlperf_slurm.reports.layouts.parts.figures import NO_SOURCE, OUR_SOURCE, LayoutFigure
+from dlperf_slurm.reports.layouts.parts.figures import (
+    ABSENT,
+    NO_FIGURE,
+    NO_SOURCE,
+    OUR_SOURCE,
+    LayoutFigure,
+)
 from dlperf_slurm.reports.layouts.parts.precision_pairs import Pair, name_precision, pair_precisions
 
 LATENCY_NAMES = ("Avg", "50%", "90%", "95%", "99%", "100%")
+
+# figures with the same have tables of their own
+_TRAINING_KEY = ("model", "label", "source", "compiler", "data_location", "table")
+_find_training = attrgetter(*_TRAINING_KEY)
+_find_inference = attrgetter(*_TRAINING_KEY, "topology")
 
 
 def lay_out(figures: Sequence[LayoutFigure]) -> Document:
@@ -43,34 +53,19 @@ def lay_out(figures: Sequence[LayoutFigure]) -> Document:
     """
     draft = Draft()
     training = [figure for figure in figures if figure.mode == TRAIN]
-    for group in group_figures(training, _find_training_key).values():
+    for group in group_figures(training, _find_training).values():
         for part in _split_by_batch_group(group):
             for pair in pair_precisions(part, draft):
                 draft.tables.append(_make_training_table(part, pair, draft))
     draft.tables += make_accuracy_tables(training, draft)
     inference = [figure for figure in figures if figure.mode == INFER]
-    for group in group_figures(inference, _find_inference_key).values():
+    for group in group_figures(inference, _find_inference).values():
         for pair in pair_precisions(group, draft):
             draft.tables.append(_make_inference_table(group, pair, draft))
     for name, found in (("training", training), ("inference", inference)):
         if not found:
             draft.notes.append(f"no cases of {name}, so none of its tables")
     return draft.finish()
-
-
-def _find_training_key(figure: LayoutFigure) -> tuple[str, ...]:
-    return (
-        figure.model,
-        figure.label,
-        figure.source,
-        figure.compiler,
-        figure.data_location,
-        figure.table,
-    )
-
-
-def _find_inference_key(figure: LayoutFigure) -> tuple[str, ...]:
-    return (*_find_training_key(figure), str(figure.topology))
 
 
 def _split_by_batch_group(figures: Sequence[LayoutFigure]) -> list[list[LayoutFigure]]:
@@ -84,20 +79,13 @@ def _split_by_batch_group(figures: Sequence[LayoutFigure]) -> list[list[LayoutFi
 
 def _make_training_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) -> Table:
     shown = [figure for figure in figures if figure.precision in pair.precisions]
-    points = draft.index(shown, lambda figure: (figure.precision, figure.topology))
     topologies = list_topologies(shown)
+    found = arrange(shown, pair.precisions, topologies, draft)
     columns = [
-        _make_throughput_column(
-            f"Throughput - {name_precision(precision)}",
-            [points.get((precision, topology)) for topology in topologies],
-            draft,
-        )
-        for precision in pair.precisions
+        _make_throughput_column(f"Throughput - {name_precision(precision)}", own, draft)
+        for precision, own in found.items()
     ]
-    rates = {
-        precision: [_get_rate(points, precision, topology) for topology in topologies]
-        for precision in pair.precisions
-    }
+    rates = {name: [figure.samples_per_s for figure in own] for name, own in found.items()}
     if pair.is_complete:
         both = f"{name_precision(pair.reference)} - {name_precision(pair.reduced)}"
         ratios = list(map(make_ratio_cell, rates[pair.reduced], rates[pair.reference]))
@@ -113,14 +101,6 @@ def _make_training_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Dra
         1,
         f"{_describe_columns(shown, pair)}; {_describe_bases(shown, pair)}",
     )
-
-
-_Points = Mapping[tuple[str, Topology], LayoutFigure]
-
-
-def _get_rate(points: _Points, precision: str, topology: Topology) -> Optional[float]:
-    figure = points.get((precision, topology))
-    return None if figure is None else figure.samples_per_s
 
 
 def _describe_bases(figures: Sequence[LayoutFigure], pair: Pair) -> str:
@@ -141,8 +121,8 @@ def _make_inference_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Dr
     points = draft.index(shown, lambda figure: (figure.precision, figure.batch_group))
     groups = order_batch_groups(figure.batch_group for figure in shown)
     name = pair.reduced or pair.reference
-    own = [points.get((name, group)) for group in groups]
-    others = [points.get((pair.reference, group)) for group in groups]
+    own = [points.get((name, group), NO_FIGURE) for group in groups]
+    others = [points.get((pair.reference, group), NO_FIGURE) for group in groups]
     unit = name_unit(figures[0].model, "img/sec")
     columns = [_make_throughput_column(f"Throughput ({unit}) - {name_precision(name)}", own, draft)]
     if pair.is_complete:
@@ -166,46 +146,36 @@ def _make_inference_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Dr
     )
 
 
-def _make_speedup_cell(
-    figure: Optional[LayoutFigure], reference: Optional[LayoutFigure], draft: Draft
-) -> Cell:
+def _make_speedup_cell(figure: LayoutFigure, reference: LayoutFigure, draft: Draft) -> Cell:
     """In its place the problem of the reference, which has no column of its own."""
-    if reference is not None and reference.problem:
+    if reference.problem:
         return Cell(None, problem=reference.problem, notes=draft.number(reference.footnotes))
-    return make_ratio_cell(_read_rate(figure), _read_rate(reference))
+    return make_ratio_cell(figure.samples_per_s, reference.samples_per_s)
 
 
-def _read_rate(figure: Optional[LayoutFigure]) -> Optional[float]:
-    return None if figure is None else figure.samples_per_s
+def _read_latency(figure: LayoutFigure, index: int) -> Optional[float]:
+    return figure.latency_ms[index] if index < len(figure.latency_ms) else None
 
 
-def _read_latency(figure: Optional[LayoutFigure], index: int) -> Optional[float]:
-    if figure is None or index >= len(figure.latency_ms):
-        return None
-    return figure.latency_ms[index]
-
-
-def _name_batch(group: str, figure: Optional[LayoutFigure]) -> str:
+def _name_batch(group: str, figure: LayoutFigure) -> str:
     """What was asked for, with what the job found where that is something else."""
-    sizes = list_sizes(figure) if figure is not None else ""
+    sizes = list_sizes(figure)
     return group if sizes in ("", group) else f"{group} ({sizes})"
 
 
 def _make_throughput_column(
-    header: str, figures: Sequence[Optional[LayoutFigure]], draft: Draft
+    header: str, figures: Sequence[LayoutFigure], draft: Draft
 ) -> LayoutColumn:
     """Header and cells; each with its problem if there is no figure, and the footnotes' marks."""
-    notes = [draft.number(list_footnotes(f, figures)) if f is not None else () for f in figures]
+    notes = [draft.number(list_footnotes(figure, figures)) for figure in figures]
     cells = make_throughput_cells(figures)
     return header, [replace(cell, notes=own) for cell, own in zip(cells, notes)]
 
 
-def _make_latency_column(
-    header: str, figures: Sequence[Optional[LayoutFigure]], index: int
-) -> LayoutColumn:
+def _make_latency_column(header: str, figures: Sequence[LayoutFigure], index: int) -> LayoutColumn:
     there = [figure for figure in figures if _read_latency(figure, index) is not None]
-    decimals = find_decimals(filter(None, there), lambda figure: figure.latency_ms[index])
-    form = make_number(decimals)
+    decimals = find_decimals(there, lambda figure: figure.latency_ms[index])
+    form = Number(f".{decimals}f")
     return header, [Cell(_read_latency(figure, index), form, problem=ABSENT) for figure in figures]
 
 

@@ -4,6 +4,7 @@ The columns are those of tensorpack's comparison with tensorflow/benchmarks.
 """
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.topology import Topology
@@ -22,35 +23,29 @@ from dlperf_slurm.reports.layouts.parts.document import (
     name_unit,
     tell_apart,
 )
-from dlperf_slurm.reports.layouts.parts.figures import LayoutFigure
+from dlperf_slurm.reports.layouts.parts.figures import NO_FIGURE, LayoutFigure
 
 LOCATION_NAMES = {"": "GPU", "gpu": "GPU", "cpu": "CPU", "python-queue": "Python"}
 # a matrix's word for what tensorpack and tf_cnn_benchmarks call so
 UPDATE_NAMES = {"native": "replicated"}
+
+# figures with the same have a table of their own
+_find_table = attrgetter(
+    "model", "precision", "compiler", "batch_group", "variable_update", "hardware"
+)
 
 
 def lay_out(figures: Sequence[LayoutFigure]) -> Document:
     """A table per model, precision, compiler, batch size, way to update variables and hardware."""
     draft = Draft()
     training = [figure for figure in figures if figure.mode == TRAIN]
-    for group in group_figures(training, _find_key).values():
+    for group in group_figures(training, _find_table).values():
         draft.tables.append(_make_table(group, draft))
     if not training:
         draft.notes.append("no cases of training, so no table")
     elif not any(figure.data_location for figure in training):
         draft.notes.append("data is of one kind, so a cell has one value")
     return draft.finish()
-
-
-def _find_key(figure: LayoutFigure) -> tuple[str, ...]:
-    return (
-        figure.model,
-        figure.precision,
-        figure.compiler,
-        figure.batch_group,
-        figure.variable_update,
-        figure.hardware,
-    )
 
 
 def _make_table(figures: Sequence[LayoutFigure], draft: Draft) -> Table:
@@ -90,11 +85,11 @@ def _make_column(
     points = draft.index(figures, lambda figure: (figure.topology, figure.data_location))
     locations = list(dict.fromkeys(figure.data_location for figure in figures))
     names = [LOCATION_NAMES.get(location, location) for location in locations]
-    found = [points.get((t, location)) for t in topologies for location in locations]
-    values = iter(make_throughput_cells(found))
+    found = [points.get((t, location), NO_FIGURE) for t in topologies for location in locations]
+    values = iter(zip(found, make_throughput_cells(found)))
     cells = []
-    for topology in topologies:
-        parts = [points[topology, p] for p in locations if (topology, p) in points]
-        numbers = draft.number(note for part in parts for note in list_footnotes(part, found))
-        cells.append(join_cells([next(values) for _ in locations], "/", numbers))
+    for _ in topologies:
+        parts = [next(values) for _ in locations]
+        numbers = draft.number(note for part, _ in parts for note in list_footnotes(part, found))
+        cells.append(join_cells([cell for _, cell in parts], "/", numbers))
     return f"{name}({'/'.join(names)})" if len(names) > 1 else name, cells

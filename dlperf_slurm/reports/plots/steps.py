@@ -1,11 +1,10 @@
 """Outcomes -> the step times of a case: a strip per repeat over its steps, a heat map by rank."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
-from dlperf_slurm.contract.record import Record
 from dlperf_slurm.reports.plots import Plot, make_plot
 from dlperf_slurm.reports.plots.lines import HEADROOM, is_wide_range, show_ratios
 from dlperf_slurm.reports.plots.style import (
@@ -80,22 +79,13 @@ def list_case_steps(cases: Sequence[CaseOutcomes]) -> list[CaseSteps]:
     return [steps for steps in found if steps.repeats]
 
 
-def _list_repeats(outcomes: CaseOutcomes) -> list[RepeatSteps]:
-    return [
-        _make_repeat(outcome.repeat, outcome.record, outcome.rank_step_seconds)
-        for outcome in outcomes.outcomes
-        if outcome.record is not None and outcome.rank_step_seconds is not None
-    ]
-
-
-def _make_repeat(repeat: int, record: Record, seconds: Any) -> RepeatSteps:
-    return RepeatSteps(
-        repeat,
-        record.samples_per_s,
-        tuple(rank.rank for rank in record.ranks),
-        tuple(rank.host for rank in record.ranks),
-        seconds,
-    )
+def _list_repeats(outcomes: CaseOutcomes) -> Iterator[RepeatSteps]:
+    for outcome in outcomes.outcomes:
+        record, seconds = outcome.record, outcome.rank_step_seconds
+        if record is not None and seconds is not None:
+            ranks = tuple(rank.rank for rank in record.ranks)
+            hosts = tuple(rank.host for rank in record.ranks)
+            yield RepeatSteps(outcome.repeat, record.samples_per_s, ranks, hosts, seconds)
 
 
 def list_doubtful(cases: Sequence[CaseOutcomes]) -> list[str]:

@@ -51,6 +51,6 @@ def find_range(values: Sequence[float]) -> Optional[Interval]:
     return Interval(min(values), max(values)) if len(values) > 1 else None
 
 
-def make_count_cell(count: Optional[int], total: int, notes: tuple[int, ...] = ()) -> Cell:
+def make_count_cell(count: Optional[int], total: int) -> Cell:
     """Such as "2 of 3"."""
-    return Cell(count, Number(".0f", unit=f" of {total}"), notes=notes)
+    return Cell(count, Number(".0f", unit=f" of {total}"))

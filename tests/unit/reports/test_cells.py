@@ -25,8 +25,7 @@ from dlperf_slurm.reports.cells import (
     make_table,
 )
 from dlperf_slurm.reports.formats import latex, list_formats, markdown
-from dlperf_slurm.reports.formats.html import load_template
-from dlperf_slurm.reports.formats.page.tables import References, make_html_table
+from dlperf_slurm.reports.formats.html import References, load_template, make_html_table
 from dlperf_slurm.stats.median import Interval
 
 INTERVAL = Interval(95.625, 97.788)

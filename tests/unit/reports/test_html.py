@@ -14,9 +14,8 @@ from report_values import HOSTILE, make_cases, make_measured, summarize_cases
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.record import STEP_SECONDS_FILE
 from dlperf_slurm.reports.formats import Report, page
-from dlperf_slurm.reports.formats.html import make_page
+from dlperf_slurm.reports.formats.html import References, make_page
 from dlperf_slurm.reports.formats.page.figures import PAGE_COLORS, inline_svg
-from dlperf_slurm.reports.formats.page.tables import References
 from dlperf_slurm.reports.plots.run_plots import plot_run
 from dlperf_slurm.reports.plots.style import MUTED, SERIES_COLORS
 from dlperf_slurm.reports.summarize import tabulate_run

@@ -1,1 +1,1 @@
-"""What the HTML page is made of: tables that know their footnotes, figures, provenance."""
+"""What the HTML page is made of: figures in its colours, provenance, and its assets."""

@@ -6,16 +6,16 @@ from typing import Optional
 
 from dlperf_slurm.reports.cells import PERCENT, Cell, Number, Table
 from dlperf_slurm.reports.layouts.parts.document import (
-    ABSENT,
     Draft,
     LayoutColumn,
+    arrange,
     group_figures,
     list_topologies,
     make_layout_table,
     make_ratio_cell,
     name_device_counts,
 )
-from dlperf_slurm.reports.layouts.parts.figures import LayoutFigure
+from dlperf_slurm.reports.layouts.parts.figures import ABSENT, LayoutFigure
 from dlperf_slurm.reports.layouts.parts.precision_pairs import Pair, name_precision, pair_precisions
 
 # the unit of a table's times, by what the longest of them reaches
@@ -34,20 +34,20 @@ def make_accuracy_tables(figures: Sequence[LayoutFigure], draft: Draft) -> Itera
 
 
 def _make_time_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) -> Table:
-    points = draft.index(figures, lambda figure: (figure.precision, figure.topology))
     topologies = list_topologies(figures)
+    found = arrange(figures, pair.precisions, topologies, draft)
     longest = max(figure.train_seconds or 0.0 for figure in figures)
     size, unit = next((one for one in _UNITS if longest >= one[0]), _UNITS[-1])
-    found = {p: [points.get((p, topology)) for topology in topologies] for p in pair.precisions}
     columns: list[LayoutColumn] = [("GPUs", name_device_counts(topologies))]
     for precision, own in found.items():
-        columns.append((f"Accuracy - {name_precision(precision)}", list(map(_average, own))))
+        cells = [Cell(_average(figure), PERCENT, problem=ABSENT) for figure in own]
+        columns.append((f"Accuracy - {name_precision(precision)}", cells))
     for precision, own in found.items():
-        times = [Cell(_get_time(f), Number(factor=1 / size), problem=ABSENT) for f in own]
+        times = [Cell(f.train_seconds, Number(factor=1 / size), problem=ABSENT) for f in own]
         columns.append((f"Time to train - {name_precision(precision)}", times))
     if pair.is_complete:
-        pairs = zip(found[pair.reduced], found[pair.reference])
-        ratios = [make_ratio_cell(_get_time(base), _get_time(f)) for f, base in pairs]
+        pairs = zip(found[pair.reference], found[pair.reduced])
+        ratios = [make_ratio_cell(base.train_seconds, f.train_seconds) for base, f in pairs]
         columns.append(("Time to train - speedup", ratios))
     return make_layout_table(
         title=f"{_make_title(figures[0])}, time to train",
@@ -57,21 +57,17 @@ def _make_time_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) 
     )
 
 
-def _get_time(figure: Optional[LayoutFigure]) -> Optional[float]:
-    return None if figure is None else figure.train_seconds
-
-
 def _make_seeds_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) -> Table:
-    points = draft.index(figures, lambda figure: (figure.precision, figure.topology))
     topologies = list_topologies(figures)
+    found = arrange(figures, pair.precisions, topologies, draft)
     columns: list[LayoutColumn] = [
         ("# of epochs", [str(figures[0].epochs) for _ in topologies]),
         ("GPUs", name_device_counts(topologies)),
     ]
-    for name, make_cell in _STATISTICS.items():
-        for precision in pair.precisions:
-            own = [points.get((precision, topology)) for topology in topologies]
-            columns.append((f"{name_precision(precision)} {name}", list(map(make_cell, own))))
+    for name, (read, form) in _STATISTICS.items():
+        for precision, own in found.items():
+            cells = [Cell(read(figure), form, problem=ABSENT) for figure in own]
+            columns.append((f"{name_precision(precision)} {name}", cells))
     counts = " and ".join(map(str, sorted({len(figure.top1) for figure in figures})))
     return make_layout_table(
         title=f"{_make_title(figures[0])}, over seeds",
@@ -81,30 +77,20 @@ def _make_seeds_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft)
     )
 
 
-def _average(figure: Optional[LayoutFigure]) -> Cell:
-    return Cell(statistics.fmean(figure.top1) if figure else None, PERCENT, problem=ABSENT)
+def _average(figure: LayoutFigure) -> Optional[float]:
+    return statistics.fmean(figure.top1) if figure.top1 else None
 
 
-def _deviation(figure: Optional[LayoutFigure]) -> Cell:
-    seeds = figure.top1 if figure else ()
-    value = statistics.stdev(seeds) if len(seeds) > 1 else None
-    return Cell(value, Number(".5f"), problem=ABSENT)
-
-
-def _least(figure: Optional[LayoutFigure]) -> Cell:
-    return Cell(min(figure.top1) if figure else None, PERCENT, problem=ABSENT)
-
-
-def _most(figure: Optional[LayoutFigure]) -> Cell:
-    return Cell(max(figure.top1) if figure else None, PERCENT, problem=ABSENT)
+def _deviation(figure: LayoutFigure) -> Optional[float]:
+    return statistics.stdev(figure.top1) if len(figure.top1) > 1 else None
 
 
 # in NVIDIA's order and words
-_STATISTICS: dict[str, Callable[[Optional[LayoutFigure]], Cell]] = {
-    "avg top1": _average,
-    "standard deviation": _deviation,
-    "minimum top1": _least,
-    "maximum top1": _most,
+_STATISTICS: dict[str, tuple[Callable[[LayoutFigure], Optional[float]], Number]] = {
+    "avg top1": (_average, PERCENT),
+    "standard deviation": (_deviation, Number(".5f")),
+    "minimum top1": (lambda figure: min(figure.top1, default=None), PERCENT),
+    "maximum top1": (lambda figure: max(figure.top1, default=None), PERCENT),
 }
 
 

@@ -6,16 +6,13 @@ from typing import Optional, TypeVar, Union
 
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.reports.cells import Cell, Number, Table, make_table
-from dlperf_slurm.reports.layouts.parts.figures import LayoutFigure
+from dlperf_slurm.reports.layouts.parts.figures import ABSENT, NO_FIGURE, LayoutFigure
 from dlperf_slurm.results.cases import find_unit
 from dlperf_slurm.results.footnotes import Footnotes, Note
 from dlperf_slurm.results.ratios import divide
 
 Key = TypeVar("Key", bound=Hashable)
 
-# what stands for what nobody measured
-ABSENT = "-"
-ABSENT_CELL = Cell(None, problem=ABSENT)
 MOST_DECIMALS = 2
 
 # a header and its cells
@@ -98,6 +95,19 @@ def list_topologies(figures: Iterable[LayoutFigure], measured: bool = False) -> 
     return sorted(topologies, key=lambda topology: (topology.world_size, topology))
 
 
+def arrange(
+    figures: Iterable[LayoutFigure],
+    precisions: Iterable[str],
+    topologies: Sequence[Topology],
+    draft: Draft,
+) -> dict[str, list[LayoutFigure]]:
+    """Of each precision the figure on each topology."""
+    points = draft.index(figures, lambda figure: (figure.precision, figure.topology))
+    return {
+        p: [points.get((p, topology), NO_FIGURE) for topology in topologies] for p in precisions
+    }
+
+
 def name_device_counts(topologies: Sequence[Topology]) -> list[str]:
     """The number of devices of each, with the nodes where two have the same number."""
     counts = [topology.world_size for topology in topologies]
@@ -129,13 +139,11 @@ def describe_sizes(figures: Iterable[LayoutFigure]) -> str:
     return asked if found in ("", asked) else f"{asked}: {found}"
 
 
-def list_footnotes(
-    figure: LayoutFigure, column: Iterable[Optional[LayoutFigure]]
-) -> tuple[Note, ...]:
+def list_footnotes(figure: LayoutFigure, column: Iterable[LayoutFigure]) -> tuple[Note, ...]:
     """The figure's own, and its batch size if the job chose it and another one elsewhere in the
     column: what is compared there did not do the same work per step.
     """
-    sizes = {other.batch_sizes for other in column if other is not None and other.batch_sizes}
+    sizes = {other.batch_sizes for other in column if other.batch_sizes}
     is_chosen = list_sizes(figure) not in ("", figure.batch_group)
     if not is_chosen or len(sizes) == 1:
         return figure.footnotes
@@ -155,24 +163,14 @@ def find_decimals(figures: Iterable[LayoutFigure], read: Callable[[LayoutFigure]
     return next(enough, MOST_DECIMALS)
 
 
-def make_number(decimals: int = MOST_DECIMALS, unit: str = "") -> Number:
-    return Number(f".{decimals}f", unit=unit)
-
-
-def make_throughput_cells(
-    figures: Sequence[Optional[LayoutFigure]],
-) -> list[Cell]:
+def make_throughput_cells(figures: Sequence[LayoutFigure]) -> list[Cell]:
     """The cells of a column, with problems in the place of figures."""
     decimals = find_decimals(
-        (f for f in figures if f is not None and f.samples_per_s is not None),
+        (figure for figure in figures if figure.samples_per_s is not None),
         lambda figure: figure.samples_per_s or 0.0,
     )
-    return [
-        ABSENT_CELL
-        if figure is None
-        else Cell(figure.samples_per_s, make_number(decimals), problem=figure.problem)
-        for figure in figures
-    ]
+    form = Number(f".{decimals}f")
+    return [Cell(figure.samples_per_s, form, problem=figure.problem) for figure in figures]
 
 
 def make_ratio_cell(value: Optional[float], base: Optional[float]) -> Cell:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 OUR_SOURCE = "dlperf_slurm"
 NO_SOURCE = "-"
+# what stands for what nobody measured
+ABSENT = "-"
 _SHOWN_APART = ("script", "compiler", "gradient_sync", "data")
 # tensorpack's words for where a batch lies; nothing is said of one on the device
 _DATA_LOCATIONS = {ON_DEVICE: "", ON_HOST: "cpu"}
@@ -38,21 +40,21 @@ class LayoutFigure:
 
     model: str
     framework: str
-    source: str
-    precision: str
-    compiler: str
     topology: Topology
-    batch_sizes: tuple[int, ...]
-    batch_group: str
-    mode: str
-    data_location: str
-    variable_update: str
-    hardware: str
-    table: str
-    samples_per_s: Optional[float]
-    latency_ms: tuple[float, ...]
-    footnotes: tuple[Note, ...]
-    problem: str
+    source: str = ""
+    precision: str = ""
+    compiler: str = ""
+    batch_sizes: tuple[int, ...] = ()
+    batch_group: str = ""
+    mode: str = ""
+    data_location: str = ""
+    variable_update: str = ""
+    hardware: str = ""
+    table: str = ""
+    samples_per_s: Optional[float] = None
+    latency_ms: tuple[float, ...] = ()
+    footnotes: tuple[Note, ...] = ()
+    problem: str = ""
     top1: tuple[float, ...] = ()
     epochs: int = 0
     train_seconds: Optional[float] = None
@@ -66,6 +68,10 @@ class LayoutFigure:
         """The framework, with how it distributes where that is not its own way."""
         is_native = self.variable_update in ("", VARIANT_AXES["gradient_sync"])
         return self.framework if is_native else f"{self.framework} {self.variable_update}"
+
+
+# in the place of what nobody measured
+NO_FIGURE = LayoutFigure("", "", Topology(0, 0), problem=ABSENT)
 
 
 def make_run_figures(frame: "DataFrame") -> list[LayoutFigure]:
@@ -87,8 +93,6 @@ def _make_run_figure(row: CaseRow) -> LayoutFigure:
         mode=row.mode,
         data_location=_DATA_LOCATIONS.get(row.data, row.data),
         variable_update=row.gradient_sync,
-        hardware="",
-        table="",
         samples_per_s=row.samples_per_s,
         latency_ms=tuple(1000 * value for value in row.latency.values) if row.latency else (),
         footnotes=row.case_notes,
@@ -133,7 +137,6 @@ def _make_published_figure(figure: PublishedFigure, samples_per_s: float) -> Lay
         samples_per_s=samples_per_s,
         latency_ms=figure.latency_ms,
         footnotes=() if not note or note.startswith(("w/", "W/O ")) else (note,),
-        problem="",
     )
 
 
