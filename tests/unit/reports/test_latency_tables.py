@@ -238,3 +238,15 @@ def test_topologies_and_variants_have_tables_of_their_own():
 def test_inference_is_in_no_table_of_training():
     summary = summarize(make_manifest(), [make_inference()])
     assert (summary.throughput_tables, summary.precision_tables) == ((), ())
+
+
+def test_latencies_that_nobody_kept_have_no_speedup():
+    # as logs that tell the throughput alone
+    without = make_planned_case(case_id="b", mode="infer", precision="amp-fp16", repeats=1)
+    table = make_table(make_inference("fp32"), make_outcomes(without, [200.0]))
+    row = find_row(table, "amp-fp16")
+    assert row.precision_speedup.value == pytest.approx(2.0)
+    assert set(list_speedups(row)) == {None}
+    shown = tabulate_latency(table)
+    (cells,) = (cells for cells in write_rows(shown) if cells[0] == "amp-fp16")
+    assert set(cells[5::2]) == {"no reference"}
