@@ -28,26 +28,15 @@ def plot_throughput(table: ThroughputTable) -> Optional[Plot]:
         title = f"Throughput on {topologies[0]}, {table.unit}"
         caption += " Small dots: the repeats."
         return make_plot("throughput", table.title, title, caption, lambda: _draw_dots(table))
-    title = f"Throughput over devices, {table.unit}"
-    return _plot_chart("throughput", table, title, caption, make_throughput_chart)
-
-
-def _plot_chart(
-    kind: str,
-    table: ThroughputTable,
-    title: str,
-    caption: str,
-    make_chart: Callable[[ThroughputTable], Chart],
-) -> Plot:
-    return make_plot(kind, table.title, title, caption, lambda: draw_chart(make_chart(table)))
+    title, chart = f"Throughput over devices, {table.unit}", make_throughput_chart(table)
+    return make_plot("throughput", table.title, title, caption, lambda: draw_chart(chart))
 
 
 def make_throughput_chart(table: ThroughputTable) -> Chart:
-    return _make_chart(table, f"throughput, {table.unit}", _find_throughput)
+    def find_point(x: float, case: ShownCase) -> Optional[Point]:
+        return make_point(x, case.samples_per_s, find_bar(case.interval, case.samples))
 
-
-def _find_throughput(x: float, case: ShownCase) -> Optional[Point]:
-    return make_point(x, case.samples_per_s, find_bar(case.interval, case.samples))
+    return _make_chart(table, f"throughput, {table.unit}", find_point)
 
 
 def _draw_dots(table: ThroughputTable) -> "Figure":
@@ -84,7 +73,8 @@ def plot_speedup(table: ThroughputTable) -> Optional[Plot]:
         f"Points: ratio of medians over repeats, {count_repeats(table.measured)}, against "
         f"{against}; {_describe_ratio_bars(case.speedup for case in table.measured)}."
     )
-    return _plot_chart("speedup", table, "Speedup over devices", caption, make_speedup_chart)
+    title, chart = "Speedup over devices", make_speedup_chart(table)
+    return make_plot("speedup", table.title, title, caption, lambda: draw_chart(chart))
 
 
 def make_speedup_chart(table: ThroughputTable) -> Chart:
@@ -116,8 +106,8 @@ def plot_efficiency(table: ThroughputTable) -> Optional[Plot]:
         "Points: speedup over the ideal one, at the same batch size per device; ratios of medians "
         f"over repeats, {count_repeats(table.measured)}; {bars}."
     )
-    title = "Weak-scaling efficiency"
-    return _plot_chart("efficiency", table, title, caption, make_efficiency_chart)
+    title, chart = "Weak-scaling efficiency", make_efficiency_chart(table)
+    return make_plot("efficiency", table.title, title, caption, lambda: draw_chart(chart))
 
 
 def make_efficiency_chart(table: ThroughputTable) -> Chart:
