@@ -15,9 +15,10 @@ from support.cases import vary
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.worker import servers
 from dlperf_slurm.worker.datasets.description import DataError
-from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.frameworks import load_adapter, tensorflow
 from dlperf_slurm.worker.parity import find_difference
 from dlperf_slurm.worker.ranks import find_free_port
+from dlperf_slurm.worker.work import Work
 
 INSTALL = "needs TensorFlow 1: dlperf-slurm env create tensorflow1"
 tf = pytest.importorskip("tensorflow", reason=INSTALL)
@@ -292,7 +293,7 @@ def test_weights_are_spread_over_the_servers_by_their_bytes_and_nothing_else_is(
     placed = ParameterServers(cluster, "", "/device:CPU:0")
     case = sessions.make_case("tensorflow1", "bert")
     with tf.Graph().as_default(), tf.device(placed.device), placed.place_variables():
-        forward = graph.build_forward(case, sessions.make_definition(case), {})
+        forward = graph.build_forward(case, Work(case, sessions.ALONE, tensorflow.__name__), {})
         statistic = layers.make_variable([4], trainable=False)
     scalars = Counter()
     for variable, _ in forward.parameters.values():
