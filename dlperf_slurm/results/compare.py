@@ -133,28 +133,16 @@ def _compare_case(
 def _refuse(
     case: PlannedCase, reason: str, samples_a: tuple[float, ...], samples_b: tuple[float, ...]
 ) -> Comparison:
-    return Comparison(
-        case_id=name_case(case),
-        model=case.model,
-        quantity=THROUGHPUT,
-        samples_a=samples_a,
-        samples_b=samples_b,
-        reason=reason,
-    )
+    samples = samples_a, samples_b
+    return Comparison(name_case(case), case.model, THROUGHPUT, *samples, reason=reason)
 
 
 def _measure(
     a: CaseOutcomes, b: CaseOutcomes, quantity: str, changes: tuple[str, ...]
 ) -> Comparison:
-    comparison = Comparison(
-        case_id=name_case(a.case),
-        model=a.case.model,
-        quantity=quantity,
-        samples_a=_list_samples(a, quantity),
-        samples_b=_list_samples(b, quantity),
-        changes=changes,
-    )
-    return measure_ratio(comparison)
+    samples = _list_samples(a, quantity), _list_samples(b, quantity)
+    case_id, model = name_case(a.case), a.case.model
+    return measure_ratio(Comparison(case_id, model, quantity, *samples, changes=changes))
 
 
 def measure_ratio(comparison: Comparison) -> Comparison:

@@ -5,7 +5,6 @@ the frame that others read, with a column of numbers for each number.
 """
 
 import json
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Optional
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from dlperf_slurm.contract.axes import ON_DEVICE, TRAIN, Axes
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.results.accuracy import Accuracy, find_accuracy
 from dlperf_slurm.results.cases import (
     describe_hardware,
     find_batch_sizes,
@@ -54,26 +54,6 @@ NOT_MEMORY = (
 )
 
 AXES = tuple(f.name for f in fields(Axes))
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """What trainings to accuracy came to, over their seeds.
-
-    `top1` is by seed, after its last epoch, a fraction of the validation samples; `deviation` is
-    their standard deviation (n - 1), None for a single one. `reached` is how many seeds reached the
-    target, None without one, and `epochs` the median number of epochs that were run.
-    `train_seconds` is the median time from the first step to the end of the last epoch's
-    validation, `target` the least top-1 asked for, 0 for none.
-    """
-
-    top1: tuple[float, ...] = ()
-    average: Optional[float] = None
-    deviation: Optional[float] = None
-    epochs: Optional[float] = None
-    reached: Optional[int] = None
-    train_seconds: Optional[float] = None
-    target: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -228,7 +208,7 @@ def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
             *([WAIT_UNKNOWN] if not all(map(is_wait_known, own)) else []),
             *([NOT_MEMORY] if case.axes.is_largest_batch and any(map(_has_room, own)) else []),
         ),
-        accuracy=_find_accuracy(records),
+        accuracy=find_accuracy(records),
         all_train_seconds=tuple(r.epochs[-1].elapsed_seconds for r in records if r.epochs),
         rank_spread=find_rank_spread(outcomes),
         usage=find_usage(records),
@@ -289,19 +269,3 @@ def find_waiting_share(record: Record) -> Optional[float]:
 def _tells_waiting(record: Record) -> bool:
     """Logs of other people's scripts say nothing of waiting."""
     return record.case.log_format is None and is_wait_known(record)
-
-
-def _find_accuracy(records: Sequence[Record]) -> Accuracy:
-    trained = [record for record in records if record.epochs]
-    top1 = tuple(record.epochs[-1].top1 for record in trained)
-    targets = [record.case.training.target_top1 for record in trained]
-    reached = [value >= target for value, target in zip(top1, targets)]
-    return Accuracy(
-        top1=top1,
-        average=statistics.fmean(top1) if top1 else None,
-        deviation=statistics.stdev(top1) if len(top1) > 1 else None,
-        epochs=find_median(float(len(record.epochs)) for record in trained),
-        reached=sum(reached) if any(targets) else None,
-        train_seconds=find_median(record.epochs[-1].elapsed_seconds for record in trained),
-        target=max(targets, default=0.0),
-    )

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
+from typing import Protocol
 
 from dlperf_slurm.contract.record import Record
-from dlperf_slurm.jobs.run_directory import Manifest
 from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.stats.median import compute_median
@@ -41,6 +41,16 @@ MIN_STOLEN_DIFFERENCE = 0.02
 # distinct values of a case's sound records, by name
 Facts = Mapping[str, Sequence[str]]
 NOT_TOLD = ["none"]
+
+
+class Measured(Protocol):
+    """A run, or what it has of a case: with which code it was measured, and on which site."""
+
+    @property
+    def tool(self) -> str: ...
+
+    @property
+    def site_name(self) -> str: ...
 
 
 def explain_absence(run_name: str, outcomes: CaseOutcomes) -> str:
@@ -91,7 +101,7 @@ def name_stolen_time(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
     return [_describe_change("CPU time that a hypervisor gave to others", *texts)]
 
 
-def name_tool_changes(a: Manifest, b: Manifest) -> list[str]:
+def name_tool_changes(a: Measured, b: Measured) -> list[str]:
     """The code that measured, and the site file."""
     pairs = {
         "dlperf_slurm": [a.tool, b.tool],

@@ -1,14 +1,14 @@
 """Rows -> figures that contradict each other: latencies, duplicates, medians of repeats."""
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from operator import attrgetter
 from typing import Optional
 
 from dlperf_slurm.checks.audit.printed import (
     CONTRADICTION,
     DUPLICATE,
-    LATENCY_NAMES,
     LATENCY_OFF,
     ONE,
     OUT_OF_ORDER,
@@ -24,6 +24,7 @@ from dlperf_slurm.checks.audit.printed import (
     read_count,
 )
 from dlperf_slurm.checks.audit.speedups import index_rows, name_place
+from dlperf_slurm.stats.median import LATENCY_NAMES
 
 PERCENTILES = LATENCY_NAMES[1:]
 
@@ -33,6 +34,11 @@ OUR_TOLERANCE = Fraction(2, 100)
 
 # the least number of repeats whose median is checked; one of fewer says little
 MIN_REPEATS = 3
+
+# the key that the figures of one table's series share
+_name_series: Callable[[Row], tuple[str, ...]] = attrgetter(
+    "file", "table", "software", "topology", "note", "remark"
+)
 
 
 def check_latencies(rows: Sequence[Row]) -> Iterator[Finding]:
@@ -160,10 +166,6 @@ def _compare_files(row: Row, earlier: Sequence[Row], group: Sequence[Row]) -> It
         return
     if len(peers) > 1 or peers[0] in earlier:
         yield from _compare(row, peers[0])
-
-
-def _name_series(row: Row) -> tuple[str, ...]:
-    return (row.file, row.table, row.software, row.topology, row.note, row.remark)
 
 
 def is_same_software(row: Row, other: Row) -> bool:

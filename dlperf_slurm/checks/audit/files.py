@@ -5,11 +5,11 @@ import dataclasses
 import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from dlperf_slurm.checks.audit.interpret import interpret_table
 from dlperf_slurm.checks.audit.printed import (
     EFFICIENCY,
-    LATENCY_NAMES,
     PRECISION_SPEEDUP,
     SAMPLES_PER_S,
     SPEEDUP,
@@ -30,6 +30,7 @@ from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.cases import VARIANT_AXES
 from dlperf_slurm.results.collect import collect_outcomes
 from dlperf_slurm.results.published import find_source_file, list_sources
+from dlperf_slurm.stats.median import LATENCY_NAMES
 
 _LATENCIES = {
     **{f"latency_{name}_ms": f"latency_{name}" for name in LATENCY_NAMES},
@@ -48,7 +49,6 @@ _REPORT_CELLS = {
     "precision_speedup": PRECISION_SPEEDUP,
     **_LATENCIES,
 }
-
 # the line of each case_id, and its cells by column
 Cases = Mapping[str, tuple[int, Mapping[str, str]]]
 
@@ -126,20 +126,12 @@ def read_records(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _make_published_row(file: str, line: int, record: Mapping[str, str]) -> Row:
+    notes = (record.get(key, "") for key in ("note", "data_location", "variable_update"))
     return Row(
-        file=file,
-        line=line,
-        where=record["where"],
-        table=record["table"],
-        model=record["model"],
-        framework=record["framework"],
-        software=record["software"],
-        note=" ".join(
-            record.get(key, "") for key in ("note", "data_location", "variable_update")
-        ).strip(),
-        precision=record["precision"],
-        compiler=record["compiler"],
-        hardware=record["hardware"],
+        file,
+        line,
+        **_take(record, "where", "table", "software", "hardware"),
+        note=" ".join(notes).strip(),
         batch_size=record.get("batch_size_per_device", ""),
         devices=int(record["nodes"]) * int(record["devices_per_node"]),
         repeat=int(record.get("repeat") or 0),
@@ -149,23 +141,21 @@ def _make_published_row(file: str, line: int, record: Mapping[str, str]) -> Row:
 
 def _make_report_row(file: str, line: int, record: Mapping[str, str]) -> Row:
     return Row(
-        file=file,
-        line=line,
-        where="",
+        file,
+        line,
+        **_take(record, "topology"),
         table=f"{record['model']} {record['mode']}",
-        model=record["model"],
-        framework=record["framework"],
-        software="",
         note=_describe_variant(record),
-        precision=record["precision"],
-        compiler=record["compiler"],
-        hardware="",
         batch_size=record["batch_size_per_device"],
         devices=parse_topology(record["topology"]).world_size,
-        repeat=0,
         cells=_make_report_cells(record),
-        topology=record["topology"],
     )
+
+
+def _take(record: Mapping[str, str], *names: str) -> dict[str, Any]:
+    """What a row has as it stands in the CSV; raises KeyError for a column that is not there."""
+    shared = ("model", "framework", "precision", "compiler")
+    return {name: record[name] for name in (*shared, *names)}
 
 
 def _describe_variant(record: Mapping[str, str]) -> str:

@@ -174,7 +174,6 @@ def _make_rows(
             hardware=labels.get("hardware", ""),
             batch_size=labels.get(BATCH_SIZE) or size or _find_batch_size(values),
             devices=_count_devices(labels),
-            repeat=0,
             cells={quantity: value.cell for quantity, value in values.items()},
             remark=" ".join(remarks),
             topology=labels.get(TOPOLOGY, ""),

@@ -1,9 +1,10 @@
 """A printed number -> the interval of values that print so; rows of such cells, and findings."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import attrgetter
 from typing import Optional
 
 WRONG = "wrong"
@@ -22,7 +23,6 @@ EFFICIENCY = "efficiency"
 PRECISION_SPEEDUP = "precision_speedup"
 TRAINING_TIME = "time"
 TIME_SPEEDUP = "time_speedup"
-LATENCY_NAMES = ("avg", "p50", "p90", "p95", "p99", "p100")
 
 FULL_PRECISIONS = ("fp32", "tf32")
 
@@ -92,6 +92,11 @@ class Cell:
         return Span(self.value, self.value + self.unit * (1 - EXACT_TOLERANCE))
 
 
+_CONFIGURATION: Callable[["Row"], tuple[str, ...]] = attrgetter(
+    "model", "framework", "precision", "compiler", "batch_size", "hardware"
+)
+
+
 @dataclass(frozen=True)
 class Row:
     """One configuration of a table with the cells that were printed for it.
@@ -104,33 +109,26 @@ class Row:
 
     file: str
     line: int
-    where: str
     table: str
     model: str
     framework: str
-    software: str
-    note: str
     precision: str
     compiler: str
-    hardware: str
     batch_size: str
     devices: int
-    repeat: int
     cells: Mapping[str, Cell]
+    where: str = ""
+    software: str = ""
+    note: str = ""
+    hardware: str = ""
+    repeat: int = 0
     remark: str = ""
     topology: str = ""
 
     @property
     def configuration(self) -> tuple[str, ...]:
         """The properties, devices apart, that figures of one configuration share."""
-        return (
-            self.model,
-            self.framework,
-            self.precision,
-            self.compiler,
-            self.batch_size,
-            self.hardware,
-        )
+        return _CONFIGURATION(self)
 
     @property
     def printed_line(self) -> tuple[str, int, str, str]:

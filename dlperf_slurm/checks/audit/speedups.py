@@ -1,15 +1,15 @@
 """Rows -> the derived cells that are not the quotient of printed cells that they should be."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import attrgetter
 from typing import Optional
 
 from dlperf_slurm.checks.audit.printed import (
     ABOVE_DEVICES,
     EFFICIENCY,
     FULL_PRECISIONS,
-    LATENCY_NAMES,
     ONE,
     PRECISION_SPEEDUP,
     SPEEDUP,
@@ -26,12 +26,23 @@ from dlperf_slurm.checks.audit.printed import (
     format_value,
     make_finding,
 )
+from dlperf_slurm.stats.median import LATENCY_NAMES
 
 # Speedups whose quotient has the reference above the line: the smaller of two times is the better.
 INVERSE_SPEEDUPS = {
     TIME_SPEEDUP: TRAINING_TIME,
     **{f"latency_{name}_speedup": f"latency_{name}" for name in LATENCY_NAMES},
 }
+
+# the key that the rows of one scaling curve share
+_name_series: Callable[[Row], tuple[object, ...]] = attrgetter(
+    *("file", "table", "model", "framework", "software"),
+    *("precision", "compiler", "hardware", "repeat"),
+)
+# the key, batch size apart, that rows of two precisions share
+_name_setting: Callable[[Row], tuple[object, ...]] = attrgetter(
+    "framework", "model", "compiler", "devices", "topology", "note"
+)
 
 
 @dataclass(frozen=True)
@@ -110,21 +121,6 @@ def index_rows(rows: Sequence[Row]) -> Index:
 def _list_alike(row: Row, devices: int, index: Index) -> Sequence[Row]:
     """Rows of the same configuration in any table; none where the model is not known."""
     return index.get((row.configuration, devices), ()) if row.model else ()
-
-
-def _name_series(row: Row) -> tuple[object, ...]:
-    """The key that the rows of one scaling curve share."""
-    return (
-        row.file,
-        row.table,
-        row.model,
-        row.framework,
-        row.software,
-        row.precision,
-        row.compiler,
-        row.hardware,
-        row.repeat,
-    )
 
 
 def _find_baseline(row: Row, series: Sequence[Row], index: Index) -> Optional[Row]:
@@ -227,11 +223,6 @@ def _find_reference(row: Row, candidates: Sequence[Row]) -> Optional[Row]:
     beside = [other for other in found if other.printed_line == row.printed_line]
     alike = [other for other in found if other.batch_size == row.batch_size]
     return next(iter(beside or alike or (found if len(found) == 1 else [])), None)
-
-
-def _name_setting(row: Row) -> tuple[object, ...]:
-    """The key, batch size apart, that rows of two precisions share."""
-    return (row.framework, row.model, row.compiler, row.devices, row.topology, row.note)
 
 
 def check_speedups(derived: Sequence[Derived]) -> Iterator[Finding]:

@@ -16,6 +16,18 @@ UPDATE_TOLERANCE = 1e-5
 DATA_PARALLEL_TOLERANCE = 1e-4
 RANK_TOLERANCE = 1e-6
 
+_LOSS = ("loss", "initial_loss", LOSS_TOLERANCE)
+_TRAINED_LOSS = ("loss after 3 steps", "trained_loss", TRAINED_LOSS_TOLERANCE)
+# of the parity table, in its order: what it is called, its name in a Parity, its tolerance
+_QUANTITIES = (
+    ("parameters", "parameter_count", 0.0),
+    _LOSS,
+    ("evaluation loss", "initial_evaluation_loss", LOSS_TOLERANCE),
+    ("gradient norm", "gradient_norm", GRADIENT_NORM_TOLERANCE),
+    _TRAINED_LOSS,
+    ("evaluation loss after", "trained_evaluation_loss", TRAINED_LOSS_TOLERANCE),
+)
+
 
 @dataclass(frozen=True)
 class Check:
@@ -70,31 +82,11 @@ class Agreement:
 
 def compare_frameworks(found: Parity, expected: Parity) -> tuple[Check, ...]:
     """The checks of one framework's run against the reference framework's run of the same case."""
-    checks = [
-        _compare("parameters", found.parameter_count, expected.parameter_count, 0.0),
-        _compare("loss", found.initial_loss, expected.initial_loss, LOSS_TOLERANCE),
-        _compare(
-            "evaluation loss",
-            found.initial_evaluation_loss,
-            expected.initial_evaluation_loss,
-            LOSS_TOLERANCE,
-        ),
-        _compare(
-            "gradient norm", found.gradient_norm, expected.gradient_norm, GRADIENT_NORM_TOLERANCE
-        ),
-        _compare(
-            "loss after 3 steps", found.trained_loss, expected.trained_loss, TRAINED_LOSS_TOLERANCE
-        ),
-        _compare(
-            "evaluation loss after",
-            found.trained_evaluation_loss,
-            expected.trained_evaluation_loss,
-            TRAINED_LOSS_TOLERANCE,
-        ),
+    return (
+        *(_compare(found, expected, *quantity) for quantity in _QUANTITIES),
         check_gradients(found, load_model(found.case.model).VERIFICATION.gradient_tolerance),
         check_updates(found),
-    ]
-    return tuple(checks)
+    )
 
 
 def compare_ranks(found: Parity, expected: Parity) -> tuple[Check, ...]:
@@ -107,10 +99,8 @@ def compare_ranks(found: Parity, expected: Parity) -> tuple[Check, ...]:
         check_gradients(found, DATA_PARALLEL_TOLERANCE),
         check_updates(found),
         Check("weights of the ranks", 0.0, found.ranks.relative, RANK_TOLERANCE),
-        _compare("loss", found.initial_loss, expected.initial_loss, LOSS_TOLERANCE),
-        _compare(
-            "loss after 3 steps", found.trained_loss, expected.trained_loss, TRAINED_LOSS_TOLERANCE
-        ),
+        _compare(found, expected, *_LOSS),
+        _compare(found, expected, *_TRAINED_LOSS),
     )
 
 
@@ -125,9 +115,10 @@ def check_updates(found: Parity) -> Check:
     return Check("updates", 0.0, found.updates.relative, UPDATE_TOLERANCE, found.updates.parameter)
 
 
-def _compare(quantity: str, value: float, expected: float, tolerance: float) -> Check:
-    difference = abs(value - expected) / abs(expected) if expected else abs(value)
-    return Check(quantity, value, difference, tolerance)
+def _compare(found: Parity, expected: Parity, text: str, name: str, tolerance: float) -> Check:
+    value, reference = getattr(found, name), getattr(expected, name)
+    difference = abs(value - reference) / abs(reference) if reference else abs(value)
+    return Check(text, value, difference, tolerance)
 
 
 PARITY_HEADER = (

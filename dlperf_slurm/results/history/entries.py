@@ -29,6 +29,7 @@ _FIGURES = (
     f"cases/*/r*/a*/{RECORD_FILE}",
     f"cases/*/r*/a*/{STEP_SECONDS_FILE}",
 )
+_OF_ROW = ("framework", "model", "topology", "precision", "mode", "script")
 # facts of the machine that are software too
 _DRIVERS = ("gpu_driver", "cuda_driver")
 
@@ -154,13 +155,8 @@ def make_entry(run_dir: Path, manifest: Manifest, outcomes: CaseOutcomes) -> Ent
         site_name=manifest.site_name,
         tool=manifest.tool,
         case_id=name_case(outcomes.case),
-        framework=row.framework,
-        model=row.model,
-        topology=row.topology,
-        precision=row.precision,
+        **{name: getattr(row, name) for name in _OF_ROW},
         batch_size=row.batch_size_text,
-        mode=row.mode,
-        script=row.script,
         parameters=row.model_parameters or "",
         planned_repeats=row.repeats_planned,
         samples_per_s=row.samples,

@@ -9,7 +9,7 @@ from typing import Optional
 from dlperf_slurm.results.cases import find_unit
 from dlperf_slurm.results.compare import THROUGHPUT, Comparison, decide_all, measure_ratio
 from dlperf_slurm.results.history.entries import Entry
-from dlperf_slurm.results.same_work import find_other_work, name_changes
+from dlperf_slurm.results.same_work import find_other_work, name_changes, name_tool_changes
 from dlperf_slurm.stats.median import Interval, compute_median, compute_median_interval, find_median
 
 # Figures of other machines are no measure. Versions are: they are what makes runs slower.
@@ -134,8 +134,6 @@ def _make_points(runs: Sequence[Entry]) -> tuple[Point, ...]:
 
 def compare_entries(a: Entry, b: Entry) -> Comparison:
     """Not decided yet; of other work it has a reason in place of a ratio."""
-    pairs = {"dlperf_slurm": (a.tool, b.tool), "site": (a.site_name, b.site_name)}
-    tools = [f"{name} {x} -> {y}" for name, (x, y) in pairs.items() if x != y]
     comparison = Comparison(
         case_id=b.case_id,
         model=b.model,
@@ -143,7 +141,7 @@ def compare_entries(a: Entry, b: Entry) -> Comparison:
         samples_a=a.samples_per_s,
         samples_b=b.samples_per_s,
         reason=find_other_work(a.work, b.work),
-        changes=(*name_changes(a.surroundings, b.surroundings), *tools),
+        changes=(*name_changes(a.surroundings, b.surroundings), *name_tool_changes(a, b)),
     )
     return comparison if comparison.reason else measure_ratio(comparison)
 

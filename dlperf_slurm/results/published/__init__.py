@@ -2,13 +2,15 @@
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.stats.median import LATENCY_NAMES
 
-LATENCIES = ("avg", "p50", "p90", "p95", "p99")
+# nobody publishes the slowest batch
+LATENCIES = LATENCY_NAMES[:-1]
 
 
 @dataclass(frozen=True)
@@ -71,29 +73,17 @@ def read_source(name: str) -> tuple[PublishedFigure, ...]:
 
 
 def _make_figure(row: Mapping[str, str]) -> PublishedFigure:
-    return PublishedFigure(
-        source=row["source"],
-        framework=row["framework"],
-        model=row["model"],
-        precision=row["precision"],
-        compiler=row["compiler"],
-        nodes=int(row["nodes"]),
-        devices_per_node=int(row["devices_per_node"]),
-        batch_size_per_device=int(row.get("batch_size_per_device") or 0),
-        repeat=int(row.get("repeat") or 0),
-        samples_per_s=float(row["samples_per_s"]),
-        published_speedup=_read_number(row, "published_speedup"),
-        published_precision_speedup=_read_number(row, "published_precision_speedup"),
-        latency_ms=_read_latencies(row, "ms"),
-        latency_speedup=_read_latencies(row, "speedup"),
-        data_location=row.get("data_location", ""),
-        variable_update=row.get("variable_update", ""),
-        hardware=row["hardware"],
-        software=row["software"],
-        note=row.get("note", ""),
-        table=row["table"],
-        where=row["where"],
-    )
+    """What a document does not have is "", 0 or None."""
+    values: dict[str, Any] = {
+        field.name: row.get(field.name, "") for field in fields(PublishedFigure)
+    }
+    for name in ("nodes", "devices_per_node", "batch_size_per_device", "repeat"):
+        values[name] = int(values[name] or 0)
+    for name in ("samples_per_s", "published_speedup", "published_precision_speedup"):
+        values[name] = _read_number(row, name)
+    values["latency_ms"] = _read_latencies(row, "ms")
+    values["latency_speedup"] = _read_latencies(row, "speedup")
+    return PublishedFigure(**values)
 
 
 def _read_number(row: Mapping[str, str], key: str) -> Optional[float]:
