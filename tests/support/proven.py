@@ -17,6 +17,7 @@ from typing import Optional
 ALWAYS_TESTED = ("pytorch", "tensorflow1")
 ADAPTERS = "dlperf_slurm/worker/frameworks"
 HOROVOD = "dlperf_slurm/worker/horovod.py"
+SAME_BESIDE_ANY = ("dlperf_slurm/__init__.py", "dlperf_slurm/files", "dlperf_slurm/version.py")
 ENVIRONMENTS = "dlperf_slurm/provision/environments"
 HEADER = (
     "# Written by `make test-frameworks` for what passed: the framework, the seconds of its\n"
@@ -39,7 +40,8 @@ def list_files(root: Path, framework: str, tests: Iterable[str]) -> list[Path]:
     for test in tests:
         path = root / test
         chosen |= set(path.rglob("*.py") if path.is_dir() else [path])
-    return sorted(chosen)
+    left_out = {root / name for name in SAME_BESIDE_ANY}
+    return sorted(path for path in chosen if not left_out & {path, path.parent})
 
 
 def list_horovod_files(root: Path, framework: str) -> list[Path]:
