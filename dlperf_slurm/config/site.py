@@ -181,6 +181,12 @@ class Site(Table):
     """Further #SBATCH lines."""
     env: dict[Annotated[str, AfterValidator(check_env_name)], str] = {}
     """Environment variables of all jobs."""
+    env_from: OneOrMore[Annotated[str, AfterValidator(check_env_name)]] = ()
+    """Environment variables that jobs have from the one who submits; their values stay private."""
+    umask: Optional[Annotated[str, Field(pattern="^0?[0-7]{3}$")]] = None
+    """Permissions that files of a run lack, in octal; "077" where neither it nor a group is set."""
+    group: Optional[str] = None
+    """Group that may read the files of a run."""
     template: Optional[Annotated[str, AfterValidator(_make_absolute)]] = None
     """The site's own template of a job script."""
     launcher: LauncherOptions = LauncherOptions()
@@ -191,6 +197,11 @@ class Site(Table):
     """Folders of data sets, by name."""
     tracking: Tracking = Tracking()
     """How often the scheduler is asked."""
+
+    @property
+    def file_mask(self) -> int:
+        """The umask of a run's files: what `umask` says, else no one but a `group` may read."""
+        return int(self.umask or ("027" if self.group else "077"), 8)
 
     def find_time_limit_minutes(self, topology: Topology) -> int:
         """The time limit of an array task: the topology's own, else the default, else 30."""

@@ -15,6 +15,7 @@ from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.launchers import Ranks, make_command
 from dlperf_slurm.jobs.plan import ArrayTask, Group
+from dlperf_slurm.jobs.private_values import PRIVATE_FILE
 from dlperf_slurm.jobs.quoting import escape_pattern
 from dlperf_slurm.jobs.run_directory import make_job_name
 from dlperf_slurm.jobs.sandbox import make_environment, render_command
@@ -76,6 +77,8 @@ class JobScript:
     log_pattern: str
     directives: Sequence[str]
     env: Sequence[tuple[str, str]]
+    private_file: Optional[str]
+    umask: Optional[str]
     frameworks: Sequence[FrameworkScript]
 
 
@@ -206,6 +209,8 @@ def make_job_script(
         log_pattern=escape_pattern(f"{run_dir}/scripts") + "/%A_%a.log",
         directives=site.directives,
         env=_sorted_items(site.env),
+        private_file=PRIVATE_FILE if site.env_from else None,
+        umask=f"{site.file_mask:03o}" if site.umask or site.group else None,
         frameworks=[
             _make_framework_script(
                 name,

@@ -6,7 +6,7 @@ import secrets
 import shutil
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -20,6 +20,13 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import STAGED, Event, append_event
 from dlperf_slurm.jobs.plan import Group, Plan, make_case
+from dlperf_slurm.jobs.private_values import (
+    file_permissions,
+    hide_private_values,
+    share_with_group,
+    take_private_values,
+    write_private_values,
+)
 from dlperf_slurm.jobs.render import render_external_script, render_scripts
 from dlperf_slurm.jobs.run_directory import (
     CODE_DIR,
@@ -48,28 +55,47 @@ def stage_run(
     It is made beside its place and renamed, so that it is there whole or not at all. Raises
     InputError when the results folder cannot be written.
     """
+    site, private = take_private_values(loaded)
     run_id = make_run_id(file.name, loaded.name)
     run_dir = results_dir.absolute() / run_id
     manifest = make_manifest(run_id, file, loaded, plan, command)
     partial = results_dir.absolute() / f".{run_id}.partial"
     try:
-        partial.mkdir(parents=True)
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir(mode=0o700)
     except OSError as error:
         raise InputError(f"{results_dir}: cannot be written: {error}") from error
     try:
-        (partial / MARKERS_DIR).mkdir()
-        (partial / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
-        (partial / MATRIX_FILE).write_text(file.toml.text, encoding="utf-8")
-        site = freeze_site(loaded.site, plan.cases)
-        text = tomli_w.dumps(site.model_dump(mode="json", exclude_none=True))
-        (partial / SITE_FILE).write_text(text, encoding="utf-8")
-        freeze_code(partial / CODE_DIR)
-        stage_groups(partial, run_dir, run_id, plan.groups, site)
+        with file_permissions(site.file_mask):
+            _fill(partial, run_dir, file, manifest, freeze_site(site, plan.cases), private, plan)
         partial.rename(run_dir)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
     return Run(run_dir, manifest)
+
+
+def _fill(
+    folder: Path,
+    run_dir: Path,
+    file: MatrixFile,
+    manifest: Manifest,
+    site: Site,
+    private: Mapping[str, str],
+    plan: Plan,
+) -> None:
+    """Write all files of a run below `folder`, which becomes `run_dir`."""
+    share_with_group(folder, site)
+    folder.chmod(folder.stat().st_mode | (0o777 & ~site.file_mask))
+    (folder / MARKERS_DIR).mkdir()
+    (folder / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
+    (folder / MATRIX_FILE).write_text(file.toml.text, encoding="utf-8")
+    text = tomli_w.dumps(site.model_dump(mode="json", exclude_none=True))
+    (folder / SITE_FILE).write_text(text, encoding="utf-8")
+    if private:
+        write_private_values(folder, private)
+    freeze_code(folder / CODE_DIR)
+    stage_groups(folder, run_dir, manifest.run_id, plan.groups, site)
 
 
 def freeze_site(site: Site, cases: Sequence[MatrixCase]) -> Site:
@@ -144,7 +170,7 @@ def make_manifest(
         created_at=format_now(),
         created_by=getpass.getuser(),
         created_on=socket.gethostname(),
-        command=tuple(command),
+        command=hide_private_values(command),
         tool_version=__version__,
         tool_git=find_git_state(),
         poll_seconds=tracking.poll_seconds,

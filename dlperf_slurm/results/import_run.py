@@ -26,6 +26,7 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import STAGED, STATE, Event, append_events
+from dlperf_slurm.jobs.private_values import hide_private_values
 from dlperf_slurm.jobs.run_directory import (
     MANIFEST_FILE,
     MARKERS_DIR,
@@ -57,7 +58,8 @@ def write_imported_run(
     run_dir = results_dir.absolute() / run_id
     partial = results_dir.absolute() / f".{run_id}.partial"
     try:
-        partial.mkdir(parents=True)
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir(mode=0o700)
     except OSError as error:
         raise InputError(f"{results_dir}: cannot be written: {error}") from error
     manifest = _make_manifest(run_id, name, cases, command)
@@ -147,7 +149,7 @@ def _make_manifest(
         created_at=format_now(),
         created_by=getpass.getuser(),
         created_on=socket.gethostname(),
-        command=tuple(command),
+        command=hide_private_values(command),
         tool_version=__version__,
         tool_git=find_git_state(),
         poll_seconds=1.0,

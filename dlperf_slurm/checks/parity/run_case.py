@@ -50,7 +50,9 @@ def make_workplace(site: Site, folder: Path, report: Callable[[str], None]) -> W
     Raises InputError when it cannot be made.
     """
     try:
-        folder.mkdir(parents=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # its scripts have what --set gives to environment variables
+        folder.mkdir(mode=0o700)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made: {error}") from error
     freeze_code(folder / CODE_DIR)
