@@ -7,10 +7,24 @@ unset PYTHONHOME
 export OMP_NUM_THREADS=8
 export NCCL_DEBUG=WARN
 
+fail_setup() {
+  echo "the site's setup line failed with exit code $1: ${2%$'\n'}" >&2
+  exit 69
+}
 activate_pytorch() {
   # what sites and `module` run here is not written for `set -u`
   set +u
-  ulimit -l unlimited
+  # each line runs, with those that it goes on in, before the next; one that fails is the end
+  local setup_line setup=
+  for setup_line in 'ulimit -l unlimited'; do
+    setup+=$setup_line$'\n'
+    if [[ $setup_line == *\\ ]] || ! "$BASH" -n <<< "$setup" 2> /dev/null; then
+      continue
+    fi
+    eval "$setup" || fail_setup "$?" "$setup"
+    setup=
+  done
+  eval "$setup" || fail_setup "$?" "$setup"
   module load cuda/12.6 || exit 69
   module load openmpi/5.0 || exit 69
   export PATH=/shared/venvs/pytorch-2.13/bin:$PATH
