@@ -1,5 +1,6 @@
 """What a reader of the project finds at its top agrees with the package."""
 
+import configparser
 import re
 from pathlib import Path
 
@@ -25,6 +26,18 @@ def test_the_license_is_the_one_that_the_metadata_and_the_citation_name():
             ["license_expression = Apache-2.0"],
             ["license: Apache-2.0"],
         )
+
+
+def test_the_wheel_has_every_folder_of_the_package():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    package = ROOT / "dlperf_slurm"
+    folders = {path.parent.relative_to(ROOT) for path in package.rglob("__init__.py")}
+    found = {".".join(folder.parts) for folder in folders}
+    # the others are folders beside the package
+    beside = {line.split(" = ")[0] for line in setup["options"]["package_dir"].split("\n") if line}
+    inside = {f"{name}.frameworks" for name in beside if name.endswith("templates")}
+    assert set(setup["options"]["packages"].split()) == found | beside | inside
 
 
 def test_the_package_says_that_it_is_typed():
