@@ -45,6 +45,9 @@ def add_commands(commands: "Commands") -> None:
     action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="as in env list")
     action.add_argument("--all", action="store_true", help="for every framework")
     action.add_argument("--horovod", action="store_true", help="with Horovod, where it exists")
+    action.add_argument(
+        "--any-build", action="store_true", help="also files of an index that PyPI does not have"
+    )
     add_command(actions, "list", "which environments there are, and where", run_env_list)
     text = "what works in them, and what is missing"
     action = add_command(actions, "check", text, run_env_check)
@@ -166,7 +169,12 @@ def run_env_create(options: argparse.Namespace) -> None:
     for pins in chosen:
         with_horovod = options.horovod and pins.can_have_horovod
         try:
-            create_environment(pins.framework, lambda line: print(line, flush=True), with_horovod)
+            create_environment(
+                pins.framework,
+                lambda line: print(line, flush=True),
+                with_horovod,
+                options.any_build,
+            )
         except EnvironmentMissingError as error:
             print(f"{PROGRAM}: error: {error}", file=sys.stderr, flush=True)
             missing.append(pins.framework)

@@ -17,7 +17,7 @@ from dlperf_slurm.provision.environments.installation import (
     hold_environment,
     install_wheel,
 )
-from dlperf_slurm.provision.environments.pins import Pins, read_pins
+from dlperf_slurm.provision.environments.pins import Pins, add_hashes, read_pins
 from dlperf_slurm.provision.environments.stand_ins import make_stand_ins
 from dlperf_slurm.provision.environments.system import (
     Interpreter,
@@ -62,10 +62,14 @@ def find_state(environment: Path, pins: Pins) -> State:
 
 
 def create_environment(
-    framework: str, report: Callable[[str], None], with_horovod: bool = False
+    framework: str,
+    report: Callable[[str], None],
+    with_horovod: bool = False,
+    has_any_build: bool = False,
 ) -> Path:
     """Make or bring up to date a managed environment; a half-made one is made again.
 
+    With `has_any_build` it takes the files of whatever index, which need not be those of PyPI.
     Raises EnvironmentMissingError, with what to do, when it cannot be made; InputError for an
     unknown framework.
     """
@@ -78,7 +82,7 @@ def create_environment(
     with hold_environment(installation):
         # another process may have made it meanwhile
         if find_state(environment, pins) != "current":
-            _make_environment(installation, pins)
+            _make_environment(installation, pins, has_any_build)
         if not _is_whole(environment, pins, with_horovod):
             start = time.monotonic()
             add_horovod(installation, pins)
@@ -91,13 +95,13 @@ def _is_whole(environment: Path, pins: Pins, with_horovod: bool) -> bool:
     return is_current and (has_horovod(environment) or not with_horovod)
 
 
-def _make_environment(installation: Installation, pins: Pins) -> None:
+def _make_environment(installation: Installation, pins: Pins, has_any_build: bool) -> None:
     interpreter = find_interpreter(pins.pythons)
     if interpreter is None:
         raise EnvironmentMissingError(f"{pins.framework}: {describe_missing_python(pins.pythons)}")
     start = time.monotonic()
     _make_venv(installation, interpreter)
-    _install_packages(installation, pins)
+    _install_packages(installation, pins, has_any_build)
     for package in pins.built:
         _install_built(installation, pins.find_requirement(package), interpreter)
     make_stand_ins(installation, pins.module, pins.cuda_libraries)
@@ -123,11 +127,12 @@ def _make_venv(installation: Installation, interpreter: Interpreter) -> None:
     installation.run_step(title, command)
 
 
-def _install_packages(installation: Installation, pins: Pins) -> None:
+def _install_packages(installation: Installation, pins: Pins, has_any_build: bool) -> None:
     built = tuple(f"{package}==" for package in pins.built)
     lines = [line for line in pins.requirements if not line.startswith(built or ("#",))]
+    hashed = lines if has_any_build else add_hashes(pins.framework, lines)
     file = installation.environment / "requirements.txt"
-    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    file.write_text("".join(f"{line}\n" for line in hashed), encoding="utf-8")
     options = ["--progress-bar", "off", *pins.pip_options]
     installation.run_step(
         f"installing {pins.requirements[0]} and {len(lines) - 1} more packages",

@@ -13,6 +13,7 @@ A pins file is a requirements file of pip with exact versions, the framework's f
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -20,6 +21,8 @@ from typing import Optional
 from dlperf_slurm.errors import InputError
 
 PINS_DIR = Path(__file__).parent
+# of frameworks whose packages are all on PyPI, with the hashes of every file there
+HASHES_FOLDER = "hashes"
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,25 @@ def read_pins(framework: str) -> Pins:
         pip_options=tuple(_read_words(text, "install")),
         cuda_libraries=tuple(_read_words(text, "cuda-libraries")),
     )
+
+
+def add_hashes(framework: str, requirements: Sequence[str]) -> list[str]:
+    """The requirements with the hashes of their files, if the package ships those of all of them.
+
+    pip then takes no other file, wherever an index has it from.
+    """
+    path = PINS_DIR / HASHES_FOLDER / f"{framework}.txt"
+    if not path.is_file():
+        return list(requirements)
+    entries = path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    hashes = {_normalize(words[0]): words[1:] for words in map(str.split, entries) if words}
+    return [" ".join([line, *hashes[_normalize(line)]]) for line in requirements]
+
+
+def _normalize(requirement: str) -> str:
+    """A pin by the name that all spellings of its package share (PEP 503)."""
+    name, equals, version = requirement.partition("==")
+    return re.sub(r"[-_.]+", "-", name).lower() + equals + version
 
 
 def _find_value(text: str, key: str) -> Optional[str]:

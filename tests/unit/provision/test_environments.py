@@ -1,5 +1,6 @@
 """Environments: where they are, when they are made, and what a failure leaves."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from dlperf_slurm.config.folders import find_environments_dir, find_managed_envi
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.provision.environments import pins as pins_module
 from dlperf_slurm.provision.environments.create import create_environment, find_state, read_stamp
-from dlperf_slurm.provision.environments.pins import read_pins
+from dlperf_slurm.provision.environments.pins import add_hashes, read_pins
 
 OWN_PYTHON = sys.executable
 
@@ -107,11 +108,26 @@ def test_real_environment_has_the_package_and_not_the_tools(tiny):
     assert (done.stdout, done.stderr) == ("1.0 None\n", "")
 
 
+@pytest.mark.integration
+@pytest.mark.parametrize("digest", ["0" * 64, None])
+def test_file_of_another_hash_is_not_installed_unless_any_build_will_do(tiny, home, digest):
+    wheel = home / "index" / "tiny-1.0-py3-none-any.whl"
+    digest = digest or hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (home / "hashes").mkdir()
+    (home / "hashes" / "tiny.txt").write_text(f"tiny==1.0 --hash=sha256:{digest}\n")
+    if digest == "0" * 64:
+        with pytest.raises(EnvironmentMissingError, match="HASHES"):
+            create_environment(tiny, ignore)
+        assert find_state(find_managed_environment(tiny), read_pins(tiny)) != "current"
+    create_environment(tiny, ignore, has_any_build=digest == "0" * 64)
+    assert find_state(find_managed_environment(tiny), read_pins(tiny)) == "current"
+
+
 def test_environment_is_made_from_the_pins(python):
     python("exit 0")
     environment = create_environment("jax", ignore)
     text = (environment / "requirements.txt").read_text(encoding="utf-8")
-    assert tuple(text.splitlines()) == read_pins("jax").requirements
+    assert text.splitlines() == add_hashes("jax", read_pins("jax").requirements)
 
 
 def test_news_end_with_place_and_size(python):

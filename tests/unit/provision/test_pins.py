@@ -7,7 +7,14 @@ import pytest
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.provision.environments import pins as pins_module
 from dlperf_slurm.provision.environments.horovod import RECIPES
-from dlperf_slurm.provision.environments.pins import PINS_DIR, Need, list_pins, read_pins
+from dlperf_slurm.provision.environments.pins import (
+    HASHES_FOLDER,
+    PINS_DIR,
+    Need,
+    add_hashes,
+    list_pins,
+    read_pins,
+)
 from dlperf_slurm.worker.frameworks import list_frameworks
 
 KEYS = {"python", "import", "horovod", "needs", "build", "install", "cuda-libraries"}
@@ -105,3 +112,28 @@ def test_stamp_changes_with_what_is_installed(write_pins, change):
     before = read_pins("tiny").stamp
     write_pins(TINY.replace(*change))
     assert read_pins("tiny").stamp != before
+
+
+HASHED = sorted(path.stem for path in (PINS_DIR / HASHES_FOLDER).glob("*.txt"))
+
+
+@pytest.mark.parametrize("framework", HASHED)
+def test_hashes_are_of_all_pins_as_they_are_now(framework):
+    pins = read_pins(framework)
+    assert not pins.built, "what is built has no file on PyPI"
+    for line in add_hashes(framework, pins.requirements):
+        pin, first, *_ = line.split()
+        assert pin in pins.requirements
+        assert re.fullmatch("--hash=sha256:[0-9a-f]{64}", first)
+
+
+def test_framework_without_hashes_has_its_pins_alone():
+    assert "pytorch" not in HASHED
+    assert add_hashes("pytorch", ["torch==1.0"]) == ["torch==1.0"]
+
+
+def test_hashes_are_found_by_any_spelling_of_a_package(write_pins, tmp_path):
+    (tmp_path / HASHES_FOLDER).mkdir()
+    text = "a-b==1.0 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\nc==2\\\n --hash=sha256:cc\n"
+    (tmp_path / HASHES_FOLDER / "tiny.txt").write_text(text, encoding="utf-8")
+    assert add_hashes("tiny", ["A_b==1.0"]) == ["A_b==1.0 --hash=sha256:aa --hash=sha256:bb"]
