@@ -5,7 +5,7 @@ import json
 import pytest
 from builders import write_program
 
-from dlperf_slurm.__main__ import main
+from dlperf_slurm.cli import main
 from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.provision.environments.check import check_environment
 from dlperf_slurm.provision.environments.pins import read_pins

@@ -9,7 +9,7 @@ from dlperf_slurm.provision.environments.system import describe_missing_python, 
 
 OWN = "{}.{}".format(*sys.version_info)
 WORKS = "exit 0"
-NO_VENV = 'case "$2" in *ensurepip*) exit 1;; esac'
+NO_VENV = 'case "$*" in *ensurepip*) exit 1;; esac'
 
 
 @pytest.fixture(autouse=True)
