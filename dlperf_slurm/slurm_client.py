@@ -31,6 +31,27 @@ _LEAKING_NAMES = frozenset(
 )  # fmt: skip
 _KEPT_NAMES = frozenset(("SLURM_CONF", "SLURM_TESTBED"))
 
+# what to do about words of Slurm's clients that many have seen first here
+_HINTS = (
+    (
+        r"[Mm]unge|authentication",
+        "is munged running here, and is the clock that of the controller? `munge -n | unmunge`",
+    ),
+    (
+        r"slurmdbd|database|accounting_storage",
+        "the accounting daemon does not answer: `sacctmgr show cluster` says when it is back",
+    ),
+    (
+        r"contact slurm controller|Connection refused|[Tt]imed out|Zero Bytes|did not answer",
+        "the controller does not answer: `scontrol ping` says when it is back; what was submitted "
+        "runs on",
+    ),
+    (
+        r"configuration source|configuration file|slurm\.conf",
+        "this host knows no cluster: is it a login node, and does SLURM_CONF name the right file?",
+    ),
+)
+
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment variables without what a surrounding job or virtual environment left."""
@@ -73,11 +94,19 @@ def run_client(
     except FileNotFoundError:
         raise SchedulerError(f"{command[0]} is not on PATH: is this a login node?") from None
     except subprocess.TimeoutExpired:
-        raise SchedulerError(f"{command[0]} did not answer in {timeout_seconds:.0f} s") from None
+        raise SchedulerError(
+            add_hint(f"{command[0]} did not answer in {timeout_seconds:.0f} s")
+        ) from None
     if done.returncode:
         message = done.stderr.strip() or f"exit code {done.returncode}"
-        raise SchedulerError(f"{command[0]} failed: {message}")
+        raise SchedulerError(add_hint(f"{command[0]} failed: {message}"))
     return done.stdout
+
+
+def add_hint(message: str) -> str:
+    """The words of a client with what to do about them, where that is known."""
+    hint = next((hint for signs, hint in _HINTS if re.search(signs, message)), "")
+    return f"{message} ({hint})" if hint else message
 
 
 def is_job_id(text: str) -> bool:

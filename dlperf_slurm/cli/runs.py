@@ -118,6 +118,7 @@ def run_status(options: argparse.Namespace) -> None:
     run = find_chosen_run(options)
     tracker = Tracker(run)
     print_states(run, tracker.refresh(ask_scheduler=True), make_console())
+    _warn_of_full_disk(run)
     if tracker.scheduler_error:
         raise SchedulerError(f"{tracker.scheduler_error}\nWhat is shown comes from files alone.")
 
@@ -153,6 +154,7 @@ def _load_plan(
 
 
 def _stage(options: argparse.Namespace, must_reach_cluster: bool) -> "Run":
+    from dlperf_slurm.jobs.leftovers import remove_leftovers
     from dlperf_slurm.jobs.plan import list_missing_environments
     from dlperf_slurm.jobs.stage import stage_run
 
@@ -166,13 +168,17 @@ def _stage(options: argparse.Namespace, must_reach_cluster: bool) -> "Run":
     missing = list_missing_environments(plan, loaded.site)
     if missing:
         raise EnvironmentMissingError("\n".join(missing))
+    for path in remove_leftovers(options.results):
+        say(f"Removed {path}, which a submission that was killed had left half-made")
     return stage_run(options.results, file, loaded, plan, sys.argv)
 
 
 def _submit(run: "Run", must_wait: bool) -> None:
+    from dlperf_slurm.jobs.room import TASK_BYTES, check_free
     from dlperf_slurm.scheduler.submit import submit_run
 
     say(f"Run directory: {run.path}")
+    check_free(run.path, TASK_BYTES * len(run.read_all_tasks()))
     submit_run(run, say)
     if must_wait:
         _follow(run)
@@ -199,12 +205,23 @@ def _go_on_as_before(options: argparse.Namespace) -> None:
 
 def _follow(run: "Run") -> None:
     from dlperf_slurm.cli.report import report_run
+    from dlperf_slurm.jobs.room import name_full_disk
     from dlperf_slurm.reports.progress import show_progress
     from dlperf_slurm.scheduler.track import Tracker
 
-    tracker = Tracker(run)
-    show_progress(tracker, make_console())
-    calls = ", ".join(f"{count} {name}" for name, count in tracker.watcher.calls.items())
-    if calls:
-        print(f"{len(tracker.array_job_ids)} sbatch; while waiting: {calls}")
-    report_run(run)
+    with name_full_disk(run.path):
+        tracker = Tracker(run)
+        show_progress(tracker, make_console())
+        _warn_of_full_disk(run)
+        calls = ", ".join(f"{count} {name}" for name, count in tracker.watcher.calls.items())
+        if calls:
+            print(f"{len(tracker.array_job_ids)} sbatch; while waiting: {calls}")
+        report_run(run)
+
+
+def _warn_of_full_disk(run: "Run") -> None:
+    """Say so where array tasks had hardly room to say it themselves."""
+    from dlperf_slurm.jobs.room import find_full_disk
+
+    if full := find_full_disk(run.path):
+        say(f"{full}: array tasks there cannot write; then: {PROGRAM} retry {run.path}")

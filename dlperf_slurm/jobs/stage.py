@@ -19,6 +19,7 @@ from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import STAGED, Event, append_event
+from dlperf_slurm.jobs.leftovers import LOCK_FILE, PARTIAL_SUFFIX, hold_partial
 from dlperf_slurm.jobs.plan import Group, Plan, make_case
 from dlperf_slurm.jobs.private_values import (
     file_permissions,
@@ -28,6 +29,7 @@ from dlperf_slurm.jobs.private_values import (
     write_private_values,
 )
 from dlperf_slurm.jobs.render import render_external_script, render_scripts
+from dlperf_slurm.jobs.room import check_room
 from dlperf_slurm.jobs.run_directory import (
     CODE_DIR,
     MANIFEST_FILE,
@@ -53,24 +55,27 @@ def stage_run(
     """Write a run directory that only waits for its submission.
 
     It is made beside its place and renamed, so that it is there whole or not at all. Raises
-    InputError when the results folder cannot be written.
+    InputError when the results folder cannot be written, or has no room for what the run will
+    write.
     """
     site, private = take_private_values(loaded)
     run_id = make_run_id(file.name, loaded.name)
     run_dir = results_dir.absolute() / run_id
     manifest = make_manifest(run_id, file, loaded, plan, command)
-    partial = results_dir.absolute() / f".{run_id}.partial"
+    check_room(results_dir, [task for group in plan.groups for task in group.array_tasks])
+    partial = results_dir.absolute() / f".{run_id}{PARTIAL_SUFFIX}"
     try:
-        partial.parent.mkdir(parents=True, exist_ok=True)
-        partial.mkdir(mode=0o700)
-    except OSError as error:
-        raise InputError(f"{results_dir}: cannot be written: {error}") from error
-    try:
-        with file_permissions(site.file_mask):
-            _fill(partial, run_dir, file, manifest, freeze_site(site, plan.cases), private, plan)
-        partial.rename(run_dir)
-    except BaseException:
+        with hold_partial(partial):
+            with file_permissions(site.file_mask):
+                _fill(
+                    partial, run_dir, file, manifest, freeze_site(site, plan.cases), private, plan
+                )
+            (partial / LOCK_FILE).unlink()
+            partial.rename(run_dir)
+    except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise InputError(f"{results_dir}: cannot be written: {error}") from error
         raise
     return Run(run_dir, manifest)
 

@@ -27,6 +27,9 @@ _CLOCK_SLACK = timedelta(hours=1)
 # old news; an array task that was cancelled while it was pending never gets another one.
 _UNENDED_STATES = frozenset(("PENDING", "REQUEUED", "RESIZING", "RUNNING", "SUSPENDED"))
 
+# how a site has no accounting, which is another thing than accounting that fails
+_NO_ACCOUNTING = ("accounting storage is disabled", "sacct is not on PATH")
+
 
 class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
     """The states of the array tasks of some jobs, which it asks for by the jobs' names.
@@ -46,7 +49,7 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         self._registered.add(job_id)
 
     def update(self) -> None:
-        """Ask once; raises SchedulerError, and keeps what was known, without an answer."""
+        """Ask once; raises SchedulerError, and keeps what was known, when one does not answer."""
         if not self.job_names:
             return
         self._last_status_check = time.time()
@@ -81,13 +84,16 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         command += ["--format=JobID,State,NodeList,Reason", f"--name={','.join(self.job_names)}"]
         try:
             return read_table(slurm_client.run_client(command))
-        except SchedulerError:
+        except SchedulerError as error:
+            # what failed may know it another time: that nobody does cannot be said then
+            if not any(sign in str(error) for sign in _NO_ACCOUNTING):
+                raise
             return {}
 
     def find_array_job_id(self) -> Optional[str]:
         """The id of the oldest array job with one of the names, from the queue or else accounting.
 
-        It is None when neither knows one. Raises SchedulerError when the queue does not answer.
+        It is None when neither knows one. Raises SchedulerError when one does not answer.
         """
         for read in (self._read_queue, self._read_accounting):
             ids = {job_id.partition("_")[0] for job_id in read() if job_id}

@@ -27,6 +27,7 @@ from dlperf_slurm.contract.record import (
     find_record_problem,
 )
 from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.files import FileProblem
 from dlperf_slurm.worker import servers
 from dlperf_slurm.worker.accuracy import train_to_accuracy
 from dlperf_slurm.worker.arrays import write_array
@@ -68,8 +69,7 @@ def main(arguments: List[str]) -> int:
     if command == "script":
         return run_script(Path(arguments[1]), arguments[3:])
     if command == "conclude":
-        conclude_attempt(Path(arguments[1]), int(arguments[2]))
-        return 0
+        return conclude(Path(arguments[1]), int(arguments[2]))
     if command == "verify":
         options = parse_arguments(arguments[1:])
         return run_attempt(
@@ -79,6 +79,16 @@ def main(arguments: List[str]) -> int:
         )
     hold_back_signal()
     return run_attempt(Path(arguments[1]), watch_case, lambda case: join_world())
+
+
+def conclude(attempt_dir: Path, exit_code: int) -> int:
+    """What `conclude_attempt` does; 1, with a line on standard error, where there is no room."""
+    try:
+        conclude_attempt(attempt_dir, exit_code)
+    except FileProblem as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def run_attempt(
@@ -102,6 +112,8 @@ def run_attempt(
     except BaseException as error:
         try:
             report_failure(attempt_dir, world, adapter, error)
+        except OSError as problem:
+            print(f"how this rank failed cannot be written: {problem}", file=sys.stderr)
         finally:
             if world is not None:
                 world.end_after_failure()
@@ -116,7 +128,11 @@ def report_failure(
     error: BaseException,
 ) -> None:
     """Print and write how this rank failed; OSError where there is no room for it."""
-    traceback.print_exc()
+    if isinstance(error, FileProblem):
+        # it says all; a full disk would be told in the traceback of each rank
+        print(error, file=sys.stderr)
+    else:
+        traceback.print_exc()
     is_out_of_memory = isinstance(error, MemoryError)
     try:
         if adapter is not None:

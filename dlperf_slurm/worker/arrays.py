@@ -1,14 +1,15 @@
 """An array -> its file, whole or not at all."""
 
-import os
+import io
 from pathlib import Path
+
+from dlperf_slurm.files.writing import write_file
 
 
 def write_array(path: Path, array: "numpy.ndarray") -> None:  # type: ignore  # noqa: F821
-    """Write a [ranks, steps] array in seconds, whole or not at all."""
+    """Write a [ranks, steps] array in seconds; raises FileProblem as `write_file` does."""
     import numpy
 
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        numpy.save(file, array)
-    os.replace(str(partial), str(path))
+    content = io.BytesIO()
+    numpy.save(content, array)
+    write_file(path, content.getvalue())

@@ -1,6 +1,7 @@
 """What a failed attempt left behind -> its record: the ranks' own failures, else the log's end."""
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import List, Tuple
@@ -22,6 +23,8 @@ from dlperf_slurm.worker.provenance import describe_job, describe_platform
 from dlperf_slurm.worker.stalled_record import describe_stall, keep_steps
 
 LOG_TAIL_LINES = 30
+# twice what the job script keeps free for how a task ends
+FULL_DISK_BYTES = 2 * 2**20
 # behind the sign of a lack of memory there may be a stack trace of each rank
 SIGN_TAIL_LINES = 300
 
@@ -76,7 +79,26 @@ def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failur
     stall = describe_stall(attempt_dir, case)
     if stall:
         return (*stall, *failures)
+    full = describe_full_disk(attempt_dir)
+    if full and not failures:
+        return (_describe_job(full, lines),)
     return failures or (_describe_silent_end(lines, case, exit_code),)
+
+
+def describe_full_disk(folder: Path) -> str:
+    """Which disk is full, where the ranks could hardly write why they failed; empty if it is not.
+
+    The job script has just given back what it held of it.
+    """
+    usage = shutil.disk_usage(str(folder))
+    if usage.free > FULL_DISK_BYTES:
+        return ""
+    mount = folder.resolve()
+    while not mount.is_mount():
+        mount = mount.parent
+    return (
+        f"the disk at {mount} is full: {usage.free // 1024} of {usage.total // 1024} KiB are free"
+    )
 
 
 def read_failures(attempt_dir: Path) -> Tuple[Failure, ...]:

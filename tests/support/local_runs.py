@@ -40,16 +40,27 @@ def stage_local(
     `batch_size` as it stands in a matrix, `protocol` a further line of that table, `settings` what
     the site has besides.
     """
-    quoted = ", ".join(f'"{topology}"' for topology in topologies)
-    text = MATRIX.format(
-        repeats=repeats, topologies=quoted, batch_size=batch_size, protocol=protocol
-    )
-    (home / "matrix.toml").write_text(text, encoding="utf-8")
+    write_matrix_file(home, repeats, topologies, batch_size, protocol)
     venv = f"environments.pytorch.venv={stand_in.make_venv(home / '.venv')}"
     # the stand-in's ranks may share whatever CPUs there are
     settings = (venv, "max_devices_per_node=8", *settings)
     options = [part for setting in settings for part in ("--set", setting)]
     return stage(["matrix.toml", "--site", "local", *options], home)
+
+
+def write_matrix_file(
+    home: Path,
+    repeats: int = 2,
+    topologies: Sequence[str] = ("1n1g",),
+    batch_size: str = "8",
+    protocol: str = "",
+) -> None:
+    """What `stage_local` stages, as matrix.toml."""
+    quoted = ", ".join(f'"{topology}"' for topology in topologies)
+    text = MATRIX.format(
+        repeats=repeats, topologies=quoted, batch_size=batch_size, protocol=protocol
+    )
+    (home / "matrix.toml").write_text(text, encoding="utf-8")
 
 
 def list_attempt_dirs(run: Run) -> list[Path]:

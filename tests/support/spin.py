@@ -20,6 +20,7 @@ import ctypes
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from dlperf_slurm.worker.clock import HostClock
@@ -29,7 +30,7 @@ SUPPORTED = {"precision": ("fp32", "amp-bf16"), "compiler": ("none",)}
 OUT_OF_MEMORY_MESSAGES = ("spin: out of room",)
 
 DEADLY_FAULTS = ("crash", "memory", "hog", "kill", "segfault", "leave", "stop", "sleep", "hold")
-FAULTS = (*DEADLY_FAULTS, "nan", "count")
+FAULTS = (*DEADLY_FAULTS, "fill", "nan", "count")
 HOG_BLOCK_BYTES = 32 * 2**20
 HOG_BLOCKS = 64
 
@@ -82,6 +83,8 @@ class SpinSession:
 
     def come_to(self, step):
         """Fail if it is time to; wait for ever for a rank that has failed."""
+        if self.fault == "fill" and step == self.fault_step:
+            fill_disk()
         if self.fault not in DEADLY_FAULTS or step < self.fault_step:
             return
         if self.has_fault:
@@ -120,6 +123,13 @@ class SpinSession:
 def await_file(path):
     while path and not Path(path).exists():
         time.sleep(0.05)
+
+
+def fill_disk():
+    """Nothing more can be written where the ranks write."""
+    with suppress(OSError), Path("filler-of-spin").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
 
 
 def commit_fault(fault):

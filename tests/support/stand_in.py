@@ -34,6 +34,7 @@ while [ "$1" != python ]; do shift; done
 exec "$@"
 """
 BYTES_PER_SAMPLE = 2**20
+FILLER = "filler"
 BEHAVIOURS = ("crash", "killed", "hang", "nap")
 
 
@@ -53,6 +54,11 @@ def choose_behaviour(attempt_dir: Path, behaviour: str) -> None:
     (attempt_dir / "behaviour").write_text(behaviour, encoding="utf-8")
 
 
+def choose_filler(attempt_dir: Path, disk: Path, free_bytes: int) -> None:
+    """When all is said but that it has ended, the attempt fills a disk up to so many bytes."""
+    (attempt_dir / FILLER).write_text(f"{free_bytes} {disk}", encoding="utf-8")
+
+
 def count_starts(attempt_dir: Path) -> int:
     return read_log(attempt_dir).count("start")
 
@@ -60,6 +66,21 @@ def count_starts(attempt_dir: Path) -> int:
 def read_log(attempt_dir: Path) -> str:
     path = attempt_dir / "log"
     return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def fill_disk(folder: Path, free_bytes: int = 0) -> None:
+    """Leave so many bytes of the disk; FILLER in the folder has the others."""
+    status = os.statvfs(folder)
+    with (folder / FILLER).open("wb") as file:
+        file.write(bytes(max(0, status.f_bavail * status.f_frsize - free_bytes)))
+
+
+def conclude(attempt_dir: Path, exit_code: int) -> None:
+    conclude_attempt(attempt_dir, exit_code)
+    filler = attempt_dir / FILLER
+    if filler.exists():
+        free_bytes, disk = filler.read_text(encoding="utf-8").split(" ", 1)
+        fill_disk(Path(disk), int(free_bytes))
 
 
 def run(attempt_dir: Path) -> int:
@@ -113,7 +134,7 @@ def make_record(case: Case) -> Record:
 if __name__ == "__main__":
     command, folder, *rest = sys.argv[3:]
     if command == "conclude":
-        conclude_attempt(Path(folder), int(rest[0]))
+        conclude(Path(folder), int(rest[0]))
     elif command == "search":
         sys.exit(search_batch_size(Path(folder), rest[1:]))
     else:

@@ -2,8 +2,10 @@
 
 from datetime import datetime
 
+import pytest
 from builders import write_program
 
+from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.scheduler.queue import UNKNOWN, QueueWatcher, read_table
 
 
@@ -70,6 +72,28 @@ def test_job_that_the_queue_forgot_is_not_pending_because_accounting_lags(bin_di
     watcher = make_watcher(0, 1, 2)
     watcher.update()
     assert find_states(watcher) == [UNKNOWN, UNKNOWN, UNKNOWN]
+
+
+def test_accounting_that_fails_is_not_accounting_that_does_not_know(bin_dir):
+    write_program(bin_dir, "squeue", "echo '7_0|RUNNING|n1|None'")
+    watcher = make_watcher(0)
+    watcher.update()
+    write_program(bin_dir, "squeue", "true")
+    words = "sacct: error: Problem talking to the database: Connection refused"
+    write_program(bin_dir, "sacct", f"echo '{words}' >&2; exit 1")
+    with pytest.raises(SchedulerError, match="the accounting daemon does not answer"):
+        watcher.update()
+    assert find_states(watcher) == ["RUNNING"]
+    write_program(bin_dir, "sacct", "true")
+    watcher.update()
+    assert find_states(watcher) == [UNKNOWN]
+
+
+def test_job_is_not_missing_while_accounting_fails(bin_dir):
+    write_program(bin_dir, "squeue", "true")
+    write_program(bin_dir, "sacct", "echo 'sacct: error: slurmdbd: Connection refused' >&2; exit 1")
+    with pytest.raises(SchedulerError, match="slurmdbd: Connection refused"):
+        QueueWatcher(["run.1n1g"], datetime(2024, 5, 1)).find_array_job_id()
 
 
 def test_cluster_without_accounting_leaves_the_state_unknown(bin_dir):

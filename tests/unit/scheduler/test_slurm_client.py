@@ -100,7 +100,7 @@ def test_client_that_is_not_there_is_named(bin_dir):
 
 def test_client_that_hangs_is_given_up(bin_dir):
     write_program(bin_dir, "squeue", "exec /usr/bin/tail -f /dev/null")
-    with pytest.raises(SchedulerError, match=r"^squeue did not answer in 0 s$"):
+    with pytest.raises(SchedulerError, match=r"^squeue did not answer in 0 s \(the con"):
         run_client(["squeue"], timeout_seconds=0.1)
 
 
@@ -149,3 +149,29 @@ def test_cluster_that_does_not_answer_has_no_name(bin_dir):
 
 def test_machine_without_slurm_has_no_cluster_name(bin_dir):
     assert find_cluster_name() is None
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("squeue: error: Unable to contact slurm controller (connect failure)", "`scontrol ping`"),
+        ("slurm_load_jobs error: Socket timed out on send/recv operation", "`scontrol ping`"),
+        ("error: Munge encode failed: Failed to connect to munged", "is munged running here"),
+        ("slurm_load_jobs error: Protocol authentication error", "is munged running here"),
+        ("sacct: error: Problem talking to the database: Connection refused", "`sacctmgr show"),
+        ("squeue: fatal: Could not establish a configuration source", "is it a login node"),
+    ],
+)
+def test_failure_that_is_known_comes_with_what_to_do(bin_dir, words, hint):
+    write_program(bin_dir, "squeue", f"echo '{words}' >&2; exit 1")
+    with pytest.raises(SchedulerError) as caught:
+        run_client(["squeue"])
+    assert str(caught.value).startswith(f"squeue failed: {words} (")
+    assert hint in str(caught.value)
+
+
+def test_failure_that_is_not_known_is_passed_on_as_it_is(bin_dir):
+    write_program(bin_dir, "squeue", "echo 'Invalid job id specified' >&2; exit 1")
+    with pytest.raises(SchedulerError) as caught:
+        run_client(["squeue"])
+    assert str(caught.value) == "squeue failed: Invalid job id specified"

@@ -1,0 +1,51 @@
+"""A results folder -> run directories that a kill left half-made are removed, and named.
+
+Who makes one holds a lock on a file in it, which ends with its process however that ends.
+"""
+
+import fcntl
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+PARTIAL_SUFFIX = ".partial"
+LOCK_FILE = ".making"
+# before it has its lock, or where an older version made it: nobody takes so long to make one
+UNLOCKED_SECONDS = 3600.0
+
+
+@contextmanager
+def hold_partial(partial: Path) -> Iterator[None]:
+    """Make a folder for its owner alone, and hold it while a run directory is made in it."""
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    partial.mkdir(mode=0o700)
+    with (partial / LOCK_FILE).open("w") as lock:
+        # a file system without locks takes the folder's age
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def remove_leftovers(results_dir: Path) -> list[Path]:
+    """Remove what nobody makes any more; returns their paths."""
+    found = [path for path in results_dir.glob(f".*{PARTIAL_SUFFIX}") if _is_left_over(path)]
+    for path in found:
+        shutil.rmtree(path, ignore_errors=True)
+    return found
+
+
+def _is_left_over(partial: Path) -> bool:
+    try:
+        with (partial / LOCK_FILE).open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        try:
+            return time.time() - partial.stat().st_mtime > UNLOCKED_SECONDS
+        except OSError:
+            # somebody else removed it just now
+            return False

@@ -1,0 +1,77 @@
+"""A folder and the array tasks that will write there -> whether its disk has room for them."""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.plan import ArrayTask
+
+MIB = 2**20
+# the frozen worker, and what the journal grows by
+RUN_BYTES = 8 * MIB
+# of an array task: record, output and samples; the times of its steps come on top
+TASK_BYTES = MIB // 2
+# what a job script holds while it runs, for how it ends, and then its last words
+RESERVE_BYTES = MIB + 64 * 1024
+BYTES_PER_STEP_OF_A_RANK = 24
+
+
+def check_room(folder: Path, tasks: Sequence[ArrayTask]) -> None:
+    """Raise InputError, which names the disk, when the array tasks would fill it.
+
+    A quota of the user is not asked for: each array task tries what it may write.
+    """
+    check_free(folder, RUN_BYTES + sum(map(_estimate_bytes, tasks)))
+
+
+def check_free(folder: Path, needed_bytes: int) -> None:
+    """Raise InputError, which names the disk, when it has fewer bytes free."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    free_bytes = shutil.disk_usage(place).free
+    if free_bytes < needed_bytes:
+        raise InputError(
+            f"{folder}: {describe_disk(place)}; the run needs about "
+            f"{_format_mib(needed_bytes)} MiB of it"
+        )
+
+
+def find_full_disk(folder: Path) -> str:
+    """Which disk has no room for an array task; empty where it has."""
+    return describe_disk(folder) if shutil.disk_usage(folder).free < RESERVE_BYTES else ""
+
+
+@contextmanager
+def name_full_disk(folder: Path) -> Iterator[None]:
+    """Raise an OSError for want of room again as an InputError that names the disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise InputError(f"{describe_disk(folder)}: {error}") from error
+
+
+def describe_disk(place: Path) -> str:
+    """Such as "the disk at /shared has 3.1 of 500.0 MiB free"."""
+    mount = place.resolve()
+    while not os.path.ismount(mount):
+        mount = mount.parent
+    usage = shutil.disk_usage(place)
+    free, total = _format_mib(usage.free), _format_mib(usage.total)
+    return f"the disk at {mount} has {free} of {total} MiB free"
+
+
+def _estimate_bytes(task: ArrayTask) -> int:
+    protocol = task.case.protocol
+    steps = protocol.warmup_steps + protocol.measured_steps
+    return TASK_BYTES + BYTES_PER_STEP_OF_A_RANK * steps * task.case.topology.world_size
+
+
+def _format_mib(size_bytes: int) -> str:
+    return f"{size_bytes / MIB:.1f}"

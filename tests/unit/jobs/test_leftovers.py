@@ -1,0 +1,86 @@
+"""Run directories that a kill left half-made: named and removed, those in the making left alone."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.tool import run_tool
+
+import dlperf_slurm
+from dlperf_slurm.jobs.leftovers import UNLOCKED_SECONDS, remove_leftovers
+
+MAKE_FOR_EVER = """\
+import sys, time
+from pathlib import Path
+from dlperf_slurm.jobs.leftovers import hold_partial
+with hold_partial(Path(sys.argv[1])):
+    print("made", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def maker(tmp_path):
+    """A process that makes a run directory, and is not done with it."""
+    partial = tmp_path / "results" / ".run.partial"
+    command = [sys.executable, "-c", MAKE_FOR_EVER, str(partial)]
+    env = {**os.environ, "PYTHONPATH": str(Path(dlperf_slurm.__file__).parents[1])}
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "made\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_folder_whose_maker_was_killed_is_removed(tmp_path, maker):
+    maker.send_signal(signal.SIGKILL)
+    maker.wait()
+    partial = tmp_path / "results" / ".run.partial"
+    assert remove_leftovers(tmp_path / "results") == [partial]
+    assert not partial.exists()
+
+
+def test_folder_in_the_making_stays(tmp_path, maker):
+    assert remove_leftovers(tmp_path / "results") == []
+    assert (tmp_path / "results" / ".run.partial").exists()
+
+
+@pytest.mark.parametrize(("age_seconds", "is_removed"), [(0, False), (2 * UNLOCKED_SECONDS, True)])
+def test_folder_without_a_lock_is_left_over_when_it_is_old(tmp_path, age_seconds, is_removed):
+    partial = tmp_path / ".run.partial"
+    partial.mkdir()
+    moment = time.time() - age_seconds
+    os.utime(partial, (moment, moment))
+    assert bool(remove_leftovers(tmp_path)) == is_removed
+    assert partial.exists() != is_removed
+
+
+def test_runs_and_other_files_stay(tmp_path):
+    for name in ("run", ".run", "partial", "x.partial"):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (0, 0))
+    assert remove_leftovers(tmp_path) == []
+    assert remove_leftovers(tmp_path / "missing") == []
+
+
+def test_next_submission_names_what_it_removes(home, tmp_path):
+    (home / "matrix.toml").write_text(
+        "[model]\nname = 'resnet50'\n[axes]\nframework = 'pytorch'\ntopology = '1n1g'\n"
+        "batch_size_per_device = 8\n",
+        encoding="utf-8",
+    )
+    partial = home / "results" / ".run.partial"
+    partial.mkdir(parents=True)
+    os.utime(partial, (0, 0))
+    venv = home / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").touch()
+    options = ["--site", "local", "--set", f"environments.pytorch.venv={venv}"]
+    done = run_tool(["render", "matrix.toml", *options], home)
+    assert done.returncode == 0, done.stderr
+    assert "Removed results/.run.partial, which a submission that was killed" in done.stdout
+    assert not partial.exists()
