@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional, TextIO, cast
 
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.files.writing import write_file as write_whole
 from dlperf_slurm.plain_text import strip_controls
 
 if TYPE_CHECKING:
@@ -97,7 +98,12 @@ def write_plot(plot: "Plot", path: Path) -> None:
 
 def write_file(path: Path, option: str, data: bytes) -> None:
     """Write a file that `option` asks for; raises InputError, which names it, when that fails."""
+    path = path.resolve()
     try:
-        path.write_bytes(data)
+        if path.exists() and not path.is_file():
+            # a terminal or a pipe, which takes what it is given
+            path.write_bytes(data)
+        else:
+            write_whole(path, data)
     except OSError as error:
         raise InputError(f"{option}: {error}") from error

@@ -1,11 +1,13 @@
-"""An .npy file -> its array of numbers; nothing in it is run, nor taken for a size unchecked."""
+"""An .npy file <-> its array of numbers; nothing in it is run, nor taken for a size unchecked."""
 
+import io
 import re
 from pathlib import Path
 from typing import Any, Optional
 
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, read_bytes
+from dlperf_slurm.files.writing import write_file
 
 # The format of numpy.lib.format, version 1.0: magic string, length of the header, header. A header
 # is a Python literal, which is matched instead of being evaluated.
@@ -41,3 +43,12 @@ def read_array(path: Path, limit: int = ARRAY_LIMIT_BYTES, root: Optional[Path] 
         )
     array = numpy.frombuffer(content, kind, offset=start)
     return array.reshape(shape, order="F" if header[2] == b"True" else "C")
+
+
+def write_array(path: Path, array: Any) -> None:
+    """Write an array of numbers, whole or not at all; raises as `write_file` does."""
+    import numpy
+
+    buffer = io.BytesIO()
+    numpy.save(buffer, array)
+    write_file(path, buffer.getvalue())

@@ -52,8 +52,8 @@ def encode_path(path: Path) -> bytes:
 
 def list_parts(path: Path, root: Path) -> Iterator[bytes]:
     """The names on the way from `root` to `path`; FileProblem when it leads out again."""
-    parts = path.relative_to(root).parts
-    if ".." in parts:
+    parts = path.parts[len(root.parts) :]
+    if path.parts[: len(root.parts)] != root.parts or ".." in parts:
         raise FileProblem(f"{path}: leads out of {root}")
     return map(encode_path, map(Path, parts))
 

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from dlperf_slurm.contract.axes import INFER, Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
@@ -20,6 +20,8 @@ from dlperf_slurm.contract.record import (
     Record,
     find_record_problem,
 )
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.arrays import read_array
 from dlperf_slurm.jobs.record_figures import find_figure_problem, find_step_problem
 from dlperf_slurm.jobs.record_ranges import find_range_problem
 from dlperf_slurm.jobs.run_directory import PlannedCase, RunTask
@@ -52,8 +54,8 @@ def read_believed(run_dir: Path, run_id: str, planned: PlannedCase, task: RunTas
     names the file, the field, what stands there, and what was expected.
     """
     folder = run_dir / task.attempt_dir
-    record = read_json(folder / RECORD_FILE, Record)
-    asked = _read_case(folder / CASE_FILE)
+    record = read_json(folder / RECORD_FILE, Record, root=run_dir)
+    asked = _read_case(folder / CASE_FILE, run_dir)
     # one after the other: what the later ones compute takes what the former ones let pass
     differences = [
         *_find_case_problems(asked, run_id, planned, task),
@@ -70,16 +72,16 @@ def read_believed(run_dir: Path, run_id: str, planned: PlannedCase, task: RunTas
         raise UnbelievableError(f"{task.attempt_dir}/{RECORD_FILE}: {cut}")
     if record.status != OK:
         return Believed(record, None)
-    seconds = _read_steps(folder / STEP_SECONDS_FILE, record)
+    seconds = _read_steps(folder / STEP_SECONDS_FILE, record, run_dir)
     problem = "" if seconds is None else find_step_problem(record, seconds)
     if problem:
         raise UnbelievableError(f"{task.attempt_dir}/{STEP_SECONDS_FILE}: {problem}")
     return Believed(record, seconds)
 
 
-def _read_case(path: Path) -> Case:
+def _read_case(path: Path, run_dir: Path) -> Case:
     try:
-        return read_json(path, Case)
+        return read_json(path, Case, root=run_dir)
     except FileNotFoundError:
         raise ContractError(
             f"{path}: is missing, and says what its record is of; was the whole run copied?"
@@ -157,24 +159,28 @@ def _find_search_problem(record: Record, asked: Case) -> Iterator[str]:
         yield f"case.axes.batch_size_per_device is {size}, which no trial of the record tried"
 
 
-def _read_steps(path: Path, record: Record) -> Any:
+def _read_steps(path: Path, record: Record, run_dir: Path) -> Any:
     """The times of the steps, or None where there need not be any."""
     is_needed = record.case.axes.mode == INFER
-    return read_step_seconds(path, record) if is_needed or path.exists() else None
+    try:
+        return read_step_seconds(path, record, run_dir)
+    except FileNotFoundError as error:
+        if is_needed:
+            raise ContractError(f"{path}: {error.strerror}") from error
+        return None
 
 
-def read_step_seconds(path: Path, record: Record) -> Any:
+def read_step_seconds(path: Path, record: Record, run_dir: Optional[Path] = None) -> Any:
     """The times of the measured steps as an array [ranks, steps].
 
-    Raises ContractError when they are not there, or are no times.
+    Raises FileNotFoundError when they are not there, ContractError when they are no times.
     """
     import numpy
 
     try:
-        with path.open("rb") as file:
-            seconds = numpy.lib.format.read_array(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise ContractError(f"{path}: {error}") from error
+        seconds = read_array(path, root=run_dir)
+    except FileProblem as error:
+        raise ContractError(str(error)) from error
     # a training to accuracy may have reached its target early
     steps = seconds.shape[-1] if record.epochs and seconds.ndim else record.case.measured_steps
     shape = (len(record.ranks), steps)

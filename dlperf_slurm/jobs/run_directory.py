@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -18,6 +19,8 @@ from dlperf_slurm.contract.json_files import (
     take_axes,
 )
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.reading import read_json, read_text
 from dlperf_slurm.jobs.journal import STAGED, read_journal
 
 MANIFEST_FILE = "manifest.json"
@@ -30,6 +33,9 @@ REPORT_DIR = "report"
 # the file in the directory of an attempt with what it wrote to its standard error
 ERROR_FILE = "err"
 MAX_ERROR_CHARACTERS = 200
+
+# a line of the file of a group: a framework, and a directory in which nothing but an attempt lies
+_TASK = re.compile(r"[^\t]*\tcases/(?!\.{1,2}/)[^/\t]+/r[0-9]{1,6}/a[0-9]{1,6}(\t.*)?")
 
 
 @dataclass(frozen=True)
@@ -136,9 +142,16 @@ class Run:
         """The array tasks of one group by array_task_id; raises InputError without its file."""
         path = self.find_tasks_file(group_id)
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = read_text(path, root=self.path).rstrip("\n").split("\n")
         except FileNotFoundError:
             raise InputError(f"{path}: is missing; was the whole run directory copied?") from None
+        except FileProblem as error:
+            raise InputError(str(error)) from error
+        for number, line in enumerate(lines, start=1):
+            if not _TASK.fullmatch(line):
+                raise InputError(
+                    f"{path}:{number}: {line[:80]!r} is no framework and attempt directory"
+                )
         return [RunTask(group_id, index, line.split("\t")[1]) for index, line in enumerate(lines)]
 
     def read_all_tasks(self) -> list[RunTask]:
@@ -168,11 +181,11 @@ def open_run(path: Path) -> Run:
     """
     file = path / MANIFEST_FILE
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = read_json(file, root=path)
     except FileNotFoundError:
         raise InputError(f"{path}: not a run directory: it has no {MANIFEST_FILE}") from None
-    except ValueError as error:
-        raise InputError(f"{file}: not a manifest: {error}") from error
+    except FileProblem as error:
+        raise InputError(str(error)) from error
     if not isinstance(data, dict):
         raise InputError(f"{file}: not a manifest: not a JSON object")
     try:

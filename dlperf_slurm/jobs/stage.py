@@ -18,6 +18,8 @@ from dlperf_slurm.contract.case import CASE_FILE, SCRIPT_FILE
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.files.folders import make_folder
+from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.journal import STAGED, Event, append_event
 from dlperf_slurm.jobs.leftovers import LOCK_FILE, PARTIAL_SUFFIX, hold_partial
 from dlperf_slurm.jobs.plan import Group, Plan, make_case
@@ -93,10 +95,10 @@ def _fill(
     share_with_group(folder, site)
     folder.chmod(folder.stat().st_mode | (0o777 & ~site.file_mask))
     (folder / MARKERS_DIR).mkdir()
-    (folder / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
-    (folder / MATRIX_FILE).write_text(file.toml.text, encoding="utf-8")
+    write_file(folder / MANIFEST_FILE, format_manifest(manifest).encode(), is_synced=True)
+    write_file(folder / MATRIX_FILE, file.toml.text.encode())
     text = tomli_w.dumps(site.model_dump(mode="json", exclude_none=True))
-    (folder / SITE_FILE).write_text(text, encoding="utf-8")
+    write_file(folder / SITE_FILE, text.encode())
     if private:
         write_private_values(folder, private)
     freeze_code(folder / CODE_DIR)
@@ -133,20 +135,20 @@ def stage_groups(
     """
     for relative, text in render_scripts(groups, site, run_id, run_dir).items():
         path = folder / relative
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        make_folder(path.parent, root=folder)
+        write_file(path, text.encode(), root=folder, is_synced=True)
     for group in groups:
         for task in group.array_tasks:
             attempt_dir = folder / task.attempt_dir
-            attempt_dir.mkdir(parents=True, exist_ok=True)
+            make_folder(attempt_dir, root=folder)
             case = make_case(task.case, site, run_id, task.repeat, task.attempt)
             # Case files are thousands; a worker that finds one cut short says so in its record.
-            write_json(attempt_dir / CASE_FILE, case, is_synced=False)
+            write_json(attempt_dir / CASE_FILE, case, root=folder, is_synced=False)
             if task.case.script_table is not None:
                 text = render_external_script(
                     task.case, task.case.script_table, task.repeat, site.device
                 )
-                (attempt_dir / SCRIPT_FILE).write_text(text, encoding="utf-8")
+                write_file(attempt_dir / SCRIPT_FILE, text.encode(), root=folder)
         size = f"{len(group.array_tasks)} array tasks"
         append_event(folder, Event(STAGED, format_now(), group_id=group.group_id, detail=size))
 

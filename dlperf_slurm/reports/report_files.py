@@ -1,10 +1,16 @@
 """A run and its outcomes -> the files of its report folder."""
 
 import dataclasses
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlperf_slurm.files import FileProblem, folders
+from dlperf_slurm.files.owned import replace_files
+from dlperf_slurm.files.reading import read_text
+from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.run_directory import MATRIX_FILE, REPORT_DIR, Run
 from dlperf_slurm.reports.formats import Report, list_formats, load_format
 from dlperf_slurm.reports.plots import ALL, NONE, Plot
@@ -23,17 +29,22 @@ FORMER_FILES = ("report.parquet",)
 def make_folder(run: Run) -> Path:
     """The report folder of a run, which is there afterwards."""
     folder = run.path / REPORT_DIR
-    folder.mkdir(exist_ok=True)
-    for name in FORMER_FILES:
-        (folder / name).unlink(missing_ok=True)
+    with folders.open_folder(folder, run.path, is_made=True) as descriptor:
+        for name in FORMER_FILES:
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=descriptor)
     return folder
 
 
 def make_report(run: Run, outcomes: Sequence[CaseOutcomes], against: Sequence[str]) -> Report:
     """All that a report shows but the plots; InputError for an unknown published source."""
-    matrix = run.path / MATRIX_FILE
-    # imported logs have none
-    toml = matrix.read_text(encoding="utf-8") if matrix.is_file() else ""
+    try:
+        toml = read_text(run.path / MATRIX_FILE, root=run.path)
+    except FileNotFoundError:
+        # imported logs have none
+        toml = ""
+    except FileProblem as error:
+        toml = f"# {error}\n"
     return Report(summarize(run.manifest, outcomes, against), outcomes, matrix_toml=toml)
 
 
@@ -42,7 +53,7 @@ def write_files(report: Report, folder: Path, shows_plots: bool = False) -> None
     for report_format in map(load_format, list_formats()):
         if shows_plots == report_format.SHOWS_PLOTS:
             for name, content in report_format.serialize(report).items():
-                (folder / name).write_bytes(content)
+                write_file(folder / name, content, root=folder.parent)
 
 
 def write_layout(summary: Summary, layout: str, folder: Path) -> "Document":
@@ -56,21 +67,16 @@ def write_layout(summary: Summary, layout: str, folder: Path) -> "Document":
     against = tuple(map(tabulate_against, summary.against_tables))
     document = dataclasses.replace(document, tables=document.tables + against)
     text = serialize(document, summary.manifest.title, summary.description)
-    (folder / f"report-{layout}.md").write_bytes(text.encode())
+    write_file(folder / f"report-{layout}.md", text.encode(), root=folder.parent)
     return document
 
 
 def write_plots(report: Report, folder: Path, which: str) -> None:
     """Draw SOME, ALL or NONE of the plots, and write them and the files that show them."""
-    plots_dir = folder / PLOTS_DIR
     plots = _draw(report, which)
-    # in place of those of an earlier report
-    for old in [*plots_dir.glob("*.svg"), *plots_dir.glob("*.pdf")]:
-        old.unlink()
-    for plot in plots:
-        plots_dir.mkdir(exist_ok=True)
-        (plots_dir / f"{plot.name}.svg").write_bytes(plot.svg)
-        (plots_dir / f"{plot.name}.pdf").write_bytes(plot.pdf)
+    drawn = {f"{plot.name}.svg": plot.svg for plot in plots}
+    drawn.update({f"{plot.name}.pdf": plot.pdf for plot in plots})
+    replace_files(folder / PLOTS_DIR, folder.parent, drawn)
     write_files(dataclasses.replace(report, plots=plots), folder, shows_plots=True)
 
 

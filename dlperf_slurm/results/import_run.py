@@ -25,6 +25,9 @@ from dlperf_slurm.contract.record import (
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.files.arrays import write_array
+from dlperf_slurm.files.reading import open_file
+from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.journal import STAGED, STATE, Event, append_events
 from dlperf_slurm.jobs.private_values import hide_private_values
 from dlperf_slurm.jobs.run_directory import (
@@ -63,14 +66,15 @@ def write_imported_run(
     except OSError as error:
         raise InputError(f"{results_dir}: cannot be written: {error}") from error
     manifest = _make_manifest(run_id, name, cases, command)
-    (partial / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
-    (partial / MARKERS_DIR).mkdir()
     try:
+        write_file(partial / MANIFEST_FILE, format_manifest(manifest).encode(), is_synced=True)
+        (partial / MARKERS_DIR).mkdir()
         _write_records(partial, run_id, cases)
+        partial.rename(run_dir)
     except OSError as error:
-        shutil.rmtree(partial)
-        raise InputError(f"a log cannot be copied: {error}") from error
-    partial.rename(run_dir)
+        raise InputError(f"{results_dir}: the run cannot be written: {error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return Run(run_dir, manifest)
 
 
@@ -180,16 +184,19 @@ def _write_records(folder: Path, run_id: str, cases: dict[str, list[ImportedRun]
             attempt_dir = f"cases/{case_id}/r{repeat}/a1"
             (folder / attempt_dir).mkdir(parents=True)
             _write_record(folder / attempt_dir, _make_record(run, run_id, case_id, repeat))
-            shutil.copyfile(run.path, folder / attempt_dir / LOG_FILE)
+            with open_file(run.path) as log, (folder / attempt_dir / LOG_FILE).open("xb") as copy:
+                shutil.copyfileobj(log, copy)
             if run.window is not None and run.window.step_seconds:
-                path = folder / attempt_dir / STEP_SECONDS_FILE
-                numpy.save(path, numpy.array([run.window.step_seconds]))
+                write_array(
+                    folder / attempt_dir / STEP_SECONDS_FILE,
+                    numpy.array([run.window.step_seconds]),
+                )
             state = "COMPLETED" if run.status == OK else "FAILED"
             index = len(lines)
             events.append(Event(STATE, format_now(), GROUP_ID, "", index, state, detail=run.reason))
             lines.append(f"{run.identity.framework}\t{attempt_dir}\n")
     (folder / SCRIPTS_DIR).mkdir()
-    (folder / SCRIPTS_DIR / f"{GROUP_ID}.tasks").write_text("".join(lines), encoding="utf-8")
+    write_file(folder / SCRIPTS_DIR / f"{GROUP_ID}.tasks", "".join(lines).encode())
     append_events(folder, events)
 
 

@@ -28,9 +28,9 @@ from dlperf_slurm.contract.record import (
 )
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.arrays import write_array
 from dlperf_slurm.worker import servers
 from dlperf_slurm.worker.accuracy import train_to_accuracy
-from dlperf_slurm.worker.arrays import write_array
 from dlperf_slurm.worker.data_sources import open_batches
 from dlperf_slurm.worker.external_script import run_script
 from dlperf_slurm.worker.failed_record import conclude_attempt

@@ -6,7 +6,7 @@ from typing import List, Sequence, Tuple
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import PARTIAL_STEP_SECONDS_FILE, WHOLE_JOB, Failure
-from dlperf_slurm.worker.arrays import write_array
+from dlperf_slurm.files.arrays import write_array
 from dlperf_slurm.worker.watch import (
     STALLED,
     TIME_LIMIT,

@@ -24,6 +24,8 @@ from dlperf_slurm.checks.audit.printed import (
 from dlperf_slurm.checks.audit.tables import PipeTable, find_tables
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.jobs.run_directory import REPORT_DIR, open_run
 from dlperf_slurm.reports.formats.csv import FILE_NAME, serialize_cases
 from dlperf_slurm.reports.summarize import summarize
@@ -62,9 +64,9 @@ def read_rows(path: Path) -> tuple[list[Row], list[NotAudited]]:
     if not path.exists() and name in list_sources():
         path = find_source_file(name)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        text = read_text(path)
+    except OSError as error:
+        reason = error if isinstance(error, FileProblem) else error.strerror
         raise InputError(
             f"{name}: cannot be read: {reason}; a CSV, a text with tables, a run directory, or one "
             f"of {', '.join(list_sources())}"
@@ -202,12 +204,12 @@ def read_run(path: Path) -> tuple[list[Row], list[NotAudited], list[Finding]]:
     fresh = serialize_cases(summarize(run.manifest, collect_outcomes(run)).frame)
     file = path / REPORT_DIR / FILE_NAME
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file, root=path)
     except FileNotFoundError:
         rows, gaps = read_csv(fresh, str(path))
         reason = "is not there; the figures are those of the records"
         return rows, [NotAudited(str(file), 1, "the report", reason), *gaps], []
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise InputError(f"{file}: cannot be read: {error}") from error
     rows, gaps = read_csv(text, str(file))
     return rows, gaps, list(_compare_with_records(str(file), text, fresh))

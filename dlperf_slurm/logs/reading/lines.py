@@ -8,7 +8,12 @@ import re
 from pathlib import Path
 from typing import IO, Iterator, List, NamedTuple, Tuple, cast
 
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.reading import open_file
+
 LONGEST_LINE_BYTES = 1 << 20
+# unpacked; a training of ImageNet that prints each step has a hundredth of it
+LARGEST_LOG_BYTES = 1 << 30
 
 # Open MPI --tag-output and --timestamp-output, horovodrun; PMIx of Open MPI 5 has a longer job id
 _MPI_LABEL = re.compile(
@@ -36,11 +41,15 @@ class Line(NamedTuple):
 
 def read_lines(path: Path) -> Iterator[Line]:
     """The lines of a log, gzip or plain; OSError or EOFError for what cannot be read to its end."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         is_gzip = file.read(2) == _GZIP_MAGIC
         file.seek(0)
         stream = cast("IO[bytes]", gzip.GzipFile(fileobj=file) if is_gzip else file)
+        remaining = LARGEST_LOG_BYTES
         for chunk in iter(lambda: stream.readline(LONGEST_LINE_BYTES), b""):
+            remaining -= len(chunk)
+            if remaining < 0:
+                raise FileProblem(f"{path}: has more than {LARGEST_LOG_BYTES} bytes")
             yield from split_line(chunk)
 
 

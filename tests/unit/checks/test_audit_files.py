@@ -190,7 +190,7 @@ def test_any_csv_with_headers_of_tables_is_audited():
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("x.md", b"\xff\xfe\x00", "it is not UTF-8 text"),
+        ("x.md", b"\xff\xfe\x00", "not UTF-8: byte 0"),
         ("x.md", b"no table | here", "has no table"),
         ("x.md", b"", "has no table"),
         ("x.csv", b"", "is empty"),

@@ -336,12 +336,6 @@ def date_manifest(path):
     set_manifest(path, created_at="yesterday")
 
 
-def write_half_a_character(path):
-    text = (path / MANIFEST_FILE).read_text(encoding="utf-8")
-    text = text.replace('"site_name": "tiny"', '"site_name": "\\ud800"')
-    (path / MANIFEST_FILE).write_text(text, encoding="utf-8")
-
-
 def write_bytes_to_journal(path):
     (path / JOURNAL_FILE).write_bytes(b"\xff\xfe\n")
 
@@ -363,7 +357,7 @@ def break_tasks(path):
 @pytest.mark.parametrize(
     "damage",
     [
-        break_manifest, nest_manifest, remove_manifest, date_manifest, write_half_a_character,
+        break_manifest, nest_manifest, remove_manifest, date_manifest,
         write_bytes_to_journal, put_folder_for_journal, remove_tasks,
         break_tasks,
     ],
