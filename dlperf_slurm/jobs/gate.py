@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 from dlperf_slurm.contract.axes import INFER, Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
@@ -25,6 +25,8 @@ from dlperf_slurm.files.arrays import read_array
 from dlperf_slurm.jobs.record_figures import find_figure_problem, find_step_problem
 from dlperf_slurm.jobs.record_ranges import find_range_problem
 from dlperf_slurm.jobs.run_directory import PlannedCase, RunTask
+
+Kind = TypeVar("Kind", Case, Record)
 
 MAX_VALUE_CHARACTERS = 60
 MAX_PROBLEM_CHARACTERS = 1000
@@ -54,7 +56,7 @@ def read_believed(run_dir: Path, run_id: str, planned: PlannedCase, task: RunTas
     names the file, the field, what stands there, and what was expected.
     """
     folder = run_dir / task.attempt_dir
-    record = read_json(folder / RECORD_FILE, Record, root=run_dir)
+    record = _read(folder / RECORD_FILE, Record, run_dir)
     asked = _read_case(folder / CASE_FILE, run_dir)
     # one after the other: what the later ones compute takes what the former ones let pass
     differences = [
@@ -79,9 +81,19 @@ def read_believed(run_dir: Path, run_id: str, planned: PlannedCase, task: RunTas
     return Believed(record, seconds)
 
 
+def _read(path: Path, kind: type[Kind], run_dir: Path) -> Kind:
+    """A file of the contract; one of version 1 may have anything where its case should be."""
+    try:
+        return read_json(path, kind, root=run_dir)
+    except ContractError:
+        raise
+    except ValueError as error:
+        raise ContractError(f"{path}: not of schema_version 1: {error}") from error
+
+
 def _read_case(path: Path, run_dir: Path) -> Case:
     try:
-        return read_json(path, Case, root=run_dir)
+        return _read(path, Case, run_dir)
     except FileNotFoundError:
         raise ContractError(
             f"{path}: is missing, and says what its record is of; was the whole run copied?"

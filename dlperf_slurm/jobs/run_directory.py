@@ -193,6 +193,9 @@ def open_run(path: Path) -> Run:
         return Run(path.absolute(), manifest, data["schema_version"])
     except ContractError as error:
         raise InputError(str(error)) from error
+    except ValueError as error:
+        # of version 1, with anything where its cases should be
+        raise InputError(f"{file}: not a manifest: {error}") from error
 
 
 def _lift_manifest(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -113,6 +113,26 @@ def test_case_that_lacks_what_all_had_is_named(run_dir, missing):
         read_json(path, Case)
 
 
+@pytest.mark.parametrize("value", ["=1+1", 3, None, [], ["x"], {}])
+@pytest.mark.parametrize("name", [CASE_FILE, RECORD_FILE])
+def test_anything_in_the_place_of_a_case_is_a_problem_of_its_repeat(run_dir, name, value):
+    path = run_dir / "cases" / LADDER / "r1" / "a1" / name
+    if name == RECORD_FILE:
+        edit(path, case=value)
+    else:
+        path.write_text(json.dumps({"schema_version": 1, "model": value}), encoding="utf-8")
+    problems = [o.problem for c in collect_outcomes(open_run(run_dir)) for o in c.outcomes]
+    (problem,) = filter(None, problems)
+    assert problem.startswith(f"broken record: {path}: ")
+
+
+@pytest.mark.parametrize("cases", ["=1+1", 3, None, ["x"], [["x"]], [None]])
+def test_anything_in_the_place_of_planned_cases_is_named(run_dir, cases):
+    edit(run_dir / MANIFEST_FILE, cases=cases)
+    with pytest.raises(InputError, match=MANIFEST_FILE):
+        open_run(run_dir)
+
+
 def test_what_was_read_is_written_in_the_new_version(run_dir):
     record = read_attempt(LADDER, RECORD_FILE, Record)
     write_json(run_dir / RECORD_FILE, record)
