@@ -2,6 +2,7 @@
 # make test              the tool on its oldest and newest Python, a real Slurm cluster of emulated
 #                        nodes, PyTorch, TensorFlow 1, and the frameworks that changed since they
 #                        were last proven
+# make test-faults       what takes minutes: nodes and controllers of that cluster die under a run
 # make test-frameworks   creates all environments (12 GB), builds Horovod for four, tests each, and
 #                        writes down what passed
 #
@@ -18,7 +19,7 @@ AGAIN := --last-failed --last-failed-no-failures=none
 PARTS := lint test-pythons test-browser test-slurm test-changed
 
 .PHONY: demo test lint test-unit test-browser test-worker test-slurm test-pythons test-changed
-.PHONY: test-frameworks benchmark clean $(PARTS:%=timed-%)
+.PHONY: test-faults test-frameworks benchmark clean $(PARTS:%=timed-%)
 .SECONDARY:
 .NOTPARALLEL:
 
@@ -52,7 +53,12 @@ test-worker: $(ENVIRONMENTS)/pytorch/with-pytest
 	  $(PYTORCH) -m pytest -q tests/worker --framework pytorch $(AGAIN)
 
 test-slurm: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
-	$(BIN)/python -m pytest -q tests/slurm || $(BIN)/python -m pytest -q tests/slurm $(AGAIN)
+	$(BIN)/python -m pytest -q tests/slurm -m "not faults" || \
+	  $(BIN)/python -m pytest -q tests/slurm -m "not faults" $(AGAIN)
+
+# nodes and controllers that die, which takes minutes
+test-faults: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
+	$(BIN)/python -m pytest -q tests/slurm -m faults
 
 test-pythons: .venv/installed-dev
 	$(BIN)/python tests/run_on_pythons.py

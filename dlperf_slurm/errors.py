@@ -25,6 +25,10 @@ class SchedulerError(DlperfError):
     exit_code = 3
 
 
+class JournalError(SchedulerError):
+    """The journal of a run cannot be written: a full, read-only or missing disk to mend."""
+
+
 class EnvironmentMissingError(DlperfError):
     """A framework's environment to create or to name in the site file."""
 

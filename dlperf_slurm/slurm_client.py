@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.errors import SchedulerError
@@ -13,12 +12,19 @@ from dlperf_slurm.errors import SchedulerError
 COMMAND_TIMEOUT_SECONDS = 60.0
 
 # Variables that are left over when the tool itself runs inside a job change what sbatch and srun do
-# (inherited SLURM_NTASKS=1 starts one rank instead of two). SLURM_CONF must stay.
+# (inherited SLURM_NTASKS=1 starts one rank instead of two); those by which users shape the clients'
+# output hide jobs from us (SQUEUE_PARTITION), or spare them (SCANCEL_STATE). SLURM_CONF must stay.
 _LEAKING_PREFIXES = (
     "SLURM_",
     "SLURMD_",
     "SRUN_",
+    "SALLOC_",
     "SBATCH_",
+    "SQUEUE_",
+    "SCANCEL_",
+    "SACCT_",
+    "SINFO_",
+    "SCONTROL_",
     "PMI_",
     "PMI2_",
     "PMIX_",
@@ -112,16 +118,6 @@ def add_hint(message: str) -> str:
 def is_job_id(text: str) -> bool:
     """Whether this is the number of a job, and no option of a program."""
     return re.fullmatch("[1-9][0-9]{0,9}", text) is not None
-
-
-def check_job_ids(job_ids: Sequence[str], file: Path) -> None:
-    """Raises SchedulerError, which names the file they are from, unless all are ids of jobs."""
-    for job_id in job_ids:
-        if not is_job_id(job_id):
-            raise SchedulerError(
-                f"{file}: array_job_id is {job_id!r}; allowed: the number of a job. Nothing was "
-                "cancelled"
-            )
 
 
 def cancel_jobs(job_ids: Sequence[str]) -> None:

@@ -76,6 +76,11 @@ def say(line: str) -> None:
         silence_output()
 
 
+def warn(line: str) -> None:
+    """Tell on standard error what went wrong beside what was asked for."""
+    print(f"{PROGRAM}: {line}", file=sys.stderr)
+
+
 def say_renamed(former: str, name: str) -> None:
     """Tell on standard error what the words that were used are called now."""
     print(f"{PROGRAM}: `{former}` is now `{name}`", file=sys.stderr)

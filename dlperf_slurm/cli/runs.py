@@ -2,6 +2,8 @@
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +14,11 @@ from dlperf_slurm.cli.options import (
     add_site_options,
     find_chosen_run,
 )
-from dlperf_slurm.cli.output import PROGRAM, make_console, say, say_renamed
+from dlperf_slurm.cli.output import PROGRAM, make_console, say, say_renamed, warn
 from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
+
+# how long `--wait` outlasts a controller that does not answer while the run is submitted
+PATIENCE_SECONDS = 900.0
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
@@ -119,6 +124,8 @@ def run_status(options: argparse.Namespace) -> None:
     tracker = Tracker(run)
     print_states(run, tracker.refresh(ask_scheduler=True), make_console())
     _warn_of_full_disk(run)
+    if tracker.journal_error:
+        warn(tracker.journal_error)
     if tracker.scheduler_error:
         raise SchedulerError(f"{tracker.scheduler_error}\nWhat is shown comes from files alone.")
 
@@ -131,7 +138,7 @@ def run_cancel(options: argparse.Namespace) -> None:
     from dlperf_slurm.scheduler.cancel import cancel_run
 
     run = find_chosen_run(options)
-    print(f"{cancel_run(run)} array tasks of {run.run_id} cancelled")
+    print(f"{cancel_run(run, warn)} array tasks of {run.run_id} cancelled")
 
 
 def _load_plan(
@@ -173,13 +180,25 @@ def _stage(options: argparse.Namespace, must_reach_cluster: bool) -> "Run":
     return stage_run(options.results, file, loaded, plan, sys.argv)
 
 
+@contextmanager
+def _advise(command: str) -> Iterator[None]:
+    """End the message of a scheduler's error with the command that goes on."""
+    try:
+        yield
+    except SchedulerError as error:
+        if command in str(error):
+            raise
+        raise type(error)(f"{error}\nTo go on: {command}") from error
+
+
 def _submit(run: "Run", must_wait: bool) -> None:
     from dlperf_slurm.jobs.room import TASK_BYTES, check_free
     from dlperf_slurm.scheduler.submit import submit_run
 
     say(f"Run directory: {run.path}")
     check_free(run.path, TASK_BYTES * len(run.read_all_tasks()))
-    submit_run(run, say)
+    with _advise(f"{PROGRAM} resume {run.path}"):
+        submit_run(run, say, PATIENCE_SECONDS if must_wait else 0.0)
     if must_wait:
         _follow(run)
         return
@@ -207,11 +226,20 @@ def _follow(run: "Run") -> None:
     from dlperf_slurm.cli.report import report_run
     from dlperf_slurm.jobs.room import name_full_disk
     from dlperf_slurm.reports.progress import show_progress
+    from dlperf_slurm.scheduler.retry import stage_retry_by_cause
+    from dlperf_slurm.scheduler.submit import submit_run
     from dlperf_slurm.scheduler.track import Tracker
 
     with name_full_disk(run.path):
-        tracker = Tracker(run)
-        show_progress(tracker, make_console())
+        with _advise(f"{PROGRAM} wait {run.path}"):
+            while True:
+                tracker = Tracker(run)
+                show_progress(tracker, make_console())
+                if not stage_retry_by_cause(run, say):
+                    break
+                submit_run(run, say, PATIENCE_SECONDS)
+        if tracker.journal_error:
+            warn(tracker.journal_error)
         _warn_of_full_disk(run)
         calls = ", ".join(f"{count} {name}" for name, count in tracker.watcher.calls.items())
         if calls:

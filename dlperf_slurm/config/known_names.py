@@ -24,14 +24,21 @@ SCRIPT_VARIABLES = (
     "array_task_id",
     "array_tasks",
     "attempt_dir",
+    "disk",
     "exit_code",
+    "file",
     "framework",
+    "free",
     "job_id",
     "launcher_pid",
     "marker",
     "owner",
+    "record",
+    "reserve",
     "run_dir",
+    "start",
     "starter",
+    "trouble",
 )
 
 

@@ -138,6 +138,15 @@ class Tracking(Table):
     """Time after which a job that the scheduler does not know is given up."""
 
 
+class Retry(Table):
+    """How often `wait` tries an array task again by itself, by what ended it."""
+
+    node_fail: Annotated[int, Field(ge=0, le=10)] = 2
+    """Further attempts after a node failed, which is left out where it is named."""
+    launch: Annotated[int, Field(ge=0, le=10)] = 1
+    """Further attempts after the ranks could not be started."""
+
+
 class Site(Table):
     """A cluster or machine: how to ask it for nodes, and how to start ranks on them."""
 
@@ -197,6 +206,8 @@ class Site(Table):
     """Folders of data sets, by name."""
     tracking: Tracking = Tracking()
     """How often the scheduler is asked."""
+    retry: Retry = Retry()
+    """What is tried again without being asked."""
 
     @property
     def file_mask(self) -> int:

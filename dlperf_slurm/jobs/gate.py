@@ -48,16 +48,21 @@ class Believed:
     step_seconds: Any
 
 
-def read_believed(run_dir: Path, run_id: str, planned: PlannedCase, task: RunTask) -> Believed:
+def read_believed(
+    run_dir: Path, run_id: str, planned: PlannedCase, task: RunTask, place: Optional[Path] = None
+) -> Believed:
     """The record of an attempt at a planned case of the run with this id.
+
+    It lies in the attempt's folder, or in `place`, that of one of its starts.
 
     Raises FileNotFoundError where there is no record; ContractError for one that cannot be read,
     and UnbelievableError for one that contradicts its case.json, the manifest or itself. Either
     names the file, the field, what stands there, and what was expected.
     """
-    folder = run_dir / task.attempt_dir
+    folder = place or run_dir / task.attempt_dir
+    name = folder.relative_to(run_dir)
     record = _read(folder / RECORD_FILE, Record, run_dir)
-    asked = _read_case(folder / CASE_FILE, run_dir)
+    asked = _read_case(run_dir / task.attempt_dir / CASE_FILE, run_dir)
     # one after the other: what the later ones compute takes what the former ones let pass
     differences = [
         *_find_case_problems(asked, run_id, planned, task),
@@ -71,13 +76,13 @@ def read_believed(run_dir: Path, run_id: str, planned: PlannedCase, task: RunTas
     )
     if problem:
         cut = problem[:MAX_PROBLEM_CHARACTERS]
-        raise UnbelievableError(f"{task.attempt_dir}/{RECORD_FILE}: {cut}")
+        raise UnbelievableError(f"{name}/{RECORD_FILE}: {cut}")
     if record.status != OK:
         return Believed(record, None)
     seconds = _read_steps(folder / STEP_SECONDS_FILE, record, run_dir)
     problem = "" if seconds is None else find_step_problem(record, seconds)
     if problem:
-        raise UnbelievableError(f"{task.attempt_dir}/{STEP_SECONDS_FILE}: {problem}")
+        raise UnbelievableError(f"{name}/{STEP_SECONDS_FILE}: {problem}")
     return Believed(record, seconds)
 
 

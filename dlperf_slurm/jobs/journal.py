@@ -4,15 +4,19 @@ import dataclasses
 import fcntl
 import json
 import os
+import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.errors import JournalError, SchedulerError
 
 JOURNAL_FILE = "journal.jsonl"
 LOCK_FILE = "submit.lock"
+# room on the disk for the lines that follow an sbatch
+RESERVE_FILE = ".journal-reserve"
+RESERVE_BYTES = 64 * 1024
 
 # the kinds of events, in the order of a run's life
 STAGED = "staged"
@@ -28,7 +32,11 @@ TRACKED = "tracked"
 
 @dataclass(frozen=True)
 class Event:
-    """One line of the journal; a field that an event has no use for is empty."""
+    """One line of the journal; a field that an event has no use for is empty.
+
+    `time` is by the clock of `host`, which is "" in journals of earlier versions. `start` is the
+    number of the start that a state is about.
+    """
 
     event: str
     time: str
@@ -37,60 +45,132 @@ class Event:
     array_task_id: int = -1
     state: str = ""
     detail: str = ""
+    start: int = -1
+    host: str = dataclasses.field(default_factory=socket.gethostname)
+
+
+_EVENT_KEYS = frozenset(field.name for field in dataclasses.fields(Event))
 
 
 def append_events(run_dir: Path, events: Sequence[Event]) -> None:
-    """Append the events in a single write and wait until they are on disk."""
+    """Append the events and wait until they are on disk.
+
+    Raises JournalError where they cannot be written to the last byte; a line that was cut short
+    by that is passed over by readers.
+    """
     text = "".join(json.dumps(dataclasses.asdict(e), sort_keys=True) + "\n" for e in events)
     path = run_dir / JOURNAL_FILE
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        if not _ends_with_newline(path):
-            # a line that a dying machine cut short stays apart from these
-            text = "\n" + text
-        os.write(descriptor, text.encode())
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            if not _ends_with_newline(descriptor):
+                # a line that was cut short stays apart from these
+                text = "\n" + text
+            _write_all(descriptor, text.encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise JournalError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def append_event(run_dir: Path, event: Event) -> None:
-    """Append one event."""
+    """Append one event; raises JournalError as `append_events` does."""
     append_events(run_dir, [event])
 
 
-def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        if size == 0:
-            return True
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
+def append_reserved(run_dir: Path, event: Event) -> None:
+    """Append an event that must not be lost, if need be in the room that `reserve_room` took.
+
+    Raises JournalError where it cannot be written nevertheless.
+    """
+    try:
+        append_event(run_dir, event)
+    except JournalError:
+        release_room(run_dir)
+        append_event(run_dir, event)
+
+
+def reserve_room(run_dir: Path) -> None:
+    """Take room on the disk for what has to be journaled after an sbatch; raises JournalError.
+
+    It is a file of random bytes, which no file system stores in less.
+    """
+    path = run_dir / RESERVE_FILE
+    try:
+        if path.exists() and path.stat().st_size == RESERVE_BYTES:
+            return
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            _write_all(descriptor, os.urandom(RESERVE_BYTES))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise JournalError(
+            f"{run_dir}: has no room for the journal: {error.strerror}; nothing was submitted"
+        ) from error
+
+
+def release_room(run_dir: Path) -> None:
+    """Give back what `reserve_room` took."""
+    with suppress(OSError):
+        (run_dir / RESERVE_FILE).unlink()
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Write to the last byte: a disk that fills up takes a part first, and refuses the rest."""
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _ends_with_newline(descriptor: int) -> bool:
+    size = os.fstat(descriptor).st_size
+    return size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
 
 
 def read_journal(run_dir: Path) -> list[Event]:
-    """The events so far, the oldest first; a line that was cut short by a crash is left out."""
+    """The events so far, the oldest first; a line that was damaged is left out."""
+    return read_whole_journal(run_dir)[0]
+
+
+def read_whole_journal(run_dir: Path) -> tuple[list[Event], bool]:
+    """The events so far, and whether all lines are there: a journal is never staged empty.
+
+    What a damaged line said is in the scripts, markers, claims and records too.
+    """
     events: list[Event] = []
     path = run_dir / JOURNAL_FILE
-    if not path.exists():
-        return events
-    for line in path.read_text(encoding="utf-8").splitlines():
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return [], False
+    is_whole = True
+    for line in filter(None, lines):
         try:
-            events.append(Event(**json.loads(line)))
+            data = {"host": "", **json.loads(line)}
+            events.append(Event(**{key: data[key] for key in data if key in _EVENT_KEYS}))
         except (ValueError, TypeError):
-            continue
-    return events
+            is_whole = False
+    return events, is_whole and bool(events)
 
 
 @contextmanager
-def hold_submit_lock(run_dir: Path) -> Iterator[int]:
+def hold_submit_lock(run_dir: Path, must_write: bool = True) -> Iterator[int]:
     """Hold the lock of a run's submission; yields a descriptor for the scheduler's client.
 
     The lock lives as long as any process that inherited the descriptor: an sbatch whose parent
     was killed still holds it, so that nobody looks for its job before it is there.
-    Raises SchedulerError when another process holds it.
+    Raises SchedulerError when another process holds it; JournalError where it cannot be written,
+    unless nothing `must_write`: who only cancels then goes on with the lock if it can be had.
     """
-    descriptor = os.open(run_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    path = run_dir / LOCK_FILE
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        if must_write:
+            raise JournalError(f"{path}: cannot be written: {error.strerror}") from error
+        descriptor = os.open(path if path.exists() else run_dir, os.O_RDONLY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -99,6 +179,10 @@ def hold_submit_lock(run_dir: Path) -> Iterator[int]:
                 f"{run_dir}: another process is submitting this run; end it or wait until "
                 "it is done, and try again"
             ) from None
+        except OSError:
+            # of a file that is open for reading NFS locks nothing for writing
+            if must_write:
+                raise
         yield descriptor
     finally:
         os.close(descriptor)

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Optional
 
 from dlperf_slurm.contract.axes import Axes
+from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.json_files import (
     FORMER_AXES,
     SCHEMA_VERSION,
@@ -21,7 +22,7 @@ from dlperf_slurm.contract.json_files import (
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json, read_text
-from dlperf_slurm.jobs.journal import STAGED, read_journal
+from dlperf_slurm.jobs.journal import STAGED, SUBMITTED, read_whole_journal
 
 MANIFEST_FILE = "manifest.json"
 MATRIX_FILE = "matrix.toml"
@@ -33,6 +34,12 @@ REPORT_DIR = "report"
 # the file in the directory of an attempt with what it wrote to its standard error
 ERROR_FILE = "err"
 MAX_ERROR_CHARACTERS = 200
+# the link in the directory of an attempt that names the array job it belongs to
+CLAIM_FILE = "claim"
+# the number of a start that is the attempt's folder itself, as in earlier versions
+WITHOUT_FOLDER = -1
+# "2n8g-try2.17.s0.ended"; earlier versions had "2n8g-try2.17.ended"
+_MARKER = re.compile(r"(?P<task>.+?\.\d+)(?:\.s(?P<start>\d+))?\.(?P<kind>started|ended|killed)")
 
 # a line of the file of a group: a framework, and a directory in which nothing but an attempt lies
 _TASK = re.compile(r"[^\t]*\tcases/(?!\.{1,2}/)[^/\t]+/r[0-9]{1,6}/a[0-9]{1,6}(\t.*)?")
@@ -107,7 +114,7 @@ class RunTask:
 
     @property
     def marker(self) -> str:
-        """Name of the task's markers, without `.started` or `.ended`."""
+        """Name of the task's markers, without start and kind: `.s0.started`, `.s0.ended`."""
         return f"{self.group_id}.{self.array_task_id}"
 
 
@@ -134,9 +141,33 @@ class Run:
         return self.manifest.run_id
 
     def list_group_ids(self) -> list[str]:
-        """The ids of the groups, in the order they were staged."""
-        events = read_journal(self.path)
-        return list(dict.fromkeys(event.group_id for event in events if event.event == STAGED))
+        """The ids of the groups, in the order they were staged.
+
+        A group is of the run when the journal says so, or has lost lines, or when an array task of
+        it has run. In the two latter cases its task list and case files must be there.
+        """
+        events, is_whole = read_whole_journal(self.path)
+        named = dict.fromkeys(e.group_id for e in events if e.event in (STAGED, SUBMITTED))
+        files = sorted((self.path / SCRIPTS_DIR).glob("*.tasks"))
+        others = [file.stem for file in files if file.stem not in named]
+        if not others:
+            return list(named)
+        started = {marker.rpartition(".")[0] for marker in list_markers(self.path)}
+        return [
+            *named,
+            *(
+                group_id
+                for group_id in others
+                if group_id in started or (not is_whole and self._is_staged(group_id))
+            ),
+        ]
+
+    def _is_staged(self, group_id: str) -> bool:
+        """Whether the files of a group were written to the last."""
+        tasks = self.read_tasks(group_id)
+        return bool(tasks) and all(
+            (self.path / task.attempt_dir / CASE_FILE).exists() for task in tasks
+        )
 
     def read_tasks(self, group_id: str) -> list[RunTask]:
         """The array tasks of one group by array_task_id; raises InputError without its file."""
@@ -267,11 +298,37 @@ def read_last_error(attempt_dir: Path) -> str:
     return written[-1][:MAX_ERROR_CHARACTERS] if written else ""
 
 
-def read_marker(run_dir: Path, task: RunTask, kind: str) -> Optional[Marker]:
-    """The task's `started` or `ended` marker, if it is there."""
+def list_markers(run_dir: Path) -> dict[str, dict[int, set[str]]]:
+    """The kinds of markers that are there, by the marker of their array task and their start."""
+    found: dict[str, dict[int, set[str]]] = {}
     try:
-        text = (run_dir / MARKERS_DIR / f"{task.marker}.{kind}").read_text(encoding="utf-8")
+        names = [entry.name for entry in os.scandir(run_dir / MARKERS_DIR)]
+    except FileNotFoundError:
+        return found
+    for name in names:
+        match = _MARKER.fullmatch(name)
+        if match is not None:
+            number = WITHOUT_FOLDER if match["start"] is None else int(match["start"])
+            found.setdefault(match["task"], {}).setdefault(number, set()).add(match["kind"])
+    return found
+
+
+def read_marker(
+    run_dir: Path, task: RunTask, kind: str, start: int = WITHOUT_FOLDER
+) -> Optional[Marker]:
+    """The `started` or `ended` marker of one of the task's starts, if it is there and whole."""
+    name = task.marker if start == WITHOUT_FOLDER else f"{task.marker}.s{start}"
+    try:
+        text = (run_dir / MARKERS_DIR / f"{name}.{kind}").read_text(encoding="utf-8")
         data = json.loads(text)
         return Marker(data["job_id"], data["time"], data["nodes"], data["exit_code"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def read_claim(run_dir: Path, task: RunTask) -> Optional[str]:
+    """The id of the array job that owns an attempt; None where none has come to it yet."""
+    try:
+        return str((run_dir / task.attempt_dir / CLAIM_FILE).readlink())
+    except OSError:
         return None

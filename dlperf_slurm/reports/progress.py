@@ -8,7 +8,9 @@ from rich.text import Text
 
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.reports.terminal import print_table
-from dlperf_slurm.scheduler.track import COMPLETED, TaskState, Tracker, count_states, follow_run
+from dlperf_slurm.scheduler.follow import follow_run
+from dlperf_slurm.scheduler.states import COMPLETED, TaskState, count_states
+from dlperf_slurm.scheduler.track import Tracker
 
 
 def show_progress(tracker: Tracker, console: Console) -> None:

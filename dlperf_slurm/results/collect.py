@@ -6,11 +6,10 @@ from functools import cached_property
 from typing import Any, Optional
 
 from dlperf_slurm.contract.axes import INFER
-from dlperf_slurm.contract.json_files import ContractError
-from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, Record
-from dlperf_slurm.jobs.gate import UnbelievableError, read_believed
+from dlperf_slurm.contract.record import Record
+from dlperf_slurm.jobs.attempts import judge_attempt
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, read_journal
-from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask
+from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask, list_markers
 from dlperf_slurm.stats.median import Latency, compute_latency
 
 
@@ -54,6 +53,7 @@ def collect_outcomes(run: Run) -> list[CaseOutcomes]:
     """Read all records of a run, in the order of its plan; needs the files and nothing else."""
     events = read_journal(run.path)
     submitted = {event.group_id for event in events if event.event == SUBMITTED}
+    submitted |= {marker.rpartition(".")[0] for marker in list_markers(run.path)}
     states = {
         f"{event.group_id}.{event.array_task_id}": event for event in events if event.event == STATE
     }
@@ -97,18 +97,11 @@ def read_outcome(
     is_submitted: bool,
 ) -> Outcome:
     """The outcome of one attempt at a planned case."""
-    try:
-        believed = read_believed(run.path, run.run_id, planned, task)
-        problem = _describe_failure(believed.record)
-    except FileNotFoundError:
-        problem = _explain_absence(last_state, is_submitted)
-    except UnbelievableError as error:
-        problem = f"invalid record: {error}"
-    except (ContractError, OSError) as error:
-        problem = f"broken record: {error}"
-    if problem:
+    judged = judge_attempt(run, planned, task)
+    if judged.record is None or judged.problem:
+        problem = judged.problem or _explain_absence(last_state, is_submitted)
         return Outcome(task.case_id, task.repeat, None, problem)
-    return _make_outcome(task, believed.record, believed.step_seconds)
+    return _make_outcome(task, judged.record, judged.step_seconds)
 
 
 def _make_outcome(task: RunTask, record: Record, rank_step_seconds: Any) -> Outcome:
@@ -125,16 +118,6 @@ def _make_outcome(task: RunTask, record: Record, rank_step_seconds: Any) -> Outc
         step_seconds=tuple(rank_step_seconds.max(axis=0).tolist()),
         rank_step_seconds=rank_step_seconds,
     )
-
-
-def _describe_failure(record: Record) -> str:
-    if record.status == OK:
-        return ""
-    kind = "out of memory" if record.status == OUT_OF_MEMORY else "failed"
-    first_line = record.reason.splitlines()[0] if record.reason else "no reason was recorded"
-    measured = f"{record.partial_steps} of {record.case.measured_steps} steps were measured"
-    rest = f"; {measured}, and are in no figure" if record.partial_steps else ""
-    return f"{kind}: {first_line}{rest}"
 
 
 def _explain_absence(last_state: Optional[Event], is_submitted: bool) -> str:

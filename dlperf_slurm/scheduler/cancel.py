@@ -1,41 +1,89 @@
-"""A run -> its array jobs cancelled, one whose submission was cut short among them."""
+"""A run -> its array jobs cancelled, whoever submitted them, and what goes on nevertheless."""
+
+import time
+from collections.abc import Callable, Sequence
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.errors import SchedulerError
-from dlperf_slurm.jobs.journal import CANCELLED, JOURNAL_FILE, Event, append_event, hold_submit_lock
+from dlperf_slurm.errors import JournalError, SchedulerError
+from dlperf_slurm.jobs.journal import CANCELLED, Event, append_reserved, hold_submit_lock
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler import local
+from dlperf_slurm.scheduler.queue import QueueWatcher, make_watcher
+from dlperf_slurm.scheduler.states import COMPLETING
 from dlperf_slurm.scheduler.submit import find_cut_short
 from dlperf_slurm.scheduler.track import Tracker
 
+# how long the controller may take to begin to end what was cancelled
+LOOKS = 5
+LOOK_SECONDS = 1.0
 
-def cancel_run(run: Run) -> int:
+
+def cancel_run(run: Run, warn: Callable[[str], None]) -> int:
     """Cancel all array jobs of the run that have not ended; returns how many array tasks that ends.
 
+    Whatever the files say, all that the queue shows under the names of the run's array jobs is
+    ended: also what was requeued after its end, or submitted twice. A journal that cannot be
+    written hinders nothing; `warn` is told.
     Raises SchedulerError when another process is submitting the run, so that nothing of it slips
-    through, when the scheduler refuses, when a local run is another host's, and when what the
-    journal calls an id of a job is none.
+    through, when the scheduler refuses or does not answer, when something goes on in spite of all,
+    which is named, and when a local run is another host's.
     """
-    with hold_submit_lock(run.path):
-        find_cut_short(run)
-        states = Tracker(run).refresh(ask_scheduler=False)
-        waiting = [state for state in states if state.array_job_id and not state.is_final]
-        array_job_ids = sorted({state.array_job_id for state in waiting})
-        if not array_job_ids:
-            return 0
-        hosts = {local.find_other_host(array_job_id) for array_job_id in array_job_ids} - {""}
-        if run.manifest.scheduler == "local" and hosts:
-            raise SchedulerError(
-                f"{run.run_id} runs on {', '.join(sorted(hosts))}; cancel it there"
-            )
-        if run.manifest.scheduler != "local":
-            slurm_client.check_job_ids(array_job_ids, run.path / JOURNAL_FILE)
-        detail = " ".join(array_job_ids)
-        append_event(run.path, Event(CANCELLED, format_now(), detail=detail))
+    with hold_submit_lock(run.path, must_write=False):
+        try:
+            find_cut_short(run)
+        except JournalError as error:
+            warn(str(error))
         if run.manifest.scheduler == "local":
-            for array_job_id in array_job_ids:
-                local.terminate(array_job_id, run.path)
-        else:
-            slurm_client.cancel_jobs(array_job_ids)
+            return _cancel_local(run, warn)
+        return _cancel_slurm(run, warn)
+
+
+def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
+    watcher = make_watcher(run, run.list_group_ids())
+    assert isinstance(watcher, QueueWatcher), "a run is either local or Slurm's"
+    before = _list_going_on(watcher)
+    array_job_ids = sorted({job_id.partition("_")[0] for job_id in before}, key=int)
+    if not array_job_ids:
+        return 0
+    _journal(run, array_job_ids, warn)
+    slurm_client.cancel_jobs(array_job_ids)
+    for look in range(LOOKS):
+        if look:
+            time.sleep(LOOK_SECONDS)
+        left = _list_going_on(watcher)
+        if not left:
+            return len(before)
+    states = ", ".join(f"{job_id} {state}" for job_id, state in sorted(left.items())[:10])
+    raise SchedulerError(
+        f"{len(left)} of {len(before)} array tasks of {run.run_id} go on after scancel: {states}"
+    )
+
+
+def _list_going_on(watcher: QueueWatcher) -> dict[str, str]:
+    """What the queue shows that has not been told to end: what is completing has."""
+    states = watcher.list_unended()
+    return {job_id: state for job_id, state in states.items() if state != COMPLETING}
+
+
+def _cancel_local(run: Run, warn: Callable[[str], None]) -> int:
+    states = Tracker(run).refresh(ask_scheduler=False)
+    waiting = [state for state in states if state.array_job_id and not state.is_final]
+    array_job_ids = sorted({state.array_job_id for state in waiting})
+    if not array_job_ids:
+        return 0
+    hosts = {local.find_other_host(array_job_id) for array_job_id in array_job_ids} - {""}
+    if hosts:
+        raise SchedulerError(f"{run.run_id} runs on {', '.join(sorted(hosts))}; cancel it there")
+    _journal(run, array_job_ids, warn)
+    for array_job_id in array_job_ids:
+        local.terminate(array_job_id, run.path)
     return len(waiting)
+
+
+def _journal(run: Run, array_job_ids: Sequence[str], warn: Callable[[str], None]) -> None:
+    """Say in the journal, before it is done, what is cancelled."""
+    try:
+        append_reserved(run.path, Event(CANCELLED, format_now(), detail=" ".join(array_job_ids)))
+    except JournalError as error:
+        warn(str(error))

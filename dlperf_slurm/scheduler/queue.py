@@ -15,8 +15,7 @@ from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.jobs.run_directory import Run, make_job_name
 from dlperf_slurm.scheduler import local
-
-UNKNOWN = "UNKNOWN"
+from dlperf_slurm.scheduler.states import FINAL_STATES, UNKNOWN
 
 Result = TypeVar("Result")
 
@@ -43,6 +42,8 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         self.job_names = list(job_names)
         self.since = since
         self.calls = {"squeue": 0, "sacct": 0}
+        # what the last squeue showed
+        self.queue: dict[str, dict[str, str]] = {}
 
     def register_job(self, job_id: str) -> None:
         # submitit's own method would make the next question a new call for each new job
@@ -54,6 +55,7 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
             return
         self._last_status_check = time.time()
         queue = self._read_queue()
+        self.queue = queue
         self._info_dict.update(queue)
         missing = [
             job_id
@@ -67,9 +69,21 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
                 info = accounted.get(job_id, unknown)
                 self._info_dict[job_id] = unknown if info["State"] in _UNENDED_STATES else info
 
+    def find_info(self, job_id: str) -> dict[str, str]:
+        """What is known of an array task; nothing before it was first asked about."""
+        return self._info_dict.get(job_id, {})
+
+    def list_array_job_ids(self) -> set[str]:
+        """The ids of all array jobs in the queue with one of the names."""
+        return {job_id.partition("_")[0] for job_id in self.queue}
+
     def mark_finished(self, job_id: str) -> None:
-        """Ask no more about an array task, of which a file told how it ended."""
+        """Ask accounting no more about an array task, of which a file told how it ended."""
         self._finished.add(job_id)
+
+    def mark_unfinished(self, job_id: str) -> None:
+        """Ask again about an array task that came back."""
+        self._finished.discard(job_id)
 
     def _read_queue(self) -> dict[str, dict[str, str]]:
         self.calls["squeue"] += 1
@@ -89,6 +103,19 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
             if not any(sign in str(error) for sign in _NO_ACCOUNTING):
                 raise
             return {}
+
+    def list_unended(self) -> dict[str, str]:
+        """The states of all array tasks with one of the names that have not ended, by their ids.
+
+        Raises SchedulerError when the queue does not answer.
+        """
+        infos = self._read_queue().values() if self.job_names else ()
+        return {
+            info["JobID"]: info["State"]
+            for info in infos
+            if info["State"] not in FINAL_STATES
+            and slurm_client.is_job_id(info["JobID"].partition("_")[0])
+        }
 
     def find_array_job_id(self) -> Optional[str]:
         """The id of the oldest array job with one of the names, from the queue or else accounting.
@@ -156,8 +183,15 @@ class ProcessWatcher(core.InfoWatcher):
             reason = f"on {host}, where alone it can be seen whether it lives" if host else ""
             self._info_dict[job_id] = {"JobID": job_id, "State": state, "Reason": reason}
 
+    def find_info(self, job_id: str) -> dict[str, str]:
+        """What is known of an array task."""
+        return self._info_dict.get(job_id, {})
+
     def mark_finished(self, job_id: str) -> None:
         self._finished.add(job_id)
+
+    def mark_unfinished(self, job_id: str) -> None:
+        self._finished.discard(job_id)
 
 
 class SlurmArrayTaskJob(submitit_slurm.SlurmJob[Result]):

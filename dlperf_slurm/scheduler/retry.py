@@ -1,18 +1,34 @@
 """Array tasks that failed or were lost -> new attempts, staged beside the old ones."""
 
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from dlperf_slurm.config.site import Site
+from dlperf_slurm.config.site import Retry, Site
 from dlperf_slurm.config.toml_tables import Reporter, read_toml, validate
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION
 from dlperf_slurm.errors import InputError, SchedulerError, raise_problems
 from dlperf_slurm.jobs.journal import hold_submit_lock
 from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks
-from dlperf_slurm.jobs.run_directory import MATRIX_FILE, SITE_FILE, Run, list_latest_attempts
+from dlperf_slurm.jobs.run_directory import (
+    MATRIX_FILE,
+    SITE_FILE,
+    Run,
+    RunTask,
+    list_latest_attempts,
+)
 from dlperf_slurm.jobs.stage import stage_groups
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.scheduler.track import COMPLETED, Tracker
+from dlperf_slurm.scheduler.states import COMPLETED, FAILED, NODE_FAIL, TaskState
+from dlperf_slurm.scheduler.track import Tracker
+
+# how srun, slurmstepd and our script say that ranks could not be started on a node
+_LAUNCH_FAILURE = re.compile(
+    r"^no record, exit code (?:69|126|127)\b|launch failed|Unable to create step"
+)
+_NODE = re.compile(r"\b(?:node|on) ([A-Za-z][\w.-]*)\b(?=:| failed|'|$)")
+_EXCLUDE = re.compile(r"(?:--exclude[= ]|-x ?)(.+)")
 
 
 def stage_retry(run: Run) -> int:
@@ -31,31 +47,88 @@ def stage_retry(run: Run) -> int:
             f"dlperf-slurm submit {run.path / MATRIX_FILE}"
         )
     with hold_submit_lock(run.path):
-        return _stage_retry(run)
+        ended = _list_ended(run)
+        if ended:
+            _stage(run, list(ended), read_frozen_site(run.path / SITE_FILE))
+    return len(ended)
 
 
-def _stage_retry(run: Run) -> int:
+def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
+    """Stage a further attempt for what ended by a cause that `[retry]` of the site has tries for.
+
+    A node that is named as the cause is left out, where the site has others enough. Returns how
+    many array tasks were staged; raises SchedulerError as `stage_retry` does.
+    """
+    if run.schema_version != SCHEMA_VERSION or not (run.path / SITE_FILE).exists():
+        return 0
+    site = read_frozen_site(run.path / SITE_FILE)
+    if site.retry == Retry(node_fail=0, launch=0) or site.scheduler == "local":
+        return 0
+    with hold_submit_lock(run.path):
+        again = [
+            state
+            for task, state in _list_ended(run).items()
+            if task.attempt <= _count_tries(state, site.retry)
+        ]
+        if not again:
+            return 0
+        nodes = sorted({node for state in again for node in _NODE.findall(state.detail)})
+        excluding = exclude_nodes(site, nodes)
+        _stage(run, [state.task for state in again], excluding)
+    without = f" without {', '.join(nodes)}" if excluding != site else ""
+    report(f"{len(again)} array tasks are tried again{without}: {again[0].detail}")
+    return len(again)
+
+
+def _count_tries(state: TaskState, limits: Retry) -> int:
+    """How many further attempts there are for what ended an array task."""
+    if state.state == NODE_FAIL:
+        return limits.node_fail
+    if state.state == FAILED and _LAUNCH_FAILURE.search(state.detail):
+        return limits.launch
+    return 0
+
+
+def exclude_nodes(site: Site, nodes: Sequence[str]) -> Site:
+    """The site whose jobs do not run on these nodes; itself where that may leave too few.
+
+    sbatch heeds the last --exclude alone, hence one for all.
+    """
+    matches = [_EXCLUDE.match(line) for line in site.directives]
+    before = [name for match in matches if match for name in match[1].split(",")]
+    if not nodes or (site.max_nodes is not None and site.max_nodes <= len(nodes)):
+        return site
+    names = dict.fromkeys([*before, *nodes])
+    directives = [line for line in site.directives if not _EXCLUDE.match(line)]
+    return site.model_copy(update={"directives": (*directives, f"--exclude={','.join(names)}")})
+
+
+def _list_ended(run: Run) -> Mapping[RunTask, TaskState]:
+    """The latest attempts of repeats that no attempt has measured, where these have ended."""
     tracker = Tracker(run)
     states = {state.task: state for state in tracker.refresh(ask_scheduler=True)}
     if tracker.scheduler_error:
         raise SchedulerError(tracker.scheduler_error)
-    ended = [
-        task
+    # an attempt that was given up may have been measured after all
+    measured = {
+        (task.case_id, task.repeat) for task, state in states.items() if state.state == COMPLETED
+    }
+    return {
+        task: states[task]
         for task in list_latest_attempts(list(states))
-        if states[task].is_final and states[task].state != COMPLETED
-    ]
-    if not ended:
-        return 0
+        if states[task].is_final and (task.case_id, task.repeat) not in measured
+    }
+
+
+def _stage(run: Run, ended: Sequence[RunTask], site: Site) -> None:
     cases = {
         case.case_id: case for case in expand_matrix(read_matrix(run.path / MATRIX_FILE)).cases
     }
-    site = read_frozen_site(run.path / SITE_FILE)
     tasks = [ArrayTask(cases[task.case_id], task.repeat, task.attempt + 1) for task in ended]
     # array jobs are made no larger than the cluster took them before
     largest = max(len(run.read_tasks(group_id)) for group_id in run.list_group_ids())
     groups = group_array_tasks(tasks, site, largest, suffix=_choose_suffix(run))
     stage_groups(run.path, run.path, run.run_id, groups, site)
-    return len(tasks)
 
 
 def read_frozen_site(path: Path) -> Site:

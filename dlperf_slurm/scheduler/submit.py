@@ -1,5 +1,7 @@
 """Staged groups -> array jobs, through submitit: one sbatch each, journaled before and after."""
 
+import contextlib
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from submitit.slurm import slurm as submitit_slurm
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.errors import JournalError, SchedulerError
 from dlperf_slurm.jobs.journal import (
     REFUSED,
     STAGED,
@@ -20,10 +22,13 @@ from dlperf_slurm.jobs.journal import (
     SUBMITTING,
     Event,
     append_event,
+    append_reserved,
     hold_submit_lock,
-    read_journal,
+    read_whole_journal,
+    release_room,
+    reserve_room,
 )
-from dlperf_slurm.jobs.run_directory import Run, read_marker
+from dlperf_slurm.jobs.run_directory import Run, read_claim
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.queue import (
     LocalArrayTaskJob,
@@ -33,6 +38,12 @@ from dlperf_slurm.scheduler.queue import (
 )
 
 LOCAL_START_SECONDS = 20.0
+AGAIN_SECONDS = 10.0
+# how Slurm's clients say that the controller is away, and `run_client` that it takes too long
+_NO_ANSWER = re.compile(
+    r"did not answer in|Unable to contact slurm controller|Socket timed out|Connection refused|"
+    r"Zero Bytes were transmitted|in standby mode|Communication connection failure"
+)
 
 
 @dataclass(frozen=True)
@@ -122,24 +133,37 @@ class LocalArrayExecutor(core.Executor):
         raise SchedulerError(f"the local array job did not start; see {log}")
 
 
-def submit_run(run: Run, report: Callable[[str], None]) -> int:
+def submit_run(run: Run, report: Callable[[str], None], patience_seconds: float = 0.0) -> int:
     """Submit every staged group that has not been submitted; returns how many array jobs started.
+
+    A controller that does not answer is asked again for so long, in all.
 
     It can be killed at any moment and called again: a group whose submission was begun and not
     journaled to its end is first looked for in the scheduler by its name.
     Raises SchedulerError when the scheduler refuses a group; those before it stay submitted.
+    JournalError when there is no room for the journal, before anything that it could not hold.
     """
+    deadline = time.monotonic() + patience_seconds
     started = 0
     with hold_submit_lock(run.path) as lock:
-        for group_id, array_job_id in find_cut_short(run).items():
-            report(f"{group_id}: array job {array_job_id} was submitted already")
-        for group_id in find_unsubmitted(run):
-            executor = _make_executor(run, group_id, lock)
-            append_event(run.path, Event(SUBMITTING, format_now(), group_id=group_id))
-            array_job_id = _submit_group(run, group_id, executor)
-            started += 1
-            _journal_submitted(run, group_id, array_job_id)
-            report(f"{group_id}: array job {array_job_id}")
+        reserve_room(run.path)
+        while True:
+            try:
+                for group_id, array_job_id in find_cut_short(run).items():
+                    report(f"{group_id}: array job {array_job_id} was submitted already")
+                for group_id in find_unsubmitted(run):
+                    array_job_id = _submit_group(run, group_id, lock)
+                    started += 1
+                    report(f"{group_id}: array job {array_job_id}")
+                break
+            except JournalError:
+                raise
+            except SchedulerError as error:
+                if time.monotonic() > deadline or not _NO_ANSWER.search(str(error)):
+                    raise
+                report(f"the scheduler does not answer, and is asked again: {error}".split("\n")[0])
+                time.sleep(AGAIN_SECONDS)
+        release_room(run.path)
     return started
 
 
@@ -161,11 +185,12 @@ def find_unsubmitted(run: Run) -> dict[str, str]:
     """The groups without a job id in the journal, in the order of staging, with their last event.
 
     A group that was refused may have been taken after all: a busy controller answered, and the
-    queue showed nothing yet.
+    queue showed nothing yet. So may any other one, when the journal has lost lines.
     """
-    last = {}
-    for event in read_journal(run.path):
-        if event.event in (STAGED, SUBMITTING, REFUSED, SUBMITTED):
+    events, is_whole = read_whole_journal(run.path)
+    last = dict.fromkeys(run.list_group_ids(), STAGED if is_whole else SUBMITTING)
+    for event in events:
+        if event.event in (SUBMITTING, REFUSED, SUBMITTED):
             last[event.group_id] = event.event
     return {group_id: name for group_id, name in last.items() if name != SUBMITTED}
 
@@ -178,9 +203,9 @@ def find_submitted(run: Run, group_id: str) -> Optional[str]:
     if run.manifest.scheduler == "local":
         return local.read_claim(run.path, group_id)
     for task in run.read_tasks(group_id):
-        marker = read_marker(run.path, task, "started")
-        if marker is not None and slurm_client.is_job_id(marker.job_id):
-            return marker.job_id
+        job_id = read_claim(run.path, task)
+        if job_id is not None and slurm_client.is_job_id(job_id):
+            return job_id
     watcher = make_watcher(run, [group_id])
     assert isinstance(watcher, QueueWatcher), "a run is either local or Slurm's"
     return watcher.find_array_job_id()
@@ -198,7 +223,16 @@ def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
         ) from error
 
 
-def _submit_group(run: Run, group_id: str, executor: core.Executor) -> str:
+def _submit_group(run: Run, group_id: str, lock: int) -> str:
+    """Submit a group, journaled before and after; returns the id of its array job."""
+    executor = _make_executor(run, group_id, lock)
+    append_event(run.path, Event(SUBMITTING, format_now(), group_id=group_id))
+    array_job_id = _call_sbatch(run, group_id, executor)
+    _journal_submitted(run, group_id, array_job_id)
+    return array_job_id
+
+
+def _call_sbatch(run: Run, group_id: str, executor: core.Executor) -> str:
     script = run.find_script(group_id)
     try:
         with executor.batch():
@@ -212,7 +246,9 @@ def _submit_group(run: Run, group_id: str, executor: core.Executor) -> str:
         if array_job_id is not None:
             return array_job_id
         detail = str(error)
-        append_event(run.path, Event(REFUSED, format_now(), group_id=group_id, detail=detail))
+        # who reads "submitting" looks for the job all the same
+        with contextlib.suppress(JournalError):
+            append_event(run.path, Event(REFUSED, format_now(), group_id=group_id, detail=detail))
         raise SchedulerError(
             f"{group_id} was not submitted: {error}\n"
             f"What was submitted before it runs on. When the cause is gone: "
@@ -223,4 +259,10 @@ def _submit_group(run: Run, group_id: str, executor: core.Executor) -> str:
 
 def _journal_submitted(run: Run, group_id: str, array_job_id: str) -> None:
     event = Event(SUBMITTED, format_now(), group_id=group_id, array_job_id=array_job_id)
-    append_event(run.path, event)
+    try:
+        append_reserved(run.path, event)
+    except JournalError as error:
+        raise JournalError(
+            f"{group_id}: array job {array_job_id} was submitted, and {error}\n"
+            f"It runs on. When the journal can be written again: dlperf-slurm resume {run.path}"
+        ) from error

@@ -1,287 +1,262 @@
 """A run -> the state of each of its array tasks: files first, then one scheduler call a poll."""
 
-import json
-import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Optional
 
 from submitit.core import core
 
-from dlperf_slurm.contract.json_files import ContractError, read_json
-from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, RECORD_FILE, Record
-from dlperf_slurm.contract.times import format_now, parse_time
-from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.errors import JournalError, SchedulerError
+from dlperf_slurm.jobs.attempts import Judgement, judge_attempt
 from dlperf_slurm.jobs.journal import (
     CANCELLED,
+    REFUSED,
     STATE,
     SUBMITTED,
-    TRACKED,
-    UNMARKED,
+    SUBMITTING,
     Event,
-    append_event,
     append_events,
     read_journal,
+    read_whole_journal,
 )
 from dlperf_slurm.jobs.run_directory import (
-    ERROR_FILE,
-    MARKERS_DIR,
+    MANIFEST_FILE,
+    WITHOUT_FOLDER,
     Run,
     RunTask,
-    read_last_error,
-    read_marker,
+    list_markers,
 )
+from dlperf_slurm.scheduler.owners import Owners
 from dlperf_slurm.scheduler.queue import (
-    UNKNOWN,
     LocalArrayTaskJob,
     ProcessWatcher,
     QueueWatcher,
     SlurmArrayTaskJob,
     make_watcher,
 )
-
-STAGED = "STAGED"
-PENDING = "PENDING"
-RUNNING = "RUNNING"
-COMPLETED = "COMPLETED"
-COMPLETING = "COMPLETING"
-FAILED = "FAILED"
-OOM = "OUT_OF_MEMORY"
-LOST = "LOST"
-
-# Slurm's states after which an array task does not come back by itself (squeue(1)); PREEMPTED and
-# NODE_FAIL count once the queue shows nothing newer
-FINAL_STATES = frozenset(
-    (
-        "BOOT_FAIL",
-        "CANCELLED",
-        COMPLETED,
-        "DEADLINE",
-        FAILED,
-        LOST,
-        "NODE_FAIL",
-        OOM,
-        "PREEMPTED",
-        "REVOKED",
-        "TIMEOUT",
-    )
+from dlperf_slurm.scheduler.states import (
+    COMPLETED,
+    FAILED,
+    FINAL_STATES,
+    LOST,
+    UNKNOWN,
+    TaskState,
 )
-TICK_SECONDS = 1.0
-POLL_GROWTH = 1.5
-_SIGTERM_EXIT_CODES = (130, 137, 143)
-# the states of squeue(1) that say that an array task which was ended comes back
-_REQUEUED_STATES = frozenset((PENDING, "REQUEUED", "REQUEUE_HOLD"))
+from dlperf_slurm.scheduler.verdict import Patience, Sight, judge_state
+
+_OVER = FINAL_STATES | {UNKNOWN}
+
+# the markers of an array task: the numbers of its starts, and of what kind each is
+Seen = frozenset[tuple[int, str]]
 
 
 @dataclass(frozen=True)
-class TaskState:
-    """Where an array task stands, and why (scheduler's reason or the failure's first line)."""
+class _Known:
+    """A final state, and what the files said when it was found; None if the journal says it."""
 
-    task: RunTask
-    array_job_id: str
-    state: str
-    detail: str
-
-    @property
-    def is_final(self) -> bool:
-        return self.state in FINAL_STATES
+    state: TaskState
+    seen: Optional[Seen]
 
 
 class Tracker:
-    """A follower of one run's array tasks; a final state is journaled and not asked for again."""
+    """A follower of one run's array tasks.
+
+    A final state is journaled, and holds until a later start, a sound record or the queue shows
+    that there is more to come.
+    """
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.events = read_journal(run.path)
-        self.tasks = run.read_all_tasks()
-        self.array_job_ids = {
-            event.group_id: event.array_job_id for event in self.events if event.event == SUBMITTED
-        }
-        self.submitted_at = {
-            event.group_id: event.time for event in self.events if event.event == SUBMITTED
-        }
+        self.events, self.has_whole_journal = read_whole_journal(run.path)
+        self._planned = {case.case_id: case for case in run.manifest.cases}
+        # what the plan does not name is no array task of the run
+        self.tasks = [task for task in run.read_all_tasks() if task.case_id in self._planned]
+        submitted = [event for event in self.events if event.event == SUBMITTED]
         self.cancelled_ids = _list_cancelled_ids(self.events)
-        self.final = self._read_final_states()
-        self.watcher = make_watcher(run, list(self.array_job_ids))
+        self.known = self._read_known()
+        begun = {e.group_id for e in self.events if e.event in (SUBMITTING, REFUSED, SUBMITTED)}
+        group_ids = [
+            group_id
+            for group_id in run.list_group_ids()
+            if group_id in begun or not self.has_whole_journal
+        ]
+        self.watcher = make_watcher(run, group_ids)
+        self.owners = Owners(run, {e.group_id: e.array_job_id for e in submitted}, self.watcher)
         self.scheduler_error = ""
-        self.unmarked_since = {
-            f"{event.group_id}.{event.array_task_id}": event.time
-            for event in self.events
-            if event.event == UNMARKED
-        }
-        self.jobs = self._make_jobs()
+        self.journal_error = ""
+        self.patience = Patience(run.manifest.lost_after_seconds, self.events)
+        self.jobs: dict[str, core.Job[None]] = {}
+        self._judgements: dict[str, tuple[Seen, Judgement]] = {}
+        self._unwritten: list[Event] = []
 
-    def _read_final_states(self) -> dict[str, TaskState]:
+    @property
+    def array_job_ids(self) -> Mapping[str, str]:
+        """The id of each group's array job."""
+        return self.owners.by_group
+
+    def _read_known(self) -> dict[str, _Known]:
         tasks = {task.marker: task for task in self.tasks}
-        final: dict[str, TaskState] = {}
+        known: dict[str, _Known] = {}
         for event in self.events:
             marker = f"{event.group_id}.{event.array_task_id}"
             if event.event == STATE and event.state in FINAL_STATES and marker in tasks:
-                final[marker] = TaskState(
-                    tasks[marker], event.array_job_id, event.state, event.detail
+                state = TaskState(
+                    tasks[marker], event.array_job_id, event.state, event.detail, event.start
                 )
-        return final
+                known[marker] = _Known(state, None)
+        return known
 
-    def _make_jobs(self) -> dict[str, core.Job[None]]:
-        jobs: dict[str, core.Job[None]] = {}
-        for task in self.tasks:
-            array_job_id = self.array_job_ids.get(task.group_id)
-            if array_job_id is None or task.marker in self.final:
-                continue
-            job_id = f"{array_job_id}_{task.array_task_id}"
-            if isinstance(self.watcher, QueueWatcher):
-                jobs[task.marker] = SlurmArrayTaskJob(self.run.path, job_id, self.watcher)
-            else:
-                jobs[task.marker] = LocalArrayTaskJob(self.run.path, job_id, self.watcher)
-        return jobs
+    @property
+    def must_ask(self) -> bool:
+        """Whether the scheduler could tell anything new."""
+        return any(
+            task.marker not in self.known or self.known[task.marker].state.state != COMPLETED
+            for task in self.tasks
+        )
 
     def refresh(self, ask_scheduler: bool) -> list[TaskState]:
         """The states of all array tasks, in the order of the plan.
 
         A scheduler that does not answer leaves what the files say; `scheduler_error` says so
-        until it answers again.
+        until it answers again, as `journal_error` does of a journal that cannot be written.
+        Raises OSError while the run directory is away: nothing would be told from a record gone.
         """
-        if self.jobs and (ask_scheduler or isinstance(self.watcher, ProcessWatcher)):
+        (self.run.path / MANIFEST_FILE).stat()
+        if self.must_ask and (ask_scheduler or isinstance(self.watcher, ProcessWatcher)):
+            self._register()
             try:
                 self.watcher.update()
+                self.owners.look_for_rivals()
                 self.scheduler_error = ""
             except SchedulerError as error:
                 self.scheduler_error = str(error)
             # The journal is read after the scheduler: who cancels writes there before doing so.
             self.cancelled_ids = _list_cancelled_ids(read_journal(self.run.path))
-        present = {path.name for path in (self.run.path / MARKERS_DIR).glob("*")}
-        states = [self._find_state(task, present) for task in self.tasks]
-        fresh = [s for s in states if s.is_final and s.task.marker not in self.final]
-        if fresh:
-            append_events(self.run.path, [_make_event(state) for state in fresh])
-        for state in fresh:
-            self.final[state.task.marker] = state
-            self.watcher.mark_finished(self.jobs.pop(state.task.marker).job_id)
+        self.patience.has_open_question = False
+        markers = list_markers(self.run.path)
+        states = [self._find_state(task, markers.get(task.marker, {})) for task in self.tasks]
+        self._journal()
         return states
 
-    def _find_state(self, task: RunTask, present: set[str]) -> TaskState:
-        if task.marker in self.final:
-            return self.final[task.marker]
-        if task.marker not in self.jobs:
-            return TaskState(task, "", STAGED, "not submitted yet")
-        job = self.jobs[task.marker]
-        info = self.watcher.get_info(job.job_id, mode="cache")
-        asked, reason = info.get("State", PENDING), info.get("Reason", "")
-        array_job_id = self.array_job_ids[task.group_id]
-        found = TaskState(task, array_job_id, asked, "" if reason == "None" else reason)
-        if f"{task.marker}.ended" in present:
-            return self._judge_ended(found)
-        if f"{task.marker}.killed" in present and asked == UNKNOWN:
-            killed = (self.run.path / MARKERS_DIR / f"{task.marker}.killed").read_text()
-            return replace(found, state=killed, detail="")
-        if asked == UNKNOWN:
-            return self._judge_unknown(found, f"{task.marker}.started" in present)
-        if asked == COMPLETED:
-            return self._judge_unmarked(found)
-        if f"{task.marker}.started" in present and asked == PENDING:
-            return replace(found, state=RUNNING, detail="")
-        return found
+    def _register(self) -> None:
+        """Have the watcher ask about what is not final."""
+        for task in self.tasks:
+            array_job_id = self.array_job_ids.get(task.group_id)
+            if array_job_id and task.marker not in self.known and task.marker not in self.jobs:
+                self._follow_job(task, f"{array_job_id}_{task.array_task_id}")
 
-    def _judge_ended(self, found: TaskState) -> TaskState:
-        """The state of an array task whose script ended: success is a valid record.
+    def _find_state(self, task: RunTask, markers: Mapping[int, set[str]]) -> TaskState:
+        seen = frozenset((start, kind) for start, kinds in markers.items() for kind in kinds)
+        known = self.known.get(task.marker)
+        is_back = known is not None and self._is_queued(known.state)
+        if known is not None and known.seen == seen and not is_back:
+            return known.state
+        sight = self._look(task, seen, is_final=known is not None)
+        if sight.judgement.is_sound and not sight.runs_again:
+            state = sight.make_state(COMPLETED)
+        elif known is not None and self._holds(known.state, sight, is_back):
+            state = known.state
+        elif known is not None and known.state.state == COMPLETED and not sight.runs_again:
+            state = sight.make_state(FAILED, _describe_loss(sight.judgement))
+        else:
+            state = judge_state(sight, self.patience)
+        self._keep(state, seen)
+        return state
 
-        Why a script was told to end, the scheduler says.
-        """
-        marker = read_marker(self.run.path, found.task, "ended")
-        killed = self.run.path / MARKERS_DIR / f"{found.task.marker}.killed"
-        if killed.exists():
-            return replace(found, state=killed.read_text(), detail="")
-        try:
-            record = read_json(self.run.path / found.task.attempt_dir / RECORD_FILE, Record)
-        except ContractError as error:
-            return replace(found, state=FAILED, detail=f"no valid record: {error}")
-        except FileNotFoundError:
-            code = "?" if marker is None else marker.exit_code
-            attempt_dir = found.task.attempt_dir
-            last_line = read_last_error(self.run.path / attempt_dir)
-            words = f"{last_line!r} in" if last_line else "see"
-            detail = f"no record, exit code {code}: {words} {attempt_dir}/{ERROR_FILE}"
-            return replace(found, state=FAILED, detail=detail)
-        if record.status == OK:
-            return replace(found, state=COMPLETED, detail="")
-        detail = record.reason.splitlines()[0] if record.reason else ""
-        if record.status == OUT_OF_MEMORY:
-            return replace(found, state=OOM, detail=detail)
-        if marker is not None and marker.exit_code in _SIGTERM_EXIT_CODES and not record.ranks:
-            if found.state in FINAL_STATES - {COMPLETED, FAILED}:
-                return replace(found, detail=found.detail or detail)
-            if found.array_job_id in self.cancelled_ids:
-                return replace(found, state="CANCELLED", detail="by `cancel`")
-            if isinstance(self.watcher, QueueWatcher) and found.state in _REQUEUED_STATES:
-                return found
-            if (
-                isinstance(self.watcher, QueueWatcher)
-                and found.state != FAILED
-                and _age_seconds(marker.time) < self.run.manifest.lost_after_seconds
-                and all(failure.rank < 0 for failure in record.failures)
-            ):
-                # the array task may be requeued, or the scheduler has not told yet what it did
-                return replace(found, state=COMPLETING)
-        return replace(found, state=FAILED, detail=detail)
+    def _holds(self, state: TaskState, sight: Sight, is_back: bool) -> bool:
+        """Whether a final state, which is not COMPLETED, is still the last word."""
+        is_newer = sight.start > state.start
+        is_found = state.state == LOST and sight.has_ended
+        return state.state != COMPLETED and not (is_back or is_newer or is_found)
 
-    def _judge_unmarked(self, found: TaskState) -> TaskState:
-        """The state of an array task that Slurm calls COMPLETED and that left no marker.
+    def _is_queued(self, state: TaskState) -> bool:
+        """Whether the queue shows an array task as pending or running that was final."""
+        if isinstance(self.watcher, ProcessWatcher) or not state.is_final:
+            return False
+        info = self.watcher.queue.get(f"{state.array_job_id}_{state.task.array_task_id}", {})
+        return state.state != COMPLETED and info.get("State", LOST) not in FINAL_STATES
 
-        The marker may be on its way through the file system. The journal says since when it is
-        missed: who looks need not be who looked first.
-        """
-        if found.task.marker not in self.unmarked_since:
-            event = replace(_make_event(found), event=UNMARKED)
-            append_event(self.run.path, event)
-            self.unmarked_since[found.task.marker] = event.time
-        since = self.unmarked_since[found.task.marker]
-        if _age_seconds(since) < self.run.manifest.lost_after_seconds:
-            return replace(found, state=COMPLETING, detail="")
-        detail = "its script ended and wrote no marker: see its log below scripts/"
-        return replace(found, state=LOST, detail=detail)
+    def _look(self, task: RunTask, seen: Seen, is_final: bool) -> Sight:
+        """All that is known of an array task now."""
+        # `killed`, of a local run, belongs to no start
+        start = max((number for number, kind in seen if kind != "killed"), default=WITHOUT_FOLDER)
+        array_job_id = self.owners.find_job_id(task, start)
+        info: Mapping[str, str] = {}
+        if array_job_id:
+            job_id = f"{array_job_id}_{task.array_task_id}"
+            self._follow_job(task, job_id)
+            info = self.watcher.find_info(job_id)
+        asked = info.get("State", "")
+        has_ended = any(kind == "ended" for _, kind in seen)
+        judgement = Judgement(None, None, "")
+        if has_ended or is_final or asked in _OVER or not self.has_whole_journal:
+            judgement = self._judge(task, seen if has_ended else None)
+        return Sight(
+            run=self.run,
+            task=task,
+            array_job_id=array_job_id,
+            start=start,
+            kinds=frozenset(kind for number, kind in seen if number == start or kind == "killed"),
+            judgement=judgement,
+            asked=asked,
+            reason=info.get("Reason", ""),
+            nodes=info.get("NodeList", ""),
+            is_cancelled=array_job_id in self.cancelled_ids,
+            is_local=isinstance(self.watcher, ProcessWatcher),
+        )
 
-    def _judge_unknown(self, found: TaskState, has_started: bool) -> TaskState:
-        if found.array_job_id in self.cancelled_ids:
-            return replace(found, state="CANCELLED", detail="by `cancel`")
-        since = self.submitted_at[found.task.group_id]
-        if has_started:
-            marker = read_marker(self.run.path, found.task, "started")
-            since = marker.time if marker else since
-        if isinstance(self.watcher, ProcessWatcher):
-            return replace(found, state=LOST, detail="the process that ran it is gone")
-        if _age_seconds(since) < self.run.manifest.lost_after_seconds:
-            return found
-        detail = "neither queue, accounting nor files know how it ended"
-        return replace(found, state=LOST, detail=detail)
+    def _judge(self, task: RunTask, seen: Optional[Seen]) -> Judgement:
+        """What its records are worth, judged once for the same markers; None: they may change."""
+        known = self._judgements.get(task.marker)
+        if known is not None and seen is not None and known[0] == seen:
+            return known[1]
+        judgement = judge_attempt(self.run, self._planned[task.case_id], task)
+        if seen is not None:
+            self._judgements[task.marker] = (seen, judgement)
+        return judgement
 
-
-def follow_run(tracker: Tracker) -> Iterator[list[TaskState]]:
-    """Yield the states until all are final: files every second, the scheduler ever more seldom.
-
-    A scheduler that does not answer is asked again when the next poll is due.
-    """
-    manifest = tracker.run.manifest
-    interval = min(TICK_SECONDS * 5, manifest.poll_seconds)
-    next_poll = time.monotonic() + interval
-    while True:
-        is_due = time.monotonic() >= next_poll
-        if is_due:
-            interval = min(manifest.slowest_poll_seconds, max(manifest.poll_seconds, interval))
-            next_poll = time.monotonic() + interval
-            interval *= POLL_GROWTH
-        states = tracker.refresh(ask_scheduler=is_due)
-        yield states
-        if all(state.is_final or state.state == STAGED for state in states):
-            calls = json.dumps(tracker.watcher.calls, sort_keys=True)
-            append_event(tracker.run.path, Event(TRACKED, format_now(), detail=calls))
+    def _follow_job(self, task: RunTask, job_id: str) -> None:
+        job = self.jobs.get(task.marker)
+        if job is not None and job.job_id == job_id:
             return
-        time.sleep(TICK_SECONDS)
+        if isinstance(self.watcher, QueueWatcher):
+            self.jobs[task.marker] = SlurmArrayTaskJob(self.run.path, job_id, self.watcher)
+        else:
+            self.jobs[task.marker] = LocalArrayTaskJob(self.run.path, job_id, self.watcher)
+        self.watcher.register_job(job_id)
+
+    def _keep(self, state: TaskState, seen: Seen) -> None:
+        """Remember a final state, or that one is none any more."""
+        marker = state.task.marker
+        before = self.known.pop(marker, None)
+        job = self.jobs.get(marker)
+        if not state.is_final:
+            if before is not None and job is not None:
+                self.watcher.mark_unfinished(job.job_id)
+            return
+        self.known[marker] = _Known(state, seen)
+        if before is None or before.state != state:
+            self._unwritten.append(_make_event(state))
+        if job is not None:
+            self.watcher.mark_finished(job.job_id)
+
+    def _journal(self) -> None:
+        """Write what is new; what cannot be written now is tried again the next time."""
+        events = [*self._unwritten, *self.patience.take_events()]
+        self._unwritten = []
+        if not events:
+            return
+        try:
+            append_events(self.run.path, events)
+            self.journal_error = ""
+        except JournalError as error:
+            self._unwritten = events
+            self.journal_error = str(error)
 
 
-def count_states(states: Sequence[TaskState]) -> dict[str, int]:
-    """The number of array tasks in each state."""
-    return dict(Counter(state.state for state in states))
+def _describe_loss(judgement: Judgement) -> str:
+    return judgement.problem or "it had completed, and its record is gone"
 
 
 def _list_cancelled_ids(events: Sequence[Event]) -> set[str]:
@@ -299,8 +274,5 @@ def _make_event(state: TaskState) -> Event:
         array_task_id=state.task.array_task_id,
         state=state.state,
         detail=state.detail,
+        start=state.start,
     )
-
-
-def _age_seconds(text: str) -> float:
-    return (datetime.now(timezone.utc) - parse_time(text)).total_seconds()

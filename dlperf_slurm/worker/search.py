@@ -45,7 +45,7 @@ def search_batch_size(attempt_dir: Path, launch_command: Sequence[str]) -> int:
     """
     search = Search(attempt_dir, TrialRunner(launch_command))
     with suppress(FailedLaunchError):
-        measure_as_others(search, case_dir=attempt_dir.parents[1])
+        measure_as_others(search, case_dir=find_case_dir(attempt_dir))
     return search.finish()
 
 
@@ -150,6 +150,12 @@ class Search:
         )
 
 
+def find_case_dir(attempt_dir: Path) -> Path:
+    """The folder of the case: above its repeat, its attempt and, in the latter, its start."""
+    has_start = attempt_dir.name[:1] == "s" and attempt_dir.name[1:].isdigit()
+    return attempt_dir.parents[2 if has_start else 1]
+
+
 def measure_as_others(search: Search, case_dir: Path) -> None:
     """Measure with the batch size that another repeat found, or find one.
 
@@ -236,7 +242,7 @@ def publish_found(record: Record, case_dir: Path) -> Record:
     A hard link is made on the server, whole and by one only, also where nodes share the folder by
     NFS and see each other's files late.
     """
-    own = case_dir / f".{BATCH_FILE}.r{record.case.repeat}-a{record.case.attempt}"
+    own = case_dir / f".{BATCH_FILE}.r{record.case.repeat}-a{record.case.attempt}.{os.getpid()}"
     write_json(own, record)
     with suppress(FileExistsError):
         os.link(str(own), str(case_dir / BATCH_FILE))

@@ -23,7 +23,7 @@ MANY_STEPS = 100_000
 
 def find_attempt_dir(run):
     (task,) = run.read_all_tasks()
-    return run.path / task.attempt_dir
+    return run.path / task.attempt_dir / "s0"
 
 
 def count_ranks(run):

@@ -56,7 +56,7 @@ def read_calls(path):
 
 def read_records(run):
     return [
-        read_json(run.path / task.attempt_dir / RECORD_FILE, Record)
+        read_json(run.path / task.attempt_dir / "s0" / RECORD_FILE, Record)
         for task in run.read_all_tasks()
     ]
 

@@ -87,7 +87,7 @@ def test_mpirun_starts_the_ranks_across_nodes(cluster, tmp_path):
     done = submit(run, "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
     (task,) = run.read_all_tasks()
-    record = read_json(run.path / task.attempt_dir / RECORD_FILE, Record)
+    record = read_json(run.path / task.attempt_dir / "s0" / RECORD_FILE, Record)
     hosts = [rank.host for rank in record.ranks]
     assert len(hosts) == 4
     assert sorted(hosts.count(host) for host in set(hosts)) == [2, 2]

@@ -15,7 +15,7 @@ CASES_FAILED = 5
 
 
 def read_records(run):
-    paths = [run.path / task.attempt_dir / RECORD_FILE for task in run.read_all_tasks()]
+    paths = [run.path / task.attempt_dir / "s0" / RECORD_FILE for task in run.read_all_tasks()]
     return [read_json(path, Record) for path in paths]
 
 
@@ -49,7 +49,7 @@ def test_search_beyond_its_time_limit_is_timed_out(cluster, tmp_path):
     run = stage_spin(tmp_path / "results", batch_size='"max"')
     submit(run, SPIN_WAIT_FOR=str(tmp_path / "never"))
     (task,) = run.read_all_tasks()
-    starts = run.path / task.attempt_dir / "trials" / "b8" / "starts"
+    starts = run.path / task.attempt_dir / "s0" / "trials" / "b8" / "starts"
     await_that(starts.exists, "the first trial runs")
     (event,) = (event for event in read_journal(run.path) if event.event == SUBMITTED)
     ask("scontrol", "update", f"jobid={event.array_job_id}", "endtime=now+2")

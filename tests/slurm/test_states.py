@@ -99,7 +99,7 @@ def test_task_that_waits_after_a_requeue_is_not_over(cluster, tmp_path, gate):
     job = find_array_job(run)
     ask("scontrol", "requeue", job)
     await_that(lambda: ask("squeue", "-h", "-o%T", f"-j{job}") == "PENDING\n", "it is requeued")
-    ended = run.path / "markers" / "1n1g.0.ended"
+    ended = run.path / "markers" / "1n1g.0.s0.ended"
     await_that(lambda: time.time() - ended.stat().st_mtime > 2, "it ended a while ago")
     assert find_states(run) == {"1n1g.0": "PENDING"}
     gate.touch()
@@ -153,7 +153,7 @@ def test_memory_beyond_the_job_limit_is_out_of_memory(cluster, tmp_path):
     submit(run, SPIN_FAULT="hog")
     assert wait(run).returncode == CASES_FAILED
     (task,) = run.read_all_tasks()
-    record = read_json(run.path / task.attempt_dir / RECORD_FILE, Record)
+    record = read_json(run.path / task.attempt_dir / "s0" / RECORD_FILE, Record)
     assert record.status == OUT_OF_MEMORY
     assert find_states(run) == {"1n2g.0": "OUT_OF_MEMORY"}
 
@@ -196,7 +196,7 @@ def test_job_around_the_tool_does_not_leak_into_its_jobs(cluster, tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (task,) = run.read_all_tasks()
-    record = read_json(run.path / task.attempt_dir / RECORD_FILE, Record)
+    record = read_json(run.path / task.attempt_dir / "s0" / RECORD_FILE, Record)
     assert [rank.rank for rank in record.ranks] == [0, 1, 2, 3]
 
 
@@ -212,7 +212,7 @@ def crashed(cluster, tmp_path_factory):
         "final": '["--nodelist=n2", "--no-requeue"]',
     }
     runs = {
-        name: stage_spin(folder / name, settings=[f"directives={lines}"])
+        name: stage_spin(folder / name, settings=[f"directives={lines}", "retry.node_fail=0"])
         for name, lines in directives.items()
     }
     for run in runs.values():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
-from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.jobs.run_directory import Run, make_job_name
 from support.frozen_code import put_spin_as
 from support.tool import await_that, run_tool, stage
 
@@ -128,8 +128,11 @@ def count_array_tasks_in_accounting(run: Run) -> int:
 
 def count_starts_of_rank_0(run: Run) -> list[int]:
     """How often each array task of the run has started, in their order."""
-    files = [run.path / task.attempt_dir / "starts" for task in run.read_all_tasks()]
-    return [f.read_text().split("\n").count("rank 0") if f.exists() else 0 for f in files]
+    folders = [run.path / task.attempt_dir for task in run.read_all_tasks()]
+    return [
+        sum(file.read_text().split("\n").count("rank 0") for file in folder.glob("**/starts"))
+        for folder in folders
+    ]
 
 
 def await_ranks(run: Run, *starts: int) -> None:
@@ -145,6 +148,15 @@ def find_array_job(run: Run, group_id: str = "1n1g") -> str:
         if event.event == SUBMITTED and event.group_id == group_id
     )
     return event.array_job_id
+
+
+def list_queue(run: Run) -> dict[str, str]:
+    """The states of the run's array tasks in the queue that have not ended, by their ids."""
+    names = ",".join(
+        make_job_name(run.run_id, path.stem) for path in run.path.glob("scripts/*.tasks")
+    )
+    output = ask("squeue", "--noheader", "--array", "--format=%i %T", f"--name={names}")
+    return dict(line.split() for line in output.splitlines())
 
 
 def write_wrapper(bin_dir: Path, name: str, script: str) -> None:

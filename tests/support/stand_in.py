@@ -64,8 +64,9 @@ def count_starts(attempt_dir: Path) -> int:
 
 
 def read_log(attempt_dir: Path) -> str:
-    path = attempt_dir / "log"
-    return path.read_text(encoding="utf-8") if path.exists() else ""
+    """The log of this folder and of the starts in it, one after the other."""
+    paths = [attempt_dir / "log", *sorted(attempt_dir.glob("s*/log"))]
+    return "".join(path.read_text(encoding="utf-8") for path in paths if path.exists())
 
 
 def fill_disk(folder: Path, free_bytes: int = 0) -> None:

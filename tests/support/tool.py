@@ -83,7 +83,8 @@ def await_that(
 
 
 def has_marker(run: Run, marker: str, kind: str) -> bool:
-    return (run.path / "markers" / f"{marker}.{kind}").exists()
+    """Whether any start of an array task left this marker."""
+    return any((run.path / "markers").glob(f"{marker}.*{kind}"))
 
 
 def heed_interrupts() -> None:

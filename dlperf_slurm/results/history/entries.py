@@ -28,6 +28,8 @@ _FIGURES = (
     f"cases/*/r*/a*/{CASE_FILE}",
     f"cases/*/r*/a*/{RECORD_FILE}",
     f"cases/*/r*/a*/{STEP_SECONDS_FILE}",
+    f"cases/*/r*/a*/s*/{RECORD_FILE}",
+    f"cases/*/r*/a*/s*/{STEP_SECONDS_FILE}",
 )
 _OF_ROW = ("framework", "model", "topology", "precision", "mode", "script")
 # facts of the machine that are software too

@@ -1,24 +1,32 @@
 """The journal: what a crash leaves readable, and who may submit."""
 
 import dataclasses
+import errno
 import json
 import os
+import resource
 import subprocess
 import sys
 
 import pytest
 
-from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.errors import JournalError, SchedulerError
 from dlperf_slurm.jobs.journal import (
     JOURNAL_FILE,
+    RESERVE_BYTES,
+    RESERVE_FILE,
     STATE,
     SUBMITTED,
     SUBMITTING,
     Event,
     append_event,
     append_events,
+    append_reserved,
     hold_submit_lock,
     read_journal,
+    read_whole_journal,
+    release_room,
+    reserve_room,
 )
 
 FIRST = Event(SUBMITTING, "2024-05-01T12:00:00Z", group_id="1n1g")
@@ -34,7 +42,99 @@ def cut_last_line(path, keep: int) -> None:
 
 
 def test_run_without_a_journal_has_no_events(home):
-    assert read_journal(home) == []
+    assert read_whole_journal(home) == ([], False)
+
+
+def test_journal_without_a_damage_is_whole(home):
+    append_events(home, [FIRST, SECOND])
+    assert read_whole_journal(home) == ([FIRST, SECOND], True)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe\n", b"[]\n"])
+def test_journal_that_lost_a_line_is_not_whole(home, damage):
+    append_event(home, FIRST)
+    text = (home / JOURNAL_FILE).read_bytes()
+    (home / JOURNAL_FILE).write_bytes(damage + text if damage.endswith(b"\n") else damage)
+    events, is_whole = read_whole_journal(home)
+    assert (events, is_whole) == ([FIRST] if damage.endswith(b"\n") else [], False)
+
+
+def test_line_of_a_later_version_is_read_without_what_is_new(home):
+    data = {**dataclasses.asdict(FIRST), "weather": "fine"}
+    (home / JOURNAL_FILE).write_text(json.dumps(data) + "\n", encoding="utf-8")
+    assert read_whole_journal(home) == ([FIRST], True)
+
+
+def test_line_of_an_earlier_version_has_no_host(home):
+    line = '{"event": "submitting", "time": "t", "group_id": "1n1g"}\n'
+    (home / JOURNAL_FILE).write_text(line, encoding="utf-8")
+    assert [event.host for event in read_journal(home)] == [""]
+
+
+@pytest.fixture
+def full_disk():
+    """Call it for a disk that takes so many more bytes of a file, and refuses the next one."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("room", [0, 5])
+def test_event_that_is_not_written_to_the_last_byte_is_an_error(home, full_disk, room):
+    append_event(home, FIRST)
+    path = home / JOURNAL_FILE
+    full_disk(path.stat().st_size + room)
+    with pytest.raises(JournalError, match=r"journal\.jsonl: cannot be written: File too large"):
+        append_event(home, SECOND)
+    assert read_journal(home) == [FIRST]
+
+
+def test_room_that_cannot_be_had_is_an_error(home, full_disk):
+    full_disk(RESERVE_BYTES // 2)
+    with pytest.raises(JournalError, match=r"has no room for the journal.*nothing was submitted"):
+        reserve_room(home)
+
+
+def test_event_takes_the_room_that_was_reserved_for_it(home, monkeypatch):
+    """As on a disk that is full as long as the reserve is there."""
+    reserve_room(home)
+    assert (home / RESERVE_FILE).stat().st_size == RESERVE_BYTES
+    write = os.write
+
+    def refuse(descriptor: int, data: bytes) -> int:
+        if (home / RESERVE_FILE).exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data)
+
+    monkeypatch.setattr("os.write", refuse)
+    append_reserved(home, SECOND)
+    assert read_journal(home) == [SECOND]
+
+
+def test_room_is_given_back(home):
+    reserve_room(home)
+    release_room(home)
+    release_room(home)
+    assert list(home.glob(".journal*")) == []
+
+
+def test_lock_is_had_for_reading_where_nothing_can_be_written(home, monkeypatch):
+    with hold_submit_lock(home):
+        pass
+    real = os.open
+
+    def refuse(path, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_RDWR:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return real(path, flags, mode)
+
+    monkeypatch.setattr("os.open", refuse)
+    with pytest.raises(JournalError, match="Read-only file system"), hold_submit_lock(home):
+        pass
+    with hold_submit_lock(home, must_write=False), \
+            pytest.raises(SchedulerError, match="another process"), \
+            hold_submit_lock(home, must_write=False):  # fmt: skip
+        pass
 
 
 def test_events_are_read_in_the_order_they_were_written(home):

@@ -75,7 +75,7 @@ def run_script(home: Path, site: Site, value: str, run_dir: Path) -> Seen:
     }
     script = run_dir / "scripts/1n1g.sbatch"
     done = subprocess.run(["bash", str(script), "0"], env=env, cwd=home, capture_output=True)
-    err = (attempt_dir / "err").read_text(encoding="utf-8")
+    err = (attempt_dir / "s0" / "err").read_text(encoding="utf-8")
     assert (done.returncode, done.stderr, err) == (0, b"", "")
     return Seen(
         value,
@@ -136,7 +136,7 @@ def test_mpi_of_the_launcher_is_one_word(seen):
 
 
 def test_run_directory_reaches_the_ranks_as_it_is(seen):
-    assert Path(seen.argv[-1]).parts[:-4] == seen.run_dir.parts
+    assert Path(seen.argv[-1]).parts[:-5] == seen.run_dir.parts
 
 
 def test_worker_is_found_below_the_run_directory(seen):

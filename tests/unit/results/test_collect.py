@@ -345,9 +345,71 @@ def test_first_sound_attempt_counts(staged_run):
     assert collect_one(staged_run).record.case.attempt == 1
 
 
-def test_repeat_that_the_journal_does_not_know_is_named(staged_run):
-    (staged_run.path / "journal.jsonl").unlink()
+DAMAGES = {
+    "missing": lambda text: None,
+    "empty": lambda text: b"",
+    "torn": lambda text: text[: len(text) // 2],
+    "no UTF-8": lambda text: text.replace(b'"group_id": "1n2g"', b'"group_id": "\xff\xfe"'),
+}
+
+
+def damage_journal(run, damage):
+    path = run.path / "journal.jsonl"
+    text = DAMAGES[damage](path.read_bytes())
+    path.unlink()
+    if text is not None:
+        path.write_bytes(text)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_record_counts_whatever_became_of_the_journal(staged_run, damage):
+    write_sound(staged_run)
+    damage_journal(staged_run, damage)
+    assert collect_one(staged_run).record is not None
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_array_task_that_a_damaged_journal_lost_is_missing_for_its_own_reason(staged_run, damage):
+    damage_journal(staged_run, damage)
+    assert collect_one(staged_run).problem == "not submitted"
+
+
+def test_repeat_whose_files_are_gone_too_is_named(staged_run):
+    damage_journal(staged_run, "missing")
+    (staged_run.path / "scripts" / "1n2g.tasks").unlink()
     assert collect_one(staged_run).problem == "the journal knows no array task of it"
+
+
+def write_start(run, number, record):
+    """A record in the folder of one start of the first repeat on 1n2g; its path."""
+    folder = run.path / find_task(run, "1n2g").attempt_dir / f"s{number}"
+    folder.mkdir()
+    write_json(folder / "record.json", record)
+    return folder / "record.json"
+
+
+def test_newest_sound_start_of_an_attempt_counts(staged_run):
+    case = read_case(staged_run, find_task(staged_run, "1n2g"))
+    for number, window in ((0, 2.0), (2, 4.0), (10, 8.0)):
+        write_start(staged_run, number, make_record(case, window))
+    write_start(staged_run, 11, make_failed_record(case))
+    assert collect_one(staged_run).record.window_seconds == 8.0
+
+
+def test_failed_start_before_one_that_has_no_record_yet_is_no_failure(staged_run):
+    journal(staged_run, SUBMITTED)
+    case = read_case(staged_run, find_task(staged_run, "1n2g"))
+    write_start(staged_run, 1, make_record(case)).unlink()
+    write_start(staged_run, 0, make_failed_record(case))
+    assert collect_one(staged_run).problem.startswith("no record yet")
+
+
+def test_start_whose_times_were_cut_short_is_passed_over(staged_run):
+    case = read_case(staged_run, find_task(staged_run, "1n2g"))
+    write_start(staged_run, 0, make_record(case, 2.0))
+    path = write_start(staged_run, 1, make_record(case, 4.0))
+    path.with_name("step_seconds.npy").write_bytes(b"\x93NUMPY")
+    assert collect_one(staged_run).record.window_seconds == 2.0
 
 
 def test_copied_run_directory_is_collected_where_it_lies(staged_run, home):

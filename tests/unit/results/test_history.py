@@ -336,10 +336,6 @@ def date_manifest(path):
     set_manifest(path, created_at="yesterday")
 
 
-def write_bytes_to_journal(path):
-    (path / JOURNAL_FILE).write_bytes(b"\xff\xfe\n")
-
-
 def put_folder_for_journal(path):
     (path / JOURNAL_FILE).unlink()
     (path / JOURNAL_FILE).mkdir()
@@ -358,8 +354,7 @@ def break_tasks(path):
     "damage",
     [
         break_manifest, nest_manifest, remove_manifest, date_manifest,
-        write_bytes_to_journal, put_folder_for_journal, remove_tasks,
-        break_tasks,
+        put_folder_for_journal, remove_tasks, break_tasks,
     ],
 )  # fmt: skip
 def test_broken_run_is_named_once_and_hides_no_other(two_runs, damage):

@@ -112,10 +112,10 @@ def test_all_repeats_measure_the_batch_that_the_first_one_found(stage_local, bat
     run = stage_local(repeats=3, batch_size=batch_size, protocol=f"{LIMIT} = 50")
     done = submit(run, "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
-    records = [read_json(path / RECORD_FILE, Record) for path in list_attempt_dirs(run)]
+    records = [read_json(path / "s0" / RECORD_FILE, Record) for path in list_attempt_dirs(run)]
     assert [record.case.axes.batch_size_per_device for record in records] == [found] * 3
     assert {record.batch_trials for record in records} == {records[0].batch_trials}
-    assert max(len(list(path.glob("trials/*"))) for path in list_attempt_dirs(run)[1:]) == 0
+    assert max(len(list(path.glob("s0/trials/*"))) for path in list_attempt_dirs(run)[1:]) == 0
 
 
 def test_search_without_room_for_the_smallest_batch_is_out_of_memory(stage_local):
@@ -164,7 +164,7 @@ def test_module_that_the_site_lacks_is_named(stage_local):
     assert detail.startswith("no record, exit code 69: ")
     # bash's own words, as this machine has no environment modules
     assert "module: command not found" in detail
-    assert detail.endswith(f"{run.read_all_tasks()[0].attempt_dir}/err")
+    assert detail.endswith(f"{run.read_all_tasks()[0].attempt_dir}/s0/err")
 
 
 def test_setup_line_that_fails_is_named(stage_local):
@@ -265,7 +265,7 @@ def test_run_of_another_host_is_neither_lost_nor_cancelled_from_here(stage_local
         assert {state.state for state in states} == {"PENDING"}
         assert states[0].detail == f"on {here}, where alone it can be seen whether it lives"
         with pytest.raises(SchedulerError, match=f"runs on {here}; cancel it there"):
-            cancel_run(run)
+            cancel_run(run, print)
         monkeypatch.undo()
     assert CANCELLED not in [event.event for event in read_journal(run.path)]
 

@@ -10,10 +10,12 @@ from builders import IMPORT_DIR, write_program
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.errors import JournalError, SchedulerError
+from dlperf_slurm.jobs import journal
 from dlperf_slurm.jobs.journal import (
     CANCELLED,
     REFUSED,
+    RESERVE_FILE,
     STAGED,
     SUBMITTED,
     Event,
@@ -186,3 +188,83 @@ def test_job_id_is_a_line_of_its_own_whatever_else_sbatch_prints(output):
 def test_output_without_a_job_id_is_an_error():
     with pytest.raises(SchedulerError, match="did not print a job id: 'Balance: 9'"):
         SlurmArrayExecutor._get_job_id_from_submission_command("Balance: 9\n")
+
+
+def test_nothing_is_submitted_that_the_journal_has_no_room_for(cluster, staged_run, home):
+    (staged_run.path / RESERVE_FILE).mkdir()
+    with pytest.raises(JournalError, match="has no room for the journal"):
+        submit_run(staged_run, print)
+    assert count_submissions(home) == 0
+
+
+def test_job_that_the_journal_could_not_take_is_named(cluster, staged_run, home, monkeypatch):
+    refused = [SUBMITTED]
+    real = journal.append_events
+
+    def refuse(run_dir, events):
+        if events[0].event in refused:
+            raise JournalError("the disk is full")
+        real(run_dir, events)
+
+    monkeypatch.setattr(journal, "append_events", refuse)
+    with pytest.raises(JournalError, match=r"1n1g: array job 1 was submitted.*(?s:.*)resume"):
+        submit_run(staged_run, print)
+    refused.clear()
+    write_program(cluster, "squeue", f"echo '1_0|PENDING||None|{staged_run.run_id}.1n1g'")
+    submit_run(staged_run, print)
+    assert (list_submitted(staged_run), count_submissions(home)) == (GROUPS, 3)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe\n", b'{"event": "sub'])
+def test_damaged_journal_makes_nobody_submit_again(cluster, staged_run, home, content):
+    submit_run(staged_run, print)
+    path = staged_run.path / "journal.jsonl"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    for number, group_id in enumerate(GROUPS, start=1):
+        task = staged_run.read_tasks(group_id)[0]
+        (staged_run.path / task.attempt_dir / "claim").symlink_to(str(number))
+    assert submit_run(staged_run, print) == 0
+    assert count_submissions(home) == 3
+    ids = {e.group_id: e.array_job_id for e in read_journal(staged_run.path) if e.array_job_id}
+    assert ids == {"1n1g": "1", "1n2g": "2", "2n2g": "3"}
+
+
+def test_groups_of_a_lost_journal_are_followed_by_what_the_queue_shows(cluster, staged_run):
+    submit_run(staged_run, print)
+    (staged_run.path / "journal.jsonl").unlink()
+    name = f"{staged_run.run_id}.1n1g"
+    shown = (
+        'case "$*" in *--jobs=7*) echo "' + name + '";; *) echo "7_[0-1]|PENDING||Priority";; esac'
+    )
+    write_program(cluster, "squeue", shown)
+    states = Tracker(staged_run).refresh(ask_scheduler=True)
+    assert [(state.state, state.array_job_id) for state in states[:3]] == [
+        ("PENDING", "7"), ("PENDING", "7"), ("STAGED", ""),
+    ]  # fmt: skip
+
+
+DEAD = "sbatch: error: Batch job submission failed: Unable to contact slurm controller"
+
+
+def test_submission_outlasts_a_controller_that_is_away(cluster, staged_run, home, monkeypatch):
+    alive = (cluster / "sbatch").read_text(encoding="utf-8")
+    dead = f'echo "{DEAD} (connect failure)" >&2; exit 1'
+    write_program(cluster, "sbatch", dead)
+    said = []
+    monkeypatch.setattr(
+        "time.sleep", lambda seconds: (cluster / "sbatch").write_text(alive, encoding="utf-8")
+    )
+    assert submit_run(staged_run, said.append, patience_seconds=60) == 3
+    assert "is asked again" in said[0]
+    assert (list_submitted(staged_run), count_submissions(home)) == (GROUPS, 3)
+
+
+@pytest.mark.parametrize(
+    ("error", "patience_seconds"), [(DEAD, 0), ("sbatch: error: invalid partition", 60)]
+)
+def test_submission_that_is_refused_ends_at_once(cluster, staged_run, error, patience_seconds):
+    write_program(cluster, "sbatch", f'echo "{error}" >&2; exit 1')
+    with pytest.raises(SchedulerError, match=f"resume {staged_run.path}"):
+        submit_run(staged_run, print, patience_seconds)

@@ -1,0 +1,101 @@
+"""An attempt's folder -> its starts, and what the attempt is worth: the one judge of all commands.
+
+Each time that the scheduler starts an array task, the start gets a folder `s<number>` of its own
+below that of the attempt, so that no start can write over another one's files. Earlier versions of
+the tool had none, nor have imports of logs: there the attempt's folder is that of the only start.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from dlperf_slurm.contract.json_files import ContractError
+from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, RECORD_FILE, Record
+from dlperf_slurm.jobs.gate import UnbelievableError, read_believed
+from dlperf_slurm.jobs.run_directory import WITHOUT_FOLDER, PlannedCase, Run, RunTask
+
+
+@dataclass(frozen=True)
+class Start:
+    """One time that the scheduler started an attempt, and its folder."""
+
+    number: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What an attempt is worth: a sound record and its times, or why it has none.
+
+    `start` is the one that was judged; None where the attempt has not started. `record` is there
+    also if it says how the attempt failed. `problem` is empty if the record is sound; a `problem`
+    without a record, "", is that of an attempt without one. `step_seconds` is the array
+    [ranks, steps]; None where none were kept.
+    """
+
+    start: Optional[Start]
+    record: Optional[Record]
+    problem: str
+    step_seconds: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_sound(self) -> bool:
+        return self.record is not None and not self.problem
+
+
+def list_starts(attempt_dir: Path) -> list[Start]:
+    """The starts of an attempt, the newest first."""
+    try:
+        names = [path.name for path in attempt_dir.iterdir()]
+    except OSError:
+        return []
+    numbers = sorted((int(name[1:]) for name in names if re.fullmatch(r"s\d+", name)), reverse=True)
+    starts = [find_start(attempt_dir, number) for number in numbers]
+    if RECORD_FILE in names or not numbers:
+        starts.append(find_start(attempt_dir, WITHOUT_FOLDER))
+    return starts
+
+
+def find_start(attempt_dir: Path, number: int) -> Start:
+    """The start of that number, there or not."""
+    folder = attempt_dir if number == WITHOUT_FOLDER else attempt_dir / f"s{number}"
+    return Start(number, folder)
+
+
+def judge_attempt(run: Run, planned: PlannedCase, task: RunTask) -> Judgement:
+    """What an attempt at a planned case is worth: its newest sound start, else its newest one.
+
+    All who count, retry, report or wait ask this one function.
+    """
+    newest = None
+    for start in list_starts(run.path / task.attempt_dir):
+        judgement = judge_start(start, run, planned, task)
+        if judgement.is_sound:
+            return judgement
+        newest = newest or judgement
+    return newest or Judgement(None, None, "")
+
+
+def judge_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) -> Judgement:
+    """What one start of an attempt is worth."""
+    try:
+        believed = read_believed(run.path, run.run_id, planned, task, start.path)
+    except FileNotFoundError:
+        return Judgement(start, None, "")
+    except UnbelievableError as error:
+        return Judgement(start, None, f"invalid record: {error}")
+    except (ContractError, OSError) as error:
+        return Judgement(start, None, f"broken record: {error}")
+    problem = _describe_failure(believed.record)
+    return Judgement(start, believed.record, problem, believed.step_seconds)
+
+
+def _describe_failure(record: Record) -> str:
+    if record.status == OK:
+        return ""
+    kind = "out of memory" if record.status == OUT_OF_MEMORY else "failed"
+    first_line = record.reason.splitlines()[0] if record.reason else "no reason was recorded"
+    measured = f"{record.partial_steps} of {record.case.measured_steps} steps were measured"
+    rest = f"; {measured}, and are in no figure" if record.partial_steps else ""
+    return f"{kind}: {first_line}{rest}"

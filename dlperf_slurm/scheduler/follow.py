@@ -1,0 +1,61 @@
+"""A tracker -> the states of its array tasks from poll to poll, until all are final."""
+
+import json
+import time
+from collections.abc import Iterator
+
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.errors import JournalError
+from dlperf_slurm.jobs.journal import TRACKED, Event, append_event
+from dlperf_slurm.scheduler.states import STAGED, TaskState
+from dlperf_slurm.scheduler.track import Tracker
+
+TICK_SECONDS = 1.0
+POLL_GROWTH = 1.5
+# how long a run directory may be away
+AWAY_SECONDS = 600.0
+
+
+def follow_run(tracker: Tracker) -> Iterator[list[TaskState]]:
+    """Yield the states until all are final: files every second, the scheduler ever more seldom.
+
+    A scheduler that does not answer is asked again when the next poll is due. When a script has
+    ended badly the scheduler is asked sooner whether it comes back. Raises OSError when the run
+    directory is away for long.
+    """
+    manifest = tracker.run.manifest
+    interval = min(TICK_SECONDS * 5, manifest.poll_seconds)
+    next_poll = time.monotonic() + interval
+    last_poll = float("-inf")
+    away_since = time.monotonic()
+    while True:
+        now = time.monotonic()
+        is_urgent = tracker.patience.has_open_question and now >= last_poll + manifest.poll_seconds
+        is_due = now >= next_poll or is_urgent
+        if is_due:
+            last_poll = now
+            interval = min(manifest.slowest_poll_seconds, max(manifest.poll_seconds, interval))
+            next_poll = now + interval
+            interval *= POLL_GROWTH
+        try:
+            states = tracker.refresh(ask_scheduler=is_due)
+            away_since = now
+        except OSError:
+            # a file system that comes back
+            if now > away_since + AWAY_SECONDS:
+                raise
+            time.sleep(TICK_SECONDS)
+            continue
+        yield states
+        if all(state.is_final or state.state == STAGED for state in states):
+            _journal_calls(tracker)
+            return
+        time.sleep(TICK_SECONDS)
+
+
+def _journal_calls(tracker: Tracker) -> None:
+    calls = json.dumps(tracker.watcher.calls, sort_keys=True)
+    try:
+        append_event(tracker.run.path, Event(TRACKED, format_now(), detail=calls))
+    except JournalError as error:
+        tracker.journal_error = str(error)

@@ -1,0 +1,274 @@
+"""What a cluster does to a run behind the tool's back: nothing is lost, and nothing runs twice."""
+
+import contextlib
+import os
+import subprocess
+
+import pytest
+from support.slurm_runs import (
+    CHECKOUT,
+    ask,
+    await_ranks,
+    count_starts_of_rank_0,
+    find_array_job,
+    list_queue,
+    stage_spin,
+    submit,
+    wait,
+    write_wrapper,
+)
+from support.tool import await_that, find_details, find_states, run_tool, start_tool
+
+from dlperf_slurm.jobs.journal import JOURNAL_FILE
+
+pytestmark = pytest.mark.slurm
+
+CASES_FAILED = 5
+ONE_HOUR_BEFORE = "date --utc --date='1 hour ago'"
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """No rank starts before this file is there."""
+    return tmp_path / "gate"
+
+
+@pytest.fixture(autouse=True)
+def empty_queue(cluster):
+    """What a test that fails leaves in the queue hinders no other one."""
+    yield
+    ask("scancel", "--user=root")
+
+
+def submit_twice(run, tmp_path, **env):
+    """The controller takes the array twice, and answers for the second one, which starts later."""
+    twice = '"$real" "$@" > /dev/null; sleep 2; exec "$real" "$@"'
+    write_wrapper(tmp_path / "bin", "sbatch", twice)
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = submit(run, PATH=path, **env)
+    assert done.returncode == 0, done.stderr
+
+
+def requeue(run, array_task_id=0):
+    """Have Slurm start an array task anew, without the two minutes that it lets it wait."""
+    job = f"{find_array_job(run)}_{array_task_id}"
+    ask("scontrol", "requeue", job)
+    await_that(lambda: ask("squeue", "-h", "-o%T", f"-j{job}") == "PENDING\n", "it is requeued")
+    ask("scontrol", "update", f"jobid={job}", "starttime=now+3")
+    return job
+
+
+def retry(run):
+    done = run_tool(["retry", str(run.path)], CHECKOUT)
+    assert done.returncode == 0, done.stderr
+    return (done.stdout + done.stderr).splitlines()
+
+
+def report(run):
+    return run_tool(["report", "--plots", "none", str(run.path)], CHECKOUT)
+
+
+def test_requeue_of_a_task_that_ended_well_leaves_its_record(cluster, tmp_path, gate):
+    run = stage_spin(tmp_path / "results")
+    gate.touch()
+    assert submit(run, "--wait", SPIN_WAIT_FOR=str(gate)).returncode == 0
+    # a second start would be seen to wait
+    gate.unlink()
+    job = requeue(run)
+    await_that(
+        lambda: count_starts_of_rank_0(run) != [1] or job not in list_queue(run), "it came back"
+    )
+    done = run_tool(["cancel", str(run.path)], CHECKOUT)
+    assert done.returncode == 0, done.stderr
+    assert find_states(run) == {"1n1g.0": "COMPLETED"}
+    assert count_starts_of_rank_0(run) == [1]
+    assert report(run).returncode == 0
+    assert "0 array tasks to try again" in retry(run)
+
+
+def test_cancel_ends_what_is_queued_though_all_is_measured(cluster, tmp_path):
+    run = stage_spin(tmp_path / "results")
+    assert submit(run, "--wait").returncode == 0
+    job = find_array_job(run)
+    ask("scontrol", "requeue", f"{job}_0")
+    await_that(lambda: list_queue(run) == {f"{job}_0": "PENDING"}, "it is requeued")
+    done = run_tool(["cancel", str(run.path)], CHECKOUT)
+    assert "1 array task" in done.stdout
+    assert list_queue(run) == {}
+    assert find_states(run) == {"1n1g.0": "COMPLETED"}
+
+
+def test_preempted_task_is_not_failed_by_the_clock_of_another_host(cluster, tmp_path, gate):
+    settings = [
+        "tracking.poll_seconds=5",
+        "tracking.slowest_poll_seconds=5",
+        "tracking.lost_after_seconds=60",
+        "qos=low",
+        "directives=['--nodelist=n3', '--exclusive']",
+    ]
+    run = stage_spin(tmp_path / "results", settings=settings)
+    script = run.find_script("1n1g")
+    text = script.read_text(encoding="utf-8")
+    assert "date --utc" in text
+    script.write_text(text.replace("date --utc", ONE_HOUR_BEFORE), encoding="utf-8")
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_ranks(run, 1)
+    asked = tmp_path / "asked"
+    write_wrapper(tmp_path / "bin", "squeue", f'"$real" "$@"; echo $? >> {asked}')
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    follower = start_tool(["wait", str(run.path)], CHECKOUT, {"PATH": path})
+    await_that(asked.exists, "the queue has said that it runs")
+    ask("sbatch", "--qos=high", "--nodelist=n3", "--exclusive", "--wrap=sleep 5", "-o/dev/null")
+    job = f"{find_array_job(run)}_0"
+    await_that(lambda: list_queue(run).get(job) == "PENDING", "it is preempted")
+    gate.touch()
+    # an administrator sends it off before its two minutes are over; not at once, or Slurm kills it
+    ask("scontrol", "update", f"jobid={job}", "starttime=now+6")
+    output, _ = follower.communicate(timeout=120)
+    assert (follower.returncode, "FAILED" in output) == (0, False), output
+    assert find_states(run) == {"1n1g.0": "COMPLETED"}
+    assert count_starts_of_rank_0(run) == [2]
+
+
+def test_array_submitted_twice_is_followed_by_the_job_that_has_the_claim(cluster, tmp_path, gate):
+    settings = ["tracking.lost_after_seconds=2", "directives=[]"]
+    run = stage_spin(tmp_path / "results", settings=settings)
+    submit_twice(run, tmp_path, SPIN_WAIT_FOR=str(gate))
+    await_ranks(run, 1)
+    follower = start_tool(["wait", str(run.path)], CHECKOUT)
+    await_that(lambda: len(list_queue(run)) == 1, "the second one has found the claim and ended")
+    # longer than an array task that Slurm calls completed may go without a marker
+    with pytest.raises(subprocess.TimeoutExpired):
+        follower.wait(timeout=6)
+    gate.touch()
+    output, _ = follower.communicate(timeout=60)
+    assert follower.returncode == 0, output
+    assert "LOST" not in output
+    assert find_states(run) == {"1n1g.0": "COMPLETED"}
+    assert count_starts_of_rank_0(run) == [1]
+
+
+def test_cancel_reaches_both_of_an_array_submitted_twice(cluster, tmp_path, gate):
+    run = stage_spin(tmp_path / "results", repeats=2)
+    submit_twice(run, tmp_path, SPIN_WAIT_FOR=str(gate))
+    await_that(lambda: sum(count_starts_of_rank_0(run)) == 1, "one runs")
+    assert len(list_queue(run)) == 4
+    done = run_tool(["cancel", str(run.path)], CHECKOUT)
+    assert done.returncode == 0, done.stderr
+    await_that(lambda: list_queue(run) == {}, "nothing is left in the queue", seconds=40)
+    assert wait(run).returncode == CASES_FAILED
+    assert set(find_states(run).values()) == {"CANCELLED"}
+
+
+@pytest.mark.parametrize(
+    "leaking",
+    [
+        {"SQUEUE_PARTITION": "small"},
+        {"SQUEUE_STATES": "COMPLETED", "SQUEUE_FORMAT": "%i", "SQUEUE_USERS": "nobody"},
+        {"SACCT_FORMAT": "JobID", "SINFO_PARTITION": "small"},
+    ],
+    ids=lambda value: next(iter(value)),
+)
+def test_variables_of_squeue_do_not_make_a_running_task_lost(cluster, tmp_path, gate, leaking):
+    run = stage_spin(tmp_path / "results", settings=["tracking.lost_after_seconds=1"])
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_ranks(run, 1)
+    for _ in range(2):
+        done = run_tool(["status", str(run.path)], CHECKOUT, leaking)
+        assert (done.returncode, "1 RUNNING" in done.stdout) == (0, True), done.stdout
+    gate.touch()
+    assert wait(run).returncode == 0
+
+
+def test_variables_of_scancel_do_not_spare_a_running_task(cluster, tmp_path, gate):
+    run = stage_spin(tmp_path / "results")
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_ranks(run, 1)
+    leaking = {"SCANCEL_STATE": "PENDING", "SCANCEL_PARTITION": "small", "SCANCEL_INTERACTIVE": "1"}
+    done = run_tool(["cancel", str(run.path)], CHECKOUT, leaking)
+    assert done.returncode == 0, done.stderr
+    await_that(lambda: list_queue(run) == {}, "it has ended", seconds=40)
+
+
+def test_cancel_says_what_goes_on(cluster, tmp_path, gate):
+    run = stage_spin(tmp_path / "results")
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_ranks(run, 1)
+    write_wrapper(tmp_path / "bin", "scancel", "exit 0")
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = run_tool(["cancel", str(run.path)], CHECKOUT, {"PATH": path})
+    assert done.returncode == 3
+    assert f"{find_array_job(run)}_0 RUNNING" in done.stderr
+    assert run_tool(["cancel", str(run.path)], CHECKOUT).returncode == 0
+
+
+@contextlib.contextmanager
+def mount(*arguments):
+    """A mount that this host sees, and the nodes do not."""
+    subprocess.run(["mount", *arguments], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", arguments[-1]], check=True)
+
+
+def test_cancel_works_on_a_disk_that_cannot_be_written(cluster, tmp_path, gate):
+    run = stage_spin(tmp_path / "results", repeats=2)
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_that(lambda: sum(count_starts_of_rank_0(run)) == 1, "one runs")
+    with mount("--bind", "-o", "ro", str(run.path), str(run.path)):
+        if os.access(run.path, os.W_OK):
+            pytest.skip("a folder cannot be bound read-only here")
+        done = run_tool(["cancel", str(run.path)], CHECKOUT)
+        assert (done.returncode, "2 array tasks" in done.stdout) == (0, True), done.stderr
+        assert "Read-only file system" in done.stderr
+    await_that(lambda: list_queue(run) == {}, "nothing is left in the queue", seconds=40)
+    assert wait(run).returncode == CASES_FAILED
+    assert set(find_states(run).values()) == {"CANCELLED"}
+
+
+def damage_missing(path):
+    path.unlink()
+
+
+def damage_empty(path):
+    path.write_bytes(b"")
+
+
+def damage_torn(path):
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def damage_bytes(path):
+    path.write_bytes(path.read_bytes().replace(b'"event": "s', b'"event": "\xff\xfe'))
+
+
+@pytest.mark.parametrize("damage", [damage_missing, damage_empty, damage_torn, damage_bytes])
+def test_run_goes_on_after_its_journal_was_damaged(cluster, tmp_path, gate, damage):
+    run = stage_spin(tmp_path / "results", repeats=2)
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_that(lambda: sum(count_starts_of_rank_0(run)) == 1, "one runs")
+    damage(run.path / JOURNAL_FILE)
+    assert sorted(find_states(run).values()) == ["PENDING", "RUNNING"]
+    assert submit(run).returncode == 0
+    assert len(list_queue(run)) == 2
+    gate.touch()
+    done = wait(run)
+    assert (done.returncode, count_starts_of_rank_0(run)) == (0, [1, 1]), done.stdout + done.stderr
+    damage(run.path / JOURNAL_FILE)
+    assert report(run).returncode == 0
+    assert "0 array tasks to try again" in retry(run)
+
+
+@pytest.mark.parametrize("name", ["record.json", "step_seconds.npy"])
+def test_file_cut_short_after_the_end_is_tried_again(cluster, tmp_path, name):
+    run = stage_spin(tmp_path / "results")
+    assert submit(run, "--wait").returncode == 0
+    (path,) = run.path.glob(f"cases/*/r1/a1/**/{name}")
+    path.write_bytes(path.read_bytes()[:100])
+    assert report(run).returncode == CASES_FAILED
+    assert find_states(run) == {"1n1g.0": "FAILED"}
+    assert name in find_details(run)["1n1g.0"]
+    assert wait(run).returncode == CASES_FAILED
+    assert "1 array tasks to try again" in retry(run)
+    assert wait(run).returncode == 0

@@ -1,0 +1,172 @@
+"""Nodes and the controller that die under a run; minutes, hence: make test-faults."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from support.slurm_runs import (
+    CHECKOUT,
+    ask,
+    await_ranks,
+    count_starts_of_rank_0,
+    find_array_job,
+    list_queue,
+    stage_spin,
+    submit,
+    wait,
+)
+from support.tool import await_that, find_details, find_states, has_marker, run_tool, start_tool
+
+from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.contract.record import OK, Record
+
+pytestmark = [pytest.mark.slurm, pytest.mark.faults]
+
+CASES_FAILED = 5
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """No rank starts before this file is there."""
+    return tmp_path / "gate"
+
+
+@pytest.fixture(autouse=True)
+def empty_queue(cluster):
+    """What a test that fails leaves in the queue hinders no other one."""
+    yield
+    ask("scancel", "--user=root")
+
+
+def kill_controller():
+    """Kill slurmctld; returns when it is gone."""
+    (line,) = (Path(os.environ["SLURM_TESTBED"]) / "run" / "slurmctld.pid").read_text().splitlines()
+    pid = int(line.split()[0])
+    os.kill(pid, signal.SIGKILL)
+    await_that(lambda: not Path(f"/proc/{pid}/cmdline").read_bytes(), "slurmctld is gone")
+
+
+def release(job, seconds=3):
+    """Send off a requeued array task before its two minutes are over."""
+    await_that(
+        lambda: ask("squeue", "-h", "-o%T", f"-j{job}") == "PENDING\n", "it is requeued", seconds=90
+    )
+    time.sleep(seconds)
+    ask("scontrol", "update", f"jobid={job}", f"starttime=now+{seconds}")
+
+
+def test_task_whose_second_node_dies_is_not_failed_before_it_comes_back(cluster, tmp_path, gate):
+    settings = ['directives=["--nodelist=n1,n2"]']
+    run = stage_spin(tmp_path / "results", ["2n1g"], settings=settings)
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_ranks(run, 1)
+    follower = start_tool(["wait", str(run.path)], CHECKOUT)
+    cluster.call("stop-slurmd", "n2")
+    try:
+        job = f"{find_array_job(run, '2n1g')}_0"
+        await_that(lambda: list_queue(run).get(job) == "PENDING", "it is requeued", seconds=90)
+    finally:
+        cluster.call("start", "n2")
+    gate.touch()
+    release(job)
+    output, _ = follower.communicate(timeout=120)
+    assert (follower.returncode, "FAILED" in output) == (0, False), output
+    assert find_states(run) == {"2n1g.0": "COMPLETED"}
+    assert count_starts_of_rank_0(run) == [2]
+    assert "0 array tasks" in run_tool(["retry", str(run.path)], CHECKOUT).stdout
+
+
+def test_task_of_a_node_that_died_is_tried_again_without_it(cluster, tmp_path, gate):
+    run = stage_spin(tmp_path / "results", settings=['directives=["--no-requeue"]'])
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_ranks(run, 1)
+    node = ask("squeue", "-h", "-o%N", f"-j{find_array_job(run)}").strip()
+    cluster.call("stop-slurmd", node)
+    try:
+        follower = start_tool(["wait", str(run.path)], CHECKOUT, {"SPIN_WAIT_FOR": ""})
+        output, _ = follower.communicate(timeout=240)
+    finally:
+        cluster.call("start", node)
+    assert follower.returncode == 0, output
+    assert f"tried again without {node}" in output
+    assert find_states(run) == {"1n1g.0": "NODE_FAIL", "1n1g-try2.0": "COMPLETED"}
+
+
+def test_node_that_died_is_named(cluster, tmp_path, gate):
+    settings = ['directives=["--nodelist=n1,n2", "--no-requeue"]', "retry.node_fail=0"]
+    run = stage_spin(tmp_path / "results", ["2n1g"], settings=settings)
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_ranks(run, 1)
+    cluster.call("stop-slurmd", "n2")
+    try:
+        assert wait(run).returncode == CASES_FAILED
+    finally:
+        cluster.call("start", "n2")
+    assert find_states(run) == {"2n1g.0": "NODE_FAIL"}
+    assert "node n2" in find_details(run)["2n1g.0"]
+
+
+def test_start_that_lives_on_a_lost_node_does_not_write_into_its_successor(cluster, tmp_path, gate):
+    run = stage_spin(tmp_path / "results", settings=['directives=["--exclude=n1,n4"]'])
+    submit(run, SPIN_WAIT_FOR=str(gate), SPIN_STEP_SECONDS="0.5")
+    await_ranks(run, 1)
+    job = f"{find_array_job(run)}_0"
+    node = ask("squeue", "-h", "-o%N", f"-j{job}").strip()
+    cluster.call("stop-slurmd", node)
+    try:
+        release(job)
+        await_ranks(run, 2)
+        # both go on at once
+        gate.touch()
+        assert wait(run).returncode == 0
+    finally:
+        cluster.call("start", node)
+    assert find_states(run) == {"1n1g.0": "COMPLETED"}
+    (record,) = run.path.glob("cases/*/r1/a1/s1/record.json")
+    assert [rank.host for rank in read_json(record, Record).ranks] != [node]
+
+
+@pytest.mark.parametrize("moment", ["while it runs", "as it ends"])
+def test_controller_that_dies_loses_no_record(cluster, tmp_path, gate, moment):
+    run = stage_spin(tmp_path / "results", repeats=2, settings=["tracking.lost_after_seconds=5"])
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_that(lambda: sum(count_starts_of_rank_0(run)) == 1, "one runs")
+    follower = start_tool(["wait", str(run.path)], CHECKOUT)
+    kill_controller()
+    if moment == "as it ends":
+        gate.touch()
+        await_that(
+            lambda: has_marker(run, "1n1g.0", "ended") or has_marker(run, "1n1g.1", "ended"),
+            "it ends without a controller",
+        )
+        # slurmd gives up to tell the controller
+        time.sleep(20)
+    cluster.call("up")
+    gate.touch()
+    await_that(lambda: follower.poll() is not None or send_off(run), "it ends", 240, 1.0)
+    output, _ = follower.communicate()
+    assert follower.returncode == 0, output
+    assert set(find_states(run).values()) == {"COMPLETED"}
+    sound = [
+        path.parent.parent
+        for path in run.path.glob("cases/*/r*/a1/s*/record.json")
+        if read_json(path, Record).status == OK
+    ]
+    assert len(sound) == len(set(sound)) == 2
+    run_tool(["cancel", str(run.path)], CHECKOUT)
+    assert "0 array tasks" in run_tool(["retry", str(run.path)], CHECKOUT).stdout
+
+
+def send_off(run):
+    """Do what an administrator would for what the controller requeued, held or drained."""
+    for line in ask("sinfo", "-h", "-N", "--states=drain", "-o%N").split():
+        ask("scontrol", "update", f"nodename={line}", "state=resume")
+    command = ["squeue", "-h", "--array", "--states=PENDING", "-o%i %r"]
+    for line in ask(*command, f"--name={run.run_id}.1n1g").splitlines():
+        job, reason = line.split(maxsplit=1)
+        if "held" in reason:
+            ask("scontrol", "release", job)
+        if reason == "BeginTime":
+            ask("scontrol", "update", f"jobid={job}", "starttime=now+3")

@@ -1,0 +1,106 @@
+"""What `wait` tries again without being asked, how often, and without which nodes."""
+
+import pytest
+from builders import make_record, make_site, read_case, write_program, write_record
+
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
+from dlperf_slurm.jobs.run_directory import SITE_FILE
+from dlperf_slurm.scheduler.retry import exclude_nodes, stage_retry_by_cause
+
+NODE_FAILURE = ("NODE_FAIL", "node n2 failed")
+LAUNCH_FAILURE = ("FAILED", "the launcher ended; srun: task 0 launch failed: Unspecified error")
+MISSING = ("FAILED", "no record, exit code 127: 'python: No such file or directory' in cases/x/err")
+
+
+@pytest.fixture
+def run(bin_dir, staged_run):
+    """Submitted, and out of the queue; all but the first array task are measured."""
+    for name in ("squeue", "sacct"):
+        write_program(bin_dir, name, "true")
+    for number, group_id in enumerate(staged_run.list_group_ids(), start=1):
+        event = Event(SUBMITTED, format_now(), group_id=group_id, array_job_id=str(number))
+        append_event(staged_run.path, event)
+    for task in staged_run.read_all_tasks()[1:]:
+        write_record(staged_run, task, make_record(read_case(staged_run, task)))
+        journal_state(staged_run, task, "COMPLETED")
+    return staged_run
+
+
+def journal_state(run, task, state, detail=""):
+    event = Event(STATE, format_now(), task.group_id, "1", task.array_task_id, state, detail)
+    append_event(run.path, event)
+
+
+def fail(run, group_id, state, detail):
+    journal_state(run, run.read_tasks(group_id)[0], state, detail)
+
+
+def set_retry(run, text):
+    site = run.path / SITE_FILE
+    whole = site.read_text(encoding="utf-8").replace("node_fail = 2\nlaunch = 1\n", text)
+    assert text in whole
+    site.write_text(whole, encoding="utf-8")
+
+
+@pytest.mark.parametrize("failure", [NODE_FAILURE, LAUNCH_FAILURE, MISSING])
+def test_failure_of_the_cluster_is_tried_again(run, failure):
+    fail(run, "1n1g", *failure)
+    said = []
+    assert stage_retry_by_cause(run, said.append) == 1
+    (task,) = run.read_tasks("1n1g-try2")
+    assert task.attempt == 2
+    assert failure[1] in said[0]
+
+
+@pytest.mark.parametrize(
+    ("state", "detail"),
+    [
+        ("FAILED", "rank 1 on n2: ValueError: x"),
+        ("FAILED", "rank 0 on n2: FileNotFoundError: No such file or directory: '/data'"),
+        ("TIMEOUT", ""),
+        ("CANCELLED", "by `cancel`"),
+        ("OUT_OF_MEMORY", ""),
+    ],
+)
+def test_other_failure_is_left_to_the_user(run, state, detail):
+    fail(run, "1n1g", state, detail)
+    assert stage_retry_by_cause(run, print) == 0
+
+
+@pytest.mark.parametrize(("failure", "tries"), [(NODE_FAILURE, 2), (LAUNCH_FAILURE, 1)])
+def test_number_of_tries_is_bounded(run, failure, tries):
+    group_id = "1n1g"
+    for number in range(2, 2 + tries):
+        fail(run, group_id, *failure)
+        assert stage_retry_by_cause(run, print) == 1
+        group_id = f"1n1g-try{number}"
+        append_event(run.path, Event(SUBMITTED, format_now(), group_id, array_job_id="9"))
+    fail(run, group_id, *failure)
+    assert stage_retry_by_cause(run, print) == 0
+
+
+def test_nothing_is_tried_again_where_the_site_says_so(run):
+    set_retry(run, "node_fail = 0\nlaunch = 1\n")
+    fail(run, "1n1g", *NODE_FAILURE)
+    assert stage_retry_by_cause(run, print) == 0
+
+
+def test_node_that_failed_is_left_out(run):
+    fail(run, "1n1g", *NODE_FAILURE)
+    stage_retry_by_cause(run, print)
+    assert "#SBATCH --exclude=n2\n" in run.find_script("1n1g-try2").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("directives", "max_nodes", "nodes", "found"),
+    [
+        ([], None, ["n2"], ["--exclude=n2"]),
+        (["--hint=x", "--exclude=n1,n2"], 8, ["n2", "n3"], ["--hint=x", "--exclude=n1,n2,n3"]),
+        ([], 1, ["n2"], []),
+        (["--exclude=n1"], 4, [], ["--exclude=n1"]),
+    ],
+)
+def test_nodes_are_left_out_where_others_remain(directives, max_nodes, nodes, found):
+    site = make_site(directives=directives, max_nodes=max_nodes)
+    assert list(exclude_nodes(site, nodes).directives) == found
