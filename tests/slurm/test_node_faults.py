@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -161,12 +162,17 @@ def test_controller_that_dies_loses_no_record(cluster, tmp_path, gate, moment):
 
 def send_off(run):
     """Do what an administrator would for what the controller requeued, held or drained."""
-    for line in ask("sinfo", "-h", "-N", "--states=drain", "-o%N").split():
-        ask("scontrol", "update", f"nodename={line}", "state=resume")
+    for node in set(ask("sinfo", "-h", "-N", "--states=drain", "-o%N").split()):
+        administer("update", f"nodename={node}", "state=resume")
     command = ["squeue", "-h", "--array", "--states=PENDING", "-o%i %r"]
     for line in ask(*command, f"--name={run.run_id}.1n1g").splitlines():
         job, reason = line.split(maxsplit=1)
         if "held" in reason:
-            ask("scontrol", "release", job)
+            administer("release", job)
         if reason == "BeginTime":
-            ask("scontrol", "update", f"jobid={job}", "starttime=now+3")
+            administer("update", f"jobid={job}", "starttime=now+3")
+
+
+def administer(*words):
+    """Slurm refuses what it has done by itself meanwhile."""
+    subprocess.run(["scontrol", *words], capture_output=True)
