@@ -8,8 +8,9 @@ from rich.text import Text
 
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.reports.terminal import print_table
+from dlperf_slurm.scheduler.advice import describe_pending
 from dlperf_slurm.scheduler.follow import follow_run
-from dlperf_slurm.scheduler.states import COMPLETED, TaskState, count_states
+from dlperf_slurm.scheduler.states import COMPLETED, PENDING, TaskState, count_states
 from dlperf_slurm.scheduler.track import Tracker
 
 
@@ -39,6 +40,7 @@ def _show_bar(tracker: Tracker, console: Console) -> None:
                 text += " (scheduler does not answer)"
             progress.update(bar, total=len(states), completed=done, description=text)
             _name_failures(states, named, progress.console)
+            name_reasons(states, named, progress.console)
 
 
 def _print_changes(tracker: Tracker, console: Console) -> None:
@@ -53,6 +55,7 @@ def _print_changes(tracker: Tracker, console: Console) -> None:
             console.print(Text(line))
             last = line
         _name_failures(states, named, console)
+        name_reasons(states, named, console)
 
 
 def _name_failures(states: Sequence[TaskState], named: set[str], console: Console) -> None:
@@ -60,6 +63,15 @@ def _name_failures(states: Sequence[TaskState], named: set[str], console: Consol
         if state.is_final and state.state != COMPLETED and state.task.marker not in named:
             named.add(state.task.marker)
             console.print(Text(f"  {_describe(state)}", style="red"))
+
+
+def name_reasons(states: Sequence[TaskState], named: set[str], console: Console) -> None:
+    """Say why array tasks are pending, each reason once."""
+    reasons = {state.detail for state in states if state.state == PENDING} - {""}
+    fresh = [state for state in states if state.detail in reasons - named]
+    for line in describe_pending(fresh):
+        console.print(Text(f"  pending: {line}", style="yellow"))
+    named |= reasons
 
 
 def _describe(state: TaskState) -> str:
@@ -88,6 +100,5 @@ def print_states(run: Run, states: Sequence[TaskState], console: Console) -> Non
         has_problem = state.is_final and state.state != COMPLETED
         if has_problem or (state.detail and state.state not in (COMPLETED, "STAGED", "PENDING")):
             console.print(Text(_describe(state), style="red" if has_problem else "yellow"))
-    reasons = sorted({s.detail for s in states if s.state == "PENDING" and s.detail})
-    if reasons:
-        console.print(Text(f"pending because of: {', '.join(reasons)}"))
+    for line in describe_pending(states):
+        console.print(Text(f"pending: {line}", style="yellow"))

@@ -4,7 +4,7 @@ import contextlib
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
@@ -43,6 +43,21 @@ AGAIN_SECONDS = 10.0
 _NO_ANSWER = re.compile(
     r"did not answer in|Unable to contact slurm controller|Socket timed out|Connection refused|"
     r"Zero Bytes were transmitted|in standby mode|Communication connection failure"
+)
+
+# of `sbatch --test-only`, about a request that no waiting makes possible
+IMPOSSIBLE = (
+    "Requested node configuration is not available",
+    "nvalid partition",
+    "Invalid account",
+    "Invalid qos",
+    "Invalid feature",
+    "Requested reservation is invalid",
+    "Requested time limit is invalid",
+    "Node count specification invalid",
+    "More processors requested than permitted",
+    "Invalid generic resource",
+    "QOSMaxWallDurationPerJobLimit",
 )
 
 
@@ -151,6 +166,8 @@ def submit_run(run: Run, report: Callable[[str], None], patience_seconds: float 
             try:
                 for group_id, array_job_id in find_cut_short(run).items():
                     report(f"{group_id}: array job {array_job_id} was submitted already")
+                if run.manifest.scheduler == "slurm":
+                    refuse_impossible(run, list(find_unsubmitted(run)))
                 for group_id in find_unsubmitted(run):
                     array_job_id = _submit_group(run, group_id, lock)
                     started += 1
@@ -165,6 +182,31 @@ def submit_run(run: Run, report: Callable[[str], None], patience_seconds: float 
                 time.sleep(AGAIN_SECONDS)
         release_room(run.path)
     return started
+
+
+def refuse_impossible(run: Run, group_ids: Sequence[str]) -> None:
+    """Ask Slurm about these groups before any is submitted; what it never takes is journaled.
+
+    Raises SchedulerError, which names all of them, where there are such. What a limit on the
+    number of jobs is against may be possible later, and a controller that does not answer says
+    nothing: sbatch will.
+    """
+    problems = {}
+    for group_id in group_ids:
+        command = ["sbatch", "--test-only", str(run.find_script(group_id))]
+        try:
+            slurm_client.run_client(command)
+        except SchedulerError as error:
+            if any(sign in str(error) for sign in IMPOSSIBLE):
+                problems[group_id] = str(error)
+    for group_id, problem in problems.items():
+        append_event(run.path, Event(REFUSED, format_now(), group_id=group_id, detail=problem))
+    if problems:
+        lines = (f"{group_id} cannot run: {problem}" for group_id, problem in problems.items())
+        raise SchedulerError(
+            "\n".join(lines) + "\nNothing more was submitted. When the cause is gone: "
+            f"dlperf-slurm resume {run.path}"
+        )
 
 
 def find_cut_short(run: Run) -> dict[str, str]:

@@ -35,7 +35,8 @@ GROUPS = ["1n1g", "1n2g", "2n2g"]
 def cluster(bin_dir, home):
     """Takes every array job, and shows none of them."""
     count = f"echo x >> {home}/calls; n=0; while read -r _; do n=$((n + 1)); done < {home}/calls"
-    write_program(bin_dir, "sbatch", f"{count}; echo $n")
+    is_asked_only = '[ "$1" = --test-only ] && exit 0'
+    write_program(bin_dir, "sbatch", f"{is_asked_only}; {count}; echo $n")
     write_program(bin_dir, "srun", "exit 0")
     write_program(bin_dir, "squeue", "true")
     write_program(bin_dir, "sacct", "true")
@@ -175,6 +176,34 @@ def test_copy_without_its_empty_folders_has_states(cluster, staged_run):
     submit_run(staged_run, print)
     (staged_run.path / MARKERS_DIR).rmdir()
     assert list_states(staged_run)["2n2g"] == "UNKNOWN"
+
+
+def test_all_groups_that_can_never_run_are_named_before_any_is_submitted(staged_run, cluster):
+    words = "allocation failure: Requested node configuration is not available"
+    answer = f"case $* in *1n2g*|*2n2g*) echo '{words}' >&2; exit 1 ;; esac"
+    write_program(cluster, "sbatch", f"{answer}; echo 7")
+    with pytest.raises(SchedulerError) as caught:
+        submit_run(staged_run, print)
+    assert str(caught.value).splitlines() == [
+        f"1n2g cannot run: sbatch failed: {words}",
+        f"2n2g cannot run: sbatch failed: {words}",
+        "Nothing more was submitted. When the cause is gone: "
+        f"dlperf-slurm resume {staged_run.path}",
+    ]
+    assert list_submitted(staged_run) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+        "Unable to contact slurm controller (connect failure)",
+    ],
+)
+def test_what_may_be_possible_later_is_left_to_sbatch(staged_run, cluster, words):
+    answer = f'[ $1 = --test-only ] && {{ echo "{words}" >&2; exit 1; }}'
+    write_program(cluster, "sbatch", f"{answer}; echo 7")
+    assert submit_run(staged_run, print) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,77 @@
+"""Slurm's reason why a job is pending -> what its user can do about it, if there is anything."""
+
+import re
+from collections.abc import Sequence
+
+from dlperf_slurm.scheduler.states import PENDING, TaskState
+
+# By what a reason begins with, in lower case and without anything but letters; the first one that
+# fits counts. Reasons that only say that a job waits for its turn have no advice, and are not here:
+# Priority, Resources, Dependency, BeginTime, Licenses, JobArrayTaskLimit, Prolog.
+ADVICE = (
+    (
+        "launchfailedrequeuedheld",
+        "its node could not start it, and Slurm holds it: see slurmd's log there, then `scontrol "
+        "release {job}`, or `dlperf-slurm cancel` and `retry`",
+    ),
+    ("jobheldadmin", "held by an administrator, who alone can release it"),
+    ("jobhel", "held: `scontrol release {job}` lets it go"),
+    ("jobholdmaxrequeue", "requeued too often, and held: `scontrol release {job}` tries once more"),
+    (
+        "partitiontimelimit",
+        "it will never start: the partition allows less time; lower time_limit_minutes of the "
+        "site, or name another partition",
+    ),
+    (
+        "partitionnodelimit",
+        "it will never start: the partition allows fewer nodes; leave the topology out, or name "
+        "another partition",
+    ),
+    ("partitiondown", "the partition takes no jobs now: `sinfo -p PARTITION`"),
+    ("partitioninactive", "the partition starts no jobs now: `sinfo -p PARTITION`"),
+    ("badconstraints", "no node has what it asks for: `scontrol show job {job}` says what that is"),
+    ("invalidaccount", "the account cannot be used: name another one as `account` of the site"),
+    ("invalidqos", "the QOS cannot be used: name another one as `qos` of the site"),
+    ("accountnotallowed", "the partition does not take this account"),
+    ("qosnotallowed", "the partition does not take this QOS"),
+    ("reservationdeleted", "its reservation is gone: name another one, or none"),
+    ("reqnodenotavail", "a node that it asks for is down or reserved: `sinfo -R`"),
+    ("nodedown", "a node that it asks for is down: `sinfo -R`"),
+    (
+        r"(qos|assoc|association)\w*(wall|time)",
+        "it will never start: a limit of the QOS or account allows less time; lower "
+        "time_limit_minutes of the site",
+    ),
+    (
+        r"(qos|assoc|association)\w*per(job|node)",
+        "it will never start: a limit of the QOS or account allows less for one job: `sacctmgr "
+        "show qos`",
+    ),
+    (
+        r"(qos|assoc|association)",
+        "a limit of the QOS or account: it starts when other jobs have ended, unless it asks for "
+        "more than the limit by itself: `sacctmgr show qos`",
+    ),
+)
+
+
+def find_advice(reason: str, job_id: str) -> str:
+    """What to do about a pending reason of squeue(1); empty where waiting is all there is."""
+    name = re.sub(r"[^a-z]", "", reason.lower())
+    advice = next((advice for signs, advice in ADVICE if re.match(signs, name)), "")
+    return advice.format(job=job_id)
+
+
+def describe_pending(states: Sequence[TaskState]) -> list[str]:
+    """A line for each reason why array tasks are pending, with the jobs and what can be done."""
+    waiting: dict[str, list[TaskState]] = {}
+    for state in states:
+        if state.state == PENDING and state.detail:
+            waiting.setdefault(state.detail, []).append(state)
+    lines = []
+    for reason, found in sorted(waiting.items()):
+        jobs = ",".join(dict.fromkeys(state.array_job_id for state in found))
+        advice = find_advice(reason, jobs)
+        text = f"{reason}, {len(found)} of array job {jobs}"
+        lines.append(f"{text}: {advice}" if advice else text)
+    return lines

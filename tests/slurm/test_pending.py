@@ -1,0 +1,61 @@
+"""Array tasks that wait, or can never run, on a real Slurm: why, and what to do about it."""
+
+import pytest
+from support.slurm_runs import CHECKOUT, ask, find_array_job, stage_spin, submit, wait
+from support.tool import await_that, find_details, run_tool, start_tool
+
+from dlperf_slurm.jobs.journal import REFUSED, SUBMITTED, read_journal
+
+pytestmark = pytest.mark.slurm
+
+SCHEDULER_ERROR = 3
+
+
+def list_events(run, name):
+    return [event.group_id for event in read_journal(run.path) if event.event == name]
+
+
+def test_wait_says_that_a_task_is_held_and_what_lets_it_go(cluster, tmp_path):
+    run = stage_spin(tmp_path / "results", settings=['directives=["--hold"]'])
+    submit(run)
+    follower = start_tool(["wait", str(run.path)], CHECKOUT)
+    job = find_array_job(run)
+    await_that(lambda: find_details(run)["1n1g.0"] == "JobHeldUser", "squeue says why")
+    status = run_tool(["status", str(run.path)], CHECKOUT).stdout
+    told = f"pending: JobHeldUser, 1 of array job {job}: held: `scontrol release {job}` lets it go"
+    assert told in " ".join(status.split())
+    line = ""
+    while "pending: " not in line:
+        line = follower.stdout.readline()
+        assert line, follower.stderr.read()
+    assert "`scontrol release" in line
+    ask("scontrol", "release", job)
+    follower.communicate(timeout=120)
+    assert follower.returncode == 0
+
+
+def test_wait_says_that_a_partition_will_never_start_a_task(cluster, tmp_path):
+    """Slurm takes it, as the partition may change; until then it would be waited for for ever."""
+    settings = ["partition=small", "time_limit_minutes.default=4", "directives=[]"]
+    run = stage_spin(tmp_path / "results", settings=settings)
+    submit(run)
+    await_that(lambda: find_details(run)["1n1g.0"] == "PartitionTimeLimit", "squeue says why")
+    status = run_tool(["status", str(run.path)], CHECKOUT).stdout
+    assert "it will never start: the partition allows less time" in " ".join(status.split())
+    run_tool(["cancel", str(run.path)], CHECKOUT)
+
+
+def test_impossible_group_is_refused_before_any_other_is_submitted(cluster, tmp_path):
+    run = stage_spin(tmp_path / "results", ["1n1g", "1n2g"], settings=["directives=[]"])
+    script = run.find_script("1n2g")
+    sound = script.read_text(encoding="utf-8")
+    script.write_text(sound.replace("#SBATCH --nodes=1", "#SBATCH --nodes=9"), encoding="utf-8")
+    refused = submit(run)
+    assert refused.returncode == SCHEDULER_ERROR
+    assert "1n2g cannot run: sbatch failed: " in refused.stderr
+    assert "Requested node configuration is not available" in refused.stderr
+    assert f"dlperf-slurm resume {run.path}" in refused.stderr
+    assert (list_events(run, SUBMITTED), list_events(run, REFUSED)) == ([], ["1n2g"])
+    script.write_text(sound, encoding="utf-8")
+    submit(run)
+    assert wait(run).returncode == 0

@@ -1,0 +1,68 @@
+"""Why array tasks are pending -> what can be done, in as many lines as there are reasons."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from dlperf_slurm.jobs.run_directory import RunTask
+from dlperf_slurm.reports.progress import name_reasons
+from dlperf_slurm.scheduler.advice import describe_pending, find_advice
+from dlperf_slurm.scheduler.track import PENDING, RUNNING, TaskState
+
+
+def make_state(array_task_id, reason, state=PENDING, array_job_id="7"):
+    task = RunTask("1n1g", array_task_id, "cases/case/r1/a1")
+    return TaskState(task, array_job_id, state, reason)
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("JobHeldUser", "held: `scontrol release 7` lets it go"),
+        ("JobHeldAdmin", "held by an administrator"),
+        ("launch failed requeued held", "its node could not start it"),
+        ("launch_failed_requeued_held", "its node could not start it"),
+        ("PartitionTimeLimit", "the partition allows less time"),
+        ("PartitionNodeLimit", "the partition allows fewer nodes"),
+        ("QOSMaxWallDurationPerJobLimit", "a limit of the QOS or account allows less time"),
+        ("AssocMaxWallDurationPerJobLimit", "a limit of the QOS or account allows less time"),
+        ("QOSMaxCpuPerJobLimit", "allows less for one job"),
+        ("QOSMaxJobsPerUserLimit", "it starts when other jobs have ended"),
+        ("AssocGrpGRES", "it starts when other jobs have ended"),
+        ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", "`sinfo -R`"),
+        ("BadConstraints", "`scontrol show job 7`"),
+    ],
+)
+def test_reason_that_waiting_does_not_mend_has_advice(reason, advice):
+    assert advice in find_advice(reason, "7")
+
+
+@pytest.mark.parametrize("reason", ["Priority", "Resources", "Dependency", "BeginTime", "Licenses"])
+def test_reason_that_is_a_turn_to_wait_for_has_none(reason):
+    assert find_advice(reason, "7") == ""
+
+
+def test_reasons_are_told_once_with_their_jobs():
+    states = [
+        make_state(0, "JobHeldUser"),
+        make_state(1, "JobHeldUser", array_job_id="8"),
+        make_state(2, "Priority"),
+        make_state(3, "", PENDING),
+        make_state(4, "n1", RUNNING),
+    ]
+    assert describe_pending(states) == [
+        "JobHeldUser, 2 of array job 7,8: held: `scontrol release 7,8` lets it go",
+        "Priority, 1 of array job 7",
+    ]
+
+
+def test_reason_is_named_when_it_is_seen_first():
+    console = Console(file=io.StringIO(), width=200)
+    named = set()
+    name_reasons([make_state(0, "Priority")], named, console)
+    name_reasons([make_state(0, "Priority"), make_state(1, "JobHeldUser")], named, console)
+    assert console.file.getvalue().splitlines() == [
+        "  pending: Priority, 1 of array job 7",
+        "  pending: JobHeldUser, 1 of array job 7: held: `scontrol release 7` lets it go",
+    ]
