@@ -6,6 +6,8 @@
 # make test-frameworks   creates all environments (12 GB), builds Horovod for four, tests each, and
 #                        writes down what passed
 #
+# SLURM=24.11 runs test-slurm on that version instead of Debian's own; SLURM_ROOT=FOLDER on another
+# one that tests/cluster/slurm-from-suite has made.
 # PYTHON chooses the interpreter of the tool (3.9 or newer); all that is made lies in .venv.
 
 PYTHON ?= python3
@@ -59,6 +61,15 @@ test-slurm: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
 # nodes and controllers that die, which takes minutes
 test-faults: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
 	$(BIN)/python -m pytest -q tests/slurm -m faults
+
+ifneq ($(SLURM),)
+export SLURM_ROOT ?= $(CURDIR)/.venv/slurm-$(SLURM)
+test-slurm: $(SLURM_ROOT)/bin/slurmctld
+endif
+
+# Slurm of a later Debian, unpacked beside this one's
+.venv/slurm-24.11/bin/slurmctld $(CURDIR)/.venv/slurm-24.11/bin/slurmctld:
+	tests/cluster/slurm-from-suite trixie .venv/slurm-24.11
 
 test-pythons: .venv/installed-dev
 	$(BIN)/python tests/run_on_pythons.py

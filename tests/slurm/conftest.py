@@ -47,7 +47,9 @@ def cluster():
     # not below tmp_path: the name of a socket in it has 107 characters at most
     testbed = tempfile.mkdtemp(prefix="dlperf-slurm-", dir="/tmp")
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith(LEAKING_PREFIXES)]:
+        leaking = {name for name in os.environ if name.startswith(LEAKING_PREFIXES)}
+        # which Slurm is tested
+        for name in leaking - {"SLURM_ROOT"}:
             patch.delenv(name)
         patch.setenv("SLURM_TESTBED", testbed)
         patch.setenv("XDG_CONFIG_HOME", str(Path(testbed) / "no-settings"))

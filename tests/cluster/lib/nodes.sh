@@ -57,10 +57,10 @@ enter_node() { # nX COMMAND...: replaces this shell
 start_slurmd() { # nX
   rm -f "$TESTBED/run/slurmd-$1.self"
   if [[ $MODE == plain ]]; then
-    start_process "slurmd-$1" slurmd -D -N "$1"
+    start_process "slurmd-$1" "${SLURMD[@]}" -N "$1"
   else
     start_process "slurmd-$1" nsenter --target "$(process_id "node-$1")" \
-      --net --uts --ipc --mount --root --pid -- slurmd -D -N "$1"
+      --net --uts --ipc --mount --root --pid -- "${SLURMD[@]}" -N "$1"
     adopt_child "slurmd-$1" # nsenter stays, as the parent of what it starts in a pid namespace
   fi
 }

@@ -2,7 +2,7 @@
 # shellcheck disable=SC2034 # the other files read what is set here
 # Settings: what was asked for (options), what was chosen (ID), and what follows from both.
 
-OPTIONS=(NODES GPUS CPUS MEM_MB MODE PREEMPT MAX_ARRAY USERS PRIVATE_TMP CONSTRAIN_DEVICES
+OPTIONS=(SLURM_ROOT NODES GPUS CPUS MEM_MB MODE PREEMPT MAX_ARRAY USERS PRIVATE_TMP CONSTRAIN_DEVICES
   ACCOUNTING CGROUP)
 LIST_OPTIONS=(SHARES CONF_LINES)
 
@@ -131,6 +131,12 @@ derive_settings() {
   # Slurm 22.05 on Debian has limits with cgroup v1 only; lib/node-init keeps clusters apart in it.
   MEMORY_LIMITS=no
   [[ $CGROUP == no || $MODE != ns || ! -w /sys/fs/cgroup/memory ]] || MEMORY_LIMITS=yes
+  PLUGIN_DIR='' SLURMD=(slurmd -D)
+  if [[ -n $SLURM_ROOT ]]; then
+    PLUGIN_DIR=PluginDir=$(realpath "$SLURM_ROOT/plugins")
+    SLURMD+=(-d "$SLURM_ROOT/bin/slurmstepd")
+    [[ $PATH == "$SLURM_ROOT/bin:"* ]] || PATH=$SLURM_ROOT/bin:$PATH
+  fi
   SLURM_VERSION=$(slurmctld -V 2> /dev/null | awk '{print $2}') || SLURM_VERSION=none
   # slurmdbd finds MariaDB's socket only through MYSQL_UNIX_PORT.
   export SLURM_CONF=$TESTBED/etc/slurm.conf MYSQL_UNIX_PORT=$TESTBED/run/mysql.sock
