@@ -4,14 +4,18 @@ import argparse
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.cli.options import add_command, add_results_option, add_set_option
 from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.errors import CasesFailedError, EnvironmentMissingError, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dlperf_slurm.checks.audit import Audit
+    from dlperf_slurm.checks.audit.materiality import KindSummary
+    from dlperf_slurm.checks.audit.printed import Finding
     from dlperf_slurm.cli.options import Commands
 
 
@@ -31,6 +35,12 @@ def add_commands(commands: "Commands") -> None:
     command = add_command(commands, "audit", text, run_audit)
     command.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="CSV, Markdown, run, published source"
+    )
+    command.add_argument(
+        "--threshold",
+        metavar="PERCENT",
+        default="1%",
+        help="only count findings that are off by less, beyond rounding; default: 1%%",
     )
     command.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -87,33 +97,85 @@ def run_parity(options: argparse.Namespace) -> None:
 
 
 def run_audit(options: argparse.Namespace) -> None:
-    """Print what an audit finds; raises CasesFailedError when a cell does not follow."""
-    from dlperf_slurm.checks.audit import audit_paths
+    """Print what an audit finds.
 
+    Raises CasesFailedError when a cell does not follow by the threshold or more, InputError when
+    there is nothing to check.
+    """
+    from dlperf_slurm.checks.audit import audit_paths
+    from dlperf_slurm.checks.audit.materiality import choose_material, summarize_kinds
+    from dlperf_slurm.cli.compare import parse_percent
+
+    threshold = parse_percent(options.threshold) or 0.0
     audit = audit_paths(options.files)
+    found = choose_material(audit.findings, threshold)
+    kinds = summarize_kinds(audit.findings, threshold)
     if options.json:
-        print(json.dumps(dataclasses.asdict(audit), indent=1))
+        values = dataclasses.asdict(dataclasses.replace(audit, findings=tuple(found)))
+        values["recomputed"] = audit.recomputed
+        values["kinds"] = [dataclasses.asdict(kind) for kind in kinds]
+        print(json.dumps(values, indent=1))
     else:
-        _print_audit(audit)
-    if audit.findings:
-        count = len(audit.findings)
+        _print_audit(audit, found, kinds, threshold)
+    if found:
+        count = len(found)
         words = "1 cell does" if count == 1 else f"{count} cells do"
         raise CasesFailedError(f"{words} not follow from the others")
+    if not audit.checked.is_anything:
+        names = ", ".join(map(str, options.files))
+        raise InputError(f"{names}: has nothing that could be checked, as named above")
 
 
-def _print_audit(audit: "Audit") -> None:
+def _print_audit(
+    audit: "Audit", found: "Sequence[Finding]", kinds: "Sequence[KindSummary]", threshold: float
+) -> None:
+    from dlperf_slurm.checks.audit.materiality import summarize_gaps
     from dlperf_slurm.reports.terminal import print_table
 
     console = make_console()
-    if audit.findings:
+    if found:
         rows = [
-            [f.where or f"{f.file}:{f.line}", f.cell, f.published, f.follows, f.kind, f.reason]
-            for f in audit.findings
+            [
+                f.where or f"{f.file}:{f.line}",
+                f.cell,
+                f.published,
+                f.follows,
+                _write_share(f.excess),
+                f.kind,
+                f.reason,
+            ]
+            for f in found
         ]
-        header = ["where", "cell", "printed", "follows", "kind", "why"]
-        print_table(header, rows, console, title="findings", text_columns=None)
+        header = ["where", "cell", "printed", "follows", "beyond rounding", "kind", "why"]
+        print_table(header, rows, console, title="findings, the worst first", text_columns=None)
     if audit.not_audited:
-        gaps = [[f"{gap.file}:{gap.line}", gap.what, gap.reason] for gap in audit.not_audited]
-        header = ["where", "what", "why"]
+        gaps = [
+            [f"{gap.file}:{gap.line}", gap.what, str(gap.count), gap.reason]
+            for gap in summarize_gaps(audit.not_audited)
+        ]
+        header = ["first at", "what", "of these", "why"]
         print_table(header, gaps, console, title="not audited", text_columns=None)
-    print(f"{audit.recomputed} speedups recomputed, {len(audit.findings)} findings", flush=True)
+    if kinds:
+        lines = [
+            [kind.kind, str(kind.findings), _write_share(kind.largest), str(kind.below_threshold)]
+            for kind in kinds
+        ]
+        header = ["kind", "findings", "largest", f"below {100 * threshold:g} %"]
+        print_table(header, lines, console, title="findings by kind")
+    checked = audit.checked
+    print(
+        f"{checked.derived_cells} speedups recomputed, {len(found)} findings, "
+        f"{len(audit.findings) - len(found)} below {100 * threshold:g} %"
+    )
+    print(
+        f"checked too: {checked.latency_rows} rows' percentiles, "
+        f"{checked.throughputs_by_latency} throughputs by their latency, "
+        f"{checked.speedups_compared} speedups by each other; "
+        f"{checked.derived_cells_unchecked} speedups could not be checked",
+        flush=True,
+    )
+
+
+def _write_share(share: Optional[float]) -> str:
+    """A share for readers, with a digit where it is below the whole; a dash for none."""
+    return "-" if share is None else f"{share:.1%}" if share < 1 else f"{share:.0%}"

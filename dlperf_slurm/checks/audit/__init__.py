@@ -4,13 +4,15 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_slurm.checks.audit.contradictions import (
-    check_duplicates,
-    check_latencies,
-    check_medians,
-    has_unknown_devices,
-)
+from dlperf_slurm.checks.audit.contradictions import check_duplicates, check_medians
 from dlperf_slurm.checks.audit.files import read_rows, read_run
+from dlperf_slurm.checks.audit.latencies import (
+    check_latencies,
+    has_order,
+    has_unknown_devices,
+    list_compared,
+    list_products,
+)
 from dlperf_slurm.checks.audit.printed import (
     EFFICIENCY,
     PRECISION_SPEEDUP,
@@ -25,23 +27,64 @@ from dlperf_slurm.checks.audit.speedups import (
     Derived,
     check_speedups,
     derive_cells,
+    index_rows,
 )
+from dlperf_slurm.stats.median import LATENCY_NAMES
 
 _MISSING = {
     SPEEDUP: "no throughput of fewer devices to divide by",
     EFFICIENCY: "no throughput of fewer devices to divide by",
     PRECISION_SPEEDUP: "no throughput of the full precision to divide by",
     **dict.fromkeys(INVERSE_SPEEDUPS, "no time of the full precision to divide"),
+    **{
+        f"latency_{name}_speedup": "no time of the full precision to divide"
+        for name in LATENCY_NAMES
+    },
 }
 
 
 @dataclass(frozen=True)
+class Checked:
+    """How many figures were checked, and how many could not be.
+
+    `derived_cells` were recomputed. `speedups_compared` are of figures that the tables have not;
+    they were compared with each other. `figures_compared` are of configurations that are printed
+    more than once. `derived_cells_unchecked` are the derived cells that nothing was done for.
+    """
+
+    derived_cells: int
+    speedups_compared: int
+    latency_rows: int
+    throughputs_by_latency: int
+    figures_compared: int
+    derived_cells_unchecked: int
+
+    @property
+    def is_anything(self) -> bool:
+        """Whether there was something to check."""
+        return any(
+            (
+                self.derived_cells,
+                self.speedups_compared,
+                self.latency_rows,
+                self.throughputs_by_latency,
+                self.figures_compared,
+            )
+        )
+
+
+@dataclass(frozen=True)
 class Audit:
-    """An audit's findings, what could not be recomputed, and how many cells were."""
+    """An audit's findings, what could not be recomputed, and how much was checked."""
 
     findings: tuple[Finding, ...]
     not_audited: tuple[NotAudited, ...]
-    recomputed: int
+    checked: Checked
+
+    @property
+    def recomputed(self) -> int:
+        """The derived cells that were recomputed."""
+        return self.checked.derived_cells
 
 
 def audit_paths(paths: Sequence[Path]) -> Audit:
@@ -64,7 +107,22 @@ def audit_paths(paths: Sequence[Path]) -> Audit:
     return Audit(
         findings=tuple(findings + find_contradictions(rows, derived)),
         not_audited=(*gaps, *_list_unchecked(rows, derived)),
-        recomputed=len(derived),
+        checked=_count_checks(rows, derived),
+    )
+
+
+def _count_checks(rows: Sequence[Row], derived: Sequence[Derived]) -> Checked:
+    recomputed = {id(one.cell) for one in derived}
+    compared = {id(cell) for row in rows for cell in list_compared(row)} - recomputed
+    cells = {id(cell) for row in rows for name, cell in row.cells.items() if name in _MISSING}
+    groups = index_rows([row for row in rows if row.model]).values()
+    return Checked(
+        derived_cells=len(derived),
+        speedups_compared=len(compared),
+        latency_rows=sum(has_order(row) for row in rows),
+        throughputs_by_latency=sum(1 for _ in list_products(rows)),
+        figures_compared=sum(len(group) for group in groups if len(group) > 1),
+        derived_cells_unchecked=len(cells - recomputed - compared),
     )
 
 

@@ -1,27 +1,12 @@
 """A table of texts -> the rows that can be audited, and what of the table cannot."""
 
 import dataclasses
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Optional
 
-from dlperf_slurm.checks.audit.printed import (
-    EFFICIENCY,
-    FULL_PRECISIONS,
-    PRECISION_SPEEDUP,
-    SAMPLES_PER_S,
-    SPEEDUP,
-    TIME_SPEEDUP,
-    Cell,
-    NotAudited,
-    Row,
-    Span,
-    make_cell,
-    read_count,
-)
-from dlperf_slurm.checks.audit.tables import (
+from dlperf_slurm.checks.audit.headers import (
+    BARE_PRECISION,
     BATCH_SIZE,
+    CONCURRENCY,
     DEVICES,
     DEVICES_PER_NODE,
     LINE,
@@ -30,41 +15,44 @@ from dlperf_slurm.checks.audit.tables import (
     TOPOLOGY,
     WORDS,
     Column,
-    PipeTable,
+    clean_header,
+    drop_precisions,
+    find_precision,
+    list_precisions,
     read_headers,
+)
+from dlperf_slurm.checks.audit.printed import (
+    EFFICIENCY,
+    FULL_PRECISIONS,
+    PRECISION_SPEEDUP,
+    SAMPLES_PER_S,
+    SPEEDUP,
+    TIME_SPEEDUP,
+    NotAudited,
+    Row,
+    read_count,
+)
+from dlperf_slurm.checks.audit.tables import PipeTable
+from dlperf_slurm.checks.audit.values import (
+    Value,
+    is_number,
+    is_rate,
+    read_size,
+    read_values,
+    says_no_value,
 )
 from dlperf_slurm.contract.topology import parse_topology
 
-_LABELS = (BATCH_SIZE, DEVICES, DEVICES_PER_NODE, NODES, TOPOLOGY, *WORDS)
+_LABELS = (BATCH_SIZE, CONCURRENCY, DEVICES, DEVICES_PER_NODE, NODES, TOPOLOGY, *WORDS)
 
 # quantities of a reduced precision even where the header does not say so
 _OF_REDUCED = (PRECISION_SPEEDUP, TIME_SPEEDUP)
 
-# our tables and DLPerf's have these beside a value: (39.1 to 41.0), {39.1 to 41.0}, [1], n=5 of 7
-_BESIDE = re.compile(r"\([^)]*\)|\{[^}]*\}|\[[0-9]+\]|n=[0-9]+ of [0-9]+")
-_TAG = re.compile(r"</?su[pb]>|<br ?/?>")
-_SPREAD = re.compile(r"[({]([0-9.]+) to ([0-9.]+)[)}]")
-# nothing else may touch the number: "1h02min" and "-1.5" are none
-_VALUE = re.compile(
-    r"(?<!\S)x?(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?)(?P<percent> ?%)?x?(?=\s|$|w/)"
-    r"\s*(?P<variant>(?:w/o|w/)\s?[a-z]+)?\s*(?:bsz=(?P<size>[0-9]+))?",
-    re.IGNORECASE,
-)
-_NO_VALUE = re.compile(r"-|n/?a|oom|failed|missing|not run|not in the matrix|no reference|unknown|")
-
-
-@dataclass(frozen=True)
-class Value:
-    """One of the values in a cell."""
-
-    cell: Cell
-    variant: str
-    batch_size: str
-
 
 def interpret_table(table: PipeTable, file: str) -> tuple[list[Row], list[NotAudited]]:
     """The rows of a table, one for each precision and variant that a line has."""
-    columns = _drop_repeated(read_headers(table.header))
+    table = _join_headers(table)
+    columns = _drop_repeated(_name_bare(read_headers(table.header), table))
     name = f"table at line {table.line}"
     gaps = [NotAudited(file, table.line, name, text) for text in _list_problems(table, columns)]
     if not _is_auditable(columns):
@@ -83,7 +71,55 @@ def interpret_table(table: PipeTable, file: str) -> tuple[list[Row], list[NotAud
     for line, texts in table.rows:
         gaps += _list_unread(file, line, columns, texts)
         rows += _make_rows(file, name, line, columns, texts)
-    return _split_by_document(rows), gaps
+    return _split_by_document(_name_section(rows, table)), gaps
+
+
+def _join_headers(table: PipeTable) -> PipeTable:
+    """The table with one line of headers, where its first row has those of merged cells."""
+    empty = sum(not header for header in table.header)
+    if empty < 2 or not table.rows:
+        return table
+    (_, first), *rows = table.rows
+    if any(
+        is_number(clean_header(text)) and not text.endswith("%") for text in map(_unbold, first)
+    ):
+        return table
+    group = ""
+    headers = []
+    for above, below in zip(table.header, first):
+        group = above or group
+        headers.append(f"{group} {below}".strip() if below else above)
+    return dataclasses.replace(table, header=tuple(headers), rows=tuple(rows))
+
+
+def _unbold(text: str) -> str:
+    return text.replace("*", "").strip()
+
+
+def _name_bare(columns: Sequence[Column], table: PipeTable) -> list[Column]:
+    """The columns; one whose header is a precision alone has samples/s where its cells say so."""
+    named = []
+    for position, column in enumerate(columns):
+        if column.quantity == BARE_PRECISION:
+            is_samples = any(is_rate(texts[position]) for _, texts in table.rows)
+            quantity = SAMPLES_PER_S if is_samples else ""
+            named.append(dataclasses.replace(column, quantity=quantity))
+        else:
+            named.append(column)
+    return named
+
+
+def _name_section(rows: Sequence[Row], table: PipeTable) -> list[Row]:
+    """The rows with their section, and the precision that the table's title alone names."""
+    if not rows or any(row.where for row in rows):
+        return list(rows)
+    named = list_precisions(table.title)
+    precision = named[0] if len(named) == 1 else ""
+    section = f"{table.heading} {drop_precisions(table.title)}"
+    return [
+        dataclasses.replace(row, section=section, precision=row.precision or precision)
+        for row in rows
+    ]
 
 
 def _split_by_document(rows: Sequence[Row]) -> list[Row]:
@@ -111,19 +147,18 @@ def _read_place(row: Row) -> tuple[str, int]:
 
 def _drop_repeated(columns: Sequence[Column]) -> list[Column]:
     """The columns; one that would take the place of an earlier one has no quantity."""
-    seen: set[tuple[str, str, str]] = set()
+    seen: set[tuple[str, ...]] = set()
     kept: list[Column] = []
     for column in columns:
-        key = (column.quantity, column.precision, column.batch_size)
+        key = (column.quantity, column.precision, column.batch_size, column.variant)
         kept.append(dataclasses.replace(column, quantity="") if key in seen else column)
         seen.add(key)
     return kept
 
 
 def _list_problems(table: PipeTable, columns: Sequence[Column]) -> Iterator[str]:
-    if table.problem:
-        yield table.problem
-    elif not _is_auditable(columns):
+    yield from table.problems
+    if not table.problems and not _is_auditable(columns):
         yield "no column of it follows from others, by their headers"
 
 
@@ -137,9 +172,9 @@ def _list_unread(
     file: str, line: int, columns: Sequence[Column], texts: Sequence[str]
 ) -> Iterator[NotAudited]:
     for column, text in zip(columns, texts):
-        if not column.quantity or column.quantity in _LABELS or _read_values(text, column):
+        if not column.quantity or column.quantity in _LABELS or read_values(text, column):
             continue
-        if _NO_VALUE.fullmatch(_clean(text).strip().lower()) is None:
+        if not says_no_value(text):
             yield NotAudited(file, line, f"{column.header}: {text!r}", "is no positive number")
 
 
@@ -155,8 +190,9 @@ def _make_rows(
     for column, text in zip(columns, texts):
         if not column.quantity or column.quantity in _LABELS:
             continue
-        precision = column.precision or _find_default_precision(column, columns, labels)
-        for value in _read_values(text, column):
+        named = "" if "precision" in labels else column.precision
+        precision = named or _find_default_precision(column, columns, labels)
+        for value in read_values(text, column):
             key = (precision, column.batch_size, value.variant)
             groups.setdefault(key, {})[column.quantity] = value
     return [
@@ -172,11 +208,12 @@ def _make_rows(
             precision=precision,
             compiler=labels.get("compiler", ""),
             hardware=labels.get("hardware", ""),
-            batch_size=labels.get(BATCH_SIZE) or size or _find_batch_size(values),
+            batch_size=labels.get(BATCH_SIZE) or size or read_size(tuple(values.items())),
             devices=_count_devices(labels),
             cells={quantity: value.cell for quantity, value in values.items()},
             remark=" ".join(remarks),
             topology=labels.get(TOPOLOGY, ""),
+            concurrency=read_count(labels.get(CONCURRENCY, "")),
         )
         for (precision, size, variant), values in groups.items()
     ]
@@ -201,7 +238,7 @@ def _list_words(
     return [
         f"{column.header} {text}"
         for column, text in zip(columns, texts)
-        if not column.quantity and (has_numbers or not _VALUE.fullmatch(_clean(text).strip()))
+        if not column.quantity and (has_numbers or not is_number(text))
     ]
 
 
@@ -213,57 +250,18 @@ def _find_default_precision(
     It is the row's, or else the table's reduced one for what is derived, or its only one.
     """
     if "precision" in labels:
-        return labels["precision"]
-    named = list(dict.fromkeys(c.precision for c in columns if c.precision))
+        return _name_precision(labels["precision"])
+    figures = (c for c in columns if c.quantity and c.quantity not in _LABELS)
+    named = list(dict.fromkeys(c.precision for c in figures if c.precision))
     reduced = [name for name in named if name not in FULL_PRECISIONS]
     is_of_reduced = column.quantity in _OF_REDUCED or column.quantity.startswith("latency")
     chosen = reduced if is_of_reduced and reduced else named
     return chosen[0] if len(chosen) == 1 else ""
 
 
-def _read_values(text: str, column: Column) -> list[Value]:
-    """The values of a cell; those of a list without variants' names are numbered variants."""
-    matches = list(_VALUE.finditer(_clean(text)))
-    is_list = " / " in text
-    values = []
-    for position, match in enumerate(matches):
-        cell = _make_cell(match, column.header)
-        if cell is None or (len(matches) > 1 and not is_list and not _has_variants(matches)):
-            return []
-        variant = (match["variant"] or "").lower()
-        if is_list and not variant:
-            variant = f"value {position + 1}"
-        cell = dataclasses.replace(cell, spread=_find_spread(text, column.header))
-        values.append(Value(cell, variant, match["size"] or ""))
-    return values
-
-
-def _find_spread(text: str, header: str) -> Optional[Span]:
-    """The interval or range that our reports print behind a median."""
-    match = _SPREAD.search(text)
-    low, high = (make_cell(match[side], header) for side in (1, 2)) if match else (None, None)
-    return Span(low.rounded.low, high.rounded.high) if low and high else None
-
-
-def _clean(text: str) -> str:
-    return _BESIDE.sub("", _TAG.sub(" ", text))
-
-
-def _has_variants(matches: Sequence["re.Match[str]"]) -> bool:
-    return len({(match["variant"] or "").lower() for match in matches}) == len(matches)
-
-
-def _make_cell(match: "re.Match[str]", header: str) -> Optional[Cell]:
-    if not match["percent"]:
-        return make_cell(match["number"], header)
-    whole, _, digits = match["number"].partition(".")
-    return make_cell(f"{whole.zfill(3)[:-2]}.{whole.zfill(3)[-2:]}{digits}", header)
-
-
-def _find_batch_size(values: Mapping[str, Value]) -> str:
-    """The batch size that stands beside a throughput, as in "4664.10 bsz=96"."""
-    samples = values.get(SAMPLES_PER_S)
-    return samples.batch_size if samples else ""
+def _name_precision(text: str) -> str:
+    """The precision of a row as headers name it, and as it stands where it is of no known name."""
+    return find_precision(text) if len(list_precisions(text)) == 1 else text
 
 
 def _count_devices(labels: Mapping[str, str]) -> int:

@@ -23,14 +23,17 @@ EFFICIENCY = "efficiency"
 PRECISION_SPEEDUP = "precision_speedup"
 TRAINING_TIME = "time"
 TIME_SPEEDUP = "time_speedup"
+LATENCY_AVG = "latency_avg"
 
 FULL_PRECISIONS = ("fp32", "tf32")
+# mixed precision, where no table says of which kind
+REDUCED = "amp-fp16"
 
 # the relative error of a double that was divided, printed in full and read again
 EXACT_TOLERANCE = Fraction(1, 10**9)
 
 # longer numbers are no figures, and Python refuses to convert some of them
-_NUMBER = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,40})?")
+_NUMBER = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,40})?(?:e[-+]?[0-9]{1,2})?")
 _COUNT = re.compile(r"[0-9]{1,9}")
 
 
@@ -61,21 +64,23 @@ class Cell:
 
     If it `is_exact` it was printed with all its digits, as in our own CSV; else its last digit is
     rounded. `spread` holds the repeats that it is the median of, as far as the table says so.
+    Times `scale` it is in the base unit, which it is already where no unit is known.
     """
 
     text: str
     column: str
     is_exact: bool = False
     spread: Optional[Span] = None
+    scale: Optional[Fraction] = None
 
     @property
     def value(self) -> Fraction:
-        return Fraction(self.text)
+        return Fraction(self.text) * (self.scale or 1)
 
     @property
     def unit(self) -> Fraction:
         """The unit of the last printed digit."""
-        return Fraction(1, 10 ** len(self.text.partition(".")[2]))
+        return Fraction(10) ** -_count_digits(self.text) * (self.scale or 1)
 
     @property
     def rounded(self) -> Span:
@@ -92,8 +97,8 @@ class Cell:
         return Span(self.value, self.value + self.unit * (1 - EXACT_TOLERANCE))
 
 
-_CONFIGURATION: Callable[["Row"], tuple[str, ...]] = attrgetter(
-    "model", "framework", "precision", "compiler", "batch_size", "hardware"
+_CONFIGURATION: Callable[["Row"], tuple[object, ...]] = attrgetter(
+    *("model", "framework", "precision", "compiler", "batch_size", "hardware", "concurrency")
 )
 
 
@@ -104,7 +109,8 @@ class Row:
     `where` is the line that readers know, when it is not that of the file. `software`, `note` and
     `table` tell figures of one configuration apart, and so does `remark`, words that follow the
     figures, but for speedups. A batch size and a topology are "" and devices are 0 where they were
-    not printed. A row of several precisions becomes one Row for each.
+    not printed. A row of several precisions becomes one Row for each. `section` is what tables of
+    one setting that stand together share, such as one for each precision.
     """
 
     file: str
@@ -124,9 +130,11 @@ class Row:
     repeat: int = 0
     remark: str = ""
     topology: str = ""
+    section: str = ""
+    concurrency: int = 0
 
     @property
-    def configuration(self) -> tuple[str, ...]:
+    def configuration(self) -> tuple[object, ...]:
         """The properties, devices apart, that figures of one configuration share."""
         return _CONFIGURATION(self)
 
@@ -155,7 +163,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Finding:
-    """A cell that does not follow from the others: what it says, and what they say."""
+    """A cell that does not follow from the others: what it says, and what they say.
+
+    `excess` is how far it is off beyond what rounding explains, as a share; None where there is no
+    such measure.
+    """
 
     file: str
     line: int
@@ -165,6 +177,7 @@ class Finding:
     follows: str
     kind: str
     reason: str
+    excess: Optional[float] = None
 
 
 @dataclass(frozen=True)
@@ -177,15 +190,28 @@ class NotAudited:
     reason: str
 
 
-def make_finding(row: Row, cell: Cell, kind: str, follows: str, reason: str) -> Finding:
-    return Finding(
-        row.file, row.line, row.where, row.name_cell(cell), cell.text, follows, kind, reason
-    )
+def make_finding(
+    row: Row, cell: Cell, kind: str, follows: str, reason: str, excess: Optional[float] = None
+) -> Finding:
+    name = row.name_cell(cell)
+    return Finding(row.file, row.line, row.where, name, cell.text, follows, kind, reason, excess)
+
+
+def measure_gap(one: Span, other: Span) -> float:
+    """How far apart two intervals are, as a share of the nearer end; 0 where they meet."""
+    low, high = (one, other) if one.high < other.high else (other, one)
+    return max(0.0, float(high.low / low.high - 1)) if low.high > 0 else 0.0
+
+
+def _count_digits(text: str) -> int:
+    """The digits behind the point; fewer than none where an exponent moves the point."""
+    number, _, exponent = text.partition("e")
+    return len(number.partition(".")[2]) - int(exponent or 0)
 
 
 def make_cell(text: str, column: str, is_exact: bool = False) -> Optional[Cell]:
     """The cell of a positive number without thousands separators; None for any other text."""
-    number = _expand_exponent(text.strip().replace(",", ""))
+    number = text.strip().replace(",", "")
     if _NUMBER.fullmatch(number) is None or not Fraction(number):
         return None
     return Cell(number, column, is_exact)
@@ -196,13 +222,7 @@ def read_count(text: str) -> int:
     return int(text) if _COUNT.fullmatch(text) else 0
 
 
-def _expand_exponent(text: str) -> str:
-    if re.fullmatch(r"[0-9.]+e[-+]?[0-9]{1,2}", text) is None or text.count(".") > 1:
-        return text
-    return f"{float(text):.20f}"
-
-
 def format_value(value: Fraction, cell: Cell) -> str:
     """The value with two digits more than the cell has, to show on which side of it it lies."""
-    digits = len(cell.text.partition(".")[2]) + 2
-    return f"{float(value):.{min(digits, 6)}f}"
+    digits = max(_count_digits(cell.text) + 2, 0)
+    return f"{float(value / (cell.scale or 1)):.{min(digits, 6)}f}"

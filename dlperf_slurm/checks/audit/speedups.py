@@ -1,7 +1,8 @@
 """Rows -> the derived cells that are not the quotient of printed cells that they should be."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from operator import attrgetter
 from typing import Optional
@@ -10,8 +11,10 @@ from dlperf_slurm.checks.audit.printed import (
     ABOVE_DEVICES,
     EFFICIENCY,
     FULL_PRECISIONS,
+    LATENCY_AVG,
     ONE,
     PRECISION_SPEEDUP,
+    SAMPLES_PER_S,
     SPEEDUP,
     STALE,
     SWAPPED,
@@ -25,23 +28,17 @@ from dlperf_slurm.checks.audit.printed import (
     Span,
     format_value,
     make_finding,
+    measure_gap,
 )
-from dlperf_slurm.stats.median import LATENCY_NAMES
 
 # Speedups whose quotient has the reference above the line: the smaller of two times is the better.
-INVERSE_SPEEDUPS = {
-    TIME_SPEEDUP: TRAINING_TIME,
-    **{f"latency_{name}_speedup": f"latency_{name}" for name in LATENCY_NAMES},
-}
+INVERSE_SPEEDUPS = {TIME_SPEEDUP: TRAINING_TIME}
+_LATENCY_SPEEDUP = re.compile(r"(latency_\w+)_speedup")
 
 # the key that the rows of one scaling curve share
 _name_series: Callable[[Row], tuple[object, ...]] = attrgetter(
     *("file", "table", "model", "framework", "software"),
     *("precision", "compiler", "hardware", "repeat"),
-)
-# the key, batch size apart, that rows of two precisions share
-_name_setting: Callable[[Row], tuple[object, ...]] = attrgetter(
-    "framework", "model", "compiler", "devices", "topology", "note"
 )
 
 
@@ -50,7 +47,8 @@ class Derived:
     """A derived cell, and the quotient of printed cells that it should be, times a factor.
 
     `limit` is the largest value that the devices allow, None where they set none. `others` are
-    quotients with another figure of the same configuration, by the place where that stands.
+    quotients with another figure of the same configuration, by the place where that stands. Any of
+    the `alternatives` may be meant as well: a speedup of throughputs or of their latencies.
     """
 
     row: Row
@@ -60,6 +58,7 @@ class Derived:
     factor: Fraction
     limit: Optional[Fraction]
     others: Mapping[str, Span]
+    alternatives: tuple[Span, ...] = ()
 
     @property
     def value(self) -> Fraction:
@@ -75,7 +74,17 @@ class Derived:
 
     @property
     def is_right(self) -> bool:
-        return self.cell.rounded.meets(self.expected)
+        spans = (self.expected, *self.alternatives)
+        return any(self.cell.rounded.meets(span) for span in spans)
+
+    @property
+    def certain(self) -> Fraction:
+        """The smallest quotient that the inputs' repeats allow, or their rounding."""
+        if self.numerator is self.denominator:
+            return self.factor
+        least = self.numerator.spread or self.numerator.rounded
+        most = self.denominator.spread or self.denominator.rounded
+        return self.factor * (least / most).low
 
 
 def derive_cells(rows: Sequence[Row]) -> list[Derived]:
@@ -106,12 +115,12 @@ def _derive_scaling(rows: Sequence[Row]) -> Iterator[Derived]:
                 )
 
 
-Index = Mapping[tuple[tuple[str, ...], int], Sequence[Row]]
+Index = Mapping[tuple[tuple[object, ...], int], Sequence[Row]]
 
 
 def index_rows(rows: Sequence[Row]) -> Index:
     """Rows with a throughput by configuration and devices."""
-    index: dict[tuple[tuple[str, ...], int], list[Row]] = {}
+    index: dict[tuple[tuple[object, ...], int], list[Row]] = {}
     for row in rows:
         if row.samples_per_s is not None:
             index.setdefault((row.configuration, row.devices), []).append(row)
@@ -194,23 +203,78 @@ def name_place(row: Row) -> str:
 
 
 def _derive_precision_speedups(rows: Sequence[Row]) -> Iterator[Derived]:
-    """Speedups of a reduced precision that stands beside a full one."""
+    """Speedups of a reduced precision over a full one, in the table or in its section."""
     tables: dict[tuple[str, str], list[Row]] = {}
+    sections: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.precision in FULL_PRECISIONS:
             tables.setdefault((row.file, row.table), []).append(row)
+            if row.section:
+                sections.setdefault((row.file, row.section), []).append(row)
     for row in rows:
-        reference = _find_reference(row, tables.get((row.file, row.table), ()))
-        if reference is None:
-            continue
-        cell, samples = row.cells.get(PRECISION_SPEEDUP), row.samples_per_s
-        if cell and samples and reference.samples_per_s:
-            base = samples if reference is row else reference.samples_per_s
-            yield Derived(row, cell, samples, base, Fraction(1), None, {})
-        for name, of in INVERSE_SPEEDUPS.items():
-            cell, time, other = row.cells.get(name), row.cells.get(of), reference.cells.get(of)
-            if cell and time and other:
-                yield Derived(row, cell, other, time, Fraction(1), None, {})
+        for name, cell in row.cells.items():
+            inputs = _list_inputs(name, row)
+            if not inputs:
+                continue
+            near = tables.get((row.file, row.table), ())
+            far = sections.get((row.file, row.section), ()) if row.section else ()
+            yield from _divide(row, cell, inputs, near) or _divide(row, cell, inputs, far)
+
+
+def _list_inputs(name: str, row: Row) -> list[str]:
+    """The quantities that a speedup over a precision is one of, the likeliest first."""
+    match = _LATENCY_SPEEDUP.fullmatch(name)
+    if match is not None:
+        return [match[1]]
+    if name == PRECISION_SPEEDUP:
+        return [name for name in (SAMPLES_PER_S, LATENCY_AVG) if name in row.cells]
+    return [INVERSE_SPEEDUPS[name]] if name in INVERSE_SPEEDUPS else []
+
+
+def _divide(
+    row: Row, cell: Cell, inputs: Sequence[str], candidates: Sequence[Row]
+) -> list[Derived]:
+    """The cell over the reference that is clear, or else over one that it fits."""
+    usable = [other for other in candidates if any(name in other.cells for name in inputs)]
+    reference = _find_reference(row, usable)
+    if reference is not None:
+        return _derive(row, cell, inputs, reference)
+    # the best of the full precision may have needed another batch size or accumulation
+    loose = [
+        other
+        for other in usable
+        if _name_setting(other, has_note=False) == _name_setting(row, has_note=False)
+    ]
+    tries = [one for other in loose for one in _derive(row, cell, inputs, other)]
+    return [one for one in tries if one.is_right][:1]
+
+
+def _derive(row: Row, cell: Cell, inputs: Sequence[str], reference: Row) -> list[Derived]:
+    found = (_pair(name, row, reference) for name in inputs if name in reference.cells)
+    pairs = [pair for pair in found if pair is not None]
+    if not pairs:
+        return []
+    (above, below), *others = pairs
+    spans = tuple(one.rounded / other.rounded for one, other in others)
+    return [Derived(row, cell, above, below, Fraction(1), None, {}, spans)]
+
+
+def _pair(name: str, row: Row, reference: Row) -> Optional[tuple[Cell, Cell]]:
+    """The cells above and below the line; None where the row has none of the quantity."""
+    ours = row.cells.get(name)
+    if ours is None:
+        return None
+    theirs = ours if reference is row else reference.cells[name]
+    if name != SAMPLES_PER_S and (ours.scale is None) != (theirs.scale is None):
+        # the unit stands beside one of two times
+        ours, theirs = replace(ours, scale=None), replace(theirs, scale=None)
+    return (ours, theirs) if name == SAMPLES_PER_S else (theirs, ours)
+
+
+def _name_setting(row: Row, has_note: bool = True) -> tuple[object, ...]:
+    """The key, batch size apart, that rows of two precisions share."""
+    setting = (row.framework, row.model, row.compiler, row.devices, row.topology, row.hardware)
+    return (*setting, row.concurrency, row.note if has_note else "")
 
 
 def _find_reference(row: Row, candidates: Sequence[Row]) -> Optional[Row]:
@@ -241,10 +305,12 @@ def _check(one: Derived, neighbours: Sequence[Derived]) -> Optional[Finding]:
     follows = format_value(one.value, one.cell)
     if not one.is_right:
         kind, reason = _explain(one, neighbours)
-        return make_finding(one.row, one.cell, kind, follows, f"{quotient}; {reason}")
-    if one.limit is not None and one.cell.rounded.low > one.limit:
+        gap = min(measure_gap(one.cell.rounded, s) for s in (one.expected, *one.alternatives))
+        return make_finding(one.row, one.cell, kind, follows, f"{quotient}; {reason}", gap)
+    if one.limit is not None and min(one.cell.rounded.low, one.certain) > one.limit:
         reason = f"{quotient}; at most {float(one.limit):g} is possible by the devices alone"
-        return make_finding(one.row, one.cell, ABOVE_DEVICES, follows, reason)
+        excess = float(min(one.cell.rounded.low, one.certain) / one.limit - 1)
+        return make_finding(one.row, one.cell, ABOVE_DEVICES, follows, reason, excess)
     return None
 
 
