@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_slurm.checks.audit.contradictions import check_duplicates, check_medians
+from dlperf_slurm.checks.audit.derived import Derived
 from dlperf_slurm.checks.audit.files import read_rows, read_run
 from dlperf_slurm.checks.audit.latencies import (
     check_latencies,
@@ -13,6 +14,7 @@ from dlperf_slurm.checks.audit.latencies import (
     list_compared,
     list_products,
 )
+from dlperf_slurm.checks.audit.precisions import INVERSE_SPEEDUPS
 from dlperf_slurm.checks.audit.printed import (
     EFFICIENCY,
     PRECISION_SPEEDUP,
@@ -22,13 +24,7 @@ from dlperf_slurm.checks.audit.printed import (
     NotAudited,
     Row,
 )
-from dlperf_slurm.checks.audit.speedups import (
-    INVERSE_SPEEDUPS,
-    Derived,
-    check_speedups,
-    derive_cells,
-    index_rows,
-)
+from dlperf_slurm.checks.audit.speedups import check_speedups, derive_cells, index_rows
 from dlperf_slurm.stats.median import LATENCY_NAMES
 
 _MISSING = {

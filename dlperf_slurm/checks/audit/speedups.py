@@ -1,25 +1,19 @@
 """Rows -> the derived cells that are not the quotient of printed cells that they should be."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from operator import attrgetter
 from typing import Optional
 
+from dlperf_slurm.checks.audit.derived import Derived
+from dlperf_slurm.checks.audit.precisions import derive_precision_speedups
 from dlperf_slurm.checks.audit.printed import (
     ABOVE_DEVICES,
     EFFICIENCY,
-    FULL_PRECISIONS,
-    LATENCY_AVG,
     ONE,
-    PRECISION_SPEEDUP,
-    SAMPLES_PER_S,
     SPEEDUP,
     STALE,
     SWAPPED,
-    TIME_SPEEDUP,
-    TRAINING_TIME,
     TRUNCATED,
     WRONG,
     Cell,
@@ -31,10 +25,6 @@ from dlperf_slurm.checks.audit.printed import (
     measure_gap,
 )
 
-# Speedups whose quotient has the reference above the line: the smaller of two times is the better.
-INVERSE_SPEEDUPS = {TIME_SPEEDUP: TRAINING_TIME}
-_LATENCY_SPEEDUP = re.compile(r"(latency_\w+)_speedup")
-
 # the key that the rows of one scaling curve share
 _name_series: Callable[[Row], tuple[object, ...]] = attrgetter(
     *("file", "table", "model", "framework", "software"),
@@ -42,54 +32,9 @@ _name_series: Callable[[Row], tuple[object, ...]] = attrgetter(
 )
 
 
-@dataclass(frozen=True)
-class Derived:
-    """A derived cell, and the quotient of printed cells that it should be, times a factor.
-
-    `limit` is the largest value that the devices allow, None where they set none. `others` are
-    quotients with another figure of the same configuration, by the place where that stands. Any of
-    the `alternatives` may be meant as well: a speedup of throughputs or of their latencies.
-    """
-
-    row: Row
-    cell: Cell
-    numerator: Cell
-    denominator: Cell
-    factor: Fraction
-    limit: Optional[Fraction]
-    others: Mapping[str, Span]
-    alternatives: tuple[Span, ...] = ()
-
-    @property
-    def value(self) -> Fraction:
-        return self.factor * self.numerator.value / self.denominator.value
-
-    @property
-    def expected(self) -> Span:
-        """The values that the cell may have, as its inputs are rounded too."""
-        if self.numerator is self.denominator:
-            return Span(self.factor, self.factor)
-        quotient = self.numerator.rounded / self.denominator.rounded
-        return Span(self.factor * quotient.low, self.factor * quotient.high)
-
-    @property
-    def is_right(self) -> bool:
-        spans = (self.expected, *self.alternatives)
-        return any(self.cell.rounded.meets(span) for span in spans)
-
-    @property
-    def certain(self) -> Fraction:
-        """The smallest quotient that the inputs' repeats allow, or their rounding."""
-        if self.numerator is self.denominator:
-            return self.factor
-        least = self.numerator.spread or self.numerator.rounded
-        most = self.denominator.spread or self.denominator.rounded
-        return self.factor * (least / most).low
-
-
 def derive_cells(rows: Sequence[Row]) -> list[Derived]:
     """The derived cells whose inputs are among the rows."""
-    return [*_derive_scaling(rows), *_derive_precision_speedups(rows)]
+    return [*_derive_scaling(rows), *derive_precision_speedups(rows)]
 
 
 def _derive_scaling(rows: Sequence[Row]) -> Iterator[Derived]:
@@ -141,6 +86,7 @@ def _find_baseline(row: Row, series: Sequence[Row], index: Index) -> Optional[Ro
     cell = row.cells.get(SPEEDUP) or row.cells.get(EFFICIENCY)
     if cell is None or not row.devices:
         return None
+    bases = []
     for is_same_note, is_same_size in ((True, True), (False, True), (True, False), (False, False)):
         candidates = [
             other
@@ -150,7 +96,10 @@ def _find_baseline(row: Row, series: Sequence[Row], index: Index) -> Optional[Ro
         ]
         base = _choose_smallest(cell, row, candidates)
         if base is not None:
-            return base
+            bases.append(base)
+    if bases:
+        # the nearest is meant, unless one that is less alike fits
+        return next((base for base in bases if _fits(cell, row, base)), bases[0])
     is_first = row.devices == 1 and any(other.devices > 1 for other in series)
     if cell.rounded.meets(ONE) or is_first:
         return row
@@ -202,93 +151,6 @@ def name_place(row: Row) -> str:
     return row.where or f"{row.file}:{row.line}"
 
 
-def _derive_precision_speedups(rows: Sequence[Row]) -> Iterator[Derived]:
-    """Speedups of a reduced precision over a full one, in the table or in its section."""
-    tables: dict[tuple[str, str], list[Row]] = {}
-    sections: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if row.precision in FULL_PRECISIONS:
-            tables.setdefault((row.file, row.table), []).append(row)
-            if row.section:
-                sections.setdefault((row.file, row.section), []).append(row)
-    for row in rows:
-        for name, cell in row.cells.items():
-            inputs = _list_inputs(name, row)
-            if not inputs:
-                continue
-            near = tables.get((row.file, row.table), ())
-            far = sections.get((row.file, row.section), ()) if row.section else ()
-            yield from _divide(row, cell, inputs, near) or _divide(row, cell, inputs, far)
-
-
-def _list_inputs(name: str, row: Row) -> list[str]:
-    """The quantities that a speedup over a precision is one of, the likeliest first."""
-    match = _LATENCY_SPEEDUP.fullmatch(name)
-    if match is not None:
-        return [match[1]]
-    if name == PRECISION_SPEEDUP:
-        return [name for name in (SAMPLES_PER_S, LATENCY_AVG) if name in row.cells]
-    return [INVERSE_SPEEDUPS[name]] if name in INVERSE_SPEEDUPS else []
-
-
-def _divide(
-    row: Row, cell: Cell, inputs: Sequence[str], candidates: Sequence[Row]
-) -> list[Derived]:
-    """The cell over the reference that is clear, or else over one that it fits."""
-    usable = [other for other in candidates if any(name in other.cells for name in inputs)]
-    reference = _find_reference(row, usable)
-    if reference is not None:
-        return _derive(row, cell, inputs, reference)
-    # the best of the full precision may have needed another batch size or accumulation
-    loose = [
-        other
-        for other in usable
-        if _name_setting(other, has_note=False) == _name_setting(row, has_note=False)
-    ]
-    tries = [one for other in loose for one in _derive(row, cell, inputs, other)]
-    return [one for one in tries if one.is_right][:1]
-
-
-def _derive(row: Row, cell: Cell, inputs: Sequence[str], reference: Row) -> list[Derived]:
-    found = (_pair(name, row, reference) for name in inputs if name in reference.cells)
-    pairs = [pair for pair in found if pair is not None]
-    if not pairs:
-        return []
-    (above, below), *others = pairs
-    spans = tuple(one.rounded / other.rounded for one, other in others)
-    return [Derived(row, cell, above, below, Fraction(1), None, {}, spans)]
-
-
-def _pair(name: str, row: Row, reference: Row) -> Optional[tuple[Cell, Cell]]:
-    """The cells above and below the line; None where the row has none of the quantity."""
-    ours = row.cells.get(name)
-    if ours is None:
-        return None
-    theirs = ours if reference is row else reference.cells[name]
-    if name != SAMPLES_PER_S and (ours.scale is None) != (theirs.scale is None):
-        # the unit stands beside one of two times
-        ours, theirs = replace(ours, scale=None), replace(theirs, scale=None)
-    return (ours, theirs) if name == SAMPLES_PER_S else (theirs, ours)
-
-
-def _name_setting(row: Row, has_note: bool = True) -> tuple[object, ...]:
-    """The key, batch size apart, that rows of two precisions share."""
-    setting = (row.framework, row.model, row.compiler, row.devices, row.topology, row.hardware)
-    return (*setting, row.concurrency, row.note if has_note else "")
-
-
-def _find_reference(row: Row, candidates: Sequence[Row]) -> Optional[Row]:
-    """The row of the full precision that a speedup is relative to; None when it is not clear.
-
-    It stands on the same printed line, as NVIDIA's, or has the same devices and batch size.
-    """
-    found = [other for other in candidates if _name_setting(other) == _name_setting(row)]
-    found.sort(key=lambda other: FULL_PRECISIONS.index(other.precision))
-    beside = [other for other in found if other.printed_line == row.printed_line]
-    alike = [other for other in found if other.batch_size == row.batch_size]
-    return next(iter(beside or alike or (found if len(found) == 1 else [])), None)
-
-
 def check_speedups(derived: Sequence[Derived]) -> Iterator[Finding]:
     """The findings of recomputing each derived cell: one at most, with the plainest reason."""
     neighbours: dict[tuple[str, int, str, str], list[Derived]] = {}
@@ -325,6 +187,8 @@ def _explain(one: Derived, neighbours: Sequence[Derived]) -> tuple[str, str]:
         is_swapped = other is not one and not other.is_right
         if is_swapped and one.cell.rounded.meets(other.expected):
             return SWAPPED, f"is what follows for {other.row.name_cell(other.cell)}"
+    if one.cell.rounded.meets(Span(1 / one.expected.high, 1 / one.expected.low)):
+        return WRONG, "is the inverse of it"
     for place, expected in one.others.items():
         if one.cell.rounded.meets(expected):
             return STALE, f"would follow from {place}"
