@@ -1,5 +1,6 @@
 """Rows -> latencies that contradict each other, their throughput or their speedups."""
 
+import dataclasses
 import math
 import re
 import statistics
@@ -35,6 +36,9 @@ OUR_TOLERANCE = Fraction(2, 100)
 # the batch's, of several devices, or a latency of something else.
 _LARGEST_RATIO = 2.5
 
+# rows that are off by less do not tell that a whole table is
+_LEAST_EXCESS = 0.01
+
 _PERCENTILE = re.compile(r"latency_p([0-9.]+)")
 
 
@@ -54,15 +58,16 @@ class Product:
 
 def check_latencies(rows: Sequence[Row]) -> Iterator[Finding]:
     """The findings in the latencies of rows, at most one per row and kind."""
-    products = {id(product.row): product for product in list_products(rows)}
     for row in rows:
         for check in (_check_order, _check_reference_order, _check_speedups):
             finding = check(row)
             if finding is not None:
                 yield finding
-        finding = _check_throughput(products[id(row)]) if id(row) in products else None
-        if finding is not None:
-            yield finding
+    tables: dict[tuple[str, str], list[Product]] = {}
+    for product in list_products(rows):
+        tables.setdefault((product.row.file, product.row.table), []).append(product)
+    for products in tables.values():
+        yield from _check_table(products)
 
 
 def has_order(row: Row) -> bool:
@@ -161,6 +166,22 @@ def _make_product(row: Row) -> Optional[Product]:
     return Product(row, samples, latency, Fraction(batch * 1000))
 
 
+def _check_table(products: Sequence[Product]) -> Iterator[Finding]:
+    """The throughputs of a table that are off.
+
+    They are one finding where most rows are off: the table's latency is of something else.
+    """
+    found = [finding for finding in map(_check_throughput, products) if finding is not None]
+    off = [f for f in found if f.kind == LATENCY_OFF and (f.excess or 0) >= _LEAST_EXCESS]
+    if len(off) <= max(len(products) / 2, 2):
+        yield from found
+        return
+    worst = max(off, key=lambda finding: finding.excess or 0)
+    reason = f"{worst.reason}; {len(off)} of the table's {len(products)} rows are off"
+    yield from (finding for finding in found if finding not in off)
+    yield dataclasses.replace(worst, reason=reason)
+
+
 def _check_throughput(product: Product) -> Optional[Finding]:
     """The finding of a throughput that is not the batch of all devices over the mean latency.
 
@@ -188,9 +209,10 @@ def _span_latencies(row: Row, latency: Cell) -> Span:
 
     A throughput that is a mean of rates, or of other batches than the mean latency, lies within.
     """
-    highest = max([latency.value, *(row.cells[name].value for name in _list_percentiles(row))])
-    lowest = min([latency.value, *(row.cells[name].value for name in _list_percentiles(row))])
-    lowest = min(lowest, max(2 * latency.value - highest, Fraction(0)))
+    values = [latency.value, *(row.cells[name].value for name in _list_percentiles(row))]
+    highest = max(values)
+    # the median, which few print, may lie as far below the least as the largest lies above it
+    lowest = max(2 * min(values) - highest, Fraction(0))
     allowed = Span(1 - OUR_TOLERANCE, 1 + OUR_TOLERANCE)
     # the more a batch takes, the smaller the throughput
     low = min(allowed.low, latency.value / highest)

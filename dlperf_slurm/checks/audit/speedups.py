@@ -55,9 +55,9 @@ def _derive_scaling(rows: Sequence[Row]) -> Iterator[Derived]:
             cell = row.cells.get(name)
             if cell is not None:
                 scaled = {p: Span(factor * s.low, factor * s.high) for p, s in others.items()}
-                yield Derived(
-                    row, cell, samples, base.samples_per_s, factor, factor * growth, scaled
-                )
+                # with another batch a device may do more by itself
+                limit = factor * growth if base.batch_size == row.batch_size else None
+                yield Derived(row, cell, samples, base.samples_per_s, factor, limit, scaled)
 
 
 Index = Mapping[tuple[tuple[object, ...], int], Sequence[Row]]

@@ -339,3 +339,19 @@ def test_speedup_that_is_printed_as_its_inverse_is_said_to_be_so():
     (finding,) = audit_table(header, "1 | 10.42M | 21.84M | 0.48").findings
     assert (finding.kind, finding.follows) == (WRONG, "2.0960")
     assert finding.reason == "21.84 / 10.42; is the inverse of it"
+
+
+def test_speedup_over_another_batch_size_has_no_device_count_above_it():
+    header = "Batch size | GPUs | Throughput | Strong scaling"
+    rows = ("128 | 1 | 148149 | 1.00", "{} | 4 | 614857 | 4.15")
+    assert list_kinds(audit_table(header, rows[0], rows[1].format("64"))) == []
+    assert list_kinds(audit_table(header, rows[0], rows[1].format("128"))) == [
+        ("4.15", ABOVE_DEVICES)
+    ]
+
+
+def test_latency_of_something_else_is_one_finding_of_its_table():
+    rows = ("1 | 23 | 34.91", "2 | 26 | 59.31", "4 | 29 | 104.11", "8 | 30 | 201.13")
+    (finding,) = audit_table("batch size | images/s | avg latency (ms)", *rows).findings
+    assert (finding.published, finding.kind) == ("30", LATENCY_OFF)
+    assert finding.reason.endswith("4 of the table's 4 rows are off")
