@@ -218,11 +218,11 @@ def list_precisions(text: str) -> list[str]:
 
 
 def drop_precisions(text: str) -> str:
-    """The words of a text without those for precisions, to tell what else it says."""
+    """The letters of a text without those for precisions, to tell what else it says."""
     lower = text.lower()
     for _, pattern in (*_REDUCED, *_FULL):
         lower = re.sub(pattern, " ", lower)
-    return " ".join(re.findall(r"\w+", lower))
+    return "".join(re.findall(r"\w", lower))
 
 
 def _find_variant(header: str) -> str:

@@ -89,7 +89,7 @@ def test_titles_tell_the_precisions_of_two_tables(precision):
     header = "Batch Size | Throughput-Average(seq/sec) | Latency-90%(ms) | Latency-99%(ms)"
     reduced = header.replace("|", f"| Throughput speedup (FP32 to {name}) |", 1)
     tables = (
-        write_table(reduced, "8 | 2.49 | 180.0 | 9.1 | 9.2", title=f"BERT-Large {name}"),
+        write_table(reduced, "8 | 2.49 | 180.0 | 9.1 | 9.2", title=f"BERTLarge {name}"),
         write_table(header, "8 | 60.0 | 20.1 | 20.2", title="BERT-Large FP32"),
         write_table(header, "8 | 90.0 | 10.1 | 10.2", title="BERT-Base FP32"),
     )
