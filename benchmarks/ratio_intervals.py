@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 
 from dlperf_slurm.stats.median import compute_median_interval
-from dlperf_slurm.stats.rank_sum import compute_ratio_interval
+from dlperf_slurm.stats.placements import compute_ratio_interval
 
 SEED = 2020
 TRIALS = 4000

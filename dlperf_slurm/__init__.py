@@ -12,13 +12,20 @@ __all__ = [
     "InputError",
     "RunResults",
     "SlowerError",
+    "UndecidedError",
     "compare",
     "open_history",
     "open_run",
 ]
 
 if TYPE_CHECKING:
-    from dlperf_slurm.errors import CasesFailedError, DlperfError, InputError, SlowerError
+    from dlperf_slurm.errors import (
+        CasesFailedError,
+        DlperfError,
+        InputError,
+        SlowerError,
+        UndecidedError,
+    )
     from dlperf_slurm.interface import (
         ComparedRuns,
         History,

@@ -47,6 +47,12 @@ class SlowerError(DlperfError):
     exit_code = 6
 
 
+class UndecidedError(DlperfError):
+    """What `--fail-if-slower` allows was neither kept nor passed beyond chance: repeat more."""
+
+    exit_code = 7
+
+
 # no dataclass: every command loads this module, and `dataclasses` takes a third of --help
 class Problem(NamedTuple):
     """One mistake in a user's file: where it is, and what is allowed there."""

@@ -162,8 +162,9 @@ def compare(
     """Compare run B with run A, case by case; each is an open run, or named as for `open_run`.
 
     With `fail_if_slower`, such as "3%", raises SlowerError when a case of B is slower by more,
-    beyond chance, and CasesFailedError when that cannot be decided for each case of A. Raises
-    InputError for a run that there is not, or what is no percentage.
+    beyond chance, CasesFailedError when a case of A cannot be compared, and UndecidedError when it
+    takes more repeats to show that none is slower. Raises InputError for a run that there is not,
+    or what is no percentage.
     """
     from dlperf_slurm.cli.compare import guard, parse_percent
     from dlperf_slurm.results.compare import compare_runs

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.cli.options import add_command, add_output_options, add_results_option
 from dlperf_slurm.cli.output import check_plot_file, make_console, write_file, write_plot
-from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError
+from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError, UndecidedError
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
@@ -24,8 +24,13 @@ def add_commands(commands: "Commands") -> None:
     parser.add_argument(
         "--fail-if-slower",
         metavar="PERCENT",
-        help="exit code 6 if a case of B is slower by more, such as 3%%, beyond chance; 5 if that "
-        "cannot be decided for each case of A",
+        help="exit code 6 if a case of B is slower by more, such as 3%%, beyond chance; 7 if it "
+        "takes more repeats to show that none is; 5 if a case of A cannot be compared",
+    )
+    parser.add_argument(
+        "--equivalent-within",
+        metavar="PERCENT",
+        help="the difference that does not matter (that of --fail-if-slower, or 2%%)",
     )
     parser.add_argument(
         "--junit", type=Path, metavar="FILE", help="write a JUnit report for a CI system"
@@ -40,9 +45,11 @@ def run_compare(options: argparse.Namespace) -> None:
     from dlperf_slurm.results.compare import compare_runs
 
     limit = parse_percent(options.fail_if_slower)
+    margin = parse_percent(options.equivalent_within)
     check_plot_file(options.plot)
     a, b = (find_run(name, options.results) for name in (options.run_a, options.run_b))
-    compared = compare_runs(a.manifest, collect_outcomes(a), b.manifest, collect_outcomes(b), limit)
+    cases_a, cases_b = collect_outcomes(a), collect_outcomes(b)
+    compared = compare_runs(a.manifest, cases_a, b.manifest, cases_b, limit, margin)
     _print(compared, options.json)
     if options.junit is not None:
         from dlperf_slurm.reports.comparison_text import serialize_junit
@@ -86,20 +93,28 @@ def guard(compared: "RunComparison") -> None:
     """Raise the error that a CI is to stop at.
 
     Raises SlowerError when a case is slower than the limit allows, CasesFailedError when one of
-    run A's cases cannot be decided.
+    run A's cases cannot be compared, UndecidedError when more repeats are needed to show that none
+    is slower.
     """
     from dlperf_slurm.reports.comparison_text import describe_comparison, format_percent
+    from dlperf_slurm.results.verdicts import NOT_COMPARABLE
 
     guarded = [c for c in compared.comparisons if c.samples_a]
     slower = [c for c in guarded if c.is_beyond_limit]
+    alone = [c for c in guarded if c.verdict == NOT_COMPARABLE]
+    undecided = [c for c in guarded if not c.is_within_limit]
+    limit = format_percent(compared.limit or 0.0)
+    lines = [f"{c.case_id} ({c.quantity}): {describe_comparison(c)}" for c in slower or undecided]
     if slower:
-        lines = [f"{c.case_id} ({c.quantity}): {describe_comparison(c)}" for c in slower]
-        raise SlowerError(
-            f"slower by more than {format_percent(compared.limit or 0.0)}: {len(slower)} of "
-            + "\n  ".join([f"{len(guarded)} comparisons", *lines])
-        )
-    undecided = sum(not c.is_decided for c in guarded)
-    if undecided or not guarded:
+        first_line = f"slower by more than {limit}: {len(slower)} of {len(guarded)} comparisons"
+        raise SlowerError("\n  ".join([first_line, *lines]))
+    if alone or not guarded:
         raise CasesFailedError(
-            f"{undecided} of the {len(guarded)} figures of A cannot be compared; the notes say why"
+            f"{len(alone)} of the {len(guarded)} figures of A cannot be compared; the notes say why"
         )
+    if undecided:
+        first_line = (
+            f"undecided whether slower by more than {limit}: {len(undecided)} of {len(guarded)} "
+            "comparisons"
+        )
+        raise UndecidedError("\n  ".join([first_line, *lines]))

@@ -15,7 +15,7 @@ from dlperf_slurm.cli.output import (
     write_file,
     write_plot,
 )
-from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError
+from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError, UndecidedError
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
@@ -46,7 +46,8 @@ def add_commands(commands: "Commands") -> None:
         "--fail-if-slower",
         metavar="PERCENT",
         help="exit code 6 if a case of the newest run is slower by more, such as 3%%, beyond "
-        "chance, than the middle one of the runs before it; 5 if that cannot be decided",
+        "chance, than the middle one of the runs before it; 7 if it takes "
+        "more repeats to tell, 5 if it cannot be told",
     )
     parser.add_argument(
         "--window",
@@ -149,10 +150,12 @@ def _print(timelines: "Sequence[Timeline]", problems: Sequence[str], as_json: bo
 def _guard(timelines: "Sequence[Timeline]", limit: float, window: int) -> None:
     """Raise the error that a CI is to stop at.
 
-    It is SlowerError when a case became slower, CasesFailedError when one cannot be decided.
+    It is SlowerError when a case became slower, CasesFailedError when one cannot be compared,
+    UndecidedError when it takes more repeats to tell.
     """
     from dlperf_slurm.reports.comparison_text import format_percent
     from dlperf_slurm.results.history.timeline import guard_newest
+    from dlperf_slurm.results.verdicts import NOT_COMPARABLE
 
     guarded = guard_newest(timelines, limit, window)
     slower = [one for one in guarded if one.comparison.is_beyond_limit]
@@ -161,13 +164,15 @@ def _guard(timelines: "Sequence[Timeline]", limit: float, window: int) -> None:
             f"slower by more than {format_percent(limit)}: {len(slower)} of "
             + "\n  ".join([f"{len(guarded)} cases", *map(_describe, slower)])
         )
-    undecided = [one for one in guarded if not one.comparison.is_decided]
-    if undecided or not guarded:
-        first_line = (
-            f"--fail-if-slower: {len(undecided)} of the {len(guarded)} cases of the newest run "
-            "that ran before cannot be decided"
-        )
-        raise CasesFailedError("\n  ".join([first_line, *map(_describe, undecided)]))
+    which = f"of the {len(guarded)} cases of the newest run that ran before"
+    alone = [one for one in guarded if one.comparison.verdict == NOT_COMPARABLE]
+    if alone or not guarded:
+        first_line = f"--fail-if-slower: {len(alone)} {which} cannot be compared"
+        raise CasesFailedError("\n  ".join([first_line, *map(_describe, alone)]))
+    undecided = [one for one in guarded if not one.comparison.is_within_limit]
+    if undecided:
+        first_line = f"--fail-if-slower: {len(undecided)} {which} take more repeats to tell"
+        raise UndecidedError("\n  ".join([first_line, *map(_describe, undecided)]))
 
 
 def _describe(guarded: "Guarded") -> str:

@@ -5,7 +5,7 @@ import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
-from typing import Union
+from typing import Optional, Union
 
 from dlperf_slurm.jobs.run_directory import Manifest
 from dlperf_slurm.reports.cells import (
@@ -17,18 +17,17 @@ from dlperf_slurm.reports.cells import (
     join_cells,
     make_table,
 )
-from dlperf_slurm.results.cases import OUTSIDE_INTERVAL, find_unit
+from dlperf_slurm.results.cases import find_unit
 from dlperf_slurm.results.compare import (
     MEAN_LATENCY,
-    NOT_COMPARABLE,
-    TOO_FEW_REPEATS,
     Comparison,
     RunComparison,
 )
 from dlperf_slurm.results.footnotes import Footnotes
+from dlperf_slurm.results.verdicts import EQUIVALENT, NOT_COMPARABLE, UNDECIDED
 from dlperf_slurm.stats.median import compute_median
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 SPEED = Number(".3f")
 
@@ -42,7 +41,7 @@ def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]
     table = make_table(
         title=f"B {compared.manifest_b.run_id} against A {compared.manifest_a.run_id}",
         header=("case", "quantity", "A", "B", "speed B / A", "95 % interval", "verdict"),
-        rows=[_make_row(c, notes) for c in compared.comparisons],
+        rows=[_make_row(c, compared.margin, notes) for c in compared.comparisons],
         text_columns=2,
         caption=describe_method(compared),
     )
@@ -52,25 +51,24 @@ def tabulate_comparison(compared: RunComparison) -> tuple[Table, tuple[str, ...]
 def describe_method(compared: RunComparison) -> str:
     """What the figures are, and for how much the verdicts stand."""
     lines = [
-        "medians over repeats; speed is throughput, or 1 / latency; each interval by itself, from "
-        "the ratios of all pairs of repeats (Hodges, Lehmann)",
-        "verdict: rank-sum test (Mann, Whitney), at 95 % for all "
-        f"{compared.test_count} together (Holm); no difference: none that chance could not "
-        "make as well, and the interval says how large one may be",
+        "medians over repeats; speed is throughput, or 1 / latency; each interval by itself, and "
+        "whichever of both runs varies more",
+        f"verdict: studentised permutation test (Fligner, Policello), at 95 % for all "
+        f"{compared.test_count} together (Holm); equivalent: shown to differ by less than "
+        f"{format_percent(compared.margin)}, by both one-sided tests; undecided: neither is shown",
     ]
     if compared.limit is not None:
         lines.append(
             "beyond the limit: by the same test B is slower than A would be if that were "
-            f"{format_percent(compared.limit)} slower"
+            f"{format_percent(compared.limit)} slower; within it: each is shown not to be, at 95 %"
         )
     return "\n".join(lines)
 
 
-def _make_row(comparison: Comparison, notes: Footnotes) -> tuple[Union[Cell, str], ...]:
+def _make_row(
+    comparison: Comparison, margin: float, notes: Footnotes
+) -> tuple[Union[Cell, str], ...]:
     texts = [*([comparison.reason] if comparison.reason else []), *comparison.changes]
-    if _is_outside_interval(comparison):
-        texts.append(OUTSIDE_INTERVAL)
-    verdict = comparison.verdict + (", beyond the limit" if comparison.is_beyond_limit else "")
     is_latency = comparison.quantity == MEAN_LATENCY
     form = MILLISECONDS if is_latency else RATIO
     interval = comparison.interval
@@ -82,7 +80,7 @@ def _make_row(comparison: Comparison, notes: Footnotes) -> tuple[Union[Cell, str
         _make_median_cell(comparison.samples_b, form),
         Cell(comparison.speed_ratio, SPEED, problem="none"),
         join_cells(bounds, " to ") if bounds else Cell(None, problem="none"),
-        Cell(verdict, notes=tuple(map(notes.number, texts))),
+        Cell(describe_verdict(comparison, margin), notes=tuple(map(notes.number, texts))),
     )
 
 
@@ -90,20 +88,24 @@ def _make_median_cell(samples: Sequence[float], form: Number) -> Cell:
     return Cell(compute_median(samples) if samples else None, form, problem="none")
 
 
-def _is_outside_interval(comparison: Comparison) -> bool:
-    """Whether the ratio of the medians is not in its interval, as where repeats are in groups."""
-    ratio, interval = comparison.speed_ratio, comparison.interval
-    return ratio is not None and interval is not None and not interval.holds(ratio)
+def describe_verdict(comparison: Comparison, margin: float) -> str:
+    """As "equivalent within 2 %", or "slower, beyond the limit"."""
+    text = comparison.verdict
+    if comparison.verdict == EQUIVALENT:
+        text += f" within {format_percent(margin)}"
+    elif comparison.is_within_margin:
+        text += f", within {format_percent(margin)}"
+    return text + (", beyond the limit" if comparison.is_beyond_limit else "")
 
 
 def describe_comparison(comparison: Comparison) -> str:
     """One line: what was found of a case, or why nothing was."""
-    if comparison.verdict in (NOT_COMPARABLE, TOO_FEW_REPEATS):
+    if comparison.speed_ratio is None:
         return f"{comparison.verdict}: {comparison.reason}"
     text = f"{comparison.verdict}: speed B / A {comparison.speed_ratio:.3f}"
     if comparison.interval is not None:
         text += f", 95 % interval {comparison.interval.low:.3f} to {comparison.interval.high:.3f}"
-    return "; ".join([text, *comparison.changes])
+    return "; ".join(filter(None, [text, comparison.reason, *comparison.changes]))
 
 
 def format_percent(share: float) -> str:
@@ -117,6 +119,7 @@ def serialize_comparison(compared: RunComparison) -> str:
         "a": _describe_run(compared.manifest_a),
         "b": _describe_run(compared.manifest_b),
         "limit": compared.limit,
+        "margin": compared.margin,
         "test_count": compared.test_count,
         "comparisons": [dataclasses.asdict(c) for c in compared.comparisons],
     }
@@ -136,20 +139,20 @@ def serialize_junit(compared: RunComparison) -> str:
         "tests": len(comparisons),
         "failures": sum(c.is_beyond_limit for c in comparisons),
         "errors": 0,
-        "skipped": sum(not c.is_decided for c in comparisons),
+        "skipped": sum(_is_undecided(c, compared.limit) for c in comparisons),
     }
     name = f"{compared.manifest_a.run_id} -> {compared.manifest_b.run_id}"
     attributes = {"name": _clean(name), **{key: str(count) for key, count in counts.items()}}
     suite = ElementTree.Element("testsuite", attributes)
     for comparison in comparisons:
-        suite.append(_make_case(comparison))
+        suite.append(_make_case(comparison, compared.limit))
     ElementTree.SubElement(suite, "system-out").text = describe_method(compared)
     ElementTree.indent(suite)
     body = ElementTree.tostring(suite, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
 
 
-def _make_case(comparison: Comparison) -> ElementTree.Element:
+def _make_case(comparison: Comparison, limit: Optional[float]) -> ElementTree.Element:
     attributes = {
         "classname": comparison.quantity,
         "name": _clean(comparison.case_id),
@@ -159,11 +162,17 @@ def _make_case(comparison: Comparison) -> ElementTree.Element:
     text = _clean(describe_comparison(comparison))
     if comparison.is_beyond_limit:
         ElementTree.SubElement(case, "failure", {"message": text})
-    elif not comparison.is_decided:
+    elif _is_undecided(comparison, limit):
         ElementTree.SubElement(case, "skipped", {"message": text})
     else:
         ElementTree.SubElement(case, "system-out").text = text
     return case
+
+
+def _is_undecided(comparison: Comparison, limit: Optional[float]) -> bool:
+    if limit is None:
+        return comparison.verdict in (UNDECIDED, NOT_COMPARABLE)
+    return not (comparison.is_beyond_limit or comparison.is_within_limit)
 
 
 def _clean(text: str) -> str:

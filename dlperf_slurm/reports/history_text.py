@@ -8,13 +8,15 @@ from dlperf_slurm.reports.cells import Cell, Number, Table, make_table
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.history.entries import describe_software
 from dlperf_slurm.results.history.timeline import Point, Timeline
+from dlperf_slurm.results.verdicts import DEFAULT_MARGIN
 
 SCHEMA_VERSION = 1
 
 METHOD = (
     "throughput: median over repeats, with its 95 % interval; speed: over that of the last run "
-    "before it that has a figure, with the interval of that ratio alone. Verdict: rank-sum test "
-    "(Mann, Whitney), at 95 % for all runs of a case together (Holm)"
+    "before it that has a figure, with the interval of that ratio alone. Verdict: at 95 % for all "
+    "runs of a case together (Fligner, Policello; Holm); equivalent: within "
+    f"{100 * DEFAULT_MARGIN:g} %, by both one-sided tests"
 )
 
 # of a run id: 20240501-120000

@@ -27,7 +27,7 @@ from dlperf_slurm.results.frame import make_case_frame
 METHOD = (
     "Throughput: median over independent repeats of global batch size x measured steps / window "
     "of the slowest rank; in parentheses its 95 % interval. Speedup and efficiency: ratios of "
-    "medians; in parentheses their 95 % interval, from the ratios of all pairs of repeats. "
+    "medians; in parentheses their 95 % interval, each by itself. "
     "TFLOP/s: matrix products and convolutions of the model's definition, forward and backward, "
     "over the same time."
 )

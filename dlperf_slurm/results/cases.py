@@ -11,17 +11,11 @@ from dlperf_slurm.results.footnotes import Note
 from dlperf_slurm.results.ratios import Ratio
 from dlperf_slurm.results.stability import describe_stability
 from dlperf_slurm.stats.median import compute_median
-from dlperf_slurm.stats.rank_sum import count_needed_repeats
+from dlperf_slurm.stats.placements import count_needed_values
 from dlperf_slurm.worker.models import list_models, load_model
 
 # axes that tell columns of a table apart, with the value that goes without saying
 VARIANT_AXES = {spec.name: spec.default for spec in VARIANT_SPECS}
-
-# medians jump where repeats are in groups, and the ratios of all pairs do not
-OUTSIDE_INTERVAL = (
-    "the ratio of the medians lies outside its interval, which is of the ratios of all pairs of "
-    "repeats: these fall into groups"
-)
 
 # a publisher's own rule that differs by more is named
 PUBLISHER_TOLERANCE = 0.02
@@ -47,15 +41,13 @@ def list_notes(outcomes: CaseOutcomes) -> list[Note]:
 
 
 def list_ratio_notes(ratio: Ratio) -> list[str]:
-    """Why a ratio has no interval, or one that it is not in."""
-    if ratio.value is None or ratio.is_of_itself:
+    """Why a ratio has no interval."""
+    if ratio.value is None or ratio.is_of_itself or ratio.interval is not None:
         return []
-    if ratio.interval is None:
-        return [
-            "too few repeats for the 95 % interval of a speedup: it takes "
-            f"{count_needed_repeats()} of each of the two cases"
-        ]
-    return [] if ratio.interval.holds(ratio.value) else [OUTSIDE_INTERVAL]
+    return [
+        "too few repeats for the 95 % interval of a speedup: it takes "
+        f"{count_needed_values()} of each of the two cases"
+    ]
 
 
 def _describe_problems(outcomes: CaseOutcomes) -> list[str]:

@@ -19,25 +19,11 @@ from dlperf_slurm.results.same_work import (
     name_stolen_time,
     name_tool_changes,
 )
-from dlperf_slurm.stats.median import CONFIDENCE, Interval
-from dlperf_slurm.stats.rank_sum import (
-    Shift,
-    compute_shifts,
-    compute_smallest_p,
-    count_needed_repeats,
-)
-
-FASTER = "faster"
-SLOWER = "slower"
-NO_DIFFERENCE = "no difference"
-TOO_FEW_REPEATS = "too few repeats"
-NOT_COMPARABLE = "not comparable"
+from dlperf_slurm.results.verdicts import DEFAULT_MARGIN, NOT_COMPARABLE, decide
+from dlperf_slurm.stats.median import Interval
 
 THROUGHPUT = "throughput"
 MEAN_LATENCY = "mean latency"
-
-# verdicts are wrong as rarely as intervals
-SIGNIFICANCE = 1 - CONFIDENCE
 
 
 @dataclass(frozen=True)
@@ -46,8 +32,10 @@ class Comparison:
 
     `speed_ratio` is B's speed over A's, by the medians: below 1 B is slower, also for latencies.
     `interval` is that of this ratio alone; `p_value`, `verdict` and `is_beyond_limit` (B is slower
-    by more than the limit) hold for all comparisons of the two runs together.
-    `reason` says why there is no verdict on the speed, `changes` what else is not the same.
+    by more than the limit) hold for all comparisons of the two runs together, `is_within_limit` (B
+    is not) for this one. `is_within_margin` is of a difference that is too small to matter.
+    `reason` says why there is no verdict on the speed, or what it would take; `deciding_repeats`
+    are about as many in each run. `changes` says what else is not the same.
     """
 
     case_id: str
@@ -61,11 +49,10 @@ class Comparison:
     verdict: str = NOT_COMPARABLE
     reason: str = ""
     changes: tuple[str, ...] = ()
+    is_within_margin: bool = False
     is_beyond_limit: bool = False
-
-    @property
-    def is_decided(self) -> bool:
-        return self.verdict in (FASTER, SLOWER, NO_DIFFERENCE)
+    is_within_limit: bool = False
+    deciding_repeats: Optional[int] = None
 
     @property
     def speeds(self) -> tuple[Sequence[float], Sequence[float]]:
@@ -77,11 +64,15 @@ class Comparison:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Run B against run A; `limit` is the slowdown that is allowed, such as 0.03, if any is."""
+    """Run B against run A; `limit` is the slowdown that is allowed, such as 0.03, if any is.
+
+    Differences within the `margin`, such as 0.02, do not matter.
+    """
 
     manifest_a: Manifest
     manifest_b: Manifest
     limit: Optional[float]
+    margin: float
     comparisons: tuple[Comparison, ...]
 
     @property
@@ -96,8 +87,13 @@ def compare_runs(
     manifest_b: Manifest,
     cases_b: Sequence[CaseOutcomes],
     limit: Optional[float] = None,
+    margin: Optional[float] = None,
 ) -> RunComparison:
-    """Every case of either run, in A's order, then what only B has."""
+    """Every case of either run, in A's order, then what only B has.
+
+    The margin is the limit, where it is not said, and DEFAULT_MARGIN without either.
+    """
+    margin = margin or limit or DEFAULT_MARGIN
     ids_a = {name_case(c.case) for c in cases_a}
     by_id_b = {name_case(c.case): c for c in cases_b}
     only_b = [c for c in cases_b if name_case(c.case) not in ids_a]
@@ -106,7 +102,8 @@ def compare_runs(
     for outcomes in cases_a:
         found += _compare_case(outcomes, by_id_b.get(name_case(outcomes.case)), tools)
     found += [_refuse(c.case, "only in B", (), _list_samples(c, THROUGHPUT)) for c in only_b]
-    return RunComparison(manifest_a, manifest_b, limit, tuple(decide_all(found, limit)))
+    decided = tuple(decide_all(found, limit, margin))
+    return RunComparison(manifest_a, manifest_b, limit, margin, decided)
 
 
 def _compare_case(
@@ -159,48 +156,13 @@ def _list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
     return tuple(statistics.fmean(o.batch_seconds) for o in outcomes.outcomes if o.record)
 
 
-def decide_all(found: Sequence[Comparison], limit: Optional[float]) -> list[Comparison]:
-    """Verdicts that are all right together with the confidence, whatever the cases have in common.
-
-    What has too few repeats to be decided even alone does not count among the tests.
-    """
+def decide_all(
+    found: Sequence[Comparison], limit: Optional[float], margin: float = DEFAULT_MARGIN
+) -> list[Comparison]:
+    """With verdicts that are all right together with the confidence, whatever cases share."""
     measured = [i for i, c in enumerate(found) if c.speed_ratio is not None]
-    tested = [i for i in measured if _find_smallest_p(found[i]) <= SIGNIFICANCE]
-    speeds = [found[i].speeds for i in tested]
-    shifts = dict(zip(tested, compute_shifts(speeds)))
-    slowed = [(_slow_down(first, limit or 0.0), second) for first, second in speeds]
-    shifts_beyond = dict(zip(tested, compute_shifts(slowed)))
+    verdicts = decide([found[i].speeds for i in measured], limit, margin)
     decided = list(found)
-    for i in measured:
-        if i in shifts:
-            is_beyond = limit is not None and shifts_beyond[i].is_lower_at(SIGNIFICANCE)
-            decided[i] = _judge(found[i], shifts[i], is_beyond, len(tested))
-        else:
-            decided[i] = replace(found[i], verdict=TOO_FEW_REPEATS)
-        if decided[i].verdict == TOO_FEW_REPEATS:
-            decided[i] = replace(decided[i], reason=_explain_too_few(found[i], len(measured)))
+    for i, verdict in zip(measured, verdicts):
+        decided[i] = replace(found[i], **vars(verdict))
     return decided
-
-
-def _find_smallest_p(comparison: Comparison) -> float:
-    return compute_smallest_p(len(comparison.samples_a), len(comparison.samples_b))
-
-
-def _slow_down(speeds: Sequence[float], limit: float) -> list[float]:
-    """As slow as is allowed: what is slower still is beyond the limit."""
-    return [(1 - limit) * speed for speed in speeds]
-
-
-def _judge(comparison: Comparison, shift: Shift, is_beyond: bool, tests: int) -> Comparison:
-    if shift.p_value <= SIGNIFICANCE:
-        verdict = SLOWER if shift.is_lower else FASTER
-    elif tests * _find_smallest_p(comparison) > SIGNIFICANCE:
-        verdict = TOO_FEW_REPEATS
-    else:
-        verdict = NO_DIFFERENCE
-    return replace(comparison, p_value=shift.p_value, verdict=verdict, is_beyond_limit=is_beyond)
-
-
-def _explain_too_few(comparison: Comparison, tests: int) -> str:
-    counts = f"{len(comparison.samples_a)} and {len(comparison.samples_b)} repeats"
-    return f"{counts}; it takes {count_needed_repeats(tests)} in each run to tell any difference"

@@ -51,9 +51,13 @@ COMPARISON: tuple[Column, ...] = (
         lambda c: len(c.samples_b)),
     *declare_bounds("speed_ratio", "ratio", "speed of B over that of A, also for latencies: below "
         "1 B is slower", get_speed_ratio),
-    Column("p_value", NUMBER, "", "of the rank-sum test, adjusted for all comparisons (Holm)"),
-    Column("verdict", TEXT, "", "faster, slower, no difference, too few repeats, not comparable"),
-    Column("reason", TEXT, "", "why there is no verdict on the speed; empty if there is one"),
+    Column("p_value", NUMBER, "", "of the test for any difference, adjusted for all comparisons "
+        "(Holm)"),
+    Column("verdict", TEXT, "", "faster, slower, equivalent, undecided, not comparable"),
+    Column("deciding_repeats", COUNT, "repeats", "in each run that would decide, about; missing "
+        "where it is decided, or where no repeats would"),
+    Column("reason", TEXT, "", "why there is no verdict on the speed, or what it takes; empty if "
+        "there is one"),
     Column("changes", TEXT, "", "what else is not the same in both runs, joined by semicolons",
         lambda c: "; ".join(c.changes)),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import INFER, ON_DEVICE, TRAIN
 from dlperf_slurm.stats.median import LATENCY_PERCENTILES, Interval, compute_median
-from dlperf_slurm.stats.rank_sum import compute_ratio_interval
+from dlperf_slurm.stats.placements import compute_ratio_interval
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -41,7 +41,7 @@ NO_RATIO = Ratio()
 
 
 def take_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
-    """The second sample's median over the first's, with the interval of all pairs of repeats."""
+    """The second sample's median over the first's, with the interval of that ratio."""
     if not first or not second:
         return NO_RATIO
     value = compute_median(second) / compute_median(first)

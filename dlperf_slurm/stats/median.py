@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Optional
 
 CONFIDENCE = 0.95
 
@@ -105,6 +105,33 @@ def compute_median_interval(
             break
         found = Interval(ordered[rank], ordered[count - 1 - rank])
     return found
+
+
+def interpolate_median_bounds(samples: Any, confidence: float) -> tuple[Any, Any]:
+    """The ends of intervals for medians, with just the confidence: [sets, n] -> [sets] each.
+
+    They lie between neighbouring order statistics, where more than the confidence is not wanted
+    (Hettmansperger & Sheather, Statistics & Probability Letters 4, 1986). Where the extremes do
+    not reach it, they are the ends.
+    """
+    import numpy
+
+    ordered = numpy.sort(samples, axis=1)
+    count = ordered.shape[1]
+    inside, depth = 1 - 2 / 2**count, 1
+    following = inside
+    while depth <= (count - 1) // 2:
+        following = inside - 2 * math.comb(count, depth) / 2**count
+        if following < confidence:
+            break
+        inside, depth = following, depth + 1
+    if inside <= confidence or depth > (count - 1) // 2:
+        return ordered[:, depth - 1], ordered[:, count - depth]
+    share = (inside - confidence) / (inside - following)
+    weight = (count - depth) * share / (depth + (count - 2 * depth) * share)
+    low = (1 - weight) * ordered[:, depth - 1] + weight * ordered[:, depth]
+    high = (1 - weight) * ordered[:, count - depth] + weight * ordered[:, count - depth - 1]
+    return low, high
 
 
 def count_needed_samples(confidence: float = CONFIDENCE) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from dlperf_slurm.stats.median import CONFIDENCE, compute_median
-from dlperf_slurm.stats.rank_sum import adjust_by_holm, compute_excess_chance
+from dlperf_slurm.stats.p_values import adjust_by_holm, compute_excess_chance
 
 # A machine that is slower by less, as a ratio less 1, is as good as the others: a smaller
 # difference is not worth naming elsewhere either.

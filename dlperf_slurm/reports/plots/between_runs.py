@@ -8,16 +8,9 @@ from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports.plots import Plot, make_plot
 from dlperf_slurm.reports.plots.style import MUTED, RULE, SERIES_COLORS, WIDE_INCHES, open_figure
-from dlperf_slurm.results.compare import (
-    FASTER,
-    MEAN_LATENCY,
-    NO_DIFFERENCE,
-    NOT_COMPARABLE,
-    SLOWER,
-    Comparison,
-    RunComparison,
-)
+from dlperf_slurm.results.compare import MEAN_LATENCY, Comparison, RunComparison
 from dlperf_slurm.results.history.timeline import Point, Timeline
+from dlperf_slurm.results.verdicts import EQUIVALENT, FASTER, NOT_COMPARABLE, SLOWER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +24,7 @@ _NEUTRAL_COLOR, _SLOWER_COLOR, _FASTER_COLOR = SERIES_COLORS[:3]
 _RATIO_MARKS = {
     SLOWER: ("<", _SLOWER_COLOR),
     FASTER: (">", _FASTER_COLOR),
-    NO_DIFFERENCE: ("o", _NEUTRAL_COLOR),
+    EQUIVALENT: ("o", _NEUTRAL_COLOR),
 }
 _UNDECIDED_MARK = ("x", MUTED)
 _TIMELINE_MARKS = {SLOWER: ("v", _SLOWER_COLOR), FASTER: ("^", _FASTER_COLOR)}
@@ -46,8 +39,8 @@ def plot_comparison(compared: RunComparison) -> Plot:
         "",
         f"Speed of {compared.manifest_b.run_id} over {compared.manifest_a.run_id}",
         "ratio of medians over repeats with its own 95 % interval, where there are repeats enough; "
-        "triangles: faster or slower beyond chance, for all cases together; circles: no "
-        f"difference; crosses: undecided{limit}",
+        "triangles: faster or slower beyond chance, for all cases together; circles: "
+        f"equivalent within {100 * compared.margin:g} %; crosses: undecided{limit}",
         lambda: _draw_ratios(compared, shown),
     )
 

@@ -60,7 +60,7 @@ HISTORY: tuple[Column, ...] = (
         "figure of the case", _find_speed_ratio),
     Column("p_value", NUMBER, "", "of the rank-sum test, adjusted for all runs of the case (Holm)",
         "comparison.p_value"),
-    Column("verdict", TEXT, "", "against that run: faster, slower, no difference, too few repeats, "
+    Column("verdict", TEXT, "", "against that run: faster, slower, equivalent, undecided, "
         "not comparable; empty of the first", lambda point: _find_text(point, "verdict")),
     Column("reason", TEXT, "", "why there is no verdict on the speed; empty if there is one",
         lambda point: _find_text(point, "reason")),

@@ -10,6 +10,7 @@ from dlperf_slurm.results.cases import find_unit
 from dlperf_slurm.results.compare import THROUGHPUT, Comparison, decide_all, measure_ratio
 from dlperf_slurm.results.history.entries import Entry
 from dlperf_slurm.results.same_work import find_other_work, name_changes, name_tool_changes
+from dlperf_slurm.results.verdicts import DEFAULT_MARGIN
 from dlperf_slurm.stats.median import Interval, compute_median, compute_median_interval, find_median
 
 # Figures of other machines are no measure. Versions are: they are what makes runs slower.
@@ -167,7 +168,7 @@ def guard_newest(timelines: Sequence[Timeline], limit: float, window: int) -> tu
         *earlier, last = [point.entry for point in timeline.points]
         if earlier and newest is not None and last.run_id == newest.run_id:
             guarded.append(_compare_last(last, earlier, window))
-    decided = decide_all([one.comparison for one in guarded], limit)
+    decided = decide_all([one.comparison for one in guarded], limit, limit or DEFAULT_MARGIN)
     return tuple(Guarded(one.reference, new) for one, new in zip(guarded, decided))
 
 

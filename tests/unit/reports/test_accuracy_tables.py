@@ -17,7 +17,7 @@ from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.reports.tables.accuracy import AccuracyTable, tabulate_accuracy
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.frame import make_case_frame
-from dlperf_slurm.stats.median import Interval
+from dlperf_slurm.stats.placements import compute_ratio_interval
 
 
 def make_case(
@@ -93,15 +93,19 @@ def test_time_to_train_is_compared_with_the_full_precision_at_the_same_topology(
 
 
 def test_speedup_of_the_time_to_train_has_its_interval_or_the_reason_why_not():
-    full = make_case([0.7] * 4, [60.0, 66.0, 72.0, 78.0], case_id="a")
-    reduced = make_case([0.7] * 4, [30.0, 33.0, 36.0, 39.0], case_id="b", precision="amp-fp16")
+    seconds = [60.0, 62.0, 64.0, 66.0, 68.0, 70.0]
+    full = make_case([0.7] * 6, seconds, case_id="a")
+    halves = [one / 2 for one in seconds]
+    reduced = make_case([0.7] * 6, halves, case_id="b", precision="amp-fp16")
     reference, row = make_table(full, reduced).rows
     assert reference.train_speedup.interval is None
-    # the least and the greatest of the sixteen ratios
-    assert row.train_speedup.interval == Interval(pytest.approx(60 / 39), pytest.approx(78 / 30))
-    assert write_rows(tabulate_accuracy(make_table(full, reduced)))[1][-1] == "2.00 (1.54 to 2.60)"
+    interval = compute_ratio_interval(halves, seconds)
+    found = row.train_speedup.interval
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    written = write_rows(tabulate_accuracy(make_table(full, reduced)))[1][-1]
+    assert written == f"2.00 ({interval.low:.2f} to {interval.high:.2f})"
     line = read_csv(summarize(make_manifest(), [full, reduced]))[1]
-    assert float(line["train_speedup_low"]) == pytest.approx(60 / 39)
+    assert float(line["train_speedup_low"]) == pytest.approx(interval.low)
 
     summary = summarize(make_manifest(), [make_case([0.7], 60.0, case_id="a"), reduced])
     _, row = summary.accuracy_tables[0].rows

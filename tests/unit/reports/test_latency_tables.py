@@ -12,6 +12,7 @@ from dlperf_slurm.reports.tables.latency import LatencyTable, tabulate_latency
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.ratios import Ratio
 from dlperf_slurm.stats.median import Latency, compute_latency, compute_median_latency
+from dlperf_slurm.stats.placements import compute_ratio_interval
 
 # 1 ... 11 ms: the 90th percentile is the tenth of eleven
 BATCHES = [index / 1000 for index in range(1, 12)]
@@ -130,15 +131,14 @@ def test_latencies_of_too_few_repeats_have_a_range_and_a_footnote():
 
 
 def test_speedups_of_latencies_have_the_interval_of_a_ratio():
-    table = make_table(
-        make_repeats("fp32", [30, 31, 32, 33]), make_repeats("amp-fp16", [10, 11, 12, 13])
-    )
+    full, reduced = [30, 31, 32, 33, 34, 35], [10, 11, 12, 13, 14, 15]
+    table = make_table(make_repeats("fp32", full), make_repeats("amp-fp16", reduced))
     row = find_row(table, "amp-fp16")
-    # of 4 and 4 the rank-sum test at 5 % refuses the smallest ratio and the largest: 30/13, 33/10
-    slowest = row.latency_speedups[-1].interval
-    assert (slowest.low, slowest.high) == pytest.approx((30 / 13, 33 / 10))
-    assert row.precision_speedup.interval.low == pytest.approx(30 / 13)
-    assert row.latency_speedups[-1].value == pytest.approx(31.5 / 11.5)
+    slowest, interval = row.latency_speedups[-1].interval, compute_ratio_interval(reduced, full)
+    assert (slowest.low, slowest.high) == pytest.approx((interval.low, interval.high))
+    # medians of rates, of an even number, are not the inverse of those of times
+    assert row.precision_speedup.interval.low == pytest.approx(interval.low, rel=0.01)
+    assert row.latency_speedups[-1].value == pytest.approx(32.5 / 12.5)
 
 
 def test_reference_itself_has_speedups_of_one_without_an_interval():
@@ -159,7 +159,7 @@ def test_speedups_of_too_few_repeats_say_how_many_it_takes():
     (text,) = (
         summary.footnotes[n - 1] for n in row.footnotes if "speedup" in summary.footnotes[n - 1]
     )
-    assert text.endswith("it takes 4 of each of the two cases")
+    assert text.endswith("it takes 6 of each of the two cases")
 
 
 def test_narrow_table_leaves_spreads_of_latencies_to_the_files():

@@ -18,6 +18,7 @@ from dlperf_slurm.reports.summarize import Summary, summarize
 from dlperf_slurm.reports.tables.throughput import tabulate_throughput
 from dlperf_slurm.reports.terminal import print_summary, print_table
 from dlperf_slurm.stats.median import Interval
+from dlperf_slurm.stats.placements import compute_ratio_interval
 
 OOM = "out of memory: rank 3 on node2: OutOfMemoryError: tried | 2 GiB"
 
@@ -95,27 +96,37 @@ def test_cell_without_a_figure_has_a_word_in_its_place(row, cells):
     assert write_rows(make_first_table(make_summary()))[row][3:6] == cells
 
 
+RATES_OF_ONE = [99.0, 99.5, 100.0, 100.0, 100.5, 101.0]
+RATES_OF_TWO = [180.0, 185.0, 190.0, 190.0, 195.0, 199.0]
+
+
 def make_scaling_summary() -> Summary:
-    """Two topologies with four repeats, whose ratios of pairs go from 180 / 101 to 199 / 99."""
+    """Two topologies with six repeats, whose ratio has the interval of these rates."""
     return summarize(
         make_manifest(),
         [
-            make_outcomes(make_planned_case("1n1g", repeats=4), [99.0, 100.0, 100.0, 101.0]),
-            make_outcomes(make_planned_case("1n2g", repeats=4), [180.0, 190.0, 190.0, 199.0]),
+            make_outcomes(make_planned_case("1n1g", repeats=6), RATES_OF_ONE),
+            make_outcomes(make_planned_case("1n2g", repeats=6), RATES_OF_TWO),
         ],
     )
 
 
 def test_speedup_and_efficiency_have_their_intervals():
     row = write_rows(make_first_table(make_scaling_summary()))[1]
-    # 180 / 101 = 1.782, 199 / 99 = 2.010; half of that on two devices
-    assert row[3:5] == ("1.90 (1.78 to 2.01)", "95.0 % (89.1 to 100.5)")
+    interval = compute_ratio_interval(RATES_OF_ONE, RATES_OF_TWO)
+    low, high = interval.low, interval.high
+    assert row[3:5] == (
+        f"1.90 ({low:.2f} to {high:.2f})", f"95.0 % ({50 * low:.1f} to {50 * high:.1f})",
+    )  # fmt: skip
 
 
 def test_csv_has_the_intervals_of_ratios():
     line = read_csv(make_scaling_summary())[1]
     names = ("speedup_low", "speedup_high", "weak_scaling_efficiency_low")
-    assert [float(line[name]) for name in names] == pytest.approx([180 / 101, 199 / 99, 90 / 101])
+    interval = compute_ratio_interval(RATES_OF_ONE, RATES_OF_TWO)
+    assert [float(line[name]) for name in names] == pytest.approx(
+        [interval.low, interval.high, interval.low / 2]
+    )
 
 
 def test_header_names_the_unit():
@@ -169,8 +180,8 @@ def test_markdown_is_a_whole_document():
         "\n"
         "Throughput: median over independent repeats of global batch size x measured steps / "
         "window of the slowest rank; in parentheses its 95 % interval. Speedup and efficiency: "
-        "ratios of medians; in parentheses their 95 % interval, from the ratios of all pairs of "
-        "repeats. TFLOP/s: matrix products and convolutions of the model's definition, forward and "
+        "ratios of medians; in parentheses their 95 % interval, each by itself. "
+        "TFLOP/s: matrix products and convolutions of the model's definition, forward and "
         "backward, over the same time.\n"
         "\n"
         "## resnet50: fp32, batch size 8 per device\n"
@@ -194,7 +205,7 @@ def test_markdown_is_a_whole_document():
         "\n"
         f"[1] pytorch-resnet50-1n2g-bs8-fp32 repeat 2: {OOM}  \n"
         "[2] a 95 % interval takes 6 repeats; in braces the smallest and the largest value  \n"
-        "[3] too few repeats for the 95 % interval of a speedup: it takes 4 of each of the two "
+        "[3] too few repeats for the 95 % interval of a speedup: it takes 6 of each of the two "
         "cases  \n"
     )
 

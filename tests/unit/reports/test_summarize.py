@@ -22,6 +22,9 @@ def make_table(*cases) -> ThroughputTable:
     return table
 
 
+RATES = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]
+
+
 def make_column(samples_by_topology, **changes):
     """The only column of a table of cases that measured these throughputs."""
     cases = [
@@ -93,16 +96,17 @@ def test_baseline_with_one_sound_repeat_counts():
 
 
 def test_baseline_has_no_interval_of_its_speedup():
-    column = make_column({"1n1g": [100.0, 101.0, 102.0, 103.0], "1n2g": [200.0] * 4})
+    column = make_column({"1n1g": RATES, "1n2g": [200.0] * 6})
     assert column.cells[0].speedup.interval is None
     assert column.cells[1].speedup.interval is not None
 
 
 def test_interval_of_the_efficiency_is_that_of_the_speedup_per_device():
-    # all 16 ratios count: 190 / 103 to 200 / 100, over two devices
-    column = make_column({"1n1g": [100.0, 101.0, 102.0, 103.0], "1n2g": [190.0, 200.0] * 2})
-    interval = column.cells[1].weak_scaling_efficiency.interval
-    assert (interval.low, interval.high) == pytest.approx((190 / 206, 1.0))
+    column = make_column({"1n1g": RATES, "1n2g": [190.0, 200.0] * 3})
+    interval, speedup = column.cells[1].weak_scaling_efficiency.interval, column.cells[1].speedup
+    assert (2 * interval.low, 2 * interval.high) == pytest.approx(
+        (speedup.interval.low, speedup.interval.high)
+    )
 
 
 def test_speedup_of_too_few_repeats_says_how_many_its_interval_takes():
@@ -111,7 +115,7 @@ def test_speedup_of_too_few_repeats_says_how_many_its_interval_takes():
         make_outcomes(cases[0], [100.0] * 7), make_outcomes(cases[1], [200.0] * 2)
     )
     assert summary.footnotes[-1] == (
-        "too few repeats for the 95 % interval of a speedup: it takes 4 of each of the two cases"
+        "too few repeats for the 95 % interval of a speedup: it takes 6 of each of the two cases"
     )
 
 

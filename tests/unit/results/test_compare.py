@@ -10,16 +10,12 @@ from outcome_builders import RATES, make_case_outcomes, make_telemetry, scale
 from dlperf_slurm.contract.record import HOST, HostPlatform
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.compare import (
-    FASTER,
     MEAN_LATENCY,
-    NO_DIFFERENCE,
-    NOT_COMPARABLE,
-    SLOWER,
-    TOO_FEW_REPEATS,
     Comparison,
     compare_runs,
 )
 from dlperf_slurm.results.same_work import list_surroundings, name_changes
+from dlperf_slurm.results.verdicts import EQUIVALENT, FASTER, NOT_COMPARABLE, SLOWER, UNDECIDED
 
 
 def compare(a, b, limit=None, manifest_b=None) -> "tuple[Comparison, ...]":
@@ -41,9 +37,9 @@ def test_faster_run_is_found():
     assert compare_rates(RATES, scale(RATES, 1.1)).verdict == FASTER
 
 
-def test_same_figures_have_no_difference():
+def test_same_figures_are_equivalent():
     comparison = compare_rates(RATES, RATES)
-    assert (comparison.verdict, comparison.speed_ratio) == (NO_DIFFERENCE, 1.0)
+    assert (comparison.verdict, comparison.speed_ratio) == (EQUIVALENT, 1.0)
 
 
 def test_interval_lies_around_the_ratio():
@@ -62,24 +58,27 @@ def test_swapped_runs_have_the_opposite_verdict():
 def test_three_repeats_are_too_few_for_any_difference():
     comparison = compare_rates(RATES[:3], scale(RATES[:3], 0.5))
     assert (comparison.verdict, comparison.interval, comparison.reason) == (
-        TOO_FEW_REPEATS,
+        UNDECIDED,
         None,
-        "3 and 3 repeats; it takes 4 in each run to tell any difference",
+        "3 and 3 repeats; it takes 6 in each run to tell any difference",
     )
 
 
 def test_more_cases_take_more_repeats():
-    # two cases: 2 * 2 / 70 is above 0.05, so four repeats no longer do
-    a = [make_case_outcomes(RATES[:4], n) for n in (1, 2)]
-    assert [(c.verdict, c.reason) for c in compare(a, a)] == [
-        (TOO_FEW_REPEATS, "4 and 4 repeats; it takes 5 in each run to tell any difference")
-    ] * 2
+    # 24 cases: 24 * 2 / 924 is above 0.05, so six repeats no longer do
+    a = [make_case_outcomes(RATES[:5], n) for n in range(24)]
+    assert {(c.verdict, c.reason) for c in compare(a, a)} == {
+        (UNDECIDED, "5 and 5 repeats; it takes 7 in each run to tell any difference")
+    }
 
 
 def test_case_without_enough_repeats_takes_nothing_from_the_others():
-    a = [make_case_outcomes(RATES[:4], 1), make_case_outcomes(RATES[:3], 2)]
-    b = [make_case_outcomes(scale(RATES[:4], 0.5), 1), make_case_outcomes(RATES[:3], 2)]
-    assert [c.verdict for c in compare(a, b)] == [SLOWER, TOO_FEW_REPEATS]
+    a = [
+        make_case_outcomes(RATES[:6], n) if n else make_case_outcomes(RATES[:3]) for n in range(24)
+    ]
+    b = [make_case_outcomes(scale(RATES[:6], 0.5), n) if n else make_case_outcomes(RATES[:3])
+         for n in range(24)]  # fmt: skip
+    assert [c.verdict for c in compare(a, b)] == [UNDECIDED, *[SLOWER] * 23]
 
 
 def make_noisy(generator, noise, factor=1.0):
@@ -93,8 +92,8 @@ def test_runs_of_the_same_code_differ_as_rarely_as_the_level_says(noise):
         compare_rates(make_noisy(generator, noise), make_noisy(generator, noise)).verdict
         for _ in range(400)
     ]
-    # exactly 2 * 65 / 3432 = 3.8 %: 15 of 400, and 26 is three deviations above
-    assert 5 <= 400 - verdicts.count(NO_DIFFERENCE) <= 26
+    # 4 %: 16 of 400, and 28 is three deviations above
+    assert 5 <= verdicts.count(SLOWER) + verdicts.count(FASTER) <= 28
 
 
 def test_runs_of_many_cases_have_a_false_alarm_as_rarely_as_the_level_says():
@@ -105,7 +104,7 @@ def test_runs_of_many_cases_have_a_false_alarm_as_rarely_as_the_level_says():
             [make_case_outcomes(make_noisy(generator, 0.02), n) for n in range(10)]
             for _ in range(2)
         )
-        alarms += any(c.verdict != NO_DIFFERENCE for c in compare(a, b))
+        alarms += any(c.verdict in (SLOWER, FASTER) for c in compare(a, b))
     # at most 5 %: 10 of 200; 19 is three deviations above
     assert alarms <= 19
 
@@ -138,6 +137,7 @@ def test_beyond_the_limit_is_where_the_whole_interval_lies_below_it():
         a, b = make_noisy(generator, 0.01), make_noisy(generator, 0.01, 0.955)
         comparison = compare_rates(a, b, 0.03)
         assert comparison.is_beyond_limit is (comparison.interval.high < 0.97)
+        assert not (comparison.is_beyond_limit and comparison.is_within_limit)
 
 
 def test_slowdown_within_the_limit_is_rarely_beyond_it():
@@ -146,8 +146,69 @@ def test_slowdown_within_the_limit_is_rarely_beyond_it():
         compare_rates(make_noisy(generator, 0.02), make_noisy(generator, 0.02, 0.97), 0.03)
         for _ in range(400)
     ]
-    # at the limit itself 65 / 3432 = 1.9 %: 8 of 400, and 16 is three deviations above
+    # at the limit itself 2 %: 8 of 400, and 16 is three deviations above
     assert sum(c.is_beyond_limit for c in beyond) <= 16
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.03])
+def test_slowdown_beyond_the_limit_rarely_passes(noise):
+    generator = random.Random(2026)
+    passed = [
+        compare_rates(make_noisy(generator, noise), make_noisy(generator, noise, 0.97), 0.03)
+        for _ in range(300)
+    ]
+    # at the limit itself 5 %: 15 of 300, and 26 is three deviations above
+    assert sum(c.is_within_limit for c in passed) <= 26
+
+
+def test_slowdown_of_5_percent_in_noise_of_3_percent_does_not_pass_a_limit_of_3():
+    generator = random.Random(2027)
+    found = [
+        compare_rates(make_noisy(generator, 0.03), make_noisy(generator, 0.03, 0.95), 0.03)
+        for _ in range(200)
+    ]
+    assert sum(c.is_within_limit for c in found) <= 3
+    assert any(c.deciding_repeats for c in found)
+
+
+def test_same_speed_passes_a_limit_that_the_noise_allows():
+    generator = random.Random(2028)
+    found = [
+        compare_rates(make_noisy(generator, 0.01), make_noisy(generator, 0.01), 0.03)
+        for _ in range(200)
+    ]
+    assert sum(c.is_within_limit for c in found) >= 180
+
+
+def test_difference_as_large_as_the_margin_is_rarely_called_equivalent():
+    generator = random.Random(2029)
+    found = [
+        compare_rates(make_noisy(generator, 0.01), make_noisy(generator, 0.01, 0.98)).verdict
+        for _ in range(300)
+    ]
+    assert found.count(EQUIVALENT) <= 26
+
+
+def test_noise_that_hides_a_difference_leaves_it_undecided_with_what_it_takes():
+    generator = random.Random(2030)
+    comparison = compare_rates(make_noisy(generator, 0.05), make_noisy(generator, 0.05))
+    assert (comparison.verdict, comparison.deciding_repeats > 7) == (UNDECIDED, True)
+    assert f"about {comparison.deciding_repeats} in each run would decide" in comparison.reason
+
+
+def test_difference_that_does_not_matter_is_said_to_be_small():
+    comparison = compare_rates(scale(RATES, 1.0), [0.99 * 100 + 0.01 * r for r in range(7)])
+    assert (comparison.verdict, comparison.is_within_margin) == (SLOWER, True)
+
+
+def test_run_that_varies_ten_times_as_much_raises_alarms_as_rarely():
+    generator = random.Random(2031)
+    verdicts = [
+        compare_rates(make_noisy(generator, 0.005), make_noisy(generator, 0.05)).verdict
+        for _ in range(400)
+    ]
+    # 5 %: 20 of 400, and 33 is three deviations above; the rank sum has 9 %, 36
+    assert verdicts.count(SLOWER) + verdicts.count(FASTER) <= 33
 
 
 def test_no_limit_is_never_passed():
@@ -173,7 +234,7 @@ def make_inference(latency, rate):
 def test_longer_latency_is_slower_even_at_the_same_throughput():
     throughput, latency = compare([make_inference(0.1, 1.0)], [make_inference(0.2, 1.0)])
     assert (throughput.verdict, latency.quantity, latency.verdict) == (
-        NO_DIFFERENCE, MEAN_LATENCY, SLOWER,
+        EQUIVALENT, MEAN_LATENCY, SLOWER,
     )  # fmt: skip
 
 
@@ -243,7 +304,7 @@ def test_not_comparable_has_figures_but_no_ratio():
 )
 def test_what_else_changed_is_named_beside_the_verdict(changes, text):
     (comparison,) = compare([make_case_outcomes()], [make_case_outcomes(**changes)])
-    assert (comparison.changes, comparison.is_decided) == ((text,), True)
+    assert (comparison.changes, comparison.verdict) == ((text,), EQUIVALENT)
 
 
 def test_job_ids_and_hosts_and_a_little_steal_are_no_change():

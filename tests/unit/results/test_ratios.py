@@ -9,7 +9,7 @@ from dlperf_slurm.contract.record import Epoch
 from dlperf_slurm.results.frame import AXES, list_rows, make_case_frame
 from dlperf_slurm.results.ratios import NO_RATIO, Ratio, choose_reference, divide, take_ratio
 from dlperf_slurm.stats.median import Interval
-from dlperf_slurm.stats.rank_sum import compute_ratio_interval
+from dlperf_slurm.stats.placements import compute_ratio_interval
 
 # of each axis a value that is not the default
 OTHERS = {

@@ -1,0 +1,101 @@
+"""Fligner and Policello's test and the interval of a ratio: against tables, and by simulation."""
+
+import random
+
+import numpy
+import pytest
+
+from dlperf_slurm.stats import placements
+from dlperf_slurm.stats.placements import (
+    Tails,
+    compute_ratio_interval,
+    compute_statistics,
+    compute_tails,
+    count_needed_values,
+    is_refused,
+)
+
+LOW = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+HIGH = [8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0]
+
+
+def test_statistic_is_that_of_hollander_and_wolfe():
+    # their example of section 4.4, plasma glucose of healthy and of lead-poisoned geese
+    healthy = [297, 340, 325, 227, 277, 337, 250, 290]
+    poisoned = [293, 291, 289, 430, 510, 353, 318]
+    (statistic,) = compute_statistics(numpy.array([healthy]), numpy.array([poisoned]))
+    assert statistic == pytest.approx(1.468, abs=0.001)
+
+
+def test_samples_that_do_not_overlap_are_one_split_of_all():
+    assert compute_tails(LOW, HIGH).upper == pytest.approx(1 / 3432)
+    assert compute_tails(HIGH, LOW).lower == pytest.approx(1 / 3432)
+
+
+def test_two_sided_is_twice_the_smaller_tail():
+    assert Tails(0.9, 0.2).two_sided == pytest.approx(0.4)
+
+
+def test_samples_that_are_all_equal_do_not_differ():
+    assert compute_tails([1.0] * 7, [1.0] * 7).two_sided == 1.0
+
+
+def test_test_of_a_ratio_is_that_of_the_scaled_sample():
+    scaled = compute_tails([1.5 * value for value in LOW], HIGH)
+    assert compute_tails(LOW, HIGH, 1.5) == scaled
+
+
+def test_drawn_splits_give_nearly_the_tails_of_all(monkeypatch):
+    generator = random.Random(1)
+    first, second = ([generator.gauss(100 + s, 1) for _ in range(9)] for s in (0, 0.8))
+    exact = compute_tails(first, second)
+    monkeypatch.setattr(placements, "MAX_SPLITS", 40_000)
+    monkeypatch.setattr(placements, "_find_null", placements._find_null.__wrapped__)
+    drawn = compute_tails(first, second)
+    assert (drawn.lower, drawn.upper) == pytest.approx((exact.lower, exact.upper), abs=0.004)
+
+
+def test_hundreds_of_values_can_be_compared():
+    sample = [100 + 0.001 * n for n in range(200)]
+    assert compute_tails(sample, [1.1 * x for x in sample]).two_sided < 1e-4
+
+
+# 2 / 2^6 <= 0.05 < 2 / 2^5; 23 * 2 / 924 <= 0.05 < 24 * 2 / 924; 85 * 2 / 3432 <= 0.05
+@pytest.mark.parametrize(("tests", "count"), [(1, 6), (23, 6), (24, 7), (85, 7), (86, 8)])
+def test_more_tests_need_more_values(tests, count):
+    assert count_needed_values(tests=tests) == count
+
+
+@pytest.mark.parametrize(("first_count", "second_count"), [(5, 5), (1, 7), (5, 7)])
+def test_too_few_values_have_no_interval(first_count, second_count):
+    assert compute_ratio_interval(LOW[:first_count], HIGH[:second_count]) is None
+
+
+def test_interval_is_what_the_test_does_not_refuse():
+    random = numpy.random.default_rng(3)
+    for _ in range(100):
+        first = numpy.exp(0.02 * random.standard_normal(7))
+        second = 1.03 * numpy.exp(0.04 * random.standard_normal(8))
+        interval = compute_ratio_interval(first.tolist(), second.tolist())
+        assert bool(is_refused(first[None], second[None])[0]) is not interval.holds(1.0)
+
+
+def test_interval_of_the_inverse_ratio_is_the_inverse():
+    random = numpy.random.default_rng(4)
+    first, second = numpy.exp(0.02 * random.standard_normal((2, 9))).tolist()
+    there, back = compute_ratio_interval(first, second), compute_ratio_interval(second, first)
+    assert (1 / back.high, 1 / back.low) == pytest.approx((there.low, there.high), rel=1e-3)
+
+
+# With seven values the rank-sum test covers 0.94 and 0.91 where one varies 4 and 10 times as much.
+@pytest.mark.parametrize("noise", ["normal", "exponential"])
+@pytest.mark.parametrize("factor", [1, 4, 10])
+@pytest.mark.parametrize("count", [6, 7, 15])
+def test_ratio_is_covered_whatever_the_spreads(noise, factor, count):
+    random = numpy.random.default_rng(2020)
+    draw = getattr(random, f"standard_{noise}")
+    median = {"normal": 0.0, "exponential": numpy.log(2)}[noise]
+    first, second = draw((2, 4000, count)) - median
+    refused = is_refused(1 + 0.002 * first, 1 + 0.002 * factor * second)
+    # 0.05 and three deviations of 4000 tries
+    assert refused.mean() <= 0.06
