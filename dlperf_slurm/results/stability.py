@@ -1,22 +1,29 @@
 """A case's outcomes -> remarks on what makes its figure doubtful, for the footnotes."""
 
 from collections.abc import Iterator, Sequence
+from typing import Optional
 
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Note, Remark
 from dlperf_slurm.stats.median import compute_coefficient_of_variation
-from dlperf_slurm.stats.step_times import STALL_FACTOR, compute_drift, find_groups, find_stalls
+from dlperf_slurm.stats.step_times import (
+    STALL_FACTOR,
+    SlowStretch,
+    find_groups,
+    find_slow_stretch,
+    find_stalls,
+)
 
 # Seven repeats that vary by this much have an interval some 13 % wide (their extremes are 2.7
 # standard deviations apart on average): wider than the differences that tables are read for.
 MAX_VARIATION = 0.05
 MIN_VARIED_SAMPLES = 3
 
-# Slow swings of 3 % look like a drift of 2 % in one series of ten, and in most of three repeats
-# almost never.
-MIN_DRIFTING_SERIES = 3
-MIN_DRIFT_OF_FEW = 0.05
+# Slow swings of 5 % look like a slow stretch in up to one series of twenty, and in most of three
+# repeats almost never.
+MIN_SLOWED_SERIES = 3
+MIN_COST_OF_FEW = 0.05
 
 # what stalls must take of a window to be named: as much as is worth naming elsewhere
 MIN_STALLED_SHARE = 0.02
@@ -27,25 +34,41 @@ def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
     """None for a case whose steps and repeats are sound, or too few to tell."""
     series = [o.step_seconds for o in outcomes.outcomes if o.step_seconds]
     return [
-        *_describe_drift([compute_drift(steps) for steps in series]),
+        *_describe_stretches([find_slow_stretch(steps) for steps in series]),
         *_describe_stalls(series),
         *_describe_spread(outcomes),
         *_describe_stolen(outcomes.records),
     ]
 
 
-def _describe_drift(drifts: list[float]) -> Iterator[Remark]:
-    """A case drifts if most of its repeats do, in one direction: noise has none."""
-    smallest = 0.0 if len(drifts) >= MIN_DRIFTING_SERIES else MIN_DRIFT_OF_FEW
-    for sign, cause in ((1, "the warm-up was too short"), (-1, "the machine slowed down")):
-        found = [abs(drift) for drift in drifts if sign * drift > smallest]
-        if 2 * len(found) > len(drifts):
-            longer = "longer" if sign > 0 else "less"
+def _describe_stretches(stretches: list[Optional[SlowStretch]]) -> Iterator[Remark]:
+    """A case has slow stretches if most of its repeats do, at one place: noise has none."""
+    least = 0.0 if len(stretches) >= MIN_SLOWED_SERIES else MIN_COST_OF_FEW
+    found: dict[str, list[SlowStretch]] = {}
+    for stretch in stretches:
+        if stretch is not None and stretch.cost > least:
+            found.setdefault(_name_cause(stretch), []).append(stretch)
+    for cause, slow in found.items():
+        if 2 * len(slow) > len(stretches):
+            worst = max(slow, key=lambda stretch: stretch.cost)
             yield Remark(
-                f"{cause}: in {{}} of {{}} repeats steps took {longer} than those of the window's "
-                "second half, in the worst by {:.1f} %",
-                (len(found), len(drifts), 100 * max(found)),
+                f"{cause}: in {{}} of {{}} repeats; in the worst steps {{}} to {{}} took {{:.0f}} "
+                "% longer than the others, and the window {:.1f} % longer than with none such",
+                (
+                    len(slow),
+                    len(stretches),
+                    worst.start + 1,
+                    worst.end,
+                    100 * worst.excess,
+                    100 * worst.cost,
+                ),
             )
+
+
+def _name_cause(stretch: SlowStretch) -> str:
+    if stretch.is_first:
+        return "the warm-up was too short"
+    return "the machine slowed down" if stretch.is_last else "the machine was slow for a while"
 
 
 def _describe_stalls(series: list[tuple[float, ...]]) -> Iterator[Remark]:

@@ -1,22 +1,31 @@
-"""Step times, or values of repeats -> what makes them doubtful: drift, stalls, two groups."""
+"""Step times, or values of repeats -> doubts: slow stretches, stalls, two groups."""
 
+import math
 import statistics
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Optional
 
 # a step that takes so many medians is a stall: data, network or another job held it up
 STALL_FACTOR = 3.0
 
-# The steps of the first fifth against those of the second half, in standard deviations of the
-# rank-sum: one series in 370 exceeds it if steps are independent, which a larger effect makes up
-# for (MIN_DRIFT). Below 25 steps it cannot be reached.
-DRIFT_DEVIATIONS = 3.0
+# The least cost of a slow stretch that is named, as a ratio less 1 of the whole window: less than
+# that is not worth naming elsewhere either.
+MIN_COST = 0.02
 
-# The least drift that is named, as a ratio less 1: less than that is not worth naming elsewhere
-# either, and slow swings of a sound machine stay below it.
-MIN_DRIFT = 0.02
+# A stretch begins and ends at one of so many marks, and is a tenth of the window at least.
+_MARKS = 20
+_LEAST_SHARE = 0.1
+
+# fewer steps do not tell how they hang together
+_MIN_STEPS = 20
+
+# The largest of all stretches' distances, in standard deviations of a mean of as many steps that
+# hang together as these do, is above _LIMIT + _LIMIT_OF_FEW / sqrt(independent steps) in 5 % of
+# series at most (benchmarks/slow_stretches.py).
+_LIMIT = 3.3
+_LIMIT_OF_FEW = 8.0
+_LARGEST_MEMORY = 0.97
 
 # A gap that separates two groups of repeats is so many times wider than either group. Of seven
 # normal, uniform or exponential values 1 in 700, 1 in 185 and 1 in 140 have such a gap by chance;
@@ -42,7 +51,7 @@ class Stalls:
 def find_stalls(step_seconds: Sequence[float]) -> Stalls:
     """The stalls among the steps of one rank: [step], in seconds.
 
-    Steps as long at the very beginning are no stalls but warm-up, which `compute_drift` names.
+    Steps as long at the very beginning are no stalls but warm-up, which `find_slow_stretch` names.
     """
     median = statistics.median(step_seconds)
     steps = step_seconds[_count_first_long(step_seconds) :]
@@ -53,38 +62,108 @@ def find_stalls(step_seconds: Sequence[float]) -> Stalls:
     return Stalls(len(stalled), max(stalled) / median, lost / sum(step_seconds))
 
 
-def compute_drift(step_seconds: Sequence[float]) -> float:
-    """The mean step of the whole over that of the second half, as a ratio less 1.
+@dataclass(frozen=True)
+class SlowStretch:
+    """Steps from `start` up to `end` that took longer than the others, beyond chance.
 
-    A positive drift is a warm-up that was too short, a negative one a machine that slows down; it
-    is 0 when the series shows neither. Stalls do not count, except at the very beginning.
+    `excess` is how much longer each of them took and `cost` how much longer that made the window,
+    both as ratios less 1. `is_first` and `is_last` say which end of the window it touches.
+    """
+
+    start: int
+    end: int
+    excess: float
+    cost: float
+    is_first: bool
+    is_last: bool
+
+
+def find_slow_stretch(step_seconds: Sequence[float]) -> Optional[SlowStretch]:
+    """The stretch that differs most from the rest of the window, where it is slow and matters.
+
+    Among all stretches it is the one whose mean is farthest from the others', in deviations that
+    allow for how much a step takes after the one before it (an autoregression of first order, as
+    prewhitening in tests for a change of level). Stalls do not count, except at the very beginning.
     """
     limit = STALL_FACTOR * statistics.median(step_seconds)
     first_long = _count_first_long(step_seconds)
-    steps = [s for i, s in enumerate(step_seconds) if i < first_long or s <= limit]
-    first, rest = steps[: len(steps) // 5], steps[len(steps) // 2 :]
-    if not first or statistics.fmean(rest) == 0:
+    kept = [i for i, s in enumerate(step_seconds) if i < first_long or s <= limit]
+    steps = [step_seconds[i] for i in kept]
+    if limit == 0 or not steps:
+        return None
+    if first_long:
+        # they are longer than any chance makes them
+        return _measure_stretch(steps, kept, 0, first_long)
+    found = _find_change(steps)
+    return None if found is None else _measure_stretch(steps, kept, *found)
+
+
+def _measure_stretch(
+    steps: Sequence[float], kept: Sequence[int], start: int, end: int
+) -> Optional[SlowStretch]:
+    """The stretch of kept steps as one of the window; None for what is too short a loss."""
+    rest = [*steps[:start], *steps[end:]]
+    if not rest or statistics.fmean(rest) == 0:
+        return None
+    usual = statistics.fmean(rest)
+    excess = statistics.fmean(steps[start:end]) / usual - 1
+    cost = statistics.fmean(steps) / usual - 1
+    if cost < MIN_COST:
+        return None
+    is_last = end == len(steps)
+    return SlowStretch(kept[start], kept[end - 1] + 1, excess, cost, start == 0, is_last)
+
+
+def _find_change(steps: Sequence[float]) -> Optional[tuple[int, int]]:
+    """The bounds of the stretch that is beyond chance; of a fast one at an end those of the rest.
+
+    None when nothing is, or what is fast lies in between.
+    """
+    import numpy
+
+    count = len(steps)
+    if count < _MIN_STEPS:
+        return None
+    times = numpy.asarray(steps) / statistics.fmean(steps)
+    marks = numpy.linspace(0, count, _MARKS + 1).astype(int)
+    starts, ends = (marks[side] for side in numpy.triu_indices(_MARKS + 1, 1))
+    lengths = ends - starts
+    is_wide = (lengths >= _LEAST_SHARE * count) & (lengths <= (1 - _LEAST_SHARE) * count)
+    starts, ends, lengths = starts[is_wide], ends[is_wide], lengths[is_wide]
+    sums = numpy.concatenate([[0.0], (times - times.mean()).cumsum()])
+    distances = (sums[ends] - sums[starts]) / numpy.sqrt(lengths * (count - lengths) / count)
+    best = int(abs(distances).argmax())
+    start, end = int(starts[best]), int(ends[best])
+    if abs(distances[best]) <= _find_limit(times, start, end):
+        return None
+    if distances[best] > 0:
+        return start, end
+    if start == 0:
+        return end, count
+    return (0, start) if end == count else None
+
+
+def _find_limit(times: Any, start: int, end: int) -> float:
+    """What a stretch's distance must exceed: by the rest's spread, and how steps hang together."""
+    import numpy
+
+    count = len(times)
+    inside = numpy.zeros(count, dtype=bool)
+    inside[start:end] = True
+    rest = times - numpy.where(inside, times[inside].mean(), times[~inside].mean())
+    if not rest.any():
         return 0.0
-    drift = statistics.fmean(steps) / statistics.fmean(rest) - 1
-    deviations = _compute_deviations(first, rest)
-    is_clear = abs(deviations) >= DRIFT_DEVIATIONS and (drift > 0) == (deviations > 0)
-    is_drift = abs(drift) >= MIN_DRIFT and (is_clear or first_long > 0)
-    return drift if is_drift else 0.0
+    memory = (rest[1:] * rest[:-1]).sum() / (rest**2).sum()
+    # both means are of the same steps, which makes them hang together less than they do
+    memory = min(max(0.0, memory + (3 + 4 * memory) / count), _LARGEST_MEMORY)
+    deviation = (rest[1:] - memory * rest[:-1]).std() / (1 - memory)
+    return float(deviation * (_LIMIT + _LIMIT_OF_FEW / math.sqrt(count * (1 - memory))))
 
 
 def _count_first_long(step_seconds: Sequence[float]) -> int:
     """The number of steps at the very beginning that are as long as stalls."""
     limit = STALL_FACTOR * statistics.median(step_seconds)
     return next((i for i, s in enumerate(step_seconds) if s <= limit), 0)
-
-
-def _compute_deviations(first: Sequence[float], rest: Sequence[float]) -> float:
-    """The distance of Mann and Whitney's U from its expectation, in standard deviations."""
-    ordered = sorted(rest)
-    above = sum(bisect_left(ordered, x) + bisect_right(ordered, x) for x in first) / 2
-    pairs = len(first) * len(rest)
-    variance = pairs * (len(first) + len(rest) + 1) / 12
-    return float((above - pairs / 2) / variance**0.5)
 
 
 def find_groups(samples: Sequence[float]) -> Optional[tuple[list[float], list[float]]]:

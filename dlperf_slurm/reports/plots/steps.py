@@ -20,7 +20,7 @@ from dlperf_slurm.reports.plots.style import (
 )
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.stability import describe_stability
-from dlperf_slurm.stats.step_times import STALL_FACTOR, compute_drift
+from dlperf_slurm.stats.step_times import STALL_FACTOR, find_slow_stretch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -192,9 +192,9 @@ def list_stalls(step_seconds: Sequence[float]) -> list[int]:
 
 def _describe(repeat: RepeatSteps, slowest: Sequence[float], stalls: int) -> str:
     texts = [f"repeat {repeat.repeat}", f"median {statistics.median(slowest):.3g} ms"]
-    drift = compute_drift(slowest)
-    if drift:
-        texts.append(f"drift {100 * drift:+.1f} %")
+    stretch = find_slow_stretch(slowest)
+    if stretch:
+        texts.append(f"steps {stretch.start + 1} to {stretch.end}: {100 * stretch.excess:+.0f} %")
     if stalls:
         texts.append("1 stall" if stalls == 1 else f"{stalls} stalls")
     return ", ".join(texts)

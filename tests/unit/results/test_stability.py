@@ -61,16 +61,30 @@ def test_short_warmup_is_named():
     (text,) = describe_stability(make_case(make_series(warm_up)))
     # 20 of 100 steps take half as much again: the window is 10 % longer
     found = re.fullmatch(
-        "the warm-up was too short: in 7 of 7 repeats steps took longer than those of the window's "
-        "second half, in the worst by (.*) %",
+        "the warm-up was too short: in 7 of 7 repeats; in the worst steps 1 to 20 took (.*) % "
+        "longer than the others, and the window (.*) % longer than with none such",
         str(text),
     )
-    assert float(found.group(1)) == pytest.approx(10.0, abs=1.0)
+    assert float(found.group(1)) == pytest.approx(50.0, abs=4.0)
+    assert float(found.group(2)) == pytest.approx(10.0, abs=1.0)
 
 
 def test_machine_that_slows_down_is_named():
     (text,) = describe_stability(make_case(make_series(throttle)))
-    assert str(text).startswith("the machine slowed down: in 7 of 7 repeats steps took less than ")
+    assert str(text).startswith("the machine slowed down: in 7 of 7 repeats; in the worst ")
+
+
+def test_last_tenth_that_is_slow_is_named():
+    series = make_series(lambda step, i: step * (1.3 if i >= 90 else 1.0))
+    (text,) = describe_stability(make_case(series))
+    assert "the machine slowed down: in 7 of 7 repeats; in the worst steps 91 to 100" in str(text)
+
+
+def test_slow_while_in_between_is_named():
+    series = make_series(lambda step, i: step * (1.2 if 40 <= i < 60 else 1.0))
+    (text,) = describe_stability(make_case(series))
+    assert str(text).startswith("the machine was slow for a while: in 7 of 7 repeats; ")
+    assert "steps 41 to 60 took" in str(text)
 
 
 @pytest.mark.parametrize(("changed", "is_named"), [(3, False), (4, True)])
