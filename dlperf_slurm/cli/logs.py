@@ -1,7 +1,9 @@
 """The command import-logs: logs of runs made elsewhere become records, and a run to report on."""
 
 import argparse
+import dataclasses
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 # A publisher's rule and ours that differ by more, as a ratio less 1, are worth a look.
 NOTED_DIFFERENCE = 0.02
+PARTIAL = " *"
 
 
 def add_commands(commands: "Commands") -> None:
@@ -67,10 +70,13 @@ def _describe(run: "ImportedRun") -> dict[str, object]:
         "samples_per_s": run.samples_per_s,
         "publisher_samples_per_s": run.publisher_samples_per_s,
         "publisher_rule": run.publisher_rule,
+        "identity": dataclasses.asdict(run.identity),
+        "notes": list(run.notes),
     }
 
 
 def _print_runs(runs: "Sequence[ImportedRun]") -> None:
+    from dlperf_slurm.contract.record import OK
     from dlperf_slurm.reports.terminal import print_table
 
     header = ["log", "format", "what", "status", "samples/s", "publisher's", "differs"]
@@ -82,14 +88,21 @@ def _print_runs(runs: "Sequence[ImportedRun]") -> None:
     rules = dict.fromkeys(
         (run.format_name, run.publisher_rule) for run in runs if run.publisher_samples_per_s
     )
+    if any(run.status != OK and run.publisher_samples_per_s for run in runs):
+        print(
+            f"{PARTIAL.strip()} what is there of a log that is incomplete, by its publisher's rule"
+        )
     for format_name, rule in rules:
         print(f"publisher's rule of {format_name}: {rule}")
 
 
 def _make_row(run: "ImportedRun") -> list[str]:
+    from dlperf_slurm.contract.record import OK
+
     identity = run.identity
     batch_size = f"bs{identity.batch_size_per_device}" if identity.batch_size_per_device else ""
     devices = f"{identity.devices} devices" if identity.devices else ""
+    is_partial = run.status != OK and run.publisher_samples_per_s is not None
     words = [identity.framework, identity.model, devices, batch_size, identity.precision]
     return [
         run.log,
@@ -97,13 +110,17 @@ def _make_row(run: "ImportedRun") -> list[str]:
         " ".join(word for word in words if word),
         run.status,
         _format_figure(run.samples_per_s),
-        _format_figure(run.publisher_samples_per_s),
+        _format_figure(run.publisher_samples_per_s) + (PARTIAL if is_partial else ""),
         _describe_difference(run.samples_per_s, run.publisher_samples_per_s),
     ]
 
 
 def _format_figure(value: Optional[float]) -> str:
-    return "" if value is None else f"{value:.2f}"
+    """Two decimals, or as many as show four digits of a small rate."""
+    if value is None:
+        return ""
+    decimals = 3 - math.floor(math.log10(value)) if 0 < value < 1 else 2
+    return f"{value:.{decimals}f}"
 
 
 def _describe_difference(ours: Optional[float], publisher: Optional[float]) -> str:

@@ -16,6 +16,7 @@ from typing import (
     NamedTuple,
     Optional,
     Pattern,
+    Sequence,
     Set,
     Tuple,
     cast,
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     class Run(Protocol):
         """Takes the lines of one run, in the order of the log, and keeps little of them."""
 
-        is_under_way: bool
-        """Whether something was timed: a line that START matches then begins the next run."""
+        def is_under_way(self, rank: int) -> bool:
+            """Whether the rank, -1 for any, timed something: its next START begins the next run."""
 
         def add(self, line: Line) -> None: ...
 
@@ -85,7 +86,9 @@ class Reading:
     """One run as its log tells it; with a `problem` its figures are not to be used.
 
     Publishers' rules take their values from `marks`, the timed lines of the lowest rank that
-    printed, and from `series`, other printed figures by name, in the log's order.
+    printed, and from `series`, other printed figures by name, in the log's order. A problem that
+    `is_incomplete` is that of a log which ends early, or has lost lines. `printed` are rates that
+    the log prints of the same steps, where the windows are made from its times.
     """
 
     identity: Identity
@@ -93,11 +96,13 @@ class Reading:
     series: Dict[str, Tuple[float, ...]]
     problem: str
     is_out_of_memory: bool = False
+    is_incomplete: bool = False
+    printed: Tuple[Window, ...] = ()
     notes: Tuple[str, ...] = ()
     marks: Tuple[Mark, ...] = ()
 
 
-def suits_all(identity: Identity) -> bool:
+def suits_all(reading: Reading, identity: Identity) -> bool:
     return True
 
 
@@ -110,7 +115,7 @@ class Rule(NamedTuple):
 
     name: str
     compute: Callable[[Reading, Identity], float]
-    suits: Callable[[Identity], bool] = suits_all
+    suits: Callable[[Reading, Identity], bool] = suits_all
 
 
 def list_formats() -> List[str]:
@@ -136,18 +141,60 @@ def find_formats(lines: Iterable[Line]) -> List[str]:
 
 
 def read_runs(log_format: "Format", lines: Iterable[Line]) -> List[Reading]:
-    """The runs of a log, in its order; without any timed step, one reading that says so."""
-    readings = []
-    run, failures = log_format.start_run(), FailureScan()
+    """The runs of a log, in its order; without any timed step, one reading that says so.
+
+    A rank that says so again, after it timed something, begins its next run: blocks of lines of
+    other ranks, which are still in the one before, may follow. Ranks that never say so, and lines
+    without a label, are in the run that began last.
+    """
+    runs = [_RunLines(log_format.start_run())]
+    places: Dict[int, int] = {}
     for line in lines:
-        has_begun = run.is_under_way or failures.message
-        if has_begun and log_format.START is not None and log_format.START.match(line.text):
-            readings.append(_finish(run, failures))
-            run, failures = log_format.start_run(), FailureScan()
-        run.add(line)
-        failures.add(line)
-    readings.append(_finish(run, failures))
-    return readings
+        start = log_format.START.match(line.text) if log_format.START is not None else None
+        if start is not None:
+            rank = int(start.groupdict().get("rank") or line.rank)
+            place = places.get(rank, len(runs) - 1)
+            place += runs[place].has_begun(rank)
+            if place == len(runs):
+                _move_idle_ranks(places, runs)
+                runs.append(_RunLines(log_format.start_run()))
+            runs[place].started.add(rank)
+            if rank >= 0:
+                places[rank] = place
+        runs[places.get(line.rank, len(runs) - 1)].add(line)
+    return [run.finish() for run in runs]
+
+
+class _RunLines:
+    """The lines of one run; `started` are ranks that said that they begin it."""
+
+    def __init__(self, run: "Run") -> None:
+        self.run = run
+        self.failures = FailureScan()
+        self.started: Set[int] = set()
+
+    def add(self, line: Line) -> None:
+        self.run.add(line)
+        self.failures.add(line)
+
+    def has_begun(self, rank: int) -> bool:
+        """Whether another START of the rank is that of another run."""
+        has_failed = bool(self.failures.message) and (rank < 0 or rank in self.started)
+        return self.run.is_under_way(rank) or has_failed
+
+    def finish(self) -> Reading:
+        return _finish(self.run, self.failures)
+
+
+def _move_idle_ranks(places: Dict[int, int], runs: Sequence[_RunLines]) -> None:
+    """Let ranks that began in the last run, and timed nothing, be in the next one.
+
+    They said so before the rank by which the next one shows.
+    """
+    last = len(runs) - 1
+    for rank, place in places.items():
+        if place == last and not runs[last].run.is_under_way(rank):
+            places[rank] = last + 1
 
 
 def _finish(run: "Run", failures: FailureScan) -> Reading:
@@ -158,6 +205,7 @@ def _finish(run: "Run", failures: FailureScan) -> Reading:
         reading,
         windows=(),
         problem=failures.message,
+        is_incomplete=False,
         is_out_of_memory=failures.is_out_of_memory,
     )
 

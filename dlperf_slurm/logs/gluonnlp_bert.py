@@ -7,7 +7,8 @@ the time where that is missing. A step is one optimizer update; with `accumulate
 many micro-batches. Evaluation prints lines without a learning rate, which are left out.
 
 Left out as warm-up are the first 20 steps. A run came to its end when its last line is that of the
-last step announced (`num_steps`), or with "Train cost=" where the arguments are not in the log.
+last step announced (`num_steps`), or with "Train cost=" where they do not have it. A log without
+its arguments does not tell the micro-batches, and gives no figure.
 """
 
 import re
@@ -20,7 +21,7 @@ from dlperf_slurm.logs.reading.marks import Mark, RankMarks
 from dlperf_slurm.logs.reading.patterns import COUNT, DECIMAL, LOGGER_PREFIX, NAMESPACE
 from dlperf_slurm.logs.reading.rules import RuleError, average
 from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, if_whole, take_line
-from dlperf_slurm.logs.reading.windows import Window, count_steps, make_warm_window
+from dlperf_slurm.logs.reading.windows import Window, count_timed_steps, make_warm_window
 
 _STEP = LOGGER_PREFIX + rf"\[step (?P<step>{COUNT})\],?(?=\s).{{0,400}}?"
 _WITH_TIME = re.compile(
@@ -31,6 +32,7 @@ _WITH_COST = re.compile(
     _STEP + rf"\sLR=.{{0,80}}?Time cost=(?P<seconds>{DECIMAL}) s, +Throughput=\S+K tks/s"
 )
 _END = re.compile(LOGGER_PREFIX + rf"(?P<end>Train cost={DECIMAL} ?s)")
+_ACCUMULATION = ("accumulate", "num_accumulated")
 _MODELS = {"bert_12_768_12": "bert", "google_en_uncased_bert_base": "bert"}
 
 SIGNATURE = re.compile(LOGGER_PREFIX + r"\[step \d+\](?:\s+mlm_loss=|, Loss mlm/nsp=)")
@@ -59,15 +61,21 @@ def _identify(run: TimedRun) -> Identity:
 
 
 def _count_micro_batches(run: TimedRun) -> int:
-    return run.read_count("accumulate", "num_accumulated") or 1
+    return run.read_count(*_ACCUMULATION) or 1
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
     intervals = [
         (steps, mark.mean * steps if mark.mean > 0 else mark.value)
-        for steps, mark in zip(count_steps(marks), marks)
+        for steps, mark in zip(_count_steps(run, marks), marks)
     ]
     return make_warm_window(rank, intervals, _count_micro_batches(run))
+
+
+def _count_steps(run: TimedRun, marks: List[Mark]) -> List[int]:
+    """As many as the arguments say lie between two lines, where they do: lines may be lost."""
+    announced = run.read_count("log_interval")
+    return [min(steps, announced or steps) for steps in count_timed_steps(marks)]
 
 
 def _find_problem(run: TimedRun) -> str:
@@ -78,6 +86,8 @@ def _find_problem(run: TimedRun) -> str:
         return f"the log ends at step {steps[-1]} of {announced}"
     if not announced and "end" not in run.facts:
         return f"the log ends at step {steps[-1]}: 'Train cost' is missing"
+    if not any(name in run.facts for name in (*_ACCUMULATION, "num_steps", "gpus")):
+        return "the log does not tell how many micro-batches an update has (accumulate)"
     return ""
 
 

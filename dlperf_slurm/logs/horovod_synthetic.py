@@ -48,16 +48,20 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
     return make_rate_window(-1, rates, "per_device" in run.facts)
 
 
-def _find_problem(run: TimedRun) -> str:
-    iterations = [mark.position[0] for mark in run.first_marks]
-    missing = [index for index, found in enumerate(iterations) if found != index]
+def _find_fault(run: TimedRun) -> str:
     if len(run.marks.by_rank) > 1:
         return "several ranks report: each ran a benchmark of its own"
-    if missing:
-        return f"the log lacks iteration {missing[0]}"
     total, announced = run.read_count("devices_of_total"), run.read_count("devices")
     if total != announced and total and announced:
         return f"the total is of {total} devices, {announced} were announced"
+    return ""
+
+
+def _find_problem(run: TimedRun) -> str:
+    iterations = [mark.position[0] for mark in run.first_marks]
+    missing = [index for index, found in enumerate(iterations) if found != index]
+    if missing:
+        return f"the log lacks iteration {missing[0]}"
     if "final_rates" not in run.series or "mean" not in run.facts:
         return f"the log ends after iteration {iterations[-1]}: the total is missing"
     devices = 1 if "per_device" in run.facts else max(_identify(run).devices, 1)
@@ -75,6 +79,7 @@ start_run = TimedFormat(
     identify=_identify,
     make_windows=_make_windows,
     find_problem=_find_problem,
+    find_fault=_find_fault,
 ).start_run
 
 RULES = (Rule("Horovod: the total that the benchmark prints", take_final),)

@@ -53,9 +53,8 @@ class _Run:
         self._epochs = 0
         self._has_bert_outputs = False
 
-    @property
-    def is_under_way(self) -> bool:
-        return bool(self._times)
+    def is_under_way(self, rank: int) -> bool:
+        return any(rank in (-1, line.rank) for line, _ in self._times)
 
     def add(self, line: Line) -> None:
         time, loss = _TIME.match(line.text), _LOSS.match(line.text)
@@ -97,6 +96,7 @@ class _Run:
                 "seconds": tuple(mark.value for _, mark in self._times),
             },
             problem=self._find_problem(lines, by_rank),
+            is_incomplete=bool(by_rank) and not lines.fault,
         )
 
     def _place_times(self) -> RankMarks:

@@ -42,7 +42,7 @@ def _identify(run: TimedRun) -> Identity:
         model="resnet50" if is_resnet50 else network,
         nodes=workers if gpus else 0,
         devices=workers * len(gpus),
-        batch_size_per_device=run.read_count("batch_size") // (len(gpus) or 1),
+        batch_size_per_device=run.read_count("batch_size") // len(gpus) if gpus else 0,
         precision=run.find_precision("dtype"),
     )
 

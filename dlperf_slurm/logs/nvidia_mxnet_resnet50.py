@@ -27,7 +27,7 @@ from dlperf_slurm.logs.reading.timed_run import (
     dll_line,
     take_line,
 )
-from dlperf_slurm.logs.reading.windows import Window, make_time_window
+from dlperf_slurm.logs.reading.windows import Window, make_printed_window, make_time_window
 
 _STEP = dll_line(r"Epoch: (?P<epoch>\d{1,9}) Iteration: (?P<step>\d{1,15}) ", rate="train.ips")
 _EPOCH = r"Epoch: (?P<epoch>\d{1,9})  "
@@ -108,6 +108,11 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
     return make_time_window(rank, bounded)
 
 
+def _list_printed(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    first, last = marks[0].position[0], marks[-1].position[0]
+    return make_printed_window(rank, [m for m in marks if m.position[0] != first or first == last])
+
+
 def _list_line_times(run: TimedRun) -> Dict[str, List[float]]:
     """The times of all ranks' lines, in the order of the log, where a line is a step."""
     if run.read_count("disp_batches") != 1:
@@ -146,6 +151,7 @@ start_run = TimedFormat(
     identify=_identify,
     make_windows=_make_windows,
     find_problem=_find_problem,
+    list_printed=_list_printed,
     make_series=_list_line_times,
 ).start_run
 

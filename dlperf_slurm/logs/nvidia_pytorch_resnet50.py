@@ -15,7 +15,7 @@ from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.reading.patterns import name_precision
 from dlperf_slurm.logs.reading.rules import average_lines, take_final, time_lines
 from dlperf_slurm.logs.reading.timed_run import DLL, PARAMETERS, TimedFormat, TimedRun, dll_line
-from dlperf_slurm.logs.reading.windows import make_time_window
+from dlperf_slurm.logs.reading.windows import make_printed_window, make_time_window
 
 WARMUP_MARKS = 8
 
@@ -55,11 +55,12 @@ start_run = TimedFormat(
     identify=_identify,
     make_windows=lambda run, rank, marks: make_time_window(rank, marks, WARMUP_MARKS),
     find_problem=_find_problem,
+    list_printed=lambda run, rank, marks: make_printed_window(rank, marks, WARMUP_MARKS),
 ).start_run
 
 RULES = (
-    Rule("arithmetic mean of values[9:]", average_lines(9), lambda run: run.devices == 1),
-    Rule("summary", take_final, lambda run: run.devices > 8),
+    Rule("arithmetic mean of values[9:]", average_lines(9), lambda _, run: run.devices == 1),
+    Rule("summary", take_final, lambda _, run: run.devices > 8),
     Rule("arithmetic mean of values[8:]", average_lines(8)),
     Rule(
         "DLPerf: 100 steps over their time, from the 20th iteration after 5",

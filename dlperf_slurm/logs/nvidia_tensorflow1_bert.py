@@ -75,14 +75,19 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
     micro_batches = run.read_count("num_accumulation_steps")
     skipped = run.series.get(f"skipped of rank {rank}", [])
     if not micro_batches:
-        warm = [mark for index, mark in enumerate(marks) if index > 0 and index not in skipped]
-        return make_rate_window(rank, [(1, mark.value) for mark in warm])
+        return _list_printed(run, rank, marks)
     # an interval that ends at a skipped mark lies between two epochs of this numbering
     numbered = [
         mark._replace(position=(sum(each <= index for each in skipped), *mark.position))
         for index, mark in enumerate(marks)
     ]
     return make_time_window(rank, numbered, micro_batches=micro_batches)
+
+
+def _list_printed(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    skipped = run.series.get(f"skipped of rank {rank}", [])
+    warm = [mark for index, mark in enumerate(marks) if index > 0 and index not in skipped]
+    return make_rate_window(rank, [(1, mark.value) for mark in warm])
 
 
 def _find_problem(run: TimedRun) -> str:
@@ -106,6 +111,7 @@ start_run = TimedFormat(
     identify=_identify,
     make_windows=_make_windows,
     find_problem=_find_problem,
+    list_printed=_list_printed,
     make_marks=lambda: Marks(may_repeat=True),
 ).start_run
 

@@ -9,6 +9,7 @@ that it announced.
 """
 
 import re
+from statistics import median
 
 from dlperf_slurm.logs import Identity, Reading, Rule
 from dlperf_slurm.logs.reading.patterns import COUNT, name_precision
@@ -27,7 +28,7 @@ from dlperf_slurm.logs.reading.timed_run import (
     dll_line,
     find_lacking_steps,
 )
-from dlperf_slurm.logs.reading.windows import make_time_window
+from dlperf_slurm.logs.reading.windows import list_between, make_printed_window, make_time_window
 
 _STEP = (
     r"\((?P<epoch>\d{1,9}), (?P<step>\d{1,15})\) ",
@@ -70,7 +71,14 @@ start_run = TimedFormat(
     identify=_identify,
     make_windows=lambda run, rank, marks: make_time_window(rank, marks),
     find_problem=_find_problem,
+    list_printed=lambda run, rank, marks: make_printed_window(rank, marks),
 ).start_run
+
+
+def _has_all_steps(reading: Reading, identity: Identity) -> bool:
+    """Whether most lines are a step apart."""
+    gaps = [steps for steps, _ in list_between(reading.marks)]
+    return bool(gaps) and median(gaps) == 1
 
 
 def _average_100(reading: Reading, identity: Identity) -> float:
@@ -79,7 +87,8 @@ def _average_100(reading: Reading, identity: Identity) -> float:
 
 
 RULES = (
-    Rule("train_throughput", take_final, lambda run: run.devices > 8),
+    # NVIDIA's READMEs of logs with a line per step, and of those with 30 lines
+    Rule("train_throughput", take_final, _has_all_steps),
     Rule("arithmetic mean of values[5:30]", average_lines(5, 30)),
     Rule("DLPerf: arithmetic mean of values[0:100]", _average_100),
     Rule("DLPerf: 99 steps over their time, from the first line", time_lines(1, 100)),

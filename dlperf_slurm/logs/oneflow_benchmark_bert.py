@@ -14,7 +14,7 @@ from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.reading.patterns import COUNT, NUMBER, name_precision
 from dlperf_slurm.logs.reading.rules import average_lines, time_between
 from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_early_end, if_whole
-from dlperf_slurm.logs.reading.windows import make_time_or_rate_window
+from dlperf_slurm.logs.reading.windows import make_printed_window, make_time_or_rate_window
 
 _LOSSES = r"total_loss: \S+, mlm_loss: \S+, nsp_loss: \S+"
 _STEP = re.compile(
@@ -45,6 +45,7 @@ start_run = TimedFormat(
     identify=_identify,
     make_windows=lambda run, rank, marks: make_time_or_rate_window(rank, marks),
     find_problem=lambda run: find_early_end(run, "iter_num", "loss_print_every_n_iter", 0),
+    list_printed=lambda run, rank, marks: make_printed_window(rank, marks),
     is_of_job=True,
 ).start_run
 

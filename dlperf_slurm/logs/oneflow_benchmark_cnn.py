@@ -15,7 +15,7 @@ from dlperf_slurm.logs import Identity, Rule
 from dlperf_slurm.logs.reading.patterns import COUNT, NUMBER, name_precision
 from dlperf_slurm.logs.reading.rules import average_lines, time_between
 from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, if_whole
-from dlperf_slurm.logs.reading.windows import make_time_or_rate_window
+from dlperf_slurm.logs.reading.windows import make_printed_window, make_time_or_rate_window
 
 _TRAIN = re.compile(
     rf"train: epoch (?P<epoch>{COUNT}), iter (?P<step>{COUNT}), loss: \S+, top_1: \S+, "
@@ -66,6 +66,7 @@ start_run = TimedFormat(
     identify=_identify,
     make_windows=lambda run, rank, marks: make_time_or_rate_window(rank, marks),
     find_problem=_find_problem,
+    list_printed=lambda run, rank, marks: make_printed_window(rank, marks),
     is_of_job=True,
 ).start_run
 

@@ -57,10 +57,8 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
     )
 
 
-def _find_problem(run: TimedRun) -> str:
-    if min(mark.value for mark in run.first_marks) <= 0:
-        return "a speed of 0 steps/s"
-    return find_early_end(run, "num_train_steps", "skip_steps", 1)
+def _find_fault(run: TimedRun) -> str:
+    return "a speed of 0 steps/s" if min(mark.value for mark in run.first_marks) <= 0 else ""
 
 
 start_run = TimedFormat(
@@ -68,7 +66,8 @@ start_run = TimedFormat(
     announcements=(_DEVICES, _TRAINERS, _ARGUMENT),
     identify=_identify,
     make_windows=_make_windows,
-    find_problem=_find_problem,
+    find_problem=lambda run: find_early_end(run, "num_train_steps", "skip_steps", 1),
+    find_fault=_find_fault,
     is_of_job=True,
 ).start_run
 

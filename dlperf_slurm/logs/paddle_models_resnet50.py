@@ -60,9 +60,13 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
     return make_warm_window(rank, intervals)
 
 
-def _find_problem(run: TimedRun) -> str:
+def _find_fault(run: TimedRun) -> str:
     if not _has_all_times(run.first_marks):
         return "only some batches are printed, without times: their seconds are not all"
+    return ""
+
+
+def _find_problem(run: TimedRun) -> str:
     last_of_epoch = {mark.position[0]: mark.position[1] for mark in run.first_marks}
     step = run.read_count("print_step") or 1
     done = sum(last + step for last in last_of_epoch.values())
@@ -95,6 +99,7 @@ start_run = TimedFormat(
     identify=_identify,
     make_windows=_make_windows,
     find_problem=_find_problem,
+    find_fault=_find_fault,
     is_of_job=True,
 ).start_run
 

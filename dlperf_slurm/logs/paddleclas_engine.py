@@ -81,16 +81,21 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
     return (Window(rank=rank, steps=steps, seconds=seconds),) if seconds > 0 else ()
 
 
+def _find_fault(run: TimedRun) -> str:
+    batch_sizes = _list_batch_sizes(run)
+    if len(batch_sizes) != 1:
+        return f"the batch size changes: {', '.join(map(str, batch_sizes))}"
+    return ""
+
+
 def _find_problem(run: TimedRun) -> str:
-    epochs, batch_sizes = int(run.facts["epochs"]), _list_batch_sizes(run)
+    epochs = int(run.facts["epochs"])
     if epochs not in run.epoch_ends:
         epoch, index = run.last
         return (
             f"the log ends in epoch {epoch} of {epochs} "
             f"at iteration {index} of {int(run.facts['iterations'])}"
         )
-    if len(batch_sizes) != 1:
-        return f"the batch size changes: {', '.join(map(str, batch_sizes))}"
     return ""
 
 
@@ -100,6 +105,7 @@ start_run = TimedFormat(
     identify=_identify,
     make_windows=_make_windows,
     find_problem=_find_problem,
+    find_fault=_find_fault,
 ).start_run
 
 

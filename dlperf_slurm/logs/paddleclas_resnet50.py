@@ -98,7 +98,7 @@ RULES = (
     Rule(
         "devices x arithmetic mean of values[10:]",
         average_lines(10, is_per_device=True),
-        lambda identity: identity.devices > 8,
+        lambda _, run: run.devices > 8,
     ),
     Rule("devices x arithmetic mean of values[8:]", average_lines(8, is_per_device=True)),
 )

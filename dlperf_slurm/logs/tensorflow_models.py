@@ -16,7 +16,7 @@ from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.patterns import GLOG_TIME, NUMBER
 from dlperf_slurm.logs.reading.rules import average_lines, take_values, time_steps
 from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, find_lacking_steps, take_line
-from dlperf_slurm.logs.reading.windows import make_time_window
+from dlperf_slurm.logs.reading.windows import make_printed_window, make_time_window
 
 _TIMED = rf"(?P<time>{GLOG_TIME}) .{{0,80}}\] "
 _HISTORY = re.compile(
@@ -79,8 +79,12 @@ def _identify(run: TimedRun) -> Identity:
     nodes = 1 if hosts == "None" else hosts.count(",") + 1
     devices = nodes * run.read_count("runtime.num_gpus")
     batch_size = run.read_count("train_dataset.batch_size")
-    if devices and not run.is_true("train_dataset.use_per_replica_batch_size"):
-        batch_size = batch_size // devices if batch_size % devices == 0 else 0
+    # a line that is lost must not make it another one's
+    per_replica = run.facts.get("train_dataset.use_per_replica_batch_size")
+    if per_replica is None:
+        batch_size = 0
+    elif per_replica.lower() != "true":
+        batch_size = batch_size // devices if devices and batch_size % devices == 0 else 0
     return Identity(
         framework="tensorflow2",
         model="resnet50" if "is resnet" in run.facts else "",
@@ -111,6 +115,7 @@ start_run = TimedFormat(
     identify=_identify,
     make_windows=lambda run, rank, marks: make_time_window(rank, marks),
     find_problem=_find_problem,
+    list_printed=lambda run, rank, marks: make_printed_window(rank, marks),
 ).start_run
 
 

@@ -18,12 +18,17 @@ from dlperf_slurm.logs.reading.marks import Mark
 from dlperf_slurm.logs.reading.patterns import COUNT, NUMBER, parse_number
 from dlperf_slurm.logs.reading.rules import average_lines
 from dlperf_slurm.logs.reading.timed_run import TimedFormat, TimedRun, if_whole
-from dlperf_slurm.logs.reading.windows import Window, count_steps, make_warm_window
+from dlperf_slurm.logs.reading.windows import (
+    Window,
+    count_timed_steps,
+    make_rate_window,
+    make_warm_window,
+)
 
 _SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
 _PREFIX = r"\[\d{4} \d\d:\d\d:\d\d @[\w.-]{1,60}:\d{1,6}\] "
 _EPOCH = re.compile(
-    _PREFIX + rf"Epoch {COUNT} \(global_step (?P<step>{COUNT})\) finished, "
+    _PREFIX + rf"Epoch (?P<number>{COUNT}) \(global_step (?P<step>{COUNT})\) finished, "
     r"time: ?(?P<duration>\d[-\w. ]{1,80})\.\s*$"
 )
 _PART = re.compile(r"(\d{1,9}(?:\.\d{1,9})?(?:e[-+]\d\d)?) (day|hour|minute|second)s?")
@@ -42,14 +47,16 @@ def _add_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
     """Adds up the units of `1 hour 2 minutes 5 seconds` or `12.3 seconds`."""
     parts = _PART.findall(match.group("duration"))
     seconds = sum(float(count) * _SECONDS[unit] for count, unit in parts)
-    run.marks.add(line, Mark((int(match.group("step")),), value=seconds))
+    position, number = (int(match.group("step")),), int(match.group("number"))
+    run.marks.add(line, Mark(position, value=seconds, number=number))
 
 
 def _add_rate(run: TimedRun, line: Line, match: Match[str]) -> None:
     """A rate is known by the step that the chief printed it after."""
     marks = run.marks.by_rank.get(line.rank)
     step = marks[-1].position[0] if marks else 0
-    run.ended[-1, step] = parse_number(match.group("rate"))
+    # the next one may be that of an epoch whose line is lost
+    run.ended.setdefault((-1, step), parse_number(match.group("rate")))
 
 
 def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
@@ -58,7 +65,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
         rank,
         [
             (steps, _choose_seconds(mark, steps * global_batch_size, rates))
-            for steps, mark in zip(count_steps(marks), marks)
+            for steps, mark in zip(count_timed_steps(marks), marks)
         ],
     )
 
@@ -74,6 +81,11 @@ def _choose_seconds(mark: Mark, samples: int, rates: Dict[int, float]) -> float:
         return seconds if abs(seconds - printed) <= 0.005 * printed else printed
     # whole seconds are cut, not rounded
     return seconds if printed <= seconds < printed + 1 else printed
+
+
+def _list_printed(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    rates = (run.epoch_ends.get(mark.position[0], 0.0) for mark in marks[1:])
+    return make_rate_window(rank, [(1, rate) for rate in rates if rate > 0])
 
 
 def _identify(run: TimedRun) -> Identity:
@@ -100,6 +112,7 @@ start_run = TimedFormat(
     identify=_identify,
     make_windows=_make_windows,
     find_problem=_find_problem,
+    list_printed=_list_printed,
 ).start_run
 
 

@@ -38,10 +38,9 @@ class _Run:
         self._totals: Dict[int, List[float]] = {}
         self._is_parameter_server = False
 
-    @property
-    def is_under_way(self) -> bool:
+    def is_under_way(self, rank: int) -> bool:
         """Only its total ends a run: workers' headers may come between others' steps."""
-        return bool(self._totals)
+        return bool(self._totals) if rank < 0 else rank in self._totals
 
     def add(self, line: Line) -> None:
         text = line.text.rstrip()
@@ -75,7 +74,8 @@ class _Run:
                 if min(self._totals[rank]) > 0
             ),
             series={"totals": tuple(totals)},
-            problem=self._find_problem(len(totals)),
+            problem=self._find_fault() or self._find_problem(len(totals)),
+            is_incomplete=not self._find_fault(),
             notes=self._list_notes(),
         )
 
@@ -96,13 +96,19 @@ class _Run:
         mode = self._header.get("Mode", "training")
         return () if mode == "training" else (f"the benchmark's mode was {mode!r}, not training",)
 
-    def _find_problem(self, total_count: int) -> str:
+    def _find_fault(self) -> str:
         if self._is_parameter_server and not self._last_step:
             return "the log is that of a parameter server; the workers have the figures"
-        workers = max(self._header_count, len(self._first_step_lines))
         is_one_job = self._header.get("Variables", "horovod") == "horovod" or "Sync" in self._header
         if len(set(self._first_step_lines)) > 1 and not is_one_job:
-            return f"{workers} benchmarks ran side by side, each on its own"
+            return f"{self._count_workers()} benchmarks ran side by side, each on its own"
+        return ""
+
+    def _count_workers(self) -> int:
+        return max(self._header_count, len(self._first_step_lines))
+
+    def _find_problem(self, total_count: int) -> str:
+        workers = self._count_workers()
         if total_count == 0:
             return f"the log ends after step {self._last_step}: 'total images/sec' is missing"
         if total_count < workers:

@@ -4,14 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlperf_slurm.logs import load_format, read_runs
-from dlperf_slurm.logs.reading.lines import split_line
+from dlperf_slurm.logs.reading.lines import split_lines
 
 EXCERPTS = Path(__file__).parent / "logs"
 
 
 def split_content(content):
     """The labelled lines of a log's bytes."""
-    return [line for part in content.splitlines(keepends=True) for line in split_line(part)]
+    return list(split_lines(content.splitlines(keepends=True)))
 
 
 def list_excerpt(name):

@@ -6,7 +6,7 @@ Streams: a log of gigabytes takes no more memory than its longest line, which is
 import gzip
 import re
 from pathlib import Path
-from typing import IO, Iterator, List, NamedTuple, Tuple, cast
+from typing import IO, Dict, Iterable, Iterator, List, NamedTuple, Tuple, cast
 
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import open_file
@@ -27,6 +27,9 @@ _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]")
 _GZIP_MAGIC = b"\x1f\x8b"
 
+Source = Tuple[str, str]
+"""A rank and its stream, as Open MPI's labels have them; ("-1", "") where there is none."""
+
 
 class Line(NamedTuple):
     """A line as its rank wrote it, not indented; rank -1 where no launcher labelled it.
@@ -45,25 +48,50 @@ def read_lines(path: Path) -> Iterator[Line]:
         is_gzip = file.read(2) == _GZIP_MAGIC
         file.seek(0)
         stream = cast("IO[bytes]", gzip.GzipFile(fileobj=file) if is_gzip else file)
-        remaining = LARGEST_LOG_BYTES
-        for chunk in iter(lambda: stream.readline(LONGEST_LINE_BYTES), b""):
-            remaining -= len(chunk)
-            if remaining < 0:
-                raise FileProblem(f"{path}: has more than {LARGEST_LOG_BYTES} bytes")
-            yield from split_line(chunk)
+        yield from split_lines(_read_chunks(stream, path))
 
 
-def split_line(chunk: bytes) -> List[Line]:
-    """What a physical line holds: several lines where progress bars or other ranks got between."""
+def _read_chunks(stream: "IO[bytes]", path: Path) -> Iterator[bytes]:
+    remaining = LARGEST_LOG_BYTES
+    for chunk in iter(lambda: stream.readline(LONGEST_LINE_BYTES), b""):
+        remaining -= len(chunk)
+        if remaining < 0:
+            raise FileProblem(f"{path}: has more than {LARGEST_LOG_BYTES} bytes")
+        yield chunk
+
+
+def split_lines(chunks: Iterable[bytes]) -> Iterator[Line]:
+    """The lines of physical lines.
+
+    Open MPI passes blocks on as ranks flush them: a line that a block's end cut goes on where its
+    rank's next block does, many lines of other ranks later.
+    """
+    cut: Dict[Source, str] = {}
+    for chunk in chunks:
+        yield from _split_line(chunk, cut)
+    for (rank, _), text in cut.items():
+        yield Line(int(rank), text.lstrip(" \t"), True)
+
+
+def _split_line(chunk: bytes, cut: Dict[Source, str]) -> List[Line]:
+    """What a physical line holds: several lines where progress bars or other ranks got between.
+
+    `cut` has the beginnings of lines that are still to go on.
+    """
     is_unended = not chunk.endswith(b"\n") and len(chunk) < LONGEST_LINE_BYTES
-    text = chunk.decode("utf-8", errors="replace").replace("\x00", "")
+    # a byte-order mark stands where a file began, which may be in the middle of joined ones
+    text = chunk.decode("utf-8", errors="replace").replace("\x00", "").replace("\ufeff", "")
     if "\x1b" in text:
         text = _COLOURS.sub("", text)
     stamp = _STAMP.match(text)
     if stamp is not None:
         text = text[stamp.end() :]
-    pieces = text.rstrip("\r\n").split("\r")
-    parts = [part for piece in pieces for part in _split_labels(piece)]
+    text = text.rstrip("\r\n")
+    if "]<std" in text:
+        labelled = _split_mpi_labels(text, cut)
+        parts = [(rank, piece) for rank, whole in labelled for piece in whole.split("\r")]
+    else:
+        parts = [_split_label(piece) for piece in text.split("\r")]
     last = len(parts) - 1
     return [
         Line(rank, part.lstrip(" \t"), is_unended and index == last)
@@ -71,18 +99,20 @@ def split_line(chunk: bytes) -> List[Line]:
     ]
 
 
-def _split_labels(text: str) -> List[Tuple[int, str]]:
-    if "]<std" in text:
-        return _split_mpi_labels(text)
+def _split_label(text: str) -> Tuple[int, str]:
     match = _LINE_LABEL.match(text)
     if match is None:
-        return [(-1, text)]
-    return [(int(match.group(1) or match.group(2)), text[match.end() :])]
+        return -1, text
+    return int(match.group(1) or match.group(2)), text[match.end() :]
 
 
-def _split_mpi_labels(text: str) -> List[Tuple[int, str]]:
-    """Open MPI labels every write: pieces of one stream are joined, those of others split off."""
-    sources, pieces, end = [("-1", "")], [""], 0
+def _split_mpi_labels(text: str, cut: Dict[Source, str]) -> List[Tuple[int, str]]:
+    """Open MPI labels every write: pieces of one stream are joined, those of others split off.
+
+    Only the last one ends with the physical line; the others are cut.
+    """
+    sources: List[Source] = [("-1", "")]
+    pieces, end = [""], 0
     for match in _MPI_LABEL.finditer(text):
         pieces[-1] += text[end : match.start()]
         if match.groups() != sources[-1]:
@@ -90,4 +120,10 @@ def _split_mpi_labels(text: str) -> List[Tuple[int, str]]:
             pieces.append("")
         end = match.end()
     pieces[-1] += text[end:]
-    return [(int(rank), piece) for (rank, _), piece in zip(sources, pieces) if piece.strip()]
+    for source, piece in list(zip(sources, pieces))[:-1]:
+        if source[1] and len(cut.get(source, "")) < LONGEST_LINE_BYTES:
+            cut[source] = cut.get(source, "") + piece
+    ended = [(sources[-1], cut.pop(sources[-1], "") + pieces[-1])]
+    if len(pieces) > 1:
+        ended.insert(0, (sources[0], pieces[0]))
+    return [(int(rank), piece) for (rank, _), piece in ended if piece.strip()]

@@ -13,13 +13,14 @@ class Mark(NamedTuple):
     """A timed line: where in training it stands (step, or epoch and step), and what it says.
 
     `time` is the clock's, `value` a rate or seconds, `mean` the seconds of one step on average,
-    where a line tells them beside its value.
+    where a line tells them beside its value. `number` counts a rank's intervals, where lines do.
     """
 
     position: Position
     time: float = 0.0
     value: float = 0.0
     mean: float = 0.0
+    number: int = 0
 
 
 class Marks:
@@ -38,6 +39,9 @@ class Marks:
     def __bool__(self) -> bool:
         return bool(self._by_rank)
 
+    def has_rank(self, rank: int) -> bool:
+        return rank in self._by_rank
+
     def add(self, line: Line, mark: Mark) -> None:
         marks = self._by_rank.setdefault(line.rank, [])
         if marks and mark.position <= marks[-1].position:
@@ -55,9 +59,19 @@ class Marks:
         return dict(sorted(self._by_rank.items()))
 
     @property
+    def fault(self) -> str:
+        """What is wrong with a rank's marks: it started over."""
+        return self.start_over
+
+    @property
+    def gap(self) -> str:
+        """Where lines within a rank's log are lost."""
+        return next(filter(None, map(_describe_gap, self._by_rank.values())), "")
+
+    @property
     def problem(self) -> str:
-        """What is wrong with a rank's marks: it started over, or lines within its log are lost."""
-        return self.start_over or next(filter(None, map(_describe_gap, self._by_rank.values())), "")
+        """The fault, or else the gap; empty if there is neither."""
+        return self.fault or self.gap
 
 
 class RankMarks:
@@ -73,6 +87,10 @@ class RankMarks:
 
     def __bool__(self) -> bool:
         return bool(self._labelled or self._unlabelled)
+
+    def has_rank(self, rank: int) -> bool:
+        """Whether a launcher's label names the rank."""
+        return self._labelled.has_rank(rank)
 
     def add(self, line: Line, mark: Mark) -> None:
         if line.rank >= 0:
@@ -97,10 +115,20 @@ class RankMarks:
         return by_rank
 
     @property
-    def problem(self) -> str:
-        """Why the ranks' lines are not those of one whole run; empty if they are."""
+    def fault(self) -> str:
+        """Why the lines are not those of one run; empty if they are."""
         if self._labelled and self._unlabelled:
             return "some of the timed lines have a rank's label and some have none"
+        return self._labelled.start_over
+
+    @property
+    def problem(self) -> str:
+        """Why the ranks' lines are not those of one whole run; empty if they are."""
+        return self.fault or self.gap
+
+    @property
+    def gap(self) -> str:
+        """Which rank's line of which step is missing; empty if none is."""
         by_rank = self.by_rank
         longest = max(by_rank, key=lambda rank: len(by_rank[rank]))
         for rank, marks in by_rank.items():
@@ -113,7 +141,7 @@ class RankMarks:
                         f"ranks' lines are missing: {-1 - rank} of {_name(mark.position)}, "
                         f"{-rank} or more of {_name(by_rank[rank][0].position)}"
                     )
-        return self._labelled.start_over
+        return ""
 
     def _count_copies(self) -> int:
         """How often a log without labels has each line, as `tee` or two handlers double them."""

@@ -31,6 +31,15 @@ if TYPE_CHECKING:
 SETTINGS = ("framework", "model", "nodes", "devices", "batch_size_per_device", "precision")
 DEVICES_PER_NODE = 8
 
+INCOMPLETE = "incomplete"
+"""The status of a run whose log ends early or has lost lines: it has at most a publisher's figure.
+
+It is not one of a record, no more than `CONTRADICTORY`, which has no figure at all.
+"""
+CONTRADICTORY = "contradictory"
+"""The status of a run whose log prints other rates than follow from its times."""
+MOST_CONTRADICTION = 0.1
+
 # what people put into the names of files and folders
 _TOPOLOGY = re.compile(r"([1-9]\d{0,4})n([1-9]\d{0,2})[gc]|n([1-9]\d{0,4})c([1-9]\d{0,2})")
 _DEVICES = re.compile(r"gpus?([1-9]\d{0,4})|([1-9]\d{0,4})gpus?")
@@ -49,7 +58,7 @@ class ImportOptions:
 
 @dataclass(frozen=True)
 class ImportedRun:
-    """One run of a log; its figures are None unless it is ok.
+    """One run of a log; its figures are None unless it is ok, or incomplete: then ours is.
 
     `log` is the path as it was given, with #1, #2 ... if the log holds several runs. `reason` says
     why it failed, or why a run that is ok has no publisher's figure.
@@ -139,16 +148,23 @@ def _import_run(
         identity=identity,
         status=OUT_OF_MEMORY if reading.is_out_of_memory else FAILED,
         reason=reading.problem or _find_gap(reading.windows, identity),
-        publisher_rule=_choose_rule(rules, identity, options).name,
+        publisher_rule=_choose_rule(rules, reading, identity, options).name,
         notes=(*reading.notes, *_find_contradictions(options.settings, reading.identity, named)),
     )
+    figure, rule, reason = _apply_rules(rules, reading, identity, options)
+    if reading.problem and reading.is_incomplete:
+        return dataclasses.replace(
+            run, status=INCOMPLETE, publisher_samples_per_s=figure, publisher_rule=rule.name
+        )
     if run.reason:
         return run
+    contradiction = _find_contradiction(reading, identity)
+    if contradiction:
+        return dataclasses.replace(run, status=CONTRADICTORY, reason=contradiction)
     rate, window = min(
         ((compute_samples_per_s([w], identity), w) for w in reading.windows),
         key=lambda pair: pair[0],
     )
-    figure, rule, reason = _apply_rules(rules, reading, identity, options)
     return dataclasses.replace(
         run,
         status=OK,
@@ -213,9 +229,27 @@ def _find_gap(windows: Sequence[Window], identity: Identity) -> str:
     return ""
 
 
-def _choose_rule(rules: Sequence[Rule], identity: Identity, options: ImportOptions) -> Rule:
+def _find_contradiction(reading: Reading, identity: Identity) -> str:
+    """Why the windows cannot be those of what the log prints; empty if they can."""
+    if not reading.printed or any(
+        w.is_per_device and not identity.devices for w in reading.printed
+    ):
+        return ""
+    ours = compute_samples_per_s(reading.windows, identity)
+    printed = compute_samples_per_s(reading.printed, identity)
+    if printed <= 0 or abs(ours / printed - 1) <= MOST_CONTRADICTION:
+        return ""
+    return (
+        f"the log's times make {ours:.4g} samples/s, the rates that it prints {printed:.4g}: "
+        "a setting is wrong or lost, or lines are not of one run"
+    )
+
+
+def _choose_rule(
+    rules: Sequence[Rule], reading: Reading, identity: Identity, options: ImportOptions
+) -> Rule:
     for rule in rules:
-        if rule.name == options.rule_name if options.rule_name else rule.suits(identity):
+        if rule.name == options.rule_name if options.rule_name else rule.suits(reading, identity):
             return rule
     return rules[-1]
 
@@ -229,7 +263,7 @@ def _apply_rules(
         if not suiting:
             return None, rules[0], f"its format has no rule {options.rule_name!r}"
     else:
-        suiting = [rule for rule in rules if rule.suits(identity)]
+        suiting = [rule for rule in rules if rule.suits(reading, identity)]
     reasons = []
     for rule in suiting:
         try:

@@ -16,6 +16,7 @@ from typing import (
     List,
     Match,
     NamedTuple,
+    Optional,
     Pattern,
     Sequence,
     Set,
@@ -55,7 +56,9 @@ class TimedFormat(NamedTuple):
     The first of `lines` that matches takes a line, by a handler of its own if it comes with one;
     `announcements` are tried after them, until a step was timed. `find_problem` may rely on timed
     steps that go forward. With `is_of_job` the lowest rank that prints speaks for all, else each
-    has a window of its own.
+    has a window of its own. `find_problem` tells what a log lacks, `find_fault` what is wrong with
+    one that may be whole. `list_printed` makes the window of the rates that lines print, of formats
+    whose figures are taken from times: the two have to agree.
     """
 
     lines: Lines
@@ -64,6 +67,8 @@ class TimedFormat(NamedTuple):
     find_problem: "Callable[[TimedRun], str]"
     announcements: Lines = ()
     make_series: "Callable[[TimedRun], Dict[str, List[float]]]" = lambda run: run.series
+    find_fault: "Callable[[TimedRun], str]" = lambda run: ""
+    list_printed: "Optional[Callable[[TimedRun, int, List[Mark]], Tuple[Window, ...]]]" = None
     make_marks: Callable[[], Union[Marks, RankMarks]] = Marks
     is_of_job: bool = False
 
@@ -75,6 +80,7 @@ class TimedFormat(NamedTuple):
 class TimedRun:
     """What a format's handlers keep of the lines of one run.
 
+    While lines are added, `facts` are those of the line's rank, at the end those of all together.
     `series` are printed figures by name, `devices` (rank, name) of those that say that they take
     part, `ranks` the labels of all lines. `ended` has by rank and epoch, or step, what the line of
     its end gives, or 0.
@@ -83,15 +89,16 @@ class TimedRun:
     format: TimedFormat
     marks: Union[Marks, RankMarks]
     facts: Dict[str, str] = field(default_factory=dict)
+    facts_by_rank: Dict[int, Dict[str, str]] = field(default_factory=dict)
     series: Dict[str, List[float]] = field(default_factory=dict)
     devices: Set[Tuple[int, str]] = field(default_factory=set)
     ended: Dict[Tuple[int, int], float] = field(default_factory=dict)
     ended_ranks: Set[int] = field(default_factory=set)
     ranks: Set[int] = field(default_factory=set)
 
-    @property
-    def is_under_way(self) -> bool:
-        return bool(self.marks)
+    def is_under_way(self, rank: int) -> bool:
+        """Whether the rank timed something; -1 asks for any."""
+        return bool(self.marks) if rank < 0 else self.marks.has_rank(rank)
 
     @property
     def first_marks(self) -> List[Mark]:
@@ -125,7 +132,8 @@ class TimedRun:
 
     def add(self, line: "Line") -> None:
         self.ranks.add(line.rank)
-        if not self._take(line, self.format.lines) and not self.is_under_way:
+        self.facts = self.facts_by_rank.setdefault(line.rank, {})
+        if not self._take(line, self.format.lines) and not self.is_under_way(line.rank):
             self._take(line, self.format.announcements)
 
     def _take(self, line: "Line", entries: Lines) -> bool:
@@ -137,12 +145,22 @@ class TimedRun:
                 return True
         return False
 
+    def _join_facts(self) -> Dict[str, str]:
+        """Those of the lowest rank; what it lacks, of the next, and last what no rank said."""
+        joined: Dict[str, str] = {}
+        for rank in sorted(self.facts_by_rank, key=lambda rank: (rank >= 0, -rank)):
+            joined.update(self.facts_by_rank[rank])
+        return joined
+
     def finish(self) -> Reading:
+        self.facts = self._join_facts()
         make_windows, first_marks = self.format.make_windows, self.first_marks
         by_rank = {-1: first_marks} if self.format.is_of_job else self.marks.by_rank
         windows = tuple(
             window for rank, marks in by_rank.items() for window in make_windows(self, rank, marks)
         )
+        list_printed = self.format.list_printed or (lambda run, rank, marks: ())
+        fault = self._find_fault()
         return Reading(
             identity=self.format.identify(self),
             windows=merge_unlabelled(windows) if isinstance(self.marks, RankMarks) else windows,
@@ -151,13 +169,22 @@ class TimedRun:
                 **{name: tuple(values) for name, values in self.format.make_series(self).items()},
             },
             marks=tuple(first_marks),
-            problem=self._find_problem(),
+            problem=fault or self._find_lack(),
+            is_incomplete=not fault,
+            printed=tuple(
+                window
+                for rank, marks in by_rank.items()
+                for window in list_printed(self, rank, marks)
+            ),
         )
 
-    def _find_problem(self) -> str:
+    def _find_fault(self) -> str:
         if not self.marks:
             return "the log holds no timed step"
-        return self.marks.problem or self.format.find_problem(self)
+        return self.marks.fault or self.format.find_fault(self)
+
+    def _find_lack(self) -> str:
+        return self.marks.gap or self.format.find_problem(self)
 
     def find_unended_ranks(self, what: str) -> str:
         """The problem that ranks which timed steps lack the line of their end; empty if none do."""

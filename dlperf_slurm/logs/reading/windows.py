@@ -1,6 +1,7 @@
 """Marks of a rank, or printed intervals of steps -> the window that throughput is computed from."""
 
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Iterable, List, Sequence, Tuple
 
 from dlperf_slurm.logs.reading.marks import Mark
@@ -44,6 +45,14 @@ def make_rate_window(
         return (Window(rank=rank, steps=steps, is_per_device=is_per_device),)
     rate = steps / sum(count / rate for count, rate in taken)
     return (Window(rank=rank, steps=steps, samples_per_s=rate, is_per_device=is_per_device),)
+
+
+def make_printed_window(
+    rank: int, marks: Sequence[Mark], warmup_marks: int = 0
+) -> Tuple[Window, ...]:
+    """The window of the rates that these marks print, of the steps of `make_time_window`'s."""
+    warm = marks[warmup_marks - 1 :] if 0 < warmup_marks < len(marks) else marks
+    return make_rate_window(rank, [entry for entry in list_between(warm) if entry[0] > 0])
 
 
 def make_warm_rate_window(
@@ -150,6 +159,29 @@ def count_steps(marks: Sequence[Mark]) -> List[int]:
     """
     counts = [after.position[-1] - before.position[-1] for before, after in zip(marks, marks[1:])]
     return counts[:1] + counts
+
+
+def count_timed_steps(marks: Sequence[Mark]) -> List[int]:
+    """The steps that each mark's seconds are of, of one mark none; the first has as many as others.
+
+    Marks that count intervals tell where a line is lost. Else one is where the steps since the mark
+    before are several intervals, and the seconds are nearer to those of one.
+    """
+    gaps = count_steps(marks)[1:]
+    passed = [
+        after.number - before.number if 0 < before.number < after.number else 1
+        for before, after in zip(marks, marks[1:])
+    ]
+    gaps = [gap // count if gap % count == 0 else gap for gap, count in zip(gaps, passed)]
+    usual = min(set(gaps), key=lambda gap: (-gaps.count(gap), gap), default=0)
+    of_usual = [mark.value for gap, mark in zip(gaps, marks[1:]) if gap == usual and mark.value > 0]
+    if usual > 0 and of_usual:
+        seconds = median(of_usual)
+        gaps = [
+            usual if gap >= 2 * usual and mark.value**2 < seconds**2 * gap / usual else gap
+            for gap, mark in zip(gaps, marks[1:])
+        ]
+    return gaps[:1] + gaps
 
 
 def merge_unlabelled(windows: Sequence[Window]) -> Tuple[Window, ...]:

@@ -4,7 +4,7 @@ import pytest
 from log_excerpts import publish
 
 from dlperf_slurm.logs import find_formats
-from dlperf_slurm.logs.reading.lines import split_line
+from dlperf_slurm.logs.reading.lines import split_lines
 from dlperf_slurm.logs.reading.rules import RuleError
 
 
@@ -18,7 +18,7 @@ def test_speed_lines_of_mxnet_s_scripts_go_to_one_format_each():
         "LR: 0.1\taccuracy: 0.1": "nvidia_mxnet_resnet50",
     }
     for line, name in formats.items():
-        assert find_formats(split_line(line.encode() + b"\n")) == [name]
+        assert find_formats(split_lines([line.encode() + b"\n"])) == [name]
 
 
 def test_dlperf_takes_steps_21_to_120_of_the_only_epoch():

@@ -4,11 +4,11 @@ import gzip
 
 import pytest
 
-from dlperf_slurm.logs.reading.lines import LONGEST_LINE_BYTES, read_lines, split_line
+from dlperf_slurm.logs.reading.lines import LONGEST_LINE_BYTES, read_lines, split_lines
 
 
 def split(text):
-    return [(line.rank, line.text) for line in split_line(text.encode())]
+    return [(line.rank, line.text) for line in split_lines([text.encode()])]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_pieces_of_one_stream_are_joined():
 
 def test_other_ranks_and_streams_within_a_line_are_lines_of_their_own():
     text = "[1,0]<stderr>:50%|##[1,0]<stdout>:loss 1[1,1]<stdout>:loss 2\n"
-    assert split(text) == [(0, "50%|##"), (0, "loss 1"), (1, "loss 2")]
+    assert split(text) == [(1, "loss 2"), (0, "50%|##"), (0, "loss 1")]
 
 
 def test_progress_bar_is_apart_from_what_follows_it():
@@ -56,7 +56,7 @@ def test_trailing_blanks_stay_because_they_show_that_a_value_is_whole():
 
 @pytest.mark.parametrize("label", ["[1," + "9" * 5000 + "]<stdout>:", "9" * 5000 + ": "])
 def test_rank_that_is_no_rank_is_text(label):
-    assert [line.rank for line in split_line((label + "loss 1\n").encode())] == [-1]
+    assert [line.rank for line in split_lines([(label + "loss 1\n").encode()])] == [-1]
 
 
 def test_last_line_without_its_end_is_marked(home):

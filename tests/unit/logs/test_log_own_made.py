@@ -23,7 +23,7 @@ def dll(seconds, text):
 
 
 def make_pytorch_log(devices, iterations, amp=False):
-    """A step a second, after a first one of nine; rates that fall by one a step."""
+    """A step a second, after a first one of nine; rates that fall by a tenth a step."""
     lines = [
         dll(
             0,
@@ -33,7 +33,8 @@ def make_pytorch_log(devices, iterations, amp=False):
         "RUNNING EPOCHS FROM 0 TO 1\n",
     ]
     for step in range(1, iterations + 1):
-        rates = f"train.compute_ips : 9999.0 images/s train.total_ips : {1000 - step} images/s"
+        rate = 64 * devices - step / 10
+        rates = f"train.compute_ips : 9999.0 images/s train.total_ips : {rate} images/s"
         lines.append(dll(9 + step, f"Epoch: 0 Iteration: {step}  train.loss : 7.1 None {rates}"))
     lines.append(
         dll(100, "Epoch: 0  train.loss : 7.1 None train.total_ips : 77.5 images/s val.x : 1")
@@ -45,15 +46,15 @@ def make_pytorch_log(devices, iterations, amp=False):
 @pytest.mark.parametrize(
     ("devices", "rule", "figure"),
     [
-        (1, "arithmetic mean of values[9:]", 1000 - (10 + 40) / 2),
-        (8, "arithmetic mean of values[8:]", 1000 - (9 + 40) / 2),
+        (1, "arithmetic mean of values[9:]", 64 - (10 + 40) / 20),
+        (8, "arithmetic mean of values[8:]", 512 - (9 + 40) / 20),
         (32, "summary", 77.5),
     ],
 )
 def test_pytorch_rule_is_that_of_the_devices(devices, rule, figure, home):
     run = import_text(make_pytorch_log(devices, 40))
 
-    assert (run.publisher_rule, run.publisher_samples_per_s) == (rule, figure)
+    assert (run.publisher_rule, run.publisher_samples_per_s) == (rule, pytest.approx(figure))
     assert run.samples_per_s == pytest.approx(devices * 64)
     assert run.window.steps == 32
 
@@ -87,7 +88,7 @@ def make_mxnet_log(record=""):
             lines.append(
                 dll(
                     now,
-                    f"Epoch: {epoch} Iteration: {step}  train.loss : 7.1  train.ips : 32.0 img/s",
+                    f"Epoch: {epoch} Iteration: {step}  train.loss : 7.1  train.ips : 21.0 img/s",
                 )
             )
         lines.append(
@@ -252,7 +253,7 @@ def test_tensorflow2_steps_need_be_no_multiple_of_the_lines(home):
 def test_tensorflow2_log_that_lacks_steps_or_stats_fails(text, reason, home):
     run = import_text(text)
 
-    assert (run.status, run.reason) == ("failed", reason)
+    assert (run.status, run.reason) == ("incomplete", reason)
 
 
 def test_bert_steps_that_the_script_skips_are_warm_up(home):
