@@ -42,11 +42,12 @@ def run_import_logs(options: argparse.Namespace) -> None:
     """Read logs and write a run of them; raises CasesFailedError for a log without a whole run."""
     from dlperf_slurm.contract.record import OK
     from dlperf_slurm.logs.reading.runs import ImportOptions, import_log
+    from dlperf_slurm.results.import_groups import join_ranks
     from dlperf_slurm.results.import_options import check_options, list_logs, parse_settings
 
     chosen = ImportOptions(options.format or "", options.rule or "", parse_settings(options.set))
     check_options(chosen)
-    runs = [run for path in list_logs(options.logs) for run in import_log(path, chosen)]
+    runs = join_ranks([run for path in list_logs(options.logs) for run in import_log(path, chosen)])
     for run in runs:
         for note in run.notes:
             print(f"{PROGRAM}: warning: {run.log}: {note}", file=sys.stderr)

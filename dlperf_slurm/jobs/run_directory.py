@@ -24,6 +24,8 @@ from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json, read_text
 from dlperf_slurm.jobs.journal import STAGED, SUBMITTED, read_whole_journal
 
+# the site of runs that import-logs made
+IMPORT_SITE = "import"
 MANIFEST_FILE = "manifest.json"
 MATRIX_FILE = "matrix.toml"
 SITE_FILE = "site.toml"
@@ -85,6 +87,11 @@ class Manifest:
     slowest_poll_seconds: float
     lost_after_seconds: float
     cases: tuple[PlannedCase, ...]
+
+    @property
+    def is_import(self) -> bool:
+        """Whether the run is of logs that were made elsewhere: no site of ours ran it."""
+        return self.site_name == IMPORT_SITE
 
     @property
     def tool(self) -> str:

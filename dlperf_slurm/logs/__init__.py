@@ -66,6 +66,7 @@ class Identity:
 
     `framework` and `model` are names of this project's adapters and models. `batch_size_per_device`
     is what a device takes at once: with gradient accumulation a step is one such micro-batch.
+    `hardware` is the device's name, `software` the versions in one text, `date` the day.
     """
 
     framework: str = ""
@@ -75,6 +76,9 @@ class Identity:
     batch_size_per_device: int = 0
     precision: str = ""
     versions: Dict[str, str] = field(default_factory=dict)
+    hardware: str = ""
+    software: str = ""
+    date: str = ""
 
     @property
     def global_batch_size(self) -> int:

@@ -68,6 +68,11 @@ class Summary:
         """One line under the title: which run, where, when, how much of it is there."""
         manifest = self.manifest
         version = f"{manifest.tool_version} {manifest.tool_git}".strip()
+        if manifest.is_import:
+            return (
+                f"run {manifest.run_id} of logs made elsewhere, dlperf_slurm {version}, "
+                f"{self.ok_repeats} of {self.planned_repeats} repeats are whole"
+            )
         return (
             f"run {manifest.run_id}, site {manifest.site_name}, {manifest.created_at}, "
             f"dlperf_slurm {version}, {self.ok_repeats} of {self.planned_repeats} "

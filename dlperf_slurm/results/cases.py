@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from dlperf_slurm.contract.axes import INFER, Axes
+from dlperf_slurm.contract.record import WHOLE_JOB
 from dlperf_slurm.jobs.run_directory import PlannedCase
 from dlperf_slurm.matrix.axes import VARIANT_SPECS, list_variants, make_case_id
 from dlperf_slurm.results.collect import CaseOutcomes
@@ -144,6 +145,8 @@ def describe_hardware(outcomes: CaseOutcomes) -> str:
         return ""
     record = outcomes.records[0]
     names = Counter(rank.device_name for rank in record.ranks if rank.device_name)
+    if [rank.rank for rank in record.ranks] == [WHOLE_JOB]:
+        names = Counter(dict.fromkeys(names, record.case.world_size))
     if record.case.device == "cpu":
         names = Counter({record.platform.get("cpu_model") or "cpu": record.case.world_size})
     devices = " and ".join(f"{count}x {name}" for name, count in sorted(names.items()))

@@ -1,13 +1,16 @@
 """What a command line says of logs -> which files they are, and how they are to be read."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from dlperf_slurm.config.known_names import check_known, suggest
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.logs import Identity, list_formats, load_format
-from dlperf_slurm.logs.reading.runs import SETTINGS, ImportOptions
+from dlperf_slurm.logs.reading.runs import SETTINGS, SURROUNDINGS, ImportOptions
+
+_DATE = re.compile(r"(?:19|20)\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
 
 
 def parse_settings(assignments: Sequence[str]) -> Identity:
@@ -18,9 +21,12 @@ def parse_settings(assignments: Sequence[str]) -> Identity:
         key = key.strip()
         if not equals or not value.strip():
             raise InputError(f"--set {text}: write KEY=VALUE, as in --set devices=8")
-        if key not in SETTINGS:
-            known = ", ".join(SETTINGS)
-            raise InputError(f"--set {text}: unknown key; known: {known}{suggest(key, SETTINGS)}")
+        keys = (*SETTINGS, *SURROUNDINGS)
+        if key not in keys:
+            known = ", ".join(keys)
+            raise InputError(f"--set {text}: unknown key; known: {known}{suggest(key, keys)}")
+        if key == "date" and not _DATE.fullmatch(value.strip()):
+            raise InputError(f"--set {text}: date is a day, as in --set date=2020-08-26")
         if isinstance(getattr(Identity(), key), int):
             if not value.strip().isdecimal() or not 0 < int(value) < 10**7:
                 raise InputError(f"--set {text}: {key} is a whole number of at least 1")

@@ -4,17 +4,21 @@ import getpass
 import re
 import shutil
 import socket
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.record import (
+    FAILED,
     LOG_FILE,
     OK,
     OUT_OF_MEMORY,
     RECORD_FILE,
+    STATUSES,
     STEP_SECONDS_FILE,
     WHOLE_JOB,
     Clock,
@@ -31,6 +35,7 @@ from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.journal import STAGED, STATE, Event, append_events
 from dlperf_slurm.jobs.private_values import hide_private_values
 from dlperf_slurm.jobs.run_directory import (
+    IMPORT_SITE,
     MANIFEST_FILE,
     MARKERS_DIR,
     SCRIPTS_DIR,
@@ -43,6 +48,7 @@ from dlperf_slurm.jobs.stage import find_git_state, make_run_id
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.reading.runs import SETTINGS, ImportedRun
 from dlperf_slurm.matrix.axes import make_case_id
+from dlperf_slurm.results.import_groups import describe_surroundings, label_runs
 from dlperf_slurm.version import __version__
 
 GROUP_ID = "import"
@@ -79,7 +85,10 @@ def write_imported_run(
 
 
 def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
-    """The runs by case_id, in their order; failed ones that cannot be placed are left out."""
+    """The runs by case_id, in their order; failed ones that cannot be placed are left out.
+
+    Runs of other hardware, software or days are of other cases.
+    """
     problems = [
         f"{run.log}: neither the log nor its name tells {' and '.join(missing)}; add "
         + " ".join(f"--set {name}=..." for name in missing)
@@ -90,9 +99,9 @@ def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
     if problems:
         raise InputError("\n".join(problems))
     cases: dict[str, list[ImportedRun]] = {}
-    for run in runs:
-        if not find_missing(run.identity):
-            cases.setdefault(_make_case_id(run), []).append(run)
+    placed = [run for run in runs if not find_missing(run.identity)]
+    for run, label in zip(placed, label_runs(placed)):
+        cases.setdefault(_make_case_id(run, label), []).append(replace(run, label=label))
     if not cases:
         raise InputError("no log tells what was run: there is nothing to write")
     return cases
@@ -114,9 +123,9 @@ def _is_topology(identity: Identity) -> bool:
         return False
 
 
-def _make_case_id(run: ImportedRun) -> str:
-    """As for a case of a matrix, with the format as its source."""
-    case_id = make_case_id(run.identity.model, _make_axes(run))
+def _make_case_id(run: ImportedRun, label: str) -> str:
+    """As for a case of a matrix, with the format as its source, and what tells it apart."""
+    case_id = make_case_id(run.identity.model, _make_axes(replace(run, label=label)))
     return re.sub(r"[^A-Za-z0-9._-]+", "_", case_id)
 
 
@@ -128,7 +137,7 @@ def _make_axes(run: ImportedRun) -> Axes:
         topology=str(_make_topology(identity)),
         batch_size_per_device=identity.batch_size_per_device,
         precision=identity.precision,
-        script=_name_source(run),
+        script=f"{_name_source(run)} {run.label}".strip(),
     )
 
 
@@ -148,9 +157,12 @@ def _make_manifest(
         run_id=run_id,
         title=name,
         matrix_name=name,
-        site_name="import",
+        site_name=IMPORT_SITE,
         scheduler="local",
-        created_at=format_now(),
+        created_at=_format_time(
+            max((r.ended for runs in cases.values() for r in runs), default=0.0)
+        )
+        or format_now(),
         created_by=getpass.getuser(),
         created_on=socket.gethostname(),
         command=hide_private_values(command),
@@ -169,9 +181,28 @@ def _make_planned_case(case_id: str, runs: Sequence[ImportedRun]) -> PlannedCase
         model=runs[0].identity.model,
         axes=_make_axes(runs[0]),
         repeats=len(runs),
-        notes=tuple(dict.fromkeys(note for run in runs for note in run.notes)),
+        notes=(
+            *dict.fromkeys(note for run in runs for note in run.notes),
+            *describe_surroundings(runs),
+            *_describe_partial(runs),
+        ),
         reason="",
     )
+
+
+def _describe_partial(runs: Sequence[ImportedRun]) -> list[str]:
+    """The publishers' figures of logs that are incomplete, which stand in no table."""
+    return [
+        f"{run.log} is incomplete: its publisher's rule ({run.publisher_rule}) makes "
+        f"{run.publisher_samples_per_s:.4g} of what is there"
+        for run in runs
+        if run.status != OK and run.publisher_samples_per_s is not None
+    ]
+
+
+def _format_time(seconds: float) -> str:
+    """The log's own clock, as if it were in UTC; empty where the log has no times."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds)) if seconds else ""
 
 
 def _write_records(folder: Path, run_id: str, cases: dict[str, list[ImportedRun]]) -> None:
@@ -209,18 +240,20 @@ def _make_record(run: ImportedRun, run_id: str, case_id: str, repeat: int) -> Re
     case = _make_case(run, run_id, case_id, repeat)
     is_ok = run.status == OK
     failure = Failure(WHOLE_JOB, "", "", run.reason, "", run.status == OUT_OF_MEMORY)
+    reason = run.reason if run.status in STATUSES else f"{run.status}: {run.reason}"
+    failure = replace(failure, message=reason)
     return Record(
-        status=run.status,
-        reason=run.reason,
+        status=run.status if run.status in STATUSES else FAILED,
+        reason=reason,
         case=case,
-        started_at=format_now(),
-        ended_at=format_now(),
+        started_at=_format_time(run.started),
+        ended_at=_format_time(run.ended),
         parameter_count=0,
         clock=Clock("log", 0.0),
         ranks=(_make_rank(run, case),) if is_ok else (),
         failures=() if is_ok else (failure,),
         versions=dict(run.identity.versions),
-        platform={},
+        platform={"gpu_models": run.identity.hardware} if run.identity.hardware else {},
         job={"log": run.log},
         publisher_rule=run.publisher_rule,
         publisher_samples_per_s=run.publisher_samples_per_s or 0.0,
@@ -252,7 +285,7 @@ def _make_rank(run: ImportedRun, case: Case) -> RankResult:
         rank=WHOLE_JOB,
         local_rank=WHOLE_JOB,
         host="",
-        device_name="",
+        device_name=run.identity.hardware,
         window_seconds=case.global_batch_size * case.measured_steps / rate,
         peak_memory_bytes=0,
         final_loss=0.0,

@@ -75,7 +75,9 @@ class Fact:
 
     def describe(self) -> str:
         """As "cpu_model 'A' (n1), 'B' (n2 and n3)", with repeats where hosts do not tell."""
-        values = (f"{_quote(v)} ({self._name(places)})" for v, places in self.seen.items())
+        named = ((value, self._name(places)) for value, places in self.seen.items())
+        # logs of other people's scripts tell no hosts
+        values = (f"{_quote(value)} ({name})" if name else _quote(value) for value, name in named)
         return f"{self.name} {', '.join(values)}"
 
     def _name(self, places: Sequence[tuple[str, int]]) -> str:

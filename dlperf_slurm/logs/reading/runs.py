@@ -1,11 +1,11 @@
 """A log -> what each run in it measured, in our definition and by its publisher's rule."""
 
 import dataclasses
-import re
+import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, List, Optional, Sequence, Set, Tuple
 
 from dlperf_slurm.contract.record import FAILED, OK, OUT_OF_MEMORY
 from dlperf_slurm.logs import (
@@ -20,8 +20,9 @@ from dlperf_slurm.logs import (
 )
 from dlperf_slurm.logs.reading.failures import FailureScan
 from dlperf_slurm.logs.reading.lines import read_lines
-from dlperf_slurm.logs.reading.patterns import PRECISIONS
+from dlperf_slurm.logs.reading.names import read_name, read_path_date, read_path_hardware
 from dlperf_slurm.logs.reading.rules import RuleError
+from dlperf_slurm.logs.reading.surroundings import Surroundings, scan_surroundings
 from dlperf_slurm.logs.reading.windows import Window
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 # what a log, its name or a user says of a run
 SETTINGS = ("framework", "model", "nodes", "devices", "batch_size_per_device", "precision")
+SURROUNDINGS = ("hardware", "software", "date")
 DEVICES_PER_NODE = 8
 
 INCOMPLETE = "incomplete"
@@ -39,12 +41,6 @@ It is not one of a record, no more than `CONTRADICTORY`, which has no figure at 
 CONTRADICTORY = "contradictory"
 """The status of a run whose log prints other rates than follow from its times."""
 MOST_CONTRADICTION = 0.1
-
-# what people put into the names of files and folders
-_TOPOLOGY = re.compile(r"([1-9]\d{0,4})n([1-9]\d{0,2})[gc]|n([1-9]\d{0,4})c([1-9]\d{0,2})")
-_DEVICES = re.compile(r"gpus?([1-9]\d{0,4})|([1-9]\d{0,4})gpus?")
-_BATCH_SIZE = re.compile(r"(?:bs|bsz|b|batch)([1-9]\d{0,5})")
-_MODELS = {"rn50": "resnet50", "resnet50": "resnet50", "r50": "resnet50", "bert": "bert"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,9 @@ class ImportedRun:
     """One run of a log; its figures are None unless it is ok, or incomplete: then ours is.
 
     `log` is the path as it was given, with #1, #2 ... if the log holds several runs. `reason` says
-    why it failed, or why a run that is ok has no publisher's figure.
+    why it failed, or why a run that is ok has no publisher's figure. A `label` is what tells its
+    case from others of the same settings. `started` and `ended` are
+    seconds by the log's clock, 0 if it has none.
     """
 
     log: str
@@ -74,6 +72,9 @@ class ImportedRun:
     publisher_samples_per_s: Optional[float] = None
     publisher_rule: str = ""
     window: Optional[Window] = None
+    label: str = ""
+    started: float = 0.0
+    ended: float = 0.0
     notes: Tuple[str, ...] = ()
 
 
@@ -82,13 +83,40 @@ def import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
     try:
         names = [options.format_name] if options.format_name else find_formats(read_lines(path))
         if len(names) == 1:
-            log_format = load_format(names[0])
-            return _import_runs(path, names[0], log_format, options)
+            runs = _import_runs(path, names[0], load_format(names[0]), options)
+            around = scan_surroundings(read_lines(path))
+            return [_place_run(run, around, options.settings) for run in runs]
         reason, status = _explain_format(path, names)
     except (OSError, EOFError, zlib.error) as error:
         reason, status = f"cannot be read to its end: {error}", FAILED
     identity = _merge(options.settings, read_name(path))
     return [ImportedRun(str(path), path, "", identity, status, reason)]
+
+
+def _place_run(run: ImportedRun, around: Surroundings, settings: Identity) -> ImportedRun:
+    """The run with machine, software and day, as the user says, else the log, else its path."""
+    versions = {**around.versions, **run.identity.versions}
+    named = read_path_hardware(run.path)
+    notes = list(run.notes)
+    if around.hardware and named and named not in around.hardware and not settings.hardware:
+        notes.append(
+            f"hardware is {around.hardware} in the log and {named} in its path; the log's is taken"
+        )
+    day = time.strftime("%Y-%m-%d", time.gmtime(around.started)) if around.started else ""
+    identity = dataclasses.replace(
+        run.identity,
+        versions=versions,
+        hardware=settings.hardware or around.hardware or named,
+        software=settings.software or ", ".join(f"{n} {v}" for n, v in sorted(versions.items())),
+        date=settings.date or day or read_path_date(run.path),
+    )
+    return dataclasses.replace(
+        run,
+        identity=identity,
+        notes=tuple(notes),
+        started=0.0 if settings.date else around.started,
+        ended=0.0 if settings.date else around.ended,
+    )
 
 
 def _explain_format(path: Path, names: Sequence[str]) -> Tuple[str, str]:
@@ -271,44 +299,3 @@ def _apply_rules(
         except RuleError as error:
             reasons.append(f"no publisher's figure: {rule.name!r} {error}")
     return None, suiting[0], reasons[0]
-
-
-def read_name(path: Path) -> Identity:
-    """What the file's name says, else that of its folder: 1n8g/rn50_b128_fp32_1.log, gpu8_bs96.txt.
-
-    What one name says twice, and differently, it does not say.
-    """
-    own, folder = (_read_tokens(name) for name in (path.name, path.absolute().parent.name))
-    told = {**folder, **own}
-    if "devices" in own and "devices" in folder and "nodes" not in own:
-        told.pop("nodes", None)
-    return Identity(
-        model=told.get("model", ""),
-        nodes=int(told.get("nodes", "0")),
-        devices=int(told.get("devices", "0")),
-        batch_size_per_device=int(told.get("batch_size_per_device", "0")),
-        precision=told.get("precision", ""),
-    )
-
-
-def _read_tokens(name: str) -> Dict[str, str]:
-    found: Dict[str, Set[str]] = {}
-    for token in re.split(r"[^a-z0-9]+", name.lower()):
-        for key, value in _read_token(token):
-            found.setdefault(key, set()).add(value)
-    return {key: next(iter(values)) for key, values in found.items() if len(values) == 1}
-
-
-def _read_token(token: str) -> List[Tuple[str, str]]:
-    topology = _TOPOLOGY.fullmatch(token)
-    if topology is not None:
-        nodes, per_node = (int(part) for part in topology.groups() if part is not None)
-        return [("nodes", str(nodes)), ("devices", str(nodes * per_node))]
-    devices, batch_size = _DEVICES.fullmatch(token), _BATCH_SIZE.fullmatch(token)
-    if devices is not None:
-        return [("devices", devices.group(1) or devices.group(2))]
-    if batch_size is not None:
-        return [("batch_size_per_device", batch_size.group(1))]
-    if token in PRECISIONS:
-        return [("precision", PRECISIONS[token])]
-    return [("model", _MODELS[token])] if token in _MODELS else []

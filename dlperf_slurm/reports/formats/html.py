@@ -194,11 +194,16 @@ def _list_facts(report: Report) -> list[tuple[str, str]]:
         ("Topologies", _join(c.case.axes.topology for c in report.cases)),
         ("Precisions", _join(c.case.axes.precision for c in report.cases)),
     ]
+    if manifest.is_import:
+        facts[1:3] = [("Imported", f"by {manifest.created_by} on {manifest.created_on}")]
+        facts.insert(2, ("Measured", "not told by the logs"))
+    records = [record for record in records if record.started_at]
     if records:
+        facts = [fact for fact in facts if fact[0] != "Measured"]
         first, last = min(r.started_at for r in records), max(r.ended_at for r in records)
         # the date once, where it is the same
         end = last[11:] if last[:10] == first[:10] else last
-        facts.insert(3, ("Measured", f"{first} to {end}"))
+        facts.insert(2 if manifest.is_import else 3, ("Measured", f"{first} to {end}"))
     return facts
 
 

@@ -8,6 +8,7 @@ from dlperf_slurm.logs import Identity, compute_samples_per_s
 from dlperf_slurm.logs.reading.failures import FailureScan
 from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark, Marks
+from dlperf_slurm.logs.reading.names import read_name
 from dlperf_slurm.logs.reading.patterns import (
     parse_namespace,
     parse_number,
@@ -22,7 +23,6 @@ from dlperf_slurm.logs.reading.rules import (
     take_values,
     time_steps,
 )
-from dlperf_slurm.logs.reading.runs import read_name
 from dlperf_slurm.logs.reading.timed_run import TimedFormat, dll_line
 from dlperf_slurm.logs.reading.windows import Window, make_rate_window, make_time_window
 

@@ -92,7 +92,7 @@ def test_failed_log_becomes_a_failed_record_beside_sound_ones(home, capsys):
 
 def test_directory_stands_for_all_files_below_it_but_hidden_ones(home, capsys):
     copy_log(PYTORCH, "logs/b/run.log")
-    copy_log(PYTORCH, "logs/a.log")
+    copy_log(PADDLE_BERT, "logs/a.log")
     copy_log(PYTORCH, "logs/.hidden/run.log")
     _, printed, _ = run_main(["logs", "--dry-run", "--json"], capsys)
 

@@ -30,11 +30,16 @@ def tabulate_provenance(cases: Sequence[CaseOutcomes]) -> Iterator[Table]:
     records = [record for outcomes in cases for record in outcomes.records]
     if not records:
         return
-    yield _make_version_table(records)
-    yield _make_host_table(records)
+    if any(record.versions for record in records):
+        yield _make_version_table(records)
+    if any(rank.host for record in records for rank in record.ranks):
+        yield _make_host_table(records)
+    is_of_logs = all(record.case.log_format and "log" in record.job for record in records)
+    jobs = ("Logs", "what was read") if is_of_logs else ("Jobs", "as the scheduler told it")
+    machine = "as the logs or their folders tell" if is_of_logs else "what rank 0 saw"
     facts = (
-        ("Machine", "what rank 0 saw", [record.platform for record in records]),
-        ("Jobs", "as the scheduler told it", [record.job for record in records]),
+        ("Machine", machine, [record.platform for record in records]),
+        (*jobs, [record.job for record in records]),
     )
     for title, caption, dictionaries in facts:
         rows = list(_list_facts(dictionaries))
