@@ -146,7 +146,8 @@ def test_controller_that_dies_loses_no_record(cluster, tmp_path, gate, moment):
         time.sleep(20)
     cluster.call("up")
     gate.touch()
-    await_that(lambda: follower.poll() is not None or send_off(run), "it ends", 240, 1.0)
+    sent: set[str] = set()
+    await_that(lambda: follower.poll() is not None or send_off(run, sent), "it ends", 240, 1.0)
     output, _ = follower.communicate()
     assert follower.returncode == 0, output
     assert set(find_states(run).values()) == {"COMPLETED"}
@@ -160,8 +161,11 @@ def test_controller_that_dies_loses_no_record(cluster, tmp_path, gate, moment):
     assert "0 array tasks" in run_tool(["retry", str(run.path)], CHECKOUT).stdout
 
 
-def send_off(run):
-    """Do what an administrator would for what the controller requeued, held or drained."""
+def send_off(run, sent):
+    """Do what an administrator would for what the controller requeued, held or drained.
+
+    `sent` has the array tasks that were given a time to start: another one would put them off.
+    """
     for node in set(ask("sinfo", "-h", "-N", "--states=drain", "-o%N").split()):
         administer("update", f"nodename={node}", "state=resume")
     command = ["squeue", "-h", "--array", "--states=PENDING", "-o%i %r"]
@@ -169,7 +173,8 @@ def send_off(run):
         job, reason = line.split(maxsplit=1)
         if "held" in reason:
             administer("release", job)
-        if reason == "BeginTime":
+        if reason == "BeginTime" and job not in sent:
+            sent.add(job)
             administer("update", f"jobid={job}", "starttime=now+3")
 
 
