@@ -6,6 +6,8 @@
 # make test-frameworks   creates all environments (12 GB), builds Horovod for four, tests each, and
 #                        writes down what passed
 #
+# make fuzz              2,000 damaged inputs of each kind: matrices, sites, options, logs, tables, runs
+#
 # SLURM=24.11 runs test-slurm on that version instead of Debian's own; SLURM_ROOT=FOLDER on another
 # one that tests/cluster/slurm-from-suite has made.
 # PYTHON chooses the interpreter of the tool (3.9 or newer); all that is made lies in .venv.
@@ -21,7 +23,7 @@ AGAIN := --last-failed --last-failed-no-failures=none
 PARTS := lint test-pythons test-browser test-slurm test-changed
 
 .PHONY: demo test lint test-unit test-browser test-worker test-slurm test-pythons test-changed
-.PHONY: test-faults test-frameworks benchmark clean $(PARTS:%=timed-%)
+.PHONY: test-faults test-frameworks benchmark fuzz clean $(PARTS:%=timed-%)
 .SECONDARY:
 .NOTPARALLEL:
 
@@ -79,6 +81,9 @@ test-changed: .venv/installed-dev
 
 test-frameworks: .venv/installed-dev
 	$(BIN)/python tests/run_on_frameworks.py
+
+fuzz: .venv/installed-dev
+	DLPERF_FUZZ_EXAMPLES=2000 $(BIN)/python -m pytest -q -n 2 tests/unit/fuzz
 
 benchmark: .venv/installed-dev
 	$(BIN)/python benchmarks/startup.py

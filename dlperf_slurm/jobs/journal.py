@@ -10,13 +10,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_slurm.errors import JournalError, SchedulerError
+from dlperf_slurm.contract.json_files import ContractError, build_dataclass
+from dlperf_slurm.errors import InputError, JournalError, SchedulerError
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.reading import MIB, parse_json, read_bytes
 
 JOURNAL_FILE = "journal.jsonl"
 LOCK_FILE = "submit.lock"
 # room on the disk for the lines that follow an sbatch
 RESERVE_FILE = ".journal-reserve"
 RESERVE_BYTES = 64 * 1024
+# some 200 bytes for each change of state of 100,000 array tasks, several times over
+JOURNAL_LIMIT_BYTES = 128 * MIB
 
 # the kinds of events, in the order of a run's life
 STAGED = "staged"
@@ -61,7 +66,7 @@ def append_events(run_dir: Path, events: Sequence[Event]) -> None:
     text = "".join(json.dumps(dataclasses.asdict(e), sort_keys=True) + "\n" for e in events)
     path = run_dir / JOURNAL_FILE
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
             if not _ends_with_newline(descriptor):
                 # a line that was cut short stays apart from these
@@ -100,7 +105,7 @@ def reserve_room(run_dir: Path) -> None:
     try:
         if path.exists() and path.stat().st_size == RESERVE_BYTES:
             return
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
         try:
             _write_all(descriptor, os.urandom(RESERVE_BYTES))
             os.fsync(descriptor)
@@ -138,19 +143,23 @@ def read_whole_journal(run_dir: Path) -> tuple[list[Event], bool]:
     """The events so far, and whether all lines are there: a journal is never staged empty.
 
     What a damaged line said is in the scripts, markers, claims and records too.
+    Raises InputError, which names the file, when it is none to be read.
     """
     events: list[Event] = []
     path = run_dir / JOURNAL_FILE
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_bytes(path, JOURNAL_LIMIT_BYTES, root=run_dir).split(b"\n")
     except FileNotFoundError:
         return [], False
+    except FileProblem as error:
+        raise InputError(str(error)) from error
     is_whole = True
     for line in filter(None, lines):
         try:
-            data = {"host": "", **json.loads(line)}
-            events.append(Event(**{key: data[key] for key in data if key in _EVENT_KEYS}))
-        except (ValueError, TypeError):
+            data = {"host": "", **parse_json(line.decode(), str(path))}
+            known = {key: data[key] for key in data if key in _EVENT_KEYS}
+            events.append(build_dataclass(Event, known, str(path)))
+        except (FileProblem, ContractError, UnicodeDecodeError, TypeError):
             is_whole = False
     return events, is_whole and bool(events)
 
@@ -166,7 +175,7 @@ def hold_submit_lock(run_dir: Path, must_write: bool = True) -> Iterator[int]:
     """
     path = run_dir / LOCK_FILE
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         if must_write:
             raise JournalError(f"{path}: cannot be written: {error.strerror}") from error

@@ -19,9 +19,10 @@ from dlperf_slurm.contract.json_files import (
     lift,
     take_axes,
 )
+from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.reading import read_json, read_text
+from dlperf_slurm.files.reading import open_file, read_json, read_text
 from dlperf_slurm.jobs.journal import STAGED, SUBMITTED, read_whole_journal
 
 # the site of runs that import-logs made
@@ -42,6 +43,13 @@ CLAIM_FILE = "claim"
 WITHOUT_FOLDER = -1
 # "2n8g-try2.17.s0.ended"; earlier versions had "2n8g-try2.17.ended"
 _MARKER = re.compile(r"(?P<task>.+?\.\d+)(?:\.s(?P<start>\d+))?\.(?P<kind>started|ended|killed)")
+MARKER_LIMIT_BYTES = 2**20
+SCHEDULERS = ("slurm", "local")
+# of all cases of a run together; a matrix may have a tenth of it
+MAX_REPEATS = 1_000_000
+
+# of a directory, which cannot lead out of its own
+_FILE_NAME = r"(?!\.{1,2}$)[^/\x00-\x1f]{1,255}"
 
 # a line of the file of a group: a framework, and a directory in which nothing but an attempt lies
 _TASK = re.compile(r"[^\t]*\tcases/(?!\.{1,2}/)[^/\t]+/r[0-9]{1,6}/a[0-9]{1,6}(\t.*)?")
@@ -228,12 +236,53 @@ def open_run(path: Path) -> Run:
         raise InputError(f"{file}: not a manifest: not a JSON object")
     try:
         manifest = build_dataclass(Manifest, lift(data, _lift_manifest, str(file)), str(file))
-        return Run(path.absolute(), manifest, data["schema_version"])
     except ContractError as error:
         raise InputError(str(error)) from error
     except ValueError as error:
         # of version 1, with anything where its cases should be
         raise InputError(f"{file}: not a manifest: {error}") from error
+    problem = find_manifest_problem(manifest)
+    if problem:
+        raise InputError(f"{file}: {problem}")
+    return Run(path.absolute(), manifest, data["schema_version"])
+
+
+def find_manifest_problem(manifest: Manifest) -> str:
+    """The reason why a manifest is of no run, with the key; empty when it may be of one.
+
+    Its runs may be of frameworks and models that this version does not know.
+    """
+    times = (manifest.poll_seconds, manifest.slowest_poll_seconds, manifest.lost_after_seconds)
+    if not all(0 < seconds < 1e9 for seconds in times):
+        return "poll_seconds, slowest_poll_seconds and lost_after_seconds are above 0, in seconds"
+    try:
+        parse_time(manifest.created_at)
+    except ValueError as error:
+        return f"created_at: {error}"
+    if manifest.scheduler not in SCHEDULERS:
+        return f"scheduler is {manifest.scheduler[:80]!r}; allowed: {', '.join(SCHEDULERS)}"
+    if not re.fullmatch(_FILE_NAME, manifest.run_id):
+        return f"run_id is {manifest.run_id[:80]!r}, which is the name of no directory"
+    for index, case in enumerate(manifest.cases):
+        axes = case.axes
+        if not re.fullmatch(_FILE_NAME, case.case_id):
+            return f"cases[{index}].case_id is {case.case_id[:80]!r}, the name of no directory"
+        if not (0 <= case.repeats <= MAX_REPEATS and 0 <= case.epochs < 10**9):
+            return f"cases[{index}]: repeats and epochs are {case.repeats} and {case.epochs}"
+        try:
+            numbers = [axes.world_size, *axes.batch_ladder]
+            numbers += [axes.batch_size] if not axes.has_batch_search else []
+        except ValueError as error:
+            return f"cases[{index}].axes: {error}"
+        numbers += [axes.data_workers, axes.prefetch_batches, axes.gradient_accumulation]
+        if not all(0 < number < 10**9 for number in numbers):
+            return f"cases[{index}].axes: a batch size or a number of batches is {min(numbers)}"
+    task_count = sum(case.repeats for case in manifest.cases)
+    if task_count > MAX_REPEATS:
+        return f"has {task_count} repeats; at most {MAX_REPEATS} are allowed"
+    if len({case.case_id for case in manifest.cases}) < len(manifest.cases):
+        return "has two cases of one case_id"
+    return ""
 
 
 def _lift_manifest(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -292,14 +341,14 @@ def list_latest_attempts(tasks: Sequence[RunTask]) -> list[RunTask]:
     return list(latest.values())
 
 
-def read_last_error(attempt_dir: Path) -> str:
+def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
     """The last line that an attempt wrote to its standard error, cut to what fits a message."""
     try:
-        with (attempt_dir / ERROR_FILE).open("rb") as file:
+        with open_file(attempt_dir / ERROR_FILE, run_dir) as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - 4 * MAX_ERROR_CHARACTERS))
             lines = file.read().decode(errors="replace").split("\n")
-    except FileNotFoundError:
+    except OSError:
         return ""
     written = [line.strip() for line in lines if line.strip()]
     return written[-1][:MAX_ERROR_CHARACTERS] if written else ""
@@ -326,10 +375,10 @@ def read_marker(
     """The `started` or `ended` marker of one of the task's starts, if it is there and whole."""
     name = task.marker if start == WITHOUT_FOLDER else f"{task.marker}.s{start}"
     try:
-        text = (run_dir / MARKERS_DIR / f"{name}.{kind}").read_text(encoding="utf-8")
-        data = json.loads(text)
+        path = run_dir / MARKERS_DIR / f"{name}.{kind}"
+        data = read_json(path, MARKER_LIMIT_BYTES, root=run_dir)
         return Marker(data["job_id"], data["time"], data["nodes"], data["exit_code"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (OSError, KeyError, TypeError):
         return None
 
 

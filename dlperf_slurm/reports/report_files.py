@@ -31,7 +31,7 @@ def make_folder(run: Run) -> Path:
     folder = run.path / REPORT_DIR
     with folders.open_folder(folder, run.path, is_made=True) as descriptor:
         for name in FORMER_FILES:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 os.unlink(name, dir_fd=descriptor)
     return folder
 

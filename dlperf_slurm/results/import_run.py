@@ -103,7 +103,8 @@ def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
     for run, label in zip(placed, label_runs(placed)):
         cases.setdefault(_make_case_id(run, label), []).append(replace(run, label=label))
     if not cases:
-        raise InputError("no log tells what was run: there is nothing to write")
+        logs = ", ".join(run.log for run in runs[:5]) + ", ..." * (len(runs) > 5)
+        raise InputError(f"{logs}: no log tells what was run: there is nothing to write")
     return cases
 
 

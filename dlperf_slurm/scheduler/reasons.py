@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from dlperf_slurm.files.reading import open_file
 from dlperf_slurm.jobs.attempts import Start
 from dlperf_slurm.jobs.run_directory import ERROR_FILE, SCRIPTS_DIR, read_last_error
 
@@ -18,7 +19,7 @@ _NODE_FAILURE = re.compile(
 def describe_missing_record(run_dir: Path, start: Start, exit_code: str) -> str:
     """Why a start that ended has no record, as far as its own last words tell."""
     folder = start.path.relative_to(run_dir)
-    last_line = read_last_error(start.path)
+    last_line = read_last_error(start.path, run_dir)
     words = f"{last_line!r} in" if last_line else "see"
     return f"no record, exit code {exit_code}: {words} {folder}/{ERROR_FILE}"
 
@@ -44,7 +45,7 @@ def describe_script_end(run_dir: Path, job_id: str) -> str:
 
 def _read_tail(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_file(path, root=path.parent) as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - TAIL_BYTES))
             return file.read().decode(errors="replace")

@@ -14,9 +14,17 @@ from pathlib import Path
 
 from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, Record
 from dlperf_slurm.contract.times import format_now, parse_time
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.jobs.attempts import Judgement, Start, find_start
 from dlperf_slurm.jobs.journal import SUBMITTED, UNMARKED, Event
-from dlperf_slurm.jobs.run_directory import MARKERS_DIR, Run, RunTask, read_marker
+from dlperf_slurm.jobs.run_directory import (
+    MARKER_LIMIT_BYTES,
+    MARKERS_DIR,
+    Run,
+    RunTask,
+    read_marker,
+)
 from dlperf_slurm.scheduler.reasons import (
     describe_missing_record,
     describe_node_failure,
@@ -268,7 +276,10 @@ def _judge_unknown(sight: Sight, patience: Patience) -> TaskState:
 def _read_killed(sight: Sight) -> str:
     """What ended an array task of this machine before its time."""
     path: Path = sight.run.path / MARKERS_DIR / f"{sight.task.marker}.killed"
-    return path.read_text(encoding="ascii").strip()
+    try:
+        return read_text(path, MARKER_LIMIT_BYTES, root=sight.run.path).strip()[:80]
+    except FileProblem:
+        return FAILED
 
 
 def _age_seconds(text: str) -> float:

@@ -197,8 +197,8 @@ def test_task_list_that_is_missing_is_named(staged_run):
 )
 def test_last_error_is_the_last_line_that_says_something(tmp_path, written, last):
     (tmp_path / "err").write_bytes(written)
-    assert read_last_error(tmp_path) == last
+    assert read_last_error(tmp_path, tmp_path) == last
 
 
 def test_attempt_that_never_wrote_has_no_last_error(tmp_path):
-    assert read_last_error(tmp_path) == ""
+    assert read_last_error(tmp_path, tmp_path) == ""

@@ -1,0 +1,251 @@
+"""A run that somebody else wrote: what is wrong with it is named, and the rest is shown."""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from history_runs import CASE_1, add_run, stage_seven, write_step_seconds
+
+from dlperf_slurm.cli import main
+
+BAD = Path("results/20240502-120000-seven-tiny-abcd")
+GOOD = Path("results/20240501-120000-seven-tiny-abcd")
+FIRST = f"cases/{CASE_1}/r1/a1"
+SECRET = "not for anybody else's eyes"
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+    """A good run, and one that is damaged in a copy."""
+    folder = tmp_path_factory.mktemp("runs")
+    staged = stage_seven(folder)
+    for day in (1, 2):
+        write_step_seconds(add_run(staged, day, results=folder / "results"))
+    return folder / "results"
+
+
+@pytest.fixture(autouse=True)
+def runs(two_runs, home):
+    shutil.copytree(two_runs, home / "results")
+    (home / "secret").write_text(SECRET)
+    signal.signal(signal.SIGALRM, _end)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+
+
+def _end(number, frame):
+    raise AssertionError("took more than a minute")
+
+
+def change_json(path, **changes):
+    """`a__b=1` sets data["a"]["b"]; a number is an index."""
+    data = json.loads(path.read_text())
+    for keys, value in changes.items():
+        place, parts = data, [int(k) if k.isdigit() else k for k in keys.split("__")]
+        for part in parts[:-1]:
+            place = place[part]
+        place[parts[-1]] = value
+    path.write_text(json.dumps(data))
+
+
+def change_record(**changes):
+    return lambda: change_json(BAD / FIRST / "record.json", **changes)
+
+
+def change_both(**changes):
+    """The record and its case alike."""
+
+    def damage():
+        change_json(BAD / FIRST / "record.json", **{f"case__{k}": v for k, v in changes.items()})
+        change_json(BAD / FIRST / "case.json", **changes)
+
+    return damage
+
+
+def write(name, content):
+    def damage():
+        path = BAD / name
+        path.unlink(missing_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    return damage
+
+
+def put(name, make):
+    def damage():
+        path = BAD / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+        make(path)
+
+    return damage
+
+
+def make_sparse(path):
+    with path.open("wb") as file:
+        file.truncate(10**12)
+
+
+# what may stand in the place of a file
+THINGS = {
+    "pipe": os.mkfifo,
+    "zeros": lambda path: path.symlink_to("/dev/zero"),
+    "link": lambda path: path.symlink_to(Path("secret").absolute()),
+    "loop": lambda path: path.symlink_to(path.name),
+    "folder": Path.mkdir,
+    "terabyte": make_sparse,
+    "bytes": lambda path: path.write_bytes(b"\xff\xfe\0"),
+    "brackets": lambda path: path.write_text("[" * 10**6),
+    "digits": lambda path: path.write_text('{"a": ' + "9" * 10**6 + "}"),
+    "empty": Path.touch,
+    "absent": lambda path: None,
+}
+
+RECORDS = {
+    "batch 0": change_both(axes__batch_size_per_device=0),
+    "unknown model": change_both(model="gpt17"),
+    "unknown parameter": change_both(model_parameters={"colour": 3}),
+    "parameter of another type": change_both(model_parameters={"depth": [[1]]}),
+    "huge parameters": change_both(model_parameters={"image_size": 2**62}),
+    "no measured steps": change_both(measured_steps=0),
+    "steps for ever": change_both(measured_steps=2**62),
+    "topology of nothing": change_both(axes__topology="0n0g"),
+    "topology of millions": change_both(axes__topology="999999n999g"),
+    "NaN in telemetry": change_record(telemetry=[{
+        "host": "node1", "device": 0, "name": "", "samples": 3, "interval_seconds": 0.5,
+        "cpu_seconds": 0.0, "energy_joules": float("nan"), "mean_power_watts": float("nan"),
+        "mean_utilization": float("inf"), "mean_clock_mhz": 1.0, "least_clock_mhz": 1.0,
+        "peak_temperature_celsius": 1.0, "peak_memory_bytes": 1,
+    }]),
+    "10^30 bytes": change_record(ranks__0__peak_memory_bytes=10**30),
+    "escape in a host": change_record(ranks__0__host="node\x1b]0;title\x07\x1b[2J\n"),
+    "half a character": change_record(versions={"torch": "\ud800"}),
+    "no ranks": change_record(ranks=[]),
+    "ranks of another type": change_record(ranks={"0": 1}),
+    "NaN window": change_record(ranks__0__window_seconds=float("nan")),
+    "tiny window": change_record(ranks__0__window_seconds=5e-324),
+    "int for a float of 10^400": change_record(ranks__0__window_seconds=10**400),
+    "long reason": change_record(status="failed", reason="x" * 10**7),
+    "schema": change_record(schema_version=[1]),
+    "times": write(f"{FIRST}/step_seconds.npy", b"\x93NUMPY\x01\x00"),
+    **{
+        f"{thing} for {name}": put(f"{FIRST}/{name}", make)
+        for name in ("record.json", "case.json", "step_seconds.npy")
+        for thing, make in THINGS.items()
+        if (name, thing) not in (("step_seconds.npy", "absent"),)
+    },
+}  # fmt: skip
+
+TASKS = "scripts/1n1g.tasks"
+RUNS = {
+    "note of half a character": lambda: change_json(
+        BAD / "manifest.json", cases__0__notes=["\ud800 \x1b[2J </script>"]
+    ),
+    "title": lambda: change_json(BAD / "manifest.json", title="\x1b]0;x\x07\ud800"),
+    "case out of the run": lambda: change_json(
+        BAD / "manifest.json", cases__0__case_id="../../../etc"
+    ),
+    "repeats for ever": lambda: change_json(BAD / "manifest.json", cases__0__repeats=2**40),
+    "no repeats": lambda: change_json(BAD / "manifest.json", cases__0__repeats=-1),
+    "topology in the manifest": lambda: change_json(
+        BAD / "manifest.json", cases__0__axes__topology="\n"
+    ),
+    "batch size in the manifest": lambda: change_json(
+        BAD / "manifest.json", cases__0__axes__batch_size_per_device=-5
+    ),
+    "search in the manifest": lambda: change_json(
+        BAD / "manifest.json", cases__0__axes__batch_size_per_device="x -> y"
+    ),
+    "model in the manifest": lambda: change_json(BAD / "manifest.json", cases__0__model="../x"),
+    "framework in the manifest": lambda: change_json(
+        BAD / "manifest.json", cases__0__axes__framework="os.path"
+    ),
+    "mode in the manifest": lambda: change_json(
+        BAD / "manifest.json", cases__0__axes__mode="both"
+    ),
+    "time": lambda: change_json(BAD / "manifest.json", created_at="yesterday"),
+    "polls": lambda: change_json(BAD / "manifest.json", poll_seconds=float("nan")),
+    "same case twice": lambda: change_json(BAD / "manifest.json", cases__1__case_id=CASE_1),
+    "no cases": lambda: change_json(BAD / "manifest.json", cases=[]),
+    "line without a tab": write(TASKS, "nonsense\n"),
+    "attempt out of the run": write(TASKS, f"pytorch\t../../cases/{CASE_1}/r1/a1\n"),
+    "attempt of no number": write(TASKS, f"pytorch\tcases/{CASE_1}/rx/a1\n"),
+    "attempt of 10^6 digits": write(TASKS, f"pytorch\tcases/{CASE_1}/r{'1' * 10**6}/a1\n"),
+    "group out of the run": write(
+        "journal.jsonl", '{"event": "staged", "time": "", "group_id": "../../../../etc/passwd"}\n'
+    ),
+    "group of another type": write(
+        "journal.jsonl", '{"event": "staged", "time": 5, "group_id": ["a"], "state": {}}\n'
+    ),
+    "events of brackets": write("journal.jsonl", "[" * 10**6 + "\n"),
+    **{
+        f"{thing} for {name}": put(name, make)
+        for name in (
+            "manifest.json", "journal.jsonl", "matrix.toml", TASKS, "cases", "markers", "scripts",
+            "report", "markers/1n1g.0.ended", "submit.lock",
+        )
+        for thing, make in THINGS.items()
+    },
+}  # fmt: skip
+
+COMMANDS = (
+    ["report", str(BAD)],
+    ["status", str(BAD)],
+    ["compare", str(GOOD), str(BAD)],
+    ["compare", str(BAD), str(GOOD), "--json"],
+)
+# right, an input to correct, a scheduler that is not there, a case that failed
+CODES = (0, 2, 3, 5)
+
+
+def run(arguments, capsys):
+    code = main(arguments)
+    captured = capsys.readouterr()
+    assert code in CODES
+    assert SECRET not in captured.out + captured.err
+    assert "\x1b" not in captured.out + captured.err
+    if code == 2:
+        assert "results/" in captured.err
+    return code, captured.out, captured.err
+
+
+def check_history(capsys):
+    """The good run is in it, whatever the other one is."""
+    code, out, _ = run(["history", "--results", "results"], capsys)
+    assert code == 0
+    assert out.count("20240501") >= 2, out
+
+
+def check_secrets():
+    for path in BAD.glob("report/*.*"):
+        if path.is_file() and not path.is_symlink():
+            assert SECRET not in path.read_text(errors="replace")
+    assert Path("secret").read_text() == SECRET
+
+
+@pytest.mark.parametrize("damage", RECORDS.values(), ids=RECORDS)
+def test_bad_record_leaves_the_other_records(damage, capsys):
+    damage()
+    code, out, _ = run(COMMANDS[0], capsys)
+    assert code in (0, 5)
+    assert "13 of 14" in out or "14 of 14" in out
+    for command in COMMANDS[1:]:
+        code, _, err = run(command, capsys)
+        assert code != 2, err
+    check_history(capsys)
+    check_secrets()
+
+
+@pytest.mark.parametrize("damage", RUNS.values(), ids=RUNS)
+def test_bad_run_is_named_and_hides_no_other(damage, capsys):
+    damage()
+    for command in COMMANDS:
+        run(command, capsys)
+    check_history(capsys)
+    check_secrets()
+    assert run(["report", str(GOOD)], capsys)[0] == 0

@@ -1,0 +1,284 @@
+"""Whatever is in a file or an option, a command ends in time with a figure or a reason.
+
+100 inputs of each kind in the unit tests, the same ones each time; `make fuzz` tries 2,000 others.
+"""
+
+import contextlib
+import copy
+import io
+import json
+import os
+import resource
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+import tomli_w
+from builders import make_site
+from history_runs import add_run, stage_seven
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jobs.test_render_hostile import run_script
+from reference_logs import list_reference_logs
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.config.folders import find_resource_dir
+from dlperf_slurm.config.toml_tables import tomllib
+
+EXAMPLES = int(os.environ.get("DLPERF_FUZZ_EXAMPLES", "100"))
+LIMIT_SECONDS = 10
+LIMIT_BYTES = 2**30
+# right, an input to correct, no scheduler, no environment, a case that failed
+CODES = (0, 2, 3, 4, 5)
+
+fuzz = settings(
+    max_examples=EXAMPLES,
+    derandomize=EXAMPLES == 100,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture(autouse=True)
+def slow_inputs_are_errors():
+    signal.signal(signal.SIGALRM, _end)
+    yield
+    signal.alarm(0)
+
+
+def _end(number, frame):
+    raise AssertionError(f"took more than {LIMIT_SECONDS} s")
+
+
+def check(arguments, place):
+    """Run a command; a traceback, a hang, a gigabyte or a refusal without a place fails."""
+    out, err = io.StringIO(), io.StringIO()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    signal.alarm(LIMIT_SECONDS)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main([str(argument) for argument in arguments])
+    except SystemExit as error:
+        code = error.code
+    finally:
+        signal.alarm(0)
+    used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    assert code in CODES, err.getvalue()
+    assert used < LIMIT_BYTES
+    if code == 2:
+        assert place in err.getvalue()
+    return code
+
+
+# what people and machines write by mistake, and what strangers write on purpose
+TEXTS = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from([
+        "", " ", "a b", "$(id)", "`id`", "../../x", "/etc/passwd", "-1", "max", "256 -> 128", "->",
+        "1n1g", "0n0g", "9999999n1g", "fp32", "pytorch", "resnet50", "worker", "{{ 1 }}", "{%",
+        "\x1b[2J", "\u202e", "\ufffe", "=1+1", "x" * 3000, "nan", "1e999", "%A", "a\nb", "\\", "#",
+    ]),
+)  # fmt: skip
+NUMBERS = st.one_of(
+    st.integers(),
+    st.sampled_from([0, -1, 1, 2**31, 2**63 - 1, 2**63, 10**30, -(10**400)]),
+    st.floats(),
+)
+VALUES = st.recursive(
+    st.one_of(TEXTS, NUMBERS, st.booleans()),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(TEXTS, inner, max_size=4)),
+    max_leaves=8,
+)
+
+
+@st.composite
+def damage(draw, data):
+    """The data with a few of its values replaced, removed, doubled or put in another place."""
+    data = copy.deepcopy(data)
+    for _ in range(draw(st.integers(1, 3))):
+        place, path = data, []
+        while isinstance(place, (dict, list)) and place:
+            path.append(place)
+            keys = sorted(place) if isinstance(place, dict) else range(len(place))
+            key = draw(st.sampled_from(list(keys)))
+            path.append(key)
+            place = place[key]
+            if draw(st.integers(0, 4)) == 0:
+                break
+        if len(path) < 2:
+            continue
+        holder, key = path[-2], path[-1]
+        how = draw(st.sampled_from(["replace", "replace", "replace", "remove", "add", "list"]))
+        if how == "remove":
+            del holder[key]
+        elif how == "list":
+            holder[key] = [holder[key]] * draw(st.integers(0, 3))
+        elif how == "add" and isinstance(holder, dict):
+            holder[draw(TEXTS)] = draw(VALUES)
+        else:
+            holder[key] = draw(VALUES)
+    return data
+
+
+def load_shipped(folder):
+    return [tomllib.loads(path.read_text()) for path in find_resource_dir(folder).glob("*.toml")]
+
+
+def damaged_toml(folder):
+    """A file that ships with the package, damaged as values or as text."""
+    texts = [path.read_text() for path in find_resource_dir(folder).glob("*.toml")]
+    as_values = st.sampled_from(load_shipped(folder)).flatmap(damage).map(dump_toml)
+    return st.one_of(as_values, st.sampled_from(texts).flatmap(damaged_text))
+
+
+def dump_toml(data):
+    try:
+        return tomli_w.dumps(data)
+    except (TypeError, ValueError):
+        return "= 1"
+
+
+@st.composite
+def damaged_text(draw, text):
+    for _ in range(draw(st.integers(1, 3))):
+        start = draw(st.integers(0, len(text)))
+        end = min(len(text), start + draw(st.integers(0, 30)))
+        piece = draw(st.one_of(TEXTS, st.sampled_from([*'[]{}=,."\n', "'''"])))
+        text = text[:start] + piece * draw(st.sampled_from([1, 1, 1, 2, 50])) + text[end:]
+    return text
+
+
+def write(text, name):
+    data = text.encode(errors="surrogatepass") if isinstance(text, str) else text
+    Path(name).write_bytes(data)
+    return name
+
+
+@fuzz
+@given(damaged_toml("matrices"))
+def test_matrices(text):
+    write(text, "matrix.toml")
+    check(["plan", "matrix.toml", "--site", "local"], "matrix.toml")
+
+
+@fuzz
+@given(damaged_toml("site_configs"))
+def test_sites(text):
+    write(text, "site.toml")
+    check(["config", "show", "--site", "./site.toml"], "site.toml")
+
+
+SITE = make_site().model_dump(mode="json")
+KEYS = st.one_of(
+    st.sampled_from([*SITE, "env.A", "launcher.name", "environments.pytorch.venv"]), TEXTS
+)
+
+
+@fuzz
+@given(KEYS, st.one_of(TEXTS, VALUES.map(repr), st.text(st.characters(), max_size=9)))
+def test_assignments(key, value):
+    check(["config", "show", "--site", "local", "--set", f"{key}={value}"], "--set")
+
+
+@fuzz
+@given(st.one_of(st.binary(max_size=300), st.integers(0, 10**6).map(lambda n: "[" * n)))
+def test_files_of_anything(content):
+    write(content, "any.toml")
+    check(["plan", "any.toml", "--site", "local"], "any.toml")
+    check(["audit", write(content, "any.csv")], "any.csv")
+
+
+TABLE = (
+    "case_id,topology,weak_scaling_efficiency,samples_per_s,nodes,devices_per_node,where,model\n"
+)
+CELLS = st.one_of(TEXTS, NUMBERS.map(str))
+ROWS = st.lists(st.lists(CELLS, min_size=1, max_size=8), max_size=6)
+
+
+@fuzz
+@given(ROWS, st.booleans())
+def test_tables(rows, is_csv):
+    if is_csv:
+        text = TABLE + "".join(",".join(row) + "\n" for row in rows)
+    else:
+        head = "| topology | speedup | samples/s |\n|---|---|---|\n"
+        text = head + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    name = "table.csv" if is_csv else "table.md"
+    check(["audit", write(text, name)], name)
+
+
+LOGS = list_reference_logs()
+
+
+@st.composite
+def damaged_logs(draw):
+    log = draw(st.sampled_from(LOGS))
+    data = log.read_bytes()[: draw(st.integers(1, 60_000))]
+    for _ in range(draw(st.integers(1, 5))):
+        start = draw(st.integers(0, len(data)))
+        end = min(len(data), start + draw(st.sampled_from([0, 1, 5, 80, 1000])))
+        piece = draw(
+            st.one_of(
+                st.binary(max_size=9),
+                CELLS.map(lambda text: text.encode(errors="replace")),
+                st.sampled_from([b"nan", b"-inf", b"0", b"1e400", b"9" * 5000, b"\r", b"\0" * 99]),
+            )
+        )
+        data = data[:start] + piece + data[end:]
+    return log.name, data
+
+
+@fuzz
+@given(damaged_logs())
+def test_logs(named):
+    name, data = named
+    check(["import-logs", write(data, name)], name)
+
+
+@pytest.fixture(scope="module")
+def good_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("good")
+    return add_run(stage_seven(folder), 1, results=folder / "results", repeats=1)
+
+
+FILES = ("manifest.json", "record.json", "case.json", "journal.jsonl", "tasks")
+
+
+@fuzz
+@given(st.sampled_from(FILES), st.data())
+def test_run_directories(good_run, name, data):
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(shutil.copytree(good_run, Path(folder) / "run"))
+        pattern = {"tasks": "scripts/*.tasks", "record.json": "cases/*/r1/a1/record.json"}
+        path = sorted(run.glob(pattern.get(name, f"**/{name}")))[0]
+        text = path.read_text()
+        if name.endswith(".json") and data.draw(st.booleans()):
+            text = json.dumps(data.draw(damage(json.loads(text))))
+        else:
+            text = data.draw(damaged_text(text))
+        write(text, path)
+        check(["audit", run], "run")
+        check(["status", run], "run")
+
+
+# of an environment, and so of a command line, all but the byte that ends a string
+WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
+
+
+@fuzz
+@given(WORDS)
+def test_values_reach_a_rank_through_bash_as_they_are(value):
+    site = make_site(
+        env={"SITE": value},
+        environments={"pytorch": {"venv": f"/opt/v{value}", "env": {"OWN": value}}},
+        launcher={"flags": ["--first", value]},
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        seen = run_script(home, site, value, home / "run")
+        assert (seen.env["SITE"], seen.env["OWN"]) == (value, value)
+        assert seen.argv[seen.argv.index("--first") + 1] == value
+        assert {path.name for path in home.iterdir()} == {"run", ".programs", ".seen"}
