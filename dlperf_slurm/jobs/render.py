@@ -33,6 +33,8 @@ SCRIPT_STARTERS = {"single": "script", "per-rank": "script_ranks"}
 # (sbatch(1), --signal), which is too much of a shorter limit.
 WARNING_SECONDS = 60
 SHORTEST_WARNED_MINUTES = 5
+# launches of an array that fail alike, and leave no record, before the others are held
+FAILURES_TO_HOLD = 3
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class JobScript:
     exclusive: bool
     time_limit_minutes: int
     warning_seconds: Optional[int]
+    failures_to_hold: int
     who_and_where: Sequence[tuple[str, str]]
     log_pattern: str
     directives: Sequence[str]
@@ -205,6 +208,7 @@ def make_job_script(
         warning_seconds=(
             WARNING_SECONDS if group.time_limit_minutes >= SHORTEST_WARNED_MINUTES else None
         ),
+        failures_to_hold=FAILURES_TO_HOLD,
         who_and_where=[(name, value) for name, value in asked_for.items() if value is not None],
         log_pattern=escape_pattern(f"{run_dir}/scripts") + "/%A_%a.log",
         directives=site.directives,

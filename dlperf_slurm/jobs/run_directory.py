@@ -354,6 +354,14 @@ def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
     return written[-1][:MAX_ERROR_CHARACTERS] if written else ""
 
 
+def read_hold(run_dir: Path, group_id: str) -> str:
+    """The failure of a launch for which the group's job script held the others; empty if none."""
+    try:
+        return str((run_dir / MARKERS_DIR / f"{group_id}.held").readlink())
+    except OSError:
+        return ""
+
+
 def list_markers(run_dir: Path) -> dict[str, dict[int, set[str]]]:
     """The kinds of markers that are there, by the marker of their array task and their start."""
     found: dict[str, dict[int, set[str]]] = {}

@@ -40,7 +40,7 @@ def _show_bar(tracker: Tracker, console: Console) -> None:
                 text += " (scheduler does not answer)"
             progress.update(bar, total=len(states), completed=done, description=text)
             _name_failures(states, named, progress.console)
-            name_reasons(states, named, progress.console)
+            name_reasons(tracker.run, states, named, progress.console)
 
 
 def _print_changes(tracker: Tracker, console: Console) -> None:
@@ -55,7 +55,7 @@ def _print_changes(tracker: Tracker, console: Console) -> None:
             console.print(Text(line))
             last = line
         _name_failures(states, named, console)
-        name_reasons(states, named, console)
+        name_reasons(tracker.run, states, named, console)
 
 
 def _name_failures(states: Sequence[TaskState], named: set[str], console: Console) -> None:
@@ -65,11 +65,11 @@ def _name_failures(states: Sequence[TaskState], named: set[str], console: Consol
             console.print(Text(f"  {_describe(state)}", style="red"))
 
 
-def name_reasons(states: Sequence[TaskState], named: set[str], console: Console) -> None:
+def name_reasons(run: Run, states: Sequence[TaskState], named: set[str], console: Console) -> None:
     """Say why array tasks are pending, each reason once."""
     reasons = {state.detail for state in states if state.state == PENDING} - {""}
     fresh = [state for state in states if state.detail in reasons - named]
-    for line in describe_pending(fresh):
+    for line in describe_pending(run, fresh):
         console.print(Text(f"  pending: {line}", style="yellow"))
     named |= reasons
 
@@ -100,5 +100,5 @@ def print_states(run: Run, states: Sequence[TaskState], console: Console) -> Non
         has_problem = state.is_final and state.state != COMPLETED
         if has_problem or (state.detail and state.state not in (COMPLETED, "STAGED", "PENDING")):
             console.print(Text(_describe(state), style="red" if has_problem else "yellow"))
-    for line in describe_pending(states):
+    for line in describe_pending(run, states):
         console.print(Text(f"pending: {line}", style="yellow"))

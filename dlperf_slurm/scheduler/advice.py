@@ -3,7 +3,10 @@
 import re
 from collections.abc import Sequence
 
+from dlperf_slurm.jobs.run_directory import Run, read_hold
 from dlperf_slurm.scheduler.states import PENDING, TaskState
+
+HELD_BY_USER = "JobHeldUser"
 
 # By what a reason begins with, in lower case and without anything but letters; the first one that
 # fits counts. Reasons that only say that a job waits for its turn have no advice, and are not here:
@@ -62,16 +65,25 @@ def find_advice(reason: str, job_id: str) -> str:
     return advice.format(job=job_id)
 
 
-def describe_pending(states: Sequence[TaskState]) -> list[str]:
+def describe_pending(run: Run, states: Sequence[TaskState]) -> list[str]:
     """A line for each reason why array tasks are pending, with the jobs and what can be done."""
-    waiting: dict[str, list[TaskState]] = {}
+    waiting: dict[tuple[str, str], list[TaskState]] = {}
     for state in states:
         if state.state == PENDING and state.detail:
-            waiting.setdefault(state.detail, []).append(state)
+            hold = ""
+            if state.detail == HELD_BY_USER:
+                hold = read_hold(run.path, state.task.group_id)
+            waiting.setdefault((state.detail, hold), []).append(state)
     lines = []
-    for reason, found in sorted(waiting.items()):
+    for (reason, hold), found in sorted(waiting.items()):
         jobs = ",".join(dict.fromkeys(state.array_job_id for state in found))
         advice = find_advice(reason, jobs)
+        if hold:
+            advice = (
+                f"held, as the launches before them failed alike, the last with {hold!r}; when "
+                f"that is mended: `scontrol release {jobs}`, and at the end `dlperf-slurm retry "
+                f"{run.path}`"
+            )
         text = f"{reason}, {len(found)} of array job {jobs}"
         lines.append(f"{text}: {advice}" if advice else text)
     return lines

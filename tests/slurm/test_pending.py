@@ -2,7 +2,7 @@
 
 import pytest
 from support.slurm_runs import CHECKOUT, ask, find_array_job, stage_spin, submit, wait
-from support.tool import await_that, find_details, run_tool, start_tool
+from support.tool import await_that, find_details, find_states, run_tool, start_tool
 
 from dlperf_slurm.jobs.journal import REFUSED, SUBMITTED, read_journal
 
@@ -59,3 +59,19 @@ def test_impossible_group_is_refused_before_any_other_is_submitted(cluster, tmp_
     script.write_text(sound, encoding="utf-8")
     submit(run)
     assert wait(run).returncode == 0
+
+
+def test_array_whose_launches_fail_alike_is_held_and_the_cause_named(cluster, tmp_path):
+    """An environment that is missing would burn all of them in seconds."""
+    missing = tmp_path / "environment.sh"
+    settings = [f'environments.pytorch.setup=["source {missing}"]', "directives=[]"]
+    run = stage_spin(tmp_path / "results", repeats=12, settings=[*settings, "array_throttle=1"])
+    submit(run)
+    held = run.path / "markers" / "1n1g.held"
+    await_that(held.is_symlink, "the others are held")
+    await_that(lambda: "JobHeldUser" in find_details(run).values(), "squeue says so")
+    assert list(find_states(run).values()).count("FAILED") in (3, 4)
+    status = " ".join(run_tool(["status", str(run.path)], CHECKOUT).stdout.split())
+    assert "held, as the launches before them failed alike" in status
+    assert f"scontrol release {find_array_job(run)}" in status
+    run_tool(["cancel", str(run.path)], CHECKOUT)

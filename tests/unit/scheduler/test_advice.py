@@ -43,7 +43,7 @@ def test_reason_that_is_a_turn_to_wait_for_has_none(reason):
     assert find_advice(reason, "7") == ""
 
 
-def test_reasons_are_told_once_with_their_jobs():
+def test_reasons_are_told_once_with_their_jobs(staged_run):
     states = [
         make_state(0, "JobHeldUser"),
         make_state(1, "JobHeldUser", array_job_id="8"),
@@ -51,18 +51,30 @@ def test_reasons_are_told_once_with_their_jobs():
         make_state(3, "", PENDING),
         make_state(4, "n1", RUNNING),
     ]
-    assert describe_pending(states) == [
+    assert describe_pending(staged_run, states) == [
         "JobHeldUser, 2 of array job 7,8: held: `scontrol release 7,8` lets it go",
         "Priority, 1 of array job 7",
     ]
 
 
-def test_reason_is_named_when_it_is_seen_first():
+def test_reason_is_named_when_it_is_seen_first(staged_run):
     console = Console(file=io.StringIO(), width=200)
     named = set()
-    name_reasons([make_state(0, "Priority")], named, console)
-    name_reasons([make_state(0, "Priority"), make_state(1, "JobHeldUser")], named, console)
+    name_reasons(staged_run, [make_state(0, "Priority")], named, console)
+    name_reasons(
+        staged_run, [make_state(0, "Priority"), make_state(1, "JobHeldUser")], named, console
+    )
     assert console.file.getvalue().splitlines() == [
         "  pending: Priority, 1 of array job 7",
         "  pending: JobHeldUser, 1 of array job 7: held: `scontrol release 7` lets it go",
     ]
+
+
+def test_array_that_its_script_has_held_is_told_with_the_failure(staged_run):
+    (staged_run.path / "markers" / "1n1g.held").symlink_to("exit code 69 on n1: no /a/b")
+    (line,) = describe_pending(staged_run, [make_state(3, "JobHeldUser")])
+    assert line == (
+        "JobHeldUser, 1 of array job 7: held, as the launches before them failed alike, the last "
+        "with 'exit code 69 on n1: no /a/b'; when that is mended: `scontrol release 7`, and at the "
+        f"end `dlperf-slurm retry {staged_run.path}`"
+    )
