@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlperf_slurm.contract.record import OK
+from dlperf_slurm.files.reading import open_file
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.reading.runs import SETTINGS, ImportedRun
 
@@ -21,7 +22,7 @@ def join_ranks(runs: Sequence[ImportedRun]) -> list[ImportedRun]:
     """The runs, of which logs of the ranks of one job are one: its slowest rank's, or a failed one.
 
     Such logs are copies of each other, byte by byte, or they have a rank in their names, which are
-    alike otherwise, and their times overlap. OSError for a log that cannot be read.
+    alike otherwise, and their times overlap.
     """
     copies = _group(runs, lambda run: _hash_file(run.path))
     left: list[ImportedRun] = []
@@ -50,10 +51,14 @@ def _group(
 
 
 def _hash_file(path: Path) -> str:
+    """The digest of a file; of one that cannot be read, which is a failed run, its path."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for chunk in iter(lambda: file.read(_READ_BYTES), b""):
-            digest.update(chunk)
+    try:
+        with open_file(path) as file:
+            for chunk in iter(lambda: file.read(_READ_BYTES), b""):
+                digest.update(chunk)
+    except OSError:
+        return str(path)
     return digest.hexdigest()
 
 

@@ -1,6 +1,7 @@
 """What a case of imported logs is: one machine, software and day, and one run for all its ranks."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,14 @@ def test_logs_of_ranks_at_other_times_are_runs_of_their_own(home, capsys):
     write_log("1n8g/rank_1.log", 2, [(b"2020-08-26", b"2020-08-27")])
 
     assert len(list_entries(capsys, "1n8g")) == 2
+
+
+def test_a_pipe_among_the_logs_is_a_failed_run_and_not_waited_for(home, capsys):
+    write_log("1n8g/a.log")
+    os.mkfifo("pipe.log")
+    entries = list_entries(capsys, "1n8g", "pipe.log")
+
+    assert [entry["status"] for entry in entries] == ["ok", "failed"]
 
 
 def test_one_rank_s_failure_is_that_of_the_run(home, capsys):
