@@ -102,7 +102,9 @@ def _find_baseline(row: Row, series: Sequence[Row], index: Index) -> Optional[Ro
         return next((base for base in bases if _fits(cell, row, base)), bases[0])
     is_first = row.devices == 1 and any(other.devices > 1 for other in series)
     if cell.rounded.meets(ONE) or is_first:
-        return row
+        # as a table has one baseline for all its batch sizes
+        beside = [other for other in series if other.devices == row.devices and _is_one(other)]
+        return next((other for other in beside if _fits(cell, row, other)), row)
     elsewhere = [other for other in _list_alike(row, 1, index) if not other.repeat]
     fitting = [other for other in elsewhere if _fits(cell, row, other)]
     return next(iter(fitting or elsewhere), None)
@@ -120,8 +122,13 @@ def _choose_smallest(cell: Cell, row: Row, candidates: Sequence[Row]) -> Optiona
 
 def _is_base(row: Row) -> bool:
     """Whether others may be relative to a row, which is itself not relative to fewer devices."""
+    return SPEEDUP not in row.cells or row.devices == 1 or _is_one(row)
+
+
+def _is_one(row: Row) -> bool:
+    """Whether a row is the baseline by its own speedup."""
     cell = row.cells.get(SPEEDUP)
-    return cell is None or row.devices == 1 or cell.rounded.meets(ONE)
+    return cell is not None and cell.rounded.meets(ONE)
 
 
 def _fits(cell: Cell, row: Row, base: Row) -> bool:

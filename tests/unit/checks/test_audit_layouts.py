@@ -355,3 +355,10 @@ def test_latency_of_something_else_is_one_finding_of_its_table():
     (finding,) = audit_table("batch size | images/s | avg latency (ms)", *rows).findings
     assert (finding.published, finding.kind) == ("30", LATENCY_OFF)
     assert finding.reason.endswith("4 of the table's 4 rows are off")
+
+
+def test_one_baseline_of_all_batch_sizes_is_found_for_its_own_device_count():
+    header = "GPUs | Batch size | Throughput | Speedup"
+    rows = ("1 | 4 | 8.839 | 1", "2 | 4 | 16.405 | 1.86", "1 | 6 | 9.180 | {}")
+    for speedup, kinds in (("1.04", []), ("1.00", []), ("1.10", [("1.10", WRONG)])):
+        assert list_kinds(audit_table(header, *rows[:2], rows[2].format(speedup))) == kinds
