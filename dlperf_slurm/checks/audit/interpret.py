@@ -81,7 +81,7 @@ def _join_headers(table: PipeTable) -> PipeTable:
         return table
     (_, first), *rows = table.rows
     if any(
-        is_number(clean_header(text)) and not text.endswith("%") for text in map(_unbold, first)
+        is_number(clean_header(text)) and not text.endswith("%") for text in map(_unmark, first)
     ):
         return table
     group = ""
@@ -92,8 +92,9 @@ def _join_headers(table: PipeTable) -> PipeTable:
     return dataclasses.replace(table, header=tuple(headers), rows=tuple(rows))
 
 
-def _unbold(text: str) -> str:
-    return text.replace("*", "").strip()
+def _unmark(text: str) -> str:
+    """The text without marks for bold and code."""
+    return text.replace("**", "").replace("`", "").strip()
 
 
 def _name_bare(columns: Sequence[Column], table: PipeTable) -> list[Column]:
@@ -181,7 +182,7 @@ def _list_unread(
 def _make_rows(
     file: str, table: str, line: int, columns: Sequence[Column], texts: Sequence[str]
 ) -> list[Row]:
-    labels = {c.quantity: t for c, t in zip(columns, texts) if c.quantity in _LABELS}
+    labels = {c.quantity: _unmark(t) for c, t in zip(columns, texts) if c.quantity in _LABELS}
     first_figure = _find_first_figure(columns)
     words = _list_words(columns[:first_figure], texts)
     # numbers among the figures are figures that no rule is known for

@@ -111,7 +111,7 @@ def _find_spread(text: str, header: str) -> Optional[Span]:
 
 
 def _clean(text: str) -> str:
-    text = _BESIDE.sub("", _LINK.sub(r"\1", _TAG.sub(" ", text))).strip()
+    text = _BESIDE.sub("", _LINK.sub(r"\1", _TAG.sub(" ", text))).strip().replace("\u00d7", "x")
     return text.replace(" ", "") if _SPACED.fullmatch(text) else text
 
 

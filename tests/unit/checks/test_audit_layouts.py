@@ -362,3 +362,10 @@ def test_one_baseline_of_all_batch_sizes_is_found_for_its_own_device_count():
     rows = ("1 | 4 | 8.839 | 1", "2 | 4 | 16.405 | 1.86", "1 | 6 | 9.180 | {}")
     for speedup, kinds in (("1.04", []), ("1.00", []), ("1.10", [("1.10", WRONG)])):
         assert list_kinds(audit_table(header, *rows[:2], rows[2].format(speedup))) == kinds
+
+
+@pytest.mark.parametrize("devices", ["8", "**8**", "`8`"])
+@pytest.mark.parametrize("speedup", ["7.0x", "**7.0**", "7.0 \u00d7", "7.0\u00d7", "`7.0`"])
+def test_marks_and_signs_beside_numbers_hide_none(devices, speedup):
+    found = audit_table("GPUs | img/s | speedup", "1 | 100 | 1.0", f"{devices} | 760 | {speedup}")
+    assert list_kinds(found) == [("7.0", WRONG)]
