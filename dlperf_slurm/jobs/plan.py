@@ -12,6 +12,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.jobs.obstacles import find_obstacle
+from dlperf_slurm.jobs.run_directory import find_block
 from dlperf_slurm.matrix.expand import Expansion, LeftOut, MatrixCase
 
 # Slurm's default MaxArraySize is 1001: the largest index is 1000, from 0
@@ -88,8 +89,26 @@ def make_plan(expansion: Expansion, site: Site, max_array_size: int) -> Plan:
         for case in cases
         for repeat in range(1, case.protocol.repeats + 1)
     ]
-    groups = group_array_tasks(tasks, site, max_array_size)
+    groups: tuple[Group, ...] = ()
+    for block in range(1, 1 + max((count_blocks(case, site) for case in cases), default=0)):
+        of_block = [
+            task
+            for task in tasks
+            if find_block(task.repeat, count_blocks(task.case, site)) == block
+        ]
+        suffix = f"-block{block}" if block > 1 else ""
+        groups += group_array_tasks(of_block, site, max_array_size, suffix)
     return Plan(tuple(cases), groups, tuple(left_out))
+
+
+def count_blocks(case: MatrixCase, site: Site) -> int:
+    """The array jobs over which the repeats of a case are spread.
+
+    On one machine there is nothing to spread them over: its array jobs take turns.
+    """
+    if site.scheduler == "local":
+        return 1
+    return min(case.protocol.blocks, case.protocol.repeats)
 
 
 def find_max_array_size(site: Site, must_reach_cluster: bool) -> int:

@@ -59,7 +59,8 @@ _TASK = re.compile(r"[^\t]*\tcases/(?!\.{1,2}/)[^/\t]+/r[0-9]{1,6}/a[0-9]{1,6}(\
 class PlannedCase:
     """A case of the matrix as the tables show it; `reason` if it is left out.
 
-    A case with `epochs` trains to accuracy.
+    A case with `epochs` trains to accuracy. Its repeats are spread over `blocks`, array jobs that
+    run one after the other.
     """
 
     case_id: str
@@ -69,11 +70,17 @@ class PlannedCase:
     notes: tuple[str, ...]
     reason: str
     epochs: int = 0
+    blocks: int = 1
 
     @property
     def batch_size_text(self) -> str:
         """The batch size per device as the matrix has it."""
         return str(self.axes.batch_size_per_device)
+
+
+def find_block(repeat: int, blocks: int) -> int:
+    """The block, from 1, that a repeat belongs to: neighbouring repeats are in different ones."""
+    return 1 + (repeat - 1) % blocks
 
 
 @dataclass(frozen=True)

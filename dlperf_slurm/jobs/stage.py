@@ -22,7 +22,7 @@ from dlperf_slurm.files.folders import make_folder
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.journal import STAGED, Event, append_event
 from dlperf_slurm.jobs.leftovers import LOCK_FILE, PARTIAL_SUFFIX, hold_partial
-from dlperf_slurm.jobs.plan import Group, Plan, make_case
+from dlperf_slurm.jobs.plan import Group, Plan, count_blocks, make_case
 from dlperf_slurm.jobs.private_values import (
     file_permissions,
     hide_private_values,
@@ -184,13 +184,16 @@ def make_manifest(
         slowest_poll_seconds=tracking.slowest_poll_seconds,
         lost_after_seconds=tracking.lost_after_seconds,
         cases=(
-            *(_describe_case(case, "") for case in plan.cases),
-            *(_describe_case(left_out.case, left_out.reason) for left_out in plan.left_out),
+            *(_describe_case(case, "", loaded.site) for case in plan.cases),
+            *(
+                _describe_case(left_out.case, left_out.reason, loaded.site)
+                for left_out in plan.left_out
+            ),
         ),
     )
 
 
-def _describe_case(case: MatrixCase, reason: str) -> PlannedCase:
+def _describe_case(case: MatrixCase, reason: str, site: Site) -> PlannedCase:
     return PlannedCase(
         case_id=case.case_id,
         model=case.model,
@@ -199,6 +202,7 @@ def _describe_case(case: MatrixCase, reason: str) -> PlannedCase:
         notes=case.notes,
         reason=reason,
         epochs=case.training.epochs,
+        blocks=count_blocks(case, site),
     )
 
 

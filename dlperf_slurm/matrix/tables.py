@@ -18,6 +18,8 @@ class Protocol(Table):
 
     repeats: PositiveInt = 7
     """Independent array tasks of each case; the median over them is reported."""
+    blocks: PositiveInt = 1
+    """Array jobs, one after the other, over which the repeats of each case are spread."""
     warmup_steps: Annotated[int, Field(ge=0)] = 20
     """Steps before the measured ones, kept apart."""
     measured_steps: PositiveInt = 100

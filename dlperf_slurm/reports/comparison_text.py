@@ -57,6 +57,12 @@ def describe_method(compared: RunComparison) -> str:
         f"{compared.test_count} together (Holm); equivalent: shown to differ by less than "
         f"{format_percent(compared.margin)}, by both one-sided tests; undecided: neither is shown",
     ]
+    runs = (compared.manifest_a, compared.manifest_b)
+    if not all(case.blocks > 1 for run in runs for case in run.cases):
+        lines.append(
+            "within one array job of each run: what its repeats have in common (nodes, the hour) "
+            "looks like a difference; protocol.blocks spreads them"
+        )
     if compared.limit is not None:
         lines.append(
             "beyond the limit: by the same test B is slower than A would be if that were "

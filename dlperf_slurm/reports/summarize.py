@@ -24,12 +24,22 @@ from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.frame import make_case_frame
 
-METHOD = (
+_OF_THROUGHPUT = (
     "Throughput: median over independent repeats of global batch size x measured steps / window "
     "of the slowest rank; in parentheses its 95 % interval. Speedup and efficiency: ratios of "
     "medians; in parentheses their 95 % interval, each by itself. "
     "TFLOP/s: matrix products and convolutions of the model's definition, forward and backward, "
     "over the same time."
+)
+
+
+_WITHIN_ONE = (
+    "The repeats of a case ran in one array job, close in time: intervals are of what varies "
+    "within it, and say nothing of other nodes or another day (protocol.blocks)."
+)
+_OF_BLOCKS = (
+    "Repeats were spread over array jobs at different times: medians and intervals are over the "
+    "medians of these blocks."
 )
 
 
@@ -62,6 +72,12 @@ class Summary:
     @property
     def is_complete(self) -> bool:
         return self.ok_repeats == self.planned_repeats
+
+    @property
+    def method(self) -> str:
+        """What the figures are, and what the intervals are about."""
+        has_blocks = any(case.blocks > 1 for case in self.manifest.cases)
+        return f"{_OF_THROUGHPUT} {_OF_BLOCKS if has_blocks else _WITHIN_ONE}"
 
     @property
     def description(self) -> str:

@@ -9,8 +9,8 @@ from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.attempts import judge_attempt
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, read_journal
-from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask, list_markers
-from dlperf_slurm.stats.median import Latency, compute_latency
+from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask, find_block, list_markers
+from dlperf_slurm.stats.median import Latency, compute_latency, compute_median
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,25 @@ class CaseOutcomes:
 
     case: PlannedCase
     outcomes: tuple[Outcome, ...]
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether repeats were spread over array jobs, which then are what is independent."""
+        return self.case.blocks > 1
+
+    def unite(self, values: Sequence[tuple[int, float]]) -> tuple[float, ...]:
+        """The independent values of (repeat, value): the median of each block, else all."""
+        if not self.has_blocks:
+            return tuple(value for _, value in values)
+        blocks: dict[int, list[float]] = {}
+        for repeat, value in values:
+            blocks.setdefault(find_block(repeat, self.case.blocks), []).append(value)
+        return tuple(compute_median(blocks[block]) for block in sorted(blocks))
+
+    @property
+    def units(self) -> tuple[float, ...]:
+        """Throughputs that are independent of each other: of blocks, or of repeats without them."""
+        return self.unite([(o.repeat, o.record.samples_per_s) for o in self.outcomes if o.record])
 
     @property
     def records(self) -> tuple[Record, ...]:

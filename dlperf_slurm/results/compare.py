@@ -21,6 +21,7 @@ from dlperf_slurm.results.same_work import (
 )
 from dlperf_slurm.results.verdicts import DEFAULT_MARGIN, NOT_COMPARABLE, decide
 from dlperf_slurm.stats.median import Interval
+from dlperf_slurm.stats.power import MAX_REPEATS
 
 THROUGHPUT = "throughput"
 MEAN_LATENCY = "mean latency"
@@ -35,7 +36,8 @@ class Comparison:
     by more than the limit) hold for all comparisons of the two runs together, `is_within_limit` (B
     is not) for this one. `is_within_margin` is of a difference that is too small to matter.
     `reason` says why there is no verdict on the speed, or what it would take; `deciding_repeats`
-    are about as many in each run. `changes` says what else is not the same.
+    are about as many in each run. The samples are medians of blocks where `unit` says so.
+    `changes` says what else is not the same.
     """
 
     case_id: str
@@ -53,6 +55,7 @@ class Comparison:
     is_beyond_limit: bool = False
     is_within_limit: bool = False
     deciding_repeats: Optional[int] = None
+    unit: str = "repeats"
 
     @property
     def speeds(self) -> tuple[Sequence[float], Sequence[float]]:
@@ -138,8 +141,9 @@ def _measure(
     a: CaseOutcomes, b: CaseOutcomes, quantity: str, changes: tuple[str, ...]
 ) -> Comparison:
     samples = _list_samples(a, quantity), _list_samples(b, quantity)
+    unit = "blocks" if a.has_blocks and b.has_blocks else "repeats"
     case_id, model = name_case(a.case), a.case.model
-    return measure_ratio(Comparison(case_id, model, quantity, *samples, changes=changes))
+    return measure_ratio(Comparison(case_id, model, quantity, *samples, changes=changes, unit=unit))
 
 
 def measure_ratio(comparison: Comparison) -> Comparison:
@@ -150,10 +154,12 @@ def measure_ratio(comparison: Comparison) -> Comparison:
 
 
 def _list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
-    """One value per sound repeat."""
+    """One value per sound repeat, or per block where these are spread over blocks."""
     if quantity == THROUGHPUT:
-        return tuple(record.samples_per_s for record in outcomes.records)
-    return tuple(statistics.fmean(o.batch_seconds) for o in outcomes.outcomes if o.record)
+        return outcomes.units
+    return outcomes.unite(
+        [(o.repeat, statistics.fmean(o.batch_seconds)) for o in outcomes.outcomes if o.record]
+    )
 
 
 def decide_all(
@@ -164,5 +170,20 @@ def decide_all(
     verdicts = decide([found[i].speeds for i in measured], limit, margin)
     decided = list(found)
     for i, verdict in zip(measured, verdicts):
-        decided[i] = replace(found[i], **vars(verdict))
+        decided[i] = _explain(replace(found[i], **vars(verdict)), limit)
     return decided
+
+
+def _explain(comparison: Comparison, limit: Optional[float]) -> Comparison:
+    """With what it would take to decide, where it is not decided."""
+    count = comparison.deciding_repeats
+    if count is None:
+        return comparison
+    if comparison.p_value is None:
+        what = f"it takes {count} in each run to tell any difference"
+    else:
+        shown = f"more than {MAX_REPEATS}" if count >= MAX_REPEATS else f"about {count}"
+        end = "decide" if limit is None else "tell whether it is beyond the limit"
+        what = f"{shown} in each run would {end}, if they go on so"
+    counts = f"{len(comparison.samples_a)} and {len(comparison.samples_b)} {comparison.unit}"
+    return replace(comparison, reason=f"{counts}; {what}")

@@ -60,9 +60,11 @@ AXES = tuple(f.name for f in fields(Axes))
 class CaseRow(Axes):
     """A case as it was planned, and what was measured of it, over its sound repeats.
 
-    `samples` are their throughputs, `samples_per_s` is the median of these. `batch_size_text` is as
-    the matrix has it, `batch_sizes` were measured, per device: one, unless repeats of a search
-    found several. A case with `epochs` trains to accuracy; `reason` says why one was left out.
+    `samples` are their throughputs, `units` those that are independent of each other (medians of
+    blocks, where repeats are spread over these), `samples_per_s` is the median of the latter.
+    `batch_size_text` is as the matrix has it, `batch_sizes` were measured, per device: one, unless
+    repeats of a search found several. A case with `epochs` trains to accuracy; `reason` says
+    why one was left out.
     `tflops_per_device` is the work that the model's definition asks for (10^12 floating-point
     operations, `flops_per_sample` of forward and backward pass) over the time that it took.
 
@@ -93,6 +95,7 @@ class CaseRow(Axes):
     hardware: str = ""
     unit: str = ""
     samples: tuple[float, ...] = ()
+    units: tuple[float, ...] = ()
     repeats_planned: int = 0
     samples_per_s: Optional[float] = None
     interval: Optional[Interval] = None
@@ -181,9 +184,10 @@ def make_plain_row(outcomes: CaseOutcomes) -> CaseRow:
         first_record=records[0] if records else None,
         unit=find_unit(case.model),
         samples=samples,
+        units=outcomes.units,
         repeats_planned=0 if case.reason else case.repeats,
-        samples_per_s=find_median(samples),
-        interval=compute_median_interval(samples),
+        samples_per_s=find_median(outcomes.units),
+        interval=compute_median_interval(outcomes.units),
         problem="" if samples else name_problem(outcomes),
     )
 
@@ -221,10 +225,11 @@ def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
 
 def _describe_few(outcomes: CaseOutcomes) -> list[str]:
     """Why the median of a case has no interval."""
-    if not 0 < len(outcomes.records) < count_needed_samples():
+    if not 0 < len(outcomes.units) < count_needed_samples():
         return []
+    what = "blocks of repeats" if outcomes.has_blocks else "repeats"
     return [
-        f"a 95 % interval takes {count_needed_samples()} repeats; in braces the smallest and the "
+        f"a 95 % interval takes {count_needed_samples()} {what}; in braces the smallest and the "
         "largest value"
     ]
 

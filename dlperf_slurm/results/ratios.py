@@ -92,7 +92,7 @@ def _add_scaling(frame: "DataFrame", key: Sequence[str]) -> None:
     sized = training.assign(devices=devices[training.index])
     by_devices = sized.sort_values(["devices", "nodes"], kind="stable")
     bases = choose_baselines(frame, by_devices, _leave_out(key, "topology"))
-    speedups = _compare(frame.samples, bases)
+    speedups = _compare(frame.units, bases)
     fill(frame, "baseline", ("" if i is None else frame.topology[i] for i in bases))
     fill(frame, "speedup", speedups)
     efficiencies = (
@@ -113,7 +113,7 @@ def _add_precision_speedups(frame: "DataFrame", key: Sequence[str]) -> None:
     candidates = sized[sized.precision == sized.reference_precision]
     alike = ["precision_table", "topology", "compiler", "size"]
     bases = choose_baselines(sized, candidates, alike)
-    fill(frame, "precision_speedup", _compare(frame.samples, bases))
+    fill(frame, "precision_speedup", _compare(frame.units, bases))
     columns = [
         _compare([[one.values[i] for one in repeats] for repeats in frame.latencies], bases, True)
         for i in range(1 + len(LATENCY_PERCENTILES))
@@ -151,7 +151,7 @@ def _add_data_ratios(frame: "DataFrame", key: Sequence[str]) -> None:
     """Throughput of training over that of the same case with its batch on the device."""
     on_device = frame[(frame["mode"] == TRAIN) & (frame.data == ON_DEVICE)]
     bases = choose_baselines(frame, on_device, _leave_out(key, *DATA_AXES))
-    fill(frame, "relative_to_device_data", _compare(frame.samples, bases))
+    fill(frame, "relative_to_device_data", _compare(frame.units, bases))
 
 
 def _add_train_speedups(frame: "DataFrame", key: Sequence[str]) -> None:

@@ -42,7 +42,6 @@ class Verdict:
     is_beyond_limit: bool = False
     is_within_limit: bool = False
     deciding_repeats: Optional[int] = None
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,8 @@ def decide(pairs: Sequence[Speeds], limit: Optional[float], margin: float) -> li
     return [
         _judge(found[i], limit, margin, len(tested))
         if i in found
-        else _refuse(speeds, max(1, len(pairs)))
-        for i, speeds in enumerate(pairs)
+        else Verdict(UNDECIDED, deciding_repeats=count_needed_values(tests=len(pairs)))
+        for i in range(len(pairs))
     ]
 
 
@@ -143,18 +142,4 @@ def _add_needed(
     ]
     least = max(count_needed_values(tests=tests), 1 + min(map(len, speeds)))
     count = max(min(found, default=MAX_REPEATS), least)
-    text = f"more than {MAX_REPEATS}" if count >= MAX_REPEATS else f"about {count}"
-    what = "tell whether it is beyond the limit" if limit is not None else "decide"
-    reason = (
-        f"{len(first)} and {len(second)} repeats; {text} in each run would {what}, if they go on so"
-    )
-    return replace(verdict, deciding_repeats=count, reason=reason)
-
-
-def _refuse(speeds: Speeds, tests: int) -> Verdict:
-    needed = count_needed_values(tests=tests)
-    reason = (
-        f"{len(speeds[0])} and {len(speeds[1])} repeats; it takes {needed} in each run to tell "
-        "any difference"
-    )
-    return Verdict(UNDECIDED, deciding_repeats=needed, reason=reason)
+    return replace(verdict, deciding_repeats=count)

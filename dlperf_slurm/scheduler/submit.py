@@ -28,7 +28,7 @@ from dlperf_slurm.jobs.journal import (
     release_room,
     reserve_room,
 )
-from dlperf_slurm.jobs.run_directory import Run, read_claim
+from dlperf_slurm.jobs.run_directory import Run, find_block, read_claim
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.queue import (
     LocalArrayTaskJob,
@@ -82,15 +82,17 @@ class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
 
     job_class: type[SlurmArrayTaskJob[Any]] = SlurmArrayTaskJob
 
-    def __init__(self, script: Path, lock: int) -> None:
+    def __init__(self, script: Path, lock: int, awaited: Sequence[str] = ()) -> None:
         super().__init__(script.parent)
         self.script = script
+        self.awaited = awaited
         self.lock = lock
 
     def _internal_process_submissions(
         self, delayed_submissions: list[utils.DelayedSubmission]
     ) -> list[core.Job[Any]]:
-        command = ["sbatch", "--parsable", str(self.script)]
+        after = [f"--dependency=afterany:{':'.join(self.awaited)}"] if self.awaited else []
+        command = ["sbatch", "--parsable", *after, str(self.script)]
         output = slurm_client.run_client(command, keep_open=(self.lock,))
         job_id = self._get_job_id_from_submission_command(output)
         count = len(delayed_submissions)
@@ -257,12 +259,31 @@ def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
     if run.manifest.scheduler == "local":
         return LocalArrayExecutor(run, group_id)
     try:
-        return SlurmArrayExecutor(run.find_script(group_id), lock)
+        return SlurmArrayExecutor(run.find_script(group_id), lock, find_awaited(run, group_id))
     except RuntimeError as error:
         # submitit raises it where there is no srun
         raise SchedulerError(
             f"{group_id} was not submitted: {error}; this takes a login node"
         ) from error
+
+
+def find_awaited(run: Run, group_id: str) -> list[str]:
+    """The array jobs after which one of a later block begins: those of the block before it.
+
+    Further attempts wait for nothing.
+    """
+    blocks = {case.case_id: case.blocks for case in run.manifest.cases}
+    found: dict[str, int] = {}
+    for other in run.list_group_ids():
+        first = run.read_tasks(other)[0]
+        if first.attempt == 1:
+            found[other] = find_block(first.repeat, blocks[first.case_id])
+    before = found.get(group_id, 1) - 1
+    return [
+        event.array_job_id
+        for event in read_whole_journal(run.path)[0]
+        if event.event == SUBMITTED and found.get(event.group_id) == before
+    ]
 
 
 def _submit_group(run: Run, group_id: str, lock: int) -> str:

@@ -18,7 +18,7 @@ from dlperf_slurm.reports.formats.page.provenance import (
     tabulate_provenance,
 )
 from dlperf_slurm.reports.plots import Plot
-from dlperf_slurm.reports.summarize import METHOD, Summary, tabulate_run
+from dlperf_slurm.reports.summarize import Summary, tabulate_run
 from dlperf_slurm.results.collect import CaseOutcomes
 
 FILE_NAME = "report.html"
@@ -109,7 +109,7 @@ def make_page(report: Report) -> str:
             (number, text, references.ids.get(number, []))
             for number, text in enumerate(summary.footnotes, start=1)
         ],
-        method=METHOD,
+        method=summary.method,
         provenance=_make_tables(tabulate_provenance(report.cases), "provenance", references),
         command=shlex.join(summary.manifest.command),
         matrix_toml=report.matrix_toml,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats import Report
-from dlperf_slurm.reports.summarize import METHOD, tabulate_run
+from dlperf_slurm.reports.summarize import tabulate_run
 
 FILE_NAME = "report.tex"
 SHOWS_PLOTS = False
@@ -37,7 +37,7 @@ def serialize(report: Report) -> dict[str, bytes]:
     blocks = [
         "% needs \\usepackage[T1]{fontenc} and \\usepackage{booktabs}",
         f"% {_make_line(summary.manifest.title)}\n% {_make_line(summary.description)}",
-        f"% {METHOD}",
+        f"% {summary.method}",
     ]
     blocks += [
         make_table(table, number, summary.footnotes)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.formats import Report
-from dlperf_slurm.reports.summarize import METHOD, tabulate_run
+from dlperf_slurm.reports.summarize import tabulate_run
 
 FILE_NAME = "report.md"
 SHOWS_PLOTS = False
@@ -19,7 +19,7 @@ def serialize(report: Report) -> dict[str, bytes]:
     """A document that GitHub and pandoc lay out; no text in it is taken for Markdown."""
     summary = report.summary
     title, run = escape_markdown(summary.manifest.title), escape_markdown(summary.description)
-    blocks = [f"# {title}", run, METHOD, *list_blocks(tabulate_run(summary))]
+    blocks = [f"# {title}", run, summary.method, *list_blocks(tabulate_run(summary))]
     if summary.footnotes:
         notes = enumerate(map(escape_markdown, summary.footnotes), start=1)
         blocks.append("\n".join(f"[{number}] {text}  " for number, text in notes))

@@ -157,3 +157,23 @@ def test_suffix_tells_the_groups_of_a_retry_apart():
     tasks = [ArrayTask(make_matrix_case(), repeat, 2) for repeat in (1, 2)]
     groups = group_array_tasks(tasks, make_site(), 1, suffix="-try2")
     assert [group.group_id for group in groups] == ["1n1g-try2-1", "1n1g-try2-2"]
+
+
+def test_blocks_are_groups_of_their_own_with_neighbouring_repeats_apart():
+    case = make_matrix_case(protocol=Protocol(repeats=7, blocks=3))
+    plan = plan_cases(case)
+    assert [g.group_id for g in plan.groups] == ["1n1g", "1n1g-block2", "1n1g-block3"]
+    assert [sorted(task.repeat for task in group.array_tasks) for group in plan.groups] == [
+        [1, 4, 7], [2, 5], [3, 6],
+    ]  # fmt: skip
+    assert plan.array_task_count == 7
+
+
+def test_more_blocks_than_repeats_are_as_many():
+    plan = plan_cases(make_matrix_case(protocol=Protocol(repeats=2, blocks=9)))
+    assert len(plan.groups) == 2
+
+
+def test_one_machine_has_no_blocks():
+    case = make_matrix_case(protocol=Protocol(repeats=4, blocks=4))
+    assert len(plan_cases(case, scheduler="local").groups) == 1

@@ -1,6 +1,7 @@
 """Two runs' outcomes -> verdicts: real differences are found, chance ones rarely, others named."""
 
 import dataclasses
+import math
 import random
 
 import pytest
@@ -356,3 +357,33 @@ def test_facts_of_every_host_are_compared_but_those_that_only_name_machines():
     )
     facts = [list_surroundings([one]) for one in (record, other)]
     assert name_changes(*facts) == ["cpu_model A -> A and B"]
+
+
+def make_blocked(generator, blocks, repeats, offset):
+    """Repeats in blocks, which all of a block's repeats share an offset of."""
+    offsets = [generator.gauss(0, offset) for _ in range(blocks)]
+    rates = [
+        100 * math.exp(offsets[repeat % blocks] + generator.gauss(0, 0.005))
+        for repeat in range(repeats)
+    ]
+    case = make_case_outcomes(rates)
+    return CaseOutcomes(dataclasses.replace(case.case, blocks=blocks), case.outcomes)
+
+
+def test_offset_that_repeats_of_a_block_share_is_no_difference():
+    generator = random.Random(2032)
+    verdicts = [
+        compare([make_blocked(generator, 7, 28, 0.03)], [make_blocked(generator, 7, 28, 0.03)])[0]
+        for _ in range(200)
+    ]
+    # 5 %: 10 of 200, and 20 is three deviations above; with repeats as the unit half of all differ
+    assert sum(c.verdict in (SLOWER, FASTER) for c in verdicts) <= 20
+
+
+def test_medians_of_blocks_are_compared():
+    case = make_case_outcomes([1.0, 10.0, 100.0, 2.0, 20.0, 200.0, 3.0])
+    blocked = CaseOutcomes(dataclasses.replace(case.case, blocks=3), case.outcomes)
+    (comparison,) = compare([blocked], [blocked])
+    assert comparison.samples_a == pytest.approx((2.0, 15.0, 150.0))
+    assert comparison.verdict == UNDECIDED
+    assert comparison.reason.startswith("3 and 3 blocks; it takes 6 in each run")

@@ -6,9 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from builders import IMPORT_DIR, write_program
+from builders import IMPORT_DIR, make_site, write_matrix, write_program
 
 from dlperf_slurm.cli import main
+from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import JournalError, SchedulerError
 from dlperf_slurm.jobs import journal
@@ -23,10 +24,20 @@ from dlperf_slurm.jobs.journal import (
     hold_submit_lock,
     read_journal,
 )
-from dlperf_slurm.jobs.run_directory import MARKERS_DIR
+from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.run_directory import MARKERS_DIR, open_run
+from dlperf_slurm.jobs.stage import stage_run
+from dlperf_slurm.matrix.expand import expand_matrix
+from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.scheduler.retry import stage_retry
 from dlperf_slurm.scheduler.submit import SlurmArrayExecutor, find_cut_short, submit_run
 from dlperf_slurm.scheduler.track import Tracker
+
+MATRIX_OF_BLOCKS = """
+model = { name = "resnet50" }
+axes = { framework = "pytorch", topology = ["1n1g", "1n2g"], batch_size_per_device = 8 }
+protocol = { repeats = 3, blocks = 3 }
+"""
 
 GROUPS = ["1n1g", "1n2g", "2n2g"]
 
@@ -297,3 +308,21 @@ def test_submission_that_is_refused_ends_at_once(cluster, staged_run, error, pat
     write_program(cluster, "sbatch", f'echo "{error}" >&2; exit 1')
     with pytest.raises(SchedulerError, match=f"resume {staged_run.path}"):
         submit_run(staged_run, print, patience_seconds)
+
+
+def test_array_job_of_a_block_waits_for_those_of_the_block_before(home, bin_dir):
+    count = f"n=0; while read -r _; do n=$((n + 1)); done < {home}/calls; echo $n"
+    write_program(bin_dir, "sbatch", f'echo "$@" >> {home}/calls; {count}')
+    for name in ("srun", "squeue", "sacct"):
+        write_program(bin_dir, name, "true")
+    file = read_matrix(write_matrix(MATRIX_OF_BLOCKS, home / "matrix.toml"))
+    site = make_site()
+    plan = make_plan(expand_matrix(file), site, max_array_size=1001)
+    run = stage_run(home, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"])
+    submit_run(run, lambda line: None)
+    options = [line.split()[1] for line in (home / "calls").read_text().splitlines()]
+    assert [option for option in options if option.startswith("--dependency")] == [
+        "--dependency=afterany:1:2", "--dependency=afterany:1:2", "--dependency=afterany:3:4",
+        "--dependency=afterany:3:4",
+    ]  # fmt: skip
+    assert open_run(run.path).manifest.cases[0].blocks == 3
