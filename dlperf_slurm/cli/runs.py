@@ -34,6 +34,7 @@ def add_commands(commands: "Commands") -> None:
     command = add_command(commands, "plan", text, run_plan)
     command.add_argument("matrix", type=Path, help="TOML file")
     add_site_options(command)
+    add_results_option(command)
 
     text = "write a run directory without submitting it"
     command = add_command(commands, "render", text, run_render)
@@ -81,8 +82,25 @@ def run_plan(options: argparse.Namespace) -> None:
     _, loaded, plan = _load_plan(options, must_reach_cluster=False)
     console = make_console()
     print_plan(plan, console)
+    for line in _describe_power(plan, loaded, options.results):
+        console.print(Text(line))
     for line in list_missing_environments(plan, loaded.site):
         console.print(Text(f"note: {line}", style="yellow"))
+
+
+def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[str]:
+    """What the repeats will tell, by the spread of earlier runs in the results folder."""
+    from dlperf_slurm.jobs.plan import count_blocks
+    from dlperf_slurm.results.detectable import PlannedRepeats, describe_power
+    from dlperf_slurm.results.history.catalogue import read_catalogue
+
+    planned = []
+    for case in plan.cases:
+        blocks, repeats = count_blocks(case, loaded.site), case.protocol.repeats
+        unit = ("blocks", blocks) if blocks > 1 else ("repeats", repeats)
+        planned.append(PlannedRepeats(case.case_id, unit[1], unit[0]))
+    entries = read_catalogue(results).entries if results.is_dir() else ()
+    return describe_power(planned, loaded.name, entries)
 
 
 def run_render(options: argparse.Namespace) -> None:

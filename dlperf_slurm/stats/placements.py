@@ -63,17 +63,18 @@ def compute_statistics(first: Any, second: Any) -> Any:
     return _studentise(second.shape[1] - wins.sum(axis=2), wins.sum(axis=1))
 
 
-def is_refused(first: Any, second: Any, confidence: float = CONFIDENCE) -> Any:
+def is_refused(first: Any, second: Any, confidence: float = CONFIDENCE, tests: int = 1) -> Any:
     """Which pairs of samples [pairs, n], [pairs, m] differ by the two-sided test: bool [pairs].
 
-    These are the pairs whose `compute_ratio_interval` leaves 1 out.
+    These are the pairs whose `compute_ratio_interval` leaves 1 out, and whose p-value is small
+    enough for one of so many tests.
     """
     import numpy
 
     tails = _find_tail(
         _find_null(first.shape[1], second.shape[1]), abs(compute_statistics(first, second))
     )
-    refused = 2 * tails <= 1 - confidence
+    refused = 2 * tests * tails <= 1 - confidence
     for one, other in ((first, second), (second, first)):
         low, high = interpolate_median_bounds(other, confidence)
         median = numpy.median(one, axis=1)

@@ -48,9 +48,20 @@ def compute_power(repeats: int, spread: float, slowdown: float, tests: int = 1) 
         return 0.0
     random = numpy.random.default_rng(SEED)
     first, second = numpy.exp(spread * random.standard_normal((2, TRIALS, repeats)))
-    confidence = 1 - (1 - CONFIDENCE) / tests
-    found = is_refused(first, (1 - slowdown) * second, confidence)
+    found = is_refused(first, (1 - slowdown) * second, CONFIDENCE, tests)
     return float(found.mean())
+
+
+def find_detectable(repeats: int, spread: float, tests: int = 1) -> float:
+    """The least slowdown that is found with a chance of POWER; it is right to 0.001."""
+    low, high = 0.0, 1.0
+    while high - low > 0.0005:
+        middle = (low + high) / 2
+        if compute_power(repeats, spread, middle, tests) < POWER:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def count_deciding_repeats(spreads: Sequence[float], distance: float, significance: float) -> int:

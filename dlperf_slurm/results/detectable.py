@@ -1,0 +1,75 @@
+"""A plan and the spread of earlier runs -> what its repeats will be able to tell."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from dlperf_slurm.results.history.entries import Entry
+from dlperf_slurm.stats.median import compute_median
+from dlperf_slurm.stats.placements import count_needed_values
+from dlperf_slurm.stats.power import POWER, compute_power, find_detectable, pool_spreads
+
+# the slowdown whose chance is told
+SLOWDOWN = 0.05
+
+# spreads that are told where no earlier run has one
+_USUAL_SPREADS = (0.01, 0.03)
+
+
+class PlannedRepeats(NamedTuple):
+    """A case that is planned, with how many repeats, or blocks where `unit` says so."""
+
+    case_id: str
+    number: int
+    unit: str
+
+
+def describe_power(
+    planned: Sequence[PlannedRepeats], site_name: str, entries: Iterable[Entry]
+) -> list[str]:
+    """A line for each number of repeats: what a later comparison of two such runs would find.
+
+    The spread is that of earlier runs of the same cases on the same site, of the case in the middle
+    where these differ; without any it is that of quiet and of usual machines.
+    """
+    earlier: dict[str, list[tuple[float, ...]]] = {}
+    for entry in entries:
+        if entry.site_name == site_name and len(entry.samples_per_s) > 1:
+            earlier.setdefault(entry.case_id, []).append(entry.samples_per_s)
+    return [
+        _describe_cases(
+            [case for case in planned if (case.number, case.unit) == (count, unit)], earlier
+        )
+        for count, unit in dict.fromkeys((case.number, case.unit) for case in planned)
+    ]
+
+
+def _describe_cases(
+    cases: Sequence[PlannedRepeats], earlier: dict[str, list[tuple[float, ...]]]
+) -> str:
+    count, unit = cases[0].number, cases[0].unit
+    needed = count_needed_values(tests=len(cases))
+    if count < needed:
+        return f"{count} {unit}: too few to tell any slowdown of {_name(cases)}; it takes {needed}"
+    known = {case.case_id: earlier[case.case_id] for case in cases if case.case_id in earlier}
+    if known:
+        spread = compute_median([pool_spreads(runs) for runs in known.values()])
+        runs = sum(map(len, known.values()))
+        source = f"spread {100 * spread:.1f} % (of {runs} earlier runs here)"
+        return f"{count} {unit}, {source}: {_tell(count, spread, cases)}"
+    told = [
+        f"spread {100 * spread:.0f} %: {_tell(count, spread, cases)}" for spread in _USUAL_SPREADS
+    ]
+    return f"{count} {unit}, no earlier runs here to tell the spread; {'; '.join(told)}"
+
+
+def _tell(count: int, spread: float, cases: Sequence[PlannedRepeats]) -> str:
+    chance = compute_power(count, spread, SLOWDOWN, len(cases))
+    least = find_detectable(count, spread, len(cases))
+    return (
+        f"a slowdown of {100 * SLOWDOWN:.0f} % of {_name(cases)} is found in {100 * chance:.0f} %, "
+        f"one of {100 * least:.1f} % in {100 * POWER:.0f} %"
+    )
+
+
+def _name(cases: Sequence[PlannedRepeats]) -> str:
+    return "the case" if len(cases) == 1 else f"one of {len(cases)} cases"

@@ -1,0 +1,40 @@
+"""What a plan's repeats can tell is said from the spread of earlier runs."""
+
+from builders import make_manifest
+from outcome_builders import RATES, make_case_outcomes, scale
+
+from dlperf_slurm.results.detectable import PlannedRepeats, describe_power
+from dlperf_slurm.results.history.entries import make_entry
+
+
+def make_earlier(tmp_path, count=2, site_name="tiny"):
+    manifest = make_manifest(site_name=site_name)
+    rates = [scale(RATES, 1 + number) for number in range(count)]
+    return [make_entry(tmp_path, manifest, make_case_outcomes(one)) for one in rates]
+
+
+def test_spread_of_earlier_runs_here_is_used(tmp_path):
+    (line,) = describe_power(
+        [PlannedRepeats("case0", 7, "repeats")], "tiny", make_earlier(tmp_path)
+    )
+    # the rates' deviation is 0.66 %
+    assert line.startswith("7 repeats, spread 0.7 % (of 2 earlier runs here): a slowdown of 5 %")
+    assert "is found in 100 %" in line
+
+
+def test_runs_elsewhere_do_not_count(tmp_path):
+    (line,) = describe_power(
+        [PlannedRepeats("case0", 7, "repeats")], "other", make_earlier(tmp_path)
+    )
+    assert line.startswith("7 repeats, no earlier runs here to tell the spread; spread 1 %: ")
+
+
+def test_too_few_repeats_say_how_many_it_takes():
+    assert describe_power([PlannedRepeats("case0", 3, "repeats")], "tiny", ()) == [
+        "3 repeats: too few to tell any slowdown of the case; it takes 6"
+    ]
+
+
+def test_each_number_of_repeats_has_a_line():
+    planned = [PlannedRepeats("a", 7, "repeats"), PlannedRepeats("b", 3, "blocks")]
+    assert [line[:8] for line in describe_power(planned, "tiny", ())] == ["7 repeat", "3 blocks"]
