@@ -91,16 +91,20 @@ def run_plan(options: argparse.Namespace) -> None:
 def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[str]:
     """What the repeats will tell, by the spread of earlier runs in the results folder."""
     from dlperf_slurm.jobs.plan import count_blocks
+    from dlperf_slurm.jobs.run_directory import list_run_ids
     from dlperf_slurm.results.detectable import PlannedRepeats, describe_power
-    from dlperf_slurm.results.history.catalogue import read_catalogue
 
     planned = []
     for case in plan.cases:
         blocks, repeats = count_blocks(case, loaded.site), case.protocol.repeats
         unit = ("blocks", blocks) if blocks > 1 else ("repeats", repeats)
         planned.append(PlannedRepeats(case.case_id, unit[1], unit[0]))
-    entries = read_catalogue(results).entries if results.is_dir() else ()
-    return describe_power(planned, loaded.name, entries)
+    if not list_run_ids(results):
+        return describe_power(planned, loaded.name, ())
+    # it loads DuckDB and pandas, which takes most of a second
+    from dlperf_slurm.results.history.catalogue import read_catalogue
+
+    return describe_power(planned, loaded.name, read_catalogue(results).entries)
 
 
 def run_render(options: argparse.Namespace) -> None:

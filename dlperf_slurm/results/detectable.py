@@ -1,12 +1,14 @@
 """A plan and the spread of earlier runs -> what its repeats will be able to tell."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from dlperf_slurm.results.history.entries import Entry
 from dlperf_slurm.stats.median import compute_median
 from dlperf_slurm.stats.placements import count_needed_values
 from dlperf_slurm.stats.power import POWER, compute_power, find_detectable, pool_spreads
+
+if TYPE_CHECKING:
+    from dlperf_slurm.results.history.entries import Entry
 
 # the slowdown whose chance is told
 SLOWDOWN = 0.05
@@ -24,7 +26,7 @@ class PlannedRepeats(NamedTuple):
 
 
 def describe_power(
-    planned: Sequence[PlannedRepeats], site_name: str, entries: Iterable[Entry]
+    planned: Sequence[PlannedRepeats], site_name: str, entries: "Iterable[Entry]"
 ) -> list[str]:
     """A line for each number of repeats: what a later comparison of two such runs would find.
 

@@ -312,7 +312,8 @@ def test_submission_that_is_refused_ends_at_once(cluster, staged_run, error, pat
 
 def test_array_job_of_a_block_waits_for_those_of_the_block_before(home, bin_dir):
     count = f"n=0; while read -r _; do n=$((n + 1)); done < {home}/calls; echo $n"
-    write_program(bin_dir, "sbatch", f'echo "$@" >> {home}/calls; {count}')
+    submit = f'echo "$@" >> {home}/calls; {count}'
+    write_program(bin_dir, "sbatch", f'case "$*" in *--parsable*) {submit};; esac')
     for name in ("srun", "squeue", "sacct"):
         write_program(bin_dir, name, "true")
     file = read_matrix(write_matrix(MATRIX_OF_BLOCKS, home / "matrix.toml"))
