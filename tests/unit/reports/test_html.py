@@ -13,6 +13,7 @@ from report_values import HOSTILE, make_cases, make_measured, summarize_cases
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.record import STEP_SECONDS_FILE
+from dlperf_slurm.files.owned import LIST_FILE
 from dlperf_slurm.reports.formats import Report, page
 from dlperf_slurm.reports.formats.html import References, make_page
 from dlperf_slurm.reports.formats.page.figures import PAGE_COLORS, inline_svg
@@ -249,7 +250,8 @@ def test_report_writes_the_page_and_its_figures(staged_run):
     measure(staged_run)
     assert main(["report"]) == 0
     folder = staged_run.path / "report"
-    names = {path.suffix for path in (folder / "plots").iterdir()}
+    plots = [path for path in (folder / "plots").iterdir() if path.name != LIST_FILE]
+    names = {path.suffix for path in plots}
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert names == {".svg", ".pdf"}
     assert page.count("<svg") == len(list((folder / "plots").glob("*.svg")))
@@ -259,11 +261,12 @@ def test_report_writes_the_page_and_its_figures(staged_run):
 
 def test_report_without_plots_leaves_none_of_an_earlier_one(staged_run):
     measure(staged_run)
-    old = staged_run.path / "report/plots/steps-gone.svg"
-    old.parent.mkdir(parents=True)
-    old.write_text("<svg/>", encoding="utf-8")
+    assert main(["report"]) == 0
+    plots = staged_run.path / "report/plots"
+    # what somebody else put there is not the report's to remove
+    (plots / "mine.svg").write_text("<svg/>", encoding="utf-8")
     assert main(["report", "--plots", "none"]) == 0
-    assert not old.exists()
+    assert {path.name for path in plots.iterdir()} == {"mine.svg", LIST_FILE}
     assert "<svg" not in (staged_run.path / "report/report.html").read_text(encoding="utf-8")
 
 

@@ -30,7 +30,12 @@ from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.scheduler.retry import stage_retry
-from dlperf_slurm.scheduler.submit import SlurmArrayExecutor, find_cut_short, submit_run
+from dlperf_slurm.scheduler.submit import (
+    AGAIN_SECONDS,
+    SlurmArrayExecutor,
+    find_cut_short,
+    submit_run,
+)
 from dlperf_slurm.scheduler.track import Tracker
 
 MATRIX_OF_BLOCKS = """
@@ -293,9 +298,13 @@ def test_submission_outlasts_a_controller_that_is_away(cluster, staged_run, home
     dead = f'echo "{DEAD} (connect failure)" >&2; exit 1'
     write_program(cluster, "sbatch", dead)
     said = []
-    monkeypatch.setattr(
-        "time.sleep", lambda seconds: (cluster / "sbatch").write_text(alive, encoding="utf-8")
-    )
+
+    def sleep(seconds):
+        # subprocess sleeps too, for milliseconds, until a program ends
+        if seconds == AGAIN_SECONDS:
+            (cluster / "sbatch").write_text(alive, encoding="utf-8")
+
+    monkeypatch.setattr("time.sleep", sleep)
     assert submit_run(staged_run, said.append, patience_seconds=60) == 3
     assert "is asked again" in said[0]
     assert (list_submitted(staged_run), count_submissions(home)) == (GROUPS, 3)
