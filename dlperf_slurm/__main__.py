@@ -32,17 +32,17 @@ def main() -> int:
 
     An interrupt ends it with one line, whatever libraries make of the exception that it raises.
     """
-    # else it is ignored, by whoever started this one: nohup and `&` do so
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
-        signal.signal(signal.SIGALRM, _interrupt)
-        sys.unraisablehook = _tell_or_interrupt_again
     try:
+        # else it is ignored, by whoever started this one: nohup and `&` do so
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupt)
+            signal.signal(signal.SIGALRM, _interrupt)
+            sys.unraisablehook = _tell_or_interrupt_again
         from dlperf_slurm.cli import main as run
 
         return run()
-    except BaseException:
-        if _interrupts:
+    except BaseException as error:
+        if _interrupts or isinstance(error, KeyboardInterrupt):
             _end()
         raise
     finally:

@@ -94,7 +94,9 @@ def print_states(run: Run, states: Sequence[TaskState], console: Console) -> Non
     rows = []
     for group_id in run.list_group_ids():
         group = [state for state in states if state.task.group_id == group_id]
-        rows.append([group_id, group[0].array_job_id or "-", describe_counts(group)])
+        # a manifest that was cut short has groups without cases
+        job_id = group[0].array_job_id if group else None
+        rows.append([group_id, job_id or "-", describe_counts(group)])
     print_table(["group", "array job", "states"], rows, console, text_columns=None)
     for state in states:
         has_problem = state.is_final and state.state != COMPLETED

@@ -104,13 +104,15 @@ def test_former_words_do_the_same_and_name_the_new_ones(home, capsys, former, fo
     )  # fmt: skip
 
 
-def test_plan_ends_with_the_totals(files, bin_dir, capsys):
+def test_plan_ends_with_the_totals_and_what_its_repeats_can_tell(files, bin_dir, capsys):
     # 3 topologies x 2 repeats; (1 + 1 + 2) nodes x 2 repeats x 0.5 h = 4 h
     code, out, _ = run_main(PLAN, capsys)
-    assert (code, out.splitlines()[-1]) == (
+    totals, power = out.splitlines()[-2:]
+    assert (code, totals) == (
         0,
         "3 cases, 3 groups (sbatch calls), 6 array tasks, at most 4.0 node-hours",
     )
+    assert power.startswith("2 repeats: too few to tell any slowdown")
 
 
 def test_plan_writes_nothing(files, bin_dir):

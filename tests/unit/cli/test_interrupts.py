@@ -28,6 +28,8 @@ def start(*arguments, code=TOOL):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # a shell has what it starts with `&` ignore interrupts
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout.readline() == "ready\n"
     return process

@@ -83,10 +83,11 @@ PROTOCOL: dict[str, Any] = {
     "batch_size_step": 2,
     "memory_limit_mib_per_device": 5,
     "telemetry_interval_seconds": 0.25,
+    "blocks": 2,
     "stall_seconds": 45.5,
 }
 # what the worker does not need to know
-NOT_IN_CASE = {"repeats", "shuffle_seed"}
+NOT_IN_CASE = {"repeats", "blocks", "shuffle_seed"}
 IN_SCRIPT = {"warmup_steps", "measured_steps", "seed"}
 IN_WORK = {"warmup_steps", "measured_steps"}
 IN_SURROUNDINGS = {"seed", "telemetry_interval_seconds"}
