@@ -11,6 +11,9 @@ from history_runs import CASE_1, add_run, stage_seven, write_step_seconds
 
 from dlperf_slurm.cli import main
 
+# the same on any Python, and many
+pytestmark = pytest.mark.integration
+
 BAD = Path("results/20240502-120000-seven-tiny-abcd")
 GOOD = Path("results/20240501-120000-seven-tiny-abcd")
 FIRST = f"cases/{CASE_1}/r1/a1"
