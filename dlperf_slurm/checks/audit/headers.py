@@ -179,7 +179,7 @@ def _read_times(columns: Sequence[Column]) -> list[Column]:
 def clean_header(header: str) -> str:
     """The header on one line, without marks for bold, tags, links and escapes."""
     text = re.sub(r"<[^>]*>", " ", html.unescape(header))
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"\[([^][]*)\]\([^)]*\)", r"\1", text)
     text = text.replace("*", "").replace("`", "").replace("\\", "")
     return " ".join(text.split()).rstrip("↑↓ ")
 

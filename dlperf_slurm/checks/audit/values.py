@@ -18,7 +18,7 @@ from dlperf_slurm.checks.audit.printed import (
 
 # our tables and DLPerf's have these beside a value: (39.1 to 41.0), {39.1 to 41.0}, [1], n=5 of 7
 _BESIDE = re.compile(r"\([^)]*\)|\{[^}]*\}|\[[0-9]+\]|n=[0-9]+ of [0-9]+")
-_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_LINK = re.compile(r"\[([^][]*)\]\([^)]*\)")
 _TAG = re.compile(r"</?su[pb]>|<br ?/?>|\*\*|`")
 _SPREAD = re.compile(r"[({]([0-9.]+) to ([0-9.]+)[)}]")
 # 29 911
