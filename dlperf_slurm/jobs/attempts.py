@@ -13,7 +13,8 @@ from typing import Any, Optional
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, RECORD_FILE, Record
 from dlperf_slurm.jobs.gate import UnbelievableError, read_believed
-from dlperf_slurm.jobs.run_directory import WITHOUT_FOLDER, PlannedCase, Run, RunTask
+from dlperf_slurm.jobs.markers import WITHOUT_FOLDER
+from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask
 
 
 @dataclass(frozen=True)

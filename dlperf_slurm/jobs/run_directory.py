@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +21,9 @@ from dlperf_slurm.contract.json_files import (
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.reading import open_file, read_json, read_text
+from dlperf_slurm.files.reading import read_json, read_text
 from dlperf_slurm.jobs.journal import STAGED, SUBMITTED, read_whole_journal
+from dlperf_slurm.jobs.markers import list_markers
 
 # the site of runs that import-logs made
 IMPORT_SITE = "import"
@@ -31,19 +31,8 @@ MANIFEST_FILE = "manifest.json"
 MATRIX_FILE = "matrix.toml"
 SITE_FILE = "site.toml"
 SCRIPTS_DIR = "scripts"
-MARKERS_DIR = "markers"
 CODE_DIR = "code"
 REPORT_DIR = "report"
-# the file in the directory of an attempt with what it wrote to its standard error
-ERROR_FILE = "err"
-MAX_ERROR_CHARACTERS = 200
-# the link in the directory of an attempt that names the array job it belongs to
-CLAIM_FILE = "claim"
-# the number of a start that is the attempt's folder itself, as in earlier versions
-WITHOUT_FOLDER = -1
-# "2n8g-try2.17.s0.ended"; earlier versions had "2n8g-try2.17.ended"
-_MARKER = re.compile(r"(?P<task>.+?\.\d+)(?:\.s(?P<start>\d+))?\.(?P<kind>started|ended|killed)")
-MARKER_LIMIT_BYTES = 2**20
 SCHEDULERS = ("slurm", "local")
 # of all cases of a run together; a matrix may have a tenth of it
 MAX_REPEATS = 1_000_000
@@ -138,16 +127,6 @@ class RunTask:
     def marker(self) -> str:
         """Name of the task's markers, without start and kind: `.s0.started`, `.s0.ended`."""
         return f"{self.group_id}.{self.array_task_id}"
-
-
-@dataclass(frozen=True)
-class Marker:
-    """What a job script wrote when it started or ended."""
-
-    job_id: str
-    time: str
-    nodes: str
-    exit_code: int
 
 
 @dataclass(frozen=True)
@@ -346,60 +325,3 @@ def list_latest_attempts(tasks: Sequence[RunTask]) -> list[RunTask]:
         if key not in latest or task.attempt > latest[key].attempt:
             latest[key] = task
     return list(latest.values())
-
-
-def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
-    """The last line that an attempt wrote to its standard error, cut to what fits a message."""
-    try:
-        with open_file(attempt_dir / ERROR_FILE, run_dir) as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 4 * MAX_ERROR_CHARACTERS))
-            lines = file.read().decode(errors="replace").split("\n")
-    except OSError:
-        return ""
-    written = [line.strip() for line in lines if line.strip()]
-    return written[-1][:MAX_ERROR_CHARACTERS] if written else ""
-
-
-def read_hold(run_dir: Path, group_id: str) -> str:
-    """The failure of a launch for which the group's job script held the others; empty if none."""
-    try:
-        return str((run_dir / MARKERS_DIR / f"{group_id}.held").readlink())
-    except OSError:
-        return ""
-
-
-def list_markers(run_dir: Path) -> dict[str, dict[int, set[str]]]:
-    """The kinds of markers that are there, by the marker of their array task and their start."""
-    found: dict[str, dict[int, set[str]]] = {}
-    try:
-        names = [entry.name for entry in os.scandir(run_dir / MARKERS_DIR)]
-    except FileNotFoundError:
-        return found
-    for name in names:
-        match = _MARKER.fullmatch(name)
-        if match is not None:
-            number = WITHOUT_FOLDER if match["start"] is None else int(match["start"])
-            found.setdefault(match["task"], {}).setdefault(number, set()).add(match["kind"])
-    return found
-
-
-def read_marker(
-    run_dir: Path, task: RunTask, kind: str, start: int = WITHOUT_FOLDER
-) -> Optional[Marker]:
-    """The `started` or `ended` marker of one of the task's starts, if it is there and whole."""
-    name = task.marker if start == WITHOUT_FOLDER else f"{task.marker}.s{start}"
-    try:
-        path = run_dir / MARKERS_DIR / f"{name}.{kind}"
-        data = read_json(path, MARKER_LIMIT_BYTES, root=run_dir)
-        return Marker(data["job_id"], data["time"], data["nodes"], data["exit_code"])
-    except (OSError, KeyError, TypeError):
-        return None
-
-
-def read_claim(run_dir: Path, task: RunTask) -> Optional[str]:
-    """The id of the array job that owns an attempt; None where none has come to it yet."""
-    try:
-        return str((run_dir / task.attempt_dir / CLAIM_FILE).readlink())
-    except OSError:
-        return None

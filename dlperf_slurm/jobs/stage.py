@@ -22,6 +22,7 @@ from dlperf_slurm.files.folders import make_folder
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.journal import STAGED, Event, append_event
 from dlperf_slurm.jobs.leftovers import LOCK_FILE, PARTIAL_SUFFIX, hold_partial
+from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.plan import Group, Plan, count_blocks, make_case
 from dlperf_slurm.jobs.private_values import (
     file_permissions,
@@ -35,7 +36,6 @@ from dlperf_slurm.jobs.room import check_room
 from dlperf_slurm.jobs.run_directory import (
     CODE_DIR,
     MANIFEST_FILE,
-    MARKERS_DIR,
     MATRIX_FILE,
     SITE_FILE,
     Manifest,

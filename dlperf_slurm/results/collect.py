@@ -9,7 +9,8 @@ from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.attempts import judge_attempt
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, read_journal
-from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask, find_block, list_markers
+from dlperf_slurm.jobs.markers import list_markers
+from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask, find_block
 from dlperf_slurm.stats.median import Latency, compute_latency, compute_median
 
 

@@ -33,11 +33,11 @@ from dlperf_slurm.files.arrays import write_array
 from dlperf_slurm.files.reading import open_file
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.journal import STAGED, STATE, Event, append_events
+from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.private_values import hide_private_values
 from dlperf_slurm.jobs.run_directory import (
     IMPORT_SITE,
     MANIFEST_FILE,
-    MARKERS_DIR,
     SCRIPTS_DIR,
     Manifest,
     PlannedCase,

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from dlperf_slurm.jobs.run_directory import Run, read_hold
+from dlperf_slurm.jobs.markers import read_hold
+from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler.states import PENDING, TaskState
 
 HELD_BY_USER = "JobHeldUser"

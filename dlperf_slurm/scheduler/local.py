@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 from typing import Optional
 
-from dlperf_slurm.jobs.run_directory import MARKERS_DIR, SCRIPTS_DIR
+from dlperf_slurm.jobs.markers import MARKERS_DIR
+from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR
 from dlperf_slurm.scheduler.machine import LOOK_SECONDS, hold_machine
 from dlperf_slurm.slurm_client import clean_environment
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import SchedulerError
-from dlperf_slurm.jobs.run_directory import Run, RunTask, make_job_name, read_claim, read_marker
+from dlperf_slurm.jobs.markers import read_claim, read_marker
+from dlperf_slurm.jobs.run_directory import Run, RunTask, make_job_name
 from dlperf_slurm.scheduler.queue import ProcessWatcher, Watcher
 from dlperf_slurm.scheduler.states import FINAL_STATES, UNKNOWN
 
@@ -69,8 +70,10 @@ class Owners:
 
     def _find_owner(self, task: RunTask, newest_start: int) -> str:
         """The job that started the task's newest start, or else has its claim; "" for none."""
-        marker = read_marker(self._run.path, task, "started", newest_start)
-        job_id = marker.job_id if marker is not None else read_claim(self._run.path, task)
+        marker = read_marker(self._run.path, task.marker, "started", newest_start)
+        job_id = (
+            marker.job_id if marker is not None else read_claim(self._run.path / task.attempt_dir)
+        )
         # what was run by hand belongs to no job
         return job_id if job_id is not None and slurm_client.is_job_id(job_id) else ""
 

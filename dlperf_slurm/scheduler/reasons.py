@@ -5,7 +5,8 @@ from pathlib import Path
 
 from dlperf_slurm.files.reading import open_file
 from dlperf_slurm.jobs.attempts import Start
-from dlperf_slurm.jobs.run_directory import ERROR_FILE, SCRIPTS_DIR, read_last_error
+from dlperf_slurm.jobs.markers import ERROR_FILE, read_last_error
+from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR
 
 TAIL_BYTES = 16 * 1024
 

@@ -28,7 +28,8 @@ from dlperf_slurm.jobs.journal import (
     release_room,
     reserve_room,
 )
-from dlperf_slurm.jobs.run_directory import Run, find_block, read_claim
+from dlperf_slurm.jobs.markers import read_claim
+from dlperf_slurm.jobs.run_directory import Run, find_block
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.queue import (
     LocalArrayTaskJob,
@@ -247,7 +248,7 @@ def find_submitted(run: Run, group_id: str) -> Optional[str]:
     if run.manifest.scheduler == "local":
         return local.read_claim(run.path, group_id)
     for task in run.read_tasks(group_id):
-        job_id = read_claim(run.path, task)
+        job_id = read_claim(run.path / task.attempt_dir)
         if job_id is not None and slurm_client.is_job_id(job_id):
             return job_id
     watcher = make_watcher(run, [group_id])

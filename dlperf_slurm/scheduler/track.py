@@ -20,13 +20,8 @@ from dlperf_slurm.jobs.journal import (
     read_journal,
     read_whole_journal,
 )
-from dlperf_slurm.jobs.run_directory import (
-    MANIFEST_FILE,
-    WITHOUT_FOLDER,
-    Run,
-    RunTask,
-    list_markers,
-)
+from dlperf_slurm.jobs.markers import WITHOUT_FOLDER, list_markers
+from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, Run, RunTask
 from dlperf_slurm.scheduler.owners import Owners
 from dlperf_slurm.scheduler.queue import (
     LocalArrayTaskJob,

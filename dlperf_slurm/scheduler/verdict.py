@@ -18,13 +18,8 @@ from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.jobs.attempts import Judgement, Start, find_start
 from dlperf_slurm.jobs.journal import SUBMITTED, UNMARKED, Event
-from dlperf_slurm.jobs.run_directory import (
-    MARKER_LIMIT_BYTES,
-    MARKERS_DIR,
-    Run,
-    RunTask,
-    read_marker,
-)
+from dlperf_slurm.jobs.markers import MARKER_LIMIT_BYTES, MARKERS_DIR, read_marker
+from dlperf_slurm.jobs.run_directory import Run, RunTask
 from dlperf_slurm.scheduler.reasons import (
     describe_missing_record,
     describe_node_failure,
@@ -106,7 +101,7 @@ class Sight:
         return self.make_state(self.asked, reason)
 
     def describe_node_failure(self) -> str:
-        marker = read_marker(self.run.path, self.task, "started", self.start)
+        marker = read_marker(self.run.path, self.task.marker, "started", self.start)
         nodes = marker.nodes if marker is not None else self.nodes
         return describe_node_failure(self.folder, nodes)
 
@@ -206,7 +201,7 @@ def _judge_ended(sight: Sight, patience: Patience) -> TaskState:
     """
     if "killed" in sight.kinds:
         return sight.make_state(_read_killed(sight))
-    marker = read_marker(sight.run.path, sight.task, "ended", sight.start)
+    marker = read_marker(sight.run.path, sight.task.marker, "ended", sight.start)
     record = sight.judgement.record
     state, detail = _describe_failure(sight, "?" if marker is None else str(marker.exit_code))
     if sight.is_local:

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support.slurm_runs import CHECKOUT, Cluster
+from support.slurm_runs import CHECKOUT, Cluster, ask
 
 from dlperf_slurm.config.folders import find_managed_environment
 
@@ -62,6 +62,19 @@ def cluster():
             yield Cluster(PROGRAM)
         finally:
             run_cluster("down", "--purge")
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """No rank starts before this file is there."""
+    return tmp_path / "gate"
+
+
+@pytest.fixture
+def empty_queue(cluster):
+    """What a test that fails leaves in the queue hinders no other one."""
+    yield
+    ask("scancel", "--user=root")
 
 
 def run_cluster(*arguments: str) -> "subprocess.CompletedProcess[str]":

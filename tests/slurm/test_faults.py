@@ -21,23 +21,10 @@ from support.tool import await_that, find_details, find_states, run_tool, start_
 
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
 
 CASES_FAILED = 5
 ONE_HOUR_BEFORE = "date --utc --date='1 hour ago'"
-
-
-@pytest.fixture
-def gate(tmp_path):
-    """No rank starts before this file is there."""
-    return tmp_path / "gate"
-
-
-@pytest.fixture(autouse=True)
-def empty_queue(cluster):
-    """What a test that fails leaves in the queue hinders no other one."""
-    yield
-    ask("scancel", "--user=root")
 
 
 def submit_twice(run, tmp_path, **env):

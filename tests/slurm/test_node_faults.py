@@ -23,22 +23,13 @@ from support.tool import await_that, find_details, find_states, has_marker, run_
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import OK, Record
 
-pytestmark = [pytest.mark.slurm, pytest.mark.faults]
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.faults,
+    pytest.mark.usefixtures("empty_queue"),
+]
 
 CASES_FAILED = 5
-
-
-@pytest.fixture
-def gate(tmp_path):
-    """No rank starts before this file is there."""
-    return tmp_path / "gate"
-
-
-@pytest.fixture(autouse=True)
-def empty_queue(cluster):
-    """What a test that fails leaves in the queue hinders no other one."""
-    yield
-    ask("scancel", "--user=root")
 
 
 def kill_controller():

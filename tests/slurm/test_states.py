@@ -32,12 +32,6 @@ SCHEDULER_ERROR = 3
 CANCELLED_PAIR = {"1n1g.0": "CANCELLED", "1n1g.1": "CANCELLED"}
 
 
-@pytest.fixture
-def gate(tmp_path):
-    """No rank starts before this file is there."""
-    return tmp_path / "gate"
-
-
 def await_start(run, marker="1n1g.0"):
     await_that(lambda: has_marker(run, marker, "started"), f"{marker} starts")
 

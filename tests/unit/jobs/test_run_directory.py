@@ -7,8 +7,8 @@ import pytest
 from builders import make_manifest, make_planned_case
 
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.markers import Marker, read_last_error, read_marker
 from dlperf_slurm.jobs.run_directory import (
-    Marker,
     RunTask,
     find_run,
     format_manifest,
@@ -16,8 +16,6 @@ from dlperf_slurm.jobs.run_directory import (
     list_run_ids,
     make_job_name,
     open_run,
-    read_last_error,
-    read_marker,
 )
 
 
@@ -163,7 +161,7 @@ def test_marker_is_what_the_script_wrote(staged_run):
         '{"job_id": "7", "time": "2024-05-01T12:00:00Z", "nodes": "n1", "restart": 0, '
         '"exit_code": 143}\n',
     )
-    assert read_marker(staged_run.path, task, "started") == Marker(
+    assert read_marker(staged_run.path, task.marker, "started") == Marker(
         "7", "2024-05-01T12:00:00Z", "n1", 143
     )
 
@@ -171,12 +169,12 @@ def test_marker_is_what_the_script_wrote(staged_run):
 @pytest.mark.parametrize("text", ["", '{"job_id": "7", ', "{}", "[]", "null"])
 def test_broken_marker_counts_as_none(staged_run, text):
     task = write_marker(staged_run, text)
-    assert read_marker(staged_run.path, task, "started") is None
+    assert read_marker(staged_run.path, task.marker, "started") is None
 
 
 def test_marker_that_is_not_there_is_none(staged_run):
     (task, *_) = staged_run.read_tasks("1n1g")
-    assert read_marker(staged_run.path, task, "ended") is None
+    assert read_marker(staged_run.path, task.marker, "ended") is None
 
 
 def test_task_list_that_is_missing_is_named(staged_run):

@@ -24,8 +24,9 @@ from dlperf_slurm.jobs.journal import (
     hold_submit_lock,
     read_journal,
 )
+from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.plan import make_plan
-from dlperf_slurm.jobs.run_directory import MARKERS_DIR, open_run
+from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix

@@ -20,7 +20,8 @@ from dlperf_slurm.jobs.journal import (
     append_event,
     read_journal,
 )
-from dlperf_slurm.jobs.run_directory import MARKERS_DIR, RunTask
+from dlperf_slurm.jobs.markers import MARKERS_DIR
+from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.scheduler import follow
 from dlperf_slurm.scheduler.follow import follow_run
 from dlperf_slurm.scheduler.retry import stage_retry

@@ -1,0 +1,91 @@
+"""What a job script leaves -> the markers of its starts, its claim, its last words."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from dlperf_slurm.files.reading import open_file, read_json
+
+MARKERS_DIR = "markers"
+# the file in the directory of an attempt with what it wrote to its standard error
+ERROR_FILE = "err"
+MAX_ERROR_CHARACTERS = 200
+# the link in the directory of an attempt that names the array job it belongs to
+CLAIM_FILE = "claim"
+# the number of a start that is the attempt's folder itself, as in earlier versions
+WITHOUT_FOLDER = -1
+# "2n8g-try2.17.s0.ended"; earlier versions had "2n8g-try2.17.ended"
+_MARKER = re.compile(r"(?P<task>.+?\.\d+)(?:\.s(?P<start>\d+))?\.(?P<kind>started|ended|killed)")
+MARKER_LIMIT_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What a job script wrote when it started or ended."""
+
+    job_id: str
+    time: str
+    nodes: str
+    exit_code: int
+
+
+def read_last_error(attempt_dir: Path, run_dir: Path) -> str:
+    """The last line that an attempt wrote to its standard error, cut to what fits a message."""
+    try:
+        with open_file(attempt_dir / ERROR_FILE, run_dir) as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 4 * MAX_ERROR_CHARACTERS))
+            lines = file.read().decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    written = [line.strip() for line in lines if line.strip()]
+    return written[-1][:MAX_ERROR_CHARACTERS] if written else ""
+
+
+def read_hold(run_dir: Path, group_id: str) -> str:
+    """The failure of a launch for which the group's job script held the others; empty if none."""
+    try:
+        return str((run_dir / MARKERS_DIR / f"{group_id}.held").readlink())
+    except OSError:
+        return ""
+
+
+def list_markers(run_dir: Path) -> dict[str, dict[int, set[str]]]:
+    """The kinds of markers that are there, by the marker of their array task and their start."""
+    found: dict[str, dict[int, set[str]]] = {}
+    try:
+        names = [entry.name for entry in os.scandir(run_dir / MARKERS_DIR)]
+    except FileNotFoundError:
+        return found
+    for name in names:
+        match = _MARKER.fullmatch(name)
+        if match is not None:
+            number = WITHOUT_FOLDER if match["start"] is None else int(match["start"])
+            found.setdefault(match["task"], {}).setdefault(number, set()).add(match["kind"])
+    return found
+
+
+def read_marker(
+    run_dir: Path, task: str, kind: str, start: int = WITHOUT_FOLDER
+) -> Optional[Marker]:
+    """The `started` or `ended` marker of one of a task's starts, if it is there and whole.
+
+    `task` is what the names of its markers begin with.
+    """
+    name = task if start == WITHOUT_FOLDER else f"{task}.s{start}"
+    try:
+        path = run_dir / MARKERS_DIR / f"{name}.{kind}"
+        data = read_json(path, MARKER_LIMIT_BYTES, root=run_dir)
+        return Marker(data["job_id"], data["time"], data["nodes"], data["exit_code"])
+    except (OSError, KeyError, TypeError):
+        return None
+
+
+def read_claim(attempt_dir: Path) -> Optional[str]:
+    """The id of the array job that owns an attempt; None where none has come to it yet."""
+    try:
+        return str((attempt_dir / CLAIM_FILE).readlink())
+    except OSError:
+        return None
