@@ -27,6 +27,8 @@ NEWEST_FIRST = [(3, minor) for minor in range(16, 9, -1)]
 LOGIN_OLDEST = (3, 9)
 WORKER_OLDEST = (3, 7)
 AT_ONCE = 2
+# each of their tests needs a framework
+ADAPTER_TESTS = "tests/worker/test_adapter*.py"
 AGAIN = ["--last-failed", "--last-failed-no-failures=none"]
 LOGIN_PACKAGES = [
     *("hypothesis", "import-linter", "ipykernel", "mypy", "nbclient", "pytest", "pytest-xdist"),
@@ -95,7 +97,7 @@ def test_login(
 
 def test_worker(python: str, version: Version) -> int:
     """tests/worker without a framework; the tests that need one say so."""
-    command = [python, "-m", "pytest", "-q", "tests/worker"]
+    command = [python, "-m", "pytest", "-q", "tests/worker", f"--ignore-glob={ADAPTER_TESTS}"]
     return run_tests(f"worker side on Python {name_version(version)}", command, CHECKOUT)
 
 

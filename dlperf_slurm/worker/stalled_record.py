@@ -11,6 +11,7 @@ from dlperf_slurm.worker.watch import (
     STALLED,
     TIME_LIMIT,
     Standing,
+    find_silence,
     find_stacks,
     find_standing,
     read_standing,
@@ -39,7 +40,8 @@ def describe_stall(attempt_dir: Path, case: Case) -> Tuple[Failure, ...]:
     hosts = next((standing.hosts for standing in standings if standing.hosts), ())
     # the likeliest causes come first
     told = {standing.rank: _describe_place(standing) for standing in _sort(standings)}
-    quiet = {r: HELD if stacks[r] else ANSWERED_NOTHING for r in ranks if r not in told}
+    held = {r for r in ranks if stacks[r] and not find_silence(attempt_dir, r).exists()}
+    quiet = {r: HELD if r in held else ANSWERED_NOTHING for r in ranks if r not in told}
     words = {**quiet, **told}
     parts = [
         f"{_name_ranks([rank for rank, _ in group], hosts)}: {text}"

@@ -110,6 +110,14 @@ def find_standing(attempt_dir: Path, rank: int) -> Path:
     return attempt_dir / STALLS_DIR / f"rank-{rank}.json"
 
 
+def find_silence(attempt_dir: Path, rank: int) -> Path:
+    """The mark of others that a rank had not answered when they ended; its timer may, later.
+
+    A launcher that ends its ranks lets those go on that were stopped.
+    """
+    return attempt_dir / STALLS_DIR / f"rank-{rank}.silent"
+
+
 class Watch:
     """What the watching thread knows; `is_over` tells it to end."""
 
@@ -130,7 +138,7 @@ class Watch:
             self._set_timer()
             began = time.monotonic()
             is_late = signal.sigtimedwait([TIME_LIMIT_SIGNAL], self._pace.look_seconds)
-            # a launcher that ends its ranks lets those go on that were stopped
+            # it was stopped, and the launcher has let it go on to end
             late_seconds = time.monotonic() - began - self._pace.look_seconds
             self._stopped_seconds = late_seconds if late_seconds > ANSWER_SECONDS else 0.0
             if self.is_over:
@@ -198,6 +206,9 @@ class Watch:
         while waiting and time.monotonic() < deadline and not self.is_over:
             waiting = {rank for rank in waiting if not has_answered(self._attempt_dir, rank)}
             time.sleep(POLL_SECONDS)
+        if not self.is_over:
+            for rank in waiting:
+                find_silence(self._attempt_dir, rank).touch()
 
 
 def has_answered(attempt_dir: Path, rank: int) -> bool:

@@ -18,6 +18,7 @@ from dlperf_slurm.worker.watch import (
     STALLS_DIR,
     TIME_LIMIT,
     Standing,
+    find_silence,
     find_stacks,
     find_standing,
 )
@@ -112,6 +113,16 @@ def test_rank_whose_timer_alone_wrote_is_in_native_code(attempt_dir):
     find_stacks(attempt_dir, 3).write_text("stacks of 3", encoding="utf-8")
     failures = {failure.rank: failure for failure in describe_stall(attempt_dir, CASE)}
     assert failures[3].message == "in native code that holds the interpreter"
+    assert failures[3].traceback == "stacks of 3"
+
+
+def test_rank_whose_timer_wrote_after_the_others_had_waited_was_stopped(attempt_dir):
+    for rank in (0, 1, 2):
+        say(attempt_dir, rank)
+    find_silence(attempt_dir, 3).touch()
+    find_stacks(attempt_dir, 3).write_text("stacks of 3", encoding="utf-8")
+    failures = {failure.rank: failure for failure in describe_stall(attempt_dir, CASE)}
+    assert failures[3].message.startswith("no answer, as from a process that is stopped")
     assert failures[3].traceback == "stacks of 3"
 
 

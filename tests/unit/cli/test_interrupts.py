@@ -11,11 +11,16 @@ from builders import IMPORT_DIR, write_matrix
 
 pytestmark = pytest.mark.integration
 
-# as the console script; what Python does before its first line is Python's own
+# as the console script, ready once an interrupt is the tool's own: before that it is Python's
 TOOL = """
-import sys
+import signal, sys
 from dlperf_slurm.__main__ import main
-print("ready", flush=True)
+set_handler = signal.signal
+def tell(number, handler):
+    set_handler(number, handler)
+    if number == signal.SIGALRM:
+        print("ready", flush=True)
+signal.signal = tell
 sys.exit(main())
 """
 LINE = "dlperf-slurm: interrupted; what was submitted runs on"
@@ -80,6 +85,7 @@ sys.exit""")  # fmt: skip
 
 
 def test_who_ignores_interrupts_goes_on():
-    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)" + TOOL
+    ignore = "signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    code = f"import signal; {ignore}; print('ready', flush=True)\n{TOOL}"
     process = start("plan", str(write_matrix()), "--site", "local", code=code)
     assert interrupt(process) == (0, [""])
