@@ -15,7 +15,8 @@ from typing import Any
 
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.position import MEASURED
-from dlperf_slurm.worker.watch import hold_back_signal, watch_rank
+from dlperf_slurm.worker.time_limit import hold_back_signal
+from dlperf_slurm.worker.watch import watch_rank
 
 PAIRS = 15
 STEPS = 1_000_000

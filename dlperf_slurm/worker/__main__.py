@@ -48,7 +48,8 @@ from dlperf_slurm.worker.provenance import describe_job, describe_versions, gath
 from dlperf_slurm.worker.ranks import Alone, World, join_world
 from dlperf_slurm.worker.search import search_batch_size
 from dlperf_slurm.worker.telemetry import Sampler, gather_telemetry
-from dlperf_slurm.worker.watch import hold_back_signal, watch_rank
+from dlperf_slurm.worker.time_limit import hold_back_signal
+from dlperf_slurm.worker.watch import watch_rank
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.frameworks import Adapter

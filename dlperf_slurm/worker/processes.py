@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Optional, Sequence
 
-from dlperf_slurm.worker.watch import TIME_LIMIT_SIGNAL
+from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 
 TERMINATED_EXIT_CODE = 143
 PR_SET_PDEATHSIG = 1

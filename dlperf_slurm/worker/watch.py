@@ -25,6 +25,7 @@ from dlperf_slurm.files.reading import read_json
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.pace import Pace
 from dlperf_slurm.worker.position import Position
+from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.ranks import World
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 STALLS_DIR = "stalls"
 # whoever writes it asks all ranks for where they stand
 CALL_FILE = "call"
-# the job script sends it before the time limit, and launchers hand it on to the ranks
-TIME_LIMIT_SIGNAL = signal.SIGUSR1
 
 STALLED = "stalled"
 TIME_LIMIT = "time limit"
@@ -67,14 +66,6 @@ class Standing:
     at: str
     hosts: Tuple[str, ...]
     step_seconds: Tuple[float, ...]
-
-
-def hold_back_signal() -> None:
-    """Leave the signal to the watch; to be called before any other thread begins, as MPI's do.
-
-    A handler of Python's would run in the main thread, which may never come back from MPI.
-    """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {TIME_LIMIT_SIGNAL})
 
 
 @contextmanager
