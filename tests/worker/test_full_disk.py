@@ -29,7 +29,7 @@ def test_disk_that_fills_while_ranks_measure_is_named_in_their_record(tmp_path):
         attempt.launch(fault="fill", fault_rank="all", fault_step=2)
         assert attempt.exit_code != 0
         assert len(attempt.stderr) < 4000, attempt.stderr
-        assert "Traceback" not in attempt.stderr
+        assert "Traceback" not in attempt.stderr, attempt.stderr
         reserve.unlink()
         record = attempt.conclude()
     assert record.status == FAILED
