@@ -96,7 +96,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return tree
 
     def count(self, items: Iterable[Any]) -> Iterator[Any]:
-        """The items of a loop, as long as all loops together have not gone too far."""
+        """The items of a loop; raises SecurityError once all loops together have gone too far."""
         for item in items:
             self.looped += 1
             if self.looped > MAX_LOOPED:
@@ -104,7 +104,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             yield item
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """The result of an operator that could make much of little: of numbers alone."""
+        """The result of an operator, of numbers alone; raises SecurityError for anything large."""
         for value in (left, right):
             if not isinstance(value, (int, float)):
                 raise SecurityError(f"{operator} is for numbers, not for {value!r:.40}")

@@ -73,7 +73,7 @@ def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, 
 
 
 def _count_steps(run: TimedRun, marks: List[Mark]) -> List[int]:
-    """As many as the arguments say lie between two lines, where they do: lines may be lost."""
+    """The steps between two lines: as many as the arguments say, as lines may be lost."""
     announced = run.read_count("log_interval")
     return [min(steps, announced or steps) for steps in count_timed_steps(marks)]
 

@@ -100,7 +100,7 @@ class _Run:
         )
 
     def _place_times(self) -> RankMarks:
-        """Without labels as many lines follow each other as ranks printed the first loss."""
+        """The times by rank: of unlabelled lines as many are one step as ranks printed a loss."""
         ranks = next((n for (rank, _, _), n in self._loss_lines.items() if rank < 0), 1)
         placed = RankMarks()
         counts: Dict[int, int] = {}

@@ -39,7 +39,7 @@ class _Run:
         self._is_parameter_server = False
 
     def is_under_way(self, rank: int) -> bool:
-        """Only its total ends a run: workers' headers may come between others' steps."""
+        """Whether the rank has its total: workers' headers may come between others' steps."""
         return bool(self._totals) if rank < 0 else rank in self._totals
 
     def add(self, line: Line) -> None:

@@ -95,7 +95,7 @@ def _make_median_cell(samples: Sequence[float], form: Number) -> Cell:
 
 
 def describe_verdict(comparison: Comparison, margin: float) -> str:
-    """As "equivalent within 2 %", or "slower, beyond the limit"."""
+    """The verdict in words: "equivalent within 2 %", or "slower, beyond the limit"."""
     text = comparison.verdict
     if comparison.verdict == EQUIVALENT:
         text += f" within {format_percent(margin)}"

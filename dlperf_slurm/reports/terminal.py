@@ -89,7 +89,7 @@ def _print_planned(plan: Plan, console: Console) -> None:
 
 
 def show_table(table: Table, console: Console) -> None:
-    """With its caption."""
+    """Print a table with its caption."""
     print_table(table.header, table.rows, console, table.title, table.text_columns)
     console.print(Text(table.caption, style="dim"))
 
@@ -132,7 +132,7 @@ def _write_rows(rows: Sequence[Sequence[Union[Cell, str]]], gap: str) -> list[li
 
 
 def _wrap_head(head: str, column: Iterable[str]) -> str:
-    """As wide as the column is without it, but for a word that is wider."""
+    """The header in lines as wide as the column without it, or as its widest word."""
     lines = [line for text in column for line in text.splitlines()]
     width = max(map(len, [*lines, *head.split(), "."]))
     return "\n".join(textwrap.wrap(head, width, break_on_hyphens=False)) or head

@@ -121,7 +121,7 @@ def list_samples_per_s(outcomes: CaseOutcomes) -> list[float]:
 
 
 def find_unit(model: str) -> str:
-    """Of the throughput: images/s; samples/s for a model of somebody else's script."""
+    """The unit of a throughput: images/s; samples/s for a model of somebody else's script."""
     unit = load_model(model).SAMPLE_UNIT if model in list_models() else "samples"
     return f"{unit}/s"
 

@@ -125,7 +125,7 @@ def read_outcome(
 
 
 def _make_outcome(task: RunTask, record: Record, rank_step_seconds: Any) -> Outcome:
-    """Of a sound record and the times [ranks, steps] of its steps, or None."""
+    """The outcome of a sound record and its step times [ranks, steps], if it has any."""
     if rank_step_seconds is None:
         return Outcome(task.case_id, task.repeat, record, "")
     is_inference = record.case.axes.mode == INFER

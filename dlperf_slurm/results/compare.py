@@ -147,7 +147,7 @@ def _measure(
 
 
 def measure_ratio(comparison: Comparison) -> Comparison:
-    """With the ratio of its samples and that one's interval, and no verdict yet."""
+    """The comparison with the ratio of its samples and its interval, and no verdict yet."""
     first, second = comparison.speeds
     ratio = take_ratio(first, second)
     return replace(comparison, speed_ratio=ratio.value, interval=ratio.interval)
@@ -165,7 +165,7 @@ def _list_samples(outcomes: CaseOutcomes, quantity: str) -> tuple[float, ...]:
 def decide_all(
     found: Sequence[Comparison], limit: Optional[float], margin: float = DEFAULT_MARGIN
 ) -> list[Comparison]:
-    """With verdicts that are all right together with the confidence, whatever cases share."""
+    """The comparisons with verdicts, which all hold together with the confidence."""
     measured = [i for i, c in enumerate(found) if c.speed_ratio is not None]
     verdicts = decide([found[i].speeds for i in measured], limit, margin)
     decided = list(found)
@@ -175,7 +175,7 @@ def decide_all(
 
 
 def _explain(comparison: Comparison, limit: Optional[float]) -> Comparison:
-    """With what it would take to decide, where it is not decided."""
+    """The comparison with what it would take to decide, where it is undecided."""
     count = comparison.deciding_repeats
     if count is None:
         return comparison

@@ -14,7 +14,7 @@ SETTINGS: dict[str, Union[str, bool, int, float, list[str]]] = {"memory_limit": 
 def open_database(
     path: Union[str, Path] = ":memory:", read_only: bool = False, written: Optional[Path] = None
 ) -> "DuckDBPyConnection":
-    """As duckdb.connect does, with its errors; no other file is reached than those in `written`.
+    """A DuckDB connection, with its errors, that reaches no file but those in `written`.
 
     Only a database in memory has such a folder.
     """

@@ -92,7 +92,7 @@ def _join(runs: Sequence[ImportedRun], what: str) -> ImportedRun:
 
 
 def label_runs(runs: Sequence[ImportedRun]) -> list[str]:
-    """By run, in what its machine, software or day differs from that of others of its case.
+    """The label of each run: in what its machine, software or day differs within its case.
 
     Empty where they do not differ. Hardware tells all cases of a model and format apart, whatever
     their topology. Days follow each other where one run starts within a day of another's end.

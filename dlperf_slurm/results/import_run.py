@@ -87,7 +87,8 @@ def write_imported_run(
 def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
     """The runs by case_id, in their order; failed ones that cannot be placed are left out.
 
-    Runs of other hardware, software or days are of other cases.
+    Runs of other hardware, software or days are of other cases. Raises InputError that names what
+    neither a log nor its name tells.
     """
     problems = [
         f"{run.log}: neither the log nor its name tells {' and '.join(missing)}; add "
@@ -125,7 +126,7 @@ def _is_topology(identity: Identity) -> bool:
 
 
 def _make_case_id(run: ImportedRun, label: str) -> str:
-    """As for a case of a matrix, with the format as its source, and what tells it apart."""
+    """The id that a case of a matrix would have, with the log's format and what sets it apart."""
     case_id = make_case_id(run.identity.model, _make_axes(replace(run, label=label)))
     return re.sub(r"[^A-Za-z0-9._-]+", "_", case_id)
 

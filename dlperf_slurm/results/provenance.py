@@ -74,7 +74,7 @@ class Fact:
         return sum(map(len, hosts)) == len(set().union(*hosts))
 
     def describe(self) -> str:
-        """As "cpu_model 'A' (n1), 'B' (n2 and n3)", with repeats where hosts do not tell."""
+        """The values and who has which, hosts or repeats: "cpu_model 'A' (n1), 'B' (n2)"."""
         named = ((value, self._name(places)) for value, places in self.seen.items())
         # logs of other people's scripts tell no hosts
         values = (f"{_quote(value)} ({name})" if name else _quote(value) for value, name in named)
@@ -90,7 +90,7 @@ class Fact:
 
 
 def describe_differences(cases: Sequence[CaseOutcomes]) -> dict[str, list[str]]:
-    """By case_id, what its repeats and hosts do not share, and where it is not as most others.
+    """The differences by case_id: between its repeats, its hosts, and from most other cases.
 
     Logs of other people's scripts tell no facts, and cases without records have none.
     """
@@ -121,7 +121,7 @@ def _group_alike(cases: Iterable[CaseOutcomes]) -> list[list[str]]:
 
 
 def _list_facts(records: Iterable[Record]) -> dict[str, Fact]:
-    """Of all hosts in all repeats; what a host lacks and another one has is "" there."""
+    """The facts of all hosts in all repeats; what a host lacks and another one has is ""."""
     told = [
         (host, record.case.repeat, facts)
         for record in records
@@ -136,7 +136,7 @@ def _list_facts(records: Iterable[Record]) -> dict[str, Fact]:
 
 
 def _list_hosts(record: Record) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Of each host its own facts; versions are those of rank 0, and of all."""
+    """Each host and its facts; the versions of rank 0 stand for all."""
     shared = {**record.platform, **record.versions}
     other = {host.host: host.facts for host in record.hosts}
     for name in dict.fromkeys(rank.host for rank in record.ranks):

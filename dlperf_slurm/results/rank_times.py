@@ -53,7 +53,7 @@ class RankSpread:
 
 
 def find_rank_spread(outcomes: CaseOutcomes) -> Optional[RankSpread]:
-    """None for a case without step times of several ranks."""
+    """The spread over ranks; None for a case without step times of several ranks."""
     repeats = [_Repeat(outcome) for outcome in outcomes.outcomes if _is_timed(outcome)]
     if not repeats:
         return None
@@ -144,5 +144,5 @@ def _make_rank(machine: Machine, own: Sequence[_Place], percentiles: Sequence[fl
 
 
 def _order(rank: RankTimes) -> tuple[float, str, int]:
-    """From the slowest to the fastest, then by their places."""
+    """The key of an order from the slowest rank to the fastest, then by place."""
     return -rank.slowness, rank.host, rank.local_rank

@@ -66,7 +66,7 @@ def find_reference(cases: "DataFrame") -> str:
 def choose_baselines(
     frame: "DataFrame", candidates: "DataFrame", alike: Sequence[str]
 ) -> list[Optional[int]]:
-    """For each row the first measured candidate that is alike in these columns, or None.
+    """Each row's baseline: the first measured candidate that is alike in these columns, or None.
 
     Rows are named by their number in the frame, as everywhere here.
     """

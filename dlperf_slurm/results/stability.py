@@ -31,7 +31,7 @@ MIN_STOLEN_SHARE = 0.02
 
 
 def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
-    """None for a case whose steps and repeats are sound, or too few to tell."""
+    """The doubts about a case; none where steps and repeats are sound, or too few to tell."""
     series = [o.step_seconds for o in outcomes.outcomes if o.step_seconds]
     return [
         *_describe_stretches([find_slow_stretch(steps) for steps in series]),

@@ -88,7 +88,7 @@ def find_power_watts(record: Record) -> float:
 
 
 def _list_watched(record: Record) -> list[Telemetry]:
-    """Of the devices; of the hosts where the devices are their CPUs."""
+    """The telemetry of the devices; that of the hosts where the devices are their CPUs."""
     is_cpu = record.case.device == "cpu"
     return [one for one in record.telemetry if (one.device == HOST) == is_cpu]
 

@@ -123,7 +123,7 @@ def _judge(found: _Evidence, limit: Optional[float], margin: float, tests: int) 
 def _add_needed(
     verdict: Verdict, speeds: Speeds, limit: Optional[float], margin: float, tests: int
 ) -> Verdict:
-    """With about how many repeats would decide, if the ratio is what it is now."""
+    """The verdict with about how many repeats would decide, if the ratio stays as it is."""
     first, second = speeds
     ratio = math.log(compute_median(second) / compute_median(first))
     spreads = [measure_spread(sample) for sample in speeds]

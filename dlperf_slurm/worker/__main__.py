@@ -152,7 +152,10 @@ def watch_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path) 
 def measure_case(
     case: Case, adapter: "Adapter", world: World, attempt_dir: Path, position: Position
 ) -> None:
-    """Build, warm up, measure and gather; rank 0 writes step times first and the record last."""
+    """Build, warm up, measure and gather; rank 0 writes step times first and the record last.
+
+    Raises WrongWorkError for a model that is not the case's, and what any of these steps raises.
+    """
     import numpy
 
     placement = world.place(case)

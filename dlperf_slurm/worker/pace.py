@@ -41,12 +41,12 @@ class Pace:
         self._place, self._since = place, now
 
     def find_quiet_seconds(self, now: float) -> float:
-        """For how long no step has ended and no phase begun."""
+        """The seconds since a step last ended or a phase began."""
         return now - self._since
 
     @property
     def limit_seconds(self) -> float:
-        """For how long none may; infinite where nothing is watched."""
+        """The seconds that may be quiet; infinite where nothing is watched."""
         if self._stall_seconds is not None:
             return self._stall_seconds or math.inf
         if not self._first_seconds:

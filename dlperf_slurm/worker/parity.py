@@ -118,6 +118,7 @@ def verify_case(
 
 
 def check_parameter_count(case: Case, session: "Session") -> None:
+    """Raise WrongWorkError unless the model has as many parameters as its definition."""
     expected = load_model(case.model).Definition(**case.model_parameters).parameter_count
     if session.parameter_count != expected:
         raise WrongWorkError(
@@ -127,7 +128,7 @@ def check_parameter_count(case: Case, session: "Session") -> None:
 
 
 def check_weights(weights: "Arrays", expected: "Arrays") -> None:
-    """Whether the model starts with exactly the weights of the case's seed."""
+    """Raise WrongWorkError unless the model starts with exactly the weights of the case's seed."""
     check_shapes(weights, expected, "weights")
     for name, values in expected.items():
         if (weights[name] != values).any():
@@ -135,7 +136,7 @@ def check_weights(weights: "Arrays", expected: "Arrays") -> None:
 
 
 def check_shapes(arrays: "Arrays", expected: "Arrays", what: str) -> None:
-    """Whether names, shapes and types are those expected; WrongWorkError names the first other."""
+    """Raise WrongWorkError for the first name, shape or type that is not the expected one."""
     unlike = sorted(set(arrays) ^ set(expected))
     if unlike:
         raise WrongWorkError(f"{what}: {unlike[0]} is either missing or unknown")

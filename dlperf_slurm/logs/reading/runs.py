@@ -148,7 +148,7 @@ def _import_runs(
 
 
 def _drop_attempts(readings: Sequence[Reading]) -> List[Reading]:
-    """Without runs that failed and were tried again, as the same, right after in the same log."""
+    """The runs without those that failed and were tried again right after, in the same log."""
     kept = []
     attempts: List[str] = []
     for reading, following in zip(readings, (*readings[1:], None)):

@@ -39,7 +39,7 @@ def _list_latency_speedups(row: ShownCase) -> Optional[list[Optional[float]]]:
 
 
 def _list_latency_intervals(row: ShownCase) -> list[Optional[Interval]]:
-    """None for a case that is its own reference."""
+    """The interval of each speedup; no entries for a case that is its own reference."""
     speedup, ratios = row.precision_speedup, row.latency_speedups
     is_compared = speedup.value is not None and not speedup.is_of_itself
     return [ratio.interval for ratio in ratios] if is_compared else []

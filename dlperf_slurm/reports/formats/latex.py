@@ -89,7 +89,7 @@ def _make_note(number: int, text: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """As text, never as a command; line ends and control characters become spaces."""
+    """The text without any command; line ends and control characters become spaces."""
     return "".join(_SPECIAL.get(character, character) for character in _make_line(text))
 
 

@@ -147,7 +147,7 @@ def _make_inference_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Dr
 
 
 def _make_speedup_cell(figure: LayoutFigure, reference: LayoutFigure, draft: Draft) -> Cell:
-    """In its place the problem of the reference, which has no column of its own."""
+    """The speedup, or the problem of its reference, which has no column of its own."""
     if reference.problem:
         return Cell(None, problem=reference.problem, notes=draft.number(reference.footnotes))
     return make_ratio_cell(figure.samples_per_s, reference.samples_per_s)

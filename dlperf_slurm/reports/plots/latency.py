@@ -25,7 +25,7 @@ SHOWN_PERCENTILES = {50: "median", 90: "90 %", 99: "99 %", 100: "slowest"}
 
 
 def plot_latency(table: LatencyTable) -> Optional[Plot]:
-    """None where there are no two batch sizes."""
+    """The plot of latency over batch sizes; None where there are no two of these."""
     cases = _list_cases(table)
     if len({_find_batch_size(case) for case in cases}) < 2:
         return None

@@ -156,7 +156,7 @@ def _draw_ideal(axes: "Axes", chart: Chart) -> None:
 
 
 def set_scales(axes: "Axes", chart: Chart) -> None:
-    """From zero, unless the values are far apart; the ticks of x are those of the chart."""
+    """Let y begin at zero, unless values are far apart; the ticks of x are the chart's."""
     xs = [x for x, _ in chart.ticks]
     if is_wide_range(xs):
         axes.set_xscale("log", base=2)

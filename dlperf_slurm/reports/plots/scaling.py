@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def plot_throughput(table: ThroughputTable) -> Optional[Plot]:
-    """None where nothing was measured."""
+    """The plot of throughput over topologies; None where nothing was measured."""
     topologies = list(place_topologies(table))
     if not topologies:
         return None
@@ -64,7 +64,7 @@ def _draw_dots(table: ThroughputTable) -> "Figure":
 
 
 def plot_speedup(table: ThroughputTable) -> Optional[Plot]:
-    """None where no column has two topologies."""
+    """The plot of speedups over devices; None where no column has two topologies."""
     if not has_scaling(table):
         return None
     baselines = _list_baselines(table)
@@ -88,7 +88,7 @@ def _list_baselines(table: ThroughputTable) -> list[Topology]:
 
 
 def _list_ideal(table: ThroughputTable) -> tuple[tuple[float, float], ...]:
-    """As many times as fast as there are more devices; none where the baselines differ."""
+    """The line of ideal speedups [x, y]; no points where the baselines differ."""
     baselines = _list_baselines(table)
     if len(baselines) > 1:
         return ()
@@ -98,7 +98,7 @@ def _list_ideal(table: ThroughputTable) -> tuple[tuple[float, float], ...]:
 
 
 def plot_efficiency(table: ThroughputTable) -> Optional[Plot]:
-    """None where no column has two topologies."""
+    """The plot of weak-scaling efficiency; None where no column has two topologies."""
     if not has_scaling(table):
         return None
     bars = _describe_ratio_bars(case.weak_scaling_efficiency for case in table.measured)
@@ -197,7 +197,7 @@ def count_repeats(cases: Sequence[ShownCase]) -> str:
 
 
 def describe_bars(cases: Sequence[ShownCase]) -> str:
-    """Of medians over repeats."""
+    """What the bars of medians over repeats are."""
     has_interval = any(case.interval is not None for case in cases)
     has_range = any(case.interval is None and len(case.samples) > 1 for case in cases)
     if has_interval and has_range:

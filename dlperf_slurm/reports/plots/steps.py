@@ -74,7 +74,7 @@ class CaseSteps:
 
 
 def list_case_steps(cases: Sequence[CaseOutcomes]) -> list[CaseSteps]:
-    """Of the cases that have any; logs of other people's scripts have none."""
+    """The steps of the cases that have any; logs of other people's scripts have none."""
     found = [CaseSteps(c.case.case_id, tuple(_list_repeats(c))) for c in cases]
     return [steps for steps in found if steps.repeats]
 
@@ -113,7 +113,7 @@ def plot_timeline(case: CaseSteps) -> Plot:
 
 
 def draw_timeline(repeats: Sequence[RepeatSteps]) -> "Figure":
-    """Of repeats of a case, which have the same ranks."""
+    """The drawing of a case's repeats, which have the same ranks, one strip each."""
     names = _name_ranks(repeats[0])
     figure = open_strips(len(repeats), find_legend_inches(WIDTH_INCHES, names))
     strips = figure.axes
@@ -134,7 +134,7 @@ def draw_timeline(repeats: Sequence[RepeatSteps]) -> "Figure":
 
 
 def _name_ranks(repeat: RepeatSteps) -> list[str]:
-    """Of the lines that are to be told apart."""
+    """The names of those lines that are to be told apart."""
     has_key = 1 < len(repeat.ranks) <= MOST_RANKS
     return [f"rank {rank}" for rank in repeat.ranks] if has_key else []
 
@@ -201,7 +201,7 @@ def _describe(repeat: RepeatSteps, slowest: Sequence[float], stalls: int) -> str
 
 
 def plot_ranks(case: CaseSteps) -> Optional[Plot]:
-    """None for a case of one rank."""
+    """The plot of the ranks' step times; None for a case of one rank."""
     repeat = case.middle
     if len(repeat.seconds) < 2:
         return None

@@ -47,7 +47,7 @@ def make_throughput_cell(case: ShownCase) -> Cell:
 
 
 def find_range(values: Sequence[float]) -> Optional[Interval]:
-    """From the smallest to the largest; None for fewer than two."""
+    """The range from the smallest to the largest value; None for fewer than two."""
     return Interval(min(values), max(values)) if len(values) > 1 else None
 
 

@@ -33,7 +33,7 @@ class AgainstRow:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """In what they are not alike, in their values."""
+        """The values in which the two are not alike."""
         return () if self.figure is None else _list_differences(self.case, self.figure)
 
 
@@ -65,7 +65,10 @@ def make_against_table(name: str, frame: "DataFrame") -> AgainstTable:
 
 
 def find_nearest(case: CaseRow, figures: Sequence[PublishedFigure]) -> list[PublishedFigure]:
-    """Of the same model and mode; then framework, precision, compiler, devices, batch size."""
+    """The nearest values of the same model and mode.
+
+    Framework counts most, then precision, compiler, devices and batch size.
+    """
     alike = [
         figure
         for figure in figures

@@ -124,7 +124,7 @@ def _load(results_dir: Path, problems: list[str]) -> dict[str, StoredRun]:
 def _store(
     results_dir: Path, changed: Mapping[str, StoredRun], gone: Iterable[str], problems: list[str]
 ) -> None:
-    """In one transaction: whoever is killed, or reads at the same time, sees all of it or nothing.
+    """Store in one transaction: whoever is killed, or reads meanwhile, sees all or nothing.
 
     What another process stored meanwhile is of the same files, and is written again.
     """
@@ -163,7 +163,7 @@ def _store(
 def insert_rows(
     connection: "DuckDBPyConnection", table: str, rows: Sequence[Sequence[Any]]
 ) -> None:
-    """In one statement, a list for each column: `executemany` takes milliseconds a row."""
+    """Insert in one statement, a list for each column: `executemany` takes milliseconds a row."""
     if rows:
         types = [kind for _, kind, *_ in connection.execute(f"DESCRIBE {table}").fetchall()]
         columns = ", ".join(f"unnest(?::{kind}[])" for kind in types)
@@ -214,7 +214,7 @@ def _read_layout(connection: "DuckDBPyConnection") -> str:
 
 
 def _make_tables(connection: "DuckDBPyConnection") -> None:
-    """In place of those of another version."""
+    """Make the tables anew, in place of those of another version."""
     for table in ("entries", "runs", "layout"):
         connection.execute(f"DROP TABLE IF EXISTS {table}")
     connection.execute(_SCHEMA)

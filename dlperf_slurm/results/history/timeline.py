@@ -134,7 +134,7 @@ def _make_points(runs: Sequence[Entry]) -> tuple[Point, ...]:
 
 
 def compare_entries(a: Entry, b: Entry) -> Comparison:
-    """Not decided yet; of other work it has a reason in place of a ratio."""
+    """A comparison that is not decided yet; one of other work has a reason, and no ratio."""
     comparison = Comparison(
         case_id=b.case_id,
         model=b.model,

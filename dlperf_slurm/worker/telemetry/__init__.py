@@ -64,11 +64,11 @@ class Sampler:
             self._problem = "the sampling process did not start"
 
     def start_window(self) -> None:
-        """To be called right before the measured steps; costs a write to a pipe."""
+        """Begin the window, right before the measured steps; this costs a write to a pipe."""
         self._say(START)
 
     def end_window(self) -> None:
-        """To be called right after the measured steps."""
+        """End the window, right after the measured steps."""
         self._say(END)
 
     def finish(self) -> HostSamples:

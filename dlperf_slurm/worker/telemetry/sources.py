@@ -89,7 +89,7 @@ def choose_devices(case: Case, placement: Placement, environ: Mapping[str, str])
 
 
 def _list_visible(case: Case, environ: Mapping[str, str]) -> List[str]:
-    """At most as many as there are ranks on the host."""
+    """The devices that ranks see, at most as many as there are ranks on the host."""
     numbers: Sequence[str] = [str(number) for number in range(case.devices_per_node)]
     told = environ.get("CUDA_VISIBLE_DEVICES")
     names = numbers if told is None else [name.strip() for name in told.split(",")]

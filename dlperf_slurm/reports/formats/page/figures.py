@@ -67,5 +67,5 @@ def _name(root: ElementTree.Element, plot: Plot) -> None:
 
 
 def find_width_points(text: str) -> float:
-    """Of an SVG's width, as matplotlib writes it: "360pt"."""
+    """The points of an SVG's width, which matplotlib writes as "360pt"."""
     return float(text.removesuffix("pt"))

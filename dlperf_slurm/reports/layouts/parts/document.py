@@ -90,7 +90,7 @@ def tell_apart(name: str, figure: LayoutFigure, names: Iterable[tuple[str, str]]
 
 
 def list_topologies(figures: Iterable[LayoutFigure], measured: bool = False) -> list[Topology]:
-    """By their number of devices."""
+    """The topologies of these values, the one with the fewest devices first."""
     topologies = {f.topology for f in figures if not measured or f.samples_per_s is not None}
     return sorted(topologies, key=lambda topology: (topology.world_size, topology))
 
@@ -101,7 +101,7 @@ def arrange(
     topologies: Sequence[Topology],
     draft: Draft,
 ) -> dict[str, list[LayoutFigure]]:
-    """Of each precision the figure on each topology."""
+    """The value on each topology, by precision; NO_FIGURE where there is none."""
     points = draft.index(figures, lambda figure: (figure.precision, figure.topology))
     return {
         p: [points.get((p, topology), NO_FIGURE) for topology in topologies] for p in precisions
@@ -151,7 +151,7 @@ def list_footnotes(figure: LayoutFigure, column: Iterable[LayoutFigure]) -> tupl
 
 
 def find_decimals(figures: Iterable[LayoutFigure], read: Callable[[LayoutFigure], float]) -> int:
-    """Of a column: two for what we measured, for published figures as many as they need of these.
+    """The decimals of a column: two for what we measured, as few as do for published figures.
 
     `figures` are those that have what `read` returns.
     """

@@ -50,7 +50,7 @@ def print_document(document: Document, title: str, description: str, console: Co
 
 
 def _number(document: Document) -> list[str]:
-    """As DLPerf has them below its tables."""
+    """The footnotes as DLPerf has them below its tables: "[1]: ..."."""
     return [f"[{number}]: {text}" for number, text in enumerate(document.footnotes, start=1)]
 
 

@@ -47,7 +47,7 @@ class ResNet50(ModelDesc):
         return tf.add(tf.reduce_mean(losses), decay, name="cost")
 
     def _compute_decay(self, weight: tf.Tensor) -> tf.Tensor:
-        """Whose gradient is the weight times the decay."""
+        """The loss whose gradient is the weight times the decay."""
         return self._definition.WEIGHT_DECAY * tf.nn.l2_loss(weight)
 
     def optimizer(self) -> tf.compat.v1.train.Optimizer:
