@@ -2,13 +2,15 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Optional
 
 from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.errors import EnvironmentMissingError
+from dlperf_slurm.files.reading import MIB, read_json
+from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.provision.environments.horovod import add_horovod, has_horovod
 from dlperf_slurm.provision.environments.installation import (
     Installation,
@@ -44,8 +46,8 @@ class Stamp:
 def read_stamp(environment: Path) -> Optional[Stamp]:
     """The stamp of an environment; None for one that is not there, or was not made to its end."""
     try:
-        return Stamp(**json.loads((environment / STAMP_FILE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        return Stamp(**read_json(environment / STAMP_FILE, MIB))
+    except (OSError, TypeError):
         return None
 
 
@@ -107,8 +109,7 @@ def _make_environment(installation: Installation, pins: Pins, has_any_build: boo
     make_stand_ins(installation, pins.module, pins.cuda_libraries)
     seconds = time.monotonic() - start
     stamp = Stamp(pins.stamp, interpreter.version, round(seconds, 1), measure_mib(installation))
-    path = installation.environment / STAMP_FILE
-    path.write_text(json.dumps(asdict(stamp)), encoding="utf-8")
+    write_file(installation.environment / STAMP_FILE, json.dumps(asdict(stamp)).encode())
     installation.tell(
         f"ready at {installation.environment}: Python {stamp.python}, {seconds:.0f} s, "
         f"{stamp.mib} MB"
@@ -130,14 +131,26 @@ def _make_venv(installation: Installation, interpreter: Interpreter) -> None:
 def _install_packages(installation: Installation, pins: Pins, has_any_build: bool) -> None:
     built = tuple(f"{package}==" for package in pins.built)
     lines = [line for line in pins.requirements if not line.startswith(built or ("#",))]
-    hashed = lines if has_any_build else add_hashes(pins.framework, lines)
-    file = installation.environment / "requirements.txt"
-    file.write_text("".join(f"{line}\n" for line in hashed), encoding="utf-8")
+    hashed = [] if has_any_build else add_hashes(pins.framework, lines)
+    # pip takes hashes of all that it installs, or of nothing
+    known = [line for line in hashed if "--hash=" in line]
+    if known:
+        title = f"installing {len(known)} packages by their hashes"
+        _install(installation, pins, title, "hashed.txt", known)
+    if len(known) < len(lines):
+        # what was installed by its hash is there, and stays
+        title = f"installing {pins.requirements[0]} and {len(lines) - 1} more packages"
+        _install(installation, pins, title, "requirements.txt", lines)
+
+
+def _install(
+    installation: Installation, pins: Pins, title: str, name: str, lines: Sequence[str]
+) -> None:
+    file = installation.environment / name
+    write_file(file, "".join(f"{line}\n" for line in lines).encode())
     options = ["--progress-bar", "off", *pins.pip_options]
-    installation.run_step(
-        f"installing {pins.requirements[0]} and {len(lines) - 1} more packages",
-        [*installation.pip, "install", *options, "-r", str(file)],
-    )
+    command = [*installation.pip, "install", *options, "-r", str(file)]
+    installation.run_step(title, command)
 
 
 def _install_built(installation: Installation, requirement: str, interpreter: Interpreter) -> None:

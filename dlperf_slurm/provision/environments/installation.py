@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.errors import EnvironmentMissingError
+from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.provision.environments.pins import add_hashes
 from dlperf_slurm.slurm_client import clean_environment
 
 NEWS_SECONDS = 15.0
@@ -152,14 +154,18 @@ def build_wheel(
 ) -> Path:
     """Build `requirement` with what is in the environment, and keep the wheel.
 
-    Nothing is fetched but its sources. Raises EnvironmentMissingError when the build fails.
+    Nothing is fetched but its sources, by their hash where that is known. Raises
+    EnvironmentMissingError when the build fails.
     """
     folder = _find_wheel_folder(installation, key)
     partial = folder.with_name(f"{key}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     # pip's own cache may hold a wheel that was built with another MPI
     options = ["--no-deps", "--no-build-isolation", "--no-cache-dir", "--verbose"]
-    command = [*installation.pip, "wheel", *options, "--wheel-dir", str(partial), requirement]
+    # hashes are read from files only
+    file = installation.environment / "built.txt"
+    write_file(file, "".join(add_hashes(installation.framework, [requirement])).encode())
+    command = [*installation.pip, "wheel", *options, "--wheel-dir", str(partial), "-r", str(file)]
     installation.run_step(f"building {requirement} (some minutes)", command, variables)
     partial.replace(folder)
     return next(folder.glob("*.whl"))

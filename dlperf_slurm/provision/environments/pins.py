@@ -21,7 +21,7 @@ from typing import Optional
 from dlperf_slurm.errors import InputError
 
 PINS_DIR = Path(__file__).parent
-# of frameworks whose packages are all on PyPI, with the hashes of every file there
+# the hashes of every file that PyPI has of the pins, of Horovod too
 HASHES_FOLDER = "hashes"
 
 
@@ -87,16 +87,16 @@ def read_pins(framework: str) -> Pins:
 
 
 def add_hashes(framework: str, requirements: Sequence[str]) -> list[str]:
-    """The requirements with the hashes of their files, if the package ships those of all of them.
+    """The requirements with the hashes of their files; pip then takes no other, from any index.
 
-    pip then takes no other file, wherever an index has it from.
+    PyTorch has none: an index of its own, or a site's, serves the build for the GPUs there.
     """
     path = PINS_DIR / HASHES_FOLDER / f"{framework}.txt"
     if not path.is_file():
         return list(requirements)
     entries = path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
     hashes = {_normalize(words[0]): words[1:] for words in map(str.split, entries) if words}
-    return [" ".join([line, *hashes[_normalize(line)]]) for line in requirements]
+    return [" ".join([line, *hashes.get(_normalize(line), ())]) for line in requirements]
 
 
 def _normalize(requirement: str) -> str:

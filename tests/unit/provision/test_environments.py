@@ -16,6 +16,7 @@ from dlperf_slurm.config.folders import find_environments_dir, find_managed_envi
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.provision.environments import pins as pins_module
 from dlperf_slurm.provision.environments.create import create_environment, find_state, read_stamp
+from dlperf_slurm.provision.environments.installation import Installation, build_wheel
 from dlperf_slurm.provision.environments.pins import add_hashes, read_pins
 
 OWN_PYTHON = sys.executable
@@ -126,8 +127,33 @@ def test_file_of_another_hash_is_not_installed_unless_any_build_will_do(tiny, ho
 def test_environment_is_made_from_the_pins(python):
     python("exit 0")
     environment = create_environment("jax", ignore)
-    text = (environment / "requirements.txt").read_text(encoding="utf-8")
+    text = (environment / "hashed.txt").read_text(encoding="utf-8")
     assert text.splitlines() == add_hashes("jax", read_pins("jax").requirements)
+
+
+def test_package_of_any_index_is_installed_after_those_with_hashes(python):
+    log = python("exit 0")
+    environment = create_environment("pytorch", ignore)
+    text = (environment / "hashed.txt").read_text(encoding="utf-8")
+    assert "torch==" not in text
+    assert text.count("--hash=") > text.count("==")
+    text = (environment / "requirements.txt").read_text(encoding="utf-8")
+    assert text.splitlines() == list(read_pins("pytorch").requirements)
+    calls = [line.split()[-1] for line in log.read_text().splitlines() if " install " in line]
+    assert [Path(call).name for call in calls] == ["hashed.txt", "requirements.txt"]
+
+
+@pytest.mark.integration
+def test_source_of_another_hash_is_not_built(tiny, home):
+    environment = create_environment(tiny, ignore)
+    (home / "hashes").mkdir()
+    (home / "hashes" / "tiny.txt").write_text(f"tiny==1.0 --hash=sha256:{'0' * 64}\n")
+    installation = Installation(tiny, environment, ignore)
+    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(home / "index")}
+    with pytest.raises(EnvironmentMissingError, match="HASHES"):
+        build_wheel(installation, "tiny==1.0", "key", offline)
+    (home / "hashes" / "tiny.txt").unlink()
+    assert build_wheel(installation, "tiny==1.0", "key", offline).name.startswith("tiny-1.0")
 
 
 def test_news_end_with_place_and_size(python):

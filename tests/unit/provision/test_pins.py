@@ -6,7 +6,7 @@ import pytest
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.provision.environments import pins as pins_module
-from dlperf_slurm.provision.environments.horovod import RECIPES
+from dlperf_slurm.provision.environments.horovod import RECIPES, VERSION
 from dlperf_slurm.provision.environments.pins import (
     HASHES_FOLDER,
     PINS_DIR,
@@ -114,21 +114,41 @@ def test_stamp_changes_with_what_is_installed(write_pins, change):
     assert read_pins("tiny").stamp != before
 
 
-HASHED = sorted(path.stem for path in (PINS_DIR / HASHES_FOLDER).glob("*.txt"))
+# the build for the GPUs that there are is on an index of its own
+UNHASHED = {"pytorch": {"torch"}}
 
 
-@pytest.mark.parametrize("framework", HASHED)
-def test_hashes_are_of_all_pins_as_they_are_now(framework):
-    pins = read_pins(framework)
-    assert not pins.built, "what is built has no file on PyPI"
-    for line in add_hashes(framework, pins.requirements):
-        pin, first, *_ = line.split()
-        assert pin in pins.requirements
-        assert re.fullmatch("--hash=sha256:[0-9a-f]{64}", first)
+@pytest.mark.parametrize("framework", list_pins())
+def test_every_pin_has_hashes_but_what_is_taken_from_any_index(framework):
+    requirements = list(read_pins(framework).requirements)
+    if framework in RECIPES:
+        requirements.append(f"horovod=={VERSION}")
+    without = set()
+    for requirement, line in zip(requirements, add_hashes(framework, requirements)):
+        pin, *hashes = line.split()
+        assert pin == requirement
+        assert [
+            word for word in hashes if not re.fullmatch("--hash=sha256:[0-9a-f]{64}", word)
+        ] == []
+        if not hashes:
+            without.add(pin.partition("==")[0])
+    assert without == UNHASHED.get(framework, set())
 
 
-def test_framework_without_hashes_has_its_pins_alone():
-    assert "pytorch" not in HASHED
+@pytest.mark.parametrize("framework", list_pins())
+def test_hashes_are_of_no_pin_that_is_gone(framework):
+    text = (PINS_DIR / HASHES_FOLDER / f"{framework}.txt").read_text(encoding="utf-8")
+    listed = {normalize(line) for line in re.findall(r"^\S+==\S+", text, re.M)}
+    pins = {normalize(line) for line in read_pins(framework).requirements}
+    assert listed - pins == ({f"horovod=={VERSION}"} if framework in RECIPES else set())
+
+
+def normalize(requirement):
+    name, version = requirement.split("==")
+    return f"{re.sub('[-_.]+', '-', name).lower()}=={version}"
+
+
+def test_pin_without_a_hash_stays_as_it_is():
     assert add_hashes("pytorch", ["torch==1.0"]) == ["torch==1.0"]
 
 
