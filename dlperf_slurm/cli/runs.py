@@ -178,6 +178,11 @@ def _load_plan(
     file = read_matrix(options.matrix)
     expansion = expand_matrix(file)
     loaded = load_site(options.site, file.toml, options.set)
+    if file.matrix.scripts:
+        # it loads Jinja2
+        from dlperf_slurm.jobs.external_script import check_commands
+
+        check_commands(file, expansion.cases, loaded.site.device)
     max_array_size = find_max_array_size(loaded.site, must_reach_cluster)
     return file, loaded, make_plan(expansion, loaded.site, max_array_size)
 

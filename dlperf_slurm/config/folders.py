@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+from dlperf_slurm.errors import InputError
+
 PACKAGE = Path(__file__).parents[1]
 
 
@@ -13,25 +15,57 @@ def find_resource_dir(name: str) -> Path:
     return installed if installed.is_dir() else PACKAGE.parent / name
 
 
+def expand_home(path: str) -> Path:
+    """The path, with a home folder in place of a `~`; raises ValueError when nobody has that."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ValueError(f"{path!r}: there is no such home folder; set HOME") from None
+
+
+def find_user_dir(variable: str, default: str) -> Path:
+    """The folder that an environment variable names by an absolute path, else the default one.
+
+    That is what the XDG Base Directory Specification says of its own. Raises InputError when the
+    default is in a home that is not known.
+    """
+    chosen = Path(os.environ.get(variable, ""))
+    try:
+        return chosen if chosen.is_absolute() else expand_home(default)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
 def find_user_config_dir() -> Path:
-    """The user's folder for settings, whether it is there or not (XDG Base Directory)."""
-    config_home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(config_home).expanduser() / "dlperf-slurm"
+    """The user's folder for settings, whether it is there or not; raises as `find_user_dir`."""
+    return find_user_dir("XDG_CONFIG_HOME", "~/.config") / "dlperf-slurm"
 
 
 def find_environments_dir() -> Path:
     """The folder of managed environments.
 
     It is `$DLPERF_SLURM_ENVIRONMENTS`, else a folder inside the virtual environment that runs this
-    tool (they come and go with it), else one in the user's data folder.
+    tool (they come and go with it), else one in the user's data folder. Raises InputError when it
+    cannot be the folder of virtual environments.
     """
     chosen = os.environ.get("DLPERF_SLURM_ENVIRONMENTS")
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        try:
+            return Path(check_search_folder(str(expand_home(chosen).absolute())))
+        except ValueError as error:
+            raise InputError(f"DLPERF_SLURM_ENVIRONMENTS: {error}") from error
     if sys.prefix != sys.base_prefix:
         return Path(sys.prefix) / "environments"
-    data_home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data_home).expanduser() / "dlperf-slurm" / "environments"
+    return find_user_dir("XDG_DATA_HOME", "~/.local/share") / "dlperf-slurm" / "environments"
+
+
+def check_search_folder(folder: str) -> str:
+    """Return a folder that may stand in PATH or PYTHONPATH; raises ValueError if it would not."""
+    if ":" in folder:
+        raise ValueError(
+            f"{folder!r}: a ':' ends a folder in PATH and PYTHONPATH; choose one without"
+        )
+    return folder
 
 
 def find_managed_environment(framework: str) -> Path:

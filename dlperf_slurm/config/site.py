@@ -11,6 +11,8 @@ from pydantic import AfterValidator, Field
 from dlperf_slurm import slurm_client
 from dlperf_slurm.config.folders import (
     PACKAGE,
+    check_search_folder,
+    expand_home,
     find_managed_environment,
     find_resource_dir,
     find_user_config_dir,
@@ -76,7 +78,7 @@ def _check_directive(line: str) -> str:
 
 def _make_absolute(path: str) -> str:
     # jobs do not run in the directory that they are submitted from
-    return str(Path(path).expanduser().absolute())
+    return str(expand_home(path).absolute())
 
 
 PositiveInt = Annotated[int, Field(ge=1)]
@@ -115,7 +117,9 @@ class LauncherOptions(Table):
 class Environment(Table):
     """Where a framework's Python is on this site: modules first, then a virtual environment."""
 
-    venv: Optional[Annotated[str, AfterValidator(_make_absolute)]] = None
+    venv: Optional[
+        Annotated[str, AfterValidator(_make_absolute), AfterValidator(check_search_folder)]
+    ] = None
     """Virtual environment of the framework."""
     python: str = "python"
     """Python of the framework, by name or path."""

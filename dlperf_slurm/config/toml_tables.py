@@ -38,8 +38,8 @@ Model = TypeVar("Model", bound=BaseModel)
 Item = TypeVar("Item")
 
 
-class TooMuchError(ValueError):
-    """TOML that is nested too deeply, or has numbers too large, to be a file of ours."""
+class UnfitError(ValueError):
+    """TOML that is no file of ours: nested too deeply, a number too large, a text with a NUL."""
 
 
 class Table(BaseModel):
@@ -106,33 +106,36 @@ def read_toml(path: Path) -> TomlFile:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     try:
         return TomlFile(str(path), text, parse_toml(text))
-    except (tomllib.TOMLDecodeError, TooMuchError) as error:
+    except (tomllib.TOMLDecodeError, UnfitError) as error:
         raise InputError(f"{path}: not TOML: {error}") from error
 
 
 def parse_toml(text: str) -> TomlTable:
     """What a TOML text holds: nested no deeper than MAX_DEPTH, integers of 64 bits, as TOML has it.
 
-    Raises TOMLDecodeError for what is no TOML, TooMuchError for what is beyond these bounds.
+    Raises TOMLDecodeError for what is no TOML, UnfitError for what is beyond these bounds, and for
+    a NUL, which no path, argument or environment variable can hold.
     """
     # the parser takes time with the square of the parts of a key
     if _LONG_KEY.search(text):
-        raise TooMuchError(f"a key has more than {MAX_DEPTH} parts")
+        raise UnfitError(f"a key has more than {MAX_DEPTH} parts")
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError:
-        raise TooMuchError(f"nested deeper than {MAX_DEPTH} levels") from None
+        raise UnfitError(f"nested deeper than {MAX_DEPTH} levels") from None
     except ValueError:
-        raise TooMuchError("an integer has more than 64 bits") from None
+        raise UnfitError("an integer has more than 64 bits") from None
     remaining: list[tuple[Any, KeyPath]] = [(data, ())]
     while remaining:
         value, path = remaining.pop()
         if len(path) > MAX_DEPTH:
-            raise TooMuchError(f"{format_key(path[:4])}...: nested deeper than {MAX_DEPTH} levels")
+            raise UnfitError(f"{format_key(path[:4])}...: nested deeper than {MAX_DEPTH} levels")
         if type(value) is int and not -(2**63) <= value < 2**63:
-            raise TooMuchError(f"{format_key(path)}: an integer of more than 64 bits")
+            raise UnfitError(f"{format_key(path)}: an integer of more than 64 bits")
+        if isinstance(value, str) and "\0" in value:
+            raise UnfitError(f"{format_key(path)}: {value!r:.80} has a NUL, which ends a text")
         if isinstance(value, dict):
             remaining += [(item, (*path, key)) for key, item in value.items()]
         elif isinstance(value, list):
@@ -313,7 +316,7 @@ def parse_assignment(text: str) -> TomlFile:
             return TomlFile(f"--set {text}", "", parse_toml(line))
         except tomllib.TOMLDecodeError:
             continue
-        except TooMuchError as error:
+        except UnfitError as error:
             raise InputError(f"--set {text[:80]}: {error}") from error
     raise InputError(f"--set {text}: {key!r} is not a TOML key")
 

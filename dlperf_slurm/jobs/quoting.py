@@ -1,5 +1,8 @@
 """Values -> what sbatch reads as these values on an #SBATCH line, or a refusal."""
 
+import shlex
+
+from dlperf_slurm.config.folders import check_search_folder
 from dlperf_slurm.errors import InputError
 
 _PLAIN_DIRECTIVE = frozenset(
@@ -36,6 +39,14 @@ def quote_option(line: str) -> str:
     if not all(character.isalnum() or character == "-" for character in name):
         raise InputError(f"{line!r}: {name!r} is not an option of sbatch")
     return f"{name}={quote_directive(value)}" if equals else name
+
+
+def quote_search_folder(folder: str) -> str:
+    """A folder that PATH or PYTHONPATH shall have, for the shell; raises InputError for a `:`."""
+    try:
+        return shlex.quote(check_search_folder(folder))
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 def escape_pattern(path: str) -> str:

@@ -1,7 +1,5 @@
 """Plan x site -> the text of every script, through Jinja2; pure: same input, same bytes."""
 
-import dataclasses
-import shlex
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +16,7 @@ from dlperf_slurm.jobs.plan import ArrayTask, Group
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE
 from dlperf_slurm.jobs.quoting import escape_pattern
 from dlperf_slurm.jobs.run_directory import make_job_name
-from dlperf_slurm.jobs.sandbox import make_environment, render_command
-from dlperf_slurm.matrix.expand import MatrixCase
-from dlperf_slurm.matrix.tables import ScriptTable
-from dlperf_slurm.worker.models import load_model
+from dlperf_slurm.jobs.sandbox import make_environment
 
 BASE_TEMPLATE = "base.sbatch.j2"
 VERIFY_TEMPLATE = "verify.sh.j2"
@@ -115,47 +110,6 @@ def find_starter(task: ArrayTask) -> str:
     if task.case.script_table is not None:
         return SCRIPT_STARTERS[task.case.script_table.launch]
     return "search" if task.case.axes.has_batch_search else "launch"
-
-
-def render_external_script(case: MatrixCase, script: ScriptTable, repeat: int, device: str) -> str:
-    """The text of what runs instead of our worker: the script's command over a case's values.
-
-    Raises InputError, which names the key, when the command is no template, or asks for a value
-    that there is not.
-    """
-    values = list_script_values(case, repeat, device)
-    key = f"scripts.{case.axes.script}.command"
-    try:
-        command = render_command(script.command, values)
-    except jinja2.UndefinedError as error:
-        raise InputError(f"{key}: {error}; known: {', '.join(values)}") from error
-    except (jinja2.TemplateError, ArithmeticError, TypeError, ValueError) as error:
-        # what a template computes may raise the latter three
-        raise InputError(f"{key}: {type(error).__name__}: {error}") from error
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in _sorted_items(script.env)]
-    return "\n".join(["#!/bin/bash", *exports, command.rstrip("\n"), ""])
-
-
-def list_script_values(case: MatrixCase, repeat: int, device: str) -> dict[str, object]:
-    """The values that a script's command may ask for.
-
-    `parameters` are the model's, defaults included.
-    """
-    definition = load_model(case.model).Definition(**case.model_parameters)
-    return {
-        **dataclasses.asdict(case.axes),
-        "model": case.model,
-        "device": device,
-        "parameters": dataclasses.asdict(definition),
-        "nodes": case.topology.nodes,
-        "devices_per_node": case.topology.devices_per_node,
-        "world_size": case.topology.world_size,
-        "global_batch_size": case.axes.global_batch_size,
-        "warmup_steps": case.protocol.warmup_steps,
-        "measured_steps": case.protocol.measured_steps,
-        "seed": case.protocol.seed,
-        "repeat": repeat,
-    }
 
 
 def list_template_dirs(site: Site) -> list[Path]:

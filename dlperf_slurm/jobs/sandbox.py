@@ -7,6 +7,7 @@ compute. A command has even less: no assignments, macros or other files, few fil
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from dlperf_slurm.jobs.quoting import quote_directive, quote_option
+from dlperf_slurm.jobs.quoting import quote_directive, quote_option, quote_search_folder
 
 MAX_COMMAND_CHARACTERS = 20_000
 MAX_TEXT_CHARACTERS = 1_000_000
@@ -86,6 +87,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.filters["counted"] = self.count
         self.filters["directive"] = quote_directive
         self.filters["option"] = quote_option
+        self.filters["search_folder"] = quote_search_folder
         self.filters["sh"] = lambda value: shlex.quote(str(value))
         self.filters["sh_words"] = shlex.join
 
@@ -131,9 +133,37 @@ def make_environment(template_dirs: Sequence[Path]) -> BoundedEnvironment:
 def render_command(command: str, values: Mapping[str, object]) -> str:
     """The text of a matrix's command over the values of a case.
 
-    Raises jinja2.TemplateError for what a command may not do, or is not; other errors of what it
-    computes are ArithmeticError, TypeError and ValueError.
+    Raises ValueError for what a command may not do, or is not, or cannot compute.
     """
+    try:
+        return _render_bounded(command, values)
+    except RecursionError:
+        raise ValueError("SecurityError: is nested too deep") from None
+    except jinja2.UndefinedError as error:
+        raise ValueError(f"{error}; known: {', '.join(values)}") from error
+    except jinja2.TemplateSyntaxError as error:
+        raise ValueError(f"line {error.lineno}: {type(error).__name__}: {error.message}") from error
+    except (jinja2.TemplateError, ArithmeticError, TypeError, ValueError) as error:
+        # what a template computes may raise the latter three
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _render_bounded(command: str, values: Mapping[str, object]) -> str:
+    environment, template = _compile_command(command)
+    environment.looped = 0
+    pieces: list[str] = []
+    size = 0
+    for piece in template.generate(values):
+        size += len(piece)
+        if size > MAX_TEXT_CHARACTERS:
+            raise SecurityError(f"makes more than {MAX_TEXT_CHARACTERS} characters")
+        pieces.append(piece)
+    return "".join(pieces)
+
+
+# a matrix has thousands of cases of one command
+@lru_cache(maxsize=16)
+def _compile_command(command: str) -> tuple[BoundedEnvironment, jinja2.Template]:
     if len(command) > MAX_COMMAND_CHARACTERS:
         raise SecurityError(f"has more than {MAX_COMMAND_CHARACTERS} characters")
     environment = make_environment([])
@@ -142,20 +172,10 @@ def render_command(command: str, values: Mapping[str, object]) -> str:
         "join": _join,
         "replace": _replace,
     }
-    pieces: list[str] = []
-    size = 0
-    try:
-        tree = environment.parse(command)
-        for node in tree.find_all(nodes.Node):
-            _check_node(node)
-        for piece in environment.from_string(tree).generate(values):
-            size += len(piece)
-            if size > MAX_TEXT_CHARACTERS:
-                raise SecurityError(f"makes more than {MAX_TEXT_CHARACTERS} characters")
-            pieces.append(piece)
-    except RecursionError:
-        raise SecurityError("is nested too deep") from None
-    return "".join(pieces)
+    tree = environment.parse(command)
+    for node in tree.find_all(nodes.Node):
+        _check_node(node)
+    return environment, environment.from_string(tree)
 
 
 def _check_node(node: nodes.Node) -> None:

@@ -20,6 +20,7 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.folders import make_folder
 from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.jobs.external_script import render_external_script
 from dlperf_slurm.jobs.journal import STAGED, Event, append_event
 from dlperf_slurm.jobs.leftovers import LOCK_FILE, PARTIAL_SUFFIX, hold_partial
 from dlperf_slurm.jobs.markers import MARKERS_DIR
@@ -31,7 +32,7 @@ from dlperf_slurm.jobs.private_values import (
     take_private_values,
     write_private_values,
 )
-from dlperf_slurm.jobs.render import render_external_script, render_scripts
+from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.jobs.room import check_room
 from dlperf_slurm.jobs.run_directory import (
     CODE_DIR,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Optional
 
+from dlperf_slurm.config.folders import find_user_dir
 from dlperf_slurm.errors import SchedulerError
 
 # Every look at a lock wakes a core that is being measured, hence few of them.
@@ -40,16 +41,16 @@ def open_own_folder() -> Iterator[int]:
     In the temporary folder somebody else may have taken its name; then it is in the user's cache.
     Raises SchedulerError when there is none in either place.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    places = [
-        Path(tempfile.gettempdir()) / f"dlperf-slurm-{os.getuid()}",
-        cache / "dlperf-slurm" / socket.gethostname(),
-    ]
-    descriptor = next((found for found in map(_open_own, places) if found is not None), None)
+    temporary = Path(tempfile.gettempdir()) / f"dlperf-slurm-{os.getuid()}"
+    descriptor = _open_own(temporary)
+    if descriptor is None:
+        cache = find_user_dir("XDG_CACHE_HOME", "~/.cache")
+        cached = cache / "dlperf-slurm" / socket.gethostname()
+        descriptor = _open_own(cached)
     if descriptor is None:
         raise SchedulerError(
-            f"{' and '.join(map(str, places))}: neither is a folder of this user, which is needed "
-            "for the lock of this machine"
+            f"{temporary} and {cached}: neither is a folder of this user, which is needed for the "
+            "lock of this machine"
         )
     try:
         yield descriptor

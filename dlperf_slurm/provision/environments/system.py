@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from dlperf_slurm.config.folders import find_user_dir
+
 # the packages of programs that come in one of another name
 DEBIAN_PACKAGES = {"nm": "binutils"}
 
@@ -53,7 +55,7 @@ def describe_missing_python(versions: Sequence[str]) -> str:
 
 
 def _list_candidates(version: str) -> Iterator[str]:
-    pyenv = Path(os.environ.get("PYENV_ROOT") or "~/.pyenv").expanduser()
+    pyenv = find_user_dir("PYENV_ROOT", "~/.pyenv")
     on_path = [Path(folder) / f"python{version}" for folder in os.get_exec_path()]
     in_pyenv = sorted((pyenv / "versions").glob(f"{version}.*/bin/python"), reverse=True)
     return (str(path) for path in (*on_path, *in_pyenv) if os.access(path, os.X_OK))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dlperf_slurm.config.folders import find_user_dir
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.results.database import open_database
 from dlperf_slurm.results.history.entries import Entry, digest_run, list_runs, read_entries
@@ -66,10 +67,10 @@ class Catalogue:
 
 
 def find_catalogue(results_dir: Path) -> Path:
-    """The file of a folder's catalogue in the user's cache (XDG Base Directory), if it is there."""
-    cache_home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    """The file of a folder's catalogue in the user's cache, if it is there."""
     digest = hashlib.sha256(os.fsencode(results_dir.resolve())).hexdigest()
-    return Path(cache_home).expanduser() / "dlperf-slurm" / f"catalogue-{digest[:32]}.duckdb"
+    cache = find_user_dir("XDG_CACHE_HOME", "~/.cache")
+    return cache / "dlperf-slurm" / f"catalogue-{digest[:32]}.duckdb"
 
 
 def read_catalogue(results_dir: Path) -> Catalogue:

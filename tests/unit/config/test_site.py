@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from builders import make_site, write_matrix, write_program
 
-from dlperf_slurm.config.folders import find_resource_dir
+from dlperf_slurm.config.folders import find_environments_dir, find_resource_dir
 from dlperf_slurm.config.site import (
     choose_site_file,
     list_effective_values,
@@ -267,3 +267,44 @@ def test_environment_with_settings_only_keeps_the_managed_venv(home):
     site = make_site(environments={"pytorch": {"env": {"A": "1"}}})
     chosen = site.find_environment("pytorch")
     assert (chosen.venv, chosen.env) == (str(home / ".environments/pytorch"), {"A": "1"})
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("venv = '/opt/a:b'", "'/opt/a:b': a ':' ends a folder in PATH and PYTHONPATH"),
+        ("venv = '~nobody-here/a'", "'~nobody-here/a': there is no such home folder"),
+    ],
+)
+def test_environment_that_no_path_can_name_is_refused(line, message):
+    (mistake,) = read_mistakes(f"[environments.pytorch]\n{line}\n")
+    assert mistake.startswith(f"site.toml:2: environments.pytorch.venv: {message}")
+
+
+def test_text_with_a_nul_is_refused_in_files_and_options():
+    message = "env.A: 'x\\x00y' has a NUL, which ends a text"
+    assert read_mistakes('env.A = "x\\u0000y"\n') == [f"site.toml: not TOML: {message}"]
+    with pytest.raises(InputError, match=r"--set .*has a NUL"):
+        load_site(write_site(""), None, ['env.A="x\\u0000y"'])
+
+
+def test_settings_folder_that_is_not_absolute_counts_as_not_set(monkeypatch):
+    write_user_file("partition = 'user'\n")
+    write_site("partition = 'of the working directory'\n", "here/dlperf-slurm/config.toml")
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    monkeypatch.setenv("XDG_CONFIG_HOME", "here")
+    assert load_site(write_site(""), None, []).site.partition == "user"
+
+
+@pytest.mark.parametrize("folder", ["~nobody-here/x", "/a:b"])
+def test_folder_of_environments_that_cannot_be_is_refused_by_its_variable(folder, monkeypatch):
+    monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", folder)
+    with pytest.raises(InputError, match=f"^DLPERF_SLURM_ENVIRONMENTS: '{folder}': "):
+        find_environments_dir()
+
+
+def test_user_without_a_home_is_told_so(monkeypatch):
+    monkeypatch.setenv("HOME", "~")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    with pytest.raises(InputError, match=r"'~/.config': there is no such home folder; set HOME"):
+        load_site(write_site(""), None, [])

@@ -20,14 +20,16 @@ from builders import (
 )
 from support.cases import vary
 
+from dlperf_slurm.cli import main
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import Record, find_record_problem
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs import plan
+from dlperf_slurm.jobs.external_script import check_commands, render_external_script
 from dlperf_slurm.jobs.obstacles import find_obstacle
 from dlperf_slurm.jobs.plan import ArrayTask
-from dlperf_slurm.jobs.render import find_starter, render_external_script, render_scripts
+from dlperf_slurm.jobs.render import find_starter, render_scripts
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import ScriptTable
@@ -169,7 +171,7 @@ def test_model_parameters_and_repeat_are_there_for_the_command():
             "{{ batch }}",
             "scripts.official.command: 'batch' is undefined; known: framework",
         ),
-        ("{{ nodes", "scripts.official.command: TemplateSyntaxError: "),
+        ("x\n{{ nodes", "scripts.official.command: line 2: TemplateSyntaxError: "),
         ("{{ nodes.x }}", "scripts.official.command: 'int object' has no attribute 'x'"),
     ],
 )
@@ -178,6 +180,37 @@ def test_command_that_is_no_template_names_its_key(command, message):
     with pytest.raises(InputError) as caught:
         render_external_script(make_script_case(), script, repeat=1, device="cpu")
     assert str(caught.value).startswith(message)
+
+
+def test_command_that_a_case_cannot_have_is_told_with_its_line_before_anything_is_made(capsys):
+    wrong = MATRIX.replace("{{ world_size }}", "{{ 8 // (world_size - 2) }}")
+    write_matrix(wrong)
+    assert main(["plan", "matrix.toml", "--site", "local"]) == 2
+    assert main(["render", "matrix.toml", "--site", "local"]) == 2
+    assert not Path("results").exists()
+    lines = capsys.readouterr().err.splitlines()
+    where = "matrix.toml:11: scripts.official.command: tensorflow1-resnet50-1n2g-bs64-fp32-official"
+    assert lines == 2 * [
+        f"dlperf-slurm: error: {where}: ZeroDivisionError: integer division or modulo by zero"
+    ]
+
+
+def test_commands_of_a_thousand_cases_are_checked_in_a_second():
+    sizes = ", ".join(map(str, range(1, 1001)))
+    write_matrix(MATRIX.replace("batch_size_per_device = 64", f"batch_size_per_device = [{sizes}]"))
+    file = read_matrix(Path("matrix.toml"))
+    cases = expand_matrix(file).cases
+    started = time.process_time()
+    check_commands(file, cases, "cpu")
+    assert len(cases) == 2000
+    assert time.process_time() - started < 2
+
+
+def test_bound_on_loops_is_for_each_case_alone():
+    command = "{% for n in range(9000) %}{% endfor %}"
+    script = ScriptTable(command=command, format="tf_cnn_benchmarks")
+    for repeat in range(20):
+        render_external_script(make_script_case(), script, repeat, "cpu")
 
 
 HOSTILE_COMMANDS = {

@@ -197,6 +197,11 @@ def test_run_directory_that_sbatch_cannot_read_is_refused_by_its_name(value):
     assert repr(f"/base/{value}/scripts/%A_%a.log") in str(caught.value)
 
 
+def test_run_directory_that_would_be_two_of_the_search_path_is_refused():
+    with pytest.raises(InputError, match=r"^'/base/a:b': a ':' ends a folder in PATH"):
+        read_directive(make_site(), "output", Path("/base/a:b"))
+
+
 def test_setup_lines_run_without_the_scripts_own_strictness(home):
     setup = 'export SETUP="<$NOT_SET_ANYWHERE>"'
     site = make_site(environments={"pytorch": {"setup": setup}})
