@@ -2,11 +2,12 @@
 
 import errno
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Optional
+from typing import Iterator, Optional
 
 from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.appending import write_all
 from dlperf_slurm.files.folders import encode_path, open_folder
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -14,17 +15,61 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
 def write_file(
-    path: Path, content: bytes, root: Optional[Path] = None, is_synced: bool = False
+    path: Path,
+    content: bytes,
+    root: Optional[Path] = None,
+    is_synced: bool = False,
+    mode: int = 0o666,
 ) -> None:
     """Put a file in its place, in place of one that is there; a reader sees the whole of either.
 
     A link of that name is replaced, and what it leads to stays as it is; below `root`, no link to
     a folder is followed. What is not synced may be lost when the machine dies in the next seconds.
-    Raises FileProblem, which names the file, and the room when it is too little.
+    `mode` has the permissions that it has at most, less the umask. Raises FileProblem, which names
+    the file, and the room when it is too little.
     """
+    with _named_errors(path, content), open_folder(path.parent, root) as folder:
+        name = encode_path(Path(path.name))
+        partial = _write_partial(folder, name, content, is_synced, mode)
+        with _removed_on_error(folder, partial):
+            os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+        if is_synced:
+            _sync_folder(folder)
+
+
+def write_once(path: Path, content: bytes, root: Optional[Path] = None) -> bool:
+    """Put a file in its place, unless there is one; returns whether this call did.
+
+    Of several that try at once one succeeds. Raises as `write_file` does.
+    """
+    with _named_errors(path, content), open_folder(path.parent, root) as folder:
+        name = encode_path(Path(path.name))
+        partial = _write_partial(folder, name, content, False, 0o666)
+        try:
+            os.link(partial, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(partial, dir_fd=folder)
+    return True
+
+
+def remove_file(path: Path, root: Optional[Path] = None) -> None:
+    """Remove a file or a link, if it is there; raises FileProblem when that fails."""
     try:
-        with open_folder(path.parent, root) as folder:
-            _write_in(folder, encode_path(Path(path.name)), content, is_synced)
+        with open_folder(path.parent, root) as folder, suppress(FileNotFoundError):
+            os.unlink(encode_path(Path(path.name)), dir_fd=folder)
+    except FileProblem:
+        raise
+    except OSError as error:
+        raise FileProblem(f"{path}: cannot be removed: {error.strerror}") from error
+
+
+@contextmanager
+def _named_errors(path: Path, content: bytes) -> Iterator[None]:
+    """What the system says becomes a FileProblem about this file."""
+    try:
+        yield
     except FileProblem:
         raise
     except OSError as error:
@@ -34,26 +79,29 @@ def write_file(
         raise FileProblem(f"{path}: cannot be written: {error.strerror}{room}") from error
 
 
-def _write_in(folder: int, name: bytes, content: bytes, is_synced: bool) -> None:
-    partial = b"." + name[:200] + b"." + os.urandom(6).hex().encode()
-    descriptor = os.open(partial, _NEW_FILE, 0o666, dir_fd=folder)
+@contextmanager
+def _removed_on_error(folder: int, name: bytes) -> Iterator[None]:
     try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=folder)
+        raise
+
+
+def _write_partial(folder: int, name: bytes, content: bytes, is_synced: bool, mode: int) -> bytes:
+    """A new file beside its place, whole; returns its name."""
+    partial = b"." + name[:200] + b"." + os.urandom(6).hex().encode()
+    descriptor = os.open(partial, _NEW_FILE, mode, dir_fd=folder)
+    with _removed_on_error(folder, partial):
         try:
-            remaining = memoryview(content)
-            while remaining:
-                remaining = remaining[os.write(descriptor, remaining) :]
+            write_all(descriptor, content)
             if is_synced:
                 os.fsync(descriptor)
         finally:
             # a full file system may say so only here
             os.close(descriptor)
-        os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(partial, dir_fd=folder)
-        raise
-    if is_synced:
-        _sync_folder(folder)
+    return partial
 
 
 def _sync_folder(folder: int) -> None:

@@ -6,14 +6,17 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_slurm.contract.json_files import ContractError, build_dataclass
 from dlperf_slurm.errors import InputError, JournalError, SchedulerError
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.reading import MIB, parse_json, read_bytes
+from dlperf_slurm.files.appending import open_to_append, write_all
+from dlperf_slurm.files.folders import open_folder
+from dlperf_slurm.files.reading import MIB, open_file, parse_json, read_bytes
+from dlperf_slurm.files.writing import remove_file, write_file
 
 JOURNAL_FILE = "journal.jsonl"
 LOCK_FILE = "submit.lock"
@@ -66,15 +69,14 @@ def append_events(run_dir: Path, events: Sequence[Event]) -> None:
     text = "".join(json.dumps(dataclasses.asdict(e), sort_keys=True) + "\n" for e in events)
     path = run_dir / JOURNAL_FILE
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        try:
+        with open_to_append(path, root=run_dir) as descriptor:
             if not _ends_with_newline(descriptor):
                 # a line that was cut short stays apart from these
                 text = "\n" + text
-            _write_all(descriptor, text.encode())
+            write_all(descriptor, text.encode())
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    except FileProblem as error:
+        raise JournalError(str(error)) from error
     except OSError as error:
         raise JournalError(f"{path}: cannot be written: {error.strerror}") from error
 
@@ -103,30 +105,18 @@ def reserve_room(run_dir: Path) -> None:
     """
     path = run_dir / RESERVE_FILE
     try:
-        if path.exists() and path.stat().st_size == RESERVE_BYTES:
-            return
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
-        try:
-            _write_all(descriptor, os.urandom(RESERVE_BYTES))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        if not path.is_file() or path.stat().st_size != RESERVE_BYTES:
+            write_file(path, os.urandom(RESERVE_BYTES), root=run_dir, is_synced=True)
     except OSError as error:
         raise JournalError(
-            f"{run_dir}: has no room for the journal: {error.strerror}; nothing was submitted"
+            f"{run_dir}: has no room for the journal: {error}; nothing was submitted"
         ) from error
 
 
 def release_room(run_dir: Path) -> None:
     """Give back what `reserve_room` took."""
     with suppress(OSError):
-        (run_dir / RESERVE_FILE).unlink()
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    """Write to the last byte: a disk that fills up takes a part first, and refuses the rest."""
-    while data:
-        data = data[os.write(descriptor, data) :]
+        remove_file(run_dir / RESERVE_FILE, root=run_dir)
 
 
 def _ends_with_newline(descriptor: int) -> bool:
@@ -173,14 +163,7 @@ def hold_submit_lock(run_dir: Path, must_write: bool = True) -> Iterator[int]:
     Raises SchedulerError when another process holds it; JournalError where it cannot be written,
     unless nothing `must_write`: who only cancels then goes on with the lock if it can be had.
     """
-    path = run_dir / LOCK_FILE
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    except OSError as error:
-        if must_write:
-            raise JournalError(f"{path}: cannot be written: {error.strerror}") from error
-        descriptor = os.open(path if path.exists() else run_dir, os.O_RDONLY)
-    try:
+    with _open_lock(run_dir, must_write) as descriptor:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -193,5 +176,19 @@ def hold_submit_lock(run_dir: Path, must_write: bool = True) -> Iterator[int]:
             if must_write:
                 raise
         yield descriptor
-    finally:
-        os.close(descriptor)
+
+
+@contextmanager
+def _open_lock(run_dir: Path, must_write: bool) -> Iterator[int]:
+    path = run_dir / LOCK_FILE
+    with ExitStack() as stack:
+        try:
+            descriptor = stack.enter_context(open_to_append(path, root=run_dir))
+        except FileProblem as error:
+            if must_write:
+                raise JournalError(str(error)) from error
+            try:
+                descriptor = stack.enter_context(open_file(path, root=run_dir)).fileno()
+            except OSError:
+                descriptor = stack.enter_context(open_folder(run_dir))
+        yield descriptor

@@ -17,6 +17,7 @@ from dlperf_slurm.config.key_paths import KeyPath
 from dlperf_slurm.config.site import Environment, LoadedSite, Site
 from dlperf_slurm.config.toml_tables import parse_assignment
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.provenance.variables import HARMLESS, cut_credentials
 
 PRIVATE_FILE = "private.env"
@@ -90,11 +91,7 @@ def _list_variables(data: Mapping[str, Any]) -> Iterator[str]:
 def write_private_values(folder: Path, values: Mapping[str, str]) -> None:
     """Lines of bash that export the values, in a file for its owner alone."""
     exports = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items())]
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    descriptor = os.open(folder / PRIVATE_FILE, flags, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-        os.fchmod(descriptor, 0o600)
-        file.writelines(exports)
+    write_file(folder / PRIVATE_FILE, os.fsencode("".join(exports)), root=folder, mode=0o600)
 
 
 @contextmanager

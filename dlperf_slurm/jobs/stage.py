@@ -19,7 +19,7 @@ from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.folders import make_folder
-from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.files.writing import remove_file, write_file
 from dlperf_slurm.jobs.external_script import render_external_script
 from dlperf_slurm.jobs.journal import STAGED, Event, append_event
 from dlperf_slurm.jobs.leftovers import LOCK_FILE, PARTIAL_SUFFIX, hold_partial
@@ -73,7 +73,7 @@ def stage_run(
                 _fill(
                     partial, run_dir, file, manifest, freeze_site(site, plan.cases), private, plan
                 )
-            (partial / LOCK_FILE).unlink()
+            remove_file(partial / LOCK_FILE)
             partial.rename(run_dir)
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)

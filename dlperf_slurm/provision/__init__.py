@@ -1,11 +1,13 @@
 """What a run needs before it starts: frameworks' environments, data sets, example files."""
 
-import shutil
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.files.folders import make_folder
+from dlperf_slurm.files.writing import write_file
 
 EXAMPLE_DIRS = ("matrices", "site_configs")
 
@@ -13,17 +15,22 @@ EXAMPLE_DIRS = ("matrices", "site_configs")
 def copy_examples(directory: Path) -> Iterator[Path]:
     """Copy the shipped matrices and site configs; yields each new file.
 
-    Raises InputError before anything is written when a file is there already.
+    Raises InputError before anything is written when a file is there already, and when one cannot
+    be written.
     """
     copies = {
         source: directory / folder / source.name
         for folder in EXAMPLE_DIRS
         for source in sorted(find_resource_dir(folder).glob("*.toml"))
     }
-    present = [str(target) for target in copies.values() if target.exists()]
+    present = [str(target) for target in copies.values() if os.path.lexists(target)]
     if present:
         raise InputError(f"nothing was copied: {', '.join(present)} would be overwritten")
     for source, target in copies.items():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, target)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            make_folder(target.parent, root=directory)
+            write_file(target, source.read_bytes(), root=directory)
+        except OSError as error:
+            raise InputError(f"{directory}: nothing more was copied: {error}") from error
         yield target

@@ -31,8 +31,9 @@ from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.arrays import write_array
 from dlperf_slurm.files.reading import open_file
-from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.files.writing import remove_file, write_file
 from dlperf_slurm.jobs.journal import STAGED, STATE, Event, append_events
+from dlperf_slurm.jobs.leftovers import LOCK_FILE, PARTIAL_SUFFIX, hold_partial
 from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.private_values import hide_private_values
 from dlperf_slurm.jobs.run_directory import (
@@ -65,18 +66,15 @@ def write_imported_run(
     cases = group_runs(runs)
     run_id = make_run_id(name, "import")
     run_dir = results_dir.absolute() / run_id
-    partial = results_dir.absolute() / f".{run_id}.partial"
-    try:
-        partial.parent.mkdir(parents=True, exist_ok=True)
-        partial.mkdir(mode=0o700)
-    except OSError as error:
-        raise InputError(f"{results_dir}: cannot be written: {error}") from error
+    partial = results_dir.absolute() / f".{run_id}{PARTIAL_SUFFIX}"
     manifest = _make_manifest(run_id, name, cases, command)
     try:
-        write_file(partial / MANIFEST_FILE, format_manifest(manifest).encode(), is_synced=True)
-        (partial / MARKERS_DIR).mkdir()
-        _write_records(partial, run_id, cases)
-        partial.rename(run_dir)
+        with hold_partial(partial):
+            write_file(partial / MANIFEST_FILE, format_manifest(manifest).encode(), is_synced=True)
+            (partial / MARKERS_DIR).mkdir()
+            _write_records(partial, run_id, cases)
+            remove_file(partial / LOCK_FILE)
+            partial.rename(run_dir)
     except OSError as error:
         raise InputError(f"{results_dir}: the run cannot be written: {error}") from error
     finally:

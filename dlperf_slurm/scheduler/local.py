@@ -16,7 +16,10 @@ import time
 from pathlib import Path
 from typing import Optional
 
-from dlperf_slurm.jobs.markers import MARKERS_DIR
+from dlperf_slurm.files.appending import open_to_append
+from dlperf_slurm.files.reading import read_text
+from dlperf_slurm.files.writing import write_file, write_once
+from dlperf_slurm.jobs.markers import MARKER_LIMIT_BYTES, MARKERS_DIR
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR
 from dlperf_slurm.scheduler.machine import LOOK_SECONDS, hold_machine
 from dlperf_slurm.slurm_client import clean_environment
@@ -78,9 +81,9 @@ def run_array_task(
     script = run_dir / SCRIPTS_DIR / f"{group_id}.sbatch"
     log = run_dir / SCRIPTS_DIR / f"{group_id}_{array_task_id}.log"
     environment = {**clean_environment(os.environ), "DLPERF_SLURM_JOB_ID": job_id}
-    text = script.read_text(encoding="utf-8")
+    text = read_text(script, root=run_dir)
     limit_seconds = find_time_limit_seconds(text)
-    with log.open("ab") as output:
+    with open_to_append(log, root=run_dir) as output:
         process = subprocess.Popen(
             ["bash", str(script), str(array_task_id)],
             stdin=subprocess.DEVNULL,
@@ -100,7 +103,7 @@ def run_array_task(
         if is_late or cancelled.is_set():
             reason = "CANCELLED" if cancelled.is_set() else "TIMEOUT"
             marker = run_dir / MARKERS_DIR / f"{group_id}.{array_task_id}.killed"
-            marker.write_text(reason, encoding="ascii")
+            write_file(marker, reason.encode(), root=run_dir)
             end_process_group(process)
             return
         cancelled.wait(LOOK_SECONDS)
@@ -146,23 +149,17 @@ def find_claim(run_dir: Path, group_id: str) -> Path:
 
 def claim_group(run_dir: Path, group_id: str, job_id: str) -> bool:
     """Become the one process that runs this group; returns False if there has been another."""
-    claim = find_claim(run_dir, group_id)
-    partial = claim.with_name(f".{claim.name}.{os.getpid()}")
-    partial.write_text(job_id, encoding="ascii")
-    try:
-        os.link(partial, claim)
-    except FileExistsError:
-        return False
-    finally:
-        partial.unlink()
-    return True
+    return write_once(find_claim(run_dir, group_id), job_id.encode(), root=run_dir)
 
 
 def read_claim(run_dir: Path, group_id: str) -> Optional[str]:
-    """The job id of the process that runs or ran a group on this machine; None if none did."""
+    """The job id of the process that runs or ran a group on this machine.
+
+    It is None if none did, and for a claim that cannot be read.
+    """
     try:
-        return find_claim(run_dir, group_id).read_text(encoding="ascii")
-    except FileNotFoundError:
+        return read_text(find_claim(run_dir, group_id), MARKER_LIMIT_BYTES, root=run_dir)
+    except OSError:
         return None
 
 

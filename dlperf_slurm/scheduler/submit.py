@@ -15,6 +15,7 @@ from submitit.slurm import slurm as submitit_slurm
 from dlperf_slurm import slurm_client
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import JournalError, SchedulerError
+from dlperf_slurm.files.appending import open_to_append
 from dlperf_slurm.jobs.journal import (
     REFUSED,
     STAGED,
@@ -128,7 +129,7 @@ class LocalArrayExecutor(core.Executor):
     ) -> list[core.Job[Any]]:
         count = len(delayed_submissions)
         log = self.run.find_script(self.group_id).with_suffix(".local.log")
-        with log.open("ab") as output:
+        with open_to_append(log, root=self.run.path) as output:
             process = subprocess.Popen(
                 local.make_command(self.run.path, self.group_id, count),
                 stdin=subprocess.DEVNULL,

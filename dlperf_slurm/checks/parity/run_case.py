@@ -14,6 +14,7 @@ from dlperf_slurm.contract.json_files import ContractError, read_json, write_jso
 from dlperf_slurm.contract.parity import PARITY_FILE, Parity
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import DlperfError, InputError
+from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.render import render_verification
 from dlperf_slurm.jobs.run_directory import CODE_DIR
 from dlperf_slurm.jobs.stage import freeze_code
@@ -87,7 +88,7 @@ def run_case(
     script = render_verification(
         case.axes.framework, topology, workplace.site, options, workplace.folder / CODE_DIR, folder
     )
-    (folder / SCRIPT_FILE).write_text(script, encoding="utf-8")
+    write_file(folder / SCRIPT_FILE, script.encode(), root=workplace.folder)
     minutes = workplace.site.find_time_limit_minutes(topology)
     is_local = workplace.site.scheduler == "local"
     with hold_machine() if is_local else nullcontext():

@@ -16,12 +16,17 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.errors import EnvironmentMissingError
+from dlperf_slurm.files.appending import open_to_append
+from dlperf_slurm.files.folders import make_folder
+from dlperf_slurm.files.reading import MIB, read_bytes
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.provision.environments.pins import add_hashes
 from dlperf_slurm.slurm_client import clean_environment
 
 NEWS_SECONDS = 15.0
 SHOWN_LINES = 12
+# a build of Horovod says some MB
+LOG_LIMIT_BYTES = 128 * MIB
 
 # Settings of pip that undo a user's own, which would install outside of the environment; pip.conf
 # may say the same.
@@ -73,11 +78,12 @@ class Installation:
         Raises EnvironmentMissingError, with what matters of its output, when it fails.
         """
         self.tell(title)
-        self.log.parent.mkdir(parents=True, exist_ok=True)
+        folder = self.environment.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.log.parent, root=folder)
+        write_file(self.log, f"{' '.join(command)}\n".encode(), root=folder)
         start = time.monotonic()
-        with self.log.open("w+b") as log:
-            log.write(f"{' '.join(command)}\n".encode())
-            log.flush()
+        with open_to_append(self.log, root=folder) as log:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -102,8 +108,8 @@ class Installation:
             )
 
     def _read_log(self) -> list[str]:
-        text = self.log.read_text(encoding="utf-8", errors="replace")
-        return text.strip().splitlines()
+        content = read_bytes(self.log, LOG_LIMIT_BYTES, root=self.environment.parent)
+        return content.decode(errors="replace").strip().splitlines()
 
 
 def make_variables(environment: Path) -> dict[str, str]:
@@ -126,21 +132,22 @@ def hold_environment(installation: Installation) -> Iterator[None]:
     Raises EnvironmentMissingError when its folder cannot be written.
     """
     folder = installation.environment.parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / f".{installation.framework}.lock").open("w")
-    except OSError as error:
-        raise EnvironmentMissingError(
-            f"{installation.framework}: cannot write to {folder} ({error.strerror}); set "
-            "DLPERF_SLURM_ENVIRONMENTS to a folder of your own"
-        ) from error
-    with file:
-        os.set_inheritable(file.fileno(), True)
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = open_to_append(folder / f".{installation.framework}.lock", root=folder)
+            descriptor = stack.enter_context(lock)
+        except OSError as error:
+            raise EnvironmentMissingError(
+                f"{installation.framework}: cannot write to {folder} ({error}); set "
+                "DLPERF_SLURM_ENVIRONMENTS to a folder of your own"
+            ) from error
+        os.set_inheritable(descriptor, True)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             installation.tell("another process is making it; waiting for that")
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
 
 

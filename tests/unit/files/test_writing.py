@@ -8,7 +8,7 @@ from builders import IMPORT_DIR
 
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.folders import make_folder
-from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.files.writing import remove_file, write_file, write_once
 
 WRITE_TWO_MIB = """
 import resource, sys
@@ -99,3 +99,45 @@ def test_full_file_system_leaves_the_old_file_whole_and_is_told_with_its_room(tm
         assert [file.name for file in tmp_path.iterdir()] == ["file"]
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_only_the_first_of_two_is_written(tmp_path):
+    assert write_once(tmp_path / "claim", b"first", tmp_path)
+    assert not write_once(tmp_path / "claim", b"second", tmp_path)
+    assert (tmp_path / "claim").read_bytes() == b"first"
+    assert [path.name for path in tmp_path.iterdir()] == ["claim"]
+
+
+def test_link_to_nothing_is_something_that_is_there(tmp_path):
+    (tmp_path / "claim").symlink_to(tmp_path / "elsewhere")
+    assert not write_once(tmp_path / "claim", b"first")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_file_for_its_owner_alone_is_so_from_the_start(tmp_path):
+    before = os.umask(0)
+    try:
+        write_file(tmp_path / "private", b"", mode=0o600)
+        write_file(tmp_path / "public", b"")
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("private", "public")]
+    assert modes == [0o600, 0o666]
+
+
+def test_link_is_removed_and_what_it_leads_to_stays(tmp_path):
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "link").symlink_to("precious")
+    for _ in range(2):
+        remove_file(tmp_path / "link", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_nothing_is_removed_through_a_link_to_a_folder(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers/plot.svg").touch()
+    (tmp_path / "run/plots").symlink_to(tmp_path / "papers")
+    with pytest.raises(FileProblem, match="plots is a link"):
+        remove_file(tmp_path / "run/plots/plot.svg", tmp_path / "run")
+    assert (tmp_path / "papers/plot.svg").exists()

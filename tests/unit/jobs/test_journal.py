@@ -7,12 +7,14 @@ import os
 import resource
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
 from dlperf_slurm.errors import JournalError, SchedulerError
 from dlperf_slurm.jobs.journal import (
     JOURNAL_FILE,
+    LOCK_FILE,
     RESERVE_BYTES,
     RESERVE_FILE,
     STATE,
@@ -123,10 +125,10 @@ def test_lock_is_had_for_reading_where_nothing_can_be_written(home, monkeypatch)
         pass
     real = os.open
 
-    def refuse(path, flags: int, mode: int = 0o777) -> int:
+    def refuse(path, flags: int, *mode: int, **folder: int) -> int:
         if flags & os.O_RDWR:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-        return real(path, flags, mode)
+        return real(path, flags, *mode, **folder)
 
     monkeypatch.setattr("os.open", refuse)
     with pytest.raises(JournalError, match="Read-only file system"), hold_submit_lock(home):
@@ -134,6 +136,33 @@ def test_lock_is_had_for_reading_where_nothing_can_be_written(home, monkeypatch)
     with hold_submit_lock(home, must_write=False), \
             pytest.raises(SchedulerError, match="another process"), \
             hold_submit_lock(home, must_write=False):  # fmt: skip
+        pass
+
+
+@pytest.mark.parametrize("name", [JOURNAL_FILE, LOCK_FILE, RESERVE_FILE])
+def test_link_in_the_place_of_a_file_is_not_written_through(home, tmp_path, name):
+    run, precious = tmp_path / "stranger", tmp_path / "precious"
+    run.mkdir()
+    precious.write_text("mine")
+    (run / name).symlink_to(precious)
+    with suppress(JournalError):
+        append_event(run, FIRST)
+    with suppress(JournalError), hold_submit_lock(run):
+        pass
+    with suppress(JournalError):
+        reserve_room(run)
+    assert precious.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", [JOURNAL_FILE, LOCK_FILE])
+def test_pipe_in_the_place_of_a_file_is_refused_at_once(home, name):
+    os.mkfifo(home / name)
+    with pytest.raises(JournalError, match=f"{name}: cannot be written: is no regular file"):
+        append_event(home, FIRST) if name == JOURNAL_FILE else enter(hold_submit_lock(home))
+
+
+def enter(context):
+    with context:
         pass
 
 

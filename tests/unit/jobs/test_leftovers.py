@@ -11,8 +11,10 @@ import pytest
 from support.tool import run_tool
 
 import dlperf_slurm
-from dlperf_slurm.jobs.leftovers import UNLOCKED_SECONDS, remove_leftovers
+from dlperf_slurm.jobs.leftovers import LOCK_FILE, UNLOCKED_SECONDS, remove_leftovers
+from dlperf_slurm.jobs.stage import make_run_id
 
+NAME = ".20240503-101500-matrix-local-0a1b.partial"
 MAKE_FOR_EVER = """\
 import sys, time
 from pathlib import Path
@@ -26,7 +28,7 @@ with hold_partial(Path(sys.argv[1])):
 @pytest.fixture
 def maker(tmp_path):
     """A process that makes a run directory, and is not done with it."""
-    partial = tmp_path / "results" / ".run.partial"
+    partial = tmp_path / "results" / NAME
     command = [sys.executable, "-c", MAKE_FOR_EVER, str(partial)]
     env = {**os.environ, "PYTHONPATH": str(Path(dlperf_slurm.__file__).parents[1])}
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
@@ -39,19 +41,19 @@ def maker(tmp_path):
 def test_folder_whose_maker_was_killed_is_removed(tmp_path, maker):
     maker.send_signal(signal.SIGKILL)
     maker.wait()
-    partial = tmp_path / "results" / ".run.partial"
+    partial = tmp_path / "results" / NAME
     assert remove_leftovers(tmp_path / "results") == [partial]
     assert not partial.exists()
 
 
 def test_folder_in_the_making_stays(tmp_path, maker):
     assert remove_leftovers(tmp_path / "results") == []
-    assert (tmp_path / "results" / ".run.partial").exists()
+    assert (tmp_path / "results" / NAME).exists()
 
 
 @pytest.mark.parametrize(("age_seconds", "is_removed"), [(0, False), (2 * UNLOCKED_SECONDS, True)])
 def test_folder_without_a_lock_is_left_over_when_it_is_old(tmp_path, age_seconds, is_removed):
-    partial = tmp_path / ".run.partial"
+    partial = tmp_path / NAME
     partial.mkdir()
     moment = time.time() - age_seconds
     os.utime(partial, (moment, moment))
@@ -67,13 +69,36 @@ def test_runs_and_other_files_stay(tmp_path):
     assert remove_leftovers(tmp_path / "missing") == []
 
 
+@pytest.mark.parametrize("name", [".cache.partial", ".20240503-photos.partial", f"{NAME}x"])
+def test_folder_that_is_not_called_as_a_run_is_somebody_elses(tmp_path, name):
+    (tmp_path / name).mkdir()
+    os.utime(tmp_path / name, (0, 0))
+    assert remove_leftovers(tmp_path) == []
+    assert (tmp_path / name).exists()
+
+
+def test_link_that_is_called_as_a_run_is_left_alone(tmp_path):
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / LOCK_FILE).touch()
+    (tmp_path / NAME).symlink_to("papers")
+    assert remove_leftovers(tmp_path) == []
+    assert (tmp_path / "papers" / LOCK_FILE).exists()
+
+
+def test_names_of_runs_are_those_of_leftovers(tmp_path):
+    partial = tmp_path / f".{make_run_id('a matrix', 'site.x')}.partial"
+    partial.mkdir()
+    os.utime(partial, (0, 0))
+    assert remove_leftovers(tmp_path) == [partial]
+
+
 def test_next_submission_names_what_it_removes(home, tmp_path):
     (home / "matrix.toml").write_text(
         "[model]\nname = 'resnet50'\n[axes]\nframework = 'pytorch'\ntopology = '1n1g'\n"
         "batch_size_per_device = 8\n",
         encoding="utf-8",
     )
-    partial = home / "results" / ".run.partial"
+    partial = home / "results" / NAME
     partial.mkdir(parents=True)
     os.utime(partial, (0, 0))
     venv = home / "venv"
@@ -82,5 +107,5 @@ def test_next_submission_names_what_it_removes(home, tmp_path):
     options = ["--site", "local", "--set", f"environments.pytorch.venv={venv}"]
     done = run_tool(["render", "matrix.toml", *options], home)
     assert done.returncode == 0, done.stderr
-    assert "Removed results/.run.partial, which a submission that was killed" in done.stdout
+    assert f"Removed results/{NAME}, which a submission that was killed" in done.stdout
     assert not partial.exists()

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,18 @@ def test_package_of_any_index_is_installed_after_those_with_hashes(python):
     assert text.splitlines() == list(read_pins("pytorch").requirements)
     calls = [line.split()[-1] for line in log.read_text().splitlines() if " install " in line]
     assert [Path(call).name for call in calls] == ["hashed.txt", "requirements.txt"]
+
+
+@pytest.mark.parametrize("name", [".jax.lock", "logs/jax.log"])
+def test_link_in_a_shared_folder_is_not_written_through(python, home, name):
+    python("exit 0")
+    (home / "precious").write_text("mine")
+    link = find_environments_dir() / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(home / "precious")
+    with suppress(EnvironmentMissingError):
+        create_environment("jax", ignore)
+    assert (home / "precious").read_text() == "mine"
 
 
 @pytest.mark.integration

@@ -49,3 +49,25 @@ def test_nothing_is_copied_when_one_file_is_there(home):
     with pytest.raises(InputError):
         list(copy_examples(home))
     assert not (home / "matrices").exists()
+
+
+def test_link_to_nothing_is_a_file_that_is_there(home):
+    (home / "matrices").mkdir()
+    (home / "matrices/bert.toml").symlink_to(home / "elsewhere")
+    with pytest.raises(InputError, match="nothing was copied"):
+        list(copy_examples(home))
+    assert not (home / "elsewhere").exists()
+
+
+def test_folder_that_is_a_link_is_not_followed(home):
+    (home / "elsewhere").mkdir()
+    (home / "matrices").symlink_to("elsewhere")
+    with pytest.raises(InputError, match="matrices is a link"):
+        list(copy_examples(home))
+    assert list((home / "elsewhere").iterdir()) == []
+
+
+def test_folder_that_cannot_be_made_is_named(home):
+    (home / "file").touch()
+    with pytest.raises(InputError, match=r"file/here: nothing more was copied: .*Not a directory"):
+        list(copy_examples(home / "file/here"))

@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 from builders import write_program
 
+from dlperf_slurm.files import FileProblem
 from dlperf_slurm.jobs.journal import SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.scheduler import local
@@ -79,6 +81,34 @@ def wait_for_command(process):
     deadline = time.monotonic() + 30
     while local.MODULE.encode() not in open(f"/proc/{process.pid}/cmdline", "rb").read():  # noqa: PTH123, SIM115
         assert time.monotonic() < deadline
+
+
+PLANTS = {
+    "pipe": os.mkfifo,
+    "link": lambda path: path.symlink_to("../precious"),
+    "bytes": lambda path: path.write_bytes(b"\xff\xfe"),
+    "zeros": lambda path: os.close(os.open(path, os.O_CREAT)) or os.truncate(path, 2**40),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_claim_that_somebody_planted_names_nobody_and_is_not_taken(tmp_path, plant):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "precious").write_text("local-1-1@here")
+    PLANTS[plant](local.find_claim(tmp_path, "1n1g"))
+    assert local.read_claim(tmp_path, "1n1g") is None
+    assert not local.claim_group(tmp_path, "1n1g", "local-2-2@here")
+    assert (tmp_path / "precious").read_text() == "local-1-1@here"
+
+
+def test_log_of_an_array_task_is_not_written_through_a_link(tmp_path):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "scripts/1n1g.sbatch").write_text("echo theirs; :")
+    (tmp_path / "scripts/1n1g_0.log").symlink_to("../precious")
+    with pytest.raises(FileProblem, match=r"1n1g_0\.log: cannot be written: is a link"):
+        local.run_array_task(tmp_path, "1n1g", 0, "local-1-1@here", threading.Event())
+    assert (tmp_path / "precious").read_text() == "mine"
 
 
 def test_module_of_pythons_name_in_the_working_directory_is_not_run(home):
