@@ -67,7 +67,7 @@ def report_run(
         write_layout,
         write_plots,
     )
-    from dlperf_slurm.reports.terminal import print_summary
+    from dlperf_slurm.reports.terminal import print_banner, print_summary
     from dlperf_slurm.results.collect import collect_outcomes
 
     report = make_report(run, collect_outcomes(run), against)
@@ -78,6 +78,7 @@ def report_run(
     else:
         document = write_layout(summary, layout, folder)
         print_document(document, summary.manifest.title, summary.description, make_console())
+        print_banner(summary, make_console())
     write_plots(report, folder, plots)
     print(f"\nReport: {folder}", flush=True)
     if not summary.is_complete:

@@ -224,6 +224,8 @@ def _submit(run: "Run", must_wait: bool) -> None:
 
     say(f"Run directory: {run.path}")
     check_free(run.path, TASK_BYTES * len(run.read_all_tasks()))
+    if run.manifest.scheduler == "local":
+        _warn_of_noise()
     with _advise(f"{PROGRAM} resume {run.path}"):
         submit_run(run, say, PATIENCE_SECONDS if must_wait else 0.0)
     if must_wait:
@@ -232,6 +234,14 @@ def _submit(run: "Run", must_wait: bool) -> None:
     print(f"Follow it:  {PROGRAM} status {run.path}")
     print(f"Or wait:    {PROGRAM} wait {run.path}")
     print(f"At the end: {PROGRAM} report {run.path}")
+
+
+def _warn_of_noise() -> None:
+    """Say before a run on this machine who else is at work on it."""
+    from dlperf_slurm.worker.surroundings import describe_here
+
+    for line in describe_here():
+        warn(f"{line}; figures will be those of a shared machine")
 
 
 def _go_on_as_before(options: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Optional
 
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, RECORD_FILE, Record
+from dlperf_slurm.jobs.beside_record import NOTHING_BESIDE, Beside
 from dlperf_slurm.jobs.gate import UnbelievableError, read_believed
 from dlperf_slurm.jobs.markers import WITHOUT_FOLDER
 from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask
@@ -32,13 +33,14 @@ class Judgement:
     `start` is the one that was judged; None where the attempt has not started. `record` is there
     also if it says how the attempt failed. `problem` is empty if the record is sound; a `problem`
     without a record, "", is that of an attempt without one. `step_seconds` is the array
-    [ranks, steps]; None where none were kept.
+    [ranks, steps]; None where none were kept. `beside` is what else was written of it.
     """
 
     start: Optional[Start]
     record: Optional[Record]
     problem: str
     step_seconds: Any = field(default=None, compare=False, repr=False)
+    beside: Beside = NOTHING_BESIDE
 
     @property
     def is_sound(self) -> bool:
@@ -89,7 +91,7 @@ def judge_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) -> 
     except (ContractError, OSError) as error:
         return Judgement(start, None, f"broken record: {error}")
     problem = _describe_failure(believed.record)
-    return Judgement(start, believed.record, problem, believed.step_seconds)
+    return Judgement(start, believed.record, problem, believed.step_seconds, believed.beside)
 
 
 def _describe_failure(record: Record) -> str:

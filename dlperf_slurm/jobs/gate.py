@@ -22,6 +22,12 @@ from dlperf_slurm.contract.record import (
 )
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import read_array
+from dlperf_slurm.jobs.beside_record import (
+    NOTHING_BESIDE,
+    Beside,
+    find_beside_problem,
+    read_beside,
+)
 from dlperf_slurm.jobs.record_figures import find_figure_problem, find_step_problem
 from dlperf_slurm.jobs.record_ranges import find_range_problem
 from dlperf_slurm.jobs.run_directory import PlannedCase, RunTask
@@ -41,11 +47,13 @@ class Believed:
     """A record that can be used, whatever its status.
 
     `step_seconds` is the array [ranks, steps] of a record that is ok, in the order of its ranks;
-    None where none were kept: logs of other scripts have none.
+    None where none were kept: logs of other scripts have none. `beside` is what else was written
+    of it.
     """
 
     record: Record
     step_seconds: Any
+    beside: Beside = NOTHING_BESIDE
 
 
 def read_believed(
@@ -83,7 +91,11 @@ def read_believed(
     problem = "" if seconds is None else find_step_problem(record, seconds)
     if problem:
         raise UnbelievableError(f"{name}/{STEP_SECONDS_FILE}: {problem}")
-    return Believed(record, seconds)
+    beside = read_beside(folder, run_dir)
+    problem = find_beside_problem(beside, record)
+    if problem:
+        raise UnbelievableError(f"{name}/{problem[:MAX_PROBLEM_CHARACTERS]}")
+    return Believed(record, seconds, beside)
 
 
 def _read(path: Path, kind: type[Kind], run_dir: Path) -> Kind:

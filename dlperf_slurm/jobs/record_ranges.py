@@ -1,4 +1,4 @@
-"""A record -> the fields whose value cannot have been measured, by pydantic."""
+"""A record, or what lies beside it -> fields whose value cannot have been measured, by pydantic."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from dlperf_slurm.contract.record import (
     Epoch,
     Failure,
     RankResult,
-    Record,
     Telemetry,
 )
+from dlperf_slurm.contract.surroundings import CpuUse, GpuBefore, Neighbour
 
 Range = tuple[float, float]
 
@@ -51,6 +51,12 @@ RANGES: Mapping[tuple[type, str], Range] = {
     (Telemetry, "mean_clock_mhz"): (0, 1e6),
     (Telemetry, "least_clock_mhz"): (0, 1e6),
     (Telemetry, "peak_temperature_celsius"): (-273.15, 1e3),
+    (Neighbour, "cpu_share"): SHARE,
+    (CpuUse, "cpus"): (1, 1e6),
+    (CpuUse, "own_share"): SHARE,
+    (CpuUse, "other_share"): SHARE,
+    (CpuUse, "stolen_share"): SHARE,
+    (GpuBefore, "device"): (0, 1e6),
 }
 
 
@@ -65,10 +71,13 @@ def _check_text(text: str) -> str:
 Text = Annotated[str, AfterValidator(_check_text)]
 
 
-def find_range_problem(record: Record) -> str:
-    """The fields of a record whose value cannot be, with what is allowed; empty when all can."""
+def find_range_problem(value: object) -> str:
+    """The fields of a record, or of what stands beside one, whose value cannot be.
+
+    With what is allowed; empty when all can.
+    """
     try:
-        _make_model(Record).model_validate(record)
+        _make_model(cast(type, type(value))).model_validate(value)
     except ValidationError as error:
         return "; ".join(_describe(mistake) for mistake in error.errors())
     return ""

@@ -23,6 +23,7 @@ from dlperf_slurm.reports.tables import (
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.frame import make_case_frame
+from dlperf_slurm.results.neighbours import make_banner
 
 _OF_THROUGHPUT = (
     "Throughput: median over independent repeats of global batch size x measured steps / window "
@@ -52,7 +53,8 @@ class Summary:
     of them beside published figures, when those were asked for. `data_tables` has what getting
     batches costs, `accuracy_tables` what trainings over epochs came to, `rank_tables` the cases of
     several ranks, with who was slow, `resource_tables` what cases took of memory and energy.
-    All of them are views of `frame`, which has a row for each case (results.frame).
+    All of them are views of `frame`, which has a row for each case (results.frame). `banner` says
+    that machines were not quiet, and is empty where they were.
     """
 
     manifest: Manifest
@@ -68,6 +70,7 @@ class Summary:
     data_tables: tuple[data.DataTable, ...] = ()
     accuracy_tables: tuple[accuracy.AccuracyTable, ...] = ()
     frame: Any = field(default=None, compare=False, repr=False)
+    banner: str = ""
 
     @property
     def is_complete(self) -> bool:
@@ -119,6 +122,7 @@ def summarize(
         planned_repeats=sum(c.case.repeats for c in cases if not c.case.reason),
         against_tables=tuple(against.make_against_table(name, frame) for name in sources),
         frame=frame,
+        banner=make_banner(cases),
     )
     check_places(summary, cases)
     return summary

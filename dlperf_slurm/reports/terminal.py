@@ -28,12 +28,19 @@ def print_summary(summary: Summary, console: Console) -> None:
     """All tables of a run with their footnotes."""
     console.print(Text(summary.manifest.title, style="bold"))
     console.print(Text(summary.description))
+    print_banner(summary, console)
     for table in tabulate_run(summary, is_wide=console.width >= WIDE_COLUMNS):
         console.print()
         show_table(table, console)
     if summary.footnotes:
         console.print()
     print_footnotes(summary.footnotes, console)
+
+
+def print_banner(summary: Summary, console: Console) -> None:
+    """A line that is not overlooked, where machines were not quiet."""
+    if summary.banner:
+        console.print(Text(summary.banner, style="bold yellow"))
 
 
 def print_plan(plan: Plan, console: Console) -> None:

@@ -165,6 +165,10 @@ CASES: tuple[Column, ...] = (
         "usage.clock_mhz"),
     Column("least_clock_mhz", NUMBER, "MHz", "lowest sample of any device's clock",
         "usage.least_clock_mhz"),
+    Column("own_cpu_share", NUMBER, "share of 1", "CPU time of all CPUs that the run took in the "
+        "window, on the host and in the repeat of `other_cpu_share`", "cpu_shares.own"),
+    Column("other_cpu_share", NUMBER, "share of 1", "CPU time of all CPUs that processes which are "
+        "not the run's took in the window; the most on any host in any repeat", "cpu_shares.other"),
     Column("problem", TEXT, "", "why there is no figure: OOM, failed, invalid, missing, not run"),
     Column("reason", TEXT, "", "why the case was left out of the run; empty if it was not"),
     Column("notes", TEXT, "", "what tables have as footnotes, joined by semicolons", _join_notes),

@@ -8,6 +8,7 @@ from typing import Any, Optional
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.attempts import judge_attempt
+from dlperf_slurm.jobs.beside_record import NOTHING_BESIDE, Beside
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, read_journal
 from dlperf_slurm.jobs.markers import list_markers
 from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask, find_block
@@ -21,6 +22,7 @@ class Outcome:
     `batch_seconds` is the latency of each inference batch, rank after rank; empty in training.
     `step_seconds` is the slowest rank's time of each measured step; empty where none were kept.
     `rank_step_seconds` is the array of all [ranks, steps], in the order of the record's ranks.
+    `beside` is what else was written of it.
     """
 
     case_id: str
@@ -30,6 +32,7 @@ class Outcome:
     batch_seconds: tuple[float, ...] = ()
     step_seconds: tuple[float, ...] = ()
     rank_step_seconds: Any = field(default=None, compare=False, repr=False)
+    beside: Beside = NOTHING_BESIDE
 
     @cached_property
     def latency(self) -> Optional[Latency]:
@@ -121,13 +124,13 @@ def read_outcome(
     if judged.record is None or judged.problem:
         problem = judged.problem or _explain_absence(last_state, is_submitted)
         return Outcome(task.case_id, task.repeat, None, problem)
-    return _make_outcome(task, judged.record, judged.step_seconds)
+    return _make_outcome(task, judged.record, judged.step_seconds, judged.beside)
 
 
-def _make_outcome(task: RunTask, record: Record, rank_step_seconds: Any) -> Outcome:
+def _make_outcome(task: RunTask, record: Record, rank_step_seconds: Any, beside: Beside) -> Outcome:
     """The outcome of a sound record and its step times [ranks, steps], if it has any."""
     if rank_step_seconds is None:
-        return Outcome(task.case_id, task.repeat, record, "")
+        return Outcome(task.case_id, task.repeat, record, "", beside=beside)
     is_inference = record.case.axes.mode == INFER
     return Outcome(
         task.case_id,
@@ -137,6 +140,7 @@ def _make_outcome(task: RunTask, record: Record, rank_step_seconds: Any) -> Outc
         batch_seconds=tuple(rank_step_seconds.ravel().tolist()) if is_inference else (),
         step_seconds=tuple(rank_step_seconds.max(axis=0).tolist()),
         rank_step_seconds=rank_step_seconds,
+        beside=beside,
     )
 
 

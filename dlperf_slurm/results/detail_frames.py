@@ -20,9 +20,11 @@ from dlperf_slurm.results.columns import (
     WHOLE_NUMBER,
     Column,
     describe_latency,
+    follow,
     make_frame,
 )
 from dlperf_slurm.results.frame import find_computed_rate, find_waiting_share
+from dlperf_slurm.results.neighbours import find_worst
 from dlperf_slurm.results.usage import find_peak_memory, find_power_watts
 from dlperf_slurm.stats.median import LATENCY_NAMES
 
@@ -92,6 +94,11 @@ REPEATS: tuple[Column, ...] = (
     Column("stolen_share", NUMBER, "share of 1", "time that a hypervisor gave to others while CPUs "
         "had work, of the host that lost most",
         _of_record(lambda record: record.stolen_share if record.telemetry else None)),
+    Column("own_cpu_share", NUMBER, "share of 1", "CPU time of all CPUs that the run took, on the "
+        "host of `other_cpu_share`", lambda outcome: follow(find_worst(outcome), "own_share")),
+    Column("other_cpu_share", NUMBER, "share of 1", "CPU time of all CPUs that processes which are "
+        "not the run's took, of the host where it is most",
+        lambda outcome: follow(find_worst(outcome), "other_share")),
     Column("clock", TEXT, "", "where step times come from: host, or the device's events",
         "record.clock.name"),
     Column("hosts", TEXT, "", "in the order of ranks, separated by blanks",

@@ -22,6 +22,7 @@ from dlperf_slurm.results.cases import (
 )
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Note
+from dlperf_slurm.results.neighbours import CpuShares, find_cpu_shares
 from dlperf_slurm.results.provenance import describe_differences
 from dlperf_slurm.results.rank_times import RankSpread, find_rank_spread
 from dlperf_slurm.results.ratios import NO_RATIO, Ratio, add_ratios
@@ -120,6 +121,7 @@ class CaseRow(Axes):
     rank_spread: Optional[RankSpread] = None
     usage: Usage = field(default_factory=Usage)
     is_usage_known: bool = False
+    cpu_shares: CpuShares = field(default_factory=CpuShares)
     usage_notes: tuple[str, ...] = ()
     problem: str = ""
     case_notes: tuple[Note, ...] = ()
@@ -217,6 +219,7 @@ def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
         rank_spread=find_rank_spread(outcomes),
         usage=find_usage(records),
         is_usage_known=is_usage_known(records),
+        cpu_shares=find_cpu_shares(outcomes.outcomes),
         usage_notes=tuple(list_usage_notes(records)),
         case_notes=tuple(notes),
         table_notes=tuple(dict.fromkeys([*notes, *differences, *_describe_few(outcomes)])),

@@ -1,11 +1,11 @@
 """A case's outcomes -> remarks on what makes its figure doubtful, for the footnotes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Optional
 
-from dlperf_slurm.contract.record import Record
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Note, Remark
+from dlperf_slurm.results.neighbours import describe_neighbours
 from dlperf_slurm.stats.median import compute_coefficient_of_variation
 from dlperf_slurm.stats.step_times import (
     STALL_FACTOR,
@@ -27,7 +27,6 @@ MIN_COST_OF_FEW = 0.05
 
 # what stalls must take of a window to be named: as much as is worth naming elsewhere
 MIN_STALLED_SHARE = 0.02
-MIN_STOLEN_SHARE = 0.02
 
 
 def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
@@ -37,7 +36,7 @@ def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
         *_describe_stretches([find_slow_stretch(steps) for steps in series]),
         *_describe_stalls(series),
         *_describe_spread(outcomes),
-        *_describe_stolen(outcomes.records),
+        *describe_neighbours(outcomes),
     ]
 
 
@@ -103,16 +102,4 @@ def _describe_spread(outcomes: CaseOutcomes) -> Iterator[Note]:
     if len(samples) >= MIN_VARIED_SAMPLES and variation > MAX_VARIATION:
         yield Remark(
             "unstable: the repeats vary by {:.0f} % (coefficient of variation)", (100 * variation,)
-        )
-
-
-def _describe_stolen(records: Sequence[Record]) -> Iterator[Remark]:
-    """A shared machine is as slow as its neighbours are busy."""
-    shares = [record.stolen_share for record in records]
-    found = [share for share in shares if share >= MIN_STOLEN_SHARE]
-    if found:
-        yield Remark(
-            "a virtual machine on a shared host: in {} of {} repeats others took CPU time that was "
-            "needed (steal), in the worst {:.0f} % of it",
-            (len(found), len(shares), 100 * max(found)),
         )

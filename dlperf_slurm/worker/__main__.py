@@ -26,6 +26,7 @@ from dlperf_slurm.contract.record import (
     Record,
     find_record_problem,
 )
+from dlperf_slurm.contract.surroundings import write_surroundings
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import write_array
@@ -47,6 +48,7 @@ from dlperf_slurm.worker.position import Position
 from dlperf_slurm.worker.provenance import describe_job, describe_versions, gather_platforms
 from dlperf_slurm.worker.ranks import Alone, World, join_world
 from dlperf_slurm.worker.search import search_batch_size
+from dlperf_slurm.worker.surroundings import gather_surroundings, look_around
 from dlperf_slurm.worker.telemetry import Sampler, gather_telemetry
 from dlperf_slurm.worker.time_limit import hold_back_signal
 from dlperf_slurm.worker.watch import watch_rank
@@ -161,6 +163,7 @@ def measure_case(
     placement = world.place(case)
     refuse_shared_gpus(case, placement, world, os.environ)
     started_at = format_now()
+    before = look_around(case, placement, world)
     # it starts while the session is built
     sampler = Sampler(case, placement)
     # ranks that infer have nothing to tell each other
@@ -194,6 +197,7 @@ def measure_case(
     )
     platform, hosts = gather_platforms(world, placement)
     telemetry, telemetry_problems = gather_telemetry(world, sampler, attempt_dir)
+    surroundings = gather_surroundings(case, world, before, sampler.cpu_use)
     results = world.gather(result)
     step_seconds = world.gather(measurement.step_seconds)
     warmup_step_seconds = world.gather(measurement.warmup_step_seconds)
@@ -224,6 +228,8 @@ def measure_case(
         write_array(attempt_dir / WARMUP_STEP_SECONDS_FILE, numpy.array(warmup_step_seconds))
         if measurement.data_wait_seconds:
             write_array(attempt_dir / DATA_WAIT_SECONDS_FILE, numpy.array(data_wait_seconds))
+        if surroundings.hosts:
+            write_surroundings(attempt_dir, surroundings)
         write_json(attempt_dir / RECORD_FILE, record)
     session.close()
 

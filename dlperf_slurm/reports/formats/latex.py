@@ -38,6 +38,7 @@ def serialize(report: Report) -> dict[str, bytes]:
         "% needs \\usepackage[T1]{fontenc} and \\usepackage{booktabs}",
         f"% {_make_line(summary.manifest.title)}\n% {_make_line(summary.description)}",
         f"% {summary.method}",
+        *([f"% {_make_line(summary.banner)}"] if summary.banner else []),
     ]
     blocks += [
         make_table(table, number, summary.footnotes)

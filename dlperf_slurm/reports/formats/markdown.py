@@ -19,7 +19,8 @@ def serialize(report: Report) -> dict[str, bytes]:
     """A document that GitHub and pandoc lay out; no text in it is taken for Markdown."""
     summary = report.summary
     title, run = escape_markdown(summary.manifest.title), escape_markdown(summary.description)
-    blocks = [f"# {title}", run, summary.method, *list_blocks(tabulate_run(summary))]
+    banner = [f"**{escape_markdown(summary.banner)}**"] if summary.banner else []
+    blocks = [f"# {title}", run, *banner, summary.method, *list_blocks(tabulate_run(summary))]
     if summary.footnotes:
         notes = enumerate(map(escape_markdown, summary.footnotes), start=1)
         blocks.append("\n".join(f"[{number}] {text}  " for number, text in notes))

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import IO, Any, Dict, List, Optional, Sequence, Tuple, cast
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.json_files import build_dataclass
 from dlperf_slurm.contract.record import Telemetry
+from dlperf_slurm.contract.surroundings import CpuUse
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.telemetry.series import (
@@ -40,10 +42,11 @@ class Sampler:
     """One rank's end of the sampling process; a rank that has nothing to watch has none.
 
     The process begins with this, and ends with the rank, however that ends: by then it can hear
-    nothing more.
+    nothing more. `cpu_use` is that of its host in the window, once it has finished.
     """
 
     def __init__(self, case: Case, placement: Placement) -> None:
+        self.cpu_use: Optional[CpuUse] = None
         self._host = placement.host
         self._problem = ""
         self._process: "Optional[subprocess.Popen[bytes]]" = None
@@ -78,7 +81,9 @@ class Sampler:
             return HostSamples(self._host, problem=self._problem)
         try:
             output, _ = process.communicate(STOP, timeout=STOP_SECONDS)
-            return read_samples(output)
+            samples = read_samples(output)
+            self.cpu_use = samples.cpu_use
+            return samples
         except subprocess.TimeoutExpired:
             end_process(process)
             problem = "did not answer"
@@ -120,7 +125,9 @@ def read_samples(output: bytes) -> HostSamples:
     """What the process printed; ValueError when that is not all of it."""
     data: Dict[str, Any] = json.loads(output.decode())
     series = tuple(Series(**one) for one in data.pop("series"))
-    return HostSamples(series=series, **data)
+    use = data.pop("cpu_use")
+    cpu_use = build_dataclass(CpuUse, use, "the sampling process") if use else None
+    return HostSamples(series=series, cpu_use=cpu_use, **data)
 
 
 def gather_telemetry(

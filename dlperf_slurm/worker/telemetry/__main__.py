@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set
 
+from dlperf_slurm.worker.cpu_use import CpuWatch
 from dlperf_slurm.worker.telemetry.series import (
     END,
     READY,
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     sys.stdout.buffer.write(READY)
     sys.stdout.flush()
     try:
-        samples = sample_window(sources, options.host, options.interval)
+        samples = sample_window(sources, options.host, options.interval, options.is_host)
     except RankGoneError:
         return 1
     json.dump(asdict(samples), sys.stdout)
@@ -105,7 +106,9 @@ def _list_siblings(pid: int, proc: Path) -> List[int]:
     return [int(child) for text in children for child in text.split()]
 
 
-def sample_window(sources: Sequence[Any], host: str, interval_seconds: float) -> HostSamples:
+def sample_window(
+    sources: Sequence[Any], host: str, interval_seconds: float, is_host: bool
+) -> HostSamples:
     """One sample at START, one per interval, one at END; returns at STOP.
 
     Raises RankGoneError.
@@ -114,14 +117,17 @@ def sample_window(sources: Sequence[Any], host: str, interval_seconds: float) ->
     hear(START)
     cpu_seconds = read_cpu_seconds()
     samples.take()
+    watch = CpuWatch() if is_host else None
     due = time.monotonic() + interval_seconds
     while not hear(END, due):
         samples.take()
         due += interval_seconds
     samples.take()
+    cpu_use = watch.finish(os.getppid()) if watch else None
     cpu_seconds = read_cpu_seconds() - cpu_seconds
     hear(STOP)
-    return HostSamples(host, interval_seconds, cpu_seconds, tuple(samples.list_series()))
+    series = tuple(samples.list_series())
+    return HostSamples(host, interval_seconds, cpu_seconds, series, cpu_use=cpu_use)
 
 
 def hear(word: bytes, due: Optional[float] = None) -> bool:

@@ -3,9 +3,10 @@
 import math
 import statistics
 from dataclasses import dataclass
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from dlperf_slurm.contract.record import Telemetry
+from dlperf_slurm.contract.surroundings import CpuUse
 
 # what a rank says to the process, a byte each, and what it hears back
 START = b"s"
@@ -58,13 +59,17 @@ class Series:
 
 @dataclass(frozen=True)
 class HostSamples:
-    """All series of one sampling process; `problem` says why there are none, if there should be."""
+    """All series of one sampling process; `problem` says why there are none, if there should be.
+
+    `cpu_use` is that of its host in the window, where its process samples the host and can tell.
+    """
 
     host: str
     interval_seconds: float = 0.0
     cpu_seconds: float = 0.0
     series: Tuple[Series, ...] = ()
     problem: str = ""
+    cpu_use: Optional[CpuUse] = None
 
 
 def summarize_samples(samples: Sequence[HostSamples]) -> Tuple[Telemetry, ...]:
@@ -140,4 +145,9 @@ def _name_reasons(bits: List[float]) -> Tuple[str, ...]:
     seen = 0
     for value in bits:
         seen |= int(value)
-    return tuple(name for bit, name in THROTTLE_REASONS.items() if seen & bit)
+    return name_reasons(seen)
+
+
+def name_reasons(bits: int) -> Tuple[str, ...]:
+    """What these bits of NVML say to hold a clock down."""
+    return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)

@@ -1,0 +1,131 @@
+"""Outcomes of a case -> who else used its machines, beside its figure; a banner for a whole run.
+
+Processes that are not the run's are told apart from a hypervisor: the former may be what the
+latter's share comes from, as all that runs in a virtual machine has one allowance.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from dlperf_slurm.contract.surroundings import MIN_STOLEN_SHARE, CpuUse, HostSurroundings
+from dlperf_slurm.results.collect import CaseOutcomes, Outcome
+from dlperf_slurm.results.footnotes import Note, Remark
+
+
+@dataclass(frozen=True)
+class CpuShares:
+    """Shares of the CPU time of a host, the largest of any host and repeat; None if unknown."""
+
+    own: Optional[float] = None
+    other: Optional[float] = None
+
+
+def list_hosts(outcomes: Iterable[Outcome]) -> Iterator[HostSurroundings]:
+    """The hosts of all repeats that tell of their surroundings."""
+    for outcome in outcomes:
+        if outcome.beside.surroundings is not None:
+            yield from outcome.beside.surroundings.hosts
+
+
+def find_worst(outcome: Outcome) -> Optional[CpuUse]:
+    """The window on the host of a repeat where others took most; None where none tells."""
+    uses = [use for host in list_hosts([outcome]) for use in host.window]
+    return max(uses, key=lambda use: use.other_share, default=None)
+
+
+def find_cpu_shares(outcomes: Iterable[Outcome]) -> CpuShares:
+    """The shares where others took most."""
+    uses = [use for use in map(find_worst, outcomes) if use is not None]
+    if not uses:
+        return CpuShares()
+    worst = max(uses, key=lambda use: use.other_share)
+    return CpuShares(worst.own_share, worst.other_share)
+
+
+def is_noisy(outcome: Outcome) -> bool:
+    """Whether somebody else took of the machine in the window, or of a GPU before it."""
+    if outcome.record is None:
+        return False
+    worst = find_worst(outcome)
+    has_neighbours = worst is not None and worst.has_neighbours
+    is_gpu_used = any(gpu.other_processes for host in list_hosts([outcome]) for gpu in host.gpus)
+    return has_neighbours or is_gpu_used or outcome.record.stolen_share >= MIN_STOLEN_SHARE
+
+
+def describe_neighbours(outcomes: CaseOutcomes) -> Iterator[Note]:
+    """What a reader of the figure has to know of others on its machines."""
+    sound = [outcome for outcome in outcomes.outcomes if outcome.record is not None]
+    worst = [use for use in map(find_worst, sound) if use is not None]
+    beside = [use for use in worst if use.has_neighbours]
+    if beside:
+        most = max(beside, key=lambda use: use.other_share)
+        names = dict.fromkeys(one.name for use in beside for one in use.neighbours)
+        named = f" ({', '.join(names)})".replace("{", "{{").replace("}", "}}") if names else ""
+        yield Remark(
+            f"not alone on the machine: in {{}} of {{}} repeats other processes{named} took CPU "
+            "time, in the worst {:.0f} % of all CPUs' beside the run's own {:.0f} %",
+            (len(beside), len(sound), 100 * most.other_share, 100 * most.own_share),
+        )
+    yield from _describe_stolen(sound, bool(beside))
+    yield from _describe_gpus(sound)
+
+
+def _describe_stolen(sound: Sequence[Outcome], has_neighbours: bool) -> Iterator[Remark]:
+    """A shared host is as slow as its machines are busy, and each has one share for all it runs."""
+    shares = [o.record.stolen_share for o in sound if o.record is not None]
+    found = [share for share in shares if share >= MIN_STOLEN_SHARE]
+    if not found:
+        return
+    figures = (len(found), len(shares), 100 * max(found))
+    if has_neighbours:
+        yield Remark(
+            "in {} of {} repeats a hypervisor held back CPU time that was needed (steal), in the "
+            "worst {:.0f} % of it; the other processes on the machine needed some of that",
+            figures,
+        )
+        return
+    is_known = all(find_worst(outcome) for outcome in sound)
+    alone = "; no process beside the run took much" if is_known else ""
+    yield Remark(
+        "a virtual machine on a shared host: in {} of {} repeats others took CPU time that was "
+        f"needed (steal), in the worst {{:.0f}} % of it{alone}",
+        figures,
+    )
+
+
+def _describe_gpus(sound: Sequence[Outcome]) -> Iterator[Note]:
+    """Who used the run's GPUs before it, and what held their clocks down."""
+    for host in dict.fromkeys(list_hosts(sound)):
+        for gpu in host.gpus:
+            where = f"GPU {gpu.device} of {host.host}"
+            if gpu.other_processes:
+                names = ", ".join(dict.fromkeys(gpu.other_processes))
+                yield f"{where} was in use by others before the measurement: {names}"
+            if gpu.throttle_reasons:
+                reasons = ", ".join(gpu.throttle_reasons)
+                yield f"clocks of {where} were held down before the measurement: {reasons}"
+
+
+def make_banner(cases: Iterable[CaseOutcomes]) -> str:
+    """One line over a run whose machine was not quiet, with who was there; empty when it was."""
+    sound = [outcome for c in cases for outcome in c.outcomes if outcome.record is not None]
+    noisy = [outcome for outcome in sound if is_noisy(outcome)]
+    if not noisy:
+        return ""
+    worst = [use for use in map(find_worst, noisy) if use is not None and use.has_neighbours]
+    stolen = max(o.record.stolen_share for o in noisy if o.record is not None)
+    parts = []
+    if worst:
+        most = max(worst, key=lambda use: use.other_share)
+        names = ", ".join(f"{one.name} {one.cpu_share:.0%}" for one in most.neighbours)
+        parts.append(
+            f"other processes on the same machine took up to {most.other_share:.0%} of its CPUs"
+            + (f" ({names})" if names else "")
+        )
+    if stolen >= MIN_STOLEN_SHARE:
+        parts.append(f"a hypervisor up to {stolen:.0%} of the CPU time that was needed")
+    users = [name for h in list_hosts(noisy) for gpu in h.gpus for name in gpu.other_processes]
+    if users:
+        parts.append(f"GPUs were in use by {', '.join(dict.fromkeys(users))}")
+    return f"NOISY in {len(noisy)} of {len(sound)} repeats: {'; '.join(parts)}"

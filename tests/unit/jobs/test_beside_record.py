@@ -1,0 +1,78 @@
+"""What lies beside a record passes the same gate: of its case, and with values that can be."""
+
+import dataclasses
+import json
+
+import pytest
+from builders import make_case, make_record
+
+from dlperf_slurm.contract.json_files import ContractError
+from dlperf_slurm.contract.surroundings import (
+    SURROUNDINGS_FILE,
+    CpuUse,
+    HostSurroundings,
+    Neighbour,
+    Surroundings,
+    write_surroundings,
+)
+from dlperf_slurm.jobs.beside_record import (
+    NOTHING_BESIDE,
+    Beside,
+    find_beside_problem,
+    read_beside,
+)
+
+CASE = make_case()
+USE = CpuUse(2.0, 4, 0.5, 0.1, 0.0, (Neighbour("x", 0.1),))
+SOUND = Surroundings(
+    CASE.run_id,
+    CASE.case_id,
+    CASE.repeat,
+    CASE.attempt,
+    (HostSurroundings("node1", 1.0, (USE,), (), (USE,)),),
+)
+
+
+def change_window(**changes):
+    host = dataclasses.replace(SOUND.hosts[0], window=(dataclasses.replace(USE, **changes),))
+    return dataclasses.replace(SOUND, hosts=(host,))
+
+
+def test_what_was_written_is_read(tmp_path):
+    write_surroundings(tmp_path, SOUND)
+    beside = read_beside(tmp_path, tmp_path)
+    assert beside == Beside(SOUND)
+    assert find_beside_problem(beside, make_record(CASE)) == ""
+
+
+def test_folder_of_an_earlier_version_has_nothing(tmp_path):
+    assert read_beside(tmp_path, tmp_path) == NOTHING_BESIDE
+    assert find_beside_problem(NOTHING_BESIDE, make_record(CASE)) == ""
+
+
+@pytest.mark.parametrize(
+    ("surroundings", "problem"),
+    [
+        (dataclasses.replace(SOUND, case_id="other"), "case_id is 'other', its record has "),
+        (dataclasses.replace(SOUND, repeat=2), "repeat is 2, its record has 1"),
+        (
+            dataclasses.replace(SOUND, hosts=(HostSurroundings("n9", 1.0),)),
+            "hosts has 'n9', where no rank was",
+        ),
+        (change_window(other_share=1.5), "hosts[0].window[0].other_share is 1.5"),
+        (change_window(own_share=float("nan")), "hosts[0].window[0].own_share is nan"),
+        (change_window(cpus=0), "hosts[0].window[0].cpus is 0"),
+        (change_window(neighbours=(Neighbour("\ud800", 0.1),)), "neighbours[0].name is"),
+    ],
+)
+def test_what_contradicts_the_record_is_named(surroundings, problem):
+    found = find_beside_problem(Beside(surroundings), make_record(CASE))
+    assert found.startswith(f"{SURROUNDINGS_FILE}: ")
+    assert problem in found
+
+
+def test_file_with_an_unknown_key_cannot_be_used(tmp_path):
+    data = {**dataclasses.asdict(SOUND), "more": 1}
+    (tmp_path / SURROUNDINGS_FILE).write_text(json.dumps(data))
+    with pytest.raises(ContractError, match="more is not a key"):
+        read_beside(tmp_path, tmp_path)

@@ -1,0 +1,124 @@
+"""Others on a case's machines become footnotes and a banner; a quiet machine has neither."""
+
+import dataclasses
+
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case
+from outcome_builders import make_telemetry
+
+from dlperf_slurm.contract.record import HOST
+from dlperf_slurm.contract.surroundings import (
+    CpuUse,
+    GpuBefore,
+    HostSurroundings,
+    Neighbour,
+    Surroundings,
+)
+from dlperf_slurm.jobs.beside_record import Beside
+from dlperf_slurm.reports.summarize import summarize
+from dlperf_slurm.results.case_columns import make_case_columns
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.neighbours import describe_neighbours, make_banner
+
+QUIET = CpuUse(2.0, 4, 0.5, 0.01, 0.0)
+BUSY = CpuUse(2.0, 4, 0.4, 0.3, 0.05, (Neighbour("miner", 0.25),))
+
+
+def make_case(*windows, stolen=0.0, gpus=()) -> CaseOutcomes:
+    """A case with one repeat for each of these uses of the CPUs; None tells nothing."""
+    case = make_outcomes(make_planned_case(repeats=len(windows)), [100.0] * len(windows))
+    outcomes = []
+    for outcome, window in zip(case.outcomes, windows):
+        hosts = () if window is None else (HostSurroundings("n1", 1.0, (), gpus, (window,)),)
+        beside = Beside(Surroundings("run", outcome.case_id, outcome.repeat, 1, hosts))
+        telemetry = (make_telemetry(HOST, stolen_share=stolen),)
+        record = dataclasses.replace(outcome.record, telemetry=telemetry)
+        outcomes.append(dataclasses.replace(outcome, record=record, beside=beside))
+    return CaseOutcomes(case.case, tuple(outcomes))
+
+
+def describe(case):
+    return [str(note) for note in describe_neighbours(case)]
+
+
+def test_quiet_machine_has_no_note():
+    assert describe(make_case(QUIET, QUIET)) == []
+
+
+def test_neighbour_is_named_with_its_share_and_the_run_s_own():
+    assert describe(make_case(QUIET, BUSY)) == [
+        "not alone on the machine: in 1 of 2 repeats other processes (miner) took CPU time, in the "
+        "worst 30 % of all CPUs' beside the run's own 40 %"
+    ]
+
+
+def test_steal_beside_neighbours_is_not_blamed_on_the_hypervisor_alone():
+    _, stolen = describe(make_case(BUSY, stolen=0.2))
+    assert stolen == (
+        "in 1 of 1 repeats a hypervisor held back CPU time that was needed (steal), in the worst "
+        "20 % of it; the other processes on the machine needed some of that"
+    )
+
+
+def test_steal_without_neighbours_is_the_hypervisor_s():
+    assert describe(make_case(QUIET, stolen=0.2)) == [
+        "a virtual machine on a shared host: in 1 of 1 repeats others took CPU time that was "
+        "needed (steal), in the worst 20 % of it; no process beside the run took much"
+    ]
+
+
+def test_steal_without_surroundings_says_nothing_of_other_processes():
+    assert describe(make_case(None, stolen=0.2)) == [
+        "a virtual machine on a shared host: in 1 of 1 repeats others took CPU time that was "
+        "needed (steal), in the worst 20 % of it"
+    ]
+
+
+def test_name_with_braces_stays_as_it_is():
+    use = dataclasses.replace(BUSY, neighbours=(Neighbour("a{0}b", 0.3),))
+    assert "(a{0}b)" in describe(make_case(use))[0]
+
+
+def test_gpu_that_others_used_is_named_once():
+    gpus = (GpuBefore(1, ("python",), ("power cap",)),)
+    assert describe(make_case(QUIET, QUIET, gpus=gpus)) == [
+        "GPU 1 of n1 was in use by others before the measurement: python",
+        "clocks of GPU 1 of n1 were held down before the measurement: power cap",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("case", "banner"),
+    [
+        (make_case(QUIET), ""),
+        (make_case(None), ""),
+        (
+            make_case(QUIET, BUSY),
+            "NOISY in 1 of 2 repeats: other processes on the same machine took up to 30% of its "
+            "CPUs (miner 25%)",
+        ),
+        (
+            make_case(QUIET, stolen=0.5),
+            "NOISY in 1 of 1 repeats: a hypervisor up to 50% of the CPU time that was needed",
+        ),
+        (
+            make_case(QUIET, gpus=(GpuBefore(0, ("python",)),)),
+            "NOISY in 1 of 1 repeats: GPUs were in use by python",
+        ),
+    ],
+)
+def test_banner_says_who_was_there(case, banner):
+    assert make_banner([case]) == banner
+
+
+def test_figure_has_the_footnote_and_the_report_the_banner():
+    summary = summarize(make_manifest(), [make_case(BUSY, BUSY)])
+    cell = summary.throughput_tables[0].columns[0].cells[0]
+    texts = [summary.footnotes[number - 1] for number in cell.footnotes]
+    assert any("other processes (miner)" in text for text in texts)
+    assert summary.banner.startswith("NOISY in 2 of 2 repeats")
+
+
+def test_shares_are_columns():
+    row = make_case_columns(summarize(make_manifest(), [make_case(QUIET, BUSY)]).frame).iloc[0]
+    assert (row.own_cpu_share, row.other_cpu_share) == (0.4, 0.3)

@@ -1,0 +1,133 @@
+"""Where the time of a machine's CPUs goes: by counters that are made up, and by real processes."""
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dlperf_slurm.contract.surroundings import Neighbour
+from dlperf_slurm.worker.cpu_use import (
+    CpuWatch,
+    Process,
+    Reading,
+    divide_time,
+    find_launcher,
+    list_own,
+    read_proc,
+)
+
+NEIGHBOUR = Path(__file__).resolve().parents[1] / "support" / "neighbour.py"
+LAUNCHER, RANK, WORKER, SHELL, STRANGER, KTHREAD = 100, 101, 102, 50, 200, 20
+
+
+def make_processes(**ticks):
+    """A shell that started a launcher and a stranger, a rank with a worker, and the kernel's."""
+    return {
+        1: Process("init", 0, 5),
+        2: Process("kthreadd", 0, 0),
+        KTHREAD: Process("kworker", 2, ticks.get("kernel", 0)),
+        SHELL: Process("bash", 1, 0),
+        LAUNCHER: Process("mpirun", SHELL, 0),
+        RANK: Process("python", LAUNCHER, ticks.get("rank", 0)),
+        WORKER: Process("python", RANK, ticks.get("worker", 0)),
+        STRANGER: Process("miner", SHELL, ticks.get("stranger", 0)),
+    }
+
+
+def make_reading(seconds=0.0, total=0, worked=0, stolen=0, processes=None):
+    return Reading(seconds, total, worked, stolen, processes or make_processes())
+
+
+FIRST = make_reading()
+
+
+def test_own_time_others_and_the_hypervisor_s_are_told_apart():
+    processes = make_processes(rank=300, worker=100, stranger=250, kernel=20)
+    # 30 ticks are of processes that cannot be seen
+    last = make_reading(10.0, 1000, 700, 50, processes)
+    use = divide_time(FIRST, last, LAUNCHER)
+    assert (use.own_share, use.other_share, use.stolen_share) == (0.4, 0.28, 0.05)
+    assert use.neighbours == (Neighbour("miner", 0.25),)
+    assert use.has_neighbours
+
+
+def test_machine_with_the_run_alone_is_quiet():
+    use = divide_time(FIRST, make_reading(10.0, 1000, 900, 0, make_processes(rank=900)), LAUNCHER)
+    assert use.is_quiet
+    assert use.neighbours == ()
+
+
+def test_what_the_kernel_does_is_nobody_s():
+    use = divide_time(FIRST, make_reading(10.0, 1000, 600, 0, make_processes(kernel=600)), LAUNCHER)
+    assert use.other_share == 0
+
+
+def test_steal_alone_names_no_neighbour():
+    last = make_reading(10.0, 1000, 500, 300, make_processes(rank=500))
+    use = divide_time(FIRST, last, LAUNCHER)
+    assert not use.has_neighbours
+    assert not use.is_quiet
+
+
+def test_time_of_an_ended_worker_stays_the_run_s():
+    first = make_reading(processes=make_processes(worker=70))
+    processes = make_processes(rank=370)
+    del processes[WORKER]
+    use = divide_time(first, make_reading(10.0, 1000, 300, 0, processes), LAUNCHER)
+    assert use.own_share == pytest.approx(0.3)
+
+
+def test_time_too_short_for_the_counters_tells_nothing():
+    assert divide_time(FIRST, make_reading(0.1, 20, 20), LAUNCHER) is None
+
+
+def test_own_processes_are_what_the_launcher_started_and_who_started_that():
+    assert list_own(make_processes(), LAUNCHER) == {SHELL, LAUNCHER, RANK, WORKER}
+
+
+@pytest.mark.parametrize(("rank", "launcher"), [(RANK, LAUNCHER), (SHELL, SHELL), (999, 999)])
+def test_launcher_of_a_rank_is_its_parent_but_for_init(rank, launcher):
+    assert find_launcher(rank, make_processes()) == launcher
+
+
+def test_names_with_blanks_and_parentheses_are_read(tmp_path):
+    (tmp_path / "stat").write_text("cpu  10 2 3 80 5 1 1 8 0 0\n")
+    folder = tmp_path / "7"
+    folder.mkdir()
+    (folder / "stat").write_text(f"7 (a (b) c) S 3 {'0 ' * 9}4 3 2 1 20 0\n")
+    reading = read_proc(tmp_path)
+    assert (reading.total, reading.worked, reading.stolen) == (110, 15, 8)
+    assert reading.processes == {7: Process("a (b) c", 3, 10)}
+
+
+@contextmanager
+def run_neighbour(name):
+    command = [sys.executable, str(NEIGHBOUR), name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"busy\n"
+        yield
+
+
+def watch(is_rank):
+    watch = CpuWatch()
+    end = time.monotonic() + 1.0
+    while time.monotonic() < end:
+        pass
+    return watch.finish(os.getpid(), is_rank)
+
+
+def test_real_child_is_the_run_s_and_no_neighbour():
+    with run_neighbour("child-of-ours"):
+        use = watch(is_rank=False)
+    # this process and the child keep a CPU each busy, as far as others let them
+    assert use.own_share > 0.2 / use.cpus
+    assert "child-of-ours" not in [one.name for one in use.neighbours]
+
+
+def test_shares_of_the_real_machine_are_no_more_than_all_of_it():
+    use = watch(is_rank=True)
+    assert 0 < use.own_share + use.other_share + use.stolen_share <= 1.05

