@@ -48,6 +48,7 @@ def _has_loader(point: Point) -> bool:
 class AxisSpec:
     """One axis. Its `kind` is the type of a value in a matrix, `bound` that in a condition.
 
+    `description` is a sentence, and `unit` that of a number, for columns of frames.
     `label` is how tables tell a value that is not the default; "" where their titles, rows and
     columns do. `id_text` does the same in a case_id, where some axes always stand. A point of the
     matrix to which the axis does not apply has its default.
@@ -56,6 +57,7 @@ class AxisSpec:
     name: str
     kind: Any
     description: str
+    unit: str = ""
     label: str = "{}"
     id_text: str = "{}"
     is_always_in_id: bool = False
@@ -94,6 +96,7 @@ AXIS_SPECS = (
         AnyBatchSize,
         "Samples of one batch on each rank: a number, 'max' for the largest that fits, or a ladder "
         "such as '256 -> 224 -> 196', of which the first that fits.",
+        unit="samples",
         label="",
         id_text="bs{}",
         is_always_in_id=True,
@@ -134,6 +137,7 @@ AXIS_SPECS = (
         "data_workers",
         PositiveInt,
         "Readers of samples on each rank.",
+        unit="readers",
         label="{} workers",
         id_text="workers{}",
         bound=BoundOrNumber,
@@ -143,6 +147,7 @@ AXIS_SPECS = (
         "prefetch_batches",
         PositiveInt,
         "Batches that are read ahead.",
+        unit="batches",
         label="prefetch {}",
         id_text="prefetch{}",
         bound=BoundOrNumber,
@@ -158,6 +163,7 @@ AXIS_SPECS = (
         "gradient_accumulation",
         PositiveInt,
         "Batches of each rank whose gradients one step brings together.",
+        unit="batches",
         label="accumulate {}",
         id_text="accumulate{}",
         bound=BoundOrNumber,

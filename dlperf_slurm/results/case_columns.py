@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import Axes
+from dlperf_slurm.matrix.axes import AXIS_SPECS
 from dlperf_slurm.results.cases import list_ratio_notes
 from dlperf_slurm.results.columns import (
-    AXIS_MEANINGS,
     CASE_ID,
     COMPUTED,
     COUNT,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _KINDS: dict[object, str] = {str: TEXT, int: COUNT, bool: FLAG}
 # "max" and ladders are no numbers, and a dynamic loss scale is none
 _SOURCES = {"batch_size_per_device": "batch_size_text", "loss_scale": "constant_loss_scale"}
+_MISSING = {"loss_scale": "; missing where it is dynamic"}
 
 # of a row, in the order of their notes
 _RATIOS = (
@@ -49,10 +50,12 @@ _RATIOS = (
 
 
 def _declare_axes() -> Iterator[Column]:
-    for axis in fields(Axes):
-        kind = COUNT if axis.name == "loss_scale" else _KINDS.get(axis.type, TEXT)
-        unit, meaning = AXIS_MEANINGS.get(axis.name, ("", ""))
-        yield Column(axis.name, kind, unit, meaning, _SOURCES.get(axis.name, ""))
+    types = {field.name: field.type for field in fields(Axes)}
+    for axis in AXIS_SPECS:
+        kind = COUNT if axis.name == "loss_scale" else _KINDS.get(types[axis.name], TEXT)
+        meaning = axis.description[0].lower() + axis.description[1:].rstrip(".")
+        meaning += _MISSING.get(axis.name, "")
+        yield Column(axis.name, kind, axis.unit, meaning, _SOURCES.get(axis.name, ""))
 
 
 def _declare_latencies() -> Iterator[Column]:

@@ -30,26 +30,6 @@ TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 # a throughput is in images/s of one model and in sequences/s of another
 THROUGHPUT = "`unit`"
 
-AXIS_MEANINGS = {
-    "framework": ("", "framework, by the name of its adapter"),
-    "topology": ("", "nodes x devices per node: 2n8g is 2 nodes with 8 devices each"),
-    "batch_size_per_device": ("samples", "per device, as the matrix has it: a number, max, or a "
-        "ladder as 256 -> 224"),
-    "precision": ("", "fp32, tf32, amp-bf16, amp-fp16, bf16 or fp16"),
-    "compiler": ("", "graph compiler, or none"),
-    "memory_format": ("", "channels_last or default"),
-    "gradient_sync": ("", "how gradients of ranks come together: native, horovod, ..."),
-    "clip_global_norm": ("", "whether gradients are clipped by their global norm"),
-    "mode": ("", "train or infer"),
-    "script": ("", "whose script was measured: worker, or the name of another's"),
-    "data": ("", "where batches come from: device, host, dataset, folder, ..."),
-    "data_workers": ("processes or threads", "that make batches, per rank"),
-    "prefetch_batches": ("batches", "made ahead, per rank"),
-    "optimizer": ("", "default is the model's own"),
-    "gradient_accumulation": ("batches", "per update"),
-    "loss_scale": ("", "constant loss scale; missing where it is dynamic"),
-}  # fmt: skip
-
 
 class Column(NamedTuple):
     """A column of a frame; `kind` is its pandas dtype, `unit` is empty for texts and flags.

@@ -14,7 +14,7 @@ from dlperf_slurm.worker.models import list_models
 class WiderAxes(Axes):
     """The axes as they will be when there is a new one."""
 
-    sequence_packing: bool = False
+    axis_to_come: bool = False
 
 
 def make_case(framework, **axes):
@@ -46,12 +46,12 @@ def make_case(framework, **axes):
 def test_new_axis_is_refused_until_the_adapter_declares_it(framework, monkeypatch):
     adapter = load_adapter(framework)
     assert adapter.find_unsupported(make_case(framework)) is None
-    case = make_case(framework, sequence_packing=True)
+    case = make_case(framework, axis_to_come=True)
     assert adapter.find_unsupported(case) == (
-        f"{framework} does not support sequence_packing = true: its adapter knows nothing of that "
+        f"{framework} does not support axis_to_come = true: its adapter knows nothing of that "
         "axis; use false"
     )
-    monkeypatch.setitem(adapter.SUPPORTED, "sequence_packing", (False, True))
+    monkeypatch.setitem(adapter.SUPPORTED, "axis_to_come", (False, True))
     assert adapter.find_unsupported(case) is None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import tomli_w
+from axis_samples import AXIS_SAMPLES, SCRIPT
 from builders import make_manifest as make_empty_manifest
 from builders import make_record, make_site, read_csv, write_matrix
 
@@ -37,31 +38,10 @@ from dlperf_slurm.results.same_work import (
 )
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 
-SOURCE = "theirs"
 SOURCE_FORMAT = "pytorch_examples"
 
 # the case that each sample differs from, on its axis alone
 BASE = {"framework": "pytorch", "topology": "1n1g", "batch_size_per_device": 8}
-
-# of each axis a value that is neither its default nor that of BASE
-SAMPLES: dict[str, Any] = {
-    "framework": "tensorflow2",
-    "topology": "2n4g",
-    "batch_size_per_device": 16,
-    "precision": "amp-bf16",
-    "compiler": "torch.compile",
-    "memory_format": "channels_last",
-    "gradient_sync": "horovod",
-    "clip_global_norm": True,
-    "mode": INFER,
-    "script": SOURCE,
-    "data": "zmq",
-    "data_workers": 5,
-    "prefetch_batches": 7,
-    "optimizer": "adamw",
-    "gradient_accumulation": 3,
-    "loss_scale": 128,
-}
 
 # other axes, without which one has no meaning
 CONTEXTS = {
@@ -132,7 +112,7 @@ def read(axes: dict[str, Any], **tables: Any):
     data = {
         "model": {"name": "resnet50"},
         "axes": {**BASE, **axes},
-        "scripts": {SOURCE: {"command": "true", "format": SOURCE_FORMAT}},
+        "scripts": {SCRIPT: {"command": "true", "format": SOURCE_FORMAT}},
         **tables,
     }
     return read_matrix(write_matrix(tomli_w.dumps(data)))
@@ -167,7 +147,7 @@ def follow(axes: dict[str, Any], **tables: Any) -> Way:
 def follow_sample(axis: str) -> tuple[Way, Way]:
     """The case without an axis's sample, and the one with it."""
     context = CONTEXTS.get(axis, {})
-    return follow(context), follow({**context, axis: SAMPLES[axis]})
+    return follow(context), follow({**context, axis: AXIS_SAMPLES[axis]})
 
 
 def read_axis(stage: Any, axis: str) -> Any:
@@ -188,7 +168,10 @@ def test_every_field_is_specified_and_every_axis_is_a_field():
 
 @pytest.mark.parametrize("axis", AXES)
 def test_every_axis_has_a_sample_here_that_is_not_its_default(axis):
-    (one,), (other,) = list_cases({}), list_cases({axis: SAMPLES[axis], **CONTEXTS.get(axis, {})})
+    (one,), (other,) = (
+        list_cases({}),
+        list_cases({axis: AXIS_SAMPLES[axis], **CONTEXTS.get(axis, {})}),
+    )
     assert read_axis(one, axis) != read_axis(other, axis)
 
 
@@ -197,7 +180,7 @@ def test_every_axis_has_a_sample_here_that_is_not_its_default(axis):
 def test_value_of_an_axis_arrives_and_no_other_axis_changes(axis, stage):
     before, after = (getattr(way, stage) for way in follow_sample(axis))
     changed = {a: read_axis(after, a) for a in AXES if read_axis(after, a) != read_axis(before, a)}
-    assert changed == {axis: SAMPLES[axis]}
+    assert changed == {axis: AXIS_SAMPLES[axis]}
 
 
 @pytest.mark.parametrize("axis", AXES)
@@ -229,14 +212,14 @@ def test_csv_has_the_value_of_an_axis(axis):
     before, after = follow_sample(axis)
     summary = summarize(make_empty_manifest(), [before.outcomes, after.outcomes])
     lines = {line["case_id"]: line for line in read_csv(summary)}
-    assert lines[after.case.case_id][axis] == str(SAMPLES[axis])
+    assert lines[after.case.case_id][axis] == str(AXIS_SAMPLES[axis])
 
 
 @pytest.mark.parametrize("axis", AXES)
 def test_include_and_override_set_every_axis(axis):
     context = CONTEXTS.get(axis, {})
-    wanted = list_cases({**context, axis: SAMPLES[axis]})
-    changes = {axis: SAMPLES[axis]}
+    wanted = list_cases({**context, axis: AXIS_SAMPLES[axis]})
+    changes = {axis: AXIS_SAMPLES[axis]}
     base, included = list_cases(context, include=[changes])
     assert (included,) == wanted
     assert base == list_cases(context)[0]
@@ -247,8 +230,8 @@ def test_include_and_override_set_every_axis(axis):
 @pytest.mark.parametrize("axis", AXES)
 def test_conditions_know_every_axis(axis):
     context = CONTEXTS.get(axis, {})
-    exclude = [{"when": {axis: SAMPLES[axis]}}]
-    both = {**context, axis: [read_axis(follow(context).planned, axis), SAMPLES[axis]]}
+    exclude = [{"when": {axis: AXIS_SAMPLES[axis]}}]
+    both = {**context, axis: [read_axis(follow(context).planned, axis), AXIS_SAMPLES[axis]]}
     assert list_cases(both, exclude=exclude) == list_cases(context)
 
 

@@ -32,6 +32,12 @@ def test_samples_that_do_not_overlap_are_one_split_of_all():
     assert compute_tails(HIGH, LOW).lower == pytest.approx(1 / 3432)
 
 
+def test_split_that_was_seen_counts_in_both_tails():
+    # of the 6 splits of 1, 2, 3, 4, {2, 4} and {3, 4} are as far up, all but {3, 4} as far down
+    tails = compute_tails([1.0, 3.0], [2.0, 4.0])
+    assert (tails.upper, tails.lower) == pytest.approx((2 / 6, 5 / 6))
+
+
 def test_two_sided_is_twice_the_smaller_tail():
     assert Tails(0.9, 0.2).two_sided == pytest.approx(0.4)
 

@@ -1,0 +1,26 @@
+"""A value of each axis that is not its default: what is asked of every axis is asked with these."""
+
+from typing import Any
+
+from dlperf_slurm.contract.axes import INFER
+
+SCRIPT = "theirs"
+
+AXIS_SAMPLES: dict[str, Any] = {
+    "framework": "tensorflow2",
+    "topology": "2n4g",
+    "batch_size_per_device": 16,
+    "precision": "amp-bf16",
+    "compiler": "torch.compile",
+    "memory_format": "channels_last",
+    "gradient_sync": "horovod",
+    "clip_global_norm": True,
+    "mode": INFER,
+    "script": SCRIPT,
+    "data": "zmq",
+    "data_workers": 5,
+    "prefetch_batches": 7,
+    "optimizer": "adamw",
+    "gradient_accumulation": 3,
+    "loss_scale": 128,
+}
