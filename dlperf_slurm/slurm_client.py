@@ -99,10 +99,11 @@ def run_client(
         )
     except FileNotFoundError:
         raise SchedulerError(f"{command[0]} is not on PATH: is this a login node?") from None
-    except subprocess.TimeoutExpired:
-        raise SchedulerError(
-            add_hint(f"{command[0]} did not answer in {timeout_seconds:.0f} s")
-        ) from None
+    except subprocess.TimeoutExpired as error:
+        # such as "Slurm temporarily unable to accept job, sleeping and retrying"
+        words = (error.stderr or b"").decode(errors="replace").strip()
+        message = f"{command[0]} did not answer in {timeout_seconds:.0f} s"
+        raise SchedulerError(add_hint(f"{message}: {words}" if words else message)) from None
     if done.returncode:
         message = done.stderr.strip() or f"exit code {done.returncode}"
         raise SchedulerError(add_hint(f"{command[0]} failed: {message}"))

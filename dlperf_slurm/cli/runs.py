@@ -15,7 +15,12 @@ from dlperf_slurm.cli.options import (
     find_chosen_run,
 )
 from dlperf_slurm.cli.output import PROGRAM, make_console, say, say_renamed, warn
-from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
+from dlperf_slurm.errors import (
+    DlperfError,
+    EnvironmentMissingError,
+    InputError,
+    SchedulerError,
+)
 
 # how long `--wait` outlasts a controller that does not answer while the run is submitted
 PATIENCE_SECONDS = 900.0
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.jobs.plan import Plan
     from dlperf_slurm.jobs.run_directory import Run
     from dlperf_slurm.matrix.file import MatrixFile
+    from dlperf_slurm.scheduler.feed import Feeder
 
 
 def add_commands(commands: "Commands") -> None:
@@ -153,7 +159,10 @@ def run_status(options: argparse.Namespace) -> None:
 
 
 def run_wait(options: argparse.Namespace) -> None:
-    _follow(find_chosen_run(options))
+    from dlperf_slurm.scheduler.feed import Feeder
+
+    run = find_chosen_run(options)
+    _follow(run, Feeder(run, say, PATIENCE_SECONDS))
 
 
 def run_cancel(options: argparse.Namespace) -> None:
@@ -209,27 +218,36 @@ def _stage(options: argparse.Namespace, must_reach_cluster: bool) -> "Run":
 
 @contextmanager
 def _advise(command: str) -> Iterator[None]:
-    """End the message of a scheduler's error with the command that goes on."""
+    """End the message of an error with the command that goes on, where it names none."""
     try:
         yield
-    except SchedulerError as error:
-        if command in str(error):
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise InputError(f"{error}\nTo go on: {command}") from error
+    except DlperfError as error:
+        if f"{PROGRAM} " in str(error).rpartition("\n")[2]:
             raise
         raise type(error)(f"{error}\nTo go on: {command}") from error
 
 
 def _submit(run: "Run", must_wait: bool) -> None:
     from dlperf_slurm.jobs.room import TASK_BYTES, check_free
-    from dlperf_slurm.scheduler.submit import submit_run
+    from dlperf_slurm.scheduler.feed import Feeder
+    from dlperf_slurm.scheduler.submit import find_unsubmitted
 
     say(f"Run directory: {run.path}")
-    check_free(run.path, TASK_BYTES * len(run.read_all_tasks()))
     if run.manifest.scheduler == "local":
         _warn_of_noise()
     with _advise(f"{PROGRAM} resume {run.path}"):
-        submit_run(run, say, PATIENCE_SECONDS if must_wait else 0.0)
+        check_free(run.path, TASK_BYTES * len(run.read_all_tasks()))
+        feeder = Feeder(run, say, PATIENCE_SECONDS if must_wait else 0.0)
+        feeder.submit()
+        has_array_jobs = len(find_unsubmitted(run)) < len(run.list_group_ids())
+        if not must_wait or not (has_array_jobs or feeder.waiting):
+            feeder.raise_for_rest()
     if must_wait:
-        _follow(run)
+        _follow(run, feeder)
         return
     print(f"Follow it:  {PROGRAM} status {run.path}")
     print(f"Or wait:    {PROGRAM} wait {run.path}")
@@ -259,29 +277,35 @@ def _go_on_as_before(options: argparse.Namespace) -> None:
         run_resume(options)
 
 
-def _follow(run: "Run") -> None:
+def _follow(run: "Run", feeder: "Feeder") -> None:
+    """Follow a run to its end, with what the feeder has waiting, and report.
+
+    Raises SchedulerError at the end for what was refused.
+    """
     from dlperf_slurm.cli.report import report_run
     from dlperf_slurm.jobs.room import name_full_disk
     from dlperf_slurm.reports.progress import show_progress
     from dlperf_slurm.scheduler.retry import stage_retry_by_cause
-    from dlperf_slurm.scheduler.submit import submit_run
     from dlperf_slurm.scheduler.track import Tracker
 
-    with name_full_disk(run.path):
-        with _advise(f"{PROGRAM} wait {run.path}"):
-            while True:
-                tracker = Tracker(run)
-                show_progress(tracker, make_console())
-                if not stage_retry_by_cause(run, say):
-                    break
-                submit_run(run, say, PATIENCE_SECONDS)
+    with _advise(f"{PROGRAM} wait {run.path}"), name_full_disk(run.path):
+        while True:
+            tracker = Tracker(run)
+            show_progress(tracker, make_console(), feeder)
+            if not stage_retry_by_cause(run, say):
+                break
+            feeder.submit()
         if tracker.journal_error:
             warn(tracker.journal_error)
         _warn_of_full_disk(run)
         calls = ", ".join(f"{count} {name}" for name, count in tracker.watcher.calls.items())
         if calls:
             print(f"{len(tracker.array_job_ids)} sbatch; while waiting: {calls}")
-        report_run(run)
+    with _advise(f"{PROGRAM} retry {run.path}"), name_full_disk(run.path):
+        try:
+            report_run(run)
+        finally:
+            feeder.raise_for_rest()
 
 
 def _warn_of_full_disk(run: "Run") -> None:

@@ -1,6 +1,7 @@
 """States of array tasks -> a live display on a terminal, plain lines elsewhere."""
 
 from collections.abc import Sequence
+from typing import Optional
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -9,20 +10,21 @@ from rich.text import Text
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.reports.terminal import print_table
 from dlperf_slurm.scheduler.advice import describe_pending
+from dlperf_slurm.scheduler.feed import Feeder
 from dlperf_slurm.scheduler.follow import follow_run
 from dlperf_slurm.scheduler.states import COMPLETED, PENDING, TaskState, count_states
 from dlperf_slurm.scheduler.track import Tracker
 
 
-def show_progress(tracker: Tracker, console: Console) -> None:
+def show_progress(tracker: Tracker, console: Console, feeder: Optional[Feeder] = None) -> None:
     """Follow a run to its end; each failure is named once, when it is seen."""
     if console.is_terminal:
-        _show_bar(tracker, console)
+        _show_bar(tracker, console, feeder)
     else:
-        _print_changes(tracker, console)
+        _print_changes(tracker, console, feeder)
 
 
-def _show_bar(tracker: Tracker, console: Console) -> None:
+def _show_bar(tracker: Tracker, console: Console, feeder: Optional[Feeder]) -> None:
     named: set[str] = set()
     columns = (
         TextColumn("array tasks"),
@@ -33,7 +35,7 @@ def _show_bar(tracker: Tracker, console: Console) -> None:
     )
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=None)
-        for states in follow_run(tracker):
+        for states in follow_run(tracker, feeder):
             done = sum(state.is_final for state in states)
             text = describe_counts(states)
             if tracker.scheduler_error:
@@ -43,10 +45,10 @@ def _show_bar(tracker: Tracker, console: Console) -> None:
             name_reasons(tracker.run, states, named, progress.console)
 
 
-def _print_changes(tracker: Tracker, console: Console) -> None:
+def _print_changes(tracker: Tracker, console: Console, feeder: Optional[Feeder]) -> None:
     named: set[str] = set()
     last = ""
-    for states in follow_run(tracker):
+    for states in follow_run(tracker, feeder):
         done = sum(state.is_final for state in states)
         line = f"{done}/{len(states)} done: {describe_counts(states)}"
         if tracker.scheduler_error:

@@ -11,7 +11,7 @@ from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.queue import QueueWatcher, make_watcher
 from dlperf_slurm.scheduler.states import COMPLETING
-from dlperf_slurm.scheduler.submit import find_cut_short
+from dlperf_slurm.scheduler.submit import find_cut_short, find_unsubmitted
 from dlperf_slurm.scheduler.track import Tracker
 
 # how long the controller may take to begin to end what was cancelled
@@ -44,9 +44,11 @@ def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
     assert isinstance(watcher, QueueWatcher), "a run is either local or Slurm's"
     before = _list_going_on(watcher)
     array_job_ids = sorted({job_id.partition("_")[0] for job_id in before}, key=int)
+    if array_job_ids or find_unsubmitted(run):
+        # who waits for room for the rest reads it too
+        _journal(run, array_job_ids, warn)
     if not array_job_ids:
         return 0
-    _journal(run, array_job_ids, warn)
     slurm_client.cancel_jobs(array_job_ids)
     for look in range(LOOKS):
         if look:

@@ -3,10 +3,12 @@
 import json
 import time
 from collections.abc import Iterator
+from typing import Optional
 
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import JournalError
 from dlperf_slurm.jobs.journal import TRACKED, Event, append_event
+from dlperf_slurm.scheduler.feed import Feeder
 from dlperf_slurm.scheduler.states import STAGED, TaskState
 from dlperf_slurm.scheduler.track import Tracker
 
@@ -16,18 +18,20 @@ POLL_GROWTH = 1.5
 AWAY_SECONDS = 600.0
 
 
-def follow_run(tracker: Tracker) -> Iterator[list[TaskState]]:
+def follow_run(tracker: Tracker, feeder: Optional[Feeder] = None) -> Iterator[list[TaskState]]:
     """Yield the states until all are final: files every second, the scheduler ever more seldom.
 
     A scheduler that does not answer is asked again when the next poll is due. When a script has
-    ended badly the scheduler is asked sooner whether it comes back. Raises OSError when the run
-    directory is away for long.
+    ended badly the scheduler is asked sooner whether it comes back. What the feeder has waiting is
+    tried again with each poll, and sooner when array tasks have ended. Raises OSError when the run
+    directory is away for long, SchedulerError as `Feeder.submit_waiting` does.
     """
     manifest = tracker.run.manifest
     interval = min(TICK_SECONDS * 5, manifest.poll_seconds)
     next_poll = time.monotonic() + interval
     last_poll = float("-inf")
     away_since = time.monotonic()
+    fed_at, ended_before = away_since, 0
     while True:
         now = time.monotonic()
         is_urgent = tracker.patience.has_open_question and now >= last_poll + manifest.poll_seconds
@@ -47,7 +51,14 @@ def follow_run(tracker: Tracker) -> Iterator[list[TaskState]]:
             time.sleep(TICK_SECONDS)
             continue
         yield states
-        if all(state.is_final or state.state == STAGED for state in states):
+        if feeder is not None and feeder.waiting:
+            ended = sum(state.is_final for state in states)
+            makes_room = ended > ended_before and now >= fed_at + manifest.poll_seconds
+            if is_due or makes_room:
+                fed_at, ended_before = now, ended
+                feeder.submit_waiting()
+                tracker.read_submissions()
+        elif all(state.is_final or state.state == STAGED for state in states):
             _journal_calls(tracker)
             return
         time.sleep(TICK_SECONDS)

@@ -49,6 +49,11 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         # submitit's own method would make the next question a new call for each new job
         self._registered.add(job_id)
 
+    def add_job_name(self, job_name: str) -> None:
+        """Ask for the jobs of one more name."""
+        if job_name not in self.job_names:
+            self.job_names.append(job_name)
+
     def update(self) -> None:
         """Ask once; raises SchedulerError, and keeps what was known, when one does not answer."""
         if not self.job_names:

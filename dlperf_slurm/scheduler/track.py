@@ -21,7 +21,7 @@ from dlperf_slurm.jobs.journal import (
     read_whole_journal,
 )
 from dlperf_slurm.jobs.markers import WITHOUT_FOLDER, list_markers
-from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, Run, RunTask
+from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, Run, RunTask, make_job_name
 from dlperf_slurm.scheduler.owners import Owners
 from dlperf_slurm.scheduler.queue import (
     LocalArrayTaskJob,
@@ -133,6 +133,14 @@ class Tracker:
         states = [self._find_state(task, markers.get(task.marker, {})) for task in self.tasks]
         self._journal()
         return states
+
+    def read_submissions(self) -> None:
+        """Follow the array jobs that were submitted since the tracker was made, by whomever."""
+        for event in read_journal(self.run.path):
+            if event.event == SUBMITTED and event.group_id not in self.owners.by_group:
+                self.owners.by_group[event.group_id] = event.array_job_id
+                if isinstance(self.watcher, QueueWatcher):
+                    self.watcher.add_job_name(make_job_name(self.run.run_id, event.group_id))
 
     def _register(self) -> None:
         """Have the watcher ask about what is not final."""

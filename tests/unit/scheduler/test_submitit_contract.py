@@ -7,13 +7,17 @@ import pytest
 from submitit.core import core, utils
 from submitit.slurm import slurm as submitit_slurm
 
+from dlperf_slurm.scheduler.executors import (
+    LocalArrayExecutor,
+    ScriptCall,
+    SlurmArrayExecutor,
+)
 from dlperf_slurm.scheduler.queue import (
     LocalArrayTaskJob,
     ProcessWatcher,
     QueueWatcher,
     SlurmArrayTaskJob,
 )
-from dlperf_slurm.scheduler.submit import LocalArrayExecutor, ScriptCall, SlurmArrayExecutor
 
 JOB_ID = "7_3"
 

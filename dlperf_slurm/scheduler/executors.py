@@ -1,0 +1,109 @@
+"""A group's script -> an executor of submitit that submits it as one array job."""
+
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from submitit.core import core, utils
+from submitit.slurm import slurm as submitit_slurm
+
+from dlperf_slurm import slurm_client
+from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.files.appending import open_to_append
+from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.scheduler import local
+from dlperf_slurm.scheduler.queue import LocalArrayTaskJob, SlurmArrayTaskJob
+
+LOCAL_START_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class ScriptCall:
+    """What submitit is asked to run: one element of the array that a rendered script makes."""
+
+    script: Path
+    array_task_id: int
+
+    def __call__(self) -> None:
+        """Run it here and now, as submitit's debug executor would."""
+        subprocess.run(["bash", str(self.script), str(self.array_task_id)], check=True)
+
+
+class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
+    """Submits one rendered script as one array job.
+
+    submitit's own array code makes fresh stock executors and pickles; this replaces the one
+    method where that happens, and keeps its batches and jobs.
+    """
+
+    job_class: type[SlurmArrayTaskJob[Any]] = SlurmArrayTaskJob
+
+    def __init__(self, script: Path, lock: int, awaited: Sequence[str] = ()) -> None:
+        super().__init__(script.parent)
+        self.script = script
+        self.awaited = awaited
+        self.lock = lock
+
+    def _internal_process_submissions(
+        self, delayed_submissions: list[utils.DelayedSubmission]
+    ) -> list[core.Job[Any]]:
+        after = [f"--dependency=afterany:{':'.join(self.awaited)}"] if self.awaited else []
+        command = ["sbatch", "--parsable", *after, str(self.script)]
+        output = slurm_client.run_client(command, keep_open=(self.lock,))
+        job_id = self._get_job_id_from_submission_command(output)
+        count = len(delayed_submissions)
+        return [self.job_class(self.folder, f"{job_id}_{index}") for index in range(count)]
+
+    @staticmethod
+    def _get_job_id_from_submission_command(string: Any) -> str:
+        """The job id that sbatch printed, alone or as "id;cluster", on its last line that has one.
+
+        Sites print banners around it. Raises SchedulerError when there is no job id.
+        """
+        text = string.decode() if isinstance(string, bytes) else string
+        for line in reversed(text.splitlines()):
+            job_id = str(line).strip().partition(";")[0]
+            if job_id.isdigit():
+                return job_id
+        raise SchedulerError(f"sbatch did not print a job id: {text.strip()!r}")
+
+
+class LocalArrayExecutor(core.Executor):
+    """Starts one rendered script as an array job of this machine, in a process of its own."""
+
+    job_class: type[LocalArrayTaskJob[Any]] = LocalArrayTaskJob
+
+    def __init__(self, run: Run, group_id: str) -> None:
+        super().__init__(run.path)
+        self.run = run
+        self.group_id = group_id
+
+    def _internal_process_submissions(
+        self, delayed_submissions: list[utils.DelayedSubmission]
+    ) -> list[core.Job[Any]]:
+        count = len(delayed_submissions)
+        log = self.run.find_script(self.group_id).with_suffix(".local.log")
+        with open_to_append(log, root=self.run.path) as output:
+            process = subprocess.Popen(
+                local.make_command(self.run.path, self.group_id, count),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        job_id = self._wait_for_claim(process, log)
+        return [self.job_class(self.folder, f"{job_id}_{index}") for index in range(count)]
+
+    def _wait_for_claim(self, process: "subprocess.Popen[bytes]", log: Path) -> str:
+        deadline = time.monotonic() + LOCAL_START_SECONDS
+        while time.monotonic() < deadline:
+            job_id = local.read_claim(self.run.path, self.group_id)
+            if job_id is not None:
+                return job_id
+            if process.poll() is not None:
+                break
+            time.sleep(0.02)
+        raise SchedulerError(f"the local array job did not start; see {log}")

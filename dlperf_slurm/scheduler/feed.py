@@ -1,0 +1,209 @@
+"""A run's staged groups -> array jobs: all that limits let in, and the others as room appears."""
+
+import getpass
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from dlperf_slurm import slurm_client
+from dlperf_slurm.errors import JournalError, SchedulerError
+from dlperf_slurm.jobs.journal import (
+    CANCELLED,
+    hold_submit_lock,
+    read_journal,
+    release_room,
+    reserve_room,
+)
+from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.scheduler.refusals import is_limit_that_passes, is_no_answer, refuse_impossible
+from dlperf_slurm.scheduler.submit import (
+    find_blocks,
+    find_cut_short,
+    find_unsubmitted,
+    submit_group,
+)
+
+AGAIN_SECONDS = 10.0
+
+
+def submit_run(run: Run, report: Callable[[str], None], patience_seconds: float = 0.0) -> int:
+    """Submit every staged group that has not been submitted; returns how many array jobs started.
+
+    It can be killed at any moment and called again. Raises SchedulerError as `Feeder.submit`
+    does, and for each group that was refused or for which there is no room.
+    """
+    feeder = Feeder(run, report, patience_seconds)
+    feeder.submit()
+    feeder.raise_for_rest()
+    return feeder.started
+
+
+class Feeder:
+    """What submits the groups of a run, and goes on with those that a limit keeps out.
+
+    `waiting` are these, `refused` those that were refused otherwise, with Slurm's words.
+    A controller that does not answer, or that has no room although nothing of the user's is in
+    its queue, is asked again for `patience_seconds`. A run that is cancelled meanwhile is fed
+    no more.
+    """
+
+    def __init__(
+        self, run: Run, report: Callable[[str], None], patience_seconds: float = 0.0
+    ) -> None:
+        self.run = run
+        self.patience_seconds = patience_seconds
+        self.waiting: dict[str, str] = {}
+        self.refused: dict[str, str] = {}
+        self.started = 0
+        self._report = report
+        self._cancellations = self._count_cancellations()
+        # the sizes of groups that had no room in this round, with Slurm's words
+        self._full: dict[int, str] = {}
+        self._is_checked = False
+        self._moved = time.monotonic()
+
+    def submit(self) -> None:
+        """Submit what there is room for.
+
+        A group whose submission was begun and not journaled to its end is first looked for in the
+        scheduler by its name; one that is refused stops no other one. Raises SchedulerError when
+        the scheduler does not answer, could never run a group, or when another process is
+        submitting the run; JournalError when there is no room for the journal, before anything
+        that it could not hold.
+        """
+        deadline = time.monotonic() + self.patience_seconds
+        while True:
+            try:
+                self._submit_once()
+                return
+            except JournalError:
+                raise
+            except SchedulerError as error:
+                if time.monotonic() > deadline or not is_no_answer(str(error)):
+                    raise
+                line = f"the scheduler does not answer, and is asked again: {error}"
+                self._report(line.split("\n")[0])
+                time.sleep(AGAIN_SECONDS)
+
+    def submit_waiting(self) -> None:
+        """Try once more what waits for room; raises SchedulerError when patience is over.
+
+        Who cannot be asked now is asked the next time.
+        """
+        started = self.started
+        try:
+            self._submit_once()
+            has_jobs = self._has_jobs()
+        except JournalError:
+            raise
+        except SchedulerError:
+            has_jobs = False
+        if has_jobs or self.started > started:
+            self._moved = time.monotonic()
+        elif self.waiting and time.monotonic() > self._moved + self.patience_seconds:
+            self.raise_for_rest()
+
+    def raise_for_rest(self) -> None:
+        """Raise SchedulerError where groups are not submitted, with the command that goes on."""
+        if not self.waiting and not self.refused:
+            return
+        lines = [
+            f"{group_id} was not submitted: {words}" for group_id, words in self.refused.items()
+        ]
+        lines += [_describe_wait(*waiting) for waiting in self.waiting.items()]
+        count = len(self.run.list_group_ids())
+        done = count - len(self.waiting) - len(self.refused)
+        lines.append(f"{done} of {count} array jobs are submitted, and run on.")
+        command = f"dlperf-slurm resume {self.run.path}"
+        if self.waiting:
+            lines.append(
+                f"When others have ended: {command}; with --wait it submits the rest as room "
+                "appears. An array that is larger than the limit never fits: submit the matrix "
+                "anew with --set max_array_size=N"
+            )
+        else:
+            lines.append(f"When the cause is gone: {command}")
+        raise SchedulerError("\n".join(lines))
+
+    def _submit_once(self) -> None:
+        run = self.run
+        with hold_submit_lock(run.path) as lock:
+            if self._count_cancellations() > self._cancellations:
+                self._stop()
+                return
+            reserve_room(run.path)
+            for group_id, array_job_id in find_cut_short(run).items():
+                self._report(f"{group_id}: array job {array_job_id} was submitted already")
+            group_ids = list(find_unsubmitted(run))
+            if run.manifest.scheduler == "slurm" and not self._is_checked:
+                refuse_impossible(run, group_ids)
+                self._is_checked = True
+            self._submit_groups(group_ids, lock)
+            release_room(run.path)
+
+    def _submit_groups(self, group_ids: Sequence[str], lock: int) -> None:
+        self.waiting = {name: words for name, words in self.waiting.items() if name in group_ids}
+        self._full.clear()
+        blocks = find_blocks(self.run)
+        for group_id in group_ids:
+            if group_id in self.refused:
+                continue
+            hindrance = self._find_hindrance(group_id, blocks)
+            if hindrance:
+                self._wait(group_id, hindrance)
+            else:
+                self._submit_group(group_id, lock)
+
+    def _find_hindrance(self, group_id: str, blocks: Mapping[str, int]) -> str:
+        """Why a group need not be tried now: a block before it waits, or a group no larger does."""
+        block = blocks.get(group_id, 1)
+        earlier = [name for name in self.waiting if blocks.get(name, 1) < block]
+        if earlier:
+            return f"its block begins after {earlier[0]}"
+        size = len(self.run.read_tasks(group_id))
+        return next((words for other, words in self._full.items() if other <= size), "")
+
+    def _submit_group(self, group_id: str, lock: int) -> None:
+        """Submit a group; raises SchedulerError, with its name, when nobody answers."""
+        array_job_id, refusal = submit_group(self.run, group_id, lock)
+        if array_job_id:
+            self.started += 1
+            self.waiting.pop(group_id, None)
+            self._report(f"{group_id}: array job {array_job_id}")
+        elif is_limit_that_passes(refusal):
+            self._full[len(self.run.read_tasks(group_id))] = refusal
+            self._wait(group_id, refusal)
+        elif is_no_answer(refusal):
+            raise SchedulerError(
+                f"{group_id} was not submitted: {refusal}\nWhat was submitted before it runs on. "
+                f"When the cause is gone: dlperf-slurm resume {self.run.path}"
+            )
+        else:
+            self.refused[group_id] = refusal
+            self._report(f"{group_id} was not submitted: {refusal}")
+
+    def _wait(self, group_id: str, words: str) -> None:
+        if self.waiting.get(group_id) != words:
+            self._report(_describe_wait(group_id, words))
+        self.waiting[group_id] = words
+
+    def _stop(self) -> None:
+        """Feed a run no more that was cancelled meanwhile."""
+        if self.waiting:
+            self._report(
+                f"the run was cancelled: {len(self.waiting)} array jobs are not submitted; to "
+                f"submit them nevertheless: dlperf-slurm resume {self.run.path}"
+            )
+        self.waiting = {}
+
+    def _count_cancellations(self) -> int:
+        return sum(event.event == CANCELLED for event in read_journal(self.run.path))
+
+    def _has_jobs(self) -> bool:
+        """Whether the user has jobs in the queue, whose ends make room."""
+        command = ["squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i"]
+        return bool(slurm_client.run_client(command).strip())
+
+
+def _describe_wait(group_id: str, words: str) -> str:
+    first_line = words.split("\n")[0]
+    return f"{group_id} waits for room: {first_line}"

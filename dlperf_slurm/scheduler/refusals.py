@@ -1,0 +1,80 @@
+"""A group and what Slurm's clients say of it -> whether waiting helps, or nothing does."""
+
+import re
+from collections.abc import Sequence
+
+from dlperf_slurm import slurm_client
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.jobs.journal import REFUSED, Event, append_event
+from dlperf_slurm.jobs.run_directory import Run
+
+# how Slurm's clients say that the controller is away, and `run_client` that it takes too long
+_NO_ANSWER = re.compile(
+    r"did not answer in|Unable to contact slurm controller|Socket timed out|Connection refused|"
+    r"Zero Bytes were transmitted|in standby mode|Communication connection failure"
+)
+# the limits that Slurm names, of which those of a number of jobs in the queue pass
+_NAMED_LIMIT = re.compile(r"\b(?:QOS|Assoc)\w*Limit\b")
+# a controller with MaxJobCount jobs, and a limit that a Slurm before 20.11 does not name
+_UNNAMED_LIMIT = re.compile(
+    r"temporarily unable to accept job|Job violates accounting/QOS policy \(job submit limit"
+)
+
+# of `sbatch --test-only`, about a request that no waiting makes possible
+IMPOSSIBLE = (
+    "Requested node configuration is not available",
+    "nvalid partition",
+    "Invalid account",
+    "Invalid qos",
+    "Invalid feature",
+    "Requested reservation is invalid",
+    "Requested time limit is invalid",
+    "Node count specification invalid",
+    "More processors requested than permitted",
+    "Invalid generic resource",
+    "QOSMaxWallDurationPerJobLimit",
+)
+
+
+def is_limit_that_passes(words: str) -> bool:
+    """Whether a job was refused for the number of others, some of which will end."""
+    named = _NAMED_LIMIT.findall(words)
+    if named:
+        return any("SubmitJob" in name for name in named)
+    return _UNNAMED_LIMIT.search(words) is not None
+
+
+def is_no_answer(words: str) -> bool:
+    """Whether the controller said nothing of the job, and may have taken it."""
+    return _NO_ANSWER.search(words) is not None and not is_limit_that_passes(words)
+
+
+def is_surely_refused(words: str) -> bool:
+    """Whether the controller itself said that it has not taken the job."""
+    return is_limit_that_passes(words) and _NO_ANSWER.search(words) is None
+
+
+def refuse_impossible(run: Run, group_ids: Sequence[str]) -> None:
+    """Ask Slurm about these groups before any is submitted; what it never takes is journaled.
+
+    Raises SchedulerError, which names all of them, where there are such. What a limit on the
+    number of jobs is against may be possible later, and a controller that does not answer says
+    nothing: sbatch will.
+    """
+    problems = {}
+    for group_id in group_ids:
+        command = ["sbatch", "--test-only", str(run.find_script(group_id))]
+        try:
+            slurm_client.run_client(command)
+        except SchedulerError as error:
+            if any(sign in str(error) for sign in IMPOSSIBLE):
+                problems[group_id] = str(error)
+    for group_id, problem in problems.items():
+        append_event(run.path, Event(REFUSED, format_now(), group_id=group_id, detail=problem))
+    if problems:
+        lines = (f"{group_id} cannot run: {problem}" for group_id, problem in problems.items())
+        raise SchedulerError(
+            "\n".join(lines) + "\nNothing more was submitted. When the cause is gone: "
+            f"dlperf-slurm resume {run.path}"
+        )

@@ -1,0 +1,60 @@
+"""Limits on the number of jobs, on a real Slurm: array jobs are submitted as room appears."""
+
+import signal
+
+import pytest
+from support.slurm_runs import (
+    CHECKOUT,
+    count_array_tasks_in_accounting,
+    stage_spin,
+    submit,
+)
+from support.tool import await_that, find_states, start_tool
+
+from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
+
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
+
+SCHEDULER_ERROR = 3
+# this QOS lets a user have four array tasks in the queue
+SETTINGS = ["qos=limited", "array_throttle=1"]
+
+
+def stage_more_than_the_limit(folder):
+    return stage_spin(folder, ["1n1g", "1n2g", "2n1g"], repeats=2, settings=SETTINGS)
+
+
+def list_submitted(run):
+    return [event.group_id for event in read_journal(run.path) if event.event == SUBMITTED]
+
+
+def test_submission_that_waits_submits_the_rest_as_room_appears(cluster, tmp_path):
+    run = stage_more_than_the_limit(tmp_path / "results")
+    done = submit(run, "--wait")
+    assert done.returncode == 0, done.stderr
+    assert (
+        "2n1g waits for room: sbatch failed: sbatch: error: QOSMaxSubmitJobPerUser" in done.stdout
+    )
+    assert "6/6 done: 6 COMPLETED" in done.stdout
+    assert list_submitted(run) == ["1n1g", "1n2g", "2n1g"]
+    assert count_array_tasks_in_accounting(run) == 6
+
+
+def test_submission_that_is_killed_while_it_waits_is_gone_on_with(cluster, tmp_path):
+    run = stage_more_than_the_limit(tmp_path / "results")
+    feeder = start_tool(["resume", str(run.path), "--wait"], CHECKOUT)
+    line = ""
+    while "2n1g waits for room" not in line:
+        line = feeder.stdout.readline()
+        assert line, feeder.stderr.read()
+    feeder.send_signal(signal.SIGKILL)
+    feeder.communicate()
+    left = submit(run)
+    if "2n1g" not in list_submitted(run):
+        assert left.returncode == SCHEDULER_ERROR
+        assert "2 of 3 array jobs are submitted, and run on." in left.stderr
+        assert f"dlperf-slurm resume {run.path}" in left.stderr
+    await_that(lambda: list(find_states(run).values())[:2] == ["COMPLETED"] * 2, "room", 120)
+    done = submit(run, "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert count_array_tasks_in_accounting(run) == 6

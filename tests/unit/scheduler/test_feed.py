@@ -1,0 +1,292 @@
+"""Groups that a limit keeps out, against a fake Slurm that takes so many array tasks at once."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from builders import IMPORT_DIR, write_program
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.jobs.journal import (
+    REFUSED,
+    SUBMITTED,
+    SUBMITTING,
+    Event,
+    append_event,
+    read_journal,
+)
+from dlperf_slurm.scheduler.cancel import cancel_run
+from dlperf_slurm.scheduler.feed import Feeder, submit_run
+from dlperf_slurm.scheduler.follow import follow_run
+from dlperf_slurm.scheduler.refusals import is_limit_that_passes, is_no_answer
+from dlperf_slurm.scheduler.track import Tracker
+
+GROUPS = ["1n1g", "1n2g", "2n2g"]
+NAMED = "sbatch: error: QOSMaxSubmitJobPerUserLimit"
+POLICY = (
+    "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit "
+    "limit, user's size and/or time limits)"
+)
+# the files `queue` and `ended` have lines of job id, array tasks and job name
+SBATCH = """\
+[ "$1" = --test-only ] && exit 0
+script=${@: -1}
+while read -r line; do
+  case $line in
+    "#SBATCH --array=0-"*) size=$((${line##*-} + 1)) ;;
+    "#SBATCH --job-name="*) name=${line#*=} ;;
+  esac
+done < "$script"
+echo "$name" >> HOME/asked
+case $name in *REFUSED) echo "sbatch: error: Unknown trouble" >&2; exit 1 ;; esac
+used=0
+while read -r _ tasks _; do used=$((used + tasks)); done < HOME/queue
+if ((used + size > LIMIT)); then
+  printf '%s\\n' "WORDS" >&2
+  exit 1
+fi
+id=1
+while read -r _; do id=$((id + 1)); done < HOME/calls
+echo "$name" >> HOME/calls
+echo "$id $size $name" >> HOME/queue
+echo $id
+"""
+SQUEUE = """\
+names=
+for option in "$@"; do
+  case $option in
+    --name=*) names=,${option#*=}, ;;
+    --user=*) names=all ;;
+  esac
+done
+while read -r id tasks name; do
+  if [[ $names == all ]]; then echo "$id"; fi
+  if [[ $names == *,$name,* ]]; then echo "${id}_[0-$((tasks - 1))]|PENDING||Priority"; fi
+done < HOME/queue
+while read -r id tasks name; do
+  if [[ $names == *,$name,* ]]; then echo "${id}_[0-$((tasks - 1))]|TIMEOUT||TimeLimit"; fi
+done < HOME/ended
+"""
+
+
+def write_bash(folder, name, script):
+    path = write_program(folder, name, script)
+    path.write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
+
+
+class FakeSlurm:
+    """Takes `limit` array tasks at once; what ends is made to."""
+
+    def __init__(self, home, bin_dir, limit=2, refused="nothing", words=f"{NAMED}\n{POLICY}"):
+        self.home = home
+        for name in ("queue", "ended", "calls", "asked"):
+            (home / name).touch()
+        script = SBATCH.replace("HOME", str(home)).replace("REFUSED", refused)
+        self.sbatch = script.replace("WORDS", words).replace("LIMIT", str(limit))
+        write_bash(bin_dir, "sbatch", self.sbatch)
+        write_bash(bin_dir, "squeue", SQUEUE.replace("HOME", str(home)))
+        for name in ("srun", "sacct", "scancel"):
+            write_program(bin_dir, name, "true")
+
+    def end_all(self):
+        with (self.home / "ended").open("a") as ended:
+            ended.write((self.home / "queue").read_text())
+        (self.home / "queue").write_text("")
+
+    def list_taken(self):
+        """The groups that were taken, each time that one was."""
+        return self._list_groups("calls")
+
+    def list_asked(self):
+        return self._list_groups("asked")
+
+    def _list_groups(self, name):
+        return [line.rpartition(".")[2] for line in (self.home / name).read_text().split()]
+
+
+@pytest.fixture
+def slurm(home, bin_dir):
+    return FakeSlurm(home, bin_dir)
+
+
+def list_submitted(run):
+    return [event.group_id for event in read_journal(run.path) if event.event == SUBMITTED]
+
+
+def test_limit_leaves_the_rest_with_the_command_that_goes_on(slurm, staged_run):
+    with pytest.raises(SchedulerError) as caught:
+        submit_run(staged_run, print)
+    lines = str(caught.value).splitlines()
+    assert lines[:3] == [
+        f"1n2g waits for room: sbatch failed: {NAMED}",
+        f"2n2g waits for room: sbatch failed: {NAMED}",
+        "1 of 3 array jobs are submitted, and run on.",
+    ]
+    assert lines[3].startswith(f"When others have ended: dlperf-slurm resume {staged_run.path}; ")
+    assert list_submitted(staged_run) == ["1n1g"]
+
+
+def test_group_as_large_as_one_without_room_is_not_tried(slurm, staged_run):
+    Feeder(staged_run, print).submit()
+    assert slurm.list_asked() == ["1n1g", "1n2g"]
+
+
+def test_groups_go_as_room_appears_and_each_once(slurm, staged_run):
+    feeder = Feeder(staged_run, print, patience_seconds=60)
+    feeder.submit()
+    feeder.submit_waiting()
+    assert (list(feeder.waiting), slurm.list_taken()) == (["1n2g", "2n2g"], ["1n1g"])
+    slurm.end_all()
+    feeder.submit_waiting()
+    assert list(feeder.waiting) == ["2n2g"]
+    slurm.end_all()
+    feeder.submit_waiting()
+    assert (feeder.waiting, slurm.list_taken()) == ({}, GROUPS)
+    feeder.raise_for_rest()
+
+
+def test_same_words_of_a_limit_are_told_once(slurm, staged_run):
+    said = []
+    feeder = Feeder(staged_run, said.append, patience_seconds=60)
+    feeder.submit()
+    feeder.submit_waiting()
+    assert said == [
+        "1n1g: array job 1",
+        f"1n2g waits for room: sbatch failed: {NAMED}",
+        f"2n2g waits for room: sbatch failed: {NAMED}",
+    ]
+
+
+def test_limit_without_any_job_of_the_user_is_no_reason_to_wait_for_ever(home, bin_dir, staged_run):
+    FakeSlurm(home, bin_dir, limit=1)
+    feeder = Feeder(staged_run, print)
+    feeder.submit()
+    with pytest.raises(SchedulerError, match=r"larger than the limit never fits: .*max_array_size"):
+        feeder.submit_waiting()
+
+
+def test_limit_is_waited_for_while_jobs_of_the_user_can_make_room(slurm, staged_run):
+    feeder = Feeder(staged_run, print)
+    feeder.submit()
+    feeder.submit_waiting()
+    assert list(feeder.waiting) == ["1n2g", "2n2g"]
+
+
+def test_controller_that_is_away_for_a_moment_stops_no_feeding(slurm, bin_dir, staged_run):
+    feeder = Feeder(staged_run, print, patience_seconds=60)
+    feeder.submit()
+    write_program(bin_dir, "sbatch", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    feeder.submit_waiting()
+    assert list(feeder.waiting) == ["1n2g", "2n2g"]
+    write_bash(bin_dir, "sbatch", slurm.sbatch)
+    slurm.end_all()
+    feeder.submit_waiting()
+    assert list_submitted(staged_run) == ["1n1g", "1n2g"]
+
+
+def test_group_that_is_refused_stops_no_other_one(home, bin_dir, staged_run):
+    FakeSlurm(home, bin_dir, limit=9, refused="1n2g")
+    with pytest.raises(SchedulerError) as caught:
+        submit_run(staged_run, print)
+    assert str(caught.value).splitlines() == [
+        "1n2g was not submitted: sbatch failed: sbatch: error: Unknown trouble",
+        "2 of 3 array jobs are submitted, and run on.",
+        f"When the cause is gone: dlperf-slurm resume {staged_run.path}",
+    ]
+    assert list_submitted(staged_run) == ["1n1g", "2n2g"]
+
+
+def test_submission_that_waits_follows_the_others_and_names_the_refused_last(
+    home, bin_dir, staged_run, capsys
+):
+    slurm = FakeSlurm(home, bin_dir, limit=9, refused="1n2g")
+    slurm.end_all()
+    ended = f'{slurm.sbatch}\necho "$id $size $name" >> {home}/ended; : > {home}/queue'
+    write_bash(bin_dir, "sbatch", ended)
+    assert main(["resume", str(staged_run.path), "--wait"]) == SchedulerError.exit_code
+    told = capsys.readouterr()
+    assert "4/6 done: 2 STAGED, 4 TIMEOUT" in told.out
+    assert "Report: " in told.out
+    assert "error: 1n2g was not submitted" in told.err
+
+
+def test_who_follows_a_run_feeds_it(slurm, staged_run, monkeypatch):
+    feeder = Feeder(staged_run, print, patience_seconds=60)
+    feeder.submit()
+    # each sleep is a second of the follower's
+    clock = iter(range(10_000))
+    monkeypatch.setattr("dlperf_slurm.scheduler.follow.time.monotonic", lambda: next(clock) * 10.0)
+    monkeypatch.setattr("dlperf_slurm.scheduler.follow.TICK_SECONDS", 0.0)
+    monkeypatch.setattr("time.sleep", lambda seconds: slurm.end_all())
+    *_, states = follow_run(Tracker(staged_run), feeder)
+    assert [state.state for state in states] == ["TIMEOUT"] * 6
+    assert slurm.list_taken() == GROUPS
+
+
+def test_cancelled_run_is_fed_no_more(slurm, staged_run):
+    said = []
+    feeder = Feeder(staged_run, said.append, patience_seconds=60)
+    feeder.submit()
+    slurm.end_all()
+    assert cancel_run(staged_run, print) == 0
+    feeder.submit_waiting()
+    assert feeder.waiting == {}
+    assert "the run was cancelled: 2 array jobs are not submitted" in said[-1]
+    assert slurm.list_taken() == ["1n1g"]
+
+
+def test_submission_that_is_killed_while_it_waits_goes_on_with_nothing_twice(slurm, staged_run):
+    command = [sys.executable, "-m", "dlperf_slurm", "resume", str(staged_run.path)]
+    environment = {**os.environ, "PYTHONPATH": IMPORT_DIR}
+    with subprocess.Popen([*command, "--wait"], env=environment) as tool:
+        deadline = time.monotonic() + 60
+        while REFUSED not in {event.event for event in read_journal(staged_run.path)}:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        tool.send_signal(signal.SIGKILL)
+    slurm.end_all()
+    again = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert again.returncode == SchedulerError.exit_code
+    assert "2 of 3 array jobs are submitted" in again.stderr
+    slurm.end_all()
+    assert main(["resume", str(staged_run.path)]) == 0
+    assert slurm.list_taken() == GROUPS
+
+
+def test_group_that_was_taken_when_its_submission_was_killed_is_found(slurm, staged_run):
+    Feeder(staged_run, print).submit()
+    append_event(staged_run.path, Event(SUBMITTING, format_now(), group_id="1n2g"))
+    with (slurm.home / "queue").open("a") as queue:
+        queue.write(f"7 2 {staged_run.run_id}.1n2g\n")
+    feeder = Feeder(staged_run, print)
+    feeder.submit()
+    assert list(feeder.waiting) == ["2n2g"]
+    ids = {e.group_id: e.array_job_id for e in read_journal(staged_run.path) if e.array_job_id}
+    assert ids == {"1n1g": "1", "1n2g": "7"}
+
+
+@pytest.mark.parametrize(
+    ("words", "passes"),
+    [
+        (f"sbatch failed: {NAMED}\n{POLICY}", True),
+        (f"sbatch failed: sbatch: error: AssocMaxSubmitJobLimit\n{POLICY}", True),
+        (f"sbatch failed: sbatch: error: AssocGrpSubmitJobsLimit\n{POLICY}", True),
+        (f"sbatch failed: {POLICY}", True),
+        (f"sbatch failed: sbatch: error: QOSMaxWallDurationPerJobLimit\n{POLICY}", False),
+        (f"sbatch failed: sbatch: error: QOSMaxNodePerJobLimit\n{POLICY}", False),
+        (
+            "sbatch did not answer in 60 s: sbatch: error: Slurm temporarily unable to accept "
+            "job, sleeping and retrying",
+            True,
+        ),
+        ("sbatch failed: Unable to contact slurm controller (connect failure)", False),
+    ],
+)
+def test_limit_passes_if_it_is_one_on_the_number_of_jobs(words, passes):
+    assert is_limit_that_passes(words) is passes
+    assert not (passes and is_no_answer(words))
