@@ -1,6 +1,7 @@
 """The commands of a run, from plan and submit over resume and retry to wait and cancel."""
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,7 +91,7 @@ def run_plan(options: argparse.Namespace) -> None:
     print_plan(plan, console)
     for line in _describe_power(plan, loaded, options.results):
         console.print(Text(line))
-    for line in list_missing_environments(plan, loaded.site):
+    for line in list_missing_environments(plan.frameworks, loaded.site):
         console.print(Text(f"note: {line}", style="yellow"))
 
 
@@ -139,7 +140,9 @@ def run_retry(options: argparse.Namespace) -> None:
     from dlperf_slurm.scheduler.retry import stage_retry
 
     run = find_chosen_run(options)
-    say(f"{stage_retry(run)} array tasks to try again")
+    with _advise(f"{PROGRAM} retry {run.path}"):
+        count = stage_retry(run)
+    say(f"{count} array tasks to try again")
     _submit(run, options.wait)
 
 
@@ -208,7 +211,7 @@ def _stage(options: argparse.Namespace, must_reach_cluster: bool) -> "Run":
             f"{options.matrix}: site {loaded.name} can run none of its cases:\n  "
             + "\n  ".join(reasons)
         )
-    missing = list_missing_environments(plan, loaded.site)
+    missing = list_missing_environments(plan.frameworks, loaded.site)
     if missing:
         raise EnvironmentMissingError("\n".join(missing))
     for path in remove_leftovers(options.results):
@@ -226,7 +229,8 @@ def _advise(command: str) -> Iterator[None]:
             raise
         raise InputError(f"{error}\nTo go on: {command}") from error
     except DlperfError as error:
-        if f"{PROGRAM} " in str(error).rpartition("\n")[2]:
+        subject = command.rpartition(" ")[2]
+        if re.search(rf"{PROGRAM} \w+ {re.escape(subject)}", str(error).rpartition("\n")[2]):
             raise
         raise type(error)(f"{error}\nTo go on: {command}") from error
 

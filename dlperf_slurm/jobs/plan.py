@@ -1,7 +1,7 @@
 """Cases x site -> array jobs: what can run here, grouped by resource shape, in shuffled order."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +64,10 @@ class Plan:
         """The node-hours of one case at most: every repeat at its time limit."""
         minutes = next(g.time_limit_minutes for g in self.groups if g.topology == case.topology)
         return case.protocol.repeats * case.topology.nodes * minutes / 60
+
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        return tuple(sorted({name for group in self.groups for name in group.frameworks}))
 
     @property
     def array_task_count(self) -> int:
@@ -134,10 +138,10 @@ def find_max_array_size(site: Site, must_reach_cluster: bool) -> int:
     return int(text)
 
 
-def list_missing_environments(plan: Plan, site: Site) -> list[str]:
-    """A line for each framework of the plan whose virtual environment is not there."""
+def list_missing_environments(frameworks: Collection[str], site: Site) -> list[str]:
+    """A line for each of the frameworks whose virtual environment is not there."""
     lines = []
-    for framework in sorted({name for group in plan.groups for name in group.frameworks}):
+    for framework in sorted(set(frameworks)):
         venv = site.find_environment(framework).venv
         if venv is not None and not (Path(venv) / "bin" / "python").exists():
             lines.append(

@@ -7,9 +7,14 @@ from pathlib import Path
 from dlperf_slurm.config.site import Retry, Site
 from dlperf_slurm.config.toml_tables import Reporter, read_toml, validate
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION
-from dlperf_slurm.errors import InputError, SchedulerError, raise_problems
+from dlperf_slurm.errors import (
+    EnvironmentMissingError,
+    InputError,
+    SchedulerError,
+    raise_problems,
+)
 from dlperf_slurm.jobs.journal import hold_submit_lock
-from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks
+from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks, list_missing_environments
 from dlperf_slurm.jobs.run_directory import (
     MATRIX_FILE,
     SITE_FILE,
@@ -37,6 +42,7 @@ def stage_retry(run: Run) -> int:
     The run's own copies of matrix and site decide, whatever became of the originals. Returns how
     many array tasks were staged; what is pending or running is left alone.
     Raises InputError for a run whose files, and so its worker, are of an earlier version;
+    EnvironmentMissingError, before anything is staged, when an environment is gone that it takes;
     SchedulerError when the scheduler does not say what is pending or running, or when another
     process is submitting the run.
     """
@@ -49,8 +55,17 @@ def stage_retry(run: Run) -> int:
     with hold_submit_lock(run.path):
         ended = _list_ended(run)
         if ended:
-            _stage(run, list(ended), read_frozen_site(run.path / SITE_FILE))
+            site = read_frozen_site(run.path / SITE_FILE)
+            _check_environments(run, list(ended), site)
+            _stage(run, list(ended), site)
     return len(ended)
+
+
+def _check_environments(run: Run, tasks: Sequence[RunTask], site: Site) -> None:
+    frameworks = {case.case_id: case.axes.framework for case in run.manifest.cases}
+    missing = list_missing_environments({frameworks[task.case_id] for task in tasks}, site)
+    if missing:
+        raise EnvironmentMissingError("\n".join(missing))
 
 
 def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:

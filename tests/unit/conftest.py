@@ -64,7 +64,10 @@ def small_run(tmp_path_factory) -> Path:
     """A real run directory that nobody changes: 1n1g, 1n2g and 2n2g, two repeats each."""
     folder = tmp_path_factory.mktemp("small")
     file = read_matrix(write_matrix(SMALL_MATRIX, folder / "matrix.toml"))
-    site = make_site()
+    python = folder / "environment" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    site = make_site(environments={"pytorch": {"venv": str(python.parents[1])}})
     plan = make_plan(expand_matrix(file), site, max_array_size=1001)
     return stage_run(folder, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"]).path
 

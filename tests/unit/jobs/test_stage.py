@@ -17,11 +17,11 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import STAGED, STATE, Event, append_event, read_journal
 from dlperf_slurm.jobs.plan import make_plan
-from dlperf_slurm.jobs.run_directory import Run, open_run
+from dlperf_slurm.jobs.run_directory import SITE_FILE, Run, open_run
 from dlperf_slurm.jobs.stage import make_run_id, stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.scheduler.retry import stage_retry
+from dlperf_slurm.scheduler.retry import read_frozen_site, stage_retry
 
 ONE_TASK = SMALL_MATRIX.replace('["1n1g", "1n2g", "2n2g"]', '"1n1g"').replace(
     "repeats = 2", "repeats = 1"
@@ -39,6 +39,9 @@ def retry_from(folder: Path, run: Run, monkeypatch) -> None:
     """Stage another attempt of a run whose only array task failed, from another folder."""
     failed = Event(STATE, format_now(), group_id="1n1g", array_task_id=0, state="FAILED")
     append_event(run.path, failed)
+    python = Path(read_frozen_site(run.path / SITE_FILE).environments["pytorch"].venv, "bin/python")
+    python.parent.mkdir(parents=True, exist_ok=True)
+    python.touch()
     folder.mkdir(exist_ok=True)
     monkeypatch.chdir(folder)
     assert stage_retry(run) == 1

@@ -11,7 +11,7 @@ from builders import IMPORT_DIR, make_site, write_matrix, write_program
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.errors import JournalError, SchedulerError
+from dlperf_slurm.errors import EnvironmentMissingError, JournalError, SchedulerError
 from dlperf_slurm.jobs import journal
 from dlperf_slurm.jobs.journal import (
     CANCELLED,
@@ -32,7 +32,7 @@ from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.scheduler.executors import SlurmArrayExecutor
 from dlperf_slurm.scheduler.feed import AGAIN_SECONDS, submit_run
-from dlperf_slurm.scheduler.retry import stage_retry
+from dlperf_slurm.scheduler.retry import read_frozen_site, stage_retry
 from dlperf_slurm.scheduler.submit import find_cut_short
 from dlperf_slurm.scheduler.track import Tracker
 
@@ -142,6 +142,20 @@ def test_command_that_retries_submits_what_it_staged(cluster, staged_run, words,
     assert main([*words, str(staged_run.path)]) == 0
     assert "6 array tasks to try again\n" in capsys.readouterr().out
     assert list_submitted(staged_run) == [*GROUPS, *(f"{group}-try2" for group in GROUPS)]
+
+
+def test_retry_whose_environment_is_gone_stages_nothing(cluster, staged_run, capsys):
+    submit_run(staged_run, print)
+    journal_states(staged_run, "FAILED")
+    site = staged_run.path / "site.toml"
+    gone = staged_run.path / "gone"
+    venv = read_frozen_site(site).environments["pytorch"].venv
+    site.write_text(site.read_text().replace(venv, str(gone)), encoding="utf-8")
+    assert main(["retry", str(staged_run.path)]) == EnvironmentMissingError.exit_code
+    told = capsys.readouterr().err
+    assert f"pytorch: no environment at {gone}; create it with" in told
+    assert told.endswith(f"To go on: dlperf-slurm retry {staged_run.path}\n")
+    assert staged_run.list_group_ids() == GROUPS
 
 
 def test_retry_beside_a_submission_is_refused(cluster, staged_run):
