@@ -12,6 +12,7 @@ from dlperf_slurm.cli.options import (
     add_command,
     add_results_option,
     add_run_options,
+    add_set_option,
     add_site_options,
     find_chosen_run,
 )
@@ -65,6 +66,8 @@ def add_commands(commands: "Commands") -> None:
         command = add_command(commands, name, text, handler)
         command.add_argument("run", metavar="RUN", help="run directory, run id or its beginning")
         _add_wait_option(command)
+        if handler is run_resume:
+            add_set_option(command, "another site value for what is not submitted yet")
         add_results_option(command)
 
     for name, handler, text in (
@@ -133,7 +136,14 @@ def run_submit(options: argparse.Namespace) -> None:
 
 
 def run_resume(options: argparse.Namespace) -> None:
-    _submit(find_chosen_run(options), options.wait)
+    from dlperf_slurm.scheduler.mend import mend_site
+
+    run = find_chosen_run(options)
+    if options.set:
+        run, changes = mend_site(run, options.set)
+        for change in changes:
+            say(f"site: {change}")
+    _submit(run, options.wait)
 
 
 def run_retry(options: argparse.Namespace) -> None:
@@ -270,7 +280,7 @@ def _go_on_as_before(options: argparse.Namespace) -> None:
     """Run `resume` or `retry` by its former spelling, `submit --resume RUN [--retry]`."""
     if options.resume is None:
         raise InputError(f"submit: to try again what failed in a run: {PROGRAM} retry RUN")
-    if options.matrix is not None or options.site or options.set:
+    if options.matrix is not None or options.site or (options.set and options.retry):
         raise InputError("submit: a run keeps its matrix and its site: --resume takes no others")
     options.run = options.resume
     if options.retry:

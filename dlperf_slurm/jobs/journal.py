@@ -31,6 +31,8 @@ STAGED = "staged"
 SUBMITTING = "submitting"
 SUBMITTED = "submitted"
 REFUSED = "refused"
+# site values were changed for what was not submitted yet
+MENDED = "mended"
 STATE = "state"
 # the scheduler says that it completed, and its script left no marker
 UNMARKED = "unmarked"

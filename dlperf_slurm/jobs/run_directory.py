@@ -74,7 +74,10 @@ def find_block(repeat: int, blocks: int) -> int:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What was asked, where, by whom and with which code; written once, before any submission."""
+    """What was asked, where, by whom and with which code; written before any submission.
+
+    `mended` has the site values that were changed afterwards, for what was not submitted yet.
+    """
 
     run_id: str
     title: str
@@ -91,6 +94,7 @@ class Manifest:
     slowest_poll_seconds: float
     lost_after_seconds: float
     cases: tuple[PlannedCase, ...]
+    mended: tuple[str, ...] = ()
 
     @property
     def is_import(self) -> bool:

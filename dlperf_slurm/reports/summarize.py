@@ -92,10 +92,11 @@ class Summary:
                 f"run {manifest.run_id} of logs made elsewhere, dlperf_slurm {version}, "
                 f"{self.ok_repeats} of {self.planned_repeats} repeats are whole"
             )
+        mended = f"; changed on the way: {'; '.join(manifest.mended)}" if manifest.mended else ""
         return (
             f"run {manifest.run_id}, site {manifest.site_name}, {manifest.created_at}, "
             f"dlperf_slurm {version}, {self.ok_repeats} of {self.planned_repeats} "
-            "repeats measured"
+            f"repeats measured{mended}"
         )
 
 

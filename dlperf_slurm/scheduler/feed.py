@@ -121,7 +121,7 @@ class Feeder:
                 "anew with --set max_array_size=N"
             )
         else:
-            lines.append(f"When the cause is gone: {command}")
+            lines.append(f"When the cause is gone: {command} (--set KEY=VALUE for a site value)")
         raise SchedulerError("\n".join(lines))
 
     def _submit_once(self) -> None:

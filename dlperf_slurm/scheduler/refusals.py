@@ -76,5 +76,5 @@ def refuse_impossible(run: Run, group_ids: Sequence[str]) -> None:
         lines = (f"{group_id} cannot run: {problem}" for group_id, problem in problems.items())
         raise SchedulerError(
             "\n".join(lines) + "\nNothing more was submitted. When the cause is gone: "
-            f"dlperf-slurm resume {run.path}"
+            f"dlperf-slurm resume {run.path} (--set KEY=VALUE for a site value)"
         )

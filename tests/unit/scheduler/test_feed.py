@@ -196,7 +196,8 @@ def test_group_that_is_refused_stops_no_other_one(home, bin_dir, staged_run):
     assert str(caught.value).splitlines() == [
         "1n2g was not submitted: sbatch failed: sbatch: error: Unknown trouble",
         "2 of 3 array jobs are submitted, and run on.",
-        f"When the cause is gone: dlperf-slurm resume {staged_run.path}",
+        f"When the cause is gone: dlperf-slurm resume {staged_run.path} (--set KEY=VALUE for a "
+        "site value)",
     ]
     assert list_submitted(staged_run) == ["1n1g", "2n2g"]
 

@@ -216,7 +216,7 @@ def test_all_groups_that_can_never_run_are_named_before_any_is_submitted(staged_
         f"1n2g cannot run: sbatch failed: {words}",
         f"2n2g cannot run: sbatch failed: {words}",
         "Nothing more was submitted. When the cause is gone: "
-        f"dlperf-slurm resume {staged_run.path}",
+        f"dlperf-slurm resume {staged_run.path} (--set KEY=VALUE for a site value)",
     ]
     assert list_submitted(staged_run) == []
 

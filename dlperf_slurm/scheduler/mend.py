@@ -1,0 +1,132 @@
+"""A run and site values that Slurm refused -> its scripts that are not submitted, with others."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import tomli_w
+
+from dlperf_slurm.config.site import Site, find_layer_problems
+from dlperf_slurm.config.toml_tables import (
+    Layer,
+    Reporter,
+    TomlFile,
+    merge_layers,
+    parse_assignment,
+    read_toml,
+    validate,
+)
+from dlperf_slurm.contract.json_files import SCHEMA_VERSION
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.errors import InputError, raise_problems
+from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.jobs.journal import MENDED, Event, append_event, hold_submit_lock
+from dlperf_slurm.jobs.plan import ArrayTask, Group
+from dlperf_slurm.jobs.render import render_scripts
+from dlperf_slurm.jobs.run_directory import (
+    MANIFEST_FILE,
+    MATRIX_FILE,
+    SITE_FILE,
+    Run,
+    format_manifest,
+)
+from dlperf_slurm.matrix.expand import expand_matrix
+from dlperf_slurm.matrix.file import read_matrix
+from dlperf_slurm.scheduler.retry import read_frozen_site
+from dlperf_slurm.scheduler.submit import find_cut_short, find_unsubmitted
+
+# what only stands on #SBATCH lines: nothing that is measured follows from it
+MENDABLE = (
+    "account",
+    "array_throttle",
+    "constraint",
+    "directives",
+    "exclusive",
+    "gpu_request",
+    "gpu_type",
+    "memory_mib_per_node",
+    "partition",
+    "qos",
+    "reservation",
+    "time_limit_minutes",
+)
+
+
+def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
+    """Change site values of a run in what of it is not submitted yet, and in further attempts.
+
+    Returns the run as it is then, and a line for each change, which journal and manifest have too.
+    It can be killed at any moment and called again. Raises InputError for a value that is wrong or
+    may not change, and where nothing is left to submit; SchedulerError when another process is
+    submitting the run.
+    """
+    if run.schema_version != SCHEMA_VERSION:
+        raise InputError(f"{run.path}: was made by dlperf_slurm {run.manifest.tool}; mend it there")
+    before = read_frozen_site(run.path / SITE_FILE)
+    after = _merge(run, assignments)
+    changes = [
+        f"{key}: {old!r} -> {new!r}"
+        for key in MENDABLE
+        if (old := getattr(before, key)) != (new := getattr(after, key))
+    ]
+    with hold_submit_lock(run.path):
+        find_cut_short(run)
+        group_ids = list(find_unsubmitted(run))
+        if not group_ids:
+            raise InputError(
+                f"--set: all array jobs of {run.run_id} are submitted, and keep their values; what "
+                f"is cancelled can be tried again with others: dlperf-slurm cancel {run.path}"
+            )
+        # rendered first: a value that cannot stand in a script changes nothing
+        scripts = render_scripts(_find_groups(run, group_ids, after), after, run.run_id, run.path)
+        if changes:
+            append_event(run.path, Event(MENDED, format_now(), detail="; ".join(changes)))
+            mended = (*run.manifest.mended, *changes)
+            run = dataclasses.replace(
+                run, manifest=dataclasses.replace(run.manifest, mended=mended)
+            )
+            manifest = format_manifest(run.manifest).encode()
+            write_file(run.path / MANIFEST_FILE, manifest, root=run.path, is_synced=True)
+        text = tomli_w.dumps(after.model_dump(mode="json", exclude_none=True))
+        write_file(run.path / SITE_FILE, text.encode(), root=run.path, is_synced=True)
+        for relative, script in scripts.items():
+            write_file(run.path / relative, script.encode(), root=run.path, is_synced=True)
+    return run, changes
+
+
+def _merge(run: Run, assignments: Sequence[str]) -> Site:
+    """The run's site with other values; raises InputError, which lists all that is wrong."""
+    layers = [Layer(read_toml(run.path / SITE_FILE)), *map(_read_assignment, assignments)]
+    raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
+    merged, _ = merge_layers(layers)
+    reporter = Reporter(TomlFile(str(run.path / SITE_FILE), "", merged))
+    site = validate(Site, merged, reporter)
+    raise_problems(reporter.problems)
+    assert site is not None, "layers that are valid one by one are valid together"
+    return site
+
+
+def _read_assignment(text: str) -> Layer:
+    layer = Layer(parse_assignment(text))
+    for key in layer.data:
+        if key not in MENDABLE:
+            raise InputError(
+                f"--set {text}: {key} of a run stays as it is; may be mended: {', '.join(MENDABLE)}"
+            )
+    return layer
+
+
+def _find_groups(run: Run, group_ids: Sequence[str], site: Site) -> list[Group]:
+    """Groups as they were staged, with the site's time limits."""
+    cases = {
+        case.case_id: case for case in expand_matrix(read_matrix(run.path / MATRIX_FILE)).cases
+    }
+    groups = []
+    for group_id in group_ids:
+        tasks = tuple(
+            ArrayTask(cases[task.case_id], task.repeat, task.attempt)
+            for task in run.read_tasks(group_id)
+        )
+        topology = tasks[0].case.topology
+        limit = site.find_time_limit_minutes(topology)
+        groups.append(Group(group_id, topology, limit, tasks))
+    return groups

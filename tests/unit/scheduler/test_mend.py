@@ -1,0 +1,104 @@
+"""Site values that were refused, mended in a run that is not submitted to the last."""
+
+import pytest
+from builders import write_program
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.errors import InputError, SchedulerError
+from dlperf_slurm.jobs.journal import MENDED, SUBMITTED, read_journal
+from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.reports.summarize import summarize
+from dlperf_slurm.results.collect import collect_outcomes
+from dlperf_slurm.scheduler.feed import submit_run
+from dlperf_slurm.scheduler.mend import mend_site
+from dlperf_slurm.scheduler.retry import read_frozen_site
+
+
+@pytest.fixture
+def cluster(bin_dir, home):
+    """Takes jobs of the account "good" alone, and after the first one."""
+    script = f"""\
+for script; do :; done
+while read -r line; do
+  case $line in "#SBATCH --account=good") account=good ;; esac
+done < "$script"
+case $*$account in
+  *--test-only*|*1n1g*|*good) echo 7 ;;
+  *) echo "Batch job submission failed: Unknown account" >&2; exit 1 ;;
+esac
+echo "$script" >> {home}/calls
+"""
+    write_program(bin_dir, "sbatch", script)
+    for name in ("srun", "squeue", "sacct"):
+        write_program(bin_dir, name, "true")
+    return bin_dir
+
+
+@pytest.fixture
+def refused_run(cluster, staged_run):
+    """Its first array job runs, the others were refused."""
+    with pytest.raises(SchedulerError, match="Unknown account"):
+        submit_run(staged_run, print)
+    return staged_run
+
+
+@pytest.mark.parametrize("words", [["resume"], ["submit", "--resume"]])
+def test_value_that_was_refused_is_mended_and_the_rest_submitted(refused_run, words, capsys):
+    first = refused_run.find_script("1n1g").read_text(encoding="utf-8")
+    assert main([*words, str(refused_run.path), "--set", "account=good"]) == 0
+    assert "site: account: None -> 'good'\n" in capsys.readouterr().out
+    events = read_journal(refused_run.path)
+    assert [e.group_id for e in events if e.event == SUBMITTED] == ["1n1g", "1n2g", "2n2g"]
+    assert [e.detail for e in events if e.event == MENDED] == ["account: None -> 'good'"]
+    assert refused_run.find_script("1n1g").read_text(encoding="utf-8") == first
+
+
+def test_manifest_report_and_further_attempts_have_the_mended_value(refused_run):
+    mend_site(refused_run, ["account=good"])
+    run = open_run(refused_run.path)
+    assert run.manifest.mended == ("account: None -> 'good'",)
+    description = summarize(run.manifest, collect_outcomes(run)).description
+    assert description.endswith("; changed on the way: account: None -> 'good'")
+    assert read_frozen_site(run.path / "site.toml").account == "good"
+
+
+def test_nothing_but_the_mended_line_of_a_script_changes(refused_run, small_run):
+    text = refused_run.find_script("2n2g").read_text(encoding="utf-8")
+    # the run is a copy of that one
+    before = text.replace(str(small_run), str(refused_run.path)).splitlines()
+    mend_site(refused_run, ["account=good"])
+    after = refused_run.find_script("2n2g").read_text(encoding="utf-8").splitlines()
+    after.remove("#SBATCH --account=good")
+    assert after == before
+
+
+def test_mending_that_was_killed_before_the_scripts_is_done_by_the_next(refused_run):
+    script = refused_run.find_script("1n2g")
+    before = script.read_text(encoding="utf-8")
+    run, _ = mend_site(refused_run, ["account=good"])
+    script.write_text(before, encoding="utf-8")
+    run, changes = mend_site(run, ["account=good"])
+    assert (changes, run.manifest.mended) == ([], ("account: None -> 'good'",))
+    assert "#SBATCH --account=good\n" in script.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("device=cuda", "device of a run stays as it is; may be mended: account, "),
+        ("acount=x", "acount of a run stays as it is"),
+        ("time_limit_minutes.default=0", "time_limit_minutes"),
+        ("account", "write KEY=VALUE"),
+    ],
+)
+def test_what_a_run_was_made_with_stays(refused_run, text, words):
+    site = (refused_run.path / "site.toml").read_bytes()
+    with pytest.raises(InputError, match=words):
+        mend_site(refused_run, [text])
+    assert (refused_run.path / "site.toml").read_bytes() == site
+
+
+def test_run_that_is_submitted_to_the_last_keeps_its_values(refused_run):
+    assert main(["resume", str(refused_run.path), "--set", "account=good"]) == 0
+    with pytest.raises(InputError, match=r"all array jobs of .* are submitted"):
+        mend_site(open_run(refused_run.path), ["account=other"])
