@@ -115,11 +115,6 @@ def name_repeat_problem(*problems: str) -> str:
     return "missing"
 
 
-def list_samples_per_s(outcomes: CaseOutcomes) -> list[float]:
-    """Throughputs of the sound repeats, in their order."""
-    return [record.samples_per_s for record in outcomes.records]
-
-
 def find_unit(model: str) -> str:
     """The unit of a throughput: images/s; samples/s for a model of somebody else's script."""
     unit = load_model(model).SAMPLE_UNIT if model in list_models() else "samples"

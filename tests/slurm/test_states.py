@@ -16,7 +16,6 @@ from support.tool import (
     await_that,
     find_details,
     find_states,
-    has_marker,
     run_tool,
     start_tool,
 )
@@ -30,10 +29,6 @@ pytestmark = pytest.mark.slurm
 CASES_FAILED = 5
 SCHEDULER_ERROR = 3
 CANCELLED_PAIR = {"1n1g.0": "CANCELLED", "1n1g.1": "CANCELLED"}
-
-
-def await_start(run, marker="1n1g.0"):
-    await_that(lambda: has_marker(run, marker, "started"), f"{marker} starts")
 
 
 def test_cancel_ends_what_is_pending(cluster, tmp_path):

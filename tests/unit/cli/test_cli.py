@@ -24,6 +24,7 @@ from dlperf_slurm import __version__
 from dlperf_slurm.cli import COMMAND_FILES, main
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.worker.models import list_models
 
 SITE = """\
 scheduler = "slurm"
@@ -263,7 +264,7 @@ def test_config_schema_has_the_known_names(capsys):
         assert list_enum(schema, table, "mode") == ["train", "infer"]
         assert "pytorch" in list_enum(schema, table, "framework")
         assert "horovod" in list_enum(schema, table, "gradient_sync")
-    assert schema["$defs"]["ModelTable"]["properties"]["name"]["enum"] == ["bert", "resnet50"]
+    assert schema["$defs"]["ModelTable"]["properties"]["name"]["enum"] == list_models()
     assert "tensorpack" in schema["$defs"]["ScriptTable"]["properties"]["format"]["enum"]
 
 
