@@ -6,6 +6,8 @@
 # make test-frameworks   creates all environments (12 GB), builds Horovod for four, tests each, and
 #                        writes down what passed
 #
+# make docs              the pages of docs/ as a site, in .venv/site; every link is checked
+#
 # make fuzz              2,000 damaged inputs of each kind: matrices, sites, options, logs, tables, runs
 #
 # SLURM=24.11 runs test-slurm on that version instead of Debian's own; SLURM_ROOT=FOLDER on another
@@ -20,9 +22,9 @@ PYTORCH := $(ENVIRONMENTS)/pytorch/bin/python
 # failed is shown, and tried once more in a process of its own.
 AGAIN := --last-failed --last-failed-no-failures=none
 # what `make test` runs, one after the other
-PARTS := lint test-pythons test-browser test-slurm test-changed
+PARTS := lint docs test-pythons test-browser test-slurm test-changed
 
-.PHONY: demo test lint test-unit test-browser test-worker test-slurm test-pythons test-changed
+.PHONY: demo test lint docs test-unit test-browser test-worker test-slurm test-pythons test-changed
 .PHONY: test-faults test-frameworks benchmark fuzz clean $(PARTS:%=timed-%)
 .SECONDARY:
 .NOTPARALLEL:
@@ -42,6 +44,9 @@ lint: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+docs: .venv/installed-docs
+	$(BIN)/mkdocs build --strict --quiet
 
 # of the checkout; `make test` runs the same tests of the wheel, in test-pythons
 test-unit: .venv/installed-dev
@@ -109,6 +114,10 @@ clean:
 
 .venv/installed-dev: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+.venv/installed-docs: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	touch $@
 
 # the environment of the pins, and pytest beside them

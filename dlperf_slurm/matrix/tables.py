@@ -119,7 +119,7 @@ def _check_models_differ(models: tuple[ModelTable, ...]) -> tuple[ModelTable, ..
 class ScriptTable(Table):
     """Somebody else's script that runs a case, and how its log is read.
 
-    `command` is lines of bash, a Jinja2 template over the case (docs/how-it-works.md lists its
+    `command` is lines of bash, a Jinja2 template over the case (docs/matrix.md lists its
     values), run in the framework's environment: `launch` "single", on the first node, for a script
     that starts its ranks itself, or "per-rank", by the launcher.
     """

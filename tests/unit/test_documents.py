@@ -10,6 +10,9 @@ from builders import IMPORT_DIR
 from history_runs import CASE_1, CASE_2, add_run, stage_seven, write_step_seconds
 from nbclient import NotebookClient
 
+from dlperf_slurm.config.site import Site
+from dlperf_slurm.matrix.tables import Matrix
+
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "docs" / "notebooks" / "two_runs.ipynb"
 
@@ -38,9 +41,38 @@ def test_document_of_the_columns_is_what_the_code_declares():
     )
 
 
-def test_python_of_the_readme_runs(two_runs):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"^## From Python\n+```python\n(.*?)^```", readme, re.M | re.S)
+@pytest.mark.parametrize("name", ["matrix-reference.md", "site-reference.md"])
+def test_references_are_what_the_schemas_say(name):
+    script = runpy.run_path(str(ROOT / "docs" / "make_references.py"))
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == script["make_document"](name), (
+        "run `python docs/make_references.py`"
+    )
+
+
+@pytest.mark.parametrize("tables", [Matrix, Site])
+def test_each_table_of_a_schema_has_a_section(tables):
+    script = runpy.run_path(str(ROOT / "docs" / "make_references.py"))
+    schema = tables.model_json_schema()
+    assert set(script["find_headings"](schema)) == set(schema["$defs"])
+
+
+def test_links_between_documents_lead_somewhere():
+    for file in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for link in re.findall(r"\]\(([^)\s]+)\)", file.read_text(encoding="utf-8")):
+            if link.startswith(("http", "#")):
+                continue
+            assert (file.parent / link.partition("#")[0]).exists(), f"{file.name}: {link}"
+
+
+def test_the_site_of_documents_names_each_page():
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    named = set(re.findall(r"- (\S+\.md)$", navigation, re.M))
+    assert named == {path.name for path in (ROOT / "docs").glob("*.md")}
+
+
+def test_python_of_the_documents_runs(two_runs):
+    document = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```", document, re.M | re.S)
     names = {}
     exec(code, names)
     assert names["cases"].case_id.tolist() == [CASE_1, CASE_2]
