@@ -19,13 +19,12 @@ from dlperf_slurm.config.folders import (
 )
 from dlperf_slurm.config.key_paths import KeyPath
 from dlperf_slurm.config.known_names import check_env_name, check_known, suggest
+from dlperf_slurm.config.layers import Layer, merge_layers
 from dlperf_slurm.config.toml_tables import (
-    Layer,
     OneOrMore,
     Reporter,
     Table,
     TomlFile,
-    merge_layers,
     parse_assignment,
     read_toml,
     validate,

@@ -1,9 +1,9 @@
-"""TOML files -> validated values: every mistake with its line, every value with its layer."""
+"""TOML files -> validated values: every mistake with its line."""
 
 import copy
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar, get_args, get_origin
@@ -143,6 +143,34 @@ def parse_toml(text: str) -> TomlTable:
     return data
 
 
+def parse_assignment(text: str) -> TomlFile:
+    """The file of one line that `--set key=value` stands for.
+
+    A value that is not TOML is taken as a string. Raises InputError when there is no `=` or the
+    key is none.
+    """
+    key, equals, value = text.partition("=")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise InputError(f"--set {text!a}: is not UTF-8")
+    if not equals or not key.strip():
+        raise InputError(f"--set {text}: write KEY=VALUE, as in --set launcher.name=mpirun")
+    # a value of several lines would bring in further keys
+    literals = [_quote_toml(value)] if "\n" in value else [value, _quote_toml(value)]
+    for line in (f"{key} = {literal}" for literal in literals):
+        try:
+            return TomlFile(f"--set {text}", "", parse_toml(line))
+        except tomllib.TOMLDecodeError:
+            continue
+        except UnfitError as error:
+            raise InputError(f"--set {text[:80]}: {error}") from error
+    raise InputError(f"--set {text}: {key!r} is not a TOML key")
+
+
+def _quote_toml(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c >= " " else f"\\u{ord(c):04x}" for c in escaped) + '"'
+
+
 @dataclass
 class Reporter:
     """The mistakes of one file: key paths become problems with line numbers."""
@@ -249,78 +277,3 @@ def _prune(data: Any, location: KeyPath) -> None:
         data.pop(last, None)
     elif isinstance(data, list) and isinstance(last, int) and last < len(data):
         del data[last]
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One source of settings: a file, a table of a file (`prefix`), or the command line."""
-
-    toml: TomlFile
-    prefix: KeyPath = ()
-
-    @property
-    def data(self) -> TomlTable:
-        """The settings of this layer: the table at `prefix`, empty where the file has none."""
-        value: TomlTable = self.toml.data
-        for part in self.prefix:
-            value = value.get(str(part), {})
-        return value
-
-    @property
-    def name(self) -> str:
-        """The name of the layer in messages and listings, as in `matrix.toml [slurm]`."""
-        return self.toml.label + (f" [{format_key(self.prefix)}]" if self.prefix else "")
-
-
-def merge_layers(layers: Sequence[Layer]) -> tuple[TomlTable, dict[KeyPath, str]]:
-    """The merged settings, and the layer that each leaf came from.
-
-    Later layers win, key by key inside tables.
-    """
-    merged: TomlTable = {}
-    sources: dict[KeyPath, str] = {}
-    for layer in layers:
-        _merge(merged, layer.data, layer.name, (), sources)
-    return merged, sources
-
-
-def _merge(
-    into: TomlTable, data: TomlTable, name: str, path: KeyPath, sources: dict[KeyPath, str]
-) -> None:
-    for key, value in data.items():
-        here = (*path, key)
-        if isinstance(value, dict):
-            if not isinstance(into.get(key), dict):
-                into[key] = {}
-            _merge(into[key], value, name, here, sources)
-        else:
-            into[key] = value
-            sources[here] = name
-
-
-def parse_assignment(text: str) -> TomlFile:
-    """The file of one line that `--set key=value` stands for.
-
-    A value that is not TOML is taken as a string. Raises InputError when there is no `=` or the
-    key is none.
-    """
-    key, equals, value = text.partition("=")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise InputError(f"--set {text!a}: is not UTF-8")
-    if not equals or not key.strip():
-        raise InputError(f"--set {text}: write KEY=VALUE, as in --set launcher.name=mpirun")
-    # a value of several lines would bring in further keys
-    literals = [_quote_toml(value)] if "\n" in value else [value, _quote_toml(value)]
-    for line in (f"{key} = {literal}" for literal in literals):
-        try:
-            return TomlFile(f"--set {text}", "", parse_toml(line))
-        except tomllib.TOMLDecodeError:
-            continue
-        except UnfitError as error:
-            raise InputError(f"--set {text[:80]}: {error}") from error
-    raise InputError(f"--set {text}: {key!r} is not a TOML key")
-
-
-def _quote_toml(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c >= " " else f"\\u{ord(c):04x}" for c in escaped) + '"'

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_slurm.config.known_names import check_known, suggest
+from dlperf_slurm.config.layers import Layer
 from dlperf_slurm.config.site import find_layer_problems
 from dlperf_slurm.config.toml_tables import (
-    Layer,
     Reporter,
     TomlFile,
     TomlTable,

@@ -215,7 +215,7 @@ def test_markdown_is_a_whole_document():
 def test_markdown_rows_have_a_cell_for_each_column():
     lines = write_report("markdown", make_small_summary([1.0])).splitlines()
     first_table = lines[: next(i for i, line in enumerate(lines) if "memory" in line)]
-    assert {line.count("|") for line in first_table if line.startswith("|")} == {7}
+    assert len({line.count("|") for line in first_table if line.startswith("|")}) == 1
 
 
 def test_markdown_escapes_a_pipe_in_a_cell():

@@ -1,0 +1,54 @@
+"""Settings of several sources, later ones win -> one table, with the layer each value is from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlperf_slurm.config.key_paths import KeyPath, format_key
+from dlperf_slurm.config.toml_tables import TomlFile, TomlTable
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One source of settings: a file, a table of a file (`prefix`), or the command line."""
+
+    toml: TomlFile
+    prefix: KeyPath = ()
+
+    @property
+    def data(self) -> TomlTable:
+        """The settings of this layer: the table at `prefix`, empty where the file has none."""
+        value: TomlTable = self.toml.data
+        for part in self.prefix:
+            value = value.get(str(part), {})
+        return value
+
+    @property
+    def name(self) -> str:
+        """The name of the layer in messages and listings, as in `matrix.toml [slurm]`."""
+        return self.toml.label + (f" [{format_key(self.prefix)}]" if self.prefix else "")
+
+
+def merge_layers(layers: Sequence[Layer]) -> tuple[TomlTable, dict[KeyPath, str]]:
+    """The merged settings, and the layer that each leaf came from.
+
+    Later layers win, key by key inside tables.
+    """
+    merged: TomlTable = {}
+    sources: dict[KeyPath, str] = {}
+    for layer in layers:
+        _merge(merged, layer.data, layer.name, (), sources)
+    return merged, sources
+
+
+def _merge(
+    into: TomlTable, data: TomlTable, name: str, path: KeyPath, sources: dict[KeyPath, str]
+) -> None:
+    for key, value in data.items():
+        here = (*path, key)
+        if isinstance(value, dict):
+            if not isinstance(into.get(key), dict):
+                into[key] = {}
+            _merge(into[key], value, name, here, sources)
+        else:
+            into[key] = value
+            sources[here] = name
