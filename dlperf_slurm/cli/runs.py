@@ -299,14 +299,20 @@ def _follow(run: "Run", feeder: "Feeder") -> None:
     from dlperf_slurm.cli.report import report_run
     from dlperf_slurm.jobs.room import name_full_disk
     from dlperf_slurm.reports.progress import show_progress
-    from dlperf_slurm.scheduler.retry import stage_retry_by_cause
+    from dlperf_slurm.scheduler.release import Releaser
+    from dlperf_slurm.scheduler.retry import read_retry_limits, stage_retry_by_cause
     from dlperf_slurm.scheduler.track import Tracker
 
     with _advise(f"{PROGRAM} wait {run.path}"), name_full_disk(run.path):
+        releaser = Releaser(run, read_retry_limits(run).launch)
+        named: set[str] = set()
         while True:
+            before = len(run.read_all_tasks())
             tracker = Tracker(run)
-            show_progress(tracker, make_console(), feeder)
-            if not stage_retry_by_cause(run, say):
+            show_progress(tracker, releaser.release, named, make_console(), feeder)
+            stage_retry_by_cause(run, say)
+            # another `wait` may have staged them
+            if len(run.read_all_tasks()) == before:
                 break
             feeder.submit()
         if tracker.journal_error:

@@ -147,7 +147,7 @@ class Retry(Table):
     node_fail: Annotated[int, Field(ge=0, le=10)] = 2
     """Further attempts after a node failed, which is left out where it is named."""
     launch: Annotated[int, Field(ge=0, le=10)] = 1
-    """Further attempts after the ranks could not be started."""
+    """Further attempts after the ranks could not be started, or a disk was full."""
 
 
 class Site(Table):

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from dlperf_slurm.files.writing import remove_file, write_file
 
 JOURNAL_FILE = "journal.jsonl"
 LOCK_FILE = "submit.lock"
+LOCK_POLL_SECONDS = 0.5
+# how long a command that follows a run waits for another one that submits a part of it
+LOCK_PATIENCE_SECONDS = 60.0
 # room on the disk for the lines that follow an sbatch
 RESERVE_FILE = ".journal-reserve"
 RESERVE_BYTES = 64 * 1024
@@ -157,27 +161,40 @@ def read_whole_journal(run_dir: Path) -> tuple[list[Event], bool]:
 
 
 @contextmanager
-def hold_submit_lock(run_dir: Path, must_write: bool = True) -> Iterator[int]:
+def hold_submit_lock(
+    run_dir: Path, must_write: bool = True, patience_seconds: float = 0.0
+) -> Iterator[int]:
     """Hold the lock of a run's submission; yields a descriptor for the scheduler's client.
 
     The lock lives as long as any process that inherited the descriptor: an sbatch whose parent
     was killed still holds it, so that nobody looks for its job before it is there.
-    Raises SchedulerError when another process holds it; JournalError where it cannot be written,
-    unless nothing `must_write`: who only cancels then goes on with the lock if it can be had.
+    Raises SchedulerError when another process holds it for longer than that is waited for;
+    JournalError where it cannot be written, unless nothing `must_write`: who only cancels then goes
+    on with the lock if it can be had.
     """
     with _open_lock(run_dir, must_write) as descriptor:
+        deadline = time.monotonic() + patience_seconds
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SchedulerError(
-                f"{run_dir}: another process is submitting this run; end it or wait until "
-                "it is done, and try again"
-            ) from None
+            while not _take_lock(descriptor):
+                if time.monotonic() >= deadline:
+                    raise SchedulerError(
+                        f"{run_dir}: another process is submitting this run; end it or wait until "
+                        "it is done, and try again"
+                    )
+                time.sleep(LOCK_POLL_SECONDS)
         except OSError:
             # of a file that is open for reading NFS locks nothing for writing
             if must_write:
                 raise
         yield descriptor
+
+
+def _take_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -50,6 +51,24 @@ def read_hold(run_dir: Path, group_id: str) -> str:
         return str((run_dir / MARKERS_DIR / f"{group_id}.held").readlink())
     except OSError:
         return ""
+
+
+def read_refusal(run_dir: Path, task: str, start: int) -> str:
+    """Why an array task could write no marker; empty where it did not say so.
+
+    It may not have got so far that its start had a number.
+    """
+    for name in (f"{task}.s{start}", task):
+        with suppress(OSError):
+            return str((run_dir / MARKERS_DIR / f"{name}.refused").readlink())
+    return ""
+
+
+def forget_hold(run_dir: Path, group_id: str) -> None:
+    """Have the group's job script count failures of launches anew; raises OSError."""
+    folder = run_dir / MARKERS_DIR
+    for path in (folder / f"{group_id}.held", *folder.glob(f"{group_id}.*.unlaunched")):
+        path.unlink(missing_ok=True)
 
 
 def list_markers(run_dir: Path) -> dict[str, dict[int, set[str]]]:

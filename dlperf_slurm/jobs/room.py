@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,11 @@ TASK_BYTES = MIB // 2
 # what a job script holds while it runs, for how it ends, and then its last words
 RESERVE_BYTES = MIB + 64 * 1024
 BYTES_PER_STEP_OF_A_RANK = 24
+# how job scripts, workers and the system say so
+_NO_ROOM = re.compile(
+    r"\bthe disk\b.* (?:is full|cannot be written)|No space left on device|"
+    r"Disk quota exceeded"
+)
 
 
 def check_room(folder: Path, tasks: Sequence[ArrayTask]) -> None:
@@ -41,9 +47,14 @@ def check_free(folder: Path, needed_bytes: int) -> None:
         )
 
 
-def find_full_disk(folder: Path) -> str:
-    """Which disk has no room for an array task; empty where it has."""
-    return describe_disk(folder) if shutil.disk_usage(folder).free < RESERVE_BYTES else ""
+def find_full_disk(folder: Path, needed_bytes: int = RESERVE_BYTES) -> str:
+    """Which disk has no room, for an array task if nothing else is said; empty where it has."""
+    return describe_disk(folder) if shutil.disk_usage(folder).free < needed_bytes else ""
+
+
+def is_for_want_of_room(words: str) -> bool:
+    """Whether the reason of a failure is that a disk could not be written."""
+    return _NO_ROOM.search(words) is not None
 
 
 @contextmanager

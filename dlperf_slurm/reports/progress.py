@@ -1,6 +1,6 @@
 """States of array tasks -> a live display on a terminal, plain lines elsewhere."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Optional
 
 from rich.console import Console
@@ -15,17 +15,30 @@ from dlperf_slurm.scheduler.follow import follow_run
 from dlperf_slurm.scheduler.states import COMPLETED, PENDING, TaskState, count_states
 from dlperf_slurm.scheduler.track import Tracker
 
+# what is done about states as they are seen -> a line for each thing done
+Mend = Callable[[Sequence[TaskState]], Sequence[str]]
 
-def show_progress(tracker: Tracker, console: Console, feeder: Optional[Feeder] = None) -> None:
-    """Follow a run to its end; each failure is named once, when it is seen."""
+
+def show_progress(
+    tracker: Tracker,
+    mend: Mend,
+    named: set[str],
+    console: Console,
+    feeder: Optional[Feeder] = None,
+) -> None:
+    """Follow a run to its end; each failure is named once, when it is seen.
+
+    `named` has what was named already, and is added to.
+    """
     if console.is_terminal:
-        _show_bar(tracker, console, feeder)
+        _show_bar(tracker, mend, named, console, feeder)
     else:
-        _print_changes(tracker, console, feeder)
+        _print_changes(tracker, mend, named, console, feeder)
 
 
-def _show_bar(tracker: Tracker, console: Console, feeder: Optional[Feeder]) -> None:
-    named: set[str] = set()
+def _show_bar(
+    tracker: Tracker, mend: Mend, named: set[str], console: Console, feeder: Optional[Feeder]
+) -> None:
     columns = (
         TextColumn("array tasks"),
         BarColumn(bar_width=24),
@@ -43,10 +56,12 @@ def _show_bar(tracker: Tracker, console: Console, feeder: Optional[Feeder]) -> N
             progress.update(bar, total=len(states), completed=done, description=text)
             _name_failures(states, named, progress.console)
             name_reasons(tracker.run, states, named, progress.console)
+            _print_lines(mend(states), progress.console)
 
 
-def _print_changes(tracker: Tracker, console: Console, feeder: Optional[Feeder]) -> None:
-    named: set[str] = set()
+def _print_changes(
+    tracker: Tracker, mend: Mend, named: set[str], console: Console, feeder: Optional[Feeder]
+) -> None:
     last = ""
     for states in follow_run(tracker, feeder):
         done = sum(state.is_final for state in states)
@@ -58,6 +73,12 @@ def _print_changes(tracker: Tracker, console: Console, feeder: Optional[Feeder])
             last = line
         _name_failures(states, named, console)
         name_reasons(tracker.run, states, named, console)
+        _print_lines(mend(states), console)
+
+
+def _print_lines(lines: Sequence[str], console: Console) -> None:
+    for line in lines:
+        console.print(Text(f"  {line}", style="yellow"))
 
 
 def _name_failures(states: Sequence[TaskState], named: set[str], console: Console) -> None:

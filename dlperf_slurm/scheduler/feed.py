@@ -8,6 +8,7 @@ from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import JournalError, SchedulerError
 from dlperf_slurm.jobs.journal import (
     CANCELLED,
+    LOCK_PATIENCE_SECONDS,
     hold_submit_lock,
     read_journal,
     release_room,
@@ -126,7 +127,8 @@ class Feeder:
 
     def _submit_once(self) -> None:
         run = self.run
-        with hold_submit_lock(run.path) as lock:
+        lock_patience_seconds = min(self.patience_seconds, LOCK_PATIENCE_SECONDS)
+        with hold_submit_lock(run.path, patience_seconds=lock_patience_seconds) as lock:
             if self._count_cancellations() > self._cancellations:
                 self._stop()
                 return

@@ -1,6 +1,7 @@
 """Array tasks that failed or were lost -> new attempts, staged beside the old ones."""
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,8 +14,15 @@ from dlperf_slurm.errors import (
     SchedulerError,
     raise_problems,
 )
-from dlperf_slurm.jobs.journal import hold_submit_lock
+from dlperf_slurm.jobs.journal import LOCK_PATIENCE_SECONDS, hold_submit_lock
 from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks, list_missing_environments
+from dlperf_slurm.jobs.room import (
+    RUN_BYTES,
+    TASK_BYTES,
+    check_free,
+    find_full_disk,
+    is_for_want_of_room,
+)
 from dlperf_slurm.jobs.run_directory import (
     MATRIX_FILE,
     SITE_FILE,
@@ -25,14 +33,19 @@ from dlperf_slurm.jobs.run_directory import (
 from dlperf_slurm.jobs.stage import stage_groups
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
+from dlperf_slurm.scheduler.follow import AWAY_SECONDS
 from dlperf_slurm.scheduler.states import COMPLETED, FAILED, NODE_FAIL, TaskState
 from dlperf_slurm.scheduler.track import Tracker
 
-# how srun, slurmstepd and our script say that ranks could not be started on a node
+# how srun, slurmstepd and our script say that ranks could not be started on a node; and what ended
+# without a word, as on a disk that was full for a moment
 _LAUNCH_FAILURE = re.compile(
-    r"^no record, exit code (?:69|126|127)\b|launch failed|Unable to create step"
+    r"^no record, exit code (?:69|126|127)\b|launch failed|Unable to create step|"
+    r"no rank said why; see err$|^NonZeroExitCode$"
 )
 _NODE = re.compile(r"\b(?:node|on) ([A-Za-z][\w.-]*)\b(?=:| failed|'|$)")
+NO_RETRY = Retry(node_fail=0, launch=0)
+ROOM_POLL_SECONDS = 5.0
 _EXCLUDE = re.compile(r"(?:--exclude[= ]|-x ?)(.+)")
 
 
@@ -71,26 +84,60 @@ def _check_environments(run: Run, tasks: Sequence[RunTask], site: Site) -> None:
 def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
     """Stage a further attempt for what ended by a cause that `[retry]` of the site has tries for.
 
-    A node that is named as the cause is left out, where the site has others enough. Returns how
-    many array tasks were staged; raises SchedulerError as `stage_retry` does.
+    A node that is named as the cause is left out, where the site has others enough. A disk that
+    was full is waited for, as long as a run directory may be away. Returns how many array tasks
+    were staged; raises SchedulerError as `stage_retry` does, InputError for a disk that stays full.
     """
-    if run.schema_version != SCHEMA_VERSION or not (run.path / SITE_FILE).exists():
+    limits = read_retry_limits(run)
+    if limits == NO_RETRY:
         return 0
     site = read_frozen_site(run.path / SITE_FILE)
-    if site.retry == Retry(node_fail=0, launch=0) or site.scheduler == "local":
-        return 0
-    with hold_submit_lock(run.path):
-        again = [
-            state
-            for task, state in _list_ended(run).items()
-            if task.attempt <= _count_tries(state, site.retry)
-        ]
-        if not again:
-            return 0
-        nodes = sorted({node for state in again for node in _NODE.findall(state.detail)})
-        excluding = exclude_nodes(site, nodes)
-        _stage(run, [state.task for state in again], excluding)
-    without = f" without {', '.join(nodes)}" if excluding != site else ""
+    deadline = time.monotonic() + AWAY_SECONDS
+    told = ""
+    while True:
+        # nobody who cancels has to wait for room
+        with hold_submit_lock(run.path, patience_seconds=LOCK_PATIENCE_SECONDS):
+            again = [
+                state
+                for task, state in _list_ended(run).items()
+                if task.attempt <= _count_tries(state, limits)
+            ]
+            if not again:
+                return 0
+            full = find_full_disk(run.path, RUN_BYTES + TASK_BYTES * len(again))
+            if not full or time.monotonic() > deadline:
+                return _stage_again(run, site, again, report)
+        if not told:
+            told = f"{full}: {len(again)} array tasks are tried again when there is room"
+            report(told)
+        time.sleep(ROOM_POLL_SECONDS)
+
+
+def read_retry_limits(run: Run) -> Retry:
+    """How often a run is tried again by itself: never on site `local`, or in runs of old versions.
+
+    Raises InputError for a broken file.
+    """
+    if run.schema_version != SCHEMA_VERSION or not (run.path / SITE_FILE).exists():
+        return NO_RETRY
+    site = read_frozen_site(run.path / SITE_FILE)
+    return NO_RETRY if site.scheduler == "local" else site.retry
+
+
+def _stage_again(
+    run: Run, site: Site, again: Sequence[TaskState], report: Callable[[str], None]
+) -> int:
+    """Stage a further attempt for each of these, without the nodes that failed."""
+    check_free(run.path, RUN_BYTES + TASK_BYTES * len(again))
+    nodes = {
+        node
+        for state in again
+        if not is_for_want_of_room(state.detail)
+        for node in _NODE.findall(state.detail)
+    }
+    excluding = exclude_nodes(site, sorted(nodes))
+    _stage(run, [state.task for state in again], excluding)
+    without = f" without {', '.join(sorted(nodes))}" if excluding != site else ""
     report(f"{len(again)} array tasks are tried again{without}: {again[0].detail}")
     return len(again)
 
@@ -99,7 +146,9 @@ def _count_tries(state: TaskState, limits: Retry) -> int:
     """How many further attempts there are for what ended an array task."""
     if state.state == NODE_FAIL:
         return limits.node_fail
-    if state.state == FAILED and _LAUNCH_FAILURE.search(state.detail):
+    if state.state == FAILED and (
+        _LAUNCH_FAILURE.search(state.detail) or is_for_want_of_room(state.detail)
+    ):
         return limits.launch
     return 0
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Optional
 
 from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, Record
 from dlperf_slurm.contract.times import format_now, parse_time
@@ -18,7 +19,12 @@ from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.jobs.attempts import Judgement, Start, find_start
 from dlperf_slurm.jobs.journal import SUBMITTED, UNMARKED, Event
-from dlperf_slurm.jobs.markers import MARKER_LIMIT_BYTES, MARKERS_DIR, read_marker
+from dlperf_slurm.jobs.markers import (
+    MARKER_LIMIT_BYTES,
+    MARKERS_DIR,
+    read_marker,
+    read_refusal,
+)
 from dlperf_slurm.jobs.run_directory import Run, RunTask
 from dlperf_slurm.scheduler.reasons import (
     describe_missing_record,
@@ -188,8 +194,10 @@ def judge_state(sight: Sight, patience: Patience) -> TaskState:
         return sight.make_state(RUNNING)
     state = sight.repeat_scheduler()
     if state.state == FAILED:
-        job_id = f"{sight.array_job_id}_{sight.task.array_task_id}"
-        words = describe_script_end(sight.run.path, job_id) if not sight.has_started else ""
+        words = read_refusal(sight.run.path, sight.task.marker, sight.start)
+        if not words and not sight.has_started:
+            job_id = f"{sight.array_job_id}_{sight.task.array_task_id}"
+            words = describe_script_end(sight.run.path, job_id)
         return sight.make_state(FAILED, words or state.detail)
     return state
 
@@ -221,8 +229,7 @@ def _judge_ended(sight: Sight, patience: Patience) -> TaskState:
         return sight.make_state(told.state, told.detail or detail)
     if sight.is_cancelled:
         return sight.make_state(CANCELLED, "by `cancel`")
-    is_silent = record is None or all(failure.rank < 0 for failure in record.failures)
-    if sight.asked == UNKNOWN and is_silent and not patience.is_over(sight):
+    if sight.asked == UNKNOWN and _is_silent(record) and not patience.is_over(sight):
         # accounting has not told yet why it was ended
         return sight.make_state(COMPLETING, detail)
     return sight.make_state(state, detail)
@@ -234,12 +241,21 @@ def _describe_failure(sight: Sight, exit_code: str) -> tuple[str, str]:
     if judgement.start is None or judgement.start.number < sight.start:
         judgement = Judgement(sight.folder, None, "")
     record = judgement.record
+    refusal = read_refusal(sight.run.path, sight.task.marker, sight.start)
+    is_unexplained = record is None or record.status not in (OK, OUT_OF_MEMORY)
+    if refusal and is_unexplained and _is_silent(record):
+        return FAILED, refusal
     if record is None:
         missing = describe_missing_record(sight.run.path, sight.folder, exit_code)
         return FAILED, f"no valid record: {judgement.problem}" if judgement.problem else missing
     if record.status == OK:
         return FAILED, judgement.problem
     return OOM if record.status == OUT_OF_MEMORY else FAILED, _cut_first_line(record)
+
+
+def _is_silent(record: Optional[Record]) -> bool:
+    """Whether no rank said why it failed."""
+    return record is None or all(failure.rank < 0 for failure in record.failures)
 
 
 def _cut_first_line(record: Record) -> str:

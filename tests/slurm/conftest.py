@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from support.slurm_runs import CHECKOUT, Cluster, ask
+from support.small_disk import mount_disk
 
 from dlperf_slurm.config.folders import find_managed_environment
 
 PROGRAM = CHECKOUT / "tests" / "cluster" / "cluster"
 UP_SECONDS = 600
+DISK_MIB = 1024
 LEAKING_PREFIXES = ("SLURM_", "SBATCH_", "SPIN_", "OMPI_", "PRTE_", "PMI_", "PMIX_")
 
 
@@ -54,14 +56,20 @@ def cluster():
         patch.setenv("SLURM_TESTBED", testbed)
         patch.setenv("XDG_CONFIG_HOME", str(Path(testbed) / "no-settings"))
         try:
-            up = run_cluster("up")
-            if up.returncode:
-                pytest.fail(f"`cluster up` failed:\n{up.stderr}", pytrace=False)
-            for name, value in read_exports(run_cluster("env").stdout).items():
-                patch.setenv(name, value)
-            yield Cluster(PROGRAM)
+            # before the nodes, which see no mount that comes later
+            with mount_disk(Path(f"{testbed}-disk"), DISK_MIB) as disk:
+                try:
+                    up = run_cluster("up")
+                    if up.returncode:
+                        pytest.fail(f"`cluster up` failed:\n{up.stderr}", pytrace=False)
+                    for name, value in read_exports(run_cluster("env").stdout).items():
+                        patch.setenv(name, value)
+                    yield Cluster(PROGRAM, disk, DISK_MIB)
+                finally:
+                    run_cluster("down")
         finally:
             run_cluster("down", "--purge")
+            shutil.rmtree(f"{testbed}-disk", ignore_errors=True)
 
 
 @pytest.fixture

@@ -1,10 +1,7 @@
 """Nodes and the controller that die under a run; minutes, hence: make test-faults."""
 
-import os
-import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 from support.slurm_runs import (
@@ -13,6 +10,7 @@ from support.slurm_runs import (
     await_ranks,
     count_starts_of_rank_0,
     find_array_job,
+    kill_controller,
     list_queue,
     stage_spin,
     submit,
@@ -30,14 +28,6 @@ pytestmark = [
 ]
 
 CASES_FAILED = 5
-
-
-def kill_controller():
-    """Kill slurmctld; returns when it is gone."""
-    (line,) = (Path(os.environ["SLURM_TESTBED"]) / "run" / "slurmctld.pid").read_text().splitlines()
-    pid = int(line.split()[0])
-    os.kill(pid, signal.SIGKILL)
-    await_that(lambda: not Path(f"/proc/{pid}/cmdline").read_bytes(), "slurmctld is gone")
 
 
 def release(job, seconds=3):

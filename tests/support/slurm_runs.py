@@ -1,6 +1,8 @@
 """Runs on the real Slurm of tests/cluster, with the spin framework where torch is not the point."""
 
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,9 +38,14 @@ SMALL_RESNET = "image_size = 32\nwidth = 8\nstage_blocks = [1, 1, 1, 1]\nclasses
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that is up; this process's environment makes it the client commands' one."""
+    """A cluster that is up; this process's environment makes it the client commands' one.
+
+    `disk` is a small file system of its own, which all nodes see.
+    """
 
     program: Path
+    disk: Path
+    disk_mib: int
 
     def call(self, *arguments: str) -> str:
         """Run a command of tests/cluster/cluster, such as `crash n2`."""
@@ -157,6 +164,22 @@ def list_queue(run: Run) -> dict[str, str]:
     )
     output = ask("squeue", "--noheader", "--array", "--format=%i %T", f"--name={names}")
     return dict(line.split() for line in output.splitlines())
+
+
+def kill_controller() -> None:
+    """Kill slurmctld; returns when it is gone."""
+    (line,) = (Path(os.environ["SLURM_TESTBED"]) / "run" / "slurmctld.pid").read_text().splitlines()
+    pid = int(line.split()[0])
+    os.kill(pid, signal.SIGKILL)
+    await_that(lambda: not is_there(pid), "slurmctld is gone")
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process lives; one that its parent has not asked about is a zombie, and gone."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except OSError:
+        return False
 
 
 def write_wrapper(bin_dir: Path, name: str, script: str) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 from contextlib import contextmanager
 
 MIB = 2**20
@@ -16,10 +17,44 @@ def find_obstacle():
 def mount_disk(folder, mib):
     """A tmpfs of that size at the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(folder)]
-    subprocess.run(command, check=True)
+    mount(folder, f"size={mib}m", "-t", "tmpfs", "tmpfs")
     try:
         yield folder
     finally:
         # processes of a test that failed may still be in it
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextmanager
+def keep_full(disk, mib):
+    """A mounted disk, else of so many MiB, is full: another program takes all that others free.
+
+    It is made smaller first, as the memory that it can take is this machine's.
+    """
+    is_over = threading.Event()
+    filler = disk / "filler"
+
+    def fill():
+        with filler.open("wb", buffering=0) as file:
+            while not is_over.is_set():
+                try:
+                    file.write(bytes(4096))
+                except OSError:
+                    is_over.wait(0.005)
+
+    status = os.statvfs(disk)
+    used_bytes = (status.f_blocks - status.f_bfree) * status.f_frsize
+    mount(disk, f"remount,size={used_bytes + 8 * MIB}")
+    thread = threading.Thread(target=fill)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        filler.unlink()
+        mount(disk, f"remount,size={mib}m")
+
+
+def mount(folder, options, *source):
+    subprocess.run(["mount", "-o", options, *source, str(folder)], check=True)

@@ -1,15 +1,21 @@
 """What `wait` tries again without being asked, how often, and without which nodes."""
 
+import shutil
+
 import pytest
 from builders import make_record, make_site, read_case, write_program, write_record
 
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.run_directory import SITE_FILE
+from dlperf_slurm.scheduler import retry
 from dlperf_slurm.scheduler.retry import exclude_nodes, stage_retry_by_cause
 
 NODE_FAILURE = ("NODE_FAIL", "node n2 failed")
 LAUNCH_FAILURE = ("FAILED", "the launcher ended; srun: task 0 launch failed: Unspecified error")
+FULL_DISK = ("FAILED", "the disk at /shared cannot be written from n2, 0 MiB are free: No space")
+RANK_ON_FULL_DISK = ("FAILED", "rank 0 on n2: OSError: [Errno 28] No space left on device: 'x'")
+WORDLESS = ("FAILED", "the launcher ended with exit code 1 and no rank said why; see err")
 MISSING = ("FAILED", "no record, exit code 127: 'python: No such file or directory' in cases/x/err")
 
 
@@ -43,7 +49,10 @@ def set_retry(run, text):
     site.write_text(whole, encoding="utf-8")
 
 
-@pytest.mark.parametrize("failure", [NODE_FAILURE, LAUNCH_FAILURE, MISSING])
+@pytest.mark.parametrize(
+    "failure",
+    [NODE_FAILURE, LAUNCH_FAILURE, MISSING, FULL_DISK, RANK_ON_FULL_DISK, WORDLESS],
+)
 def test_failure_of_the_cluster_is_tried_again(run, failure):
     fail(run, "1n1g", *failure)
     said = []
@@ -104,3 +113,22 @@ def test_node_that_failed_is_left_out(run):
 def test_nodes_are_left_out_where_others_remain(directives, max_nodes, nodes, found):
     site = make_site(directives=directives, max_nodes=max_nodes)
     assert list(exclude_nodes(site, nodes).directives) == found
+
+
+def test_node_is_not_left_out_for_a_disk_that_all_share(run):
+    fail(run, "1n1g", *RANK_ON_FULL_DISK)
+    assert stage_retry_by_cause(run, print) == 1
+    assert "--exclude" not in run.find_script("1n1g-try2").read_text(encoding="utf-8")
+
+
+def test_full_disk_is_waited_for_before_anything_is_staged(run, monkeypatch):
+    fail(run, "1n1g", *FULL_DISK)
+    rooms = iter([0, 0, 2**30, 2**30])
+    usage = shutil.disk_usage(run.path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=next(rooms)))
+    monkeypatch.setattr(retry, "ROOM_POLL_SECONDS", 0.0)
+    said = []
+    assert stage_retry_by_cause(run, said.append) == 1
+    assert "has 0.0 of" in said[0]
+    assert "1 array tasks are tried again when there is room" in said[0]
+    assert len(said) == 2

@@ -1,0 +1,81 @@
+"""Held array tasks whose cause is gone -> released, so that nobody has to while `wait` is there."""
+
+import re
+import time
+from collections.abc import Sequence
+
+from dlperf_slurm import slurm_client
+from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.jobs.markers import forget_hold, read_hold
+from dlperf_slurm.jobs.room import RUN_BYTES, find_full_disk, is_for_want_of_room
+from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.scheduler.advice import HELD_BY_USER
+from dlperf_slurm.scheduler.states import PENDING, TaskState
+
+# how long there has to be room again, or the controller is left alone
+PAUSE_SECONDS = 10.0
+# how often a group is released that was held for a full disk
+RELEASES = 5
+# Slurm's reason for what a node could not start: "launch failed requeued held"
+_WORDLESS = re.compile(r"exit code \d+ on \S+: ")
+_LAUNCH_FAILED = re.compile("launch ?failed ?requeued ?held", re.I)
+
+
+class Releaser:
+    """Releases what is held for a full disk that has room again, or for a node that failed once.
+
+    The first are held by their own job scripts, the others by Slurm, each `launch_tries` times.
+    What launches fail for otherwise, and what others held, is left to the user.
+    """
+
+    def __init__(self, run: Run, launch_tries: int) -> None:
+        self._run = run
+        self._launch_tries = launch_tries
+        self._due = time.monotonic() + PAUSE_SECONDS
+        self._counts: dict[str, int] = {}
+
+    def release(self, states: Sequence[TaskState]) -> list[str]:
+        """Release what can go on by these states; returns a line for each that was."""
+        now = time.monotonic()
+        is_full = find_full_disk(self._run.path, RUN_BYTES) != ""
+        if is_full:
+            self._due = now + PAUSE_SECONDS
+        if is_full or now < self._due:
+            return []
+        held = [state for state in states if state.state == PENDING]
+        lines = []
+        try:
+            groups = {
+                state.task.group_id: state.array_job_id
+                for state in held
+                if state.detail == HELD_BY_USER
+            }
+            for group_id, array_job_id in groups.items():
+                cause = read_hold(self._run.path, group_id)
+                if self._release(array_job_id, self._count_releases(cause)):
+                    forget_hold(self._run.path, group_id)
+                    lines.append(f"array job {array_job_id} was held ({cause}), and is released")
+            for state in held:
+                job_id = f"{state.array_job_id}_{state.task.array_task_id}"
+                is_failed = _LAUNCH_FAILED.search(state.detail) is not None
+                if is_failed and self._release(job_id, self._launch_tries):
+                    lines.append(f"{job_id} was held ({state.detail}), and is released")
+        except (OSError, SchedulerError):
+            # what could not be done is tried again
+            self._due = now + PAUSE_SECONDS
+        return lines
+
+    def _count_releases(self, cause: str) -> int:
+        """How often a group may be released that its job scripts held for this cause."""
+        if is_for_want_of_room(cause):
+            return RELEASES
+        # a disk that was full for a moment may have kept the words
+        return self._launch_tries if _WORDLESS.fullmatch(cause) else 0
+
+    def _release(self, job_id: str, limit: int) -> bool:
+        """Release a job unless it was as often as it may be; raises SchedulerError."""
+        if self._counts.get(job_id, 0) >= limit:
+            return False
+        slurm_client.run_client(["scontrol", "release", job_id])
+        self._counts[job_id] = self._counts.get(job_id, 0) + 1
+        return True

@@ -1,0 +1,75 @@
+"""A stand-in for a framework's environment whose array tasks cost next to nothing: by the thousand.
+
+Job script, srun and files are the real ones; the worker is a few lines of bash that leave a sound
+record where a rank would. How an array task ends that has none is for the real worker to say.
+"""
+
+import dataclasses
+import json
+import shlex
+import sys
+from pathlib import Path
+
+from dlperf_slurm.contract.json_files import SCHEMA_VERSION
+from dlperf_slurm.contract.record import OK, RECORD_FILE, Clock, RankResult, Record
+from dlperf_slurm.worker.models import load_model
+
+MODEL = "resnet50"
+# python -m dlperf_slurm.worker run|conclude FOLDER ...
+PYTHON = """\
+#!/bin/bash
+record=$4/{record}
+case $3 in
+  run)
+    echo "rank $SLURM_PROCID" >> "$4/starts" || exit 1
+    sleep {seconds}
+    # the steps are over
+    {{ cat {head} && grep -v schema_version "$4/case.json" && cat {tail}; }} > "$record.partial" &&
+      mv "$record.partial" "$record"
+    ;;
+  conclude) [ -e "$record" ] || exec {python} "$@" ;;
+  *) exec {python} "$@" ;;
+esac
+"""
+
+
+def make_quick_venv(folder: Path, seconds: float) -> Path:
+    """A folder that passes for a virtual environment; its array tasks measure for so long."""
+    bin_dir = folder / "bin"
+    bin_dir.mkdir(parents=True)
+    head, tail = (folder / name for name in ("head", "tail"))
+    before, after = _make_record().split('"the case"')
+    head.write_text(before, encoding="utf-8")
+    tail.write_text(after, encoding="utf-8")
+    python = bin_dir / "python"
+    python.write_text(
+        PYTHON.format(
+            record=RECORD_FILE,
+            seconds=seconds,
+            head=shlex.quote(str(head)),
+            tail=shlex.quote(str(tail)),
+            python=shlex.quote(sys.executable),
+        ),
+        encoding="utf-8",
+    )
+    python.chmod(0o755)
+    return folder
+
+
+def _make_record() -> str:
+    """What a good run on one device would leave, but for its case."""
+    rank = RankResult(
+        rank=0,
+        local_rank=0,
+        host="n1",
+        device_name="stand-in",
+        window_seconds=1.0,
+        peak_memory_bytes=2**20,
+        final_loss=1.0,
+    )
+    parameter_count = load_model(MODEL).Definition().parameter_count
+    time = "2026-01-01T00:00:00Z"
+    clock = Clock("host", 1e-6)
+    record = Record(OK, "", None, time, time, parameter_count, clock, (rank,), (), {}, {}, {})
+    data = {"schema_version": SCHEMA_VERSION, **dataclasses.asdict(record), "case": "the case"}
+    return json.dumps(data, indent=1, sort_keys=True) + "\n"

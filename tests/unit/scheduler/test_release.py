@@ -1,0 +1,112 @@
+"""What `wait` releases by itself, how often, and what it leaves held."""
+
+import shutil
+from collections import namedtuple
+
+import pytest
+from builders import write_program
+
+from dlperf_slurm.jobs.run_directory import RunTask
+from dlperf_slurm.scheduler import release
+from dlperf_slurm.scheduler.release import RELEASES, Releaser
+from dlperf_slurm.scheduler.states import PENDING, RUNNING, TaskState
+
+FULL = "exit code 73 on n1: the disk at /shared cannot be written from n1, 0 MiB are free: No space"
+Usage = namedtuple("Usage", ("total", "used", "free"))
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    monkeypatch.setattr(release, "PAUSE_SECONDS", 0.0)
+
+
+@pytest.fixture
+def calls(bin_dir, tmp_path):
+    """What scontrol was asked to do."""
+    log = tmp_path / "calls"
+    log.touch()
+    write_program(bin_dir, "scontrol", f'echo "$@" >> {log}')
+    return lambda: log.read_text(encoding="utf-8").splitlines()
+
+
+def hold(run, cause):
+    markers = run.path / "markers"
+    markers.mkdir(exist_ok=True)
+    (markers / "1n1g.held").symlink_to(cause)
+    (markers / "1n1g.3.unlaunched").symlink_to(cause)
+
+
+def make_state(reason, array_task_id=0, state=PENDING):
+    return TaskState(RunTask("1n1g", array_task_id, "cases/case/r1/a1"), "7", state, reason)
+
+
+HELD = [make_state("JobHeldUser"), make_state("JobHeldUser", 1), make_state("", 2, RUNNING)]
+
+
+def test_group_held_for_a_full_disk_is_released_once_there_is_room(staged_run, calls):
+    hold(staged_run, FULL)
+    releaser = Releaser(staged_run, launch_tries=1)
+    (line,) = releaser.release(HELD)
+    assert line == f"array job 7 was held ({FULL}), and is released"
+    # the queue is asked only now and then
+    assert releaser.release(HELD) == []
+    assert calls() == ["release 7"]
+    assert list((staged_run.path / "markers").iterdir()) == []
+
+
+def test_group_stays_held_while_the_disk_is_full(staged_run, calls, monkeypatch):
+    hold(staged_run, FULL)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(2**30, 2**30, 0))
+    assert Releaser(staged_run, launch_tries=1).release(HELD) == []
+    assert calls() == []
+
+
+def test_disk_that_fills_up_again_and_again_is_left_to_the_user(staged_run, calls):
+    releaser = Releaser(staged_run, launch_tries=1)
+    for _ in range(RELEASES + 2):
+        hold(staged_run, FULL)
+        releaser.release(HELD)
+        shutil.rmtree(staged_run.path / "markers")
+    assert len(calls()) == RELEASES
+
+
+@pytest.mark.parametrize("cause", ["exit code 69 on n1: source /nonexistent", ""])
+def test_what_was_held_otherwise_stays_so(staged_run, calls, cause):
+    if cause:
+        hold(staged_run, cause)
+    assert Releaser(staged_run, launch_tries=1).release(HELD) == []
+    assert calls() == []
+
+
+@pytest.mark.parametrize("tries", [0, 1])
+def test_group_held_for_failures_without_a_word_is_released_as_the_site_says(
+    staged_run, calls, tries
+):
+    releaser = Releaser(staged_run, tries)
+    for _ in range(3):
+        hold(staged_run, "exit code 1 on n1: ")
+        releaser.release(HELD)
+        shutil.rmtree(staged_run.path / "markers")
+    assert calls() == ["release 7"] * tries
+
+
+@pytest.mark.parametrize("tries", [0, 1, 2])
+def test_task_whose_node_could_not_start_it_is_released_as_often_as_the_site_says(
+    staged_run, calls, tries
+):
+    releaser = Releaser(staged_run, tries)
+    states = [make_state("launch failed requeued held", 4), make_state("Priority", 5)]
+    lines = [line for _ in range(4) for line in releaser.release(states)]
+    assert calls() == ["release 7_4"] * tries
+    assert len(lines) == tries
+
+
+def test_release_that_fails_is_tried_again(staged_run, bin_dir, calls, tmp_path):
+    hold(staged_run, FULL)
+    releaser = Releaser(staged_run, launch_tries=1)
+    script = (bin_dir / "scontrol").read_text(encoding="utf-8")
+    write_program(bin_dir, "scontrol", "echo Unable to contact slurm controller >&2; exit 1")
+    assert releaser.release(HELD) == []
+    (bin_dir / "scontrol").write_text(script, encoding="utf-8")
+    assert len(releaser.release(HELD)) == 1
+    assert calls() == ["release 7"]
