@@ -19,6 +19,7 @@ ADVICE = (
         "release {job}`, or `dlperf-slurm cancel` and `retry`",
     ),
     ("jobheldadmin", "held by an administrator, who alone can release it"),
+    ("jobrequeuedinheldstate", "requeued and held: `scontrol release {job}` lets it go"),
     ("jobhel", "held: `scontrol release {job}` lets it go"),
     ("jobholdmaxrequeue", "requeued too often, and held: `scontrol release {job}` tries once more"),
     (

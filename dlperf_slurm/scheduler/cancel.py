@@ -1,12 +1,19 @@
 """A run -> its array jobs cancelled, whoever submitted them, and what goes on nevertheless."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import JournalError, SchedulerError
-from dlperf_slurm.jobs.journal import CANCELLED, Event, append_reserved, hold_submit_lock
+from dlperf_slurm.jobs.journal import (
+    CANCELLED,
+    SUBMITTED,
+    Event,
+    append_reserved,
+    hold_submit_lock,
+    read_journal,
+)
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.queue import QueueWatcher, make_watcher
@@ -42,7 +49,12 @@ def cancel_run(run: Run, warn: Callable[[str], None]) -> int:
 def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
     watcher = make_watcher(run, run.list_group_ids())
     assert isinstance(watcher, QueueWatcher), "a run is either local or Slurm's"
-    before = _list_going_on(watcher)
+    journaled = {
+        event.array_job_id
+        for event in read_journal(run.path)
+        if event.event == SUBMITTED and slurm_client.is_job_id(event.array_job_id)
+    }
+    before = _list_going_on(watcher, journaled)
     array_job_ids = sorted({job_id.partition("_")[0] for job_id in before}, key=int)
     if array_job_ids or find_unsubmitted(run):
         # who waits for room for the rest reads it too
@@ -53,7 +65,7 @@ def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
     for look in range(LOOKS):
         if look:
             time.sleep(LOOK_SECONDS)
-        left = _list_going_on(watcher)
+        left = _list_going_on(watcher, journaled)
         if not left:
             return len(before)
     states = ", ".join(f"{job_id} {state}" for job_id, state in sorted(left.items())[:10])
@@ -62,9 +74,9 @@ def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
     )
 
 
-def _list_going_on(watcher: QueueWatcher) -> dict[str, str]:
+def _list_going_on(watcher: QueueWatcher, array_job_ids: Iterable[str]) -> dict[str, str]:
     """What the queue shows that has not been told to end: what is completing has."""
-    states = watcher.list_unended()
+    states = watcher.list_unended(array_job_ids)
     return {job_id: state for job_id, state in states.items() if state != COMPLETING}
 
 

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Optional, TypeVar, Union
@@ -13,7 +13,7 @@ from submitit.slurm import slurm as submitit_slurm
 from dlperf_slurm import slurm_client
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import SchedulerError
-from dlperf_slurm.jobs.run_directory import Run, make_job_name
+from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, Run, make_job_name
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.states import FINAL_STATES, UNKNOWN
 
@@ -26,6 +26,8 @@ _CLOCK_SLACK = timedelta(hours=1)
 # old news; an array task that was cancelled while it was pending never gets another one.
 _UNENDED_STATES = frozenset(("PENDING", "REQUEUED", "RESIZING", "RUNNING", "SUSPENDED"))
 
+_FORMAT = "%i|%T|%N|%r"
+
 # how a site has no accounting, which is another thing than accounting that fails
 _NO_ACCOUNTING = ("accounting storage is disabled", "sacct is not on PATH")
 
@@ -34,11 +36,16 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
     """The states of the array tasks of some jobs, which it asks for by the jobs' names.
 
     A poll is one `squeue`, whatever the number of jobs, and one `sacct` if the queue has forgotten
-    array tasks; a site without accounting does without it.
+    array tasks; a site without accounting does without it. What neither knows by name is asked for
+    by its id, as a job may have been renamed; by its script, in that folder, it is known to be none
+    that was given the id of a former one.
     """
 
-    def __init__(self, job_names: Sequence[str], since: datetime) -> None:
+    def __init__(
+        self, job_names: Sequence[str], since: datetime, scripts_dir: Optional[Path] = None
+    ) -> None:
         super().__init__()
+        self._scripts_dir = scripts_dir
         self.job_names = list(job_names)
         self.since = since
         self.calls = {"squeue": 0, "sacct": 0}
@@ -69,10 +76,17 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         ]
         if missing:
             accounted = self._read_accounting()
+            known = {
+                job_id: info
+                for job_id, info in accounted.items()
+                if info["State"] not in _UNENDED_STATES
+            }
+            unknown = [job_id for job_id in missing if job_id not in known]
+            if unknown:
+                known.update(self._read_renamed({job_id.partition("_")[0] for job_id in unknown}))
             for job_id in missing:
-                unknown = {"JobID": job_id, "State": UNKNOWN, "NodeList": "", "Reason": ""}
-                info = accounted.get(job_id, unknown)
-                self._info_dict[job_id] = unknown if info["State"] in _UNENDED_STATES else info
+                nothing = {"JobID": job_id, "State": UNKNOWN, "NodeList": "", "Reason": ""}
+                self._info_dict[job_id] = known.get(job_id, nothing)
 
     def find_info(self, job_id: str) -> dict[str, str]:
         """What is known of an array task; nothing before it was first asked about."""
@@ -92,9 +106,33 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
 
     def _read_queue(self) -> dict[str, dict[str, str]]:
         self.calls["squeue"] += 1
-        command = ["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%N|%r"]
+        command = ["squeue", "--noheader", "--array", "--states=all", f"--format={_FORMAT}"]
         output = slurm_client.run_client([*command, f"--name={','.join(self.job_names)}"])
         return read_table(output)
+
+    def _read_renamed(self, array_job_ids: Iterable[str]) -> dict[str, dict[str, str]]:
+        """What the queue shows of these jobs; raises SchedulerError when it shows no table."""
+        if self._scripts_dir is None:
+            return {}
+        self.calls["squeue"] += 1
+        command = ["squeue", "--array", "--states=all", f"--format={_FORMAT}|%o"]
+        command += [f"--jobs={','.join(sorted(array_job_ids))}"]
+        try:
+            output = slurm_client.run_client(command)
+        except SchedulerError as error:
+            if "Invalid job id" not in str(error):
+                raise
+            return {}
+        table = read_table(output)
+        # with its heading it is never empty
+        if output.strip() and not table:
+            raise SchedulerError(f"squeue printed no table: {output.strip()[:200]!r}")
+        found = {}
+        for job_id, info in table.items():
+            reason, _, script = info["Reason"].rpartition("|")
+            if Path(script).parent == self._scripts_dir:
+                found[job_id] = {**info, "Reason": reason}
+        return found
 
     def _read_accounting(self) -> dict[str, dict[str, str]]:
         self.calls["sacct"] += 1
@@ -109,12 +147,17 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
                 raise
             return {}
 
-    def list_unended(self) -> dict[str, str]:
-        """The states of all array tasks with one of the names that have not ended, by their ids.
+    def list_unended(self, array_job_ids: Iterable[str] = ()) -> dict[str, str]:
+        """The states of all array tasks that have not ended, by their ids.
 
+        They are those with one of the names, and of these jobs, which may have been renamed.
         Raises SchedulerError when the queue does not answer.
         """
-        infos = self._read_queue().values() if self.job_names else ()
+        table = self._read_queue() if self.job_names else {}
+        renamed = set(array_job_ids) - {job_id.partition("_")[0] for job_id in table}
+        if renamed:
+            table.update(self._read_renamed(renamed))
+        infos = table.values()
         return {
             info["JobID"]: info["State"]
             for info in infos
@@ -223,4 +266,4 @@ def make_watcher(run: Run, group_ids: Sequence[str]) -> Watcher:
     if run.manifest.scheduler == "local":
         return ProcessWatcher()
     names = [make_job_name(run.run_id, group_id) for group_id in group_ids]
-    return QueueWatcher(names, parse_time(run.manifest.created_at))
+    return QueueWatcher(names, parse_time(run.manifest.created_at), run.path / SCRIPTS_DIR)

@@ -20,6 +20,7 @@ def make_state(array_task_id, reason, state=PENDING, array_job_id="7"):
     ("reason", "advice"),
     [
         ("JobHeldUser", "held: `scontrol release 7` lets it go"),
+        ("job requeued in held state", "requeued and held: `scontrol release 7` lets it go"),
         ("JobHeldAdmin", "held by an administrator"),
         ("launch failed requeued held", "its node could not start it"),
         ("launch_failed_requeued_held", "its node could not start it"),

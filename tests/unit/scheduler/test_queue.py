@@ -1,6 +1,7 @@
 """What squeue and sacct print -> states of array tasks; both are fake programs on PATH here."""
 
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from builders import write_program
@@ -10,7 +11,7 @@ from dlperf_slurm.scheduler.queue import UNKNOWN, QueueWatcher, read_table
 
 
 def make_watcher(*array_task_ids):
-    watcher = QueueWatcher(["run.1n1g"], datetime(2024, 5, 1))
+    watcher = QueueWatcher(["run.1n1g"], datetime(2024, 5, 1), Path("/run/scripts"))
     for array_task_id in array_task_ids:
         watcher.register_job(f"7_{array_task_id}")
     return watcher
@@ -126,3 +127,37 @@ def test_array_job_that_nobody_knows_is_not_found(bin_dir):
     write_program(bin_dir, "squeue", "true")
     write_program(bin_dir, "sacct", "true")
     assert make_watcher().find_array_job_id() is None
+
+
+@pytest.mark.parametrize(
+    ("script", "state"),
+    [("/run/scripts/1n1g.sbatch", "RUNNING"), ("/other/job.sh", UNKNOWN), ("", UNKNOWN)],
+)
+def test_job_that_was_renamed_is_known_by_its_id_and_script(bin_dir, script, state):
+    table = f"JOBID|STATE|NODELIST|REASON|COMMAND\\n7_0|RUNNING|n1|None|{script}\\n"
+    write_program(bin_dir, "squeue", f"case \"$*\" in *--jobs=7*) printf '{table}' ;; esac")
+    write_program(bin_dir, "sacct", "true")
+    watcher = make_watcher(0, 1)
+    watcher.update()
+    assert find_states(watcher) == [state, UNKNOWN]
+
+
+def test_job_that_the_controller_has_forgotten_is_unknown(bin_dir):
+    refusal = "slurm_load_jobs error: Invalid job id specified"
+    script = f'case "$*" in *--jobs=*) echo "{refusal}" >&2; exit 1 ;; esac'
+    write_program(bin_dir, "squeue", script)
+    write_program(bin_dir, "sacct", "true")
+    watcher = make_watcher(0)
+    watcher.update()
+    assert find_states(watcher) == [UNKNOWN]
+
+
+def test_garbage_of_squeue_is_no_answer(bin_dir):
+    write_program(bin_dir, "squeue", "echo '7_0|RUNNING|n1|None'")
+    watcher = make_watcher(0)
+    watcher.update()
+    write_program(bin_dir, "squeue", "echo '<html>down for maintenance</html>'")
+    write_program(bin_dir, "sacct", "true")
+    with pytest.raises(SchedulerError, match="printed no table: '<html>down"):
+        watcher.update()
+    assert find_states(watcher) == ["RUNNING"]

@@ -1,0 +1,216 @@
+"""What administrators, other users and Slurm's clients do to a run that somebody waits for."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.slurm_runs import (
+    CHECKOUT,
+    ask,
+    await_ranks,
+    count_starts_of_rank_0,
+    find_array_job,
+    list_queue,
+    stage_spin,
+    submit,
+    wait,
+    write_wrapper,
+)
+from support.tool import await_that, find_details, find_states, run_tool, start_tool
+
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
+
+CASES_FAILED = 5
+MEASURED = {"1n1g.0": "COMPLETED"}
+# what is missed for so long is lost
+IMPATIENT = "tracking.lost_after_seconds=1"
+
+
+@pytest.fixture
+def run(cluster, tmp_path, gate):
+    """One array task, whose rank waits at the gate."""
+    run = stage_spin(tmp_path / "results", settings=[IMPATIENT, "directives=[]"])
+    submit(run, SPIN_WAIT_FOR=str(gate))
+    await_ranks(run, 1)
+    return run
+
+
+def start_wait(run, **env):
+    return start_tool(["wait", str(run.path)], CHECKOUT, env)
+
+
+def put_first_on_path(bin_dir):
+    return f"{bin_dir}{os.pathsep}{os.environ['PATH']}"
+
+
+def finish(follower):
+    """What `wait` printed, after it has ended well."""
+    output, errors = follower.communicate(timeout=120)
+    assert follower.returncode == 0, output + errors
+    return output
+
+
+def await_state(run, *states):
+    job = f"{find_array_job(run)}_0"
+    await_that(lambda: list_queue(run).get(job) in states, f"it is {states}")
+    return job
+
+
+def test_task_that_is_suspended_for_a_while_is_measured(run, gate):
+    follower = start_wait(run)
+    job = f"{find_array_job(run)}_0"
+    ask("scontrol", "suspend", job)
+    await_state(run, "SUSPENDED")
+    assert find_states(run) == {"1n1g.0": "SUSPENDED"}
+    gate.touch()
+    ask("scontrol", "resume", job)
+    finish(follower)
+    assert (find_states(run), count_starts_of_rank_0(run)) == (MEASURED, [1])
+
+
+def test_node_that_is_drained_ends_what_it_runs(cluster, run, gate):
+    node = ask("squeue", "-h", "-o%N", f"-j{find_array_job(run)}").strip()
+    ask("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+    try:
+        gate.touch()
+        assert wait(run).returncode == 0
+    finally:
+        ask("scontrol", "update", f"nodename={node}", "state=resume")
+    assert (find_states(run), count_starts_of_rank_0(run)) == (MEASURED, [1])
+
+
+def test_task_that_is_requeued_and_held_waits_for_its_release(run, gate):
+    job = f"{find_array_job(run)}_0"
+    ask("scontrol", "requeuehold", job)
+    await_state(run, "PENDING", "REQUEUE_HOLD")
+    await_that(lambda: find_states(run) == {"1n1g.0": "PENDING"}, "that is what is said")
+    assert "`scontrol release" in run_tool(["status", str(run.path)], CHECKOUT).stdout
+    gate.touch()
+    follower = start_wait(run)
+    ask("scontrol", "release", job)
+    ask("scontrol", "update", f"jobid={job}", "starttime=now+3")
+    finish(follower)
+    assert (find_states(run), count_starts_of_rank_0(run)) == (MEASURED, [2])
+
+
+def test_task_whose_job_is_renamed_is_not_lost(run, gate):
+    job = find_array_job(run)
+    ask("scontrol", "update", f"jobid={job}", "jobname=renamed")
+    follower = start_wait(run)
+    with pytest.raises(subprocess.TimeoutExpired):
+        follower.wait(timeout=6)
+    assert find_states(run) == {"1n1g.0": "RUNNING"}
+    gate.touch()
+    assert "LOST" not in finish(follower)
+
+
+def test_cancel_reaches_a_job_that_was_renamed(run):
+    job = find_array_job(run)
+    ask("scontrol", "update", f"jobid={job}", "jobname=renamed")
+    done = run_tool(["cancel", str(run.path)], CHECKOUT)
+    assert (done.returncode, "1 array task" in done.stdout) == (0, True), done.stdout
+    await_that(lambda: not ask("squeue", "-h", "-tR,PD", f"-j{job}").strip(), "it has ended")
+
+
+def test_garbage_instead_of_the_queue_is_not_believed(run, tmp_path, gate):
+    broken = tmp_path / "broken"
+    broken.touch()
+    garbage = f'if [ -e {broken} ]; then echo "<html>busy</html>"; else exec "$real" "$@"; fi'
+    write_wrapper(tmp_path / "bin", "squeue", garbage)
+    follower = start_wait(run, PATH=put_first_on_path(tmp_path / "bin"))
+    line = ""
+    while "printed no table" not in line:
+        line = follower.stdout.readline()
+        assert line, follower.stderr.read()
+    broken.unlink()
+    gate.touch()
+    assert "LOST" not in finish(follower)
+
+
+@pytest.mark.faults
+def test_queue_that_hangs_for_more_than_a_minute_is_asked_again(run, tmp_path, gate):
+    hung = tmp_path / "hung"
+    hang = f'if [ ! -e {hung} ]; then touch {hung}; sleep 70; fi; exec "$real" "$@"'
+    write_wrapper(tmp_path / "bin", "squeue", hang)
+    follower = start_wait(run, PATH=put_first_on_path(tmp_path / "bin"))
+    line = ""
+    while "did not answer in 60 s" not in line:
+        line = follower.stdout.readline()
+        assert line, follower.stderr.read()
+    gate.touch()
+    finish(follower)
+
+
+@contextlib.contextmanager
+def bind_read_only(folder):
+    """The folder is read-only for this host, not for the nodes; or else it stays as it is."""
+    subprocess.run(["mount", "--bind", "-o", "ro", str(folder), str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_run_directory_that_is_read_only_for_a_while_is_followed(run, gate):
+    with bind_read_only(run.path):
+        if os.access(run.path, os.W_OK):
+            pytest.skip("a folder cannot be bound read-only here")
+        follower = start_wait(run)
+        gate.touch()
+        await_that(lambda: find_states(run) == MEASURED, "it is measured")
+    # it reports once it can write
+    _, errors = follower.communicate(timeout=60)
+    if follower.returncode:
+        assert "Read-only file system" in errors
+        assert f"dlperf-slurm wait {run.path}" in errors
+        assert wait(run).returncode == 0
+    assert find_states(run) == MEASURED
+
+
+def test_launcher_that_is_killed_fails_its_task_and_is_named(run):
+    for pid in find_processes("srun", str(run.path)):
+        os.kill(pid, signal.SIGKILL)
+    assert wait(run).returncode == CASES_FAILED
+    assert find_states(run) == {"1n1g.0": "FAILED"}
+    assert "SIGKILL" in find_details(run)["1n1g.0"]
+    assert "1 array tasks to try again" in run_tool(["retry", str(run.path)], CHECKOUT).stdout
+
+
+def find_processes(name, word):
+    """The processes of a program with this word among its arguments, of all nodes."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().decode(errors="replace").split("\0")
+            if Path(words[0]).name == name and any(word in each for each in words):
+                found.append(int(path.parent.name))
+    return found
+
+
+def test_two_who_wait_try_again_what_failed_once(cluster, tmp_path):
+    missing = tmp_path / "environment.sh"
+    settings = [f'environments.pytorch.setup=["source {missing}"]', "directives=[]"]
+    run = stage_spin(tmp_path / "results", settings=settings)
+    submit(run)
+    await_that(lambda: find_states(run) == {"1n1g.0": "FAILED"}, "its environment is missing")
+    missing.touch()
+    followers = [start_wait(run) for _ in range(2)]
+    for follower in followers:
+        finish(follower)
+    assert find_states(run) == {"1n1g.0": "FAILED", "1n1g-try2.0": "COMPLETED"}
+    assert count_starts_of_rank_0(run) == [0, 1]
+
+
+@pytest.mark.faults
+def test_run_ends_well_without_the_daemon_of_accounting(cluster, run, gate):
+    (line,) = (Path(os.environ["SLURM_TESTBED"]) / "run" / "slurmdbd.pid").read_text().splitlines()
+    os.kill(int(line.split()[0]), signal.SIGKILL)
+    try:
+        gate.touch()
+        assert wait(run).returncode == 0
+    finally:
+        cluster.call("up")
+    assert find_states(run) == MEASURED
