@@ -8,9 +8,11 @@ from dlperf_slurm.contract.record import WHOLE_JOB, Record
 from dlperf_slurm.matrix.file import find_parameter_problems
 from dlperf_slurm.worker.models import list_models, load_model
 
-# between the sum of a rank's steps and its window: the clock's marks, and the last wait
+# between the sum of a rank's steps and its window: the clock's marks, and the last wait, by which
+# a window may be longer, but not shorter
 WINDOW_TOLERANCE = 0.02
 WINDOW_SLACK_SECONDS = 0.01
+CLOCK_SECONDS = 1e-4
 MAX_WEIGHTS = 100_000
 
 
@@ -110,10 +112,12 @@ def find_step_problem(record: Record, seconds: Any) -> str:
         return f"has steps for {samples} samples, trained_samples is {record.trained_samples}"
     # steps must add up to their window, else throughput x mean step is no batch size
     for rank, total in zip(record.ranks, seconds.sum(axis=1)):
-        if not abs(total - rank.window_seconds) <= _find_slack(rank.window_seconds):
+        window = rank.window_seconds
+        longest = window * (1 + WINDOW_TOLERANCE) + CLOCK_SECONDS
+        if not window - _find_slack(window) <= total <= longest:
             return (
                 f"the steps of rank {rank.rank} took {total:.6f} s together, its window "
-                f"{rank.window_seconds:.6f} s"
+                f"{window:.6f} s"
             )
     return ""
 

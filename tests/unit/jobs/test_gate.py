@@ -246,6 +246,18 @@ def test_steps_of_training_that_do_not_add_up_to_their_window_are_refused(
     assert f"the steps of rank 0 took {2 * factor:.6f} s together, its window 2.000000 s" in message
 
 
+def test_window_that_is_shorter_than_steps_of_milliseconds_is_refused(staged_run, task, case):
+    write_steps(staged_run, task, [[0.0005] * 10] * 2)
+    message = refuse(staged_run, task, make_record(case, window_seconds=1e-6))
+    assert "the steps of rank 0 took 0.005000 s together, its window 0.000001 s" in message
+
+
+def test_window_that_ends_with_a_wait_of_milliseconds_is_believed(staged_run, task, case):
+    write_record(staged_run, task, make_record(case, window_seconds=0.010))
+    write_steps(staged_run, task, [[0.0005] * 10] * 2)
+    assert believe(staged_run, task).step_seconds.shape == (2, 10)
+
+
 def test_steps_that_add_up_are_believed(staged_run, task, case):
     write_record(staged_run, task, make_record(case))
     write_steps(staged_run, task, [[0.199] * 10, [0.1, 0.3] * 5])
