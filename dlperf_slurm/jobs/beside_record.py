@@ -1,9 +1,11 @@
 """The folder of a record -> what else was written of the same repeat, or what contradicts it."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Optional, Union
 
+from dlperf_slurm.contract.peaks import NUMBER_FORMATS, PEAKS_FILE, Peaks, read_peaks
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.contract.surroundings import (
     SURROUNDINGS_FILE,
@@ -18,6 +20,7 @@ class Beside:
     """What stands in files of its own; None for what was not written."""
 
     surroundings: Optional[Surroundings] = None
+    peaks: Optional[Peaks] = None
 
 
 NOTHING_BESIDE = Beside()
@@ -25,20 +28,34 @@ NOTHING_BESIDE = Beside()
 
 def read_beside(folder: Path, run_dir: Path) -> Beside:
     """What lies beside a record; raises ContractError for a file that cannot be used."""
-    return Beside(read_surroundings(folder, run_dir))
+    return Beside(read_surroundings(folder, run_dir), read_peaks(folder, run_dir))
 
 
 def find_beside_problem(beside: Beside, record: Record) -> str:
     """The file and field that are not of this record, or cannot be; empty when all are."""
-    told = beside.surroundings
-    if told is None:
-        return ""
+    if beside.surroundings is not None:
+        hosts = {one.host for one in beside.surroundings.hosts}
+        problem = _find_problem(beside.surroundings, hosts, record)
+        if problem:
+            return f"{SURROUNDINGS_FILE}: {problem}"
+    if beside.peaks is not None:
+        hosts = {one.host for one in beside.peaks.devices}
+        problem = _find_problem(beside.peaks, hosts, record)
+        numbers = NUMBER_FORMATS.get(record.case.axes.precision)
+        if not problem and beside.peaks.number_format != numbers:
+            found = beside.peaks.number_format
+            problem = f"number_format is {found!r:.80}, its record is in {numbers!r}"
+        if problem:
+            return f"{PEAKS_FILE}: {problem}"
+    return ""
+
+
+def _find_problem(told: Union[Surroundings, Peaks], hosts: Set[str], record: Record) -> str:
     for name in ("run_id", "case_id", "repeat", "attempt"):
         found, expected = getattr(told, name), getattr(record.case, name)
         if found != expected:
-            return f"{SURROUNDINGS_FILE}: {name} is {found!r:.80}, its record has {expected!r}"
-    strangers = {one.host for one in told.hosts} - {rank.host for rank in record.ranks}
+            return f"{name} is {found!r:.80}, its record has {expected!r}"
+    strangers = hosts - {rank.host for rank in record.ranks}
     if strangers:
-        return f"{SURROUNDINGS_FILE}: hosts has {min(strangers)!r:.80}, where no rank was"
-    problem = find_range_problem(told)
-    return f"{SURROUNDINGS_FILE}: {problem}" if problem else ""
+        return f"has the host {min(strangers)!r:.80}, where no rank was"
+    return find_range_problem(told)

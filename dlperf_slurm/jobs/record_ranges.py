@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import Case, Training
+from dlperf_slurm.contract.peaks import DevicePeak
 from dlperf_slurm.contract.record import (
     HOST,
     WHOLE_JOB,
@@ -57,6 +58,7 @@ RANGES: Mapping[tuple[type, str], Range] = {
     (CpuUse, "other_share"): SHARE,
     (CpuUse, "stolen_share"): SHARE,
     (GpuBefore, "device"): (0, 1e6),
+    (DevicePeak, "flops_per_s"): (0, 1e18),
 }
 
 

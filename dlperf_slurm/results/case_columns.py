@@ -125,6 +125,23 @@ CASES: tuple[Column, ...] = (
         "`baseline`, at the same batch size per device"),
     Column("tflops_per_device", NUMBER, "10^12 FLOP/s", "work that the model's definition asks "
         "for, over the time that it took, per device; of training"),
+    Column("measured_peak_tflops", NUMBER, "10^12 FLOP/s", "best matrix product of the framework "
+        "on the device, measured on its node in the case's numbers", "reach.measured_tflops"),
+    Column("published_peak_tflops", NUMBER, "10^12 FLOP/s", "peak of the device in its vendor's "
+        "data sheet, without sparsity; missing of devices that are not known",
+        "reach.published_tflops"),
+    Column("measured_peak_share", NUMBER, "share of 1", "`tflops_per_device` over "
+        "`measured_peak_tflops` (MFU)"),
+    Column("published_peak_share", NUMBER, "share of 1", "`tflops_per_device` over "
+        "`published_peak_tflops`"),
+    Column("copied_gb_per_s", NUMBER, "10^9 bytes/s", "copy within the device's memory, read and "
+        "written", "reach.copied_gb_per_s"),
+    Column("all_reduce_gb_per_s", NUMBER, "10^9 bytes/s", "size of the gradients over the time in "
+        "which all ranks sum so much", "reach.all_reduce_gb_per_s"),
+    Column("reachable_efficiency", NUMBER, "share of 1", "weak-scaling efficiency of one device's "
+        "step with the sum of gradients beside its backward pass, as far as that lasts"),
+    Column("unoverlapped_efficiency", NUMBER, "share of 1", "the same with the sum of gradients "
+        "after the step"),
     Column("reference_precision", TEXT, "", "fp32, or tf32 where that was not measured: "
         "`precision_speedup` is relative to it"),
     *declare_bounds("precision_speedup", "ratio", "throughput over that in `reference_precision`, "

@@ -23,6 +23,13 @@ from dlperf_slurm.results.cases import (
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Note
 from dlperf_slurm.results.neighbours import CpuShares, find_cpu_shares
+from dlperf_slurm.results.peaks import (
+    Reach,
+    add_reachable,
+    find_reach,
+    list_peak_notes,
+    take_share,
+)
 from dlperf_slurm.results.provenance import describe_differences
 from dlperf_slurm.results.rank_times import RankSpread, find_rank_spread
 from dlperf_slurm.results.ratios import NO_RATIO, Ratio, add_ratios
@@ -67,7 +74,8 @@ class CaseRow(Axes):
     repeats of a search found several. A case with `epochs` trains to accuracy; `reason` says
     why one was left out.
     `tflops_per_device` is the work that the model's definition asks for (10^12 floating-point
-    operations, `flops_per_sample` of forward and backward pass) over the time that it took.
+    operations, `flops_per_sample` of forward and backward pass) over the time that it took;
+    `reach` is what its devices could do.
 
     `latencies` are those of each repeat of inference, where the batches of all ranks count alike;
     `latency` has the median over repeats of each of their values, and `latency_intervals` what is
@@ -104,6 +112,9 @@ class CaseRow(Axes):
     speedup: Ratio = NO_RATIO
     weak_scaling_efficiency: Ratio = NO_RATIO
     tflops_per_device: Optional[float] = None
+    reach: Reach = field(default_factory=Reach)
+    reachable_efficiency: Optional[float] = None
+    unoverlapped_efficiency: Optional[float] = None
     precision_table: Optional[int] = None
     reference_precision: str = ""
     precision_speedup: Ratio = NO_RATIO
@@ -130,6 +141,16 @@ class CaseRow(Axes):
     @property
     def repeats_measured(self) -> int:
         return len(self.samples)
+
+    @property
+    def measured_peak_share(self) -> Optional[float]:
+        """The model's work over what a device reaches in a matrix product (MFU)."""
+        return take_share(self.tflops_per_device, self.reach.measured_tflops)
+
+    @property
+    def published_peak_share(self) -> Optional[float]:
+        """The model's work over what the device's vendor publishes."""
+        return take_share(self.tflops_per_device, self.reach.published_tflops)
 
     @property
     def model_parameters(self) -> Optional[str]:
@@ -160,6 +181,7 @@ def make_case_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
     rows = [_make_row(outcomes, differences.get(outcomes.case.case_id, ())) for outcomes in cases]
     frame = DataFrame([vars(row) for row in rows], columns=[*_COLUMNS], dtype=object)
     add_ratios(frame, AXES)
+    add_reachable(frame, AXES)
     return frame
 
 
@@ -201,10 +223,12 @@ def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
     values = zip(*(latency.values for latency in latencies))
     own = [record for record in records if record.case.log_format is None]
     notes = list_notes(outcomes)
+    tflops = _find_tflops(records, row.samples_per_s)
     return replace(
         row,
         hardware=describe_hardware(outcomes),
-        tflops_per_device=_find_tflops(records, row.samples_per_s),
+        tflops_per_device=tflops,
+        reach=find_reach(outcomes.outcomes),
         latencies=latencies,
         latency=compute_median_latency(latencies) if latencies else None,
         latency_intervals=tuple(map(compute_median_interval, values)),
@@ -220,7 +244,10 @@ def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
         usage=find_usage(records),
         is_usage_known=is_usage_known(records),
         cpu_shares=find_cpu_shares(outcomes.outcomes),
-        usage_notes=tuple(list_usage_notes(records)),
+        usage_notes=(
+            *list_usage_notes(records),
+            *map(str, list_peak_notes(outcomes.outcomes, tflops)),
+        ),
         case_notes=tuple(notes),
         table_notes=tuple(dict.fromkeys([*notes, *differences, *_describe_few(outcomes)])),
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Union
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.peaks import write_peaks
 from dlperf_slurm.contract.record import (
     DATA_WAIT_SECONDS_FILE,
     FAILURES_DIR,
@@ -44,6 +45,7 @@ from dlperf_slurm.worker.parity import (
     parse_arguments,
     verify_case,
 )
+from dlperf_slurm.worker.peaks.measure import gather_peaks, measure_peak
 from dlperf_slurm.worker.position import Position
 from dlperf_slurm.worker.provenance import describe_job, describe_versions, gather_platforms
 from dlperf_slurm.worker.ranks import Alone, World, join_world
@@ -164,6 +166,7 @@ def measure_case(
     refuse_shared_gpus(case, placement, world, os.environ)
     started_at = format_now()
     before = look_around(case, placement, world)
+    peak = measure_peak(case, placement, attempt_dir)
     # it starts while the session is built
     sampler = Sampler(case, placement)
     # ranks that infer have nothing to tell each other
@@ -198,6 +201,7 @@ def measure_case(
     platform, hosts = gather_platforms(world, placement)
     telemetry, telemetry_problems = gather_telemetry(world, sampler, attempt_dir)
     surroundings = gather_surroundings(case, world, before, sampler.cpu_use)
+    peaks = gather_peaks(case, world, peak, session.parameter_count)
     results = world.gather(result)
     step_seconds = world.gather(measurement.step_seconds)
     warmup_step_seconds = world.gather(measurement.warmup_step_seconds)
@@ -230,6 +234,8 @@ def measure_case(
             write_array(attempt_dir / DATA_WAIT_SECONDS_FILE, numpy.array(data_wait_seconds))
         if surroundings.hosts:
             write_surroundings(attempt_dir, surroundings)
+        if peaks.devices:
+            write_peaks(attempt_dir, peaks)
         write_json(attempt_dir / RECORD_FILE, record)
     session.close()
 

@@ -19,6 +19,7 @@ KERNEL_THREADS = 2
 # the kernel counts in hundredths of a second
 SHORTEST_SECONDS = 0.2
 MAX_NEIGHBOURS = 5
+LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ def divide_time(first: Reading, last: Reading, launcher: int) -> Optional[CpuUse
         if ticks > 0 and one not in own and one not in kernel:
             name = last.processes[one].name
             by_name[name] = by_name.get(name, 0) + ticks
+    by_name = {name: ticks for name, ticks in by_name.items() if ticks >= LEAST_SHARE * total}
     busiest = sorted(by_name, key=lambda name: (-by_name[name], name))[:MAX_NEIGHBOURS]
     return CpuUse(
         seconds=last.seconds - first.seconds,

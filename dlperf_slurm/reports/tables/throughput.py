@@ -123,6 +123,21 @@ def _make_column(
 _Place = tuple[ThroughputColumn, ShownCase]
 
 
+# what could be reached, where that is known, and what it is
+_LIMITS: tuple[Column[_Place], ...] = (
+    Column("of measured peak", lambda place: place[1].measured_peak_share, SHARE, UNKNOWN),
+    Column("of published peak", lambda place: place[1].published_peak_share, SHARE, UNKNOWN),
+    Column("reachable efficiency", lambda place: place[1].reachable_efficiency, SHARE, UNKNOWN),
+)
+_MEANINGS = {
+    "of measured peak": "measured peak: the framework's best matrix product on the same device and "
+    "in the same numbers",
+    "of published peak": "published peak: the vendor's, without sparsity",
+    "reachable efficiency": "reachable: one device's step, with the sum of all gradients "
+    "beside its backward pass",
+}
+
+
 def tabulate_throughput(table: ThroughputTable, is_wide: bool = True) -> Table:
     """One row per case of the matrix; not wide it has no intervals of efficiencies."""
 
@@ -136,6 +151,7 @@ def tabulate_throughput(table: ThroughputTable, is_wide: bool = True) -> Table:
     def list_batch_sizes(place: _Place) -> Cell:
         return join_counts(place[1].batch_sizes)
 
+    places = [(column, case) for column in table.columns for case in column.cells]
     words: list[Column[_Place]] = [
         Column("framework", lambda place: place[0].label),
         Column("topology", lambda place: place[1].topology),
@@ -146,13 +162,14 @@ def tabulate_throughput(table: ThroughputTable, is_wide: bool = True) -> Table:
         Column("efficiency", get_efficiency, SHARE, NO_REFERENCE),
         Column("TFLOP/s per device", get_tflops, Number(".3g"), UNKNOWN),
     ]
+    known = [c for c in _LIMITS if any(c.read(place) is not None for place in places)]
+    figures += known
     if table.has_compilers:
         words.insert(1, Column("compiler", lambda place: place[0].compiler))
     if table.is_searched:
         figures.insert(0, Column("batch size", list_batch_sizes))
-    places = [(column, case) for column in table.columns for case in column.cells]
     there = [place for place in places if place[1] != NO_CASE]
-    caption = describe_baselines(table.columns)
+    caption = "; ".join([describe_baselines(table.columns), *(_MEANINGS[c.header] for c in known)])
     return tabulate(table.title, words, figures, there, caption, lambda place: place[1].problem)
 
 

@@ -57,7 +57,7 @@ def test_folder_of_an_earlier_version_has_nothing(tmp_path):
         (dataclasses.replace(SOUND, repeat=2), "repeat is 2, its record has 1"),
         (
             dataclasses.replace(SOUND, hosts=(HostSurroundings("n9", 1.0),)),
-            "hosts has 'n9', where no rank was",
+            "has the host 'n9', where no rank was",
         ),
         (change_window(other_share=1.5), "hosts[0].window[0].other_share is 1.5"),
         (change_window(own_share=float("nan")), "hosts[0].window[0].own_share is nan"),

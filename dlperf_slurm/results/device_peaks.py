@@ -1,0 +1,69 @@
+"""A device's name as frameworks tell it -> what its vendor publishes as its peak.
+
+Facts of public data sheets, without sparsity: 10^12 floating-point operations per second by the
+format of the numbers that are multiplied, and the bandwidth of its memory. A device is what a rank
+drives: of the MI250X one of its two dies.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Optional
+
+
+@dataclass(frozen=True)
+class PublishedPeak:
+    """`tflops` by number format, without those that the device does not have."""
+
+    tflops: Mapping[str, float]
+    memory_gb_per_s: float
+    source: str
+
+
+def _list(fp32: float, tf32: float = 0, bf16: float = 0, fp16: float = 0) -> dict[str, float]:
+    told = {"fp32": fp32, "tf32": tf32, "bf16": bf16, "fp16": fp16}
+    return {name: value for name, value in told.items() if value}
+
+
+_P100 = "NVIDIA Tesla P100 data sheet"
+_V100 = "NVIDIA V100 data sheet"
+_A100 = "NVIDIA A100 data sheet"
+_H100 = "NVIDIA H100 data sheet"
+_L40 = "NVIDIA L40 and L40S data sheets"
+
+# the first that a name has in it; fp32 of AMD's is that of its matrix units
+PUBLISHED: tuple[tuple[str, PublishedPeak], ...] = (
+    ("P100-SXM2", PublishedPeak(_list(10.6, fp16=21.2), 732, _P100)),
+    ("P100-PCIE-16GB", PublishedPeak(_list(9.3, fp16=18.7), 732, _P100)),
+    ("V100S-PCIE", PublishedPeak(_list(16.4, fp16=130), 1134, _V100)),
+    ("V100-SXM2", PublishedPeak(_list(15.7, fp16=125), 900, _V100)),
+    ("V100-PCIE", PublishedPeak(_list(14.0, fp16=112), 900, _V100)),
+    (r"\bT4\b", PublishedPeak(_list(8.1, fp16=65), 320, "NVIDIA T4 data sheet")),
+    ("A100-SXM4-40GB", PublishedPeak(_list(19.5, 156, 312, 312), 1555, _A100)),
+    ("A100-SXM4-80GB", PublishedPeak(_list(19.5, 156, 312, 312), 2039, _A100)),
+    ("A100-PCIE-40GB", PublishedPeak(_list(19.5, 156, 312, 312), 1555, _A100)),
+    ("A100 80GB PCIe", PublishedPeak(_list(19.5, 156, 312, 312), 1935, _A100)),
+    (r"\bA10\b", PublishedPeak(_list(31.2, 62.5, 125, 125), 600, "NVIDIA A10 data sheet")),
+    (r"\bA30\b", PublishedPeak(_list(10.3, 82, 165, 165), 933, "NVIDIA A30 data sheet")),
+    (r"\bA40\b", PublishedPeak(_list(37.4, 74.8, 149.7, 149.7), 696, "NVIDIA A40 data sheet")),
+    (r"\bL4\b", PublishedPeak(_list(30.3, 60, 121, 121), 300, "NVIDIA L4 data sheet")),
+    (r"\bL40S\b", PublishedPeak(_list(91.6, 183, 362, 362), 864, _L40)),
+    (r"\bL40\b", PublishedPeak(_list(90.5, 90.5, 181, 181), 864, _L40)),
+    ("H100 PCIe", PublishedPeak(_list(51, 378, 756, 756), 2000, _H100)),
+    ("H100 80GB HBM3", PublishedPeak(_list(67, 494.5, 989.5, 989.5), 3350, _H100)),
+    (r"\bH200$", PublishedPeak(_list(67, 494.5, 989.5, 989.5), 4800, "NVIDIA H200 data sheet")),
+    ("MI100", PublishedPeak(_list(46.1, bf16=92.3, fp16=184.6), 1229, "AMD MI100 data sheet")),
+    ("MI250X", PublishedPeak(_list(47.9, 0, 191.5, 191.5), 1638, "AMD MI250X data sheet")),
+    (
+        "MI300X",
+        PublishedPeak(_list(163.4, 653.7, 1307.4, 1307.4), 5300, "AMD MI300X data sheet"),
+    ),
+)
+
+
+def find_published_peak(device_name: str) -> Optional[PublishedPeak]:
+    """None for a device that is not among those known; a part of one (MIG) is no device."""
+    if "MIG" in device_name:
+        return None
+    found = (peak for pattern, peak in PUBLISHED if re.search(pattern, device_name))
+    return next(found, None)

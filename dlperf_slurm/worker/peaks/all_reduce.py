@@ -1,0 +1,71 @@
+"""The ranks and a number of parameters -> how long the sum of their gradients takes by itself."""
+
+import time
+from typing import Any, Optional, Tuple
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.peaks import AllReduce
+from dlperf_slurm.worker.peaks import Operation, load_operations
+
+FLOAT_BYTES = 4
+SAMPLES = 5
+LIMIT_SECONDS = 2.0
+
+OF_MPI = "MPI, host memory"
+OF_FRAMEWORK = "the framework's own"
+
+
+def time_all_reduce(case: Case, world: Any, parameter_count: int) -> Optional[AllReduce]:
+    """The best of a few, as long as the slowest rank takes; None where there is nobody to sum with.
+
+    To be called after the window, by all ranks: its memory is in no figure. Ranks whose framework
+    has a collective set up use that, others MPI's with buffers in host memory.
+    """
+    if world.size == 1:
+        return None
+    operation, via = _make_operation(case, parameter_count)
+    # where one has no memory left, nobody is to wait for it
+    if not all(world.exchange(operation is not None)) or operation is None:
+        return None
+    best = float("inf")
+    deadline = time.monotonic() + LIMIT_SECONDS
+    for sample in range(1 + SAMPLES):
+        world.barrier()
+        began = time.perf_counter()
+        operation.wait(operation.start())
+        times = world.exchange((time.perf_counter() - began, time.monotonic() > deadline))
+        # the first one connects the ranks
+        if sample or times[0][1]:
+            best = min(best, max(seconds for seconds, _ in times))
+        if times[0][1]:
+            break
+    return AllReduce(via, FLOAT_BYTES * parameter_count, best)
+
+
+def _make_operation(case: Case, count: int) -> Tuple[Optional[Operation], str]:
+    """None where this rank has no memory for it."""
+    try:
+        operation = _make_own(case, count)
+        if operation is not None:
+            return operation, OF_FRAMEWORK
+        return _make_mpi(count), OF_MPI
+    except (MemoryError, RuntimeError):
+        return None, ""
+
+
+def _make_own(case: Case, count: int) -> Optional[Operation]:
+    """That of the framework's ranks; None where there is none, or none is known here."""
+    try:
+        operations: Any = load_operations(case.axes.framework)
+    except ImportError:
+        return None
+    make = getattr(operations, "make_all_reduce", None)
+    return None if make is None else make(case.device, count)
+
+
+def _make_mpi(count: int) -> Operation:
+    import numpy
+    from mpi4py import MPI
+
+    values = numpy.zeros(count, numpy.float32)
+    return Operation(lambda: MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, values), lambda result: None)

@@ -1,0 +1,46 @@
+"""JAX's matrix product, and a copy that XLA does not leave out."""
+
+import os
+from typing import Any
+
+import jax
+from jax import numpy as jnp
+
+from dlperf_slurm.worker.peaks import Operation, Setting
+
+FORMATS = {"bf16": jnp.bfloat16, "fp16": jnp.float16}
+# XLA's default on GPUs is TF32
+PRECISIONS = {"fp32": "highest", "tf32": "tensorfloat32"}
+
+
+def make_product(setting: Setting, size: int) -> Operation:
+    configure(setting)
+    kind = FORMATS.get(setting.number_format, jnp.float32)
+    matrix = jnp.ones((size, size), kind)
+    precision = PRECISIONS.get(setting.number_format)
+    multiply = jax.jit(lambda values: jnp.matmul(values, values, precision=precision))
+    return Operation(lambda: multiply(matrix), wait)
+
+
+def make_copy(setting: Setting, count: int) -> Operation:
+    array = jnp.ones(count, jnp.float32)
+    # into the memory of what it was given: new memory would be paid for page by page
+    negate = jax.jit(jnp.negative, donate_argnums=0)
+    latest = [array]
+
+    def start() -> Any:
+        latest[0] = negate(latest[0])
+        return latest[0]
+
+    return Operation(start, wait)
+
+
+def configure(setting: Setting) -> None:
+    """What JAX reads when it is first asked for a device, and keeps."""
+    os.environ["PJRT_NPROC"] = str(setting.cpus)
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    jax.config.update("jax_platforms", setting.device)
+
+
+def wait(result: Any) -> None:
+    result.block_until_ready()

@@ -1,0 +1,142 @@
+"""A case about to start -> the peak of its devices, measured once per allocation, node and numbers.
+
+Whatever goes wrong with it is told beside the record, and costs no record.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Mapping, Optional, Tuple
+
+from dlperf_slurm.contract.axes import TRAIN
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.json_files import ContractError, build_dataclass
+from dlperf_slurm.contract.peaks import NUMBER_FORMATS, DevicePeak, Peaks
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.folders import open_folder
+from dlperf_slurm.files.reading import read_json
+from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.peaks import list_measured_frameworks
+from dlperf_slurm.worker.peaks.all_reduce import time_all_reduce
+
+# "0" leaves it out; a site's [env] may set it
+SWITCH = "DLPERF_SLURM_PEAKS"
+JOB_VARIABLES = ("SLURM_JOB_ID", "DLPERF_SLURM_JOB_ID")
+SHARED_DIR = "peaks"
+
+# a framework may have to be read from a slow disk; measuring itself takes some three seconds
+LIMIT_SECONDS = 90.0
+LOOK_SECONDS = 0.02
+
+
+def is_measured(case: Case, environ: Mapping[str, str]) -> bool:
+    """Whether peaks are wanted: they stand beside the work of trainings of our own models."""
+    is_watched = case.telemetry_interval_seconds > 0 and environ.get(SWITCH, "1") != "0"
+    return is_watched and case.axes.mode == TRAIN
+
+
+def measure_peak(case: Case, placement: Placement, attempt_dir: Path) -> Optional[DevicePeak]:
+    """That of this host, of its first rank alone; the others wait, without keeping a CPU busy.
+
+    All ranks call it, before any of them loads the framework.
+    """
+    if not is_measured(case, os.environ):
+        return None
+    peak = _find_peak(case, placement, attempt_dir) if placement.local_rank == 0 else None
+    await_all()
+    return peak
+
+
+def await_all() -> None:
+    """Wait for all ranks; MPI's own barrier would take the CPU from who still measures."""
+    from mpi4py import MPI
+
+    request = MPI.COMM_WORLD.Ibarrier()
+    while not request.Test():
+        time.sleep(LOOK_SECONDS)
+
+
+def _find_peak(case: Case, placement: Placement, attempt_dir: Path) -> DevicePeak:
+    """What an earlier repeat of the allocation measured here, else measured now."""
+    place = find_shared_file(case, placement.host, attempt_dir, os.environ)
+    if place is not None:
+        try:
+            return build_dataclass(DevicePeak, read_json(place[1], root=place[0]), str(place[1]))
+        except (FileNotFoundError, FileProblem, ContractError):
+            pass
+    peak = run_measurement(case, placement.host)
+    if place is not None and not peak.problem:
+        try:
+            with open_folder(place[1].parent, place[0], is_made=True):
+                write_file(place[1], json.dumps(asdict(peak)).encode(), root=place[0])
+        except (OSError, FileProblem) as error:
+            print(f"the peak of {placement.host} is not kept: {error}", file=sys.stderr)
+    return peak
+
+
+def find_shared_file(
+    case: Case, host: str, attempt_dir: Path, environ: Mapping[str, str]
+) -> Optional[Tuple[Path, Path]]:
+    """The run directory, and the file in it for the repeats of this allocation on this host.
+
+    None outside of a job, or of a run directory.
+    """
+    job_id = next((environ[name] for name in JOB_VARIABLES if environ.get(name)), "")
+    cases = next((path for path in attempt_dir.absolute().parents if path.name == "cases"), None)
+    if not job_id or cases is None:
+        return None
+    numbers = NUMBER_FORMATS[case.axes.precision]
+    name = f"{job_id}.{host}.{case.axes.framework}.{case.device}.{numbers}.json".replace("/", "_")
+    return cases.parent, cases.parent / SHARED_DIR / name
+
+
+def run_measurement(case: Case, host: str) -> DevicePeak:
+    """In a process of its own, of this framework and these numbers."""
+    framework = case.axes.framework
+    if framework not in list_measured_frameworks():
+        return DevicePeak(host, problem=f"no peak is measured with {framework}")
+    numbers, cpus = NUMBER_FORMATS[case.axes.precision], str(case.cpus_per_rank)
+    # the watch over the ranks must not take it for a stall
+    limit_seconds = min(LIMIT_SECONDS, (case.stall_seconds or 2 * LIMIT_SECONDS) / 2)
+    module = "dlperf_slurm.worker.peaks.device_peak"
+    command = [sys.executable, "-m", module, host, framework, case.device, numbers, cpus]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=limit_seconds,
+        )
+    except subprocess.TimeoutExpired:
+        return DevicePeak(host, problem=f"measuring took longer than {limit_seconds:.0f} s")
+    except OSError as error:
+        return DevicePeak(host, problem=f"could not be measured: {error}")
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        last = said[-1][:200] if said else f"exit code {done.returncode}"
+        return DevicePeak(host, problem=f"could not be measured: {last}")
+    last_line = done.stdout.decode("utf-8", "replace").strip().splitlines()[-1]
+    return build_dataclass(DevicePeak, json.loads(last_line), "the peak")
+
+
+def gather_peaks(case: Case, world: Any, peak: Optional[DevicePeak], parameter_count: int) -> Peaks:
+    """Those of all hosts on rank 0, none elsewhere; all ranks call it, after the window."""
+    all_reduce = None
+    if is_measured(case, os.environ):
+        all_reduce = time_all_reduce(case, world, parameter_count)
+    devices = tuple(one for one in world.gather(peak) if one is not None)
+    return Peaks(
+        case.run_id,
+        case.case_id,
+        case.repeat,
+        case.attempt,
+        NUMBER_FORMATS[case.axes.precision],
+        devices,
+        () if all_reduce is None else (all_reduce,),
+    )

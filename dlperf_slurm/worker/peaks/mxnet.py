@@ -1,0 +1,43 @@
+"""MXNet's matrix product and copy."""
+
+import os
+from typing import Any
+
+from dlperf_slurm.worker.peaks import Operation, Setting
+
+FORMATS = {"fp32": "float32", "tf32": "float32", "fp16": "float16"}
+
+
+def make_product(setting: Setting, size: int) -> Operation:
+    """Raises KeyError for bf16, which its products do not have."""
+    mx = load_mxnet(setting)
+    kind = FORMATS[setting.number_format]
+    matrix = mx.nd.ones((size, size), ctx=find_context(setting), dtype=kind)
+    product = mx.nd.empty((size, size), ctx=find_context(setting), dtype=kind)
+    return Operation(lambda: mx.nd.dot(matrix, matrix, out=product), wait)
+
+
+def make_copy(setting: Setting, count: int) -> Operation:
+    mx = load_mxnet(setting)
+    array = mx.nd.ones(count, ctx=find_context(setting))
+    copy = mx.nd.empty(count, ctx=find_context(setting))
+    return Operation(lambda: mx.nd.negative(array, out=copy), wait)
+
+
+def load_mxnet(setting: Setting) -> Any:
+    """It reads its settings when it is loaded."""
+    os.environ["OMP_NUM_THREADS"] = str(setting.cpus)
+    os.environ["MXNET_CPU_WORKER_NTHREADS"] = "1"
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setting.number_format == "tf32" else "0"
+    import mxnet
+
+    return mxnet
+
+
+def find_context(setting: Setting) -> Any:
+    mx = load_mxnet(setting)
+    return mx.gpu(0) if setting.device == "cuda" else mx.cpu()
+
+
+def wait(result: Any) -> None:
+    result.wait_to_read()

@@ -1,0 +1,35 @@
+"""OneFlow's matrix product, and a copy that it does not leave out."""
+
+import os
+from typing import Any
+
+from dlperf_slurm.worker.peaks import Operation, Setting
+
+FORMATS = {"bf16": "bfloat16", "fp16": "float16"}
+
+
+def make_product(setting: Setting, size: int) -> Operation:
+    flow = load_oneflow(setting)
+    kind = getattr(flow, FORMATS.get(setting.number_format, "float32"))
+    matrix = flow.ones(size, size, dtype=kind, device=setting.device)
+    return Operation(lambda: flow.matmul(matrix, matrix), wait)
+
+
+def make_copy(setting: Setting, count: int) -> Operation:
+    flow = load_oneflow(setting)
+    array = flow.ones(count, dtype=flow.float32, device=setting.device)
+    return Operation(lambda: flow.negative(array), wait)
+
+
+def load_oneflow(setting: Setting) -> Any:
+    """With its threads; whether products are in TF32 is read by CUDA's libraries."""
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setting.number_format == "tf32" else "0"
+    import oneflow
+
+    oneflow.set_num_threads(setting.cpus)
+    return oneflow
+
+
+def wait(result: Any) -> None:
+    """Read a value, which waits for what came before it."""
+    result.flatten()[0].item()

@@ -1,0 +1,37 @@
+"""PaddlePaddle's matrix product, and a copy that it does not leave out."""
+
+import os
+from typing import Any
+
+from dlperf_slurm.worker.peaks import Operation, Setting
+
+FORMATS = {"bf16": "bfloat16", "fp16": "float16"}
+
+
+def make_product(setting: Setting, size: int) -> Operation:
+    paddle = load_paddle(setting)
+    matrix = paddle.ones([size, size], FORMATS.get(setting.number_format, "float32"))
+    return Operation(lambda: paddle.matmul(matrix, matrix), wait)
+
+
+def make_copy(setting: Setting, count: int) -> Operation:
+    paddle = load_paddle(setting)
+    array = paddle.ones([count], "float32")
+    # in place: new memory would be paid for page by page
+    return Operation(lambda: array.scale_(-1.0), wait)
+
+
+def load_paddle(setting: Setting) -> Any:
+    """With its device and threads; whether products are in TF32 is read by CUDA's libraries."""
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setting.number_format == "tf32" else "0"
+    import paddle
+    from paddle.base import core
+
+    core.set_num_threads(setting.cpus)
+    paddle.set_device("gpu:0" if setting.device == "cuda" else "cpu")
+    return paddle
+
+
+def wait(result: Any) -> None:
+    """Read a value, which waits for what came before it."""
+    float(result.flatten()[0])

@@ -1,0 +1,43 @@
+"""PyTorch's matrix product and copy, and the collective of its ranks."""
+
+from typing import Any, Optional
+
+import torch
+from torch import distributed
+
+from dlperf_slurm.worker.peaks import Operation, Setting
+
+FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def make_product(setting: Setting, size: int) -> Operation:
+    torch.set_num_threads(setting.cpus)
+    torch.backends.cuda.matmul.allow_tf32 = setting.number_format == "tf32"
+    kind = FORMATS.get(setting.number_format, torch.float32)
+    matrix = torch.ones(size, size, dtype=kind, device=setting.device)
+    product = torch.empty_like(matrix)
+    return Operation(lambda: torch.mm(matrix, matrix, out=product), wait)
+
+
+def make_copy(setting: Setting, count: int) -> Operation:
+    array = torch.ones(count, device=setting.device)
+    copy = torch.empty_like(array)
+    return Operation(lambda: copy.copy_(array), wait)
+
+
+def make_all_reduce(device: str, count: int) -> Optional[Operation]:
+    """Of `count` fp32 numbers by torch.distributed; None for ranks that have not joined it."""
+    if not distributed.is_initialized():
+        return None
+    array = torch.zeros(count, device=device)
+
+    def start() -> Any:
+        distributed.all_reduce(array)
+        return array
+
+    return Operation(start, wait)
+
+
+def wait(result: Any) -> None:
+    if result.is_cuda:
+        torch.cuda.synchronize()

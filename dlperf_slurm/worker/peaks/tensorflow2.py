@@ -1,0 +1,37 @@
+"""TensorFlow 2's matrix product, and a copy that it does not leave out."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from dlperf_slurm.worker.peaks import Operation, Setting
+
+FORMATS = {"bf16": tf.bfloat16, "fp16": tf.float16}
+
+
+def make_product(setting: Setting, size: int) -> Operation:
+    configure(setting)
+    matrix = tf.ones((size, size), FORMATS.get(setting.number_format, tf.float32))
+    return Operation(lambda: tf.linalg.matmul(matrix, matrix), wait)
+
+
+def make_copy(setting: Setting, count: int) -> Operation:
+    array = tf.ones(count)
+    return Operation(lambda: tf.math.negative(array), wait)
+
+
+def configure(setting: Setting) -> None:
+    """What TensorFlow takes before its first operation; for the second product it is so already."""
+    if not tf.config.threading.get_intra_op_parallelism_threads():
+        tf.config.threading.set_intra_op_parallelism_threads(setting.cpus)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+        gpus = tf.config.list_physical_devices("GPU") if setting.device == "cuda" else []
+        tf.config.set_visible_devices(gpus[:1], "GPU")
+        for gpu in gpus[:1]:
+            tf.config.experimental.set_memory_growth(gpu, True)
+    tf.config.experimental.enable_tensor_float_32_execution(setting.number_format == "tf32")
+
+
+def wait(result: Any) -> None:
+    """Read a value, which waits for what came before it."""
+    tf.reshape(result, [-1])[0].numpy()

