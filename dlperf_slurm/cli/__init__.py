@@ -43,6 +43,7 @@ def _run_command(arguments: Optional[Sequence[str]]) -> int:
         words[0] = FORMER_NAMES[words[0]]
     try:
         options = make_parser().parse_args(words)
+        options.words = words
         options.handler(options)
     except DlperfError as error:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)

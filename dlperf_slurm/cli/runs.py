@@ -2,7 +2,9 @@
 
 import argparse
 import re
+import shlex
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -127,12 +129,17 @@ def run_render(options: argparse.Namespace) -> None:
 
 def run_submit(options: argparse.Namespace) -> None:
     """Stage and submit a matrix; raises InputError when none is named."""
+    from dlperf_slurm.jobs.private_values import hide_private_values
+
     if options.resume is not None or options.retry:
         _go_on_as_before(options)
         return
     if options.matrix is None:
         raise InputError(f"submit: name a MATRIX; to go on with a run: {PROGRAM} resume RUN")
-    _submit(_stage(options, must_reach_cluster=True), options.wait)
+    words = " ".join(map(shlex.quote, hide_private_values(options.words)))
+    with _advise(f"{PROGRAM} {words}", (SchedulerError, EnvironmentMissingError)):
+        run = _stage(options, must_reach_cluster=True)
+    _submit(run, options.wait)
 
 
 def run_resume(options: argparse.Namespace) -> None:
@@ -209,12 +216,32 @@ def _load_plan(
     return file, loaded, make_plan(expansion, loaded.site, max_array_size)
 
 
+def _load_plan_of_cluster(
+    options: argparse.Namespace,
+) -> "tuple[MatrixFile, LoadedSite, Plan]":
+    """The plan for a cluster that answers, if need be after a while where the run is waited for."""
+    from dlperf_slurm.scheduler.feed import AGAIN_SECONDS, describe_silence
+    from dlperf_slurm.scheduler.refusals import is_no_answer
+
+    deadline = time.monotonic() + (PATIENCE_SECONDS if options.wait else 0.0)
+    while True:
+        try:
+            return _load_plan(options, must_reach_cluster=True)
+        except SchedulerError as error:
+            if time.monotonic() > deadline or not is_no_answer(str(error)):
+                raise
+            say(describe_silence(error))
+            time.sleep(AGAIN_SECONDS)
+
+
 def _stage(options: argparse.Namespace, must_reach_cluster: bool) -> "Run":
     from dlperf_slurm.jobs.leftovers import remove_leftovers
     from dlperf_slurm.jobs.plan import list_missing_environments
     from dlperf_slurm.jobs.stage import stage_run
 
-    file, loaded, plan = _load_plan(options, must_reach_cluster)
+    file, loaded, plan = (
+        _load_plan_of_cluster(options) if must_reach_cluster else _load_plan(options, False)
+    )
     if not plan.groups:
         reasons = dict.fromkeys(left_out.reason for left_out in plan.left_out)
         raise InputError(
@@ -230,19 +257,23 @@ def _stage(options: argparse.Namespace, must_reach_cluster: bool) -> "Run":
 
 
 @contextmanager
-def _advise(command: str) -> Iterator[None]:
-    """End the message of an error with the command that goes on, where it names none."""
+def _advise(
+    command: str, kinds: tuple[type[Exception], ...] = (DlperfError, OSError)
+) -> Iterator[None]:
+    """End the message of an error of these kinds with the command that goes on.
+
+    One that ends with a command for the same subject, the last word of `command`, stays as it is.
+    """
     try:
         yield
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise InputError(f"{error}\nTo go on: {command}") from error
-    except DlperfError as error:
+    except BrokenPipeError:
+        raise
+    except kinds as error:
         subject = command.rpartition(" ")[2]
         if re.search(rf"{PROGRAM} \w+ {re.escape(subject)}", str(error).rpartition("\n")[2]):
             raise
-        raise type(error)(f"{error}\nTo go on: {command}") from error
+        kind = type(error) if isinstance(error, DlperfError) else InputError
+        raise kind(f"{error}\nTo go on: {command}") from error
 
 
 def _submit(run: "Run", must_wait: bool) -> None:

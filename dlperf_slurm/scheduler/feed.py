@@ -81,8 +81,7 @@ class Feeder:
             except SchedulerError as error:
                 if time.monotonic() > deadline or not is_no_answer(str(error)):
                     raise
-                line = f"the scheduler does not answer, and is asked again: {error}"
-                self._report(line.split("\n")[0])
+                self._report(describe_silence(error))
                 time.sleep(AGAIN_SECONDS)
 
     def submit_waiting(self) -> None:
@@ -204,6 +203,11 @@ class Feeder:
         """Whether the user has jobs in the queue, whose ends make room."""
         command = ["squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i"]
         return bool(slurm_client.run_client(command).strip())
+
+
+def describe_silence(error: SchedulerError) -> str:
+    """A line that says that the scheduler is asked again, and why."""
+    return f"the scheduler does not answer, and is asked again: {error}".split("\n")[0]
 
 
 def _describe_wait(group_id: str, words: str) -> str:
