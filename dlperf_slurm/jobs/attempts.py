@@ -5,6 +5,8 @@ below that of the attempt, so that no start can write over another one's files. 
 the tool had none, nor have imports of logs: there the attempt's folder is that of the only start.
 """
 
+import hashlib
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +18,7 @@ from dlperf_slurm.jobs.beside_record import NOTHING_BESIDE, Beside
 from dlperf_slurm.jobs.gate import UnbelievableError, read_believed
 from dlperf_slurm.jobs.markers import WITHOUT_FOLDER
 from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask
+from dlperf_slurm.version import __version__
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,31 @@ def find_start(attempt_dir: Path, number: int) -> Start:
     """The start of that number, there or not."""
     folder = attempt_dir if number == WITHOUT_FOLDER else attempt_dir / f"s{number}"
     return Start(number, folder)
+
+
+def print_files(run: Run, planned: PlannedCase, task: RunTask) -> str:
+    """A hash that differs once an attempt may be worth something else.
+
+    It is of what was planned, of the names, sizes and times of its files, of which none is opened,
+    and of this version, which judges them.
+    """
+    attempt_dir = run.path / task.attempt_dir
+    folders = dict.fromkeys([attempt_dir, *(start.path for start in list_starts(attempt_dir))])
+    stats = [_list_stats(folder) for folder in folders]
+    text = ascii((__version__, planned, stats))
+    return hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
+
+
+def _list_stats(folder: Path) -> list[tuple[str, int, int]]:
+    try:
+        found = [
+            (entry.name, entry.stat(follow_symlinks=False))
+            for entry in os.scandir(folder)
+            if not entry.is_dir(follow_symlinks=False)
+        ]
+    except OSError:
+        return []
+    return sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in found)
 
 
 def judge_attempt(run: Run, planned: PlannedCase, task: RunTask) -> Judgement:

@@ -49,7 +49,7 @@ class Event:
     """One line of the journal; a field that an event has no use for is empty.
 
     `time` is by the clock of `host`, which is "" in journals of earlier versions. `start` is the
-    number of the start that a state is about.
+    number of the start that a state is about, `files` the print of the files that it was judged by.
     """
 
     event: str
@@ -60,6 +60,7 @@ class Event:
     state: str = ""
     detail: str = ""
     start: int = -1
+    files: str = ""
     host: str = dataclasses.field(default_factory=socket.gethostname)
 
 

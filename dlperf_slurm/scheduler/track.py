@@ -8,7 +8,7 @@ from submitit.core import core
 
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import JournalError, SchedulerError
-from dlperf_slurm.jobs.attempts import Judgement, judge_attempt
+from dlperf_slurm.jobs.attempts import Judgement, judge_attempt, print_files
 from dlperf_slurm.jobs.journal import (
     CANCELLED,
     REFUSED,
@@ -48,10 +48,14 @@ Seen = frozenset[tuple[int, str]]
 
 @dataclass(frozen=True)
 class _Known:
-    """A final state, and what the files said when it was found; None if the journal says it."""
+    """A final state, and the markers when it was found; None if the journal says it.
+
+    `files` is the print of the files that it was judged by, and of the markers.
+    """
 
     state: TaskState
     seen: Optional[Seen]
+    files: str
 
 
 class Tracker:
@@ -83,6 +87,7 @@ class Tracker:
         self.patience = Patience(run.manifest.lost_after_seconds, self.events)
         self.jobs: dict[str, core.Job[None]] = {}
         self._judgements: dict[str, tuple[Seen, Judgement]] = {}
+        self._files: dict[str, str] = {}
         self._unwritten: list[Event] = []
 
     @property
@@ -99,7 +104,7 @@ class Tracker:
                 state = TaskState(
                     tasks[marker], event.array_job_id, event.state, event.detail, event.start
                 )
-                known[marker] = _Known(state, None)
+                known[marker] = _Known(state, None, event.files)
         return known
 
     @property
@@ -153,7 +158,8 @@ class Tracker:
         seen = frozenset((start, kind) for start, kinds in markers.items() for kind in kinds)
         known = self.known.get(task.marker)
         is_back = known is not None and self._is_queued(known.state)
-        if known is not None and known.seen == seen and not is_back:
+        if known is not None and not is_back and self._is_unchanged(task, known, seen):
+            self.known[task.marker] = _Known(known.state, seen, known.files)
             return known.state
         sight = self._look(task, seen, is_final=known is not None)
         if sight.judgement.is_sound and not sight.runs_again:
@@ -166,6 +172,17 @@ class Tracker:
             state = judge_state(sight, self.patience)
         self._keep(state, seen)
         return state
+
+    def _is_unchanged(self, task: RunTask, known: _Known, seen: Seen) -> bool:
+        if known.seen is None and known.files:
+            return known.files == self._print_files(task, seen)
+        return known.seen == seen
+
+    def _print_files(self, task: RunTask, seen: Seen) -> str:
+        """The print of all by which a state is judged: the attempt's files, and its markers."""
+        markers = " ".join(f"{start}{kind[0]}" for start, kind in sorted(seen))
+        files = print_files(self.run, self._planned[task.case_id], task)
+        return f"{files} {markers}".strip()
 
     def _holds(self, state: TaskState, sight: Sight, is_back: bool) -> bool:
         """Whether a final state, which is not COMPLETED, is still the last word."""
@@ -194,7 +211,7 @@ class Tracker:
         has_ended = any(kind == "ended" for _, kind in seen)
         judgement = Judgement(None, None, "")
         if has_ended or is_final or asked in _OVER or not self.has_whole_journal:
-            judgement = self._judge(task, seen if has_ended else None)
+            judgement = self._judge(task, seen, has_ended)
         return Sight(
             run=self.run,
             task=task,
@@ -209,13 +226,15 @@ class Tracker:
             is_local=isinstance(self.watcher, ProcessWatcher),
         )
 
-    def _judge(self, task: RunTask, seen: Optional[Seen]) -> Judgement:
-        """What its records are worth, judged once for the same markers; None: they may change."""
+    def _judge(self, task: RunTask, seen: Seen, has_ended: bool) -> Judgement:
+        """What its records are worth; where it has ended, judged once for the same markers."""
         known = self._judgements.get(task.marker)
-        if known is not None and seen is not None and known[0] == seen:
+        if known is not None and has_ended and known[0] == seen:
             return known[1]
+        # first, so that what is written meanwhile is judged again
+        self._files[task.marker] = self._print_files(task, seen)
         judgement = judge_attempt(self.run, self._planned[task.case_id], task)
-        if seen is not None:
+        if has_ended:
             self._judgements[task.marker] = (seen, judgement)
         return judgement
 
@@ -238,9 +257,10 @@ class Tracker:
             if before is not None and job is not None:
                 self.watcher.mark_unfinished(job.job_id)
             return
-        self.known[marker] = _Known(state, seen)
+        files = self._files.get(marker, "")
+        self.known[marker] = _Known(state, seen, files)
         if before is None or before.state != state:
-            self._unwritten.append(_make_event(state))
+            self._unwritten.append(_make_event(state, files))
         if job is not None:
             self.watcher.mark_finished(job.job_id)
 
@@ -268,7 +288,7 @@ def _list_cancelled_ids(events: Sequence[Event]) -> set[str]:
     return {job_id for job_ids in cancelled for job_id in job_ids}
 
 
-def _make_event(state: TaskState) -> Event:
+def _make_event(state: TaskState, files: str) -> Event:
     return Event(
         STATE,
         format_now(),
@@ -278,4 +298,5 @@ def _make_event(state: TaskState) -> Event:
         state=state.state,
         detail=state.detail,
         start=state.start,
+        files=files,
     )

@@ -1,4 +1,4 @@
-"""Limits on the number of jobs, on a real Slurm: array jobs are submitted as room appears."""
+"""What a real Slurm refuses: as room appears it is submitted, and a mended site value is taken."""
 
 import signal
 
@@ -58,3 +58,14 @@ def test_submission_that_is_killed_while_it_waits_is_gone_on_with(cluster, tmp_p
     done = submit(run, "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
     assert count_array_tasks_in_accounting(run) == 6
+
+
+def test_account_that_was_refused_is_mended(cluster, tmp_path):
+    run = stage_spin(tmp_path / "results", settings=["account=nobody", "directives=[]"])
+    refused = submit(run)
+    assert refused.returncode == SCHEDULER_ERROR
+    assert f"dlperf-slurm resume {run.path} (--set KEY=VALUE" in refused.stderr
+    done = submit(run, "--set", "account=test", "--wait")
+    assert done.returncode == 0, done.stderr
+    assert "site: account: 'nobody' -> 'test'" in done.stdout
+    assert "changed on the way: account: 'nobody' -> 'test'" in " ".join(done.stdout.split())
