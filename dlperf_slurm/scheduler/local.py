@@ -19,7 +19,7 @@ from typing import Optional
 from dlperf_slurm.files.appending import open_to_append
 from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.files.writing import write_file, write_once
-from dlperf_slurm.jobs.markers import MARKER_LIMIT_BYTES, MARKERS_DIR
+from dlperf_slurm.jobs.markers import MARKER_LIMIT_BYTES, MARKERS_DIR, read_hold
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR
 from dlperf_slurm.scheduler.machine import LOOK_SECONDS, hold_machine
 from dlperf_slurm.slurm_client import clean_environment
@@ -52,6 +52,7 @@ def make_command(run_dir: Path, group_id: str, array_size: int) -> list[str]:
 def main(arguments: list[str]) -> int:
     """Run the array tasks of a group to the last; the arguments are RUN_DIR GROUP_ID ARRAY_SIZE.
 
+    After some launches that failed alike, which the job script counts, the others are not started.
     Returns 1 when another process runs the group, or this one was cancelled.
     """
     run_dir, group_id, array_size = Path(arguments[0]), arguments[1], int(arguments[2])
@@ -67,8 +68,17 @@ def main(arguments: list[str]) -> int:
         with hold_machine(cancelled):
             if cancelled.is_set():
                 return 1
-            run_array_task(run_dir, group_id, array_task_id, job_id, cancelled)
+            if read_hold(run_dir, group_id):
+                mark_killed(run_dir, group_id, array_task_id, "CANCELLED")
+            else:
+                run_array_task(run_dir, group_id, array_task_id, job_id, cancelled)
     return 0
+
+
+def mark_killed(run_dir: Path, group_id: str, array_task_id: int, state: str) -> None:
+    """Leave the marker that says what ended an array task before its time, or before its start."""
+    marker = run_dir / MARKERS_DIR / f"{group_id}.{array_task_id}.killed"
+    write_file(marker, state.encode(), root=run_dir)
 
 
 def run_array_task(
@@ -101,9 +111,8 @@ def run_array_task(
             warning_seconds = None
         is_late = deadline is not None and time.monotonic() > deadline
         if is_late or cancelled.is_set():
-            reason = "CANCELLED" if cancelled.is_set() else "TIMEOUT"
-            marker = run_dir / MARKERS_DIR / f"{group_id}.{array_task_id}.killed"
-            write_file(marker, reason.encode(), root=run_dir)
+            state = "CANCELLED" if cancelled.is_set() else "TIMEOUT"
+            mark_killed(run_dir, group_id, array_task_id, state)
             end_process_group(process)
             return
         cancelled.wait(LOOK_SECONDS)

@@ -22,6 +22,7 @@ from dlperf_slurm.jobs.journal import SUBMITTED, UNMARKED, Event
 from dlperf_slurm.jobs.markers import (
     MARKER_LIMIT_BYTES,
     MARKERS_DIR,
+    read_hold,
     read_marker,
     read_refusal,
 )
@@ -182,7 +183,7 @@ def judge_state(sight: Sight, patience: Patience) -> TaskState:
     if sight.has_ended:
         return _judge_ended(sight, patience)
     if "killed" in sight.kinds and sight.asked == UNKNOWN:
-        return sight.make_state(_read_killed(sight))
+        return sight.make_state(_read_killed(sight), _describe_hold(sight))
     if not sight.asked:
         return sight.make_state(RUNNING if sight.has_started else PENDING)
     if sight.asked == UNKNOWN:
@@ -291,6 +292,17 @@ def _read_killed(sight: Sight) -> str:
         return read_text(path, MARKER_LIMIT_BYTES, root=sight.run.path).strip()[:80]
     except FileProblem:
         return FAILED
+
+
+def _describe_hold(sight: Sight) -> str:
+    """Why an array task of this machine was not started, and what starts it; empty if it was."""
+    hold = "" if sight.has_started else read_hold(sight.run.path, sight.task.group_id)
+    if not hold:
+        return ""
+    return (
+        f"not started, as the launches before it failed alike, the last with {hold!r}; when that "
+        f"is mended: `dlperf-slurm retry {sight.run.path}`"
+    )
 
 
 def _age_seconds(text: str) -> float:

@@ -176,6 +176,21 @@ def test_setup_line_that_fails_is_named(stage_local):
     assert stand_in.count_starts(list_attempt_dirs(run)[0]) == 0
 
 
+def test_launches_that_fail_alike_leave_the_others_for_a_retry(stage_local, home):
+    setup = home / "environment.sh"
+    run = stage_local(repeats=5, settings=[f'environments.pytorch.setup=["source {setup}"]'])
+    assert submit(run, "--wait").returncode == 5
+    assert list(find_states(run).values()) == ["FAILED"] * 3 + ["CANCELLED"] * 2
+    detail = find_details(run)["1n1g.4"]
+    assert detail.startswith("not started, as the launches before it failed alike, the last with ")
+    assert str(setup) in detail
+    assert detail.endswith(f"when that is mended: `dlperf-slurm retry {run.path}`")
+    setup.touch()
+    again = run_tool(["retry", str(run.path), "--wait"], run.path.parent)
+    assert again.returncode == 0, again.stderr
+    assert count_all_starts(run) == [0] * 5 + [1] * 5
+
+
 def test_time_limit_ends_a_task_and_the_next_goes_on(stage_local):
     run = stage_local()
     set_time_limit(run, "0:03")
