@@ -5,12 +5,11 @@ from collections.abc import Sequence
 
 import tomli_w
 
+from dlperf_slurm.config.layers import Layer, merge_layers
 from dlperf_slurm.config.site import Site, find_layer_problems
 from dlperf_slurm.config.toml_tables import (
-    Layer,
     Reporter,
     TomlFile,
-    merge_layers,
     parse_assignment,
     read_toml,
     validate,
