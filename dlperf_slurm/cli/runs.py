@@ -96,7 +96,7 @@ def run_plan(options: argparse.Namespace) -> None:
     print_plan(plan, console)
     for line in _describe_power(plan, loaded, options.results):
         console.print(Text(line))
-    for line in list_missing_environments(plan.frameworks, loaded.site):
+    for line in list_missing_environments(plan.kinds, loaded.site):
         console.print(Text(f"note: {line}", style="yellow"))
 
 
@@ -248,7 +248,7 @@ def _stage(options: argparse.Namespace, must_reach_cluster: bool) -> "Run":
             f"{options.matrix}: site {loaded.name} can run none of its cases:\n  "
             + "\n  ".join(reasons)
         )
-    missing = list_missing_environments(plan.frameworks, loaded.site)
+    missing = list_missing_environments(plan.kinds, loaded.site)
     if missing:
         raise EnvironmentMissingError("\n".join(missing))
     for path in remove_leftovers(options.results):

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Optional
 
+from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import (
     DALI,
@@ -20,6 +21,8 @@ from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.worker.frameworks import join_reasons, load_adapter
 from dlperf_slurm.worker.models import list_models, load_model
 
+WITHOUT_MPI = "torchrun"
+
 
 def find_obstacle(case: MatrixCase, job_case: Case, site: Site) -> Optional[str]:
     """The reasons why the site or the framework cannot run a case, with what would work, or None.
@@ -27,7 +30,7 @@ def find_obstacle(case: MatrixCase, job_case: Case, site: Site) -> Optional[str]
     `job_case` is the case as a job on this site reads it. A data set that is missing is only asked
     for where it would be of use.
     """
-    obstacles = [_find_topology_obstacle(case.topology, site)]
+    obstacles = [_find_topology_obstacle(case.topology, site, job_case.cpus_per_rank)]
     if case.script_table is not None:
         obstacles.append(_find_script_obstacle(case))
     else:
@@ -37,18 +40,19 @@ def find_obstacle(case: MatrixCase, job_case: Case, site: Site) -> Optional[str]
             _find_search_obstacle(case, site),
             _find_inference_obstacle(case),
             _find_training_obstacle(case),
+            _find_launcher_obstacle(case, site),
         ]
     return join_reasons(obstacles) or _find_data_obstacle(case, site)
 
 
-def _find_topology_obstacle(topology: Topology, site: Site) -> Optional[str]:
+def _find_topology_obstacle(topology: Topology, site: Site, cpus_per_rank: int) -> Optional[str]:
     if site.max_nodes is not None and topology.nodes > site.max_nodes:
         return f"{topology} needs {topology.nodes} nodes, the site has {site.max_nodes}"
     most = site.max_devices_per_node
     if most is not None and topology.devices_per_node > most:
         return f"{topology} needs {topology.devices_per_node} devices per node, the site has {most}"
     if most is None and site.scheduler == "local" and site.device == "cpu":
-        needed, present = topology.devices_per_node * site.cpus_per_rank, os.cpu_count() or 1
+        needed, present = topology.devices_per_node * cpus_per_rank, os.cpu_count() or 1
         if needed > present:
             return (
                 f"{topology} needs {needed} CPUs, this machine has {present}; to let ranks share "
@@ -84,6 +88,16 @@ def _find_inference_obstacle(case: MatrixCase) -> Optional[str]:
         return (
             f"data {axes.data!r} would be part of the latency of mode 'infer', whose batch is on "
             f"the device; use data '{ON_DEVICE}', or mode 'train'"
+        )
+    return None
+
+
+def _find_launcher_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
+    launcher = site.settle(find_job_kind(case.axes)).launcher.name
+    if launcher == WITHOUT_MPI:
+        return (
+            f"launcher {launcher!r} starts ranks without MPI, which those of script '{WORKER}' "
+            "need; use 'srun', 'mpirun' or 'command'"
         )
     return None
 

@@ -1,17 +1,20 @@
 """Cases x site -> array jobs: what can run here, grouped by resource shape, in shuffled order."""
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from dlperf_slurm import slurm_client
+from dlperf_slurm.config.overrides import JobKind, find_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import DALI, FOLDER
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.jobs.obstacles import find_obstacle
+from dlperf_slurm.jobs.resources import find_resources
 from dlperf_slurm.jobs.run_directory import find_block
 from dlperf_slurm.matrix.expand import Expansion, LeftOut, MatrixCase
 
@@ -62,12 +65,21 @@ class Plan:
 
     def find_node_hours(self, case: MatrixCase) -> float:
         """The node-hours of one case at most: every repeat at its time limit."""
-        minutes = next(g.time_limit_minutes for g in self.groups if g.topology == case.topology)
+        minutes = self._minutes_by_case[case.case_id]
         return case.protocol.repeats * case.topology.nodes * minutes / 60
 
+    @cached_property
+    def _minutes_by_case(self) -> dict[str, int]:
+        return {
+            task.case.case_id: group.time_limit_minutes
+            for group in self.groups
+            for task in group.array_tasks
+        }
+
     @property
-    def frameworks(self) -> tuple[str, ...]:
-        return tuple(sorted({name for group in self.groups for name in group.frameworks}))
+    def kinds(self) -> tuple[JobKind, ...]:
+        """The kinds of jobs that the cases of the plan are of, each once."""
+        return tuple(sorted({find_job_kind(case.axes) for case in self.cases}))
 
     @property
     def array_task_count(self) -> int:
@@ -138,11 +150,12 @@ def find_max_array_size(site: Site, must_reach_cluster: bool) -> int:
     return int(text)
 
 
-def list_missing_environments(frameworks: Collection[str], site: Site) -> list[str]:
-    """A line for each of the frameworks whose virtual environment is not there."""
+def list_missing_environments(kinds: Collection[JobKind], site: Site) -> list[str]:
+    """A line for each framework of these kinds of jobs whose virtual environment is not there."""
     lines = []
-    for framework in sorted(set(frameworks)):
-        venv = site.find_environment(framework).venv
+    for kind in sorted(set(kinds)):
+        framework = kind.framework
+        venv = site.settle(kind).find_environment(framework).venv
         if venv is not None and not (Path(venv) / "bin" / "python").exists():
             lines.append(
                 f"{framework}: no environment at {venv}; create it with `dlperf-slurm env create "
@@ -154,27 +167,43 @@ def list_missing_environments(frameworks: Collection[str], site: Site) -> list[s
 def group_array_tasks(
     tasks: Sequence[ArrayTask], site: Site, max_array_size: int, suffix: str = ""
 ) -> tuple[Group, ...]:
-    """The array jobs of array tasks: those of one topology together, cut at `max_array_size`.
+    """The array jobs of array tasks: those that ask for the same together, cut at `max_array_size`.
 
     Frameworks share an array, so that their array tasks alternate on the nodes and a drift of the
     machine does not look like a difference between them.
     """
     groups: list[Group] = []
     for topology in sorted({task.case.topology for task in tasks}):
-        same = [task for task in tasks if task.case.topology == topology]
-        same.sort(key=_shuffle_key)
-        for start in range(0, len(same), max_array_size):
-            number = start // max_array_size + 1
-            chunk = f"-{number}" if len(same) > max_array_size else ""
-            groups.append(
-                Group(
-                    group_id=f"{topology}{suffix}{chunk}",
-                    topology=topology,
-                    time_limit_minutes=site.find_time_limit_minutes(topology),
-                    array_tasks=tuple(same[start : start + max_array_size]),
-                )
-            )
+        shapes: dict[Hashable, list[ArrayTask]] = {}
+        of_topology = [task for task in tasks if task.case.topology == topology]
+        for task in sorted(of_topology, key=_shuffle_key):
+            kind = find_job_kind(task.case.axes)
+            shapes.setdefault(find_resources(site.settle(kind), kind), []).append(task)
+        # by framework, so that a further case does not give the shapes other numbers
+        ordered = sorted(shapes.values(), key=lambda same: min(map(_list_order, same)))
+        for number, same in enumerate(ordered, start=1):
+            shape = f"-shape{number}" if number > 1 else ""
+            groups += _cut(same, site, max_array_size, f"{topology}{shape}{suffix}")
     return tuple(groups)
+
+
+def _list_order(task: ArrayTask) -> tuple[str, str]:
+    return task.case.axes.framework, task.case.axes.gradient_sync
+
+
+def _cut(tasks: Sequence[ArrayTask], site: Site, size: int, group_id: str) -> list[Group]:
+    """The groups of array tasks that share what they ask for, each of no more than `size`."""
+    settled = site.settle(find_job_kind(tasks[0].case.axes))
+    topology = tasks[0].case.topology
+    return [
+        Group(
+            group_id=group_id + (f"-{start // size + 1}" if len(tasks) > size else ""),
+            topology=topology,
+            time_limit_minutes=settled.find_time_limit_minutes(topology),
+            array_tasks=tuple(tasks[start : start + size]),
+        )
+        for start in range(0, len(tasks), size)
+    ]
 
 
 def _shuffle_key(task: ArrayTask) -> str:
@@ -199,7 +228,7 @@ def make_case(case: MatrixCase, site: Site, run_id: str, repeat: int, attempt: i
         model=case.model,
         model_parameters=dict(case.model_parameters),
         device=site.device,
-        cpus_per_rank=site.cpus_per_rank,
+        cpus_per_rank=site.settle(find_job_kind(case.axes)).cpus_per_rank,
         warmup_steps=case.protocol.warmup_steps,
         measured_steps=case.protocol.measured_steps,
         # repeats of a training have a seed each, as accuracies are published over several seeds

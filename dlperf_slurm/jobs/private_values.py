@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dlperf_slurm.config.job_settings import Environment
 from dlperf_slurm.config.key_paths import KeyPath
-from dlperf_slurm.config.site import Environment, LoadedSite, Site
+from dlperf_slurm.config.site import LoadedSite, Site
 from dlperf_slurm.config.toml_tables import parse_assignment
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.writing import write_file

@@ -1,6 +1,8 @@
 """Values -> what sbatch reads as these values on an #SBATCH line, or a refusal."""
 
+import re
 import shlex
+from collections.abc import Sequence
 
 from dlperf_slurm.config.folders import check_search_folder
 from dlperf_slurm.errors import InputError
@@ -8,6 +10,10 @@ from dlperf_slurm.errors import InputError
 _PLAIN_DIRECTIVE = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.,:;/@%=&|[]()*!<>~{}^?"
 )
+
+_LONG_OPTION = re.compile(r"(--[A-Za-z0-9][\w-]*)(?:([= ])(.*))?", re.ASCII)
+_SHORT_OPTION = re.compile(r"(-[A-Za-z])(?:( ?)(.+))?")
+_VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def quote_directive(value: object) -> str:
@@ -31,14 +37,58 @@ def quote_directive(value: object) -> str:
 
 
 def quote_option(line: str) -> str:
-    """A whole `--option` or `--option=value` for an #SBATCH line.
+    """A whole option for an #SBATCH line: `--name`, `--name=value`, `--name value` or `-C value`.
 
     Raises InputError for what sbatch would not read as such.
     """
-    name, equals, value = line.partition("=")
-    if not all(character.isalnum() or character == "-" for character in name):
-        raise InputError(f"{line!r}: {name!r} is not an option of sbatch")
-    return f"{name}={quote_directive(value)}" if equals else name
+    match = _LONG_OPTION.fullmatch(line) or _SHORT_OPTION.fullmatch(line)
+    if match is None:
+        raise InputError(f"{line!r} is not an option of sbatch")
+    name, separator, value = match.groups()
+    return name if value is None else f"{name}{separator}{quote_directive(value)}"
+
+
+class Expanding(str):
+    """A text in which the job's bash expands `${NAME}`, and nothing else."""
+
+    __slots__ = ()
+
+
+def quote_expanding(text: str) -> str:
+    """A text as a word of bash: `${NAME}` is expanded, to nothing where it is not set.
+
+    `$${NAME}` is `${NAME}` itself; all else is as it stands.
+    """
+    pieces: list[str] = []
+    end = 0
+    for match in _VARIABLE.finditer(text):
+        pieces.append(text[end : match.start()])
+        name = match[1]
+        pieces.append(f'"${{{name}-}}"' if name else "${")
+        end = match.end()
+    pieces.append(text[end:])
+    if len(pieces) == 1:
+        return shlex.quote(text)
+    # every other piece is between variables
+    quoted = [
+        piece if index % 2 and piece != "${" else shlex.quote(piece)
+        for index, piece in enumerate(pieces)
+        if piece
+    ]
+    return "".join(quoted)
+
+
+def quote_words(words: Sequence[str]) -> str:
+    """Words of a command line for bash; those that are Expanding are expanded there."""
+    return " ".join(
+        quote_expanding(word) if isinstance(word, Expanding) else shlex.quote(word)
+        for word in words
+    )
+
+
+def quote_comment(text: str) -> str:
+    """A text behind the `#` of a comment, which a line break would end."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def quote_search_folder(folder: str) -> str:

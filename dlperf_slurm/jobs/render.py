@@ -1,6 +1,6 @@
 """Plan x site -> the text of every script, through Jinja2; pure: same input, same bytes."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -8,21 +8,31 @@ from typing import Optional
 import jinja2
 
 from dlperf_slurm.config.folders import find_resource_dir
+from dlperf_slurm.config.overrides import JobKind, find_job_kind
 from dlperf_slurm.config.site import Site
-from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.launchers import Ranks, make_command
-from dlperf_slurm.jobs.plan import ArrayTask, Group
+from dlperf_slurm.jobs.framework_script import (
+    FrameworkScript,
+    find_starter,
+    make_framework_script,
+    make_framework_scripts,
+    sort_items,
+)
+from dlperf_slurm.jobs.plan import Group
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE
 from dlperf_slurm.jobs.quoting import escape_pattern
+from dlperf_slurm.jobs.resources import (
+    list_container_directives,
+    list_who_and_where,
+    make_gpu_directive,
+    make_task_directives,
+)
 from dlperf_slurm.jobs.run_directory import make_job_name
 from dlperf_slurm.jobs.sandbox import make_environment
+from dlperf_slurm.jobs.site_words import fill_directives
 
 BASE_TEMPLATE = "base.sbatch.j2"
 VERIFY_TEMPLATE = "verify.sh.j2"
-PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
-# the starter of a script, by its `launch`
-SCRIPT_STARTERS = {"single": "script", "per-rank": "script_ranks"}
 
 # Before the time limit, for ranks to say where they stand. Slurm may be up to a minute early
 # (sbatch(1), --signal), which is too much of a shorter limit.
@@ -33,38 +43,19 @@ FAILURES_TO_HOLD = 3
 
 
 @dataclass(frozen=True)
-class FrameworkScript:
-    """What the script needs to start the ranks of one framework.
-
-    `search_command` is there only where array tasks have to find their batch size,
-    `script_commands`, by starter, where they run somebody else's script.
-    """
-
-    name: str
-    template: str
-    setup: Sequence[str]
-    modules: Sequence[str]
-    bin_dir: Optional[str]
-    env: Sequence[tuple[str, str]]
-    launch_command: Sequence[str]
-    search_command: Optional[Sequence[str]]
-    script_command: Sequence[str]
-    script_commands: Sequence[tuple[str, Sequence[str]]]
-    conclude_command: Sequence[str]
-
-
-@dataclass(frozen=True)
 class JobScript:
     """All values of one sbatch script."""
 
     job_name: str
     group_id: str
     run_dir: str
+    header: str
     last_array_task_id: int
     array_throttle: Optional[int]
     nodes: int
     devices_per_node: int
     cpus_per_rank: int
+    task_directives: Sequence[str]
     gpu_directive: Optional[str]
     memory_mib_per_node: Optional[int]
     exclusive: bool
@@ -74,6 +65,9 @@ class JobScript:
     who_and_where: Sequence[tuple[str, str]]
     log_pattern: str
     directives: Sequence[str]
+    setup: Sequence[str]
+    modules: Sequence[str]
+    after_modules: Sequence[str]
     env: Sequence[tuple[str, str]]
     private_file: Optional[str]
     umask: Optional[str]
@@ -81,35 +75,34 @@ class JobScript:
 
 
 def render_scripts(
-    groups: Sequence[Group], site: Site, run_id: str, run_dir: Path
+    groups: Sequence[Group], site: Site, run_id: str, run_dir: Path, header: str = ""
 ) -> dict[str, str]:
     """Every file under scripts/ as relative path -> text: a script and a task list per group.
+
+    `header` is a line at the head of each script, which says what made it and for what.
 
     Raises InputError when a value cannot stand where the template puts it, or a template of the
     site's own is missing or wrong.
     """
-    environment = make_environment(list_template_dirs(site))
-    name = BASE_TEMPLATE if site.template is None else Path(site.template).name
     files: dict[str, str] = {}
     for group in groups:
+        sites = settle_group(group, site)
+        common = find_common(list(sites.values()))
+        name = BASE_TEMPLATE if common.template is None else Path(common.template).name
         try:
-            job = make_job_script(group, site, run_id, run_dir, environment)
+            environment = make_environment(list_template_dirs(common))
+            scripts = make_framework_scripts(group, sites, common, environment, run_dir)
+            job = make_job_script(group, common, scripts, run_id, run_dir, header)
             text = environment.get_template(name).render(job=job)
         except jinja2.TemplateError as error:
             raise InputError(f"{name}: {type(error).__name__}: {error}") from error
         files[f"scripts/{group.group_id}.sbatch"] = text
-        files[f"scripts/{group.group_id}.tasks"] = "".join(
-            f"{task.case.axes.framework}\t{task.attempt_dir}\t{find_starter(task)}\n"
+        lines = [
+            (scripts[find_job_kind(task.case.axes)].name, task.attempt_dir, find_starter(task))
             for task in group.array_tasks
-        )
+        ]
+        files[f"scripts/{group.group_id}.tasks"] = "".join("\t".join(x) + "\n" for x in lines)
     return files
-
-
-def find_starter(task: ArrayTask) -> str:
-    """The function of its framework's template that starts an array task: STARTER_FRAMEWORK."""
-    if task.case.script_table is not None:
-        return SCRIPT_STARTERS[task.case.script_table.launch]
-    return "search" if task.case.axes.has_batch_search else "launch"
 
 
 def list_template_dirs(site: Site) -> list[Path]:
@@ -119,43 +112,65 @@ def list_template_dirs(site: Site) -> list[Path]:
 
 
 def render_verification(
-    framework: str, topology: Topology, site: Site, options: Sequence[str], code: Path, folder: Path
+    kind: JobKind, site: Site, options: Sequence[str], code: Path, folder: Path
 ) -> str:
     """A script that starts `worker verify` with these options as array tasks start `worker run`."""
+    site = site.settle(kind)
     environment = make_environment(list_template_dirs(site))
     command = ["verify", *options]
-    script = _make_framework_script(framework, topology, site, environment, command, set())
+    script = make_framework_script(
+        kind, site, environment, command, set(), site, [str(code.parent)]
+    )
     return environment.get_template(VERIFY_TEMPLATE).render(
         framework=script,
         cpus_per_rank=site.cpus_per_rank,
-        env=_sorted_items(site.env),
+        setup=site.setup,
+        modules=site.modules,
+        after_modules=site.after_modules,
+        env=sort_items(site.env),
         code_dir=str(code),
         attempt_dir=str(folder),
     )
 
 
+def settle_group(group: Group, site: Site) -> dict[JobKind, Site]:
+    """The site as each kind of job in a group has it."""
+    kinds = {find_job_kind(task.case.axes) for task in group.array_tasks}
+    return {kind: site.settle(kind) for kind in sorted(kinds)}
+
+
+def find_common(sites: Sequence[Site]) -> Site:
+    """The site as far as it is that of a whole script: of `env`, what all kinds of its jobs have.
+
+    All else that a whole script needs is the same for them, which made them one group.
+    """
+    shared = set.intersection(*(set(site.env.items()) for site in sites))
+    return sites[0].model_copy(update={"env": dict(shared)})
+
+
 def make_job_script(
-    group: Group, site: Site, run_id: str, run_dir: Path, environment: jinja2.Environment
+    group: Group,
+    site: Site,
+    scripts: Mapping[JobKind, FrameworkScript],
+    run_id: str,
+    run_dir: Path,
+    header: str,
 ) -> JobScript:
     """The values of one group's script; raises InputError when one cannot stand on its line."""
-    asked_for = {
-        "partition": site.partition,
-        "account": site.account,
-        "qos": site.qos,
-        "constraint": site.constraint,
-        "reservation": site.reservation,
-    }
-    starters = {(task.case.axes.framework, find_starter(task)) for task in group.array_tasks}
+    # the same for all kinds, or they were not of one group
+    container_directives = list_container_directives(site, next(iter(scripts)))
     return JobScript(
         job_name=make_job_name(run_id, group.group_id),
         group_id=group.group_id,
         run_dir=str(run_dir),
+        header=header,
         last_array_task_id=len(group.array_tasks) - 1,
         array_throttle=site.array_throttle,
         nodes=group.topology.nodes,
         devices_per_node=group.topology.devices_per_node,
         cpus_per_rank=site.cpus_per_rank,
-        gpu_directive=_make_gpu_directive(site, group.topology.devices_per_node),
+        task_directives=make_task_directives(site, group.topology),
+        gpu_directive=make_gpu_directive(site, group.topology.devices_per_node),
         memory_mib_per_node=site.memory_mib_per_node,
         exclusive=site.exclusive,
         time_limit_minutes=group.time_limit_minutes,
@@ -163,65 +178,14 @@ def make_job_script(
             WARNING_SECONDS if group.time_limit_minutes >= SHORTEST_WARNED_MINUTES else None
         ),
         failures_to_hold=FAILURES_TO_HOLD,
-        who_and_where=[(name, value) for name, value in asked_for.items() if value is not None],
+        who_and_where=list_who_and_where(site),
         log_pattern=escape_pattern(f"{run_dir}/scripts") + "/%A_%a.log",
-        directives=site.directives,
-        env=_sorted_items(site.env),
+        directives=[*container_directives, *fill_directives(site, group.topology)],
+        setup=site.setup,
+        modules=site.modules,
+        after_modules=site.after_modules,
+        env=sort_items(site.env),
         private_file=PRIVATE_FILE if site.env_from else None,
         umask=f"{site.file_mask:03o}" if site.umask or site.group else None,
-        frameworks=[
-            _make_framework_script(
-                name,
-                group.topology,
-                site,
-                environment,
-                ["run"],
-                {starter for framework, starter in starters if framework == name},
-            )
-            for name in group.frameworks
-        ],
+        frameworks=list({script.name: script for script in scripts.values()}.values()),
     )
-
-
-def _make_gpu_directive(site: Site, devices_per_node: int) -> Optional[str]:
-    if site.gpu_request == "none":
-        return None
-    kind = f"{site.gpu_type}:" if site.gpu_type else ""
-    if site.gpu_request == "gres":
-        return f"--gres=gpu:{kind}{devices_per_node}"
-    return f"--gpus-per-node={kind}{devices_per_node}"
-
-
-def _make_framework_script(
-    name: str,
-    topology: Topology,
-    site: Site,
-    environment: jinja2.Environment,
-    worker_command: Sequence[str],
-    starters: Set[str],
-) -> FrameworkScript:
-    chosen = site.find_environment(name)
-    templates = [f"frameworks/{name}.sh.j2", PLAIN_FRAMEWORK_TEMPLATE]
-    ranks = Ranks(topology, site.cpus_per_rank, site.launcher.mpi, site.launcher.flags)
-    worker = [chosen.python, "-m", "dlperf_slurm.worker"]
-    on_ranks = make_command(site.launcher.name, ranks, ["bash"])
-    script_commands = {"script": ["bash"], "script_ranks": on_ranks}
-    return FrameworkScript(
-        name=name,
-        template=str(environment.select_template(templates).name),
-        setup=chosen.setup,
-        modules=chosen.modules,
-        bin_dir=f"{chosen.venv}/bin" if chosen.venv else None,
-        env=_sorted_items(chosen.env),
-        launch_command=make_command(site.launcher.name, ranks, [*worker, *worker_command]),
-        search_command=[*worker, "search"] if "search" in starters else None,
-        script_command=[*worker, "script"],
-        script_commands=[
-            (name, command) for name, command in script_commands.items() if name in starters
-        ],
-        conclude_command=[*worker, "conclude"],
-    )
-
-
-def _sorted_items(values: Mapping[str, str]) -> list[tuple[str, str]]:
-    return sorted(values.items())

@@ -102,6 +102,11 @@ class Manifest:
         return self.site_name == IMPORT_SITE
 
     @property
+    def headline(self) -> str:
+        """The line at the head of the run's scripts: what made them, and for what."""
+        return f"dlperf-slurm {self.tool}: matrix {self.matrix_name}, site {self.site_name}"
+
+    @property
     def tool(self) -> str:
         """The version of the tool, with its commit where that is known."""
         return f"{self.tool_version} {self.tool_git}".strip()

@@ -16,7 +16,16 @@ from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from dlperf_slurm.jobs.quoting import quote_directive, quote_option, quote_search_folder
+from dlperf_slurm.config.folders import find_resource_dir
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.quoting import (
+    quote_comment,
+    quote_directive,
+    quote_expanding,
+    quote_option,
+    quote_search_folder,
+    quote_words,
+)
 
 MAX_COMMAND_CHARACTERS = 20_000
 MAX_TEXT_CHARACTERS = 1_000_000
@@ -89,7 +98,9 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.filters["option"] = quote_option
         self.filters["search_folder"] = quote_search_folder
         self.filters["sh"] = lambda value: shlex.quote(str(value))
-        self.filters["sh_words"] = shlex.join
+        self.filters["comment"] = quote_comment
+        self.filters["sh_expanding"] = quote_expanding
+        self.filters["sh_words"] = quote_words
 
     def _parse(self, source: str, name: Any, filename: Any) -> nodes.Template:
         tree = super()._parse(source, name, filename)
@@ -118,10 +129,21 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 
 def make_environment(template_dirs: Sequence[Path]) -> BoundedEnvironment:
-    """The Jinja2 environment; a template in an earlier folder hides its namesakes."""
+    """The Jinja2 environment; a template in an earlier folder hides its namesakes.
+
+    `dlperf/NAME` is always the one that ships with the package.
+    """
+    shipped = jinja2.FileSystemLoader(str(find_resource_dir("templates")))
+    # a template of a site may have the name of the one that it extends
+    loader = jinja2.ChoiceLoader(
+        [
+            jinja2.FileSystemLoader([str(folder) for folder in template_dirs]),
+            jinja2.PrefixLoader({"dlperf": shipped}),
+        ]
+    )
     # a shell script is no HTML: escaping is the filters' work
     return BoundedEnvironment(
-        loader=jinja2.FileSystemLoader([str(folder) for folder in template_dirs]),
+        loader=loader,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -176,6 +198,18 @@ def _compile_command(command: str) -> tuple[BoundedEnvironment, jinja2.Template]
     for node in tree.find_all(nodes.Node):
         _check_node(node)
     return environment, environment.from_string(tree)
+
+
+def render_setting(text: str, values: Mapping[str, object], key: str) -> str:
+    """What `render_command` makes of a value of a TOML file.
+
+    Raises InputError, which names the key, when it is no template, or asks for a value that there
+    is not.
+    """
+    try:
+        return render_command(text, values)
+    except ValueError as error:
+        raise InputError(f"{key}: {error}") from error
 
 
 def _check_node(node: nodes.Node) -> None:

@@ -103,7 +103,7 @@ def _fill(
     if private:
         write_private_values(folder, private)
     freeze_code(folder / CODE_DIR)
-    stage_groups(folder, run_dir, manifest.run_id, plan.groups, site)
+    stage_groups(folder, run_dir, manifest, plan.groups, site)
 
 
 def freeze_site(site: Site, cases: Sequence[MatrixCase]) -> Site:
@@ -128,13 +128,15 @@ def freeze_site(site: Site, cases: Sequence[MatrixCase]) -> Site:
 
 
 def stage_groups(
-    folder: Path, run_dir: Path, run_id: str, groups: Sequence[Group], site: Site
+    folder: Path, run_dir: Path, manifest: Manifest, groups: Sequence[Group], site: Site
 ) -> None:
     """Write scripts and case files below `folder`, which is or becomes `run_dir`.
 
     A group belongs to the run from its line in the journal on, which is written last.
     """
-    for relative, text in render_scripts(groups, site, run_id, run_dir).items():
+    run_id = manifest.run_id
+    scripts = render_scripts(groups, site, run_id, run_dir, manifest.headline)
+    for relative, text in scripts.items():
         path = folder / relative
         make_folder(path.parent, root=folder)
         write_file(path, text.encode(), root=folder, is_synced=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from dlperf_slurm.config.bounds import Bound
 from dlperf_slurm.config.toml_tables import Reporter
 from dlperf_slurm.contract.axes import TRAIN, Axes
 from dlperf_slurm.contract.case import NO_TRAINING, ModelParameter, Training
@@ -15,7 +16,6 @@ from dlperf_slurm.matrix.axes import AXES, Point, make_case_id, normalize
 from dlperf_slurm.matrix.file import MatrixFile
 from dlperf_slurm.matrix.selections import TOPOLOGY_PARTS, Condition, Selection
 from dlperf_slurm.matrix.tables import Matrix, Protocol, ScriptTable
-from dlperf_slurm.matrix.values import Bound
 from dlperf_slurm.worker.models import load_model
 
 # more would take minutes to plan and to stage, and days to run

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, Union
 
 from annotated_types import Ge
 
+from dlperf_slurm.config.bounds import Bound, parse_bound
 from dlperf_slurm.config.known_names import check_known
 from dlperf_slurm.contract.axes import (
     DATA_SOURCES,
@@ -148,38 +149,10 @@ Mode = Annotated[str, OneOf("a mode", lambda: MODES)]
 AnyBatchSize = Annotated[Union[int, str], Parsed(parse_batch_size, _COUNT_OR_TEXT)]
 
 
-@dataclass(frozen=True)
-class Bound:
-    """A number to compare with: 256, or ">=256" with one of the operators < <= > >= !=."""
-
-    operator: str
-    number: int
-
-    def holds(self, value: int) -> bool:
-        """Whether a value is within the bound."""
-        return {
-            "=": value == self.number,
-            "!=": value != self.number,
-            "<": value < self.number,
-            "<=": value <= self.number,
-            ">": value > self.number,
-            ">=": value >= self.number,
-        }[self.operator]
-
-
-def _parse_bound(value: Any) -> Bound:
-    if type(value) is int:
-        return Bound("=", value)
-    match = re.fullmatch(r"(<=|>=|!=|<|>)\s*(\d+)", value) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError(f"{value!r} is neither a number nor a comparison such as '>=256'")
-    return Bound(match[1], int(match[2]))
-
-
 def _parse_batch_bound(value: Any) -> Union[Bound, str]:
     search = parse_batch_search(value) if isinstance(value, str) else None
-    return search or _parse_bound(value)
+    return search or parse_bound(value)
 
 
-BoundOrNumber = Annotated[Bound, Parsed(_parse_bound, _NUMBER_OR_TEXT)]
+BoundOrNumber = Annotated[Bound, Parsed(parse_bound, _NUMBER_OR_TEXT)]
 BatchBound = Annotated[Union[Bound, str], Parsed(_parse_batch_bound, _NUMBER_OR_TEXT)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import tomli_w
 
 from dlperf_slurm.config.layers import Layer, merge_layers
+from dlperf_slurm.config.overrides import OVERRIDE, collect_overrides, find_job_kind
 from dlperf_slurm.config.site import Site, find_layer_problems
 from dlperf_slurm.config.toml_tables import (
     Reporter,
@@ -76,7 +77,8 @@ def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
                 f"is cancelled can be tried again with others: dlperf-slurm cancel {run.path}"
             )
         # rendered first: a value that cannot stand in a script changes nothing
-        scripts = render_scripts(_find_groups(run, group_ids, after), after, run.run_id, run.path)
+        groups = _find_groups(run, group_ids, after)
+        scripts = render_scripts(groups, after, run.run_id, run.path, run.manifest.headline)
         if changes:
             append_event(run.path, Event(MENDED, format_now(), detail="; ".join(changes)))
             mended = (*run.manifest.mended, *changes)
@@ -97,6 +99,7 @@ def _merge(run: Run, assignments: Sequence[str]) -> Site:
     layers = [Layer(read_toml(run.path / SITE_FILE)), *map(_read_assignment, assignments)]
     raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
     merged, _ = merge_layers(layers)
+    merged[OVERRIDE] = collect_overrides(layers)
     reporter = Reporter(TomlFile(str(run.path / SITE_FILE), "", merged))
     site = validate(Site, merged, reporter)
     raise_problems(reporter.problems)
@@ -126,6 +129,7 @@ def _find_groups(run: Run, group_ids: Sequence[str], site: Site) -> list[Group]:
             for task in run.read_tasks(group_id)
         )
         topology = tasks[0].case.topology
-        limit = site.find_time_limit_minutes(topology)
+        settled = site.settle(find_job_kind(tasks[0].case.axes))
+        limit = settled.find_time_limit_minutes(topology)
         groups.append(Group(group_id, topology, limit, tasks))
     return groups

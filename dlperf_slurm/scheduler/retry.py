@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import Retry, Site
 from dlperf_slurm.config.toml_tables import Reporter, read_toml, validate
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION
@@ -75,8 +76,8 @@ def stage_retry(run: Run) -> int:
 
 
 def _check_environments(run: Run, tasks: Sequence[RunTask], site: Site) -> None:
-    frameworks = {case.case_id: case.axes.framework for case in run.manifest.cases}
-    missing = list_missing_environments({frameworks[task.case_id] for task in tasks}, site)
+    kinds = {case.case_id: find_job_kind(case.axes) for case in run.manifest.cases}
+    missing = list_missing_environments({kinds[task.case_id] for task in tasks}, site)
     if missing:
         raise EnvironmentMissingError("\n".join(missing))
 
@@ -158,13 +159,24 @@ def exclude_nodes(site: Site, nodes: Sequence[str]) -> Site:
 
     sbatch heeds the last --exclude alone, hence one for all.
     """
-    matches = [_EXCLUDE.match(line) for line in site.directives]
-    before = [name for match in matches if match for name in match[1].split(",")]
     if not nodes or (site.max_nodes is not None and site.max_nodes <= len(nodes)):
         return site
+    overrides = [
+        override.model_copy(update={"directives": _exclude(override.directives, nodes)})
+        if "directives" in override.model_fields_set
+        else override
+        for override in site.override
+    ]
+    directives = _exclude(site.directives, nodes)
+    return site.model_copy(update={"directives": directives, "override": tuple(overrides)})
+
+
+def _exclude(directives: Sequence[str], nodes: Sequence[str]) -> tuple[str, ...]:
+    matches = [_EXCLUDE.match(line) for line in directives]
+    before = [name for match in matches if match for name in match[1].split(",")]
     names = dict.fromkeys([*before, *nodes])
-    directives = [line for line in site.directives if not _EXCLUDE.match(line)]
-    return site.model_copy(update={"directives": (*directives, f"--exclude={','.join(names)}")})
+    kept = [line for line in directives if not _EXCLUDE.match(line)]
+    return (*kept, f"--exclude={','.join(names)}")
 
 
 def _list_ended(run: Run) -> Mapping[RunTask, TaskState]:
@@ -192,7 +204,7 @@ def _stage(run: Run, ended: Sequence[RunTask], site: Site) -> None:
     # array jobs are made no larger than the cluster took them before
     largest = max(len(run.read_tasks(group_id)) for group_id in run.list_group_ids())
     groups = group_array_tasks(tasks, site, largest, suffix=_choose_suffix(run))
-    stage_groups(run.path, run.path, run.run_id, groups, site)
+    stage_groups(run.path, run.path, run.manifest, groups, site)
 
 
 def read_frozen_site(path: Path) -> Site:

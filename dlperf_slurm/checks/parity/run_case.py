@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional
 
+from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import ContractError, read_json, write_json
@@ -86,7 +87,7 @@ def run_case(
     write_json(folder / CASE_FILE, replace(case, case_id=name))
     options = [f"--data-rank={data_rank}", *(f"--reference={path}" for path in references)]
     script = render_verification(
-        case.axes.framework, topology, workplace.site, options, workplace.folder / CODE_DIR, folder
+        find_job_kind(case.axes), workplace.site, options, workplace.folder / CODE_DIR, folder
     )
     write_file(folder / SCRIPT_FILE, script.encode(), root=workplace.folder)
     minutes = workplace.site.find_time_limit_minutes(topology)

@@ -1,7 +1,7 @@
 """Ranks and a program -> the command that starts it once per rank; one module per launcher.
 
 A module is named as in `launcher.name`, and has `make_command(ranks, program)`, which returns the
-words of the command line.
+words of the command line, and `count_tasks_per_node(topology)`, the tasks of Slurm on a node.
 """
 
 from collections.abc import Sequence
@@ -14,22 +14,39 @@ from dlperf_slurm.contract.topology import Topology
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes to start: how many, on how many nodes, with what."""
+    """The processes to start: how many, on how many nodes, with what.
+
+    `wrapper` stands before the program of each, or of what starts those of a node. `by_node` says
+    that srun is told the number of tasks on a node too.
+    """
 
     topology: Topology
     cpus_per_rank: int
     mpi: str
     flags: Sequence[str]
+    wrapper: Sequence[str] = ()
+    command: Sequence[str] = ()
+    by_node: bool = True
 
 
 class Launcher(Protocol):
     def make_command(self, ranks: Ranks, program: Sequence[str]) -> list[str]: ...
+    def count_tasks_per_node(self, topology: Topology) -> int: ...
 
 
 def make_command(launcher: str, ranks: Ranks, program: Sequence[str]) -> list[str]:
     """The words of the command that starts `program` once per rank with that launcher.
 
-    Raises ModuleNotFoundError for a launcher that is not a module of this package.
+    Raises ModuleNotFoundError for a launcher that is not a module of this package, InputError for
+    one that lacks what it needs.
     """
-    module = cast(Launcher, import_module(f"{__name__}.{launcher}"))
-    return module.make_command(ranks, program)
+    return _load(launcher).make_command(ranks, program)
+
+
+def count_tasks_per_node(launcher: str, topology: Topology) -> int:
+    """The tasks that Slurm is asked for on each node, which may start several ranks."""
+    return _load(launcher).count_tasks_per_node(topology)
+
+
+def _load(launcher: str) -> Launcher:
+    return cast(Launcher, import_module(f"{__name__}.{launcher}"))

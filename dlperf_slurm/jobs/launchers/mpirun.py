@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.jobs.launchers import Ranks
 
 
@@ -22,5 +23,11 @@ def make_command(ranks: Ranks, program: Sequence[str]) -> list[str]:
         "-np",
         str(ranks.topology.world_size),
         *(ranks.flags or placement),
+        *ranks.wrapper,
         *program,
     ]
+
+
+def count_tasks_per_node(topology: Topology) -> int:
+    """One task for each rank."""
+    return topology.devices_per_node

@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
+from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.jobs.launchers import Ranks
+
+NO_MPI = "none"
 
 
 def make_command(ranks: Ranks, program: Sequence[str]) -> list[str]:
@@ -15,11 +18,17 @@ def make_command(ranks: Ranks, program: Sequence[str]) -> list[str]:
         "srun",
         f"--nodes={ranks.topology.nodes}",
         f"--ntasks={ranks.topology.world_size}",
-        f"--ntasks-per-node={ranks.topology.devices_per_node}",
+        *([f"--ntasks-per-node={ranks.topology.devices_per_node}"] if ranks.by_node else []),
         f"--cpus-per-task={ranks.cpus_per_rank}",
-        f"--mpi={ranks.mpi}",
+        *([f"--mpi={ranks.mpi}"] if ranks.mpi != NO_MPI else []),
         # a rank that dies takes the others with it, instead of leaving them in a collective
         "--kill-on-bad-exit=1",
         *ranks.flags,
+        *ranks.wrapper,
         *program,
     ]
+
+
+def count_tasks_per_node(topology: Topology) -> int:
+    """One task for each rank."""
+    return topology.devices_per_node

@@ -1,22 +1,16 @@
 #!/bin/bash
 # Computes what all frameworks must agree on; leaves parity.json beside case.json.
-set -u
 attempt_dir=/shared/results/verify/case
 export PYTHONPATH=/shared/results/verify/code PYTHONNOUSERSITE=1 PYTHONUNBUFFERED=1
 unset PYTHONHOME
 export OMP_NUM_THREADS=8
-export NCCL_DEBUG=WARN
 
-fail_setup() {
-  echo "the site's setup line failed with exit code $1: ${2%$'\n'}" >&2
-  exit 69
-}
-activate_pytorch() {
-  # what sites and `module` run here is not written for `set -u`
-  set +u
-  # each line runs, with those that it goes on in, before the next; one that fails is the end
-  local setup_line setup=
-  for setup_line in 'ulimit -l unlimited'; do
+# Lines of the site's: each runs, with those that it goes on in, before the next; one that fails is the
+# end of the array task.
+run_setup() { # LINE...
+  local setup_line setup= setup_lines=("$@")
+  set --
+  for setup_line in "${setup_lines[@]}"; do
     setup+=$setup_line$'\n'
     if [[ $setup_line == *\\ ]] || ! "$BASH" -n <<< "$setup" 2> /dev/null; then
       continue
@@ -25,6 +19,17 @@ activate_pytorch() {
     setup=
   done
   eval "$setup" || fail_setup "$?" "$setup"
+}
+fail_setup() { # EXIT_CODE LINES
+  echo "the site's setup line failed with exit code $1: ${2%$'\n'}" >&2
+  exit 69
+}
+export NCCL_DEBUG=WARN
+
+activate_pytorch() {
+  # what sites and `module` run here is not written for `set -u`
+  set +u
+  run_setup 'ulimit -l unlimited'
   module load cuda/12.6 || exit 69
   module load openmpi/5.0 || exit 69
   export PATH=/shared/venvs/pytorch-2.13/bin:$PATH

@@ -1,10 +1,29 @@
 #!/bin/bash
 # Computes what all frameworks must agree on; leaves parity.json beside case.json.
-set -u
 attempt_dir=/shared/results/verify/case
 export PYTHONPATH=/shared/results/verify/code PYTHONNOUSERSITE=1 PYTHONUNBUFFERED=1
 unset PYTHONHOME
 export OMP_NUM_THREADS=1
+
+# Lines of the site's: each runs, with those that it goes on in, before the next; one that fails is the
+# end of the array task.
+run_setup() { # LINE...
+  local setup_line setup= setup_lines=("$@")
+  set --
+  for setup_line in "${setup_lines[@]}"; do
+    setup+=$setup_line$'\n'
+    if [[ $setup_line == *\\ ]] || ! "$BASH" -n <<< "$setup" 2> /dev/null; then
+      continue
+    fi
+    eval "$setup" || fail_setup "$?" "$setup"
+    setup=
+  done
+  eval "$setup" || fail_setup "$?" "$setup"
+}
+fail_setup() { # EXIT_CODE LINES
+  echo "the site's setup line failed with exit code $1: ${2%$'\n'}" >&2
+  exit 69
+}
 export OMPI_ALLOW_RUN_AS_ROOT=1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_mpi_yield_when_idle=1

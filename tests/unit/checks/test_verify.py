@@ -29,6 +29,7 @@ from dlperf_slurm.checks.parity.tolerances import (
 )
 from dlperf_slurm.checks.parity.verify import REFERENCE, make_case, verify_frameworks
 from dlperf_slurm.cli import main
+from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import load_site
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
@@ -219,9 +220,8 @@ def test_script_is_as_its_golden_file(name, monkeypatch):
     folder = PurePosixPath("/shared/results/verify")
     options = ["--data-rank=0", "--reference=/shared/results/a b"]
     site = load_site(name, None, []).site
-    script = render_verification(
-        "pytorch", Topology(1, 2), site, options, folder / "code", folder / "case"
-    )
+    kind = JobKind("pytorch", "native", Topology(1, 2))
+    script = render_verification(kind, site, options, folder / "code", folder / "case")
     golden = GOLDEN / f"{name}.sh"
     if os.environ.get("UPDATE_GOLDEN") == "1":
         golden.parent.mkdir(parents=True, exist_ok=True)

@@ -6,12 +6,8 @@ import pytest
 from builders import make_site, write_matrix, write_program
 
 from dlperf_slurm.config.folders import find_environments_dir, find_resource_dir
-from dlperf_slurm.config.site import (
-    choose_site_file,
-    list_effective_values,
-    list_launchers,
-    load_site,
-)
+from dlperf_slurm.config.job_settings import list_launchers
+from dlperf_slurm.config.site import choose_site_file, list_effective_values, load_site
 from dlperf_slurm.config.toml_tables import read_toml
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import InputError
@@ -161,8 +157,13 @@ def test_mistakes_of_all_layers_come_in_one_answer():
         ),
         (
             "directives = ['mail-type=END']",
-            "site.toml:1: directives[0]: 'mail-type=END' must begin with '--', as on an #SBATCH "
-            "line",
+            "site.toml:1: directives[0]: 'mail-type=END' is no option as on an #SBATCH line; write "
+            "'--name=value', '--name value' or '-C value'",
+        ),
+        (
+            "directives = ['-C gpu', '-N 4']",
+            "site.toml:1: directives[1]: '-N 4': --nodes is set by the axis topology, and by "
+            "nothing else",
         ),
         (
             "directives = '--comment=\\'",
@@ -202,9 +203,10 @@ def test_requested_site_is_found_among_the_shipped_ones():
 def test_unknown_site_lists_the_known_ones_and_the_nearest():
     with pytest.raises(InputError) as caught:
         choose_site_file("locla")
-    assert str(caught.value) == (
-        "--site locla: no such site; known: example, local, slurm, slurm-cpu. Did you mean 'local'?"
-    )
+    answer = str(caught.value)
+    assert answer.startswith("--site locla: no such site; known: alps, ")
+    assert ", example, " in answer
+    assert answer.endswith(". Did you mean 'local'?")
 
 
 def test_requested_path_that_is_missing_is_named():
@@ -252,6 +254,25 @@ def test_time_limit_is_that_of_the_topology():
 
 def test_own_template_is_found_from_any_folder(home):
     assert make_site(template="own/x.sbatch.j2").template == str(home / "own/x.sbatch.j2")
+
+
+def test_template_of_a_file_is_looked_for_beside_it(home):
+    text = "template = 'x.sbatch.j2'\n[[override]]\nwhen.nodes = 2\ntemplate = 'y.sbatch.j2'\n"
+    site = load_site(write_site(text, "own/site.toml"), None, []).site
+    assert site.template == str(home / "own/x.sbatch.j2")
+    assert site.override[0].template == str(home / "own/y.sbatch.j2")
+
+
+def test_template_of_a_matrix_is_looked_for_beside_the_matrix(home):
+    (home / "own").mkdir()
+    matrix = read_toml(write_matrix("[slurm]\ntemplate = 'x.sbatch.j2'\n", "own/matrix.toml"))
+    site = load_site(write_site(""), matrix, []).site
+    assert site.template == str(home / "own/x.sbatch.j2")
+
+
+def test_template_of_the_command_line_is_looked_for_in_the_working_directory(home):
+    site = load_site(write_site("", "own/site.toml"), None, ["template=x.sbatch.j2"]).site
+    assert site.template == str(home / "x.sbatch.j2")
 
 
 def test_framework_without_an_environment_gets_the_managed_one(home):

@@ -27,9 +27,10 @@ from dlperf_slurm.contract.record import Record, find_record_problem
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs import plan
 from dlperf_slurm.jobs.external_script import check_commands, render_external_script
+from dlperf_slurm.jobs.framework_script import find_starter
 from dlperf_slurm.jobs.obstacles import find_obstacle
 from dlperf_slurm.jobs.plan import ArrayTask
-from dlperf_slurm.jobs.render import find_starter, render_scripts
+from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import ScriptTable

@@ -4,16 +4,19 @@ from importlib import import_module
 
 import pytest
 
-from dlperf_slurm.config.site import LauncherOptions, list_launchers
+from dlperf_slurm.config.job_settings import LauncherOptions, list_launchers
 from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs import launchers
 from dlperf_slurm.jobs.launchers import Ranks, make_command
+from dlperf_slurm.jobs.quoting import quote_words
 
 PROGRAM = ["python", "-m", "worker"]
 
 
-def make_ranks(topology="2n8g", flags=()) -> Ranks:
-    return Ranks(parse_topology(topology), cpus_per_rank=4, mpi="pmix", flags=flags)
+def make_ranks(topology="2n8g", **changes) -> Ranks:
+    values = {"cpus_per_rank": 4, "mpi": "pmix", "flags": (), **changes}
+    return Ranks(parse_topology(topology), **values)
 
 
 def test_srun_says_the_whole_shape_again():
@@ -60,11 +63,64 @@ def test_site_offers_the_launchers_that_are_there():
 
 
 def test_launcher_is_one_file_found_by_listing(tmp_path, monkeypatch):
-    (tmp_path / "torchrun.py").write_text("def make_command(ranks, program): return ['torchrun']")
+    (tmp_path / "own.py").write_text("def make_command(ranks, program): return ['own']")
     monkeypatch.setattr(launchers, "__path__", [str(tmp_path)])
-    assert make_command("torchrun", make_ranks(), PROGRAM) == ["torchrun"]
+    assert make_command("own", make_ranks(), PROGRAM) == ["own"]
 
 
 @pytest.mark.parametrize("name", list_launchers())
-def test_launcher_needs_nothing_but_its_function(name):
-    assert callable(import_module(f"dlperf_slurm.jobs.launchers.{name}").make_command)
+def test_launcher_needs_nothing_but_its_functions(name):
+    module = import_module(f"dlperf_slurm.jobs.launchers.{name}")
+    assert callable(module.make_command)
+    assert module.count_tasks_per_node(parse_topology("2n8g")) in (1, 8)
+
+
+def test_srun_leaves_out_an_mpi_that_is_none():
+    words = make_command("srun", make_ranks(mpi="none"), PROGRAM)
+    assert not [word for word in words if word.startswith("--mpi")]
+
+
+def test_srun_leaves_out_the_tasks_of_a_node_where_a_site_refuses_them():
+    words = make_command("srun", make_ranks(by_node=False), PROGRAM)
+    assert words[1:4] == ["--nodes=2", "--ntasks=16", "--cpus-per-task=4"]
+
+
+@pytest.mark.parametrize("name", list_launchers())
+def test_wrapper_stands_before_the_program(name):
+    ranks = make_ranks(wrapper=["./select_gpu", "a b"], command=["ibrun"])
+    words = make_command(name, ranks, PROGRAM)
+    assert words[-len(PROGRAM) :] == PROGRAM
+    assert words.index("a b") == words.index("./select_gpu") + 1
+
+
+def test_command_of_a_site_starts_the_program_with_its_flags():
+    ranks = make_ranks(command=["ibrun", "-n", "16"], flags=["task_affinity"])
+    assert make_command("command", ranks, PROGRAM) == [
+        *("ibrun", "-n", "16", "task_affinity"),
+        *PROGRAM,
+    ]
+
+
+def test_command_that_is_missing_is_asked_for():
+    with pytest.raises(InputError, match=r"^launcher\.command: is empty; .*'ibrun -n "):
+        make_command("command", make_ranks(), PROGRAM)
+
+
+def test_torchrun_is_one_task_of_a_node_with_the_cores_of_its_ranks():
+    words = make_command("torchrun", make_ranks(wrapper=["inside"]), PROGRAM)
+    assert words == [
+        *("srun", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=32"),
+        *("--kill-on-bad-exit=1", "inside", "torchrun", "--nnodes=2", "--nproc-per-node=8"),
+        *("--rdzv-backend=c10d", "--rdzv-id=${SLURM_JOB_ID}"),
+        *("--rdzv-endpoint=${SLURMD_NODENAME}:29400", "--no-python"),
+        *PROGRAM,
+    ]
+    assert quote_words(words[11:13]) == '--rdzv-id="${SLURM_JOB_ID-}" ' + (
+        '--rdzv-endpoint="${SLURMD_NODENAME-}":29400'
+    )
+
+
+def test_torchrun_on_one_node_needs_no_address():
+    words = make_command("torchrun", make_ranks("1n4g"), PROGRAM)
+    assert "--standalone" in words
+    assert not [word for word in words if word.startswith("--rdzv")]

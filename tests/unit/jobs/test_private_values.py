@@ -71,9 +71,9 @@ def test_variable_that_is_set_stands_in_one_file_for_its_owner(stage, setting):
 
 
 def run_prologue(run, then):
-    """Run a script up to its launch, and then this instead."""
+    """Run a script up to its launch, with the site's lines, and then this instead."""
     script = (run.path / "scripts" / "1n1g.sbatch").read_text(encoding="utf-8")
-    text = script.partition("trap end_task EXIT")[0] + then
+    text = script.partition("trap end_task EXIT")[0] + f"prepare_task\n{then}"
     return subprocess.run(
         ["bash", "-c", text, "script", "0"],
         cwd=run.path,

@@ -11,8 +11,10 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from builders import make_group, make_matrix_case, make_site
+from golden import GOLDEN, assert_is_golden
 
 from dlperf_slurm.config.folders import find_resource_dir
+from dlperf_slurm.config.job_settings import list_container_runtimes
 from dlperf_slurm.config.known_names import SCRIPT_VARIABLES
 from dlperf_slurm.config.site import Site, load_site
 from dlperf_slurm.errors import InputError
@@ -20,11 +22,13 @@ from dlperf_slurm.jobs.plan import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.jobs.quoting import quote_directive, quote_option
 from dlperf_slurm.jobs.render import render_scripts
 
-GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 SITES = ("local", "slurm", "example")
 TOPOLOGIES = ("1n1g", "1n8g", "2n8g", "4n8g")
+MACHINES = sorted((find_resource_dir("site_configs") / "machines").glob("*.toml"))
 GOLDEN_NAMES = [f"{name}/{topology}.sbatch" for name in SITES for topology in TOPOLOGIES] + [
-    f"search/{name}.sbatch" for name in SITES
+    *(f"search/{name}.sbatch" for name in SITES),
+    *(f"machines/{path.stem}/{shape}.sbatch" for path in MACHINES for shape in ("one", "whole")),
+    *(f"containers/{name}.sbatch" for name in list_container_runtimes()),
 ]
 RUN_ID = "20240501-120000-resnet50-site-abcd"
 RUN_DIR = PurePosixPath("/shared/results") / RUN_ID
@@ -44,13 +48,6 @@ def make_search_group(site: Site) -> Group:
     ]
     (group,) = group_array_tasks([ArrayTask(case, 1, 1) for case in cases], site, 1001)
     return group
-
-
-def assert_is_golden(text: str, golden: Path) -> None:
-    if os.environ.get("UPDATE_GOLDEN") == "1":
-        golden.parent.mkdir(parents=True, exist_ok=True)
-        golden.write_text(text, encoding="utf-8")
-    assert text == golden.read_text(encoding="utf-8")
 
 
 def write_template(text: str, name: str = "own/cluster.sbatch.j2") -> str:
@@ -101,7 +98,8 @@ def test_golden_folder_holds_nothing_else():
 )
 def test_gpus_are_numbered_by_the_bus_unless_user_or_site_say_otherwise(of_user, of_site, order):
     script = render(make_site(env=of_site))
-    exports = [line for line in script.splitlines() if line.startswith("export CUDA_DEVICE_ORDER")]
+    lines = [line.strip() for line in script.splitlines()]
+    exports = [line for line in lines if line.startswith("export CUDA_DEVICE_ORDER")]
     lines = ["set -u", *exports, "printenv CUDA_DEVICE_ORDER"]
     env = {"PATH": os.environ["PATH"], **of_user}
     done = subprocess.run(["bash", "-c", "\n".join(lines)], env=env, capture_output=True, text=True)
@@ -213,9 +211,27 @@ def test_directive_refuses_both_kinds_of_quotes():
         quote_directive("""a"b'c""")
 
 
-def test_option_with_a_space_in_its_name_is_refused():
-    with pytest.raises(InputError, match="'--a b' is not an option of sbatch"):
-        quote_option("--a b=1")
+@pytest.mark.parametrize(
+    ("line", "written"),
+    [
+        ("--requeue", "--requeue"),
+        ("--gpu_cmode=shared", "--gpu_cmode=shared"),
+        ("--image nersc/pytorch:25.02.01", "--image nersc/pytorch:25.02.01"),
+        ("--comment a b", '--comment "a b"'),
+        ("-C gpu&hbm80g", "-C gpu&hbm80g"),
+        ("-C a b", '-C "a b"'),
+        ("-Cgpu", "-Cgpu"),
+        ("-v", "-v"),
+    ],
+)
+def test_option_is_written_as_sbatch_reads_it(line, written):
+    assert quote_option(line) == written
+
+
+@pytest.mark.parametrize("line", ["comment=a", "--", "-", "--a;b=1", "-1", "--é=1", ""])
+def test_text_that_is_no_option_is_refused(line):
+    with pytest.raises(InputError, match="is not an option of sbatch"):
+        quote_option(line)
 
 
 def test_own_template_overrides_a_block():

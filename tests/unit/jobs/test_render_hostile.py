@@ -90,6 +90,11 @@ def _split(path: Path) -> list[str]:
     return os.fsdecode(path.read_bytes()).split("\0")[:-1] if path.exists() else []
 
 
+def escape_template(value: str) -> str:
+    """A flag, which is a template, of which the value is what a job has."""
+    return f"{{{{ {value!r} }}}}" if "{{" in value else value
+
+
 @pytest.fixture(scope="module", params=list(HOSTILE))
 def seen(request, tmp_path_factory) -> Seen:
     """One run of a script for each hostile value, which stands wherever a user can put it."""
@@ -98,7 +103,7 @@ def seen(request, tmp_path_factory) -> Seen:
     site = make_site(
         env={"SITE": value},
         environments={"pytorch": environment},
-        launcher={"mpi": value, "flags": ["--first", value]},
+        launcher={"mpi": value, "flags": ["--first", escape_template(value)]},
     )
     home = tmp_path_factory.mktemp("hostile")
     run_dir = home / ("run" if request.param in NO_RUN_DIRECTORY else value)
@@ -175,7 +180,8 @@ def test_directive_that_sbatch_cannot_read_is_refused_by_its_value(option, value
 
 @with_hostile(*REFUSED_IN_DIRECTIVES)
 def test_extra_directive_holds_the_literal_value(value):
-    assert read_directive(make_site(directives=f"--comment={value}"), "comment") == value
+    site = make_site(directives=f"--comment={escape_template(value)}")
+    assert read_directive(site, "comment") == value
 
 
 @with_hostile(*REFUSED_IN_DIRECTIVES, "empty")

@@ -326,7 +326,7 @@ def stage_second_attempt(run):
     cases = expand_matrix(read_matrix(write_matrix())).cases
     (case,) = (case for case in cases if case.axes.topology == "1n2g")
     groups = group_array_tasks([ArrayTask(case, 1, 2)], make_site(), 1001, suffix="-try2")
-    stage_groups(run.path, run.path, run.run_id, groups, make_site())
+    stage_groups(run.path, run.path, run.manifest, groups, make_site())
     return find_task(run, "1n2g-try2")
 
 

@@ -1,0 +1,141 @@
+"""A site's [[override]] tables and a case -> the settings that its job has."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, Union
+
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+
+from dlperf_slurm.config.bounds import parse_bound
+from dlperf_slurm.config.job_settings import FrameworkName, JobSettings
+from dlperf_slurm.config.layers import Layer
+from dlperf_slurm.config.toml_tables import OneOrMore, Table, TomlTable
+from dlperf_slurm.contract.axes import Axes
+from dlperf_slurm.contract.topology import Topology, parse_topology
+
+OVERRIDE = "override"
+WHEN = "when"
+
+SomeTable = TypeVar("SomeTable", bound=Table)
+
+
+@dataclass(frozen=True, order=True)
+class JobKind:
+    """What of a case decides about the settings of its job."""
+
+    framework: str
+    gradient_sync: str
+    topology: Topology
+
+
+def find_job_kind(axes: Axes) -> JobKind:
+    """The kind of the job that runs a case with these axes."""
+    return JobKind(axes.framework, axes.gradient_sync, parse_topology(axes.topology))
+
+
+def _check_topology(text: str) -> str:
+    parse_topology(text)
+    return text
+
+
+def _check_bound(value: Any) -> Any:
+    parse_bound(value)
+    return value
+
+
+_Bound = Annotated[
+    Union[int, str],
+    BeforeValidator(_check_bound),
+    WithJsonSchema({"type": ["integer", "string"]}),
+]
+
+
+class SiteCondition(Table):
+    """Cases that have, on each key named here, one of the values; "<8" for numbers."""
+
+    topology: OneOrMore[Annotated[str, AfterValidator(_check_topology)]] = ()
+    """Topology, such as "2n8g"."""
+    nodes: OneOrMore[_Bound] = ()
+    """Nodes of the topology."""
+    devices_per_node: OneOrMore[_Bound] = ()
+    """Devices on each node of the topology."""
+    world_size: OneOrMore[_Bound] = ()
+    """Devices of the topology, which is ranks."""
+    framework: OneOrMore[FrameworkName] = ()
+    """Framework."""
+    gradient_sync: OneOrMore[str] = ()
+    """How gradients of ranks come together: "native", "horovod" and others."""
+
+    def holds(self, kind: JobKind) -> bool:
+        """Whether jobs of this kind meet the condition."""
+        size = kind.topology
+        numbers = {
+            "nodes": size.nodes,
+            "devices_per_node": size.devices_per_node,
+            "world_size": size.world_size,
+        }
+        texts = {
+            "topology": str(size),
+            "framework": kind.framework,
+            "gradient_sync": kind.gradient_sync,
+        }
+        return all(
+            any(parse_bound(bound).holds(numbers[key]) for bound in getattr(self, key))
+            if key in numbers
+            else texts[key] in getattr(self, key)
+            for key in self.model_fields_set
+        )
+
+
+class SiteOverride(JobSettings):
+    """Other settings for the jobs that `when` describes; tables are merged key by key."""
+
+    when: SiteCondition
+    """Jobs that have these settings."""
+
+
+def overlay(base: SomeTable, change: Table) -> SomeTable:
+    """The settings with those that `change` sets; tables are merged key by key."""
+    names = change.model_fields_set - {WHEN}
+    update = {name: _overlay_value(getattr(base, name), getattr(change, name)) for name in names}
+    return base.model_copy(update=update)
+
+
+def _overlay_value(base: Any, change: Any) -> Any:
+    if isinstance(change, Table):
+        return overlay(base, change)
+    if isinstance(change, Mapping):
+        changed = {
+            key: _overlay_value(base[key], value) if key in base else value
+            for key, value in change.items()
+        }
+        return {**base, **changed}
+    return change
+
+
+def collect_overrides(layers: Sequence[Layer]) -> list[TomlTable]:
+    """The overrides of all layers, in order, without what a later layer sets for all jobs.
+
+    So a layer still wins over those before it, whether these speak of all jobs or of some.
+    """
+    collected: list[TomlTable] = []
+    for index, layer in enumerate(layers):
+        tables = layer.data.get(OVERRIDE, [])
+        for table in tables if isinstance(tables, list) else [tables]:
+            kept = copy.deepcopy(table)
+            for later in layers[index + 1 :]:
+                plain = {key: v for key, v in later.data.items() if key not in (OVERRIDE, WHEN)}
+                _drop_keys(kept, plain)
+            if kept.keys() - {WHEN}:
+                collected.append(kept)
+    return collected
+
+
+def _drop_keys(table: TomlTable, keys: TomlTable) -> None:
+    """Take out of `table` what `keys` has too; of tables in both, what both have."""
+    for key in table.keys() & keys.keys():
+        if isinstance(table[key], dict) and isinstance(keys[key], dict):
+            _drop_keys(table[key], keys[key])
+        if not table[key] or not isinstance(table[key], dict):
+            del table[key]

@@ -1,0 +1,17 @@
+"""Containers of Podman, one for each rank, with network and memory of the host (podman-run(1))."""
+
+from dlperf_slurm.jobs.containers import HANDED_ON, ContainerStart, Parts
+
+
+def make_parts(start: ContainerStart) -> Parts:
+    """Words before Python; a name that ends in * is a beginning of names."""
+    env = [f"--env={name}" for name in (*HANDED_ON, *start.env_names)]
+    volumes = [f"--volume={mount}" for mount in start.all_mounts]
+    entrypoint = [] if start.has_entrypoint else ["--entrypoint="]
+    shared = ["--network=host", "--ipc=host", "--pid=host"]
+    return Parts(
+        wrapper=[
+            *("podman", "run", "--rm"),
+            *(*shared, *env, *volumes, *entrypoint, *start.options, start.image),
+        ]
+    )

@@ -1,0 +1,134 @@
+"""A kind of job on its site -> how a job script starts the ranks of one framework."""
+
+import re
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Optional
+
+from dlperf_slurm.config.overrides import JobKind, find_job_kind
+from dlperf_slurm.config.site import Site
+from dlperf_slurm.contract.axes import DALI, FOLDER
+from dlperf_slurm.jobs.plan import ArrayTask, Group
+from dlperf_slurm.jobs.sandbox import BoundedEnvironment
+from dlperf_slurm.jobs.start_command import make_starter
+
+PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
+# beside a container, where the site names no other
+HOST_PYTHON = "python3"
+# the starter of a script, by its `launch`
+SCRIPT_STARTERS = {"single": "script", "per-rank": "script_ranks"}
+
+
+@dataclass(frozen=True)
+class FrameworkScript:
+    """What the script needs to start the ranks of one framework.
+
+    `host_python` is there only where the batch host has another Python than the ranks,
+    `search_command` where array tasks have to find their batch size, `script_commands`, by
+    starter, where they run somebody else's script.
+    """
+
+    name: str
+    template: str
+    setup: Sequence[str]
+    modules: Sequence[str]
+    host_python: Optional[str]
+    bin_dir: Optional[str]
+    env: Sequence[tuple[str, str]]
+    launch_command: Sequence[str]
+    search_command: Optional[Sequence[str]]
+    script_command: Sequence[str]
+    script_commands: Sequence[tuple[str, Sequence[str]]]
+    conclude_command: Sequence[str]
+
+
+def find_starter(task: ArrayTask) -> str:
+    """The function of its framework's template that starts an array task: STARTER_FRAMEWORK."""
+    if task.case.script_table is not None:
+        return SCRIPT_STARTERS[task.case.script_table.launch]
+    return "search" if task.case.axes.has_batch_search else "launch"
+
+
+def make_framework_scripts(
+    group: Group,
+    sites: Mapping[JobKind, Site],
+    common: Site,
+    environment: BoundedEnvironment,
+    run_dir: Path,
+) -> dict[JobKind, FrameworkScript]:
+    """The parts of a group's script by kind of job; kinds that start alike share one.
+
+    Raises InputError when a flag or a word of the site's is no template, or an option is missing.
+    """
+    datasets = {
+        common.find_dataset_dir(task.case.dataset)
+        for task in group.array_tasks
+        if task.case.axes.data in (FOLDER, DALI)
+    }
+    starters = {(find_job_kind(task.case.axes), find_starter(task)) for task in group.array_tasks}
+    scripts = {
+        kind: make_framework_script(
+            kind,
+            site,
+            environment,
+            ["run"],
+            {starter for of, starter in starters if of.framework == kind.framework},
+            common,
+            [str(run_dir), *sorted(datasets)],
+        )
+        for kind, site in sites.items()
+    }
+    for kind, script in scripts.items():
+        same = [scripts[other] for other in scripts if other.framework == kind.framework]
+        if any(replace(other, name=script.name) != script for other in same):
+            # a part of a name of functions of bash
+            scripts[kind] = replace(
+                script, name=f"{kind.framework}_{re.sub(r'[^A-Za-z0-9]', '_', kind.gradient_sync)}"
+            )
+    return scripts
+
+
+def make_framework_script(
+    kind: JobKind,
+    site: Site,
+    environment: BoundedEnvironment,
+    worker_command: Sequence[str],
+    starters: Set[str],
+    common: Site,
+    folders: Sequence[str],
+) -> FrameworkScript:
+    """The values of one framework's part of a script, for a site that is settled for this kind.
+
+    `common.env` is what the script exports for all of its frameworks, `folders` are those that
+    ranks read and write.
+    """
+    chosen = site.find_environment(kind.framework)
+    templates = [f"frameworks/{kind.framework}.sh.j2", PLAIN_FRAMEWORK_TEMPLATE]
+    worker = ["-m", "dlperf_slurm.worker"]
+    host_python = chosen.host_python or (HOST_PYTHON if chosen.container else chosen.python)
+    on_host = [host_python, *worker]
+    start = make_starter(kind, site, folders)
+    script_commands = {"script": ["bash"], "script_ranks": start(["bash"])}
+    own_env = {name: v for name, v in site.env.items() if common.env.get(name) != v}
+    return FrameworkScript(
+        name=kind.framework,
+        template=str(environment.select_template(templates).name),
+        setup=chosen.setup,
+        modules=chosen.modules,
+        host_python=host_python if chosen.host_python or chosen.container else None,
+        bin_dir=f"{chosen.venv}/bin" if chosen.venv else None,
+        env=sort_items({**own_env, **chosen.env}),
+        launch_command=start([chosen.python, *worker, *worker_command]),
+        search_command=[*on_host, "search"] if "search" in starters else None,
+        script_command=[*on_host, "script"],
+        script_commands=[
+            (name, command) for name, command in script_commands.items() if name in starters
+        ],
+        conclude_command=[*on_host, "conclude"],
+    )
+
+
+def sort_items(values: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The items of a table by name: a script has the same bytes whatever their order was."""
+    return sorted(values.items())

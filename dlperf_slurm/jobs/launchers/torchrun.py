@@ -1,0 +1,47 @@
+"""Ranks started by torchrun, which Slurm starts once on each node (torch.distributed.run).
+
+They find each other by RANK, WORLD_SIZE and MASTER_ADDR, and have no MPI.
+"""
+
+from collections.abc import Sequence
+
+from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.jobs.launchers import Ranks
+from dlperf_slurm.jobs.quoting import Expanding
+
+RENDEZVOUS_PORT = 29400
+
+
+def make_command(ranks: Ranks, program: Sequence[str]) -> list[str]:
+    """The words of an srun command whose one task on each node is torchrun.
+
+    It has the cores of all ranks of its node. The job script runs on the first node, whose name
+    Slurm tells it. Further options of torchrun are variables named PET_... (torchrun --help).
+    """
+    nodes, local_size = ranks.topology.nodes, ranks.topology.devices_per_node
+    meeting = [
+        "--rdzv-backend=c10d",
+        Expanding("--rdzv-id=${SLURM_JOB_ID}"),
+        Expanding(f"--rdzv-endpoint=${{SLURMD_NODENAME}}:{RENDEZVOUS_PORT}"),
+    ]
+    return [
+        "srun",
+        f"--nodes={nodes}",
+        f"--ntasks={nodes}",
+        *(["--ntasks-per-node=1"] if ranks.by_node else []),
+        f"--cpus-per-task={ranks.cpus_per_rank * local_size}",
+        "--kill-on-bad-exit=1",
+        *ranks.flags,
+        *ranks.wrapper,
+        "torchrun",
+        f"--nnodes={nodes}",
+        f"--nproc-per-node={local_size}",
+        *(meeting if nodes > 1 else ["--standalone"]),
+        "--no-python",
+        *program,
+    ]
+
+
+def count_tasks_per_node(topology: Topology) -> int:
+    """One task, which starts the ranks of its node."""
+    return 1

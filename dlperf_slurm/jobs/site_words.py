@@ -1,0 +1,52 @@
+"""Words of a site file, which are templates over a job's shape -> the words of one job."""
+
+from collections.abc import Mapping, Sequence
+
+from dlperf_slurm.config.job_settings import check_directive
+from dlperf_slurm.config.overrides import JobKind
+from dlperf_slurm.config.site import Site
+from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.quoting import Expanding
+from dlperf_slurm.jobs.sandbox import render_setting
+
+JobValues = Mapping[str, object]
+
+
+def list_shape_values(site: Site, topology: Topology) -> dict[str, object]:
+    """The values that a directive may ask for."""
+    return {
+        "topology": str(topology),
+        "nodes": topology.nodes,
+        "devices_per_node": topology.devices_per_node,
+        "world_size": topology.world_size,
+        "cpus_per_rank": site.cpus_per_rank,
+    }
+
+
+def list_job_values(site: Site, kind: JobKind) -> dict[str, object]:
+    """The values that the words which start the ranks of one framework may ask for."""
+    shape = list_shape_values(site, kind.topology)
+    return {**shape, "framework": kind.framework, "gradient_sync": kind.gradient_sync}
+
+
+def fill_word(text: str, values: JobValues, key: str) -> str:
+    """A word of a site file over these values; raises InputError, which names the key."""
+    if "{{" not in text and "{%" not in text and "{#" not in text:
+        return text
+    return render_setting(text, values, key)
+
+
+def fill_words(words: Sequence[str], values: JobValues, key: str) -> list[str]:
+    """Words of a command line over these values, in which the job's bash expands `${NAME}`."""
+    return [Expanding(fill_word(word, values, key)) for word in words]
+
+
+def fill_directives(site: Site, topology: Topology) -> list[str]:
+    """The site's directives for jobs of a topology; raises InputError for one that is none then."""
+    values = list_shape_values(site, topology)
+    filled = [fill_word(line, values, "directives") for line in site.directives]
+    try:
+        return [check_directive(line) for line in filled]
+    except ValueError as error:
+        raise InputError(f"directives: {error}") from error

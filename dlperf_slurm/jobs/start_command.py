@@ -1,0 +1,95 @@
+"""A kind of job on its site, and a program -> the words that start the program on all ranks.
+
+Their order is launcher, the site's wrapper, container, `env` with the variables of ranks, program.
+"""
+
+import shlex
+from collections.abc import Callable, Sequence
+
+from dlperf_slurm.config.job_settings import Container, Environment
+from dlperf_slurm.config.overrides import JobKind
+from dlperf_slurm.config.site import Site
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.containers import ContainerStart, Mount, Parts, make_parts, parse_mount
+from dlperf_slurm.jobs.launchers import Ranks, make_command
+from dlperf_slurm.jobs.quoting import Expanding
+from dlperf_slurm.jobs.site_words import JobValues, fill_word, fill_words, list_job_values
+
+LAUNCHERS_BY_SRUN = ("srun", "torchrun")
+
+
+def make_starter(
+    kind: JobKind, site: Site, folders: Sequence[str]
+) -> Callable[[Sequence[str]], list[str]]:
+    """What puts the words that start a program on all ranks before the program.
+
+    `folders` are mounted in containers. Raises InputError when a word of the site's is no template.
+    """
+    chosen = site.find_environment(kind.framework)
+    values = list_job_values(site, kind)
+    parts = make_container_parts(site, kind, folders)
+    rank_env = {**site.rank_env, **chosen.rank_env}
+    assignments = [Expanding(f"{name}={value}") for name, value in sorted(rank_env.items())]
+    where = f"environments.{kind.framework}"
+    ranks = Ranks(
+        topology=kind.topology,
+        cpus_per_rank=site.cpus_per_rank,
+        mpi=site.launcher.mpi,
+        flags=[*fill_words(site.launcher.flags, values, "launcher.flags"), *parts.launcher_flags],
+        wrapper=[*fill_words(chosen.wrapper, values, f"{where}.wrapper"), *parts.wrapper],
+        command=_split_command(site.launcher.command, values),
+        by_node=site.task_request == "ntasks-per-node",
+    )
+    before = ["env", *assignments] if assignments else []
+    return lambda program: make_command(site.launcher.name, ranks, [*before, *program])
+
+
+def _split_command(text: str, values: JobValues) -> list[str]:
+    filled = fill_word(text, values, "launcher.command")
+    try:
+        return [Expanding(word) for word in shlex.split(filled)]
+    except ValueError as error:
+        raise InputError(f"launcher.command: {filled!r}: {error}") from error
+
+
+def make_container_parts(site: Site, kind: JobKind, folders: Sequence[str]) -> Parts:
+    """What the container of a framework needs, if it has one; `folders` are mounted in it."""
+    chosen = site.find_environment(kind.framework)
+    if chosen.container is None:
+        return Parts()
+    key = f"environments.{kind.framework}.container"
+    start = _describe_start(chosen, chosen.container, site, kind, folders, key)
+    parts = make_parts(chosen.container.runtime, start)
+    if parts.launcher_flags and site.launcher.name not in LAUNCHERS_BY_SRUN:
+        raise InputError(
+            f"{key}.runtime: {chosen.container.runtime!r} is an option of srun, which launcher "
+            f"{site.launcher.name!r} is not; use launcher 'srun', or another runtime"
+        )
+    return Parts(
+        parts.directives,
+        [Expanding(word) for word in parts.launcher_flags],
+        [Expanding(word) for word in parts.wrapper],
+    )
+
+
+def _describe_start(
+    chosen: Environment,
+    container: Container,
+    site: Site,
+    kind: JobKind,
+    folders: Sequence[str],
+    key: str,
+) -> ContainerStart:
+    values = list_job_values(site, kind)
+    mounts = fill_words(container.mounts, values, f"{key}.mounts")
+    # as they are: nothing in them is for bash to expand
+    own = [folder.replace("${", "$${") for folder in folders]
+    names = {*site.env, *site.rank_env, *site.env_from, *chosen.env, *chosen.rank_env}
+    return ContainerStart(
+        image=container.image,
+        options=fill_words(container.options, values, f"{key}.options"),
+        folders=[Mount(folder, folder) for folder in own],
+        mounts=[parse_mount(text) for text in mounts],
+        has_entrypoint=container.entrypoint,
+        env_names=sorted(names),
+    )

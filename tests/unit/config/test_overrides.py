@@ -1,0 +1,165 @@
+"""[[override]] of site files: which jobs they are for, which layer wins, what is refused."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import tomli_w
+from builders import make_axes, make_site, write_matrix
+
+from dlperf_slurm.config.overrides import JobKind, find_job_kind
+from dlperf_slurm.config.site import Site, load_site
+from dlperf_slurm.config.toml_tables import read_toml
+from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.scheduler.retry import exclude_nodes, read_frozen_site
+
+SMALL = """\
+partition = "standard"
+env.A = "1"
+[launcher]
+flags = ["--cpu-bind=none"]
+[[override]]
+when = { nodes = 1, devices_per_node = "<8" }
+partition = "small"
+env.B = "2"
+launcher.mpi = "none"
+"""
+
+
+def write_site(text: str, name: str = "site.toml") -> str:
+    Path(name).write_text(text, encoding="utf-8")
+    return name
+
+
+def make_kind(topology="1n1g", framework="pytorch", gradient_sync="native") -> JobKind:
+    return JobKind(framework, gradient_sync, parse_topology(topology))
+
+
+def settle(text, kind, assignments=()) -> Site:
+    return load_site(write_site(text), None, assignments).site.settle(kind)
+
+
+def test_override_holds_for_the_jobs_that_it_describes():
+    partitions = {
+        topology: settle(SMALL, make_kind(topology)).partition
+        for topology in ("1n1g", "1n7g", "1n8g", "2n1g")
+    }
+    assert partitions == {
+        "1n1g": "small",
+        "1n7g": "small",
+        "1n8g": "standard",
+        "2n1g": "standard",
+    }
+
+
+def test_tables_of_an_override_are_merged_key_by_key():
+    site = settle(SMALL, make_kind("1n1g"))
+    assert site.env == {"A": "1", "B": "2"}
+    assert (site.launcher.mpi, site.launcher.flags) == ("none", ("--cpu-bind=none",))
+
+
+def test_environments_of_an_override_are_merged_key_by_key():
+    site = make_site(
+        environments={"pytorch": {"venv": "/a", "env": {"A": "1"}}},
+        override=[{"when": {"nodes": 2}, "environments": {"pytorch": {"env": {"B": "2"}}}}],
+    )
+    chosen = site.settle(make_kind("2n1g")).find_environment("pytorch")
+    assert (chosen.venv, chosen.env) == ("/a", {"A": "1", "B": "2"})
+
+
+def test_later_override_wins():
+    tables = [{"when": {"nodes": bound}, "qos": bound} for bound in (">=1", ">=2")]
+    site = make_site(override=tables)
+    qos = [site.settle(make_kind(topology)).qos for topology in ("1n1g", "2n1g")]
+    assert qos == [">=1", ">=2"]
+
+
+def test_condition_names_framework_topology_and_gradient_sync():
+    site = make_site(
+        override=[
+            {"when": {"framework": ["mxnet", "jax"]}, "qos": "framework"},
+            {"when": {"gradient_sync": "horovod"}, "qos": "horovod"},
+            {"when": {"topology": "2n8g"}, "qos": "topology"},
+            {"when": {"world_size": ">=32"}, "qos": "large"},
+        ]
+    )
+    kinds = [
+        make_kind(framework="jax"),
+        make_kind(gradient_sync="horovod"),
+        make_kind("2n8g"),
+        make_kind("4n8g"),
+        make_kind(),
+    ]
+    settled = [site.settle(kind).qos for kind in kinds]
+    assert settled == ["framework", "horovod", "topology", "large", None]
+
+
+def test_kind_of_a_job_is_made_of_its_axes():
+    axes = dataclasses.replace(make_axes("2n4g"), framework="jax", gradient_sync="horovod")
+    assert find_job_kind(axes) == make_kind("2n4g", "jax", "horovod")
+
+
+def test_later_layer_wins_over_an_override_key_by_key():
+    folder = Path(".config/dlperf-slurm")
+    folder.mkdir(parents=True)
+    write_site("partition = 'mine'\n[launcher]\nmpi = 'pmi2'\n", str(folder / "config.toml"))
+    site = settle(SMALL, make_kind("1n1g"), ["env.B=set"])
+    assert (site.partition, site.launcher.mpi, site.env["B"]) == ("mine", "pmi2", "set")
+
+
+def test_override_of_a_later_layer_is_added_to_those_before():
+    matrix = read_toml(write_matrix("[[slurm.override]]\nwhen.nodes = 1\nqos = 'high'\n"))
+    site = load_site(write_site(SMALL), matrix, []).site.settle(make_kind("1n1g"))
+    assert (site.partition, site.qos) == ("small", "high")
+
+
+def test_site_that_a_run_keeps_settles_as_the_one_it_was_staged_with(home):
+    site = load_site(write_site(SMALL), None, []).site
+    text = tomli_w.dumps(site.model_dump(mode="json", exclude_none=True))
+    again = read_frozen_site(home / write_site(text, "kept.toml"))
+    for topology in ("1n1g", "1n8g"):
+        assert again.settle(make_kind(topology)) == site.settle(make_kind(topology))
+
+
+def test_settled_site_has_no_overrides_left():
+    assert settle(SMALL, make_kind("1n1g")).override == ()
+
+
+def test_node_that_failed_is_left_out_where_an_override_has_directives_of_its_own():
+    site = make_site(
+        directives="--requeue",
+        override=[
+            {"when": {"nodes": 2}, "directives": ["--exclude=a", "--hint=nomultithread"]},
+            {"when": {"nodes": 3}, "qos": "high"},
+        ],
+    )
+    without = exclude_nodes(site, ["b"])
+    lines = [without.settle(make_kind(t)).directives for t in ("1n1g", "2n1g", "3n1g")]
+    assert lines == [
+        ("--requeue", "--exclude=b"),
+        ("--hint=nomultithread", "--exclude=a,b"),
+        ("--requeue", "--exclude=b"),
+    ]
+
+
+def test_mistakes_of_overrides_are_named_with_their_lines():
+    text = "[[override]]\nwhen.nodes = '~4'\nmax_nodes = 3\n[[override]]\nqos = 'x'\n"
+    with pytest.raises(InputError) as caught:
+        load_site(write_site(text), None, [])
+    mistakes = str(caught.value).splitlines()
+    assert len(mistakes) == 3
+    assert any(
+        "site.toml:2: override[0].when.nodes: '~4' is neither a number nor a comparison" in mistake
+        for mistake in mistakes
+    )
+    assert any("site.toml:3: override[0].max_nodes: unknown key" in mistake for mistake in mistakes)
+    assert any(
+        "site.toml:4: override[1].when: is required, and missing" in mistake for mistake in mistakes
+    )
+
+
+def test_set_takes_no_override_in_which_a_secret_could_stand():
+    text = "override=[{when={nodes=1}, env={TOKEN='x'}}]"
+    with pytest.raises(InputError, match=r"^--set override: stands in files alone"):
+        load_site(write_site(""), None, [text])

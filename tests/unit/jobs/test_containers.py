@@ -1,0 +1,156 @@
+"""Containers: where the words of each runtime stand in a script, and what is mounted."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from builders import make_group, make_matrix_case, make_site
+from golden import GOLDEN, assert_is_golden
+
+from dlperf_slurm.config.job_settings import Container, list_container_runtimes
+from dlperf_slurm.contract.axes import FOLDER
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks
+from dlperf_slurm.jobs.render import render_scripts
+
+RUN_DIR = Path("/shared/results/run")
+OPTIONS = {
+    "apptainer": ["--nv"],
+    "charliecloud": ["--write-fake"],
+    "environment": [],
+    "podman": ["--device=nvidia.com/gpu=all"],
+    "podman_hpc": ["--gpu"],
+    "pyxis": ["--no-container-mount-home"],
+    "shifter": ["--module=gpu,nccl-plugin"],
+    "singularity": ["--rocm"],
+    "uenv": ["--view=default"],
+}
+
+
+def make_container_site(runtime, launcher="srun", **changes):
+    container = {"runtime": runtime, "image": "/images/pytorch", "options": OPTIONS[runtime]}
+    environment = {"python": "python3", "container": {**container, **changes}}
+    return make_site(
+        launcher={"name": launcher},
+        env={"NCCL_DEBUG": "WARN", "OWN": "1"},
+        environments={"pytorch": environment},
+    )
+
+
+def render(site, topology="2n4g") -> str:
+    files = render_scripts([make_group(site, topology)], site, "run", RUN_DIR)
+    return files[f"scripts/{topology}.sbatch"]
+
+
+def read_function(script, name) -> str:
+    """The one line of a function."""
+    lines = script.splitlines()
+    return lines[lines.index(f"{name}_pytorch() {{") + 1].strip()
+
+
+@pytest.mark.parametrize("runtime", list_container_runtimes())
+def test_script_is_as_its_golden_file(runtime):
+    assert_is_golden(render(make_container_site(runtime)), GOLDEN / f"containers/{runtime}.sbatch")
+
+
+def test_each_runtime_has_a_case_here():
+    assert set(OPTIONS) == set(list_container_runtimes())
+
+
+@pytest.mark.parametrize("runtime", list_container_runtimes())
+def test_python_of_the_ranks_comes_last_and_that_of_the_host_is_outside(runtime):
+    script = render(make_container_site(runtime))
+    launch = read_function(script, "launch")
+    assert launch.startswith("exec srun ")
+    assert launch.endswith(' python3 -m dlperf_slurm.worker run "$attempt_dir"')
+    assert "/images/pytorch" in launch
+    assert read_function(script, "conclude").startswith("exec python3 -m dlperf_slurm.worker ")
+
+
+@pytest.mark.parametrize(
+    "runtime", ["apptainer", "charliecloud", "podman", "podman_hpc", "pyxis", "singularity"]
+)
+def test_run_directory_data_and_mounts_are_there_in_the_container(runtime):
+    site = make_container_site(runtime, mounts=["/scratch/${USER}", "/a:/b"])
+    site = site.model_copy(update={"datasets": {"digits": "/data/digits", "other": "/data/other"}})
+    case = make_matrix_case("1n2g", data=FOLDER, dataset="digits")
+    groups = group_array_tasks([ArrayTask(case, 1, 1)], site, 1001)
+    script = render_scripts(groups, site, "run", RUN_DIR)["scripts/1n2g.sbatch"]
+    launch = read_function(script, "launch").replace("'", "")
+    for mount in (
+        "/shared/results/run:/shared/results/run",
+        "/data/digits:/data/digits",
+        '/scratch/"${USER-}":/scratch/"${USER-}"',
+        "/a:/b",
+    ):
+        assert mount in launch
+    assert "/data/other" not in launch
+
+
+def test_shifter_brings_the_file_systems_itself_and_mounts_what_is_named():
+    launch = read_function(render(make_container_site("shifter", mounts=["/a:/b"])), "launch")
+    assert "--volume=/a:/b" in launch
+    assert str(RUN_DIR) not in launch
+
+
+def test_run_directory_with_the_sign_of_a_variable_is_mounted_as_it_is():
+    site = make_container_site("apptainer")
+    run_dir = Path("/shared/${HOME}")
+    files = render_scripts([make_group(site)], site, "run", run_dir)
+    launch = read_function(files["scripts/1n1g.sbatch"], "launch")
+    assert "HOME-" not in launch
+
+
+@pytest.mark.parametrize("runtime", ["podman", "podman_hpc"])
+def test_runtime_without_the_host_s_environment_is_told_the_site_s_variables(runtime):
+    launch = read_function(render(make_container_site(runtime)), "launch")
+    assert {"--env=OWN", "--env=NCCL_DEBUG", "'--env=SLURM_*'"} <= set(launch.split())
+
+
+@pytest.mark.parametrize(
+    ("runtime", "without", "with_it"),
+    [
+        ("apptainer", "apptainer exec", "apptainer run"),
+        ("singularity", "singularity exec", "singularity run"),
+        ("pyxis", "--no-container-entrypoint", "--container-entrypoint"),
+        ("podman", "--entrypoint= ", "--rm"),
+        ("podman_hpc", "--entrypoint= ", "--rm"),
+    ],
+)
+def test_start_up_script_of_the_image_runs_where_it_is_asked_for(runtime, without, with_it):
+    launches = [
+        read_function(render(make_container_site(runtime, entrypoint=entrypoint)), "launch")
+        for entrypoint in (False, True)
+    ]
+    assert without in launches[0]
+    assert f" {with_it}" in launches[1]
+    assert without not in launches[1]
+
+
+def test_wrapper_of_the_site_is_outside_the_container():
+    site = make_container_site("apptainer")
+    environment = site.environments["pytorch"].model_copy(update={"wrapper": ("select_gpu",)})
+    site = site.model_copy(update={"environments": {"pytorch": environment}})
+    assert " select_gpu apptainer exec " in read_function(render(site), "launch")
+
+
+def test_torchrun_is_the_one_in_the_container():
+    site = make_container_site("apptainer", launcher="torchrun")
+    assert " /images/pytorch torchrun --nnodes=2 " in read_function(render(site), "launch")
+
+
+@pytest.mark.parametrize("runtime", ["environment", "pyxis", "uenv"])
+def test_option_of_srun_is_refused_where_srun_does_not_start_the_ranks(runtime):
+    site = make_container_site(runtime, launcher="mpirun")
+    with pytest.raises(InputError, match=f"container.runtime: '{runtime}' is an option of srun"):
+        render(site)
+
+
+def test_site_offers_the_runtimes_that_are_there():
+    schema = Container.model_json_schema()
+    assert schema["properties"]["runtime"]["enum"] == list_container_runtimes()
+
+
+@pytest.mark.parametrize("runtime", list_container_runtimes())
+def test_runtime_needs_nothing_but_its_function(runtime):
+    assert callable(import_module(f"dlperf_slurm.jobs.containers.{runtime}").make_parts)

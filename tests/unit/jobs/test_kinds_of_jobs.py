@@ -1,0 +1,107 @@
+"""Overrides of a site in array jobs: which cases share one, and how each starts its ranks."""
+
+from pathlib import Path
+
+from builders import make_matrix_case, make_site
+
+from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks, make_case, make_plan
+from dlperf_slurm.jobs.render import render_scripts
+from dlperf_slurm.matrix.expand import Expansion
+
+BY_MPIRUN = {"when": {"gradient_sync": "horovod"}, "launcher": {"name": "mpirun"}}
+
+
+def make_groups(site, *cases):
+    return group_array_tasks([ArrayTask(case, 1, 1) for case in cases], site, 1001)
+
+
+def render(site, *cases) -> dict[str, str]:
+    return render_scripts(make_groups(site, *cases), site, "run", Path("/run"))
+
+
+def list_directives(script: str) -> list[str]:
+    return [line[8:] for line in script.splitlines() if line.startswith("#SBATCH ")]
+
+
+def test_cases_that_ask_for_other_resources_are_jobs_of_their_own():
+    site = make_site(override=[{"when": {"framework": "mxnet"}, "partition": "old"}])
+    cases = [make_matrix_case(framework=name) for name in ("pytorch", "mxnet", "jax")]
+    files = render(site, *cases)
+    assert sorted(files) == [
+        *("scripts/1n1g-shape2.sbatch", "scripts/1n1g-shape2.tasks"),
+        *("scripts/1n1g.sbatch", "scripts/1n1g.tasks"),
+    ]
+    # shapes are numbered by framework
+    assert "--partition=old" in list_directives(files["scripts/1n1g-shape2.sbatch"])
+    assert "--partition=old" not in list_directives(files["scripts/1n1g.sbatch"])
+    assert files["scripts/1n1g.tasks"].count("\n") == 2
+
+
+def test_cases_that_only_start_otherwise_share_an_array_and_alternate_in_it():
+    site = make_site(override=[BY_MPIRUN])
+    cases = [make_matrix_case("1n2g", gradient_sync=name) for name in ("native", "horovod")]
+    (group,) = make_groups(site, *cases)
+    assert len(group.array_tasks) == 2
+
+
+def test_one_array_starts_ranks_by_srun_and_by_mpirun():
+    site = make_site(override=[BY_MPIRUN])
+    cases = [make_matrix_case("1n2g", gradient_sync=name) for name in ("native", "horovod")]
+    files = render(site, *cases)
+    script = files["scripts/1n2g.sbatch"]
+    assert "launch_pytorch_native() {\n  exec srun " in script
+    assert "launch_pytorch_horovod() {\n  exec mpirun -np 2 " in script
+    columns = [line.split("\t") for line in files["scripts/1n2g.tasks"].splitlines()]
+    labels = {attempt: label for label, attempt, _ in columns}
+    assert labels == {
+        ArrayTask(case, 1, 1).attempt_dir: f"pytorch_{case.axes.gradient_sync}" for case in cases
+    }
+
+
+def test_kinds_that_start_alike_have_one_part_of_the_script():
+    cases = [make_matrix_case("1n2g", gradient_sync=name) for name in ("native", "horovod")]
+    script = render(make_site(), *cases)["scripts/1n2g.sbatch"]
+    assert script.count("launch_pytorch() {") == 1
+    assert "launch_pytorch_" not in script
+
+
+def test_environment_of_one_kind_is_exported_for_it_alone():
+    site = make_site(
+        env={"A": "1", "B": "1"},
+        override=[{"when": {"framework": "mxnet"}, "env": {"B": "2", "C": "3"}}],
+    )
+    script = render(site, *(make_matrix_case(framework=name) for name in ("pytorch", "mxnet")))[
+        "scripts/1n1g.sbatch"
+    ]
+    before, _, parts = script.partition("activate_mxnet() {")
+    of_mxnet, _, of_pytorch = parts.partition("activate_pytorch() {")
+    assert "export A=1\n" in before
+    assert "export B" not in before
+    assert "  export B=2\n  export C=3\n" in of_mxnet
+    assert "  export B=1\n" in of_pytorch
+    assert "export C" not in of_pytorch
+
+
+def test_cores_of_a_rank_reach_the_worker_as_the_job_has_them():
+    site = make_site(override=[{"when": {"devices_per_node": 1}, "cpus_per_rank": 16}])
+    cores = [
+        make_case(make_matrix_case(topology), site, "", 1, 1).cpus_per_rank
+        for topology in ("1n1g", "1n2g")
+    ]
+    assert cores == [16, 1]
+
+
+def test_node_hours_are_those_of_each_shape():
+    override = {"when": {"framework": "mxnet"}, "time_limit_minutes": {"default": 60}}
+    cases = tuple(make_matrix_case(framework=name) for name in ("pytorch", "mxnet"))
+    plan = make_plan(Expansion(cases, ()), make_site(override=[override]), 1001)
+    assert [plan.find_node_hours(case) for case in cases] == [3.5, 7.0]
+    assert plan.node_hours == 10.5
+
+
+def test_template_of_one_framework_is_for_its_jobs_alone(home):
+    (home / "own.sbatch.j2").write_text("# own\n", encoding="utf-8")
+    site = make_site(override=[{"when": {"framework": "mxnet"}, "template": "own.sbatch.j2"}])
+    files = render(site, *(make_matrix_case(framework=name) for name in ("pytorch", "mxnet")))
+    texts = [text for name, text in sorted(files.items()) if name.endswith(".sbatch")]
+    assert [text == "# own\n" for text in texts] == [False, True]

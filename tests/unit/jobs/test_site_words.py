@@ -1,0 +1,165 @@
+"""Words of a site in a script: templates over the topology, what bash expands, where they are."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from builders import make_group, make_matrix_case, make_site
+
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks
+from dlperf_slurm.jobs.quoting import Expanding, quote_expanding, quote_words
+from dlperf_slurm.jobs.render import render_scripts
+
+RUN_DIR = Path("/shared/run")
+
+
+def render(site, topology="2n8g", header="") -> str:
+    files = render_scripts([make_group(site, topology)], site, "run", RUN_DIR, header)
+    return files[f"scripts/{topology}.sbatch"]
+
+
+def read_launch(script: str) -> str:
+    """The words that start the ranks."""
+    lines = script.splitlines()
+    return lines[lines.index("launch_pytorch() {") + 1].strip()
+
+
+def list_directives(script: str) -> list[str]:
+    return [line[8:] for line in script.splitlines() if line.startswith("#SBATCH ")]
+
+
+def test_directives_are_templates_over_the_topology():
+    site = make_site(
+        directives=["--gpus={{ world_size }}", "--switches={{ 1 if nodes < 3 else 2 }}", "-C gpu"]
+    )
+    assert list_directives(render(site))[-3:] == ["--gpus=16", "--switches=1", "-C gpu"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("--gpus={{ gpus }}", "directives: 'gpus' is undefined; known: topology, nodes, "),
+        ("--gpus={{ 1", "directives: TemplateSyntaxError: "),
+        ("{{ '--array=0-9' }}", "directives: '--array=0-9': --array is set by the matrix"),
+    ],
+)
+def test_directive_that_is_none_for_a_topology_is_refused(text, problem):
+    # what a template makes is known when the topology is
+    site = make_site().model_copy(update={"directives": (text,)})
+    with pytest.raises(InputError) as caught:
+        render(site)
+    assert str(caught.value).startswith(problem)
+
+
+def test_flags_of_the_launcher_are_templates_over_the_job():
+    site = make_site(
+        launcher={"flags": ["--gpus={{ world_size }}", "--label={{ framework }}-{{ topology }}"]}
+    )
+    assert " --gpus=16 --label=pytorch-2n8g python " in read_launch(render(site))
+
+
+def test_command_of_a_site_is_split_into_words():
+    site = make_site(launcher={"name": "command", "command": "ibrun -n {{ world_size }} 'a b'"})
+    assert read_launch(render(site)).startswith("exec ibrun -n 16 'a b' python -m ")
+
+
+def test_command_with_an_open_quote_is_refused():
+    site = make_site(launcher={"name": "command", "command": "ibrun 'a"})
+    with pytest.raises(InputError, match=r"^launcher\.command: .*No closing quotation"):
+        render(site)
+
+
+def test_tasks_are_asked_for_in_all_where_a_site_refuses_those_of_a_node():
+    script = render(make_site(task_request="ntasks", cpus_per_rank=4))
+    assert {"--ntasks=16", "--cpus-per-task=4"} <= set(list_directives(script))
+    assert "ntasks-per-node" not in script
+
+
+def test_torchrun_asks_for_one_task_of_a_node_with_the_cores_of_its_ranks():
+    script = render(make_site(launcher={"name": "torchrun"}, cpus_per_rank=7))
+    assert {"--ntasks-per-node=1", "--cpus-per-task=56"} <= set(list_directives(script))
+
+
+def test_wrapper_stands_between_launcher_and_python():
+    words = ["select_gpu", "{{ devices_per_node }}"]
+    site = make_site(environments={"pytorch": {"venv": "/v", "wrapper": words}})
+    assert " --kill-on-bad-exit=1 select_gpu 8 python -m " in read_launch(render(site))
+
+
+def test_variables_of_ranks_are_set_for_python_alone():
+    site = make_site(
+        rank_env={"LD_PRELOAD": "/opt/libnccl.so"},
+        environments={"pytorch": {"venv": "/v", "rank_env": {"A": "${HOME}/a b"}}},
+    )
+    script = render(site)
+    words = """ env A="${HOME-}"'/a b' LD_PRELOAD=/opt/libnccl.so python -m """
+    assert words in read_launch(script)
+    assert "export LD_PRELOAD" not in script
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("/tmp/${USER}-${JOB}", "/tmp/alice-7"),
+        ("${USER}${USER}", "alicealice"),
+        ("$${USER}", "${USER}"),
+        ("$USER $(x) `x` ${USER:-a}", "$USER $(x) `x` ${USER:-a}"),
+        ("<${NOT_SET_ANYWHERE}>", "<>"),
+        ("${SPACED}", "a  b *"),
+        ("", ""),
+        ("it's ${JOB}\n", "it's 7\n"),
+    ],
+)
+def test_names_in_braces_alone_are_expanded(text, value):
+    lines = f"set -u; USER=alice JOB=7 SPACED='a  b *'; printf '%s|' {quote_expanding(text)}"
+    done = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{value}|"
+
+
+def test_word_that_is_not_expanding_stays_as_it_is():
+    assert quote_words(["${A}", Expanding("${A}")]) == "'${A}' \"${A-}\""
+
+
+def test_setup_modules_and_after_modules_of_a_site_stand_in_this_order_before_its_variables():
+    site = make_site(
+        setup=["module purge"],
+        modules=["LUMI/25.03", "rocm"],
+        after_modules=["export A=$CRAY_A"],
+        env={"B": "${A}:b"},
+    )
+    script = render(site)
+    _, _, lines = script.partition("prepare_task() {\n")
+    lines, _, _ = lines.partition("}\n\n")
+    assert [line.strip() for line in lines.splitlines()] == [
+        "set +u",
+        "run_setup 'module purge'",
+        "module load LUMI/25.03 || exit 69",
+        "module load rocm || exit 69",
+        "run_setup 'export A=$CRAY_A'",
+        'export B="${A-}":b',
+        "set -u",
+    ]
+    assert script.count("\nprepare_task\n") == 1
+
+
+def test_head_of_a_script_says_what_made_it_in_one_line():
+    script = render(make_site(), header="dlperf-slurm 1.0: matrix a\nrm -rf x, site b")
+    assert script.splitlines()[1] == "# dlperf-slurm 1.0: matrix a?rm -rf x, site b"
+
+
+def test_jobs_of_other_images_are_jobs_of_their_own_where_sbatch_has_to_know_them():
+    def environment(image):
+        return {"container": {"runtime": "shifter", "image": image}}
+
+    site = make_site(environments={"pytorch": environment("a"), "mxnet": environment("b")})
+    tasks = [ArrayTask(make_matrix_case(framework=name), 1, 1) for name in ("pytorch", "mxnet")]
+    assert len(group_array_tasks(tasks, site, 1001)) == 2
+
+
+def test_own_template_may_have_the_name_of_the_one_that_it_extends(home):
+    (home / "base.sbatch.j2").write_text(
+        '{% extends "dlperf/base.sbatch.j2" %}\n{% block prologue %}\nown line\n{% endblock %}\n',
+        encoding="utf-8",
+    )
+    assert "\nown line\n" in render(make_site(template="base.sbatch.j2"))
