@@ -40,7 +40,7 @@ def test_directives_are_templates_over_the_topology():
     ("text", "problem"),
     [
         ("--gpus={{ gpus }}", "directives: 'gpus' is undefined; known: topology, nodes, "),
-        ("--gpus={{ 1", "directives: TemplateSyntaxError: "),
+        ("--gpus={{ 1", "directives: line 1: TemplateSyntaxError: "),
         ("{{ '--array=0-9' }}", "directives: '--array=0-9': --array is set by the matrix"),
     ],
 )

@@ -1,9 +1,11 @@
 """Site values that were refused, mended in a run that is not submitted to the last."""
 
 import pytest
+import tomli_w
 from builders import write_program
 
 from dlperf_slurm.cli import main
+from dlperf_slurm.config.toml_tables import parse_toml
 from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.jobs.journal import MENDED, SUBMITTED, read_journal
 from dlperf_slurm.jobs.run_directory import open_run
@@ -102,3 +104,13 @@ def test_run_that_is_submitted_to_the_last_keeps_its_values(refused_run):
     assert main(["resume", str(refused_run.path), "--set", "account=good"]) == 0
     with pytest.raises(InputError, match=r"all array jobs of .* are submitted"):
         mend_site(open_run(refused_run.path), ["account=other"])
+
+
+def test_mended_value_wins_over_an_override_of_the_site(refused_run):
+    path = refused_run.path / "site.toml"
+    data = parse_toml(path.read_text(encoding="utf-8"))
+    data["override"] = [{"when": {"nodes": 2}, "account": "bad"}]
+    path.write_text(tomli_w.dumps(data), encoding="utf-8")
+    mend_site(refused_run, ["account=good"])
+    script = refused_run.find_script("2n2g").read_text(encoding="utf-8")
+    assert "#SBATCH --account=good\n" in script
