@@ -10,6 +10,7 @@ from dlperf_slurm.cli.output import (
     PROGRAM,
     escape_unencodable,
     plain_streams,
+    replace_closed_streams,
     say_renamed,
     silence_output,
 )
@@ -31,6 +32,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
     Raises KeyboardInterrupt.
     """
+    replace_closed_streams()
     escape_unencodable()
     with plain_streams():
         return _run_command(arguments)

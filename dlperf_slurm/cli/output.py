@@ -62,6 +62,21 @@ def make_console() -> "Console":
     return PlainConsole(file=file)
 
 
+def replace_closed_streams() -> None:
+    """Open what a caller closed (`>&-`), else the next file opened would be printed into."""
+    for descriptor, flags in enumerate((os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # the lowest number that is free
+            os.open(os.devnull, flags)
+    # Python has None in the place of a closed one
+    if cast(Optional[TextIO], sys.stdout) is None:
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    if cast(Optional[TextIO], sys.stderr) is None:
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
+
+
 def escape_unencodable() -> None:
     """Have standard output escape what its encoding lacks; standard error does so already."""
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -23,8 +23,7 @@ def open_folder(path: Path, root: Optional[Path] = None, is_made: bool = False) 
     try:
         for name in () if root is None else list_parts(path, root):
             if is_made:
-                with suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=descriptor)
+                _make_below(descriptor, name, path)
             below = _open_below(descriptor, name, path)
             os.close(descriptor)
             descriptor = below
@@ -56,6 +55,14 @@ def list_parts(path: Path, root: Path) -> Iterator[bytes]:
     if path.parts[: len(root.parts)] != root.parts or ".." in parts:
         raise FileProblem(f"{path}: leads out of {root}")
     return map(encode_path, map(Path, parts))
+
+
+def _make_below(folder: int, name: bytes, path: Path) -> None:
+    try:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+    except OSError as error:
+        raise FileProblem(f"{path}: cannot be made: {error.strerror}") from error
 
 
 def _open_below(folder: int, name: bytes, path: Path) -> int:

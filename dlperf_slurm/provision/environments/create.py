@@ -124,7 +124,7 @@ def _make_venv(installation: Installation, interpreter: Interpreter) -> None:
     # the stamp goes first: `venv --clear` takes a while, and may be interrupted
     (installation.environment / STAMP_FILE).unlink(missing_ok=True)
     title = f"virtual environment with Python {interpreter.version} ({interpreter.path})"
-    command = [interpreter.path, "-m", "venv", "--clear", str(installation.environment)]
+    command = [interpreter.path, "-I", "-m", "venv", "--clear", str(installation.environment)]
     installation.run_step(title, command)
 
 

@@ -48,7 +48,8 @@ class Installation:
     @property
     def pip(self) -> list[str]:
         options = ["--disable-pip-version-check", "--no-input"]
-        return [str(self.python), "-m", "pip", *options]
+        # -I: nothing of the working directory or of PYTHONPATH is run
+        return [str(self.python), "-I", "-m", "pip", *options]
 
     @property
     def site_packages(self) -> Path:

@@ -6,8 +6,11 @@ marker and a line style go with each, for those who print in grey.
 
 import io
 import math
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -89,11 +92,30 @@ _OF_SCREENS = ("backend", "backend_fallback", "interactive")
 @contextmanager
 def use_style() -> Iterator[None]:
     """Draw as all figures do, whatever the user's own matplotlibrc says."""
-    import matplotlib
-
+    matplotlib = _import_matplotlib()
     settings: dict[Any, Any] = {**matplotlib.rcParamsDefault, **_SETTINGS}
     with matplotlib.rc_context({k: v for k, v in settings.items() if k not in _OF_SCREENS}):
         yield
+
+
+def _import_matplotlib() -> Any:
+    """The package, which at its import reads a matplotlibrc of the working directory first.
+
+    That may be a stranger's run directory, and the file a pipe: it is imported from elsewhere. A
+    backend that the environment names is for screens.
+    """
+    if "matplotlib" not in sys.modules:
+        backend = os.environ.pop("MPLBACKEND", None)
+        here = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+        os.chdir("/")
+        try:
+            import_module("matplotlib")
+        finally:
+            os.fchdir(here)
+            os.close(here)
+            if backend is not None:
+                os.environ["MPLBACKEND"] = backend
+    return import_module("matplotlib")
 
 
 def open_figure(width_inches: float, height_inches: float, is_by_hand: bool = False) -> "Figure":

@@ -4,9 +4,12 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from builders import IMPORT_DIR
 from history_runs import CASE_1, add_run, stage_seven, write_step_seconds
 
 from dlperf_slurm.cli import main
@@ -242,6 +245,26 @@ def test_bad_record_leaves_the_other_records(damage, capsys):
         assert code != 2, err
     check_history(capsys)
     check_secrets()
+
+
+@pytest.mark.parametrize("closing", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+def test_closed_streams_end_no_command_and_are_no_files(closing, home):
+    before = (BAD / "journal.jsonl").read_bytes()
+    program = f"{sys.executable} -m dlperf_slurm status {BAD} {closing}"
+    env = {**os.environ, "PYTHONPATH": IMPORT_DIR}
+    done = subprocess.run(["bash", "-c", program], cwd=home, env=env, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (BAD / "journal.jsonl").read_bytes() == before
+
+
+def test_matplotlibrc_of_the_working_directory_is_not_read(home):
+    """Whoever reports from within a stranger's run has its files around."""
+    os.mkfifo(home / "matplotlibrc")
+    program = [sys.executable, "-m", "dlperf_slurm", "report", str(GOOD)]
+    env = {**os.environ, "PYTHONPATH": IMPORT_DIR, "MPLBACKEND": "../../x"}
+    done = subprocess.run(program, cwd=home, env=env, capture_output=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert list((GOOD / "report").glob("*/*.svg"))
 
 
 @pytest.mark.parametrize("damage", RUNS.values(), ids=RUNS)

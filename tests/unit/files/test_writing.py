@@ -51,6 +51,15 @@ def test_nothing_is_written_through_a_link_to_a_folder(tmp_path):
     assert list((tmp_path / "papers").iterdir()) == []
 
 
+def test_folder_that_cannot_be_made_is_named(tmp_path, monkeypatch):
+    def refuse(*path, **folder):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("os.mkdir", refuse)
+    with pytest.raises(FileProblem, match="run/report: cannot be made: Read-only file system"):
+        make_folder(tmp_path / "run/report", root=tmp_path)
+
+
 def test_folders_are_made_and_kept(tmp_path):
     for _ in range(2):
         make_folder(tmp_path / "a/b", root=tmp_path)

@@ -22,18 +22,18 @@ from dlperf_slurm.provision.environments.pins import add_hashes, read_pins
 
 OWN_PYTHON = sys.executable
 
-# `python -m venv --clear DIR` makes a DIR/bin/python that notes how it is called, and installs
+# `python -I -m venv --clear DIR` makes a DIR/bin/python that notes how it is called, and installs
 PYTHON = """\
 PATH=/usr/bin:/bin
 echo "$0 $*" >> {log}
-[ "$1" = -m ] || exit 0
-mkdir -p "$4/bin"
-cat > "$4/bin/python" <<'END'
+[ "$2" = -m ] || exit 0
+mkdir -p "$5/bin"
+cat > "$5/bin/python" <<'END'
 #!/bin/sh
 echo "pip $*" >> {log}
 {pip}
 END
-chmod +x "$4/bin/python"
+chmod +x "$5/bin/python"
 """
 
 TINY = """\
@@ -108,6 +108,16 @@ def test_real_environment_has_the_package_and_not_the_tools(tiny):
     command = [str(environment / "bin" / "python"), "-c", program]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("1.0 None\n", "")
+
+
+@pytest.mark.integration
+def test_nothing_of_the_working_directory_is_run(tiny, home, monkeypatch):
+    for name in ("tempfile", "venv", "pip", "ensurepip", "sitecustomize"):
+        (home / f"{name}.py").write_text("open('pwned', 'w')\n")
+    monkeypatch.setenv("PYTHONPATH", str(home))
+    environment = create_environment(tiny, ignore)
+    assert find_state(environment, read_pins(tiny)) == "current"
+    assert not (home / "pwned").exists()
 
 
 @pytest.mark.integration
@@ -259,7 +269,7 @@ def test_installer_that_outlives_the_tool_is_waited_for(python, home):
     )
     environment = {**os.environ, "PYTHONPATH": IMPORT_DIR}
     tool = subprocess.Popen([OWN_PYTHON, "-c", program], env=environment)
-    while tool.poll() is None and not (log.exists() and "pip -m pip" in log.read_text()):
+    while tool.poll() is None and not (log.exists() and "pip -I -m pip" in log.read_text()):
         time.sleep(0.01)
     tool.kill()
     tool.wait()
