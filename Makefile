@@ -95,6 +95,8 @@ benchmark: .venv/installed-dev
 	$(BIN)/python benchmarks/submit.py
 	$(BIN)/python benchmarks/frameworks.py
 	$(BIN)/python benchmarks/ratio_intervals.py
+	$(BIN)/python benchmarks/scaling_curves.py
+	$(BIN)/python benchmarks/percentiles.py
 	$(BIN)/python benchmarks/slow_machines.py
 	PYTHONPATH=. $(PYTORCH) benchmarks/telemetry.py
 	PYTHONPATH=. $(BIN)/python benchmarks/watch.py

@@ -1,5 +1,6 @@
 """Cells and tables: values until a format prints them, each in its own way."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Optional, TypeVar, Union
@@ -14,15 +15,31 @@ Row = TypeVar("Row")
 class Number:
     """How figures are written: by `spec`, as `format` takes it, and in the unit.
 
-    `factor` is how many of the unit a figure's own unit has; `unit` comes with its blank.
+    `factor` is how many of the unit a figure's own unit has; `unit` comes with its blank. Where
+    `last_place` is there, figures are written up to it and not by `spec`: 1 is tenths, -1 is tens.
     """
 
     spec: str = ".2f"
     factor: float = 1.0
     unit: str = ""
+    last_place: Optional[int] = None
 
     def write(self, value: float) -> str:
-        return format(self.factor * value, self.spec)
+        if self.last_place is None:
+            return format(self.factor * value, self.spec)
+        return f"{round(self.factor * value, self.last_place):.{max(self.last_place, 0)}f}"
+
+    def limit(self, bounds: Optional[Interval]) -> "Number":
+        """The form that has no more digits than bounds of a figure know: two of their half width.
+
+        These are as many as an uncertainty is given with (GUM, JCGM 100:2008, 7.2.6).
+        """
+        half_width = 0.0 if bounds is None else self.factor * (bounds.high - bounds.low) / 2
+        if half_width <= 0:
+            return self
+        limited = replace(self, last_place=1 - math.floor(math.log10(half_width)))
+        is_shorter = len(limited.write(half_width)) < len(self.write(half_width))
+        return limited if is_shorter else self
 
 
 @dataclass(frozen=True)
@@ -38,6 +55,10 @@ class Duration:
         if minutes < 60:
             return f"{minutes} min {rest} s"
         return f"{minutes // 60} h {minutes % 60} min"
+
+    def limit(self, bounds: Optional[Interval]) -> "Duration":
+        """The form itself, which is never more than five digits."""
+        return self
 
 
 RATIO = Number()
@@ -57,13 +78,15 @@ class Cell:
 
     Where `value` is None, `problem` is what stands in its place. A figure may have an interval, or
     the range of the samples that it is the median of, and (measured, planned) repeats where some
-    are missing. `notes` are numbers of footnotes; `marks_first`, these stand before the rest.
+    are missing. It is printed with no more digits than these bounds know, also where it
+    `hides_bounds`. `notes` are numbers of footnotes; `marks_first`, these stand before the rest.
     """
 
     value: Union[str, float, "tuple[Cell, ...]", None]
     form: Union[Number, Duration] = RATIO
     interval: Optional[Interval] = None
     range: Optional[Interval] = None
+    hides_bounds: bool = False
     repeats: Optional[tuple[int, int]] = None
     notes: tuple[int, ...] = ()
     problem: str = ""
@@ -90,11 +113,13 @@ class Cell:
             return self.problem
         if isinstance(self.value, str):
             return self.value
-        return f"{self.form.write(self.value)}{self.form.unit}"
+        return f"{self._known_form.write(self.value)}{self.form.unit}"
 
     @property
     def bounds(self) -> str:
         """The interval in parentheses, or the range in braces."""
+        if self.hides_bounds:
+            return ""
         if self.interval is not None:
             return f"({self._write_bounds(self.interval)})"
         return "" if self.range is None else f"{{{self._write_bounds(self.range)}}}"
@@ -127,7 +152,11 @@ class Cell:
         return (gap if self.bounds else " ").join(filter(None, pieces))
 
     def _write_bounds(self, bounds: Interval) -> str:
-        return f"{self.form.write(bounds.low)} to {self.form.write(bounds.high)}"
+        return f"{self._known_form.write(bounds.low)} to {self._known_form.write(bounds.high)}"
+
+    @property
+    def _known_form(self) -> Union[Number, Duration]:
+        return self.form.limit(self.interval or self.range)
 
     def _write_repeats(self) -> str:
         return "" if self.repeats is None else f"n={self.repeats[0]} of {self.repeats[1]}"

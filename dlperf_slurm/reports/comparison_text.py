@@ -17,6 +17,7 @@ from dlperf_slurm.reports.cells import (
     join_cells,
     make_table,
 )
+from dlperf_slurm.reports.tables import find_range
 from dlperf_slurm.results.cases import find_unit
 from dlperf_slurm.results.compare import (
     MEAN_LATENCY,
@@ -25,7 +26,7 @@ from dlperf_slurm.results.compare import (
 )
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.verdicts import EQUIVALENT, NOT_COMPARABLE, UNDECIDED
-from dlperf_slurm.stats.median import compute_median
+from dlperf_slurm.stats.median import compute_median, compute_median_interval
 
 SCHEMA_VERSION = 2
 
@@ -58,9 +59,9 @@ def describe_method(compared: RunComparison) -> str:
         f"{format_percent(compared.margin)}, by both one-sided tests; undecided: neither is shown",
     ]
     runs = (compared.manifest_a, compared.manifest_b)
-    if not all(case.blocks > 1 for run in runs for case in run.cases):
+    if not all(run.is_import or case.blocks > 1 for run in runs for case in run.cases):
         lines.append(
-            "within one array job of each run: what its repeats have in common (nodes, the hour) "
+            "within one array job of a run: what its repeats have in common (nodes, the hour) "
             "looks like a difference; protocol.blocks spreads them"
         )
     if compared.limit is not None:
@@ -78,20 +79,24 @@ def _make_row(
     is_latency = comparison.quantity == MEAN_LATENCY
     form = MILLISECONDS if is_latency else RATIO
     interval = comparison.interval
-    bounds = [Cell(b, SPEED) for b in (interval.low, interval.high)] if interval else []
+    speed = SPEED.limit(interval)
+    bounds = [Cell(b, speed) for b in (interval.low, interval.high)] if interval else []
     return (
         comparison.case_id,
         "ms mean latency" if is_latency else find_unit(comparison.model),
         _make_median_cell(comparison.samples_a, form),
         _make_median_cell(comparison.samples_b, form),
-        Cell(comparison.speed_ratio, SPEED, problem="none"),
+        Cell(comparison.speed_ratio, speed, problem="none"),
         join_cells(bounds, " to ") if bounds else Cell(None, problem="none"),
         Cell(describe_verdict(comparison, margin), notes=tuple(map(notes.number, texts))),
     )
 
 
 def _make_median_cell(samples: Sequence[float], form: Number) -> Cell:
-    return Cell(compute_median(samples) if samples else None, form, problem="none")
+    if not samples:
+        return Cell(None, problem="none")
+    interval = compute_median_interval(samples) or find_range(samples)
+    return Cell(compute_median(samples), form, interval, hides_bounds=True)
 
 
 def describe_verdict(comparison: Comparison, margin: float) -> str:
@@ -108,9 +113,11 @@ def describe_comparison(comparison: Comparison) -> str:
     """One line: what was found of a case, or why nothing was."""
     if comparison.speed_ratio is None:
         return f"{comparison.verdict}: {comparison.reason}"
-    text = f"{comparison.verdict}: speed B / A {comparison.speed_ratio:.3f}"
-    if comparison.interval is not None:
-        text += f", 95 % interval {comparison.interval.low:.3f} to {comparison.interval.high:.3f}"
+    interval = comparison.interval
+    speed = SPEED.limit(interval)
+    text = f"{comparison.verdict}: speed B / A {speed.write(comparison.speed_ratio)}"
+    if interval is not None:
+        text += f", 95 % interval {speed.write(interval.low)} to {speed.write(interval.high)}"
     return "; ".join(filter(None, [text, comparison.reason, *comparison.changes]))
 
 

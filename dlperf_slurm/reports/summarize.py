@@ -28,7 +28,8 @@ from dlperf_slurm.results.neighbours import make_banner
 _OF_THROUGHPUT = (
     "Throughput: median over independent repeats of global batch size x measured steps / window "
     "of the slowest rank; in parentheses its 95 % interval. Speedup and efficiency: ratios of "
-    "medians; in parentheses their 95 % interval, each by itself. "
+    "medians; in parentheses 95 % intervals, which hold together for all topologies of a column, "
+    "and each by itself for other ratios. "
     "TFLOP/s: matrix products and convolutions of the model's definition, forward and backward, "
     "over the same time."
 )
@@ -78,7 +79,9 @@ class Summary:
 
     @property
     def method(self) -> str:
-        """What the figures are, and what the intervals are about."""
+        """What the figures are, and what the intervals are about; logs do not tell the latter."""
+        if self.manifest.is_import:
+            return _OF_THROUGHPUT
         has_blocks = any(case.blocks > 1 for case in self.manifest.cases)
         return f"{_OF_THROUGHPUT} {_OF_BLOCKS if has_blocks else _WITHIN_ONE}"
 

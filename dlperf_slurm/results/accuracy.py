@@ -16,8 +16,7 @@ class Accuracy:
     `top1` is by seed, after its last epoch, a fraction of the validation samples; `deviation` is
     their standard deviation (n - 1), None for a single one. `reached` is how many seeds reached the
     target, None without one, and `epochs` the median number of epochs that were run.
-    `train_seconds` is the median time from the first step to the end of the last epoch's
-    validation, `target` the least top-1 asked for, 0 for none.
+    `target` is the least top-1 asked for, 0 for none.
     """
 
     top1: tuple[float, ...] = ()
@@ -25,7 +24,6 @@ class Accuracy:
     deviation: Optional[float] = None
     epochs: Optional[float] = None
     reached: Optional[int] = None
-    train_seconds: Optional[float] = None
     target: float = 0.0
 
 
@@ -41,6 +39,10 @@ def find_accuracy(records: Sequence[Record]) -> Accuracy:
         deviation=statistics.stdev(top1) if len(top1) > 1 else None,
         epochs=find_median(float(len(record.epochs)) for record in trained),
         reached=sum(reached) if any(targets) else None,
-        train_seconds=find_median(record.epochs[-1].elapsed_seconds for record in trained),
         target=max(targets, default=0.0),
     )
+
+
+def find_train_seconds(record: Record) -> Optional[float]:
+    """From the first step to the end of the last epoch's validation; None without epochs."""
+    return record.epochs[-1].elapsed_seconds if record.epochs else None

@@ -60,7 +60,10 @@ def _declare_axes() -> Iterator[Column]:
 
 def _declare_latencies() -> Iterator[Column]:
     for place, name in enumerate(LATENCY_NAMES):
-        meaning = f"{describe_latency(name)} of an inference batch, median over the repeats"
+        meaning = (
+            f"{describe_latency(name)} of an inference batch, median over the repeats, or of all "
+            "their batches together; missing where these are too few"
+        )
         yield from declare_bounds(f"latency_{name}_ms", "ms", meaning, partial(_get_ms, place))
     for place, name in enumerate(LATENCY_NAMES):
         meaning = f"{describe_latency(name)} in `reference_precision` over this one"
@@ -71,7 +74,7 @@ def _declare_latencies() -> Iterator[Column]:
 def _get_ms(place: int, row: CaseRow) -> Optional[Ratio]:
     if row.latency is None:
         return None
-    return Ratio(row.latency.values[place], row.latency_intervals[place]).scale(1000)
+    return Ratio(row.latency.values[place], row.latency.intervals[place]).scale(1000)
 
 
 def _get_latency_speedup(place: int, row: CaseRow) -> Optional[Ratio]:
@@ -87,6 +90,7 @@ def _join_notes(row: CaseRow) -> str:
     """What tables have as footnotes; why a case was left out has a column of its own."""
     of_ratios = (note for name in _RATIOS for note in list_ratio_notes(getattr(row, name)))
     notes = [*map(str, row.table_notes), *of_ratios, *row.data_notes, *row.usage_notes]
+    notes += [*row.scaling_notes, *(row.latency.notes if row.latency else ())]
     return "; ".join(note for note in dict.fromkeys(notes) if note != row.reason)
 
 
@@ -163,7 +167,7 @@ CASES: tuple[Column, ...] = (
     Column("seeds_at_target", COUNT, "seeds", "that reached the target; missing without one",
         "accuracy.reached"),
     Column("train_seconds", NUMBER, "s", "from the first step to the end of the last epoch's "
-        "validation, median over seeds", "accuracy.train_seconds"),
+        "validation, median over seeds", "train_seconds"),
     *declare_bounds("train_speedup", "ratio", "time to train in the full precision over this one"),
     Column("imbalance", NUMBER, "ratio", "slowest rank's median step over the median rank's",
         "rank_spread.imbalance"),

@@ -12,7 +12,6 @@ from dlperf_slurm.results.footnotes import Note
 from dlperf_slurm.results.ratios import Ratio
 from dlperf_slurm.results.stability import describe_stability
 from dlperf_slurm.stats.median import compute_median
-from dlperf_slurm.stats.placements import count_needed_values
 from dlperf_slurm.worker.models import list_models, load_model
 
 # axes that tell columns of a table apart, with the value that goes without saying
@@ -45,9 +44,10 @@ def list_ratio_notes(ratio: Ratio) -> list[str]:
     """Why a ratio has no interval."""
     if ratio.value is None or ratio.is_of_itself or ratio.interval is not None:
         return []
+    together = f", for {ratio.curve_points} of a curve together" if ratio.curve_points > 1 else ""
     return [
         "too few repeats for the 95 % interval of a speedup: it takes "
-        f"{count_needed_values()} of each of the two cases"
+        f"{ratio.needed_values} of each of the two cases{together}"
     ]
 
 

@@ -1,6 +1,6 @@
 """A run directory -> the outcome of every repeat of every case: a sound record, or why not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Optional
@@ -61,10 +61,15 @@ class CaseOutcomes:
             blocks.setdefault(find_block(repeat, self.case.blocks), []).append(value)
         return tuple(compute_median(blocks[block]) for block in sorted(blocks))
 
+    def unite_records(self, find: Callable[[Record], Optional[float]]) -> tuple[float, ...]:
+        """The independent values of what sound records tell; of those that do."""
+        found = [(o.repeat, find(o.record)) for o in self.outcomes if o.record]
+        return self.unite([(repeat, value) for repeat, value in found if value is not None])
+
     @property
     def units(self) -> tuple[float, ...]:
         """Throughputs that are independent of each other: of blocks, or of repeats without them."""
-        return self.unite([(o.repeat, o.record.samples_per_s) for o in self.outcomes if o.record])
+        return self.unite_records(lambda record: record.samples_per_s)
 
     @property
     def records(self) -> tuple[Record, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from dlperf_slurm.contract.axes import ON_DEVICE, TRAIN, Axes
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.contract.topology import parse_topology
-from dlperf_slurm.results.accuracy import Accuracy, find_accuracy
+from dlperf_slurm.results.accuracy import Accuracy, find_accuracy, find_train_seconds
 from dlperf_slurm.results.cases import (
     describe_hardware,
     find_batch_sizes,
@@ -22,6 +22,7 @@ from dlperf_slurm.results.cases import (
 )
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Note
+from dlperf_slurm.results.latencies import CaseLatency, find_case_latency
 from dlperf_slurm.results.neighbours import CpuShares, find_cpu_shares
 from dlperf_slurm.results.peaks import (
     Reach,
@@ -38,7 +39,6 @@ from dlperf_slurm.stats.median import (
     Interval,
     Latency,
     compute_median_interval,
-    compute_median_latency,
     count_needed_samples,
     find_median,
 )
@@ -78,8 +78,7 @@ class CaseRow(Axes):
     `reach` is what its devices could do.
 
     `latencies` are those of each repeat of inference, where the batches of all ranks count alike;
-    `latency` has the median over repeats of each of their values, and `latency_intervals` what is
-    known of these medians.
+    `latency` is that of the case.
 
     `computed_samples_per_s` is the throughput without the time that ranks waited for data,
     `data_waiting_share` that time over the window, of the rank that waited longest; both are None
@@ -110,6 +109,7 @@ class CaseRow(Axes):
     interval: Optional[Interval] = None
     baseline: str = ""
     speedup: Ratio = NO_RATIO
+    scaling_notes: tuple[str, ...] = ()
     weak_scaling_efficiency: Ratio = NO_RATIO
     tflops_per_device: Optional[float] = None
     reach: Reach = field(default_factory=Reach)
@@ -119,8 +119,7 @@ class CaseRow(Axes):
     reference_precision: str = ""
     precision_speedup: Ratio = NO_RATIO
     latencies: tuple[Latency, ...] = ()
-    latency: Optional[Latency] = None
-    latency_intervals: tuple[Optional[Interval], ...] = ()
+    latency: Optional[CaseLatency] = None
     latency_speedups: tuple[Ratio, ...] = ()
     computed_samples_per_s: Optional[float] = None
     data_waiting_share: Optional[float] = None
@@ -137,6 +136,11 @@ class CaseRow(Axes):
     problem: str = ""
     case_notes: tuple[Note, ...] = ()
     table_notes: tuple[Note, ...] = ()
+
+    @property
+    def train_seconds(self) -> Optional[float]:
+        """The time to train; None where no repeat was a training to accuracy."""
+        return find_median(self.all_train_seconds)
 
     @property
     def repeats_measured(self) -> int:
@@ -220,7 +224,6 @@ def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
     case, records = outcomes.case, outcomes.records
     row = make_plain_row(outcomes)
     latencies = tuple(outcome.latency for outcome in outcomes.outcomes if outcome.latency)
-    values = zip(*(latency.values for latency in latencies))
     own = [record for record in records if record.case.log_format is None]
     notes = list_notes(outcomes)
     tflops = _find_tflops(records, row.samples_per_s)
@@ -230,16 +233,15 @@ def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
         tflops_per_device=tflops,
         reach=find_reach(outcomes.outcomes),
         latencies=latencies,
-        latency=compute_median_latency(latencies) if latencies else None,
-        latency_intervals=tuple(map(compute_median_interval, values)),
-        computed_samples_per_s=find_median(map(find_computed_rate, records)),
+        latency=find_case_latency(outcomes),
+        computed_samples_per_s=find_median(outcomes.unite_records(find_computed_rate)),
         data_waiting_share=find_median(map(find_waiting_share, records)),
         data_notes=(
             *([WAIT_UNKNOWN] if not all(map(is_wait_known, own)) else []),
             *([NOT_MEMORY] if case.axes.is_largest_batch and any(map(_has_room, own)) else []),
         ),
         accuracy=find_accuracy(records),
-        all_train_seconds=tuple(r.epochs[-1].elapsed_seconds for r in records if r.epochs),
+        all_train_seconds=outcomes.unite_records(find_train_seconds),
         rank_spread=find_rank_spread(outcomes),
         usage=find_usage(records),
         is_usage_known=is_usage_known(records),

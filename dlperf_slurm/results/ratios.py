@@ -1,12 +1,14 @@
 """A case and its baseline -> their ratio: the one place that divides figures, and picks by what."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import INFER, ON_DEVICE, TRAIN
-from dlperf_slurm.stats.median import LATENCY_PERCENTILES, Interval, compute_median
-from dlperf_slurm.stats.placements import compute_ratio_interval
+from dlperf_slurm.stats.median import CONFIDENCE, LATENCY_PERCENTILES, Interval, compute_median
+from dlperf_slurm.stats.placements import compute_ratio_interval, count_needed_values
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -23,29 +25,42 @@ class Ratio:
     """A median over another one; its value is None where one of the two was not measured.
 
     The interval is None where the repeats are too few for it, and where a case is its own baseline.
+    It holds together with those of `curve_points` ratios in all, one of them its own.
     """
 
     value: Optional[float] = None
     interval: Optional[Interval] = None
     is_of_itself: bool = False
+    curve_points: int = 1
+
+    @property
+    def needed_values(self) -> int:
+        """How many repeats, or blocks, of either case the interval takes."""
+        return count_needed_values(_share_confidence(self.curve_points))
 
     def scale(self, factor: float) -> "Ratio":
         """The ratio times a positive factor."""
         if self.value is None:
             return self
         interval = self.interval and self.interval.scale(factor)
-        return Ratio(self.value * factor, interval, self.is_of_itself)
+        return replace(self, value=self.value * factor, interval=interval)
 
 
 NO_RATIO = Ratio()
 
 
-def take_ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
-    """The second sample's median over the first's, with the interval of that ratio."""
+def take_ratio(first: Sequence[float], second: Sequence[float], curve_points: int = 1) -> Ratio:
+    """The second sample's median over the first's, with an interval: one of so many together."""
     if not first or not second:
         return NO_RATIO
     value = compute_median(second) / compute_median(first)
-    return Ratio(value, compute_ratio_interval(first, second))
+    interval = compute_ratio_interval(first, second, _share_confidence(curve_points))
+    return Ratio(value, interval, curve_points=curve_points)
+
+
+def _share_confidence(curve_points: int) -> float:
+    """Of each of so many intervals, all of which hold with CONFIDENCE (Bonferroni)."""
+    return 1 - (1 - CONFIDENCE) / curve_points
 
 
 def divide(value: Optional[float], base: Optional[float]) -> Optional[float]:
@@ -92,7 +107,10 @@ def _add_scaling(frame: "DataFrame", key: Sequence[str]) -> None:
     sized = training.assign(devices=devices[training.index])
     by_devices = sized.sort_values(["devices", "nodes"], kind="stable")
     bases = choose_baselines(frame, by_devices, _leave_out(key, "topology"))
-    speedups = _compare(frame.units, bases)
+    others = _keep_measured(frame).index.difference([i for i in bases if i is not None])
+    curves = Counter(bases[row] for row in others)
+    sizes = [curves[base] for base in bases]
+    speedups = _compare(frame.units, bases, curve_points=sizes)
     fill(frame, "baseline", ("" if i is None else frame.topology[i] for i in bases))
     fill(frame, "speedup", speedups)
     efficiencies = (
@@ -100,6 +118,19 @@ def _add_scaling(frame: "DataFrame", key: Sequence[str]) -> None:
         for speedup, base, own in zip(speedups, bases, devices)
     )
     fill(frame, "weak_scaling_efficiency", efficiencies)
+    fill(frame, "scaling_notes", map(_name_other_sizes, frame.index, bases, repeat(frame)))
+
+
+def _name_other_sizes(row: int, base: Optional[int], frame: "DataFrame") -> tuple[str, ...]:
+    """That a row's speedup is over another batch size per device, as a search may find one."""
+    own, other = (() if i is None else frame.batch_sizes[i] for i in (row, base))
+    if not own or not other or own == other:
+        return ()
+    sizes = [" and ".join(map(str, found)) for found in (own, other)]
+    return (
+        f"speedup and efficiency compare a batch size of {sizes[0]} per device with one of "
+        f"{sizes[1]}: another batch size is another efficiency of each device",
+    )
 
 
 def _add_precision_speedups(frame: "DataFrame", key: Sequence[str]) -> None:
@@ -115,7 +146,7 @@ def _add_precision_speedups(frame: "DataFrame", key: Sequence[str]) -> None:
     bases = choose_baselines(sized, candidates, alike)
     fill(frame, "precision_speedup", _compare(frame.units, bases))
     columns = [
-        _compare([[one.values[i] for one in repeats] for repeats in frame.latencies], bases, True)
+        _compare([latency.units[i] if latency else () for latency in frame.latency], bases, True)
         for i in range(1 + len(LATENCY_PERCENTILES))
     ]
     fill(frame, "latency_speedups", zip(*columns))
@@ -171,18 +202,26 @@ def _add_train_speedups(frame: "DataFrame", key: Sequence[str]) -> None:
 
 
 def _compare(
-    samples: Sequence[Sequence[float]], bases: Sequence[Optional[int]], is_time: bool = False
+    samples: Sequence[Sequence[float]],
+    bases: Sequence[Optional[int]],
+    is_time: bool = False,
+    curve_points: Optional[Sequence[int]] = None,
 ) -> list[Ratio]:
-    """The ratio of each row to its baseline; of times, how many times longer the latter took."""
+    """The ratio of each row to its baseline; of times, how many times longer the latter took.
+
+    Intervals hold by themselves, or with those of so many points of a row's curve.
+    """
     ratios = []
-    for own, row, base in zip(samples, range(len(bases)), bases):
+    sizes = curve_points or [1] * len(bases)
+    for own, row, base, size in zip(samples, range(len(bases)), bases, sizes):
         if base is None or not own:
             ratios.append(NO_RATIO)
         elif base == row:
             ratios.append(Ratio(1.0, None, is_of_itself=True))
         else:
             other = samples[base]
-            ratios.append(take_ratio(own, other) if is_time else take_ratio(other, own))
+            pair = (own, other) if is_time else (other, own)
+            ratios.append(take_ratio(*pair, size))
     return ratios
 
 

@@ -26,6 +26,8 @@ class Interval:
 
 # The percentiles of a batch's latency that are reported, in percent; the last is the slowest batch.
 LATENCY_PERCENTILES = (50, 90, 95, 99, 100)
+# how many batches a percentile above the median leaves above it
+LEAST_SLOWER = 10
 # of the mean and of each of these
 LATENCY_NAMES = ("avg", *(f"p{percent}" for percent in LATENCY_PERCENTILES))
 
@@ -54,12 +56,15 @@ def compute_latency(batch_seconds: Sequence[float]) -> Latency:
     return Latency(statistics.fmean(batch_seconds), tuple(values.tolist()))
 
 
-def compute_median_latency(repeats: Sequence[Latency]) -> Latency:
-    """The latency whose mean and percentiles are the medians of theirs over the repeats."""
-    mean, *percentiles = (
-        compute_median(values) for values in zip(*(repeat.values for repeat in repeats))
-    )
-    return Latency(mean, tuple(percentiles))
+def count_needed_batches(percent: int) -> int:
+    """The least number of batches whose percentile is near that of all that might come.
+
+    LEAST_SLOWER of them are slower: of fewer it is too low (`benchmarks/percentiles.py`). The
+    median needs as few as there are, and the slowest batch, 100 %, is what it is.
+    """
+    if not 50 < percent < 100:
+        return 1
+    return math.ceil(100 * LEAST_SLOWER / (100 - percent))
 
 
 def compute_median(samples: Sequence[float]) -> float:

@@ -255,13 +255,13 @@ def test_tables_are_those_of_the_report(run):
     tables = run.tables()
     assert tables[0].title == "resnet50: fp32, batch size 8 per device"
     assert str(tables).startswith(str(tables[0]))
-    assert "8000.00 (7920.00 to 8080.00)" in str(tables[0])
+    assert "8000 (7920 to 8080)" in str(tables[0])
 
 
 def test_notebook_shows_a_table_as_html(run):
     html = run.tables()[0]._repr_html_()
     assert html.count("<tr>") == 3
-    assert '<td style="text-align: right">8000.00 (7920.00 to 8080.00)' in html
+    assert '<td style="text-align: right">8000 (7920 to 8080)' in html
     assert run.tables()._repr_html_().startswith(html)
 
 

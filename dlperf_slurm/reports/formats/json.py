@@ -33,6 +33,14 @@ def _find_ratio(name: str, place: str) -> Names:
     return {name: f"{place}.value", f"{name}_interval": f"{place}.interval"}
 
 
+def _describe_latency(row: ShownCase) -> Optional[dict[str, Any]]:
+    """The mean and the percentiles; None of those that take more batches."""
+    if row.latency is None:
+        return None
+    mean, *percentiles = row.latency.values
+    return {"mean": mean, "percentiles": percentiles}
+
+
 def _list_latency_speedups(row: ShownCase) -> Optional[list[Optional[float]]]:
     is_compared = row.precision_speedup.value is not None
     return [ratio.value for ratio in row.latency_speedups] if is_compared else None
@@ -68,7 +76,9 @@ _NAMES: Mapping[str, Names] = {
     },
     "latency_tables": {
         **_MEASURED,
-        **_find("precision", "latency", "latency_intervals"),
+        **_find("precision"),
+        "latency": _describe_latency,
+        "latency_intervals": lambda row: row.latency.intervals if row.latency else [],
         "batch_size": "batch_size_text",
         "repeat_latencies": "latencies",
         **_find_ratio("speedup", "precision_speedup"),
@@ -91,7 +101,7 @@ _NAMES: Mapping[str, Names] = {
         "batch_size": "batch_size_text",
         "planned_seeds": "repeats_planned",
         **_find("top1", "average", "deviation", "epochs", "reached", place="accuracy."),
-        **_find("train_seconds", place="accuracy."),
+        **_find("train_seconds"),
         **_find_ratio("speedup", "train_speedup"),
     },
     "against_tables": {
@@ -126,7 +136,7 @@ def serialize(report: Report) -> dict[str, bytes]:
 
 def _simplify(value: Any, names: Names) -> Any:
     """Values that JSON knows; rows of tables by these names."""
-    if value is None or isinstance(value, (str, int, float)):
+    if value is None or isinstance(value, (str, int, float, dict)):
         return value
     if isinstance(value, Topology):
         return str(value)

@@ -174,7 +174,7 @@ def _make_throughput_column(
 
 def _make_latency_column(header: str, figures: Sequence[LayoutFigure], index: int) -> LayoutColumn:
     there = [figure for figure in figures if _read_latency(figure, index) is not None]
-    decimals = find_decimals(there, lambda figure: figure.latency_ms[index])
+    decimals = find_decimals(there, lambda figure: figure.latency_ms[index] or 0.0)
     form = Number(f".{decimals}f")
     return header, [Cell(_read_latency(figure, index), form, problem=ABSENT) for figure in figures]
 

@@ -83,7 +83,8 @@ def _make_series(label: str, percent: int, cases: list[ShownCase]) -> Series:
 
 def _make_point(case: ShownCase, index: int) -> Optional[Point]:
     """One of the latency's values in ms, with its interval, or the range of too few repeats."""
-    value = 1000 * case.latency.values[index] if case.latency else None
-    repeats = [latency.values[index] for latency in case.latencies]
-    bar = find_bar(case.latency_intervals[index], repeats)
-    return make_point(_find_batch_size(case), value, bar and bar.scale(1000))
+    value = case.latency.values[index] if case.latency else None
+    if case.latency is None or value is None:
+        return None
+    bar = find_bar(case.latency.intervals[index], case.latency.units[index])
+    return make_point(_find_batch_size(case), 1000 * value, bar and bar.scale(1000))

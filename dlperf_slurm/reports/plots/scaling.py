@@ -7,7 +7,7 @@ from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.reports.plots import Plot, make_plot
 from dlperf_slurm.reports.plots.lines import Chart, Point, Series, draw_chart
 from dlperf_slurm.reports.plots.style import INK, MUTED, WIDTH_INCHES, mark_series, open_figure
-from dlperf_slurm.reports.tables import ShownCase, find_range
+from dlperf_slurm.reports.tables import ShownCase, find_range, make_throughput_cell
 from dlperf_slurm.reports.tables.throughput import ThroughputColumn, ThroughputTable
 from dlperf_slurm.results.cases import VARIANT_AXES
 from dlperf_slurm.results.ratios import Ratio
@@ -52,7 +52,7 @@ def _draw_dots(table: ThroughputTable) -> "Figure":
             axes.plot([bar.low, bar.high], [row, row], color=marks["color"], linewidth=1.6)
         axes.plot([case.samples_per_s], [row], marker=marks["marker"], color=marks["color"])
         axes.annotate(
-            f"{case.samples_per_s:.4g}", (case.samples_per_s or 0, row), (0, 6),
+            make_throughput_cell(case).text, (case.samples_per_s or 0, row), (0, 6),
             textcoords="offset points", ha="center", fontsize=8, color=INK,
         )  # fmt: skip
     axes.set_yticks(range(len(names)), names)

@@ -1,7 +1,7 @@
 """The tables of a run, one module each; what they share: a case with its footnotes, and cells."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from dlperf_slurm.reports.cells import Cell, Number
@@ -40,10 +40,15 @@ def make_throughput_cell(case: ShownCase) -> Cell:
     return Cell(
         case.samples_per_s,
         interval=case.interval,
-        range=find_range(case.samples),
+        range=find_range(case.units),
         repeats=(count, case.repeats_planned) if 0 < count < case.repeats_planned else None,
         notes=case.footnotes,
     )
+
+
+def make_plain_throughput_cell(case: ShownCase) -> Cell:
+    """The same where another table shows how sure it is."""
+    return replace(make_throughput_cell(case), hides_bounds=True, repeats=None)
 
 
 def find_range(values: Sequence[float]) -> Optional[Interval]:

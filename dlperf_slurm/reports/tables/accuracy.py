@@ -80,7 +80,7 @@ def tabulate_accuracy(table: AccuracyTable) -> Table:
         Column("minimum", lambda row: min(row.accuracy.top1, default=None), PERCENT),
         Column("maximum", lambda row: max(row.accuracy.top1, default=None), PERCENT),
         Column("epochs", lambda row: row.accuracy.epochs, Number("g")),
-        Column("time to train", lambda row: row.accuracy.train_seconds, Duration(), UNKNOWN),
+        Column("time to train", lambda row: row.train_seconds, Duration(), UNKNOWN),
     ]
     if table.target:
         figures.insert(-1, Column(f"reached {100 * table.target:g} %", _count_reached))

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import ON_DEVICE, ON_HOST, TRAIN
-from dlperf_slurm.reports.cells import NO_REFERENCE, SHARE, UNKNOWN, Cell, Column, Table, tabulate
-from dlperf_slurm.reports.tables import ShownCase, show_ratio
+from dlperf_slurm.reports.cells import NO_REFERENCE, SHARE, UNKNOWN, Column, Table, tabulate
+from dlperf_slurm.reports.tables import ShownCase, make_plain_throughput_cell, show_ratio
 from dlperf_slurm.results.cases import VARIANT_AXES, make_label
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.frame import AXES, list_rows
@@ -64,7 +64,7 @@ def tabulate_data(table: DataTable) -> Table:
         Column("topology", lambda row: row.topology),
     ]
     figures: list[Column[ShownCase]] = [
-        Column(table.unit, lambda row: Cell(row.samples_per_s, notes=row.footnotes)),
+        Column(table.unit, make_plain_throughput_cell),
         Column("without waiting", lambda row: row.computed_samples_per_s, missing=UNKNOWN),
         Column("waiting", lambda row: row.data_waiting_share, SHARE, UNKNOWN),
         Column(

@@ -17,7 +17,6 @@ from dlperf_slurm.reports.tables import ShownCase, find_range, make_throughput_c
 from dlperf_slurm.results.cases import VARIANT_AXES, make_label
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.frame import CaseRow, list_rows
-from dlperf_slurm.results.ratios import Ratio
 from dlperf_slurm.stats.median import LATENCY_PERCENTILES
 
 if TYPE_CHECKING:
@@ -62,9 +61,17 @@ def _make_table(rows: list[CaseRow], footnotes: Footnotes) -> LatencyTable:
         topology=first.topology,
         unit=first.unit,
         reference_precision=first.reference_precision,
-        rows=tuple(show_ratio(row, footnotes, row.precision_speedup) for row in rows),
+        rows=tuple(
+            show_ratio(
+                row, footnotes, row.precision_speedup, row.latency.notes if row.latency else ()
+            )
+            for row in rows
+        ),
     )
 
+
+# in the place of a percentile, of batches
+TOO_FEW = "too few"
 
 SPEEDUP = Column[ShownCase]("speedup", lambda row: row.precision_speedup, missing=NO_REFERENCE)
 
@@ -91,7 +98,8 @@ def tabulate_latency(table: LatencyTable, is_wide: bool = True) -> Table:
     words = [Column[ShownCase]("precision", lambda row: row.precision)]
     reference = f"speedup over {table.reference_precision}; " if is_compared else ""
     caption = (
-        f"{reference}latency of one batch, all ranks' batches alike, medians over repeats; "
+        f"{reference}latency of one batch, all ranks' batches alike, medians over repeats; 100 %: "
+        "the slowest of as many as there were; "
         f"their intervals {'but for the average ' if is_wide else ''}are in the report's CSV"
     )
     return tabulate(table.title, words, figures, table.rows, caption, lambda row: row.problem)
@@ -109,16 +117,18 @@ def _make_latency_column(name: str, index: int, has_spread: bool) -> Column[Show
         return Cell(
             row.latency.values[index],
             MILLISECONDS,
-            row.latency_intervals[0] if has_spread else None,
-            find_range([each.mean for each in row.latencies]) if has_spread else None,
+            row.latency.intervals[index],
+            find_range(row.latency.units[index]),
+            hides_bounds=not has_spread,
+            problem=TOO_FEW,
         )
 
     return Column(name, read)
 
 
 def _make_speedup_column(index: int) -> Column[ShownCase]:
-    def read(row: ShownCase) -> Union[Ratio, float, None]:
+    def read(row: ShownCase) -> Cell:
         ratio = row.latency_speedups[index]
-        return ratio if index == 0 else ratio.value
+        return Cell(ratio.value, interval=ratio.interval, hides_bounds=index > 0)
 
     return Column("speedup", read, missing=NO_REFERENCE)

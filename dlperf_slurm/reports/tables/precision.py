@@ -1,15 +1,15 @@
 """A frame of cases -> what reduced precision and compilers bring, by topology, as NVIDIA's."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.reports.cells import NO_REFERENCE, Cell, Column, Table, join_cells, tabulate
-from dlperf_slurm.reports.tables import NO_CASE, ShownCase, show_ratio
+from dlperf_slurm.reports.tables import NO_CASE, ShownCase, make_plain_throughput_cell, show_ratio
 from dlperf_slurm.results.cases import VARIANT_AXES, make_label
 from dlperf_slurm.results.footnotes import Footnotes
-from dlperf_slurm.results.frame import CaseRow, list_rows
+from dlperf_slurm.results.frame import list_rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -90,9 +90,15 @@ def _make_table(cases: "DataFrame", footnotes: Footnotes) -> PrecisionTable:
 
 
 # of each compiler's part of a cell
-THROUGHPUT = Column[CaseRow]("", lambda case: case.samples_per_s, missing=NO_REFERENCE)
-SPEEDUP = Column[CaseRow]("", lambda case: case.precision_speedup, missing=NO_REFERENCE)
-SCALING = Column[CaseRow]("", lambda case: case.speedup.value, missing=NO_REFERENCE)
+THROUGHPUT = Column[ShownCase](
+    "", lambda case: replace(make_plain_throughput_cell(case), notes=()), missing=NO_REFERENCE
+)
+SPEEDUP = Column[ShownCase]("", lambda case: case.precision_speedup, missing=NO_REFERENCE)
+SCALING = Column[ShownCase](
+    "",
+    lambda case: Cell(case.speedup.value, interval=case.speedup.interval, hides_bounds=True),
+    missing=NO_REFERENCE,
+)
 
 
 def tabulate_precision(table: PrecisionTable) -> Table:
@@ -116,7 +122,7 @@ def tabulate_precision(table: PrecisionTable) -> Table:
     return tabulate(table.title, words, figures, range(len(table.topologies)), caption)
 
 
-def _join_compilers(header: str, column: PrecisionColumn, part: Column[CaseRow]) -> Column[int]:
+def _join_compilers(header: str, column: PrecisionColumn, part: Column[ShownCase]) -> Column[int]:
     """One value per compiler, with the case's marks behind the throughput."""
 
     def read(row: int) -> Cell:

@@ -115,7 +115,10 @@ def _make_column(
         label=make_label(rows[0], set(varying) - {"compiler"}),
         compiler=rows[0].compiler,
         baseline=parse_topology(rows[0].baseline) if rows[0].baseline else None,
-        cells=tuple(show_ratio(row, footnotes, row.speedup) if row else NO_CASE for row in found),
+        cells=tuple(
+            show_ratio(row, footnotes, row.speedup, row.scaling_notes) if row else NO_CASE
+            for row in found
+        ),
     )
 
 
@@ -141,9 +144,9 @@ _MEANINGS = {
 def tabulate_throughput(table: ThroughputTable, is_wide: bool = True) -> Table:
     """One row per case of the matrix; not wide it has no intervals of efficiencies."""
 
-    def get_efficiency(place: _Place) -> Union[Ratio, float, None]:
+    def get_efficiency(place: _Place) -> Union[Ratio, Cell]:
         ratio = place[1].weak_scaling_efficiency
-        return ratio if is_wide else ratio.value
+        return ratio if is_wide else Cell(ratio.value, SHARE, ratio.interval, hides_bounds=True)
 
     def get_tflops(place: _Place) -> Optional[float]:
         return place[1].tflops_per_device

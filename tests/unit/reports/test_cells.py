@@ -36,15 +36,15 @@ INTERVAL = Interval(95.625, 97.788)
     [
         (
             Cell(95.98, interval=INTERVAL, notes=(3, 1)),
-            "95.98",
-            "(95.62 to 97.79)",
-            "95.98 (95.62 to 97.79) [1][3]",
+            "96.0",
+            "(95.6 to 97.8)",
+            "96.0 (95.6 to 97.8) [1][3]",
         ),
         (
             Cell(770.0, range=Interval(760, 780), repeats=(2, 3)),
-            "770.00",
-            "{760.00 to 780.00} n=2 of 3",
-            "770.00 {760.00 to 780.00} n=2 of 3",
+            "770",
+            "{760 to 780} n=2 of 3",
+            "770 {760 to 780} n=2 of 3",
         ),
         (
             Cell(0.7777, SHARE, Interval(0.701, 0.802)),
@@ -67,6 +67,30 @@ INTERVAL = Interval(95.625, 97.788)
 )
 def test_cell_is_printed_with_how_sure_it_is_and_its_marks(cell, text, spread, written):
     assert (cell.text, cell.spread, cell.write()) == (text, spread, written)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "written"),
+    [
+        (24.90, 15.57, 39.24, "25 (16 to 39)"),
+        (2269.31, 1469.97, 3068.65, "2270 (1470 to 3070)"),
+        (24.90, 24.31, 25.57, "24.90 (24.31 to 25.57)"),
+        (24.90, 24.896, 24.906, "24.90 (24.90 to 24.91)"),
+        (123456.7, 103456.7, 143456.7, "123000 (103000 to 143000)"),
+        # no spread says nothing of the digits
+        (24.90, 24.90, 24.90, "24.90 (24.90 to 24.90)"),
+    ],
+)
+def test_figure_has_no_more_digits_than_its_interval_knows(value, low, high, written):
+    assert Cell(value, interval=Interval(low, high)).write() == written
+    in_braces = Cell(value, range=Interval(low, high)).write()
+    assert in_braces == written.replace("(", "{").replace(")", "}")
+
+
+def test_interval_that_is_not_shown_limits_digits_too():
+    cell = Cell(0.0249, MILLISECONDS, Interval(0.01557, 0.03924), hides_bounds=True)
+    assert cell.write() == "25"
+    assert cell.figure == 0.0249
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def test_reasons_and_facts_keep_numbers_in_brackets():
 
 def test_cell_with_marks_has_its_text_without_them(document):
     texts = document.list_values("data-text")
-    assert {"152.57 {145.31 to 159.84} n=2 of 3", "not run"} <= set(texts)
+    assert {"152.6 {145.3 to 159.8} n=2 of 3", "not run"} <= set(texts)
     assert [text for text in texts if text.endswith("]")] == []
 
 

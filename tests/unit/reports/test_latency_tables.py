@@ -11,17 +11,19 @@ from dlperf_slurm.reports.tables import ShownCase
 from dlperf_slurm.reports.tables.latency import LatencyTable, tabulate_latency
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.ratios import Ratio
-from dlperf_slurm.stats.median import Latency, compute_latency, compute_median_latency
+from dlperf_slurm.stats.median import compute_latency, count_needed_batches
 from dlperf_slurm.stats.placements import compute_ratio_interval
 
 # 1 ... 11 ms: the 90th percentile is the tenth of eleven
 BATCHES = [index / 1000 for index in range(1, 12)]
+# as many as the 99th percentile takes
+MANY_BATCHES = 100 * BATCHES
 
 
 def make_inference(
     precision: str = "fp32", batch_size: int = 8, scale: float = 1.0, **changes: object
 ) -> CaseOutcomes:
-    """One repeat whose batches took `scale` times as long as BATCHES."""
+    """One repeat whose batches took `scale` times as long as MANY_BATCHES."""
     planned = make_planned_case(
         case_id=f"{precision}-{batch_size}",
         mode="infer",
@@ -30,7 +32,7 @@ def make_inference(
         repeats=1,
         **changes,
     )
-    seconds = [scale * value for value in BATCHES]
+    seconds = [scale * value for value in MANY_BATCHES]
     return make_outcomes(planned, [100.0 / scale], batch_seconds=seconds)
 
 
@@ -57,8 +59,63 @@ def test_percentiles_ascend(batches):
 
 
 def test_latency_of_a_case_is_the_median_over_its_repeats():
-    repeats = [Latency(mean, (2 * mean,)) for mean in (0.3, 0.1, 0.2)]
-    assert compute_median_latency(repeats) == Latency(0.2, (0.4,))
+    # of two batches, one of which takes a millisecond
+    row = find_row(make_table(make_repeats("fp32", [5, 1, 3])), "fp32")
+    mean, median, *_, slowest = row.latency.values
+    assert (mean, median, slowest) == pytest.approx((0.002, 0.002, 0.003))
+
+
+def make_timed(batches: list[list[float]], **changes: object) -> CaseOutcomes:
+    """A case whose repeats had these batches, in seconds."""
+    planned = make_planned_case(mode="infer", repeats=len(batches), **changes)
+    outcomes = make_outcomes(planned, [1000.0] * len(batches)).outcomes
+    timed = (replace(one, batch_seconds=tuple(own)) for one, own in zip(outcomes, batches))
+    return CaseOutcomes(planned, tuple(timed))
+
+
+@pytest.mark.parametrize(
+    ("percent", "count"), [(50, 1), (90, 100), (95, 200), (99, 1000), (100, 1)]
+)
+def test_percentile_takes_as_many_batches_as_leave_ten_above_it(percent, count):
+    assert count_needed_batches(percent) == count
+
+
+def test_percentile_of_too_few_batches_is_of_all_repeats_together_or_not_there():
+    # 10 repeats of 99 batches of 1 ... 99 ms: one takes 100 for the 90th percentile, ten 1000
+    # for the 99th
+    case = make_timed([[index / 1000 for index in range(1, 100)]] * 10)
+    summary = summarize(make_manifest(), [case])
+    (row,) = summary.latency_tables[0].rows
+    assert [len(units) for units in row.latency.units] == [10, 10, 1, 1, 0, 1]
+    assert row.latency.values[2] == pytest.approx(0.09)
+    assert row.latency.intervals[2] is None
+    table = tabulate_latency(summary.latency_tables[0])
+    cells = dict(zip(table.header, table.rows[0]))
+    assert (cells["99 % ms"].text, cells["90 % ms"].text) == ("too few", "90.00")
+    notes = [summary.footnotes[number - 1] for number in row.footnotes]
+    pooled, missing = (note for note in notes if note.startswith("latencies at"))
+    assert pooled == (
+        "latencies at 90, 95 and 100 % over the 990 batches of all repeats together, without "
+        "interval: the 90 % latency takes 100, and a repeat has 99"
+    )
+    assert missing == (
+        "latencies at 99 % left out: 1000 batches are needed, and all repeats together have 990"
+    )
+    (line,) = read_csv(summary)
+    assert (line["latency_p99_ms"], line["latency_p90_ms_low"]) == ("", "")
+    assert missing in line["notes"]
+
+
+def test_percentile_of_enough_batches_has_no_note():
+    assert make_table(make_inference()).rows[0].latency.notes == ()
+
+
+def test_blocks_are_what_latencies_are_medians_of():
+    # neighbours are in different blocks: 1, 1, 1, 2, 1, 9 and 2, 2, 2, 3, 2, 30 ms
+    milliseconds = [1, 2, 1, 2, 1, 2, 2, 3, 1, 2, 9, 30]
+    case = make_timed([[value / 1000] for value in milliseconds], blocks=2)
+    (row,) = make_table(case).rows
+    assert row.latency.units[0] == pytest.approx((0.001, 0.002))
 
 
 def test_throughput_times_mean_latency_is_the_batch():
@@ -66,7 +123,7 @@ def test_throughput_times_mean_latency_is_the_batch():
     planned = make_planned_case(mode="infer", repeats=1)
     table = make_table(make_outcomes(planned, [8 / 0.006], batch_seconds=BATCHES))
     (row,) = table.rows
-    assert row.samples_per_s * row.latency.mean / 8 == pytest.approx(1)
+    assert row.samples_per_s * row.latency.values[0] / 8 == pytest.approx(1)
 
 
 def test_speedup_of_latency_is_over_the_reference_at_the_same_batch_size():
@@ -114,19 +171,19 @@ def find_row(table: LatencyTable, precision: str) -> ShownCase:
 def test_latencies_have_the_interval_of_their_median():
     # 6 repeats: their extremes cover the median with 1 - 2 / 2**6 = 96.9 %
     row = find_row(make_table(make_repeats("fp32", [3, 5, 7, 9, 11, 13])), "fp32")
-    mean, *_, slowest = row.latency_intervals
+    mean, *_, slowest = row.latency.intervals
     assert (mean.low, mean.high) == pytest.approx((0.002, 0.007))
     assert (slowest.low, slowest.high) == pytest.approx((0.003, 0.013))
-    assert row.latency.percentiles[-1] == pytest.approx(0.008)
+    assert row.latency.values[-1] == pytest.approx(0.008)
 
 
 def test_latencies_of_too_few_repeats_have_a_range_and_a_footnote():
     cases = [make_repeats("fp32", [3, 5, 7])]
     summary = summarize(make_manifest(), cases)
     (row,) = summary.latency_tables[0].rows
-    assert row.latency_intervals == (None,) * 6
+    assert row.latency.intervals == (None,) * 6
     table = tabulate_latency(summary.latency_tables[0])
-    assert write_rows(table)[0][3] == "3.00 {2.00 to 4.00}"
+    assert write_rows(table)[0][3] == "3.0 {2.0 to 4.0}"
     assert any("a 95 % interval takes 6 repeats" in text for text in summary.footnotes)
 
 
@@ -145,7 +202,8 @@ def test_reference_itself_has_speedups_of_one_without_an_interval():
     table = make_table(make_repeats("fp32", [3] * 6), make_repeats("amp-fp16", [2] * 6))
     row = find_row(table, "fp32")
     assert row.precision_speedup == Ratio(1, None, is_of_itself=True)
-    assert row.latency_speedups == (row.precision_speedup,) * 6
+    mean, median, *_, slowest = row.latency_speedups
+    assert {mean, median, slowest} == {row.precision_speedup}
 
 
 def test_speedups_of_too_few_repeats_say_how_many_it_takes():
@@ -164,8 +222,8 @@ def test_speedups_of_too_few_repeats_say_how_many_it_takes():
 
 def test_narrow_table_leaves_spreads_of_latencies_to_the_files():
     table = make_table(make_repeats("fp32", [3, 5, 7, 9, 11, 13]))
-    assert write_rows(tabulate_latency(table, is_wide=True))[0][3] == "4.50 (2.00 to 7.00)"
-    assert write_rows(tabulate_latency(table, is_wide=False))[0][3] == "4.50"
+    assert write_rows(tabulate_latency(table, is_wide=True))[0][3] == "4.5 (2.0 to 7.0)"
+    assert write_rows(tabulate_latency(table, is_wide=False))[0][3] == "4.5"
 
 
 def test_csv_has_all_intervals_of_latencies():

@@ -41,11 +41,19 @@ def test_few_repeats_are_no_footnote_where_no_interval_is_printed():
 
 
 def test_latencies_are_in_milliseconds_the_mean_first():
-    planned = make_planned_case(mode="infer")
-    (figure,) = make_run_figures(
-        make_case_frame([make_outcomes(planned, [8.0], batch_seconds=[1.0, 3.0])])
+    planned = make_planned_case(mode="infer", repeats=1)
+    batches = [*([1.0] * 499), 2.0, 2.0, *([3.0] * 499)]
+    few, many = make_run_figures(
+        make_case_frame(
+            [
+                make_outcomes(planned, [8.0], batch_seconds=[1.0, 3.0]),
+                make_outcomes(planned, [8.0], batch_seconds=batches),
+            ]
+        )
     )
-    assert figure.latency_ms == pytest.approx((2000, 2000, 2800, 2900, 2980, 3000))
+    assert many.latency_ms == pytest.approx((2000, 2000, 3000, 3000, 3000, 3000))
+    # percentiles take more batches
+    assert few.latency_ms == (2000, 2000, None, None, None, 3000)
 
 
 def test_published_repeats_are_one_figure_with_their_median():

@@ -27,6 +27,7 @@ from dlperf_slurm.reports.plots.style import FAINT, MARKERS, MUTED, mark_series,
 from dlperf_slurm.reports.tables import ShownCase
 from dlperf_slurm.reports.tables.latency import LatencyTable
 from dlperf_slurm.reports.tables.throughput import ThroughputTable
+from dlperf_slurm.results.latencies import CaseLatency
 from dlperf_slurm.stats.median import Latency
 from dlperf_slurm.stats.step_times import find_stalls
 
@@ -277,7 +278,7 @@ def test_latencies_are_in_ms_by_batch_size():
 
 def make_latency_row(size: int) -> ShownCase:
     seconds = tuple(size * value / 1000 for value in (1, 2, 3, 4, 5))
-    latency = Latency(seconds[0], seconds)
+    units = tuple((value,) for value in (seconds[0], *seconds))
     return ShownCase(
         "jax",
         "1n1g",
@@ -285,9 +286,8 @@ def make_latency_row(size: int) -> ShownCase:
         batch_sizes=(size,),
         samples=(1.0,),
         samples_per_s=1.0,
-        latencies=(latency,),
-        latency=latency,
-        latency_intervals=(None,) * 6,
+        latencies=(Latency(seconds[0], seconds),),
+        latency=CaseLatency(units),
     )
 
 

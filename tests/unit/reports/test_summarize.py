@@ -6,7 +6,9 @@ from report_values import write_rows
 
 from dlperf_slurm.contract.record import BatchTrial
 from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.jobs.run_directory import IMPORT_SITE
 from dlperf_slurm.reports.summarize import Summary, summarize
+from dlperf_slurm.reports.tables import make_throughput_cell
 from dlperf_slurm.reports.tables.throughput import ThroughputTable, tabulate_throughput
 from dlperf_slurm.stats.median import Interval
 
@@ -340,3 +342,22 @@ def test_run_with_a_failed_repeat_is_not_complete():
 def test_equal_samples_have_an_interval_of_no_width():
     (cell,) = make_column({"1n1g": [80.0] * 6}, repeats=6).cells
     assert cell.interval == Interval(cell.samples_per_s, cell.samples_per_s)
+
+
+@pytest.mark.parametrize(
+    ("changes", "blocks", "is_within_one"),
+    [({}, 1, True), ({}, 6, False), ({"site_name": IMPORT_SITE}, 1, False)],
+)
+def test_method_tells_of_one_array_job_where_there_was_one(changes, blocks, is_within_one):
+    cases = [make_outcomes(make_planned_case(repeats=6, blocks=blocks), RATES)]
+    manifest = make_manifest(cases=tuple(one.case for one in cases), **changes)
+    method = summarize(manifest, cases).method
+    assert ("ran in one array job" in method) == is_within_one
+    assert ("medians of these blocks" in method) == (blocks > 1)
+
+
+def test_range_of_few_blocks_is_of_their_medians():
+    planned = make_planned_case(repeats=6, blocks=2)
+    (column,) = make_table(make_outcomes(planned, RATES)).columns
+    # of 100, 102, 104 and of 101, 103, 105
+    assert make_throughput_cell(column.cells[0]).range == Interval(102.0, 103.0)

@@ -51,7 +51,7 @@ def test_repeats_become_one_case_that_report_shows_with_its_median(home, capsys)
     assert (code, report) == (0, 0)
     assert run.manifest.title == "dlperf"
     assert [case.repeats for case in run.manifest.cases] == [5]
-    assert "2458.22 {2440.54 to 2493.56}" in printed
+    assert "2458 {2441 to 2494}" in printed
 
 
 def test_record_holds_both_figures_and_the_log_itself(home, capsys):

@@ -1,12 +1,17 @@
 """Ratios of cases, and which case is the baseline of which."""
 
+from dataclasses import replace
+
 import pytest
 from axis_samples import AXIS_SAMPLES
-from builders import make_outcomes, make_planned_case
+from builders import make_manifest, make_outcomes, make_planned_case, read_csv
 from outcome_builders import RATES, scale
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.record import Epoch
+from dlperf_slurm.reports.summarize import summarize
+from dlperf_slurm.results.cases import list_ratio_notes
+from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.frame import AXES, list_rows, make_case_frame
 from dlperf_slurm.results.ratios import NO_RATIO, Ratio, choose_reference, divide, take_ratio
 from dlperf_slurm.stats.median import Interval
@@ -36,6 +41,78 @@ def list_ratios(name, *cases):
 def test_ratio_is_of_medians_and_its_interval_of_all_pairs():
     ratio = take_ratio(RATES, scale(RATES, 2.0))
     assert ratio == Ratio(2.0, compute_ratio_interval(RATES, scale(RATES, 2.0)))
+
+
+def make_curve(topologies, repeats):
+    """Cases of these topologies, each of twice the throughputs of the one before."""
+    planned = [make_planned_case(name, case_id=name, repeats=repeats) for name in topologies]
+    rates = [100.0 + 0.1 * number for number in range(repeats)]
+    return [make_outcomes(case, scale(rates, 2.0**i)) for i, case in enumerate(planned)]
+
+
+def test_intervals_of_a_curve_hold_together():
+    cases = make_curve(["1n1g", "1n2g", "1n4g"], 7)
+    rates = [list(case.units) for case in cases]
+    rows = list_rows(make_case_frame(cases))
+    # two of them: each at 97.5 %
+    assert rows[2].speedup.interval == compute_ratio_interval(rates[0], rates[2], 0.975)
+    assert rows[2].weak_scaling_efficiency.interval == rows[2].speedup.interval.scale(1 / 4)
+    alone = list_rows(make_case_frame([cases[0], cases[2]]))[1].speedup.interval
+    assert alone == compute_ratio_interval(rates[0], rates[2])
+    assert alone.low > rows[2].speedup.interval.low
+
+
+def test_curve_with_more_points_takes_more_repeats_and_says_so():
+    rows = list_rows(make_case_frame(make_curve(["1n1g", "1n2g", "1n4g", "1n8g", "2n8g"], 7)))
+    assert {row.speedup.interval for row in rows} == {None}
+    assert list_ratio_notes(rows[1].speedup) == [
+        "too few repeats for the 95 % interval of a speedup: it takes 8 of each of the two cases, "
+        "for 4 of a curve together"
+    ]
+
+
+def test_topology_that_failed_takes_no_part_in_a_curve():
+    *measured, failed = make_curve(["1n1g", "1n2g", "1n4g"], 6)
+    failed = make_outcomes(failed.case, [], ["failed: x"] * 6)
+    rows = list_rows(make_case_frame([*measured, failed]))
+    assert rows[1].speedup.interval is not None
+
+
+def test_scaling_over_another_batch_size_is_noted():
+    sizes = {"1n1g": 32, "1n2g": 16}
+    cases = [
+        make_outcomes(
+            make_planned_case(name, case_id=name, batch_size_per_device="max", repeats=1),
+            [100.0],
+            found_batch_size=size,
+        )
+        for name, size in sizes.items()
+    ]
+    first, second = list_rows(make_case_frame(cases))
+    assert first.scaling_notes == ()
+    (note,) = second.scaling_notes
+    assert note.startswith("speedup and efficiency compare a batch size of 16 per device with one")
+    (table,) = summarize(make_manifest(), cases).throughput_tables
+    marks = [case.footnotes for column in table.columns for case in column.cells]
+    assert set(marks[1]) - set(marks[0])
+    assert note in list_cases_notes(cases)[1]
+
+
+def list_cases_notes(cases):
+    return [row["notes"] for row in read_csv(summarize(make_manifest(), cases))]
+
+
+def test_time_to_train_is_over_blocks():
+    planned = make_planned_case(case_id="a", epochs=1, repeats=4, blocks=2)
+    seconds = iter([10.0, 20.0, 30.0, 60.0])
+    outcomes = [
+        replace(one, record=replace(one.record, epochs=(make_epoch(next(seconds)),)))
+        for one in make_outcomes(planned, [100.0] * 4).outcomes
+    ]
+    (row,) = list_rows(make_case_frame([CaseOutcomes(planned, tuple(outcomes))]))
+    # neighbours are in different blocks: 10 and 30, 20 and 60
+    assert row.all_train_seconds == (20.0, 40.0)
+    assert row.train_seconds == 30.0
 
 
 @pytest.mark.parametrize(("first", "second"), [((), (1.0,)), ((1.0,), ()), ((), ())])
@@ -111,8 +188,10 @@ def test_training_of_one_precision_and_compiler_has_no_precision_speedup():
 def test_latency_speedup_is_how_many_times_longer_the_reference_takes():
     cases = [make(r, precision=p, mode=INFER) for p, r in (("fp32", 10.0), ("amp-fp16", 40.0))]
     first, second = list_rows(make_case_frame(cases))
-    assert {ratio.value for ratio in first.latency_speedups} == {1.0}
-    assert {ratio.value for ratio in second.latency_speedups} == {4.0}
+    # percentiles of one batch, but the median and the slowest, are none
+    none = (None, None, None)
+    assert tuple(ratio.value for ratio in first.latency_speedups) == (1.0, 1.0, *none, 1.0)
+    assert tuple(ratio.value for ratio in second.latency_speedups) == (4.0, 4.0, *none, 4.0)
     assert second.precision_speedup.value == 4.0
 
 
@@ -136,8 +215,13 @@ def test_data_are_set_against_the_same_case_with_its_batch_on_the_device():
     assert list_ratios("relative_to_device_data", *cases) == expected
 
 
+def make_epoch(seconds):
+    """The last epoch of a training that took so long."""
+    return Epoch(1, 0.5, 1.0, 1.0, training_seconds=1.0, elapsed_seconds=seconds)
+
+
 def make_training(precision, size, seconds, **changes):
-    epochs = (Epoch(1, 0.5, 1.0, 1.0, training_seconds=1.0, elapsed_seconds=seconds),)
+    epochs = (make_epoch(seconds),)
     return make(10.0, precision=precision, batch_size_per_device=size, epochs=epochs, **changes)
 
 

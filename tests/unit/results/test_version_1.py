@@ -21,7 +21,7 @@ from dlperf_slurm.results.compare import compare_runs
 from dlperf_slurm.results.history.entries import read_entries
 from dlperf_slurm.scheduler.retry import stage_retry
 
-# made by version 0.1.0, with the report that the same version made of it
+# made by version 0.1.0, with the report that it made: its digits and percentiles are those of now
 RUN = Path(__file__).parents[2] / "data" / "run_v1"
 LADDER = "pytorch-resnet50-1n1g-bs64-16-fp32"
 SCALED = "pytorch-resnet50-1n1g-bs4-amp-fp16-scale128"
@@ -51,6 +51,9 @@ def test_csv_has_the_figures_of_the_version_that_measured(run_dir):
         # footnotes have become reasons and notes, and the word for inference is new
         figures = {name: value for name, value in was.items() if value and name != "footnotes"}
         figures["mode"] = figures["mode"].replace("val", "infer")
+        # of two dozen batches, which are too few
+        tails = ("latency_p90_", "latency_p95_", "latency_p99_")
+        figures = {name: figures[name] for name in figures if not name.startswith(tails)}
         now = lines[was["case_id"]]
         assert {name: now[name] for name in figures} == figures
 

@@ -52,7 +52,7 @@ class LayoutFigure:
     hardware: str = ""
     table: str = ""
     samples_per_s: Optional[float] = None
-    latency_ms: tuple[float, ...] = ()
+    latency_ms: tuple[Optional[float], ...] = ()
     footnotes: tuple[Note, ...] = ()
     problem: str = ""
     top1: tuple[float, ...] = ()
@@ -94,13 +94,18 @@ def _make_run_figure(row: CaseRow) -> LayoutFigure:
         data_location=_DATA_LOCATIONS.get(row.data, row.data),
         variable_update=row.gradient_sync,
         samples_per_s=row.samples_per_s,
-        latency_ms=tuple(1000 * value for value in row.latency.values) if row.latency else (),
+        latency_ms=_list_milliseconds(row),
         footnotes=row.case_notes,
         problem=row.problem,
         top1=row.accuracy.top1,
         epochs=row.epochs,
-        train_seconds=row.accuracy.train_seconds,
+        train_seconds=row.train_seconds,
     )
+
+
+def _list_milliseconds(row: CaseRow) -> tuple[Optional[float], ...]:
+    values = row.latency.values if row.latency else ()
+    return tuple(None if value is None else 1000 * value for value in values)
 
 
 def make_published_figures(published: Iterable[PublishedFigure]) -> list[LayoutFigure]:
