@@ -18,6 +18,7 @@ from dlperf_slurm.reports.plots import ALL, NONE, SOME
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.jobs.run_directory import Run
+    from dlperf_slurm.reports.summarize import Summary
 
 
 def add_commands(commands: "Commands") -> None:
@@ -52,6 +53,18 @@ def run_report(options: argparse.Namespace) -> None:
     report_run(find_chosen_run(options), options.layout, options.against, options.plots)
 
 
+def list_remarks(summary: "Summary") -> list[str]:
+    """What `audit` finds in a run's own tables, a line each."""
+    from dlperf_slurm.checks.audit import audit_report
+    from dlperf_slurm.reports.formats.csv import FILE_NAME, serialize_cases
+
+    return [
+        f"audit: {finding.kind}: {FILE_NAME}:{finding.line} {finding.cell} is {finding.published}: "
+        f"{finding.reason}"
+        for finding in audit_report(serialize_cases(summary.frame), FILE_NAME)
+    ]
+
+
 def report_run(
     run: "Run", layout: str = DEFAULT_LAYOUT, against: Sequence[str] = (), plots: str = SOME
 ) -> None:
@@ -79,6 +92,8 @@ def report_run(
         document = write_layout(summary, layout, folder)
         print_document(document, summary.manifest.title, summary.description, make_console())
         print_banner(summary, make_console())
+    for remark in list_remarks(summary):
+        print(remark)
     write_plots(report, folder, plots)
     print(f"\nReport: {folder}", flush=True)
     if not summary.is_complete:

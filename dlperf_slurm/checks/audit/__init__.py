@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dlperf_slurm.checks.audit.contradictions import check_duplicates, check_medians
 from dlperf_slurm.checks.audit.derived import Derived
-from dlperf_slurm.checks.audit.files import read_rows, read_run
+from dlperf_slurm.checks.audit.files import read_csv, read_rows, read_run
 from dlperf_slurm.checks.audit.latencies import (
     check_latencies,
     has_order,
@@ -105,6 +105,15 @@ def audit_paths(paths: Sequence[Path]) -> Audit:
         not_audited=(*gaps, *_list_unchecked(rows, derived)),
         checked=_count_checks(rows, derived),
     )
+
+
+def audit_report(text: str, name: str) -> list[Finding]:
+    """What an audit finds in the report.csv of a run.
+
+    Raises InputError when the text is no such CSV.
+    """
+    rows, _ = read_csv(text, name)
+    return find_contradictions(rows, derive_cells(rows))
 
 
 def _count_checks(rows: Sequence[Row], derived: Sequence[Derived]) -> Checked:

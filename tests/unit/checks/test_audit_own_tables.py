@@ -1,0 +1,27 @@
+"""A run's own report.csv is audited as anybody's tables are."""
+
+from builders import make_manifest, make_outcomes, make_planned_case
+from outcome_builders import RATES, scale
+
+from dlperf_slurm.cli.report import list_remarks
+from dlperf_slurm.reports.summarize import summarize
+
+
+def make_summary(factor):
+    """Two devices that are so many times as fast as one."""
+    cases = [
+        make_outcomes(make_planned_case(name, repeats=len(RATES)), scale(RATES, by))
+        for name, by in (("1n1g", 1.0), ("1n2g", factor))
+    ]
+    return summarize(make_manifest(), cases)
+
+
+def test_sound_tables_have_no_remark():
+    assert list_remarks(make_summary(1.9)) == []
+
+
+def test_speedup_that_devices_do_not_explain_is_remarked():
+    speedup, efficiency = list_remarks(make_summary(2.5))
+    assert speedup.startswith("audit: speedup above the device count: report.csv:3 speedup: ")
+    assert "at most 2 is possible by the devices alone" in speedup
+    assert "report.csv:3 weak_scaling_efficiency: " in efficiency
