@@ -44,6 +44,9 @@ def _run_command(arguments: Optional[Sequence[str]]) -> int:
         say_renamed(words[0], FORMER_NAMES[words[0]])
         words[0] = FORMER_NAMES[words[0]]
     try:
+        if not words:
+            make_parser().print_help()
+            return 0
         options = make_parser().parse_args(words)
         options.words = words
         options.handler(options)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlperf_slurm.cli.examples import write_epilog
+
 if TYPE_CHECKING:
     from dlperf_slurm.jobs.run_directory import Run
 
@@ -17,7 +19,13 @@ def add_command(
     commands: "Commands", name: str, text: str, handler: "Handler"
 ) -> argparse.ArgumentParser:
     """The parser of a new command; `text` stands in the list of commands and above its options."""
-    command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    command = commands.add_parser(
+        name,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.epilog = write_epilog(command.prog)
     command.set_defaults(handler=handler)
     return command
 
@@ -36,8 +44,11 @@ def add_site_options(parser: argparse.ArgumentParser) -> None:
     add_set_option(parser)
 
 
-def add_set_option(parser: argparse.ArgumentParser, text: str = "set one site value") -> None:
-    """Add the option that sets single values, of a site unless `text` says of what."""
+def add_set_option(
+    parser: argparse.ArgumentParser,
+    text: str = "set one value of the site, or of the matrix: protocol.repeats=3",
+) -> None:
+    """Add the option that sets single values, of a site or matrix unless `text` says of what."""
     add_repeated_option(parser, "--set", "KEY=VALUE", text)
 
 

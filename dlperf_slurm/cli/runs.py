@@ -1,6 +1,7 @@
 """The commands of a run, from plan and submit over resume and retry to wait and cancel."""
 
 import argparse
+import json
 import re
 import shlex
 import sys
@@ -43,6 +44,7 @@ def add_commands(commands: "Commands") -> None:
     text = "what a matrix would submit, and what it costs"
     command = add_command(commands, "plan", text, run_plan)
     command.add_argument("matrix", type=Path, help="TOML file")
+    command.add_argument("--json", action="store_true", help="print it as JSON, for programs")
     add_site_options(command)
     add_results_option(command)
 
@@ -77,7 +79,10 @@ def add_commands(commands: "Commands") -> None:
         ("wait", run_wait, "follow a run to its end, then report"),
         ("cancel", run_cancel, "cancel what has not ended"),
     ):
-        add_run_options(add_command(commands, name, text, handler))
+        command = add_command(commands, name, text, handler)
+        add_run_options(command)
+        if name == "status":
+            command.add_argument("--json", action="store_true", help="print it as JSON")
 
 
 def _add_wait_option(parser: argparse.ArgumentParser) -> None:
@@ -88,11 +93,17 @@ def run_plan(options: argparse.Namespace) -> None:
     """Print what a matrix would submit; nothing is written, and the cluster need not answer."""
     from rich.text import Text
 
-    from dlperf_slurm.jobs.plan import list_missing_environments
+    from dlperf_slurm.config.site import explain_choice
+    from dlperf_slurm.jobs.plan import describe_plan, list_missing_environments
     from dlperf_slurm.reports.terminal import print_plan
 
     _, loaded, plan = _load_plan(options, must_reach_cluster=False)
+    if options.json:
+        print(json.dumps(describe_plan(plan, loaded.name), indent=1))
+        return
     console = make_console()
+    console.print(Text(f"site {loaded.name}: {explain_choice(options.site)}"))
+    console.print()
     print_plan(plan, console)
     for line in _describe_power(plan, loaded, options.results):
         console.print(Text(line))
@@ -120,8 +131,8 @@ def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[s
 
 
 def run_render(options: argparse.Namespace) -> None:
-    """Stage a run without submitting it; the cluster need not answer."""
-    run = _stage(options, must_reach_cluster=False)
+    """Stage a run without submitting it: neither cluster nor environments need be there."""
+    run = _stage(options, is_to_run=False)
     for group_id in run.list_group_ids():
         print(run.find_script(group_id))
     print(f"Submit it: {PROGRAM} resume {run.path}")
@@ -138,18 +149,25 @@ def run_submit(options: argparse.Namespace) -> None:
         raise InputError(f"submit: name a MATRIX; to go on with a run: {PROGRAM} resume RUN")
     words = " ".join(map(shlex.quote, hide_private_values(options.words)))
     with _advise(f"{PROGRAM} {words}", (SchedulerError, EnvironmentMissingError)):
-        run = _stage(options, must_reach_cluster=True)
+        run = _stage(options, is_to_run=True)
     _submit(run, options.wait)
 
 
 def run_resume(options: argparse.Namespace) -> None:
+    """Submit what a run has left to be submitted; where that is nothing, say so and what to do."""
     from dlperf_slurm.scheduler.mend import mend_site
+    from dlperf_slurm.scheduler.submit import find_unsubmitted
 
     run = find_chosen_run(options)
     if options.set:
         run, changes = mend_site(run, options.set)
         for change in changes:
             say(f"site: {change}")
+    if not options.wait and not find_unsubmitted(run):
+        print(f"{run.run_id}: all of it is submitted already; nothing was done")
+        print(f"See where it stands:    {PROGRAM} status {run.path}")
+        print(f"Try again what failed:  {PROGRAM} retry {run.path}")
+        return
     _submit(run, options.wait)
 
 
@@ -165,13 +183,18 @@ def run_retry(options: argparse.Namespace) -> None:
 
 def run_status(options: argparse.Namespace) -> None:
     """Print where a run stands; raises SchedulerError when the scheduler does not answer."""
-    from dlperf_slurm.reports.progress import print_states
+    from dlperf_slurm.reports.progress import describe_states, print_states
     from dlperf_slurm.scheduler.track import Tracker
 
     run = find_chosen_run(options)
     tracker = Tracker(run)
-    print_states(run, tracker.refresh(ask_scheduler=True), make_console())
-    _warn_of_full_disk(run)
+    states = tracker.refresh(ask_scheduler=True)
+    if options.json:
+        print(json.dumps(describe_states(run, states), indent=1))
+    else:
+        print_states(run, states, make_console())
+    if not options.json:
+        _warn_of_full_disk(run)
     if tracker.journal_error:
         warn(tracker.journal_error)
     if tracker.scheduler_error:
@@ -198,15 +221,16 @@ def _load_plan(
     from dlperf_slurm.config.site import load_site
     from dlperf_slurm.jobs.plan import find_max_array_size, make_plan
     from dlperf_slurm.matrix.expand import expand_matrix
-    from dlperf_slurm.matrix.file import read_matrix
+    from dlperf_slurm.matrix.file import read_matrix, split_assignments
 
     if not options.matrix.exists():
         raise InputError(
             f"{options.matrix}: there is no such file; `{PROGRAM} init` copies examples to here"
         )
-    file = read_matrix(options.matrix)
+    of_matrix, of_site = split_assignments(options.set)
+    file = read_matrix(options.matrix, of_matrix)
     expansion = expand_matrix(file)
-    loaded = load_site(options.site, file.toml, options.set)
+    loaded = load_site(options.site, file.toml, of_site)
     if file.matrix.scripts:
         # it loads Jinja2
         from dlperf_slurm.jobs.external_script import check_commands
@@ -234,14 +258,12 @@ def _load_plan_of_cluster(
             time.sleep(AGAIN_SECONDS)
 
 
-def _stage(options: argparse.Namespace, must_reach_cluster: bool) -> "Run":
+def _stage(options: argparse.Namespace, is_to_run: bool) -> "Run":
     from dlperf_slurm.jobs.leftovers import remove_leftovers
     from dlperf_slurm.jobs.plan import list_missing_environments
     from dlperf_slurm.jobs.stage import stage_run
 
-    file, loaded, plan = (
-        _load_plan_of_cluster(options) if must_reach_cluster else _load_plan(options, False)
-    )
+    file, loaded, plan = _load_plan_of_cluster(options) if is_to_run else _load_plan(options, False)
     if not plan.groups:
         reasons = dict.fromkeys(left_out.reason for left_out in plan.left_out)
         raise InputError(
@@ -249,8 +271,10 @@ def _stage(options: argparse.Namespace, must_reach_cluster: bool) -> "Run":
             + "\n  ".join(reasons)
         )
     missing = list_missing_environments(plan.kinds, loaded.site)
-    if missing:
+    if missing and is_to_run:
         raise EnvironmentMissingError("\n".join(missing))
+    for line in missing:
+        warn(line)
     for path in remove_leftovers(options.results):
         say(f"Removed {path}, which a submission that was killed had left half-made")
     return stage_run(options.results, file, loaded, plan, sys.argv)

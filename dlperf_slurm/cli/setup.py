@@ -219,11 +219,14 @@ def run_env_check(options: argparse.Namespace) -> None:
 
 def run_config_show(options: argparse.Namespace) -> None:
     from dlperf_slurm.config.site import list_effective_values, load_site
-    from dlperf_slurm.config.toml_tables import read_toml
+    from dlperf_slurm.matrix.file import list_values, read_matrix, split_assignments
     from dlperf_slurm.reports.terminal import print_table
 
-    matrix = read_toml(options.matrix) if options.matrix else None
-    loaded = load_site(options.site, matrix, options.set)
+    of_matrix, of_site = split_assignments(options.set)
+    if options.matrix is None and of_matrix:
+        raise InputError(f"--set {of_matrix[0]}: is of a matrix; name one")
+    matrix = read_matrix(options.matrix, of_matrix) if options.matrix else None
+    loaded = load_site(options.site, matrix.toml if matrix else None, of_site)
     rows = [
         [key, "-" if value is None else repr(value), source]
         for key, value, source in list_effective_values(loaded)
@@ -235,6 +238,19 @@ def run_config_show(options: argparse.Namespace) -> None:
         title=f"site {loaded.name}",
         text_columns=None,
     )
+    if matrix is not None:
+        print()
+        rows = [
+            [key, "-" if value is None else repr(value), source]
+            for key, value, source in list_values(matrix, of_matrix)
+        ]
+        print_table(
+            ["key", "value", "layer"],
+            rows,
+            make_console(),
+            title=f"matrix {matrix.name}",
+            text_columns=None,
+        )
 
 
 def run_config_schema(options: argparse.Namespace) -> None:

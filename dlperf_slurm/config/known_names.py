@@ -3,10 +3,15 @@
 import difflib
 from collections.abc import Iterable, Sequence
 
+# a word that is near another one by its letters, or to none -> what it means
+_MEANINGS = {"gpu": "cuda"}
+
 
 def suggest(name: object, known: Iterable[str]) -> str:
     """The closing sentence of a message, with the nearest known name; empty when none is near."""
-    near = difflib.get_close_matches(str(name).lower(), list(known), n=1, cutoff=0.5)
+    word, names = str(name).lower(), list(known)
+    meant = [meaning for meaning in [_MEANINGS.get(word)] if meaning in names]
+    near = meant or difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     return f". Did you mean {near[0]!r}?" if near else ""
 
 

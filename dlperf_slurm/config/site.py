@@ -156,6 +156,18 @@ def choose_site_file(requested: Optional[str]) -> Path:
     return path
 
 
+def explain_choice(requested: Optional[str]) -> str:
+    """The site's file, and why it is this one; raises InputError as `choose_site_file`."""
+    path = choose_site_file(requested)
+    if requested is not None:
+        return f"{path}, chosen by --site"
+    if path.stem == slurm_client.find_cluster_name():
+        return f"{path}, named as this cluster"
+    if slurm_client.is_slurm_here():
+        return f"{path}, as no site file is named as this cluster"
+    return f"{path}, as there is no Slurm here"
+
+
 def load_site(
     requested: Optional[str], matrix: Optional[TomlFile], assignments: Sequence[str]
 ) -> LoadedSite:

@@ -90,6 +90,32 @@ class Plan:
         return sum(group.node_hours for group in self.groups)
 
 
+def describe_plan(plan: Plan, site_name: str) -> dict[str, object]:
+    """The plan as `plan --json` prints it."""
+    return {
+        "site": site_name,
+        "groups": [
+            {
+                "group": group.group_id,
+                "array_tasks": len(group.array_tasks),
+                "topology": str(group.topology),
+                "time_limit_minutes": group.time_limit_minutes,
+                "node_hours": group.node_hours,
+            }
+            for group in plan.groups
+        ],
+        "cases": [
+            {"case_id": case.case_id, "repeats": case.protocol.repeats} for case in plan.cases
+        ],
+        "left_out": [
+            {"case_id": left_out.case.case_id, "reason": left_out.reason}
+            for left_out in plan.left_out
+        ],
+        "array_tasks": plan.array_task_count,
+        "node_hours": plan.node_hours,
+    }
+
+
 def make_plan(expansion: Expansion, site: Site, max_array_size: int) -> Plan:
     """The array jobs, as few as possible, of what the site and the adapters can run."""
     left_out = list(expansion.excluded)

@@ -2,19 +2,23 @@
 
 import dataclasses
 import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from dlperf_slurm.config.known_names import check_known, suggest
-from dlperf_slurm.config.layers import Layer
-from dlperf_slurm.config.site import find_layer_problems
+from dlperf_slurm.config.layers import Layer, merge_layers
+from dlperf_slurm.config.site import DEFAULT_LAYER, find_layer_problems
 from dlperf_slurm.config.toml_tables import (
     Reporter,
     TomlFile,
     TomlTable,
+    parse_assignment,
     read_toml,
     validate,
 )
@@ -28,6 +32,8 @@ from dlperf_slurm.worker.models import list_models, load_model
 
 # the keys of a [model] table that are no parameters of the model
 OWN_MODEL_KEYS = ("name", "dataset")
+# the tables of which `--set` sets single values; any other key is one of the site
+SETTABLE = ("axes", "protocol", "training")
 
 
 @dataclass(frozen=True)
@@ -39,8 +45,14 @@ class MatrixFile:
     matrix: Matrix
 
 
-def read_matrix(path: Path) -> MatrixFile:
-    """Read and check a matrix file.
+def split_assignments(assignments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The `--set KEY=VALUE` that are of the matrix, and those of the site."""
+    of_matrix = [text for text in assignments if text.partition(".")[0].strip() in SETTABLE]
+    return of_matrix, [text for text in assignments if text not in of_matrix]
+
+
+def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
+    """Read and check a matrix file, with single values of it set as `protocol.repeats=3`.
 
     Words that were renamed are read by their former names, and told on standard error. Raises
     InputError with all mistakes of the file.
@@ -48,6 +60,8 @@ def read_matrix(path: Path) -> MatrixFile:
     modernized = modernize(read_toml(path))
     toml = modernized.toml
     _warn(modernized)
+    if assignments:
+        toml = set_values(toml, assignments)
     reporter = Reporter(toml)
     for key, message in modernized.problems:
         reporter.add(key, message)
@@ -60,7 +74,32 @@ def read_matrix(path: Path) -> MatrixFile:
         _check_scripts(matrix, reporter)
     raise_problems(reporter.problems)
     assert matrix is not None, "no matrix without a problem"
-    return MatrixFile(path.stem, toml, matrix)
+    return MatrixFile(path.stem, write_merged(toml) if assignments else toml, matrix)
+
+
+def set_values(toml: TomlFile, assignments: Sequence[str]) -> TomlFile:
+    """The matrix with these values; as no file has it whole, its mistakes have no lines."""
+    layers = [Layer(toml), *(Layer(parse_assignment(text)) for text in assignments)]
+    merged, _ = merge_layers(layers)
+    options = " ".join(f"--set {shlex.quote(text)}" for text in assignments)
+    return TomlFile(f"{toml.label} {options}", "", merged)
+
+
+def write_merged(toml: TomlFile) -> TomlFile:
+    """The matrix with the text that a run directory keeps of it, which says how it was set."""
+    return dataclasses.replace(toml, text=f"# {toml.label!a}\n{tomli_w.dumps(toml.data)}")
+
+
+def list_values(file: MatrixFile, assignments: Sequence[str]) -> list[tuple[str, Any, str]]:
+    """Axes and protocol as (key, value, where it is from), defaults included."""
+    layers = {text.partition("=")[0].strip(): f"--set {text}" for text in assignments}
+    rows = []
+    for table in SETTABLE[:2]:
+        named = file.toml.data.get(table, {})
+        for name, value in getattr(file.matrix, table).model_dump(mode="json").items():
+            source = f"{file.name}.toml" if name in named else DEFAULT_LAYER
+            rows.append((f"{table}.{name}", value, layers.get(f"{table}.{name}", source)))
+    return rows
 
 
 def _warn(modernized: Modernized) -> None:

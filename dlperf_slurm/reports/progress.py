@@ -127,3 +127,26 @@ def print_states(run: Run, states: Sequence[TaskState], console: Console) -> Non
             console.print(Text(_describe(state), style="red" if has_problem else "yellow"))
     for line in describe_pending(run, states):
         console.print(Text(f"pending: {line}", style="yellow"))
+
+
+def describe_states(run: Run, states: Sequence[TaskState]) -> dict[str, object]:
+    """The run with each of its array tasks, as `status --json` prints it."""
+    return {
+        "run_id": run.run_id,
+        "path": str(run.path),
+        "counts": dict(count_states(states)),
+        "array_tasks": [
+            {
+                "group": state.task.group_id,
+                "array_job": state.array_job_id,
+                "array_task_id": state.task.array_task_id,
+                "case_id": state.task.case_id,
+                "repeat": state.task.repeat,
+                "attempt": state.task.attempt,
+                "state": state.state,
+                "is_final": state.is_final,
+                "detail": state.detail,
+            }
+            for state in states
+        ],
+    }

@@ -20,6 +20,9 @@ WIDE_COLUMNS = 160
 # wider than any table: what it would take
 _UNLIMITED_COLUMNS = 10_000
 
+# of the cases that are left out for one reason
+_NAMED_CASES = 3
+
 # blanks between columns, of which the box has one
 _WIDE_GAP, _NARROW_GAP, _LEAST_GAP = 3, 2, 1
 
@@ -48,9 +51,7 @@ def print_plan(plan: Plan, console: Console) -> None:
     if plan.cases:
         _print_planned(plan, console)
     if plan.left_out:
-        rows = [[left_out.case.case_id, left_out.reason] for left_out in plan.left_out]
-        print_table(["case", "why"], rows, console, title="left out", text_columns=None)
-        console.print()
+        _print_left_out(plan, console)
     console.print(
         Text(
             f"{len(plan.cases)} cases, {len(plan.groups)} groups (sbatch calls), "
@@ -58,6 +59,20 @@ def print_plan(plan: Plan, console: Console) -> None:
             style="bold",
         )
     )
+
+
+def _print_left_out(plan: Plan, console: Console) -> None:
+    """Each reason once, with its cases, which a folded list names."""
+    cases: dict[str, list[str]] = {}
+    for left_out in plan.left_out:
+        cases.setdefault(left_out.reason, []).append(left_out.case.case_id)
+    console.print(Text("left out", style="bold"))
+    for reason, names in cases.items():
+        count = "1 case" if len(names) == 1 else f"{len(names)} cases"
+        more = f", and {len(names) - _NAMED_CASES} more" if len(names) > _NAMED_CASES else ""
+        console.print(Text(f"  {count}: {reason}"))
+        console.print(Text(f"    {', '.join(names[:_NAMED_CASES])}{more}", style="dim"))
+    console.print()
 
 
 def _print_planned(plan: Plan, console: Console) -> None:

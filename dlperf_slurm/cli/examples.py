@@ -1,0 +1,35 @@
+"""A command's words -> the end of its help: an example that can be typed, and where more stands."""
+
+# words of a command -> the words of an example behind it, and the page of docs/ about it
+EXAMPLES = {
+    "init": ("", "tutorial"),
+    "data make images": ("data/images --train 1000", "matrix"),
+    "data make text": ("data/text", "matrix"),
+    "data make digits": ("data/digits", "matrix"),
+    "env create": ("pytorch", "frameworks"),
+    "env list": ("", "frameworks"),
+    "env check": ("pytorch", "frameworks"),
+    "config show": ("matrices/quickstart.toml --site local", "site"),
+    "config schema": ("matrix", "matrix"),
+    "plan": ("matrices/quickstart.toml --site local", "matrix"),
+    "render": ("matrices/quickstart.toml --set protocol.repeats=3", "run-directory"),
+    "submit": ("matrices/quickstart.toml --site local --wait", "tutorial"),
+    "resume": ("20240501 --wait", "run-directory"),
+    "retry": ("20240501 --wait", "run-directory"),
+    "status": ("20240501", "run-directory"),
+    "wait": ("20240501", "run-directory"),
+    "cancel": ("20240501", "run-directory"),
+    "report": ("20240501 --layout dlperf", "tutorial"),
+    "compare": ("20240501 20240502 --fail-if-slower 3%", "statistics"),
+    "history": ("--case 'pytorch-*-1n8g-*'", "statistics"),
+    "import-logs": ("logs/ --dry-run", "logs"),
+    "parity": ("pytorch jax", "frameworks"),
+    "audit": ("table.csv --threshold 1%", "how-it-works"),
+}
+
+
+def write_epilog(program: str) -> str:
+    """The last lines of the help of `program`, which is the tool's name with a command's words."""
+    words = program.partition(" ")[2]
+    arguments, page = EXAMPLES[words]
+    return f"Example: {program} {arguments}".rstrip() + f"\nMore: docs/{page}.md of the source"

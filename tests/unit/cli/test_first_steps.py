@@ -1,0 +1,118 @@
+"""What meets somebody who types the tool's name, asks for help, looks at a plan, sets a value."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from builders import SMALL_MATRIX, write_matrix
+
+from dlperf_slurm.cli import main, make_parser
+from dlperf_slurm.cli.examples import EXAMPLES
+from dlperf_slurm.jobs.run_directory import open_run
+
+LOCAL = ("--site", "local")
+
+
+@pytest.fixture
+def matrix(home):
+    write_matrix(SMALL_MATRIX, home / "matrix.toml")
+    return "matrix.toml"
+
+
+def stage(capsys, *options):
+    assert main(["render", *options, *LOCAL]) == 0
+    return open_run(Path(capsys.readouterr().out.split("resume ")[1].strip()))
+
+
+def test_name_alone_prints_the_help(capsys):
+    assert main([]) == 0
+    printed = capsys.readouterr().out
+    assert "submit     submit a matrix" in printed
+
+
+@pytest.mark.parametrize("words", EXAMPLES)
+def test_help_of_each_command_has_an_example_that_the_parser_takes(words, capsys):
+    with pytest.raises(SystemExit):
+        main([*words.split(), "--help"])
+    printed = capsys.readouterr().out
+    example = printed.split("\nExample: dlperf-slurm ")[1].splitlines()[0]
+    assert example.startswith(words)
+    assert callable(make_parser().parse_args(shlex.split(example)).handler)
+
+
+def test_plan_names_the_site_and_why_it_is_this_one(matrix, bin_dir, capsys):
+    main(["plan", matrix])
+    assert capsys.readouterr().out.splitlines()[0].endswith("local.toml, as there is no Slurm here")
+    main(["plan", matrix, *LOCAL])
+    assert capsys.readouterr().out.splitlines()[0].endswith("local.toml, chosen by --site")
+
+
+def test_plan_names_each_reason_once_and_some_of_its_cases(matrix, capsys):
+    batches = "axes.batch_size_per_device=[1, 2, 3, 4, 5]"
+    main(["plan", matrix, *LOCAL, "--set", 'axes.topology="2n1g"', "--set", batches])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3] == "  5 cases: 2n1g needs 2 nodes, the site has 1"
+    assert lines[4].endswith("bs3-fp32, and 2 more")
+
+
+def test_plan_and_status_as_json_are_whole(matrix, capsys):
+    main(["plan", matrix, *LOCAL, "--json"])
+    plan = json.loads(capsys.readouterr().out)
+    run = stage(capsys, matrix)
+    main(["status", str(run.path), "--json"])
+    status = json.loads(capsys.readouterr().out)
+    assert len(status["array_tasks"]) == plan["array_tasks"] > 0
+    assert status["counts"] == {"STAGED": plan["array_tasks"]}
+    assert {task["case_id"] for task in status["array_tasks"]} == {
+        case["case_id"] for case in plan["cases"]
+    }
+
+
+def test_render_needs_no_environment_and_names_the_missing_one(matrix, capsys):
+    assert main(["render", matrix, *LOCAL]) == 0
+    assert "pytorch: no environment at" in capsys.readouterr().err
+
+
+def test_values_that_are_set_reach_the_protocol_the_axes_and_the_run(matrix, capsys):
+    run = stage(capsys, matrix, "--set", "protocol.repeats=3", "--set", 'axes.topology="1n1g"')
+    (case,) = (case for case in run.manifest.cases if not case.reason)
+    assert (case.repeats, case.axes.topology) == (3, "1n1g")
+    kept = (run.path / "matrix.toml").read_text(encoding="utf-8")
+    assert kept.startswith("# 'matrix.toml --set protocol.repeats=3 --set ")
+    assert "repeats = 3\n" in kept
+
+
+def test_mistake_in_a_value_that_is_set_is_told_with_the_option(matrix, capsys):
+    assert main(["plan", matrix, *LOCAL, "--set", "protocol.repeat=3"]) == 2
+    error = capsys.readouterr().err
+    assert "matrix.toml --set protocol.repeat=3: protocol.repeat: unknown key" in error
+    assert "Did you mean 'repeats'?" in error
+
+
+def test_config_show_has_the_values_of_a_matrix_with_their_layers(matrix, capsys):
+    main(["config", "show", matrix, *LOCAL, "--set", "protocol.repeats=3"])
+    rows = [line.split(None, 2) for line in capsys.readouterr().out.splitlines()]
+    values = {row[0]: [part.strip() for part in row[1:]] for row in rows if len(row) == 3}
+    assert values["protocol.repeats"] == ["3", "--set protocol.repeats=3"]
+    assert values["protocol.seed"] == ["1", "default"]
+    assert values["axes.framework"] == ["['pytorch']", "matrix.toml"]
+
+
+def test_value_of_a_matrix_without_one_is_refused(capsys):
+    assert main(["config", "show", *LOCAL, "--set", "protocol.repeats=3"]) == 2
+    assert "is of a matrix; name one" in capsys.readouterr().err
+
+
+def test_device_gpu_is_told_cuda(matrix, capsys):
+    assert main(["plan", matrix, *LOCAL, "--set", "device=gpu"]) == 2
+    assert "Did you mean 'cuda'?" in capsys.readouterr().err
+
+
+def test_resume_with_nothing_to_do_says_so_and_what_to_do(matrix, capsys, monkeypatch):
+    run = stage(capsys, matrix)
+    monkeypatch.setattr("dlperf_slurm.scheduler.submit.find_unsubmitted", lambda run: {})
+    assert main(["resume", str(run.path)]) == 0
+    printed = capsys.readouterr().out
+    assert "all of it is submitted already; nothing was done" in printed
+    assert f"dlperf-slurm retry {run.path}" in printed
