@@ -72,6 +72,7 @@ def report_run(
 
     Raises CasesFailedError, after all is written, when repeats have no sound record.
     """
+    from dlperf_slurm.reports.formats.html import FILE_NAME as PAGE_NAME
     from dlperf_slurm.reports.layouts.parts.output import print_document
     from dlperf_slurm.reports.report_files import (
         make_folder,
@@ -95,7 +96,10 @@ def report_run(
     for remark in list_remarks(summary):
         print(remark)
     write_plots(report, folder, plots)
-    print(f"\nReport: {folder}", flush=True)
+    print()
+    for finding in summary.findings:
+        print(finding.text)
+    print(f"\nReport: {folder / PAGE_NAME}", flush=True)
     if not summary.is_complete:
         missing = summary.planned_repeats - summary.ok_repeats
         raise CasesFailedError(

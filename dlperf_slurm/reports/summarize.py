@@ -8,6 +8,7 @@ from typing import Any
 from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.jobs.run_directory import Manifest
 from dlperf_slurm.reports.cells import Table
+from dlperf_slurm.reports.findings import Finding, list_findings
 from dlperf_slurm.reports.tables import (
     NO_CASE,
     ShownCase,
@@ -72,6 +73,11 @@ class Summary:
     accuracy_tables: tuple[accuracy.AccuracyTable, ...] = ()
     frame: Any = field(default=None, compare=False, repr=False)
     banner: str = ""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What came out of the run; none where it was summarized without a frame."""
+        return () if self.frame is None else list_findings(self.frame)
 
     @property
     def is_complete(self) -> bool:

@@ -145,6 +145,25 @@ def test_filter_hides_rows_and_counts_the_rest(open_page):
     assert rows.count() == all_rows
 
 
+def test_filter_knows_what_the_title_of_a_table_says_and_no_middle_of_a_word(open_page):
+    page = open_page()
+    shown = page.locator(f"{TABLE} tbody tr:visible")
+    all_rows = shown.count()
+    box = page.get_by_label("Filter rows")
+    box.fill("fp32")
+    assert shown.count() == all_rows
+    box.fill("orch")
+    assert shown.count() == 0
+
+
+def test_page_begins_with_what_came_out(open_page):
+    page = open_page()
+    findings = page.locator(".findings li")
+    assert findings.first.text_content().startswith("resnet50 trains at ")
+    assert page.locator(".findings .doubt").count() > 0
+    assert findings.last.bounding_box()["y"] < 900
+
+
 def test_filter_without_a_match_leaves_no_row(open_page):
     page = open_page()
     page.get_by_label("Filter rows").fill("caffe")

@@ -101,6 +101,8 @@ def make_page(report: Report) -> str:
     return load_template("report.html.j2").render(
         summary=summary,
         manifest=summary.manifest,
+        findings=summary.findings,
+        doubts=bool(summary.banner) or any(finding.is_doubt for finding in summary.findings),
         facts=_list_facts(report),
         missing=missing,
         sections=sections,

@@ -42,12 +42,26 @@ const filter = document.getElementById("filter");
 const result = document.getElementById("filter-result");
 const rows = [...document.querySelectorAll(".sortable tbody tr")];
 
+// The title of a table has what all its rows share: a model, a precision, a batch size.
+function sayAll(row) {
+  const title = row.closest("section").querySelector("h2").textContent;
+  return [title, ...[...row.cells].map(textOf)].join("\n").toLowerCase();
+}
+
+// A word is looked for where words begin: "amp" is not in "example".
+function hasWord(text, word) {
+  for (let at = text.indexOf(word); at >= 0; at = text.indexOf(word, at + 1)) {
+    if (at === 0 || !/[a-z0-9]/.test(text[at - 1]) || !/[a-z0-9]/.test(word[0])) return true;
+  }
+  return false;
+}
+
 function filterRows() {
   const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
   let shown = 0;
   for (const row of rows) {
-    const text = [...row.cells].map(textOf).join("\n").toLowerCase();
-    row.hidden = !words.every((word) => text.includes(word));
+    const text = sayAll(row);
+    row.hidden = !words.every((word) => hasWord(text, word));
     shown += row.hidden ? 0 : 1;
   }
   result.textContent = words.length ? `${shown} of ${rows.length} rows` : "";

@@ -1,0 +1,111 @@
+"""A run's frame -> what came out of it, in sentences: the first thing that a report says."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dlperf_slurm.contract.axes import TRAIN
+from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.results.cases import VARIANT_AXES, make_label
+from dlperf_slurm.results.frame import CaseRow, list_rows
+from dlperf_slurm.results.stability import MAX_VARIATION
+from dlperf_slurm.stats.median import compute_coefficient_of_variation
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence about a run, which may be a reason to doubt its figures."""
+
+    text: str
+    is_doubt: bool = False
+
+
+def list_findings(frame: "DataFrame") -> tuple[Finding, ...]:
+    """The best throughput of each model, scaling, what a precision brings, and what is doubtful."""
+    rows = [row for row in list_rows(frame) if row.samples_per_s is not None]
+    by_model: dict[tuple[str, str], list[CaseRow]] = {}
+    for row in rows:
+        by_model.setdefault((row.model, row.mode), []).append(row)
+    findings = []
+    for group in by_model.values():
+        findings += [_describe_best(group), *_describe_scaling(group), *_describe_precision(group)]
+    return (*map(Finding, findings), *(Finding(text, True) for text in _describe_doubts(rows)))
+
+
+def _describe_best(rows: Sequence[CaseRow]) -> str:
+    best = max(rows, key=lambda row: row.samples_per_s or 0.0)
+    verb = "trains" if best.mode == TRAIN else "infers"
+    topology = parse_topology(best.topology)
+    nodes = "1 node" if topology.nodes == 1 else f"{topology.nodes} nodes"
+    count = topology.devices_per_node
+    devices = "1 device" if count == 1 else f"{count} devices"
+    return (
+        f"{best.model} {verb} at {best.samples_per_s:.4g} {best.unit} at best: {_name(best)} on "
+        f"{best.topology} ({nodes} with {devices}{' each' if topology.nodes > 1 else ''})."
+    )
+
+
+def _describe_scaling(rows: Sequence[CaseRow]) -> Iterator[str]:
+    """The efficiency at the largest topology, from the best case to the worst."""
+    scaled = [
+        (row.weak_scaling_efficiency.value, row)
+        for row in rows
+        if row.weak_scaling_efficiency.value is not None
+        and not row.weak_scaling_efficiency.is_of_itself
+    ]
+    if not scaled:
+        return
+    largest = max((row.topology for _, row in scaled), key=lambda t: parse_topology(t).world_size)
+    at_largest = [(value, row) for value, row in scaled if row.topology == largest]
+    high, best = max(at_largest, key=lambda pair: pair[0])
+    low, worst = min(at_largest, key=lambda pair: pair[0])
+    text = f"On {largest} its efficiency over {best.baseline} is {100 * high:.0f} % ({_name(best)})"
+    yield f"{text}, and {100 * low:.0f} % at worst ({_name(worst)})." if low < high else f"{text}."
+
+
+def _describe_precision(rows: Sequence[CaseRow]) -> Iterator[str]:
+    """The largest gain and the largest loss of a reduced precision that their intervals show."""
+    shown = [
+        (row.precision_speedup.value, row.precision_speedup.interval, row)
+        for row in rows
+        if row.precision_speedup.value is not None and row.precision_speedup.interval is not None
+    ]
+    gains = [(value, row) for value, interval, row in shown if interval.low > 1]
+    losses = [(value, row) for value, interval, row in shown if interval.high < 1]
+    for found, words, choose in ((gains, "gains most", max), (losses, "loses most", min)):
+        if found:
+            value, row = choose(found, key=lambda pair: pair[0])
+            yield (
+                f"{row.precision} {words} on {row.topology} ({_name(row)}): "
+                f"{value:.3g} times as fast as {row.reference_precision}."
+            )
+
+
+def _describe_doubts(rows: Sequence[CaseRow]) -> Iterator[str]:
+    spread = [
+        (compute_coefficient_of_variation([1 / rate for rate in row.samples]), row) for row in rows
+    ]
+    varied = [(share, row) for share, row in spread if share > MAX_VARIATION]
+    if varied:
+        share, row = max(varied, key=lambda pair: pair[0])
+        yield (
+            f"Doubtful: the repeats of {len(varied)} of {_count(len(rows))} vary by more than "
+            f"{100 * MAX_VARIATION:.0f} %, those of {row.case_id} most, by {100 * share:.0f} %."
+        )
+    few = [row for row in rows if row.interval is None]
+    if few:
+        yield (
+            f"Doubtful: {len(few)} of {_count(len(rows))} {'has' if len(few) == 1 else 'have'} too "
+            "few sound repeats for an interval."
+        )
+
+
+def _count(cases: int) -> str:
+    return "1 case" if cases == 1 else f"{cases} cases"
+
+
+def _name(row: CaseRow) -> str:
+    return f"{make_label(row, VARIANT_AXES)}, {row.precision}, batch size {row.batch_size_text}"

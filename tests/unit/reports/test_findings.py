@@ -1,0 +1,80 @@
+"""The sentences of a report: each figure in them is one of the run."""
+
+import dataclasses
+
+from report_values import make_measured, rename, summarize_cases
+
+STEADY = [0.1, 0.1001, 0.1002, 0.1003, 0.1004, 0.1005]
+
+
+def list_texts(*cases):
+    return [finding.text for finding in summarize_cases(cases).findings]
+
+
+def list_doubts(*cases):
+    return [finding.text for finding in summarize_cases(cases).findings if finding.is_doubt]
+
+
+def rename_precision(outcomes, precision):
+    case_id = outcomes.case.case_id.replace("fp32", precision)
+    renamed = rename(outcomes, precision=precision)
+    return dataclasses.replace(renamed, case=dataclasses.replace(renamed.case, case_id=case_id))
+
+
+def test_best_throughput_is_named_with_its_case_and_topology():
+    texts = list_texts(make_measured("jax", "1n1g", STEADY), make_measured("jax", "2n2g", STEADY))
+    assert texts[0].startswith("resnet50 trains at 31")
+    assert texts[0].endswith("jax, fp32, batch size 8 on 2n2g (2 nodes with 2 devices each).")
+
+
+def test_efficiency_is_that_of_the_largest_topology_best_and_worst():
+    slow, slower = ([factor * s for s in STEADY] for factor in (1.25, 2))
+    texts = list_texts(
+        make_measured("jax", "1n1g", STEADY),
+        make_measured("jax", "1n2g", STEADY),
+        make_measured("jax", "1n4g", slow),
+        make_measured("pytorch", "1n1g", STEADY),
+        make_measured("pytorch", "1n4g", slower),
+    )
+    assert texts[1] == (
+        "On 1n4g its efficiency over 1n1g is 80 % (jax, fp32, batch size 8), and 50 % at worst "
+        "(pytorch, fp32, batch size 8)."
+    )
+
+
+def test_precision_that_gains_and_one_that_loses_are_told_apart():
+    faster, slower = ([factor * s for s in STEADY] for factor in (0.5, 2))
+    texts = list_texts(
+        make_measured("jax", "1n1g", STEADY),
+        rename_precision(make_measured("jax", "1n1g", faster), "amp-bf16"),
+        rename_precision(make_measured("jax", "1n1g", slower), "amp-fp16"),
+    )
+    assert "amp-bf16 gains most on 1n1g" in texts[1]
+    assert texts[1].endswith(": 2 times as fast as fp32.")
+    assert "amp-fp16 loses most on 1n1g" in texts[2]
+    assert texts[2].endswith(": 0.5 times as fast as fp32.")
+
+
+def test_precision_whose_interval_holds_one_is_not_said_to_gain_or_lose():
+    same = rename_precision(make_measured("jax", "1n1g", STEADY), "amp-bf16")
+    assert len(list_texts(make_measured("jax", "1n1g", STEADY), same)) == 1
+
+
+def test_repeats_that_vary_are_doubtful_and_steady_ones_are_not():
+    wild = [0.1, 0.2, 0.1, 0.2, 0.15, 0.12]
+    assert list_doubts(make_measured("jax", "1n1g", STEADY)) == []
+    (doubt,) = list_doubts(
+        make_measured("jax", "1n1g", wild), make_measured("pytorch", "1n1g", STEADY)
+    )
+    assert doubt.startswith("Doubtful: the repeats of 1 of 2 cases vary by more than 5 %")
+    assert "jax-resnet50-1n1g-bs8-fp32" in doubt
+
+
+def test_too_few_repeats_are_doubtful():
+    assert list_doubts(make_measured("jax", "1n1g", STEADY[:3])) == [
+        "Doubtful: 1 of 1 case has too few sound repeats for an interval."
+    ]
+
+
+def test_run_without_a_figure_has_no_findings():
+    assert list_texts(make_measured("jax", "1n1g", [], reason="no such node")) == []
