@@ -64,6 +64,22 @@ def test_links_between_documents_lead_somewhere():
             assert (file.parent / link.partition("#")[0]).exists(), f"{file.name}: {link}"
 
 
+def test_files_that_documents_name_are_there():
+    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")]
+    named = {
+        (document.name, path)
+        for document in documents
+        for path in re.findall(
+            r"`((?:benchmarks|dlperf_slurm|docs|templates|tests)/[\w./-]+)",
+            document.read_text("utf-8"),
+        )
+        # what is to be added has a name that is to be chosen
+        if not re.search("NAME|KIND", path)
+    }
+    assert len(named) > 20
+    assert [name for name in sorted(named) if not (ROOT / name[1]).exists()] == []
+
+
 def test_the_site_of_documents_names_each_page():
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     named = set(re.findall(r"- (\S+\.md)$", navigation, re.M))
