@@ -110,6 +110,7 @@ def test_unknown_name_of_the_package_is_an_attribute_error():
         _ = dp.open_runs
 
 
+@pytest.mark.integration
 def test_type_checker_sees_the_names(tmp_path):
     file = tmp_path / "use.py"
     file.write_text(
