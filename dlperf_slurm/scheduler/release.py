@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import SchedulerError
@@ -16,8 +16,9 @@ from dlperf_slurm.scheduler.states import PENDING, TaskState
 PAUSE_SECONDS = 10.0
 # how often a group is released that was held for a full disk
 RELEASES = 5
-# Slurm's reason for what a node could not start: "launch failed requeued held"
+# of a job script's hold: nothing could be said of why
 _WORDLESS = re.compile(r"exit code \d+ on \S+: ")
+# Slurm's reason for what a node could not start
 _LAUNCH_FAILED = re.compile("launch ?failed ?requeued ?held", re.I)
 
 
@@ -35,35 +36,45 @@ class Releaser:
         self._counts: dict[str, int] = {}
 
     def release(self, states: Sequence[TaskState]) -> list[str]:
-        """Release what can go on by these states; returns a line for each that was."""
+        """Release what can go on by these states; returns a line for each that was.
+
+        What cannot be done now is tried again.
+        """
+        lines: list[str] = []
         now = time.monotonic()
-        is_full = find_full_disk(self._run.path, RUN_BYTES) != ""
-        if is_full:
-            self._due = now + PAUSE_SECONDS
-        if is_full or now < self._due:
-            return []
-        held = [state for state in states if state.state == PENDING]
-        lines = []
         try:
-            groups = {
-                state.task.group_id: state.array_job_id
-                for state in held
-                if state.detail == HELD_BY_USER
-            }
-            for group_id, array_job_id in groups.items():
-                cause = read_hold(self._run.path, group_id)
-                if self._release(array_job_id, self._count_releases(cause)):
-                    forget_hold(self._run.path, group_id)
-                    lines.append(f"array job {array_job_id} was held ({cause}), and is released")
-            for state in held:
-                job_id = f"{state.array_job_id}_{state.task.array_task_id}"
-                is_failed = _LAUNCH_FAILED.search(state.detail) is not None
-                if is_failed and self._release(job_id, self._launch_tries):
-                    lines.append(f"{job_id} was held ({state.detail}), and is released")
+            is_full = find_full_disk(self._run.path, RUN_BYTES) != ""
+            if not is_full and now >= self._due:
+                held = [state for state in states if state.state == PENDING]
+                lines += self._release_groups(held)
+                lines += self._release_unlaunched(held)
         except (OSError, SchedulerError):
-            # what could not be done is tried again
+            is_full = True
+        if is_full or lines:
+            # the queue has to be seen anew before anything is released again
             self._due = now + PAUSE_SECONDS
         return lines
+
+    def _release_groups(self, held: Sequence[TaskState]) -> Iterator[str]:
+        """Release the groups that their own job scripts held."""
+        groups = {
+            state.task.group_id: state.array_job_id
+            for state in held
+            if state.detail == HELD_BY_USER
+        }
+        for group_id, array_job_id in groups.items():
+            cause = read_hold(self._run.path, group_id)
+            if self._release(array_job_id, self._count_releases(cause)):
+                forget_hold(self._run.path, group_id)
+                yield f"array job {array_job_id} was held ({cause}), and is released"
+
+    def _release_unlaunched(self, held: Sequence[TaskState]) -> Iterator[str]:
+        """Release what Slurm held because a node could not start it."""
+        for state in held:
+            job_id = f"{state.array_job_id}_{state.task.array_task_id}"
+            is_failed = _LAUNCH_FAILED.search(state.detail) is not None
+            if is_failed and self._release(job_id, self._launch_tries):
+                yield f"{job_id} was held ({state.detail}), and is released"
 
     def _count_releases(self, cause: str) -> int:
         """How often a group may be released that its job scripts held for this cause."""
