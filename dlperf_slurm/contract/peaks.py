@@ -14,6 +14,10 @@ from dlperf_slurm.files.writing import write_file
 
 PEAKS_FILE = "peaks.json"
 
+# by what ranks sum: what their framework has set up, or MPI
+OF_FRAMEWORK = "the framework's own"
+OF_MPI = "MPI, host memory"
+
 # the format of the numbers that a precision multiplies; sums are in full precision
 NUMBER_FORMATS: Dict[str, str] = {
     "fp32": "fp32",
@@ -44,7 +48,10 @@ class DevicePeak:
 
 @dataclasses.dataclass(frozen=True)
 class AllReduce:
-    """The sum over all ranks of `byte_count` bytes each, in `seconds` at best, by whose means."""
+    """The sum over all ranks of `byte_count` bytes each, in `seconds` at best.
+
+    `via` is OF_FRAMEWORK or OF_MPI.
+    """
 
     via: str
     byte_count: int

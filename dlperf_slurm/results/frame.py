@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Optional
 
-from dlperf_slurm.contract.axes import ON_DEVICE, TRAIN, Axes
+from dlperf_slurm.contract.axes import ON_DEVICE, Axes
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.results.accuracy import Accuracy, find_accuracy, find_train_seconds
@@ -28,6 +28,7 @@ from dlperf_slurm.results.peaks import (
     Reach,
     add_reachable,
     find_reach,
+    find_tflops,
     list_peak_notes,
     take_share,
 )
@@ -43,13 +44,9 @@ from dlperf_slurm.stats.median import (
     find_median,
 )
 from dlperf_slurm.worker.clock import HostClock
-from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-# The backward pass has a product for the input's gradient and one for the weight's.
-TRAINING_FLOPS_FACTOR = 3
 
 WAIT_UNKNOWN = (
     "how long devices waited for data is unknown: their hosts, whose waiting was timed, went for "
@@ -226,7 +223,7 @@ def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
     latencies = tuple(outcome.latency for outcome in outcomes.outcomes if outcome.latency)
     own = [record for record in records if record.case.log_format is None]
     notes = list_notes(outcomes)
-    tflops = _find_tflops(records, row.samples_per_s)
+    tflops = find_tflops(records, row.samples_per_s)
     return replace(
         row,
         hardware=describe_hardware(outcomes),
@@ -264,16 +261,6 @@ def _describe_few(outcomes: CaseOutcomes) -> list[str]:
         f"a 95 % interval takes {count_needed_samples()} {what}; in braces the smallest and the "
         "largest value"
     ]
-
-
-def _find_tflops(records: Sequence[Record], samples_per_s: Optional[float]) -> Optional[float]:
-    """Forward and backward; None for a model of somebody else's script, whose work is not known."""
-    if samples_per_s is None or records[0].case.log_format or records[0].case.axes.mode != TRAIN:
-        return None
-    case = records[0].case
-    definition = load_model(case.model).Definition(**case.model_parameters)
-    flops_per_sample = TRAINING_FLOPS_FACTOR * int(definition.flops_per_sample)
-    return samples_per_s / case.world_size * flops_per_sample / 1e12
 
 
 def is_wait_known(record: Record) -> bool:

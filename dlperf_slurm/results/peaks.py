@@ -4,22 +4,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.contract.peaks import NUMBER_FORMATS, AllReduce, Peaks
+from dlperf_slurm.contract.axes import TRAIN
+from dlperf_slurm.contract.peaks import NUMBER_FORMATS, OF_FRAMEWORK, AllReduce, Peaks
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.results.collect import Outcome
 from dlperf_slurm.results.device_peaks import find_published_peak
 from dlperf_slurm.results.footnotes import Note, Remark
 from dlperf_slurm.results.ratios import fill
 from dlperf_slurm.stats.median import find_median
-from dlperf_slurm.worker.peaks.all_reduce import OF_FRAMEWORK
+from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+# The backward pass has a product for the input's gradient and one for the weight's.
+TRAINING_FLOPS_FACTOR = 3
 TERA = 1e12
 GIGA = 1e9
 # of a step, that of its backward pass, beside which gradients can be summed: two products of three
-BACKWARD_SHARE = 2 / 3
+BACKWARD_SHARE = 1 - 1 / TRAINING_FLOPS_FACTOR
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,19 @@ class Reach:
     copied_gb_per_s: Optional[float] = None
     all_reduce_seconds: Optional[float] = None
     all_reduce_gb_per_s: Optional[float] = None
+
+
+def find_tflops(records: Sequence[Record], samples_per_s: Optional[float]) -> Optional[float]:
+    """The work of a training per device, forward and backward, in 10^12 operations per second.
+
+    None for a model of somebody else's script, whose work is not known.
+    """
+    if samples_per_s is None or records[0].case.log_format or records[0].case.axes.mode != TRAIN:
+        return None
+    case = records[0].case
+    definition = load_model(case.model).Definition(**case.model_parameters)
+    flops_per_sample = TRAINING_FLOPS_FACTOR * int(definition.flops_per_sample)
+    return samples_per_s / case.world_size * flops_per_sample / TERA
 
 
 def find_reach(outcomes: Sequence[Outcome]) -> Reach:

@@ -8,7 +8,7 @@ import pytest
 from support import attempts, frozen_code
 from support.cases import vary
 
-from dlperf_slurm.contract.peaks import NUMBER_FORMATS, DevicePeak, read_peaks
+from dlperf_slurm.contract.peaks import NUMBER_FORMATS, OF_MPI, DevicePeak, read_peaks
 from dlperf_slurm.contract.record import OK
 from dlperf_slurm.worker.frameworks import list_frameworks
 from dlperf_slurm.worker.peaks import (
@@ -17,7 +17,7 @@ from dlperf_slurm.worker.peaks import (
     list_measured_frameworks,
     load_operations,
 )
-from dlperf_slurm.worker.peaks.all_reduce import OF_MPI
+from dlperf_slurm.worker.peaks.all_reduce import time_all_reduce
 from dlperf_slurm.worker.peaks.device_peak import find_best_product, find_best_seconds
 from dlperf_slurm.worker.peaks.measure import (
     SHARED_DIR,
@@ -146,6 +146,30 @@ def test_real_ranks_sum_as_many_bytes_as_gradients_have(tmp_path):
     assert (summed.via, summed.byte_count) == (OF_MPI, 4 * record.parameter_count)
     assert summed.seconds > 0
     assert [one.problem for one in peaks.devices] == ["no peak is measured with spin"]
+
+
+class TwoRanks:
+    """The world of this rank and one that tells what it tells, or this instead."""
+
+    size = 2
+
+    def __init__(self, *others):
+        self.others = list(others)
+
+    def exchange(self, value):
+        return [value, self.others.pop(0) if self.others else value]
+
+    def barrier(self):
+        pass
+
+
+@pytest.mark.parametrize("others", [(False,), (True, 0.0)], ids=["memory", "sum"])
+def test_sum_that_fails_on_one_rank_is_none_on_all(others, monkeypatch):
+    monkeypatch.setattr(
+        "dlperf_slurm.worker.peaks.all_reduce._make_operation", lambda *_: (make_sleep(0.001), "x")
+    )
+    assert time_all_reduce(attempts.CASE, TwoRanks(*others), 10) is None
+    assert time_all_reduce(attempts.CASE, TwoRanks(), 10).seconds >= 0.001
 
 
 def test_framework_multiplies_and_copies_all_of_it(framework):

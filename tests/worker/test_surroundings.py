@@ -20,6 +20,7 @@ from dlperf_slurm.contract.surroundings import (
 )
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.surroundings import (
+    describe_here,
     describe_noise,
     gather_surroundings,
     look_around,
@@ -96,6 +97,19 @@ def test_busy_neighbour_of_a_real_run_is_named_before_and_in_its_window(launch):
         assert shares["neighbour-x"] > 0
         assert use.other_share >= shares["neighbour-x"] - 0.05
         assert use.has_neighbours
+
+
+def test_machine_is_looked_at_before_a_local_run():
+    # an orphan, as it would be a process of ours otherwise; the shell gives it no standard input
+    orphan = 'exec 3<&0; "$@" <&3 &'
+    command = ["sh", "-c", orphan, "sh", sys.executable, str(NEIGHBOUR), "neighbour-y"]
+    with ExitStack() as stack:
+        for _ in range(1 + (os.cpu_count() or 1) // 10):
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            stack.enter_context(process)
+            assert process.stdout.readline() == b"busy\n"
+        lines = list(describe_here())
+    assert any("neighbour-y" in line and "load average" in line for line in lines)
 
 
 def test_run_without_it_names_neither_it_nor_its_own_ranks(launch):

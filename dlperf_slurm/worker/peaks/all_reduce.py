@@ -4,15 +4,12 @@ import time
 from typing import Any, Optional, Tuple
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.peaks import AllReduce
+from dlperf_slurm.contract.peaks import OF_FRAMEWORK, OF_MPI, AllReduce
 from dlperf_slurm.worker.peaks import Operation, load_operations
 
 FLOAT_BYTES = 4
 SAMPLES = 5
 LIMIT_SECONDS = 2.0
-
-OF_MPI = "MPI, host memory"
-OF_FRAMEWORK = "the framework's own"
 
 
 def time_all_reduce(case: Case, world: Any, parameter_count: int) -> Optional[AllReduce]:
@@ -31,15 +28,26 @@ def time_all_reduce(case: Case, world: Any, parameter_count: int) -> Optional[Al
     deadline = time.monotonic() + LIMIT_SECONDS
     for sample in range(1 + SAMPLES):
         world.barrier()
-        began = time.perf_counter()
-        operation.wait(operation.start())
-        times = world.exchange((time.perf_counter() - began, time.monotonic() > deadline))
+        seconds = world.exchange(_time(operation))
+        if not all(seconds):
+            return None
+        is_last = world.exchange(time.monotonic() > deadline)[0]
         # the first one connects the ranks
-        if sample or times[0][1]:
-            best = min(best, max(seconds for seconds, _ in times))
-        if times[0][1]:
+        if sample or is_last:
+            best = min(best, max(seconds))
+        if is_last:
             break
     return AllReduce(via, FLOAT_BYTES * parameter_count, best)
+
+
+def _time(operation: Operation) -> float:
+    """The seconds on this rank; 0 where it went wrong, which is to cost no record."""
+    began = time.perf_counter()
+    try:
+        operation.wait(operation.start())
+    except (MemoryError, RuntimeError):
+        return 0.0
+    return time.perf_counter() - began
 
 
 def _make_operation(case: Case, count: int) -> Tuple[Optional[Operation], str]:

@@ -5,14 +5,13 @@ import dataclasses
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
 
-from dlperf_slurm.contract.peaks import AllReduce, DevicePeak, Peaks
+from dlperf_slurm.contract.peaks import OF_FRAMEWORK, OF_MPI, AllReduce, DevicePeak, Peaks
 from dlperf_slurm.jobs.beside_record import Beside
 from dlperf_slurm.reports.summarize import summarize, tabulate_run
 from dlperf_slurm.results.case_columns import make_case_columns
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.device_peaks import find_published_peak
 from dlperf_slurm.results.peaks import find_reach
-from dlperf_slurm.worker.peaks.all_reduce import OF_FRAMEWORK, OF_MPI
 
 PEAK = DevicePeak("node1", flops_per_s=4e12, product_size=4096, copied_bytes_per_s=2e11)
 
