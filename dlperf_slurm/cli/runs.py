@@ -4,8 +4,6 @@ import argparse
 import json
 import re
 import shlex
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +18,7 @@ from dlperf_slurm.cli.options import (
     find_chosen_run,
 )
 from dlperf_slurm.cli.output import PROGRAM, make_console, say, say_renamed, warn
+from dlperf_slurm.cli.staging import PATIENCE_SECONDS, load_plan, stage_matrix
 from dlperf_slurm.errors import (
     DlperfError,
     EnvironmentMissingError,
@@ -27,15 +26,11 @@ from dlperf_slurm.errors import (
     SchedulerError,
 )
 
-# how long `--wait` outlasts a controller that does not answer while the run is submitted
-PATIENCE_SECONDS = 900.0
-
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.config.site import LoadedSite
     from dlperf_slurm.jobs.plan import Plan
     from dlperf_slurm.jobs.run_directory import Run
-    from dlperf_slurm.matrix.file import MatrixFile
     from dlperf_slurm.scheduler.feed import Feeder
 
 
@@ -97,7 +92,7 @@ def run_plan(options: argparse.Namespace) -> None:
     from dlperf_slurm.jobs.plan import describe_plan, list_missing_environments
     from dlperf_slurm.reports.terminal import print_plan
 
-    _, loaded, plan = _load_plan(options, must_reach_cluster=False)
+    _, loaded, plan = load_plan(options, must_reach_cluster=False)
     if options.json:
         print(json.dumps(describe_plan(plan, loaded.name), indent=1))
         return
@@ -132,7 +127,7 @@ def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[s
 
 def run_render(options: argparse.Namespace) -> None:
     """Stage a run without submitting it: neither cluster nor environments need be there."""
-    run = _stage(options, is_to_run=False)
+    run = stage_matrix(options, is_to_run=False)
     for group_id in run.list_group_ids():
         print(run.find_script(group_id))
     print(f"Submit it: {PROGRAM} resume {run.path}")
@@ -149,7 +144,7 @@ def run_submit(options: argparse.Namespace) -> None:
         raise InputError(f"submit: name a MATRIX; to go on with a run: {PROGRAM} resume RUN")
     words = " ".join(map(shlex.quote, hide_private_values(options.words)))
     with _advise(f"{PROGRAM} {words}", (SchedulerError, EnvironmentMissingError)):
-        run = _stage(options, is_to_run=True)
+        run = stage_matrix(options, is_to_run=True)
     _submit(run, options.wait)
 
 
@@ -213,71 +208,6 @@ def run_cancel(options: argparse.Namespace) -> None:
 
     run = find_chosen_run(options)
     print(f"{cancel_run(run, warn)} array tasks of {run.run_id} cancelled")
-
-
-def _load_plan(
-    options: argparse.Namespace, must_reach_cluster: bool
-) -> "tuple[MatrixFile, LoadedSite, Plan]":
-    from dlperf_slurm.config.site import load_site
-    from dlperf_slurm.jobs.plan import find_max_array_size, make_plan
-    from dlperf_slurm.matrix.expand import expand_matrix
-    from dlperf_slurm.matrix.file import read_matrix, split_assignments
-
-    if not options.matrix.exists():
-        raise InputError(
-            f"{options.matrix}: there is no such file; `{PROGRAM} init` copies examples to here"
-        )
-    of_matrix, of_site = split_assignments(options.set)
-    file = read_matrix(options.matrix, of_matrix)
-    expansion = expand_matrix(file)
-    loaded = load_site(options.site, file.toml, of_site)
-    if file.matrix.scripts:
-        # it loads Jinja2
-        from dlperf_slurm.jobs.external_script import check_commands
-
-        check_commands(file, expansion.cases, loaded.site.device)
-    max_array_size = find_max_array_size(loaded.site, must_reach_cluster)
-    return file, loaded, make_plan(expansion, loaded.site, max_array_size)
-
-
-def _load_plan_of_cluster(
-    options: argparse.Namespace,
-) -> "tuple[MatrixFile, LoadedSite, Plan]":
-    """The plan for a cluster that answers, if need be after a while where the run is waited for."""
-    from dlperf_slurm.scheduler.feed import AGAIN_SECONDS, describe_silence
-    from dlperf_slurm.scheduler.refusals import is_no_answer
-
-    deadline = time.monotonic() + (PATIENCE_SECONDS if options.wait else 0.0)
-    while True:
-        try:
-            return _load_plan(options, must_reach_cluster=True)
-        except SchedulerError as error:
-            if time.monotonic() > deadline or not is_no_answer(str(error)):
-                raise
-            say(describe_silence(error))
-            time.sleep(AGAIN_SECONDS)
-
-
-def _stage(options: argparse.Namespace, is_to_run: bool) -> "Run":
-    from dlperf_slurm.jobs.leftovers import remove_leftovers
-    from dlperf_slurm.jobs.plan import list_missing_environments
-    from dlperf_slurm.jobs.stage import stage_run
-
-    file, loaded, plan = _load_plan_of_cluster(options) if is_to_run else _load_plan(options, False)
-    if not plan.groups:
-        reasons = dict.fromkeys(left_out.reason for left_out in plan.left_out)
-        raise InputError(
-            f"{options.matrix}: site {loaded.name} can run none of its cases:\n  "
-            + "\n  ".join(reasons)
-        )
-    missing = list_missing_environments(plan.kinds, loaded.site)
-    if missing and is_to_run:
-        raise EnvironmentMissingError("\n".join(missing))
-    for line in missing:
-        warn(line)
-    for path in remove_leftovers(options.results):
-        say(f"Removed {path}, which a submission that was killed had left half-made")
-    return stage_run(options.results, file, loaded, plan, sys.argv)
 
 
 @contextmanager

@@ -157,11 +157,12 @@ def test_resume(cluster, staged_run, capsys, monkeypatch, breaks):
     assert f"dlperf-slurm resume {staged_run.path}" in line
 
 
-@pytest.mark.parametrize("command", ["resume", "retry"])
-def test_beside_another_submission(cluster, failed_run, capsys, command):
-    with hold_submit_lock(failed_run.path):
-        exit_code, line = fail(capsys, command, failed_run.path)
-    assert (exit_code, line) == (3, f"To go on: dlperf-slurm {command} {failed_run.path}")
+@pytest.mark.parametrize(("command", "name"), [("resume", "staged_run"), ("retry", "failed_run")])
+def test_beside_another_submission(cluster, request, capsys, command, name):
+    run = request.getfixturevalue(name)
+    with hold_submit_lock(run.path):
+        exit_code, line = fail(capsys, command, run.path)
+    assert (exit_code, line) == (3, f"To go on: dlperf-slurm {command} {run.path}")
 
 
 def test_retry_that_cannot_ask_the_scheduler(cluster, failed_run, capsys):

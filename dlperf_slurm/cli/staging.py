@@ -1,0 +1,92 @@
+"""What options name, a matrix and a site -> the plan of it, and its run directory."""
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from dlperf_slurm.cli.output import PROGRAM, say, warn
+from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
+
+# how long `--wait` outlasts a controller that does not answer while the run is submitted
+PATIENCE_SECONDS = 900.0
+
+if TYPE_CHECKING:
+    from dlperf_slurm.config.site import LoadedSite
+    from dlperf_slurm.jobs.plan import Plan
+    from dlperf_slurm.jobs.run_directory import Run
+    from dlperf_slurm.matrix.file import MatrixFile
+
+
+def load_plan(
+    options: argparse.Namespace, must_reach_cluster: bool
+) -> "tuple[MatrixFile, LoadedSite, Plan]":
+    """The matrix, the site and the plan of what the options name; raises InputError.
+
+    SchedulerError where the cluster must be reached, and is not.
+    """
+    from dlperf_slurm.config.site import load_site
+    from dlperf_slurm.jobs.plan import find_max_array_size, make_plan
+    from dlperf_slurm.matrix.expand import expand_matrix
+    from dlperf_slurm.matrix.file import read_matrix, split_assignments
+
+    if not options.matrix.exists():
+        raise InputError(
+            f"{options.matrix}: there is no such file; `{PROGRAM} init` copies examples to here"
+        )
+    of_matrix, of_site = split_assignments(options.set)
+    file = read_matrix(options.matrix, of_matrix)
+    expansion = expand_matrix(file)
+    loaded = load_site(options.site, file.toml, of_site)
+    if file.matrix.scripts:
+        # it loads Jinja2
+        from dlperf_slurm.jobs.external_script import check_commands
+
+        check_commands(file, expansion.cases, loaded.site.device)
+    max_array_size = find_max_array_size(loaded.site, must_reach_cluster)
+    return file, loaded, make_plan(expansion, loaded.site, max_array_size)
+
+
+def load_plan_of_cluster(
+    options: argparse.Namespace,
+) -> "tuple[MatrixFile, LoadedSite, Plan]":
+    """The plan for a cluster that answers, if need be after a while where the run is waited for."""
+    from dlperf_slurm.scheduler.feed import AGAIN_SECONDS, describe_silence
+    from dlperf_slurm.scheduler.refusals import is_no_answer
+
+    deadline = time.monotonic() + (PATIENCE_SECONDS if options.wait else 0.0)
+    while True:
+        try:
+            return load_plan(options, must_reach_cluster=True)
+        except SchedulerError as error:
+            if time.monotonic() > deadline or not is_no_answer(str(error)):
+                raise
+            say(describe_silence(error))
+            time.sleep(AGAIN_SECONDS)
+
+
+def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
+    """A run directory of what the options name, with its scripts.
+
+    Raises InputError where the site can run none of the cases, and, of what is to run now,
+    EnvironmentMissingError; else what is missing is a warning.
+    """
+    from dlperf_slurm.jobs.leftovers import remove_leftovers
+    from dlperf_slurm.jobs.plan import list_missing_environments
+    from dlperf_slurm.jobs.stage import stage_run
+
+    file, loaded, plan = load_plan_of_cluster(options) if is_to_run else load_plan(options, False)
+    if not plan.groups:
+        reasons = dict.fromkeys(left_out.reason for left_out in plan.left_out)
+        raise InputError(
+            f"{options.matrix}: site {loaded.name} can run none of its cases:\n  "
+            + "\n  ".join(reasons)
+        )
+    missing = list_missing_environments(plan.kinds, loaded.site)
+    if missing and is_to_run:
+        raise EnvironmentMissingError("\n".join(missing))
+    for line in missing:
+        warn(line)
+    for path in remove_leftovers(options.results):
+        say(f"Removed {path}, which a submission that was killed had left half-made")
+    return stage_run(options.results, file, loaded, plan, sys.argv)
