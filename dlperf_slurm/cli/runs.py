@@ -288,7 +288,9 @@ def _follow(run: "Run", feeder: "Feeder") -> None:
     from dlperf_slurm.scheduler.retry import read_retry_limits, stage_retry_by_cause
     from dlperf_slurm.scheduler.track import Tracker
 
-    with _advise(f"{PROGRAM} wait {run.path}"), name_full_disk(run.path):
+    # `wait` submits nothing
+    words = "resume --wait" if feeder.waiting else "wait"
+    with _advise(f"{PROGRAM} {words} {run.path}"), name_full_disk(run.path):
         releaser = Releaser(run, read_retry_limits(run).launch)
         named: set[str] = set()
         while True:

@@ -18,9 +18,13 @@ def find_resource_dir(name: str) -> Path:
 def expand_home(path: str) -> Path:
     """The path, with a home folder in place of a `~`; raises ValueError when nobody has that."""
     try:
-        return Path(path).expanduser()
+        found = Path(path).expanduser()
     except RuntimeError:
-        raise ValueError(f"{path!r}: there is no such home folder; set HOME") from None
+        found = Path(path)
+    # Python 3.9 may say nothing of it
+    if found.parts[:1] and found.parts[0].startswith("~"):
+        raise ValueError(f"{path!r}: there is no such home folder; set HOME")
+    return found
 
 
 def find_user_dir(variable: str, default: str) -> Path:

@@ -22,6 +22,7 @@ from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.provenance.variables import HARMLESS, cut_credentials
 
 PRIVATE_FILE = "private.env"
+RANK_ENV = "rank_env"
 _SET = "--set"
 _OPTION = re.compile("--[a-z]+=")
 
@@ -29,7 +30,8 @@ _OPTION = re.compile("--[a-z]+=")
 def take_private_values(loaded: LoadedSite) -> tuple[Site, dict[str, str]]:
     """The site without its private values, which it has the names of, and these values.
 
-    Raises InputError for a name of `env_from` that is not set here.
+    Raises InputError for a name of `env_from` that is not set here, and for a private value of
+    `rank_env`.
     """
     site, private = loaded.site, {}
     for name in site.env_from:
@@ -46,9 +48,25 @@ def take_private_values(loaded: LoadedSite) -> tuple[Site, dict[str, str]]:
         kept, hidden = _split(environment.env, ("environments", framework, "env"), loaded.sources)
         private.update(hidden)
         environments[framework] = environment.model_copy(update={"env": kept})
+    _refuse_private_rank_env(loaded)
     names = tuple(sorted({*site.env_from, *private}))
     changes = {"env": public, "environments": environments, "env_from": names}
     return site.model_copy(update=changes), private
+
+
+def _refuse_private_rank_env(loaded: LoadedSite) -> None:
+    """Values for the ranks alone stand on the launcher's command line, which all can read."""
+    site = loaded.site
+    tables: dict[KeyPath, Mapping[str, str]] = {(RANK_ENV,): site.rank_env}
+    for framework, environment in site.environments.items():
+        tables["environments", framework, RANK_ENV] = environment.rank_env
+    for table, values in tables.items():
+        _, hidden = _split(values, table, loaded.sources)
+        if hidden:
+            raise InputError(
+                f"--set {'.'.join(map(str, table))}: {', '.join(hidden)} would stand on a command "
+                "line, which all can read; give it in env, or by its name in env_from"
+            )
 
 
 def _split(
@@ -84,7 +102,7 @@ def _hide(word: str) -> str:
 def _list_variables(data: Mapping[str, Any]) -> Iterator[str]:
     for key, value in data.items():
         if isinstance(value, dict):
-            if key == "env":
+            if key in ("env", RANK_ENV):
                 yield from value
             yield from _list_variables(value)
 

@@ -75,6 +75,7 @@ class Feeder:
         while True:
             try:
                 self._submit_once()
+                self._moved = time.monotonic()
                 return
             except JournalError:
                 raise

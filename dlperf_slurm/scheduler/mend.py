@@ -68,6 +68,9 @@ def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
         for key in MENDABLE
         if (old := getattr(before, key)) != (new := getattr(after, key))
     ]
+    if before.override != after.override:
+        keys = sorted({text.partition("=")[0].strip() for text in assignments})
+        changes.append(f"{', '.join(keys)}: the same for all jobs now, whatever [[override]] says")
     with hold_submit_lock(run.path):
         find_cut_short(run)
         group_ids = list(find_unsubmitted(run))

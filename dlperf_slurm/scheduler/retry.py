@@ -9,6 +9,7 @@ from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import Retry, Site
 from dlperf_slurm.config.toml_tables import Reporter, read_toml, validate
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION
+from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import (
     EnvironmentMissingError,
     InputError,
@@ -136,7 +137,9 @@ def _stage_again(
         if not is_for_want_of_room(state.detail)
         for node in _NODE.findall(state.detail)
     }
-    excluding = exclude_nodes(site, sorted(nodes))
+    axes = {case.case_id: case.axes for case in run.manifest.cases}
+    topologies = [parse_topology(axes[state.task.case_id].topology) for state in again]
+    excluding = exclude_nodes(site, sorted(nodes), max(one.nodes for one in topologies))
     _stage(run, [state.task for state in again], excluding)
     without = f" without {', '.join(sorted(nodes))}" if excluding != site else ""
     report(f"{len(again)} array tasks are tried again{without}: {again[0].detail}")
@@ -154,12 +157,15 @@ def _count_tries(state: TaskState, limits: Retry) -> int:
     return 0
 
 
-def exclude_nodes(site: Site, nodes: Sequence[str]) -> Site:
-    """The site whose jobs do not run on these nodes; itself where that may leave too few.
+def exclude_nodes(site: Site, nodes: Sequence[str], needed: int) -> Site:
+    """The site whose jobs do not run on these nodes; itself where fewer than `needed` may be left.
+
+    What a site does not say of its size is enough for jobs of one node alone.
 
     sbatch heeds the last --exclude alone, hence one for all.
     """
-    if not nodes or (site.max_nodes is not None and site.max_nodes <= len(nodes)):
+    left = 1 if site.max_nodes is None else site.max_nodes - len(nodes)
+    if not nodes or left < needed:
         return site
     overrides = [
         override.model_copy(update={"directives": _exclude(override.directives, nodes)})

@@ -141,7 +141,12 @@ def _call_sbatch(run: Run, group_id: str, executor: core.Executor) -> tuple[str,
         if is_surely_refused(str(error)):
             return "", str(error)
         # "Socket timed out" comes also from a controller that did take the job
-        array_job_id = find_submitted(run, group_id)
+        try:
+            array_job_id = find_submitted(run, group_id)
+        except SchedulerError as silence:
+            raise SchedulerError(
+                f"{error}\nWhether it was taken nevertheless is not known: {silence}"
+            ) from silence
         return (array_job_id, "") if array_job_id is not None else ("", str(error))
     return jobs[0].job_id.rpartition("_")[0], ""
 

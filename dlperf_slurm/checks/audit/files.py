@@ -119,6 +119,8 @@ def read_records(text: str) -> Iterator[tuple[int, list[str]]]:
 
     Raises csv.Error where the text is no CSV.
     """
+    # a note may be longer than the module's 128 KiB; what is read at all is bounded before
+    csv.field_size_limit(max(len(text), csv.field_size_limit()))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     line = 1
     for cells in reader:

@@ -12,7 +12,8 @@ run_setup() { # LINE...
   set --
   for setup_line in "${setup_lines[@]}"; do
     setup+=$setup_line$'\n'
-    if [[ $setup_line == *\\ ]] || ! "$BASH" -n <<< "$setup" 2> /dev/null; then
+    # of a here-document without an end it only warns
+    if [[ $setup_line == *\\ ]] || [ -n "$(LC_ALL=C "$BASH" -n <<< "$setup" 2>&1)" ]; then
       continue
     fi
     eval "$setup" || fail_setup "$?" "$setup"

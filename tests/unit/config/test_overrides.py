@@ -134,7 +134,7 @@ def test_node_that_failed_is_left_out_where_an_override_has_directives_of_its_ow
             {"when": {"nodes": 3}, "qos": "high"},
         ],
     )
-    without = exclude_nodes(site, ["b"])
+    without = exclude_nodes(site, ["b"], 1)
     lines = [without.settle(make_kind(t)).directives for t in ("1n1g", "2n1g", "3n1g")]
     assert lines == [
         ("--requeue", "--exclude=b"),

@@ -106,6 +106,16 @@ def test_variable_to_inherit_that_is_not_set_is_named(stage, monkeypatch, home):
     assert not [*home.glob("results/*")]
 
 
+@pytest.mark.parametrize("table", ["rank_env", "environments.pytorch.rank_env"])
+def test_variable_for_command_lines_is_not_taken_from_the_command(stage, home, table):
+    with pytest.raises(InputError, match=rf"--set {table}: HF_TOKEN would stand on a command line"):
+        stage(f"{table}.HF_TOKEN={SECRET}")
+    assert not find_files_with(home, "s3cret")
+    assert hide_private_values([f"--set={table}.HF_TOKEN={SECRET}"]) == (
+        f"--set={table}.HF_TOKEN=...",
+    )
+
+
 def test_settings_that_are_known_stay_to_be_read(stage):
     run = stage('env.OMP_NUM_THREADS="4"')
     assert read_frozen_site(run.path / "site.toml").env["OMP_NUM_THREADS"] == "4"

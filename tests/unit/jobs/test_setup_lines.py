@@ -51,6 +51,8 @@ class Task:
         (["case x in", "  x) export SETUP=a ;;", "esac"], "a"),
         (["for part in a b; do", "  SETUP+=$part", "done", "export SETUP"], "ab"),
         (["export SETUP=a\\", "b"], "ab"),
+        (["SETUP=$(cat <<END", "ab", "END", ")", "export SETUP"], "ab"),
+        (["read -r SETUP <<END", "ab", "END", "export SETUP"], "ab"),
         (["set_it() {", "  export SETUP='a", "b'", "}", "set_it"], "a\nb"),
         (["export SETUP=a # 'quoted", "export OTHER=b"], "a"),
         (["export SETUP=a\nexport SETUP=${SETUP}b"], "ab"),

@@ -111,6 +111,7 @@ def test_mended_value_wins_over_an_override_of_the_site(refused_run):
     data = parse_toml(path.read_text(encoding="utf-8"))
     data["override"] = [{"when": {"nodes": 2}, "account": "bad"}]
     path.write_text(tomli_w.dumps(data), encoding="utf-8")
-    mend_site(refused_run, ["account=good"])
+    _, changes = mend_site(refused_run, ["account=good"])
+    assert changes[-1] == "account: the same for all jobs now, whatever [[override]] says"
     script = refused_run.find_script("2n2g").read_text(encoding="utf-8")
     assert "#SBATCH --account=good\n" in script

@@ -102,17 +102,19 @@ def test_node_that_failed_is_left_out(run):
 
 
 @pytest.mark.parametrize(
-    ("directives", "max_nodes", "nodes", "found"),
+    ("directives", "max_nodes", "nodes", "needed", "found"),
     [
-        ([], None, ["n2"], ["--exclude=n2"]),
-        (["--hint=x", "--exclude=n1,n2"], 8, ["n2", "n3"], ["--hint=x", "--exclude=n1,n2,n3"]),
-        ([], 1, ["n2"], []),
-        (["--exclude=n1"], 4, [], ["--exclude=n1"]),
+        ([], None, ["n2"], 1, ["--exclude=n2"]),
+        ([], None, ["n2"], 2, []),
+        (["--hint=x", "--exclude=n1,n2"], 8, ["n2", "n3"], 6, ["--hint=x", "--exclude=n1,n2,n3"]),
+        ([], 1, ["n2"], 1, []),
+        ([], 4, ["n2"], 4, []),
+        (["--exclude=n1"], 4, [], 4, ["--exclude=n1"]),
     ],
 )
-def test_nodes_are_left_out_where_others_remain(directives, max_nodes, nodes, found):
+def test_nodes_are_left_out_where_enough_remain(directives, max_nodes, nodes, needed, found):
     site = make_site(directives=directives, max_nodes=max_nodes)
-    assert list(exclude_nodes(site, nodes).directives) == found
+    assert list(exclude_nodes(site, nodes, needed).directives) == found
 
 
 def test_node_is_not_left_out_for_a_disk_that_all_share(run):
