@@ -1,5 +1,6 @@
 """python -m dlperf_slurm.worker run|search|script|conclude|verify: a case -> its record."""
 
+import errno
 import math
 import os
 import socket
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from dlperf_slurm.worker.frameworks import Adapter
 
 MIB = 2**20
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def main(arguments: List[str]) -> int:
@@ -133,7 +135,8 @@ def report_failure(
     error: BaseException,
 ) -> None:
     """Print and write how this rank failed; OSError where there is no room for it."""
-    if isinstance(error, FileProblem):
+    is_disk_full = isinstance(error, OSError) and error.errno in DISK_FULL
+    if is_disk_full or isinstance(error, FileProblem):
         # it says all; a full disk would be told in the traceback of each rank
         print(error, file=sys.stderr)
     else:
