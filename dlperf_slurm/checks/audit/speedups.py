@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import Optional
 
 from dlperf_slurm.checks.audit.derived import Derived
+from dlperf_slurm.checks.audit.named_bases import derive_by_named_base
 from dlperf_slurm.checks.audit.precisions import derive_precision_speedups
 from dlperf_slurm.checks.audit.printed import (
     ABOVE_DEVICES,
@@ -34,7 +35,9 @@ _name_series: Callable[[Row], tuple[object, ...]] = attrgetter(
 
 def derive_cells(rows: Sequence[Row]) -> list[Derived]:
     """The derived cells whose inputs are among the rows."""
-    return [*_derive_scaling(rows), *derive_precision_speedups(rows)]
+    derived = [*_derive_scaling(rows), *derive_precision_speedups(rows)]
+    checked = {id(one.cell) for one in derived}
+    return [*derived, *derive_by_named_base(rows, checked)]
 
 
 def _derive_scaling(rows: Sequence[Row]) -> Iterator[Derived]:

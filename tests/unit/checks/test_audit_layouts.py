@@ -369,3 +369,37 @@ def test_one_baseline_of_all_batch_sizes_is_found_for_its_own_device_count():
 def test_marks_and_signs_beside_numbers_hide_none(devices, speedup):
     found = audit_table("GPUs | img/s | speedup", "1 | 100 | 1.0", f"{devices} | 760 | {speedup}")
     assert list_kinds(found) == [("7.0", WRONG)]
+
+
+def test_speedups_over_other_software_are_relative_to_the_row_that_says_1():
+    header = "Framework | Batch size | Precision | Throughput (samples/s) | Speed-up"
+    rows = (
+        *("PyT | 1 | FP16 | 681,773 | 1", "PyT+TRT | 1 | FP16 | 1,398,343 | 2.05"),
+        *("PyT | 4 | FP16 | 1,244,466 | 1", "PyT+TRT | 4 | FP16 | 1,599,005 | 1.28"),
+    )
+    found = audit_table(header, *rows)
+    assert found.recomputed == 4
+    assert not found.findings
+    assert not found.checked.derived_cells_unchecked
+
+
+def test_one_of_several_that_does_not_follow_from_the_row_that_says_1_is_found():
+    header = "Batch size | Throughput - TF32 | Weak scaling - TF32"
+    rows = ("1 | 158.83 | 100%", "2 | 308.31 | 194%", "4 | 481.69 | 330%", "8 | 597.72 | 376%")
+    found = audit_table(header, *rows)
+    assert [(f.published, f.follows, f.kind) for f in found.findings] == [("3.30", "3.0327", WRONG)]
+
+
+def test_speedup_that_fits_no_throughput_may_be_of_times():
+    header = "Generator | Training time | Throughput (img/s) | Speedup"
+    rows = ("TF | 11:30:45 | 128.08 | 1x (base)", "DALI | 6:23:43 | 208.38 | 1.8x")
+    found = audit_table(header, *rows)
+    assert found.recomputed == 2
+    assert not found.findings
+
+
+def test_row_that_says_1_is_no_base_where_most_others_do_not_follow_from_it():
+    header = "Framework | Throughput (samples/s) | Speedup"
+    found = audit_table(header, "A | 100 | 1", "B | 200 | 1.31", "C | 300 | 1.42")
+    assert not found.findings
+    assert found.checked.derived_cells_unchecked == 3
