@@ -1,7 +1,5 @@
 """Deep-learning benchmarks on Slurm clusters: a TOML matrix goes in, tables to defend come out."""
 
-from typing import TYPE_CHECKING
-
 from dlperf_slurm.version import __version__ as __version__
 
 __all__ = [
@@ -18,6 +16,8 @@ __all__ = [
     "open_run",
 ]
 
+# an import of `typing` would be a tenth of what --help takes
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dlperf_slurm.errors import (
         CasesFailedError,

@@ -4,14 +4,15 @@ import re
 
 # What terminals take for commands (C0 and C1 but for tabs and line ends, DEL), what turns the
 # direction of a text around, and halves of characters.
-_CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROLS = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 # how spreadsheets know a formula
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\n")
 
 
 def strip_controls(text: str) -> str:
     """The text without control characters but for tabs and line ends."""
-    return _CONTROLS.sub("", text)
+    # compiled when first asked for: --help is not kept waiting
+    return re.sub(_CONTROLS, "", text)
 
 
 def defuse_cell(text: str) -> str:

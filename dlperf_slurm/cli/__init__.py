@@ -2,23 +2,26 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
-from typing import Optional
+from importlib import import_module
 
-from dlperf_slurm.cli import checks, compare, history, logs, report, runs, setup
-from dlperf_slurm.cli.output import (
+from dlperf_slurm.cli.commands import COMMANDS
+from dlperf_slurm.cli.streams import (
     PROGRAM,
     escape_unencodable,
+    find_width,
     plain_streams,
     replace_closed_streams,
-    say_renamed,
     silence_output,
 )
-from dlperf_slurm.errors import DlperfError, InputError
 from dlperf_slurm.version import __version__
 
-# the order of --help: commands for the time before a run, runs, their results, checks
-COMMAND_FILES = (setup, runs, report, compare, history, logs, checks)
+# no import of `typing`, which would be a tenth of --help
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Optional
+
+HELP_OPTIONS = ("-h", "--help")
 
 # the former name of a command -> its name
 FORMER_NAMES = {"import": "import-logs", "verify": "parity"}
@@ -27,51 +30,79 @@ FORMER_NAMES = {"import": "import-logs", "verify": "parity"}
 READER_GONE_EXIT_CODE = 141
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
+def main(arguments: "Optional[Sequence[str]]" = None) -> int:
     """Run one command and return its exit code, which is that of an error's class or 0.
 
     Raises KeyboardInterrupt.
     """
     replace_closed_streams()
     escape_unencodable()
-    with plain_streams():
-        return _run_command(arguments)
-
-
-def _run_command(arguments: Optional[Sequence[str]]) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and words[0] in FORMER_NAMES:
+    try:
+        if words and words[0] not in HELP_OPTIONS:
+            with plain_streams():
+                return _run_command(words)
+        make_parser(words).print_help()
+    except BrokenPipeError:
+        silence_output()
+        return READER_GONE_EXIT_CODE
+    return 0
+
+
+def _run_command(words: "list[str]") -> int:
+    from dlperf_slurm.cli.output import say_renamed
+    from dlperf_slurm.errors import DlperfError, InputError
+
+    if words[0] in FORMER_NAMES:
         say_renamed(words[0], FORMER_NAMES[words[0]])
         words[0] = FORMER_NAMES[words[0]]
     try:
-        if not words:
-            make_parser().print_help()
-            return 0
-        options = make_parser().parse_args(words)
+        options = make_parser(words).parse_args(words)
         options.words = words
         options.handler(options)
     except DlperfError as error:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        silence_output()
-        return READER_GONE_EXIT_CODE
+        raise
     except OSError as error:
         print(f"{PROGRAM}: error: {error}", file=sys.stderr)
         return InputError.exit_code
     return 0
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+class _ListedCommand(argparse.ArgumentParser):
+    """The place of a command in the list of them, without its options, which a file has."""
+
+    def __init__(self, **of_parser: object) -> None:
+        pass
+
+
+def _make_formatter(prog: str) -> argparse.HelpFormatter:
+    # as wide as argparse has it
+    return argparse.HelpFormatter(prog, width=find_width() - 2)
+
+
+def make_parser(words: "Sequence[str]") -> argparse.ArgumentParser:
+    """The parser of these words: of the command among them, else of what lists all commands."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Deep-learning benchmarks on Slurm clusters: a TOML matrix goes in, tables "
         "to defend come out.",
         epilog=f"The options of a command: {PROGRAM} COMMAND --help",
+        formatter_class=_make_formatter,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for file in COMMAND_FILES:
-        file.add_commands(commands)
+    command = next((word for word in words if word in COMMANDS), None)
+    commands = parser.add_subparsers(
+        title="commands",
+        metavar="COMMAND",
+        required=True,
+        parser_class=_ListedCommand if command is None else argparse.ArgumentParser,
+    )
+    if command is None:
+        for name, (_, text) in COMMANDS.items():
+            commands.add_parser(name, help=text)
+    else:
+        import_module(f"{__name__}.{COMMANDS[command][0]}").add_commands(commands)
     return parser

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 def add_commands(commands: "Commands") -> None:
     """Add `parity` and `audit`."""
-    text = "prove that frameworks do the same work"
-    command = add_command(commands, "parity", text, run_parity)
+    command = add_command(commands, "parity", run_parity)
     command.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="default: all")
     command.add_argument(
         "--model", action="append", default=[], help="several times for several; default: all"
@@ -31,8 +30,7 @@ def add_commands(commands: "Commands") -> None:
     add_set_option(command)
     add_results_option(command)
 
-    text = "which cells of tables do not follow from others"
-    command = add_command(commands, "audit", text, run_audit)
+    command = add_command(commands, "audit", run_audit)
     command.add_argument(
         "files", nargs="+", type=Path, metavar="FILE", help="CSV, Markdown, run, published source"
     )

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 def add_commands(commands: "Commands") -> None:
     """Add `compare`."""
-    text = "which cases of run B are faster or slower"
-    parser = add_command(commands, "compare", text, run_compare)
+    parser = add_command(commands, "compare", run_compare)
     run_help = "run directory, run id or its beginning"
     parser.add_argument("run_a", metavar="RUN_A", help=run_help)
     parser.add_argument("run_b", metavar="RUN_B", help=run_help)

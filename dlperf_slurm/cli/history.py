@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.compare import parse_percent
 from dlperf_slurm.cli.options import add_command, add_output_options, add_repeated_option
-from dlperf_slurm.cli.output import (
-    PROGRAM,
-    check_plot_file,
-    make_console,
-    write_file,
-    write_plot,
-)
+from dlperf_slurm.cli.output import check_plot_file, make_console, write_file, write_plot
+from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError, UndecidedError
 
 if TYPE_CHECKING:
@@ -29,8 +24,7 @@ SHOWN_CASES = 5
 
 def add_commands(commands: "Commands") -> None:
     """Add `history`."""
-    text = "what each case measured from run to run"
-    parser = add_command(commands, "history", text, run_history)
+    parser = add_command(commands, "history", run_history)
     # history takes several results folders, unlike other commands
     parser.add_argument(
         "--results",

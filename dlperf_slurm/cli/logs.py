@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.cli.options import add_command, add_results_option, add_set_option
-from dlperf_slurm.cli.output import PROGRAM, make_console
+from dlperf_slurm.cli.output import make_console
+from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.errors import CasesFailedError
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ PARTIAL = " *"
 
 def add_commands(commands: "Commands") -> None:
     """Add `import-logs`."""
-    text = "make a run of other scripts' logs, to report on"
-    command = add_command(commands, "import-logs", text, run_import_logs)
+    command = add_command(commands, "import-logs", run_import_logs)
     command.add_argument("logs", nargs="+", type=Path, metavar="LOG", help="file or directory")
     command.add_argument("--format", help="the logs' format; default: found in each log")
     command.add_argument("--rule", help="the publisher's rule by its name; default: the format's")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.cli.examples import write_epilog
 
 if TYPE_CHECKING:
@@ -16,9 +17,13 @@ if TYPE_CHECKING:
 
 
 def add_command(
-    commands: "Commands", name: str, text: str, handler: "Handler"
+    commands: "Commands", name: str, handler: "Handler", text: str = ""
 ) -> argparse.ArgumentParser:
-    """The parser of a new command; `text` stands in the list of commands and above its options."""
+    """The parser of a new command, or of an action, whose `text` is not in the list of commands.
+
+    The text stands in that list, and above the options.
+    """
+    text = text or COMMANDS[name][1]
     command = commands.add_parser(
         name,
         help=text,
@@ -30,8 +35,11 @@ def add_command(
     return command
 
 
-def add_actions(commands: "Commands", name: str, text: str, metavar: str = "ACTION") -> "Commands":
+def add_actions(
+    commands: "Commands", name: str, text: str = "", metavar: str = "ACTION"
+) -> "Commands":
     """The actions of a new command that does nothing without one, as `env` and `config`."""
+    text = text or COMMANDS[name][1]
     command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     return command.add_subparsers(title=f"{metavar.lower()}s", metavar=metavar, required=True)
 

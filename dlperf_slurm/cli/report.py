@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 def add_commands(commands: "Commands") -> None:
     """Add `report`."""
-    text = "make the tables of a run, from its files alone"
-    parser = add_command(commands, "report", text, run_report)
+    parser = add_command(commands, "report", run_report)
     add_run_options(parser)
     parser.add_argument(
         "--layout",

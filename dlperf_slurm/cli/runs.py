@@ -17,8 +17,9 @@ from dlperf_slurm.cli.options import (
     add_site_options,
     find_chosen_run,
 )
-from dlperf_slurm.cli.output import PROGRAM, make_console, say, say_renamed, warn
+from dlperf_slurm.cli.output import make_console, say, say_renamed, warn
 from dlperf_slurm.cli.staging import PATIENCE_SECONDS, load_plan, stage_matrix
+from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.errors import (
     DlperfError,
     EnvironmentMissingError,
@@ -36,20 +37,18 @@ if TYPE_CHECKING:
 
 def add_commands(commands: "Commands") -> None:
     """Add the commands that make a run, and those that go on with one."""
-    text = "what a matrix would submit, and what it costs"
-    command = add_command(commands, "plan", text, run_plan)
+    command = add_command(commands, "plan", run_plan)
     command.add_argument("matrix", type=Path, help="TOML file")
     command.add_argument("--json", action="store_true", help="print it as JSON, for programs")
     add_site_options(command)
     add_results_option(command)
 
-    text = "write a run directory without submitting it"
-    command = add_command(commands, "render", text, run_render)
+    command = add_command(commands, "render", run_render)
     command.add_argument("matrix", type=Path, help="TOML file")
     add_site_options(command)
     add_results_option(command)
 
-    command = add_command(commands, "submit", "submit a matrix", run_submit)
+    command = add_command(commands, "submit", run_submit)
     command.add_argument("matrix", nargs="?", type=Path, help="TOML file")
     # the former spelling of `resume RUN` and `retry RUN`
     command.add_argument("--resume", metavar="RUN", help=argparse.SUPPRESS)
@@ -58,23 +57,16 @@ def add_commands(commands: "Commands") -> None:
     add_site_options(command)
     add_results_option(command)
 
-    for name, handler, text in (
-        ("resume", run_resume, "go on with a submission that was cut short"),
-        ("retry", run_retry, "try again what failed or was lost in a run"),
-    ):
-        command = add_command(commands, name, text, handler)
+    for name, handler in (("resume", run_resume), ("retry", run_retry)):
+        command = add_command(commands, name, handler)
         command.add_argument("run", metavar="RUN", help="run directory, run id or its beginning")
         _add_wait_option(command)
         if handler is run_resume:
             add_set_option(command, "another site value for what is not submitted yet")
         add_results_option(command)
 
-    for name, handler, text in (
-        ("status", run_status, "where the array tasks of a run stand"),
-        ("wait", run_wait, "follow a run to its end, then report"),
-        ("cancel", run_cancel, "cancel what has not ended"),
-    ):
-        command = add_command(commands, name, text, handler)
+    for name, handler in (("status", run_status), ("wait", run_wait), ("cancel", run_cancel)):
+        command = add_command(commands, name, handler)
         add_run_options(command)
         if name == "status":
             command.add_argument("--json", action="store_true", help="print it as JSON")

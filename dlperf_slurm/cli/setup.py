@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.options import add_actions, add_command, add_site_options
-from dlperf_slurm.cli.output import PROGRAM, make_console
+from dlperf_slurm.cli.output import make_console
+from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.errors import EnvironmentMissingError, InputError
 
 if TYPE_CHECKING:
@@ -19,11 +20,10 @@ LARGEST_SEED = 2**32 - 1
 
 def add_commands(commands: "Commands") -> None:
     """Add `init`, `data make` for each kind of data set, and the actions of `env` and `config`."""
-    text = "copy example matrices and site configs to here"
-    command = add_command(commands, "init", text, run_init)
+    command = add_command(commands, "init", run_init)
     command.add_argument("directory", nargs="?", type=Path, default=Path(), help="default: here")
 
-    actions = add_actions(commands, "data", "make small sets of real files for models to read")
+    actions = add_actions(commands, "data")
     kinds = add_actions(actions, "make", "make a small data set", metavar="KIND")
 
     text = "made-up photographs, as large as ImageNet's, for resnet50"
@@ -39,27 +39,27 @@ def add_commands(commands: "Commands") -> None:
     text = "1,797 handwritten digits (scikit-learn's), for resnet50"
     _add_kind(kinds, "digits", text, run_make_digits)
 
-    actions = add_actions(commands, "env", "make, list and check environments of the frameworks")
+    actions = add_actions(commands, "env")
     text = "create or update environments from pins"
-    action = add_command(actions, "create", text, run_env_create)
+    action = add_command(actions, "create", run_env_create, text)
     action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="as in env list")
     action.add_argument("--all", action="store_true", help="for every framework")
     action.add_argument("--horovod", action="store_true", help="with Horovod, where it exists")
     action.add_argument(
         "--any-build", action="store_true", help="also files of an index that PyPI does not have"
     )
-    add_command(actions, "list", "which environments there are, and where", run_env_list)
+    add_command(actions, "list", run_env_list, "which environments there are, and where")
     text = "what works in them, and what is missing"
-    action = add_command(actions, "check", text, run_env_check)
+    action = add_command(actions, "check", run_env_check, text)
     action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="default: all")
 
-    actions = add_actions(commands, "config", "show the settings in force, and the schema of files")
+    actions = add_actions(commands, "config")
     text = "every value and the layer that it came from"
-    action = add_command(actions, "show", text, run_config_show)
+    action = add_command(actions, "show", run_config_show, text)
     action.add_argument("matrix", nargs="?", type=Path, help="a matrix, for its [slurm] table")
     add_site_options(action)
     text = "JSON Schema of a file, for editors"
-    action = add_command(actions, "schema", text, run_config_schema)
+    action = add_command(actions, "schema", run_config_schema, text)
     action.add_argument("file", choices=("matrix", "site"))
 
 
@@ -96,7 +96,7 @@ def run_make_digits(options: argparse.Namespace) -> None:
 def _add_kind(
     kinds: "Commands", name: str, text: str, handler: "Handler"
 ) -> argparse.ArgumentParser:
-    kind = add_command(kinds, name, text, handler)
+    kind = add_command(kinds, name, handler, text)
     default = Path("data") / name
     kind.add_argument(
         "directory", nargs="?", type=Path, default=default, help=f"to be made ({default})"

@@ -5,7 +5,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from dlperf_slurm.cli.output import PROGRAM, say, warn
+from dlperf_slurm.cli.output import say, warn
+from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
 
 # how long `--wait` outlasts a controller that does not answer while the run is submitted

@@ -1,9 +1,11 @@
 """The commands: what they print, what they write, and their exit codes."""
 
+import argparse
 import json
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,8 @@ from builders import (
 
 import dlperf_slurm.cli
 from dlperf_slurm import __version__
-from dlperf_slurm.cli import COMMAND_FILES, main
+from dlperf_slurm.cli import main
+from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.worker.models import list_models
@@ -80,11 +83,23 @@ def test_wrong_usage_exits_with_2(arguments):
     assert caught.value.code == 2
 
 
-def test_each_file_with_commands_is_among_those_that_are_read():
+def test_each_command_is_listed_with_the_file_that_declares_it():
     folder = Path(dlperf_slurm.cli.__file__).parent
     texts = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
-    declaring = {name for name, text in texts.items() if "\ndef add_commands(" in text}
-    assert {file.__name__.rpartition(".")[2] for file in COMMAND_FILES} == declaring
+    declaring = [name for name, text in texts.items() if "\ndef add_commands(" in text]
+    declared = {}
+    for file in declaring:
+        commands = argparse.ArgumentParser().add_subparsers()
+        import_module(f"dlperf_slurm.cli.{file}").add_commands(commands)
+        declared |= dict.fromkeys(commands.choices, file)
+    assert declared == {name: file for name, (file, _) in COMMANDS.items()}
+
+
+def test_unknown_option_before_a_command_is_told(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--frobnicate", "plan", "matrix.toml"])
+    assert caught.value.code == 2
+    assert "unrecognized arguments: --frobnicate" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,8 @@ def test_help_of_each_command_has_an_example_that_the_parser_takes(words, capsys
     printed = capsys.readouterr().out
     example = printed.split("\nExample: dlperf-slurm ")[1].splitlines()[0]
     assert example.startswith(words)
-    assert callable(make_parser().parse_args(shlex.split(example)).handler)
+    typed = shlex.split(example)
+    assert callable(make_parser(typed).parse_args(typed).handler)
 
 
 def test_plan_names_the_site_and_why_it_is_this_one(matrix, bin_dir, capsys):

@@ -10,7 +10,8 @@ import sys
 import pytest
 from builders import IMPORT_DIR
 
-from dlperf_slurm.cli.output import escape_unencodable, make_console
+from dlperf_slurm.cli.output import make_console
+from dlperf_slurm.cli.streams import escape_unencodable
 
 PRINT_WIDTH = "from dlperf_slurm.cli.output import make_console; print(make_console().width)"
 
@@ -35,7 +36,8 @@ def test_terminal_is_as_wide_as_it_says(term):
 
 def test_text_that_the_output_cannot_encode_is_escaped():
     code = (
-        "from dlperf_slurm.cli.output import escape_unencodable, make_console; "
+        "from dlperf_slurm.cli.output import make_console; "
+        "from dlperf_slurm.cli.streams import escape_unencodable; "
         "escape_unencodable(); make_console().print('é ≥ 表')"
     )
     environment = {**os.environ, "PYTHONPATH": IMPORT_DIR, "PYTHONIOENCODING": "latin-1"}

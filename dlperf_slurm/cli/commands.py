@@ -1,0 +1,27 @@
+"""The commands in the order of --help: which file declares each, and what the help says of it.
+
+Every command waits for this module: a page of help needs no file that declares commands, and a
+command one of them.
+"""
+
+# for the time before a run, runs, their results, checks: name -> its file and its line of --help
+COMMANDS = {
+    "init": ("setup", "copy example matrices and site configs to here"),
+    "data": ("setup", "make small sets of real files for models to read"),
+    "env": ("setup", "make, list and check environments of the frameworks"),
+    "config": ("setup", "show the settings in force, and the schema of files"),
+    "plan": ("runs", "what a matrix would submit, and what it costs"),
+    "render": ("runs", "write a run directory without submitting it"),
+    "submit": ("runs", "submit a matrix"),
+    "resume": ("runs", "go on with a submission that was cut short"),
+    "retry": ("runs", "try again what failed or was lost in a run"),
+    "status": ("runs", "where the array tasks of a run stand"),
+    "wait": ("runs", "follow a run to its end, then report"),
+    "cancel": ("runs", "cancel what has not ended"),
+    "report": ("report", "make the tables of a run, from its files alone"),
+    "compare": ("compare", "which cases of run B are faster or slower"),
+    "history": ("history", "what each case measured from run to run"),
+    "import-logs": ("logs", "make a run of other scripts' logs, to report on"),
+    "parity": ("checks", "prove that frameworks do the same work"),
+    "audit": ("checks", "which cells of tables do not follow from others"),
+}
