@@ -1,6 +1,7 @@
 """The command line -> an exit code; each file here declares its commands, with their handlers."""
 
 import argparse
+import os
 import sys
 from importlib import import_module
 
@@ -53,6 +54,8 @@ def _run_command(words: "list[str]") -> int:
     from dlperf_slurm.cli.output import say_renamed
     from dlperf_slurm.errors import DlperfError, InputError
 
+    # Pydantic looks for its plug-ins in every distribution that is installed beside this one
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     if words[0] in FORMER_NAMES:
         say_renamed(words[0], FORMER_NAMES[words[0]])
         words[0] = FORMER_NAMES[words[0]]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Optional, TypeVar, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
 
+from dlperf_slurm.config.key_descriptions import describe_keys
 from dlperf_slurm.config.key_paths import KeyPath, drop_indices, format_key, locate_keys
 from dlperf_slurm.config.known_names import suggest
 from dlperf_slurm.errors import InputError, Problem
@@ -46,7 +47,12 @@ class Table(BaseModel):
     """A TOML table: unknown keys are errors, values are not converted between types."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        # most tables are parts of others, whose schemas have theirs
+        defer_build=True,
+        json_schema_extra=describe_keys,
     )
 
 

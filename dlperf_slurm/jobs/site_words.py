@@ -8,7 +8,6 @@ from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.quoting import Expanding
-from dlperf_slurm.jobs.sandbox import render_setting
 
 JobValues = Mapping[str, object]
 
@@ -34,6 +33,9 @@ def fill_word(text: str, values: JobValues, key: str) -> str:
     """A word of a site file over these values; raises InputError, which names the key."""
     if "{{" not in text and "{%" not in text and "{#" not in text:
         return text
+    # it loads Jinja2
+    from dlperf_slurm.jobs.sandbox import render_setting
+
     return render_setting(text, values, key)
 
 

@@ -1,30 +1,30 @@
 """States of array tasks -> a live display on a terminal, plain lines elsewhere."""
 
 from collections.abc import Callable, Sequence
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.reports.terminal import print_table
 from dlperf_slurm.scheduler.advice import describe_pending
-from dlperf_slurm.scheduler.feed import Feeder
-from dlperf_slurm.scheduler.follow import follow_run
 from dlperf_slurm.scheduler.states import COMPLETED, PENDING, TaskState, count_states
-from dlperf_slurm.scheduler.track import Tracker
+
+if TYPE_CHECKING:
+    from dlperf_slurm.scheduler.feed import Feeder
+    from dlperf_slurm.scheduler.track import Tracker
 
 # what is done about states as they are seen -> a line for each thing done
 Mend = Callable[[Sequence[TaskState]], Sequence[str]]
 
 
 def show_progress(
-    tracker: Tracker,
+    tracker: "Tracker",
     mend: Mend,
     named: set[str],
     console: Console,
-    feeder: Optional[Feeder] = None,
+    feeder: "Optional[Feeder]" = None,
 ) -> None:
     """Follow a run to its end; each failure is named once, when it is seen.
 
@@ -37,8 +37,18 @@ def show_progress(
 
 
 def _show_bar(
-    tracker: Tracker, mend: Mend, named: set[str], console: Console, feeder: Optional[Feeder]
+    tracker: "Tracker", mend: Mend, named: set[str], console: Console, feeder: "Optional[Feeder]"
 ) -> None:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    from dlperf_slurm.scheduler.follow import follow_run
+
     columns = (
         TextColumn("array tasks"),
         BarColumn(bar_width=24),
@@ -60,8 +70,10 @@ def _show_bar(
 
 
 def _print_changes(
-    tracker: Tracker, mend: Mend, named: set[str], console: Console, feeder: Optional[Feeder]
+    tracker: "Tracker", mend: Mend, named: set[str], console: Console, feeder: "Optional[Feeder]"
 ) -> None:
+    from dlperf_slurm.scheduler.follow import follow_run
+
     last = ""
     for states in follow_run(tracker, feeder):
         done = sum(state.is_final for state in states)

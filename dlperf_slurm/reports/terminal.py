@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Optional, Union
+from typing import TYPE_CHECKING, Optional, Union
 
 from rich import box
 from rich.console import Console, JustifyMethod
@@ -10,9 +10,11 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dlperf_slurm.jobs.plan import Plan
 from dlperf_slurm.reports.cells import Cell, Table, make_cell
-from dlperf_slurm.reports.summarize import Summary, tabulate_run
+
+if TYPE_CHECKING:
+    from dlperf_slurm.jobs.plan import Plan
+    from dlperf_slurm.reports.summarize import Summary
 
 # from here on there is room for a speedup beside each latency
 WIDE_COLUMNS = 160
@@ -27,8 +29,11 @@ _NAMED_CASES = 3
 _WIDE_GAP, _NARROW_GAP, _LEAST_GAP = 3, 2, 1
 
 
-def print_summary(summary: Summary, console: Console) -> None:
+def print_summary(summary: "Summary", console: Console) -> None:
     """All tables of a run with their footnotes."""
+    # what makes tables; most commands print none
+    from dlperf_slurm.reports.summarize import tabulate_run
+
     console.print(Text(summary.manifest.title, style="bold"))
     console.print(Text(summary.description))
     print_banner(summary, console)
@@ -40,13 +45,13 @@ def print_summary(summary: Summary, console: Console) -> None:
     print_footnotes(summary.footnotes, console)
 
 
-def print_banner(summary: Summary, console: Console) -> None:
+def print_banner(summary: "Summary", console: Console) -> None:
     """A line that is not overlooked, where machines were not quiet."""
     if summary.banner:
         console.print(Text(summary.banner, style="bold yellow"))
 
 
-def print_plan(plan: Plan, console: Console) -> None:
+def print_plan(plan: "Plan", console: Console) -> None:
     """Groups, then cases, then what is left out, of which there may be none; totals last."""
     if plan.cases:
         _print_planned(plan, console)
@@ -61,7 +66,7 @@ def print_plan(plan: Plan, console: Console) -> None:
     )
 
 
-def _print_left_out(plan: Plan, console: Console) -> None:
+def _print_left_out(plan: "Plan", console: Console) -> None:
     """Each reason once, with its cases, which a folded list names."""
     cases: dict[str, list[str]] = {}
     for left_out in plan.left_out:
@@ -75,7 +80,7 @@ def _print_left_out(plan: Plan, console: Console) -> None:
     console.print()
 
 
-def _print_planned(plan: Plan, console: Console) -> None:
+def _print_planned(plan: "Plan", console: Console) -> None:
     print_table(
         ["group", "array tasks", "nodes", "devices/node", "limit min", "node-hours"],
         [
