@@ -30,8 +30,10 @@ PARTS := lint docs test-pythons test-browser test-slurm test-changed
 .NOTPARALLEL:
 
 demo: .venv/installed
+	@echo "make: 1 of 2: PyTorch and MPI, pinned: 1 GB, some minutes the first time"
 	$(BIN)/python -m dlperf_slurm env create pytorch
-	$(BIN)/python -m dlperf_slurm submit matrices/quickstart.toml --site local --wait
+	@echo "make: 2 of 2: a ResNet-50 on this machine's cores, for about five minutes"
+	$(BIN)/python -m dlperf_slurm submit matrices/quickstart.toml --site local --within 5min --wait
 
 test: $(PARTS:%=timed-%)
 
@@ -111,8 +113,11 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/installed: setup.cfg pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
-	touch $@
+	@echo "make: the tool and its 11 libraries: 100 MB, about a minute"
+	@start=$$(date +%s); \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . && \
+	  echo "make: installed, after $$(($$(date +%s) - start)) s"
+	@touch $@
 
 .venv/installed-dev: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'

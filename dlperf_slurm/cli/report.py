@@ -18,7 +18,12 @@ from dlperf_slurm.reports.plots import ALL, NONE, SOME
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.jobs.run_directory import Run
+    from dlperf_slurm.reports.findings import Finding
     from dlperf_slurm.reports.summarize import Summary
+
+
+# the others are in report.html
+TOLD_FINDINGS = 3
 
 
 def add_commands(commands: "Commands") -> None:
@@ -64,6 +69,13 @@ def list_remarks(summary: "Summary") -> list[str]:
     ]
 
 
+def choose_telling(findings: "Sequence[Finding]") -> "list[Finding]":
+    """The most telling findings, which are in the order of their weight, with a doubt if any."""
+    doubts = [finding for finding in findings if finding.is_doubt][:1]
+    sure = [finding for finding in findings if not finding.is_doubt]
+    return [*sure[: TOLD_FINDINGS - len(doubts)], *doubts]
+
+
 def report_run(
     run: "Run", layout: str = DEFAULT_LAYOUT, against: Sequence[str] = (), plots: str = SOME
 ) -> None:
@@ -96,7 +108,7 @@ def report_run(
         print(remark)
     write_plots(report, folder, plots)
     print()
-    for finding in summary.findings:
+    for finding in choose_telling(summary.findings):
         print(finding.text)
     print(f"\nReport: {folder / PAGE_NAME}", flush=True)
     if not summary.is_complete:

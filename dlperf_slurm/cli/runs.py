@@ -4,7 +4,7 @@ import argparse
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,8 +29,6 @@ from dlperf_slurm.errors import (
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
-    from dlperf_slurm.config.site import LoadedSite
-    from dlperf_slurm.jobs.plan import Plan
     from dlperf_slurm.jobs.run_directory import Run
     from dlperf_slurm.scheduler.feed import Feeder
 
@@ -54,6 +52,11 @@ def add_commands(commands: "Commands") -> None:
     command.add_argument("--resume", metavar="RUN", help=argparse.SUPPRESS)
     command.add_argument("--retry", action="store_true", help=argparse.SUPPRESS)
     _add_wait_option(command)
+    command.add_argument(
+        "--within",
+        metavar="TIME",
+        help="begin no further repeat on this machine after so long, 5min; each case has one",
+    )
     add_site_options(command)
     add_results_option(command)
 
@@ -80,6 +83,7 @@ def run_plan(options: argparse.Namespace) -> None:
     """Print what a matrix would submit; nothing is written, and the cluster need not answer."""
     from rich.text import Text
 
+    from dlperf_slurm.cli.outlook import describe_outlook
     from dlperf_slurm.config.site import explain_choice
     from dlperf_slurm.jobs.plan import describe_plan, list_missing_environments
     from dlperf_slurm.reports.terminal import print_plan
@@ -92,29 +96,10 @@ def run_plan(options: argparse.Namespace) -> None:
     console.print(Text(f"site {loaded.name}: {explain_choice(options.site)}"))
     console.print()
     print_plan(plan, console)
-    for line in _describe_power(plan, loaded, options.results):
+    for line in describe_outlook(plan, loaded, options.results):
         console.print(Text(line))
     for line in list_missing_environments(plan.kinds, loaded.site):
         console.print(Text(f"note: {line}", style="yellow"))
-
-
-def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[str]:
-    """What the repeats will tell, by the spread of earlier runs in the results folder."""
-    from dlperf_slurm.jobs.plan import count_blocks
-    from dlperf_slurm.jobs.run_directory import list_run_ids
-    from dlperf_slurm.results.detectable import PlannedRepeats, describe_power
-
-    planned = []
-    for case in plan.cases:
-        blocks, repeats = count_blocks(case, loaded.site), case.protocol.repeats
-        unit = ("blocks", blocks) if blocks > 1 else ("repeats", repeats)
-        planned.append(PlannedRepeats(case.case_id, unit[1], unit[0]))
-    if not list_run_ids(results):
-        return describe_power(planned, loaded.name, ())
-    # it loads DuckDB and pandas, which takes most of a second
-    from dlperf_slurm.results.history.catalogue import read_catalogue
-
-    return describe_power(planned, loaded.name, read_catalogue(results).entries)
 
 
 def run_render(options: argparse.Namespace) -> None:
@@ -159,13 +144,20 @@ def run_resume(options: argparse.Namespace) -> None:
 
 
 def run_retry(options: argparse.Namespace) -> None:
+    """Submit a further attempt of what failed; where nothing has, say so and what to do."""
     from dlperf_slurm.scheduler.retry import stage_retry
+    from dlperf_slurm.scheduler.submit import find_unsubmitted
 
     run = find_chosen_run(options)
     with _advise(f"{PROGRAM} retry {run.path}"):
+        before = {task.marker for task in run.read_all_tasks()}
         count = stage_retry(run)
-    say(f"{count} array tasks to try again")
-    _submit(run, options.wait)
+    if not count and not options.wait and not find_unsubmitted(run):
+        print(f"{run.run_id}: nothing that ended has to be tried again; nothing was done")
+        print(f"See where it stands:  {PROGRAM} status {run.path}")
+        return
+    say(f"{count} array tasks to try again, of {len(before)}")
+    _submit(run, options.wait, before if count else ())
 
 
 def run_status(options: argparse.Namespace) -> None:
@@ -222,7 +214,7 @@ def _advise(
         raise kind(f"{error}\nTo go on: {command}") from error
 
 
-def _submit(run: "Run", must_wait: bool) -> None:
+def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
     from dlperf_slurm.jobs.room import TASK_BYTES, check_free
     from dlperf_slurm.scheduler.feed import Feeder
     from dlperf_slurm.scheduler.submit import find_unsubmitted
@@ -238,7 +230,7 @@ def _submit(run: "Run", must_wait: bool) -> None:
         if not must_wait or not (has_array_jobs or feeder.waiting):
             feeder.raise_for_rest()
     if must_wait:
-        _follow(run, feeder)
+        _follow(run, feeder, before)
         return
     print(f"Follow it:  {PROGRAM} status {run.path}")
     print(f"Or wait:    {PROGRAM} wait {run.path}")
@@ -268,10 +260,11 @@ def _go_on_as_before(options: argparse.Namespace) -> None:
         run_resume(options)
 
 
-def _follow(run: "Run", feeder: "Feeder") -> None:
+def _follow(run: "Run", feeder: "Feeder", before: Collection[str] = ()) -> None:
     """Follow a run to its end, with what the feeder has waiting, and report.
 
-    Raises SchedulerError at the end for what was refused.
+    Of the array tasks in `before`, those that have ended are not counted. Raises SchedulerError at
+    the end for what was refused.
     """
     from dlperf_slurm.cli.report import report_run
     from dlperf_slurm.jobs.room import name_full_disk
@@ -286,12 +279,12 @@ def _follow(run: "Run", feeder: "Feeder") -> None:
         releaser = Releaser(run, read_retry_limits(run).launch)
         named: set[str] = set()
         while True:
-            before = len(run.read_all_tasks())
+            task_count = len(run.read_all_tasks())
             tracker = Tracker(run)
-            show_progress(tracker, releaser.release, named, make_console(), feeder)
+            show_progress(tracker, releaser.release, named, make_console(), feeder, before)
             stage_retry_by_cause(run, say)
             # another `wait` may have staged them
-            if len(run.read_all_tasks()) == before:
+            if len(run.read_all_tasks()) == task_count:
                 break
             feeder.submit()
         if tracker.journal_error:

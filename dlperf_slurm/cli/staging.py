@@ -70,13 +70,23 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
     """A run directory of what the options name, with its scripts.
 
     Raises InputError where the site can run none of the cases, and, of what is to run now,
-    EnvironmentMissingError; else what is missing is a warning.
+    EnvironmentMissingError; else what is missing is a warning. So it does for a time to be within
+    on a cluster, whose queue alone decides when array tasks start.
     """
+    from dlperf_slurm.jobs.durations import parse_duration
     from dlperf_slurm.jobs.leftovers import remove_leftovers
     from dlperf_slurm.jobs.plan import list_missing_environments
     from dlperf_slurm.jobs.stage import stage_run
 
     file, loaded, plan = load_plan_of_cluster(options) if is_to_run else load_plan(options, False)
+    within_seconds = (
+        parse_duration(options.within, "--within") if is_to_run and options.within else 0.0
+    )
+    if within_seconds and loaded.site.scheduler != "local":
+        raise InputError(
+            f"--within is for runs on this machine, and site {loaded.name} has a scheduler: set "
+            "fewer repeats, --set protocol.repeats=3"
+        )
     if not plan.groups:
         reasons = dict.fromkeys(left_out.reason for left_out in plan.left_out)
         raise InputError(
@@ -90,4 +100,4 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
         warn(line)
     for path in remove_leftovers(options.results):
         say(f"Removed {path}, which a submission that was killed had left half-made")
-    return stage_run(options.results, file, loaded, plan, sys.argv)
+    return stage_run(options.results, file, loaded, plan, sys.argv, within_seconds)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from dlperf_slurm.files.reading import open_file, read_json
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.reading import open_file, read_json, read_text
 
 MARKERS_DIR = "markers"
 # the file in the directory of an attempt with what it wrote to its standard error
@@ -20,6 +21,8 @@ WITHOUT_FOLDER = -1
 # "2n8g-try2.17.s0.ended"; earlier versions had "2n8g-try2.17.ended"
 _MARKER = re.compile(r"(?P<task>.+?\.\d+)(?:\.s(?P<start>\d+))?\.(?P<kind>started|ended|killed)")
 MARKER_LIMIT_BYTES = 2**20
+# in a `killed` marker: the array task was not begun, as the time of its run was over
+SKIPPED = "SKIPPED"
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,27 @@ def read_marker(
         return Marker(data["job_id"], data["time"], data["nodes"], data["exit_code"])
     except (OSError, KeyError, TypeError):
         return None
+
+
+def read_killed(run_dir: Path, task: str) -> str:
+    """What ended an array task of this machine before its time; raises FileProblem without one."""
+    path = run_dir / MARKERS_DIR / f"{task}.killed"
+    return read_text(path, MARKER_LIMIT_BYTES, root=run_dir).strip()[:80]
+
+
+def list_skipped(run_dir: Path) -> set[str]:
+    """The markers of the array tasks for which their run had no time."""
+    killed = {
+        task
+        for task, starts in list_markers(run_dir).items()
+        if any("killed" in kinds for kinds in starts.values())
+    }
+    found = set()
+    for task in killed:
+        with suppress(FileProblem):
+            if read_killed(run_dir, task) == SKIPPED:
+                found.add(task)
+    return found
 
 
 def read_claim(attempt_dir: Path) -> Optional[str]:

@@ -77,6 +77,7 @@ class Manifest:
     """What was asked, where, by whom and with which code; written before any submission.
 
     `mended` has the site values that were changed afterwards, for what was not submitted yet.
+    After `within_seconds`, where it is not 0, no further repeat begins on this machine.
     """
 
     run_id: str
@@ -95,6 +96,7 @@ class Manifest:
     lost_after_seconds: float
     cases: tuple[PlannedCase, ...]
     mended: tuple[str, ...] = ()
+    within_seconds: float = 0.0
 
     @property
     def is_import(self) -> bool:
@@ -250,6 +252,8 @@ def find_manifest_problem(manifest: Manifest) -> str:
     times = (manifest.poll_seconds, manifest.slowest_poll_seconds, manifest.lost_after_seconds)
     if not all(0 < seconds < 1e9 for seconds in times):
         return "poll_seconds, slowest_poll_seconds and lost_after_seconds are above 0, in seconds"
+    if not 0 <= manifest.within_seconds < 1e9:
+        return "within_seconds is 0 or more, in seconds"
     try:
         parse_time(manifest.created_at)
     except ValueError as error:

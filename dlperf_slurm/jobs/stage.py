@@ -1,5 +1,6 @@
 """A plan -> a run directory: scripts, case files, a frozen worker, the manifest and a journal."""
 
+import dataclasses
 import getpass
 import re
 import secrets
@@ -53,7 +54,12 @@ FROZEN_CODE = ("__init__.py", "contract", "files", "logs", "version.py", "worker
 
 
 def stage_run(
-    results_dir: Path, file: MatrixFile, loaded: LoadedSite, plan: Plan, command: Sequence[str]
+    results_dir: Path,
+    file: MatrixFile,
+    loaded: LoadedSite,
+    plan: Plan,
+    command: Sequence[str],
+    within_seconds: float = 0.0,
 ) -> Run:
     """Write a run directory that only waits for its submission.
 
@@ -65,6 +71,7 @@ def stage_run(
     run_id = make_run_id(file.name, loaded.name)
     run_dir = results_dir.absolute() / run_id
     manifest = make_manifest(run_id, file, loaded, plan, command)
+    manifest = dataclasses.replace(manifest, within_seconds=within_seconds)
     check_room(results_dir, [task for group in plan.groups for task in group.array_tasks])
     partial = results_dir.absolute() / f".{run_id}{PARTIAL_SUFFIX}"
     try:

@@ -1,6 +1,6 @@
 """States of array tasks -> a live display on a terminal, plain lines elsewhere."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from rich.console import Console
@@ -8,8 +8,9 @@ from rich.text import Text
 
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.reports.terminal import print_table
+from dlperf_slurm.reports.time_left import TimeLeft
 from dlperf_slurm.scheduler.advice import describe_pending
-from dlperf_slurm.scheduler.states import COMPLETED, PENDING, TaskState, count_states
+from dlperf_slurm.scheduler.states import COMPLETED, PENDING, SKIPPED, TaskState, count_states
 
 if TYPE_CHECKING:
     from dlperf_slurm.scheduler.feed import Feeder
@@ -19,26 +20,57 @@ if TYPE_CHECKING:
 Mend = Callable[[Sequence[TaskState]], Sequence[str]]
 
 
+class Counter:
+    """What is told of the states of a run as they change: how many have ended, and what is left.
+
+    Of the array tasks in `before`, those that have ended at the first look are not counted: others
+    were tried again since.
+    """
+
+    def __init__(self, tracker: "Tracker", before: Collection[str]) -> None:
+        self._tracker = tracker
+        self._before = before
+        self._left_out: Optional[set[str]] = None
+        self._time_left = TimeLeft(tracker.run.manifest)
+        self.done = self.total = 0
+
+    def describe(self, states: Sequence[TaskState]) -> str:
+        """Such as "2 COMPLETED, 1 RUNNING, 5 PENDING, about 4 min to go"."""
+        if self._left_out is None:
+            ended = {state.task.marker for state in states if state.is_final}
+            self._left_out = ended.intersection(self._before)
+        counted = [state for state in states if state.task.marker not in self._left_out]
+        self.done = sum(state.is_final for state in counted)
+        self.total = len(counted)
+        text = describe_counts(counted) + self._time_left.describe(self.done, self.total)
+        error = self._tracker.scheduler_error
+        return f"{text} (scheduler: {error})" if error else text
+
+
 def show_progress(
     tracker: "Tracker",
     mend: Mend,
     named: set[str],
     console: Console,
     feeder: "Optional[Feeder]" = None,
+    before: Collection[str] = (),
 ) -> None:
     """Follow a run to its end; each failure is named once, when it is seen.
 
-    `named` has what was named already, and is added to.
+    `named` has what was named already, and is added to. Of the array tasks in `before`, by their
+    markers, those that have ended are not counted.
     """
-    if console.is_terminal:
-        _show_bar(tracker, mend, named, console, feeder)
-    else:
-        _print_changes(tracker, mend, named, console, feeder)
+    counter = Counter(tracker, before)
+    show = _show_bar if console.is_terminal else _print_changes
+    for states, shown_on in show(tracker, counter, console, feeder):
+        _name_failures(states, named, shown_on)
+        name_reasons(tracker.run, states, named, shown_on)
+        _print_lines(mend(states), shown_on)
 
 
 def _show_bar(
-    tracker: "Tracker", mend: Mend, named: set[str], console: Console, feeder: "Optional[Feeder]"
-) -> None:
+    tracker: "Tracker", counter: Counter, console: Console, feeder: "Optional[Feeder]"
+) -> Iterator[tuple[list[TaskState], Console]]:
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -59,33 +91,24 @@ def _show_bar(
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=None)
         for states in follow_run(tracker, feeder):
-            done = sum(state.is_final for state in states)
-            text = describe_counts(states)
-            if tracker.scheduler_error:
-                text += " (scheduler does not answer)"
-            progress.update(bar, total=len(states), completed=done, description=text)
-            _name_failures(states, named, progress.console)
-            name_reasons(tracker.run, states, named, progress.console)
-            _print_lines(mend(states), progress.console)
+            text = counter.describe(states)
+            progress.update(bar, total=counter.total, completed=counter.done, description=text)
+            yield states, progress.console
 
 
 def _print_changes(
-    tracker: "Tracker", mend: Mend, named: set[str], console: Console, feeder: "Optional[Feeder]"
-) -> None:
+    tracker: "Tracker", counter: Counter, console: Console, feeder: "Optional[Feeder]"
+) -> Iterator[tuple[list[TaskState], Console]]:
     from dlperf_slurm.scheduler.follow import follow_run
 
     last = ""
     for states in follow_run(tracker, feeder):
-        done = sum(state.is_final for state in states)
-        line = f"{done}/{len(states)} done: {describe_counts(states)}"
-        if tracker.scheduler_error:
-            line += f" (scheduler: {tracker.scheduler_error})"
+        text = counter.describe(states)
+        line = f"{counter.done}/{counter.total} done: {text}"
         if line != last:
             console.print(Text(line))
             last = line
-        _name_failures(states, named, console)
-        name_reasons(tracker.run, states, named, console)
-        _print_lines(mend(states), console)
+        yield states, console
 
 
 def _print_lines(lines: Sequence[str], console: Console) -> None:
@@ -95,7 +118,8 @@ def _print_lines(lines: Sequence[str], console: Console) -> None:
 
 def _name_failures(states: Sequence[TaskState], named: set[str], console: Console) -> None:
     for state in states:
-        if state.is_final and state.state != COMPLETED and state.task.marker not in named:
+        has_failed = state.is_final and state.state not in (COMPLETED, SKIPPED)
+        if has_failed and state.task.marker not in named:
             named.add(state.task.marker)
             console.print(Text(f"  {_describe(state)}", style="red"))
 
@@ -134,7 +158,7 @@ def print_states(run: Run, states: Sequence[TaskState], console: Console) -> Non
         rows.append([group_id, job_id or "-", describe_counts(group)])
     print_table(["group", "array job", "states"], rows, console, text_columns=None)
     for state in states:
-        has_problem = state.is_final and state.state != COMPLETED
+        has_problem = state.is_final and state.state not in (COMPLETED, SKIPPED)
         if has_problem or (state.detail and state.state not in (COMPLETED, "STAGED", "PENDING")):
             console.print(Text(_describe(state), style="red" if has_problem else "yellow"))
     for line in describe_pending(run, states):

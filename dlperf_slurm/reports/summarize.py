@@ -56,7 +56,8 @@ class Summary:
     batches costs, `accuracy_tables` what trainings over epochs came to, `rank_tables` the cases of
     several ranks, with who was slow, `resource_tables` what cases took of memory and energy.
     All of them are views of `frame`, which has a row for each case (results.frame). `banner` says
-    that machines were not quiet, and is empty where they were.
+    that machines were not quiet, and is empty where they were. `skipped_repeats` were left out for
+    want of time, and are not among the planned ones.
     """
 
     manifest: Manifest
@@ -73,6 +74,7 @@ class Summary:
     accuracy_tables: tuple[accuracy.AccuracyTable, ...] = ()
     frame: Any = field(default=None, compare=False, repr=False)
     banner: str = ""
+    skipped_repeats: int = 0
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -101,11 +103,16 @@ class Summary:
                 f"run {manifest.run_id} of logs made elsewhere, dlperf_slurm {version}, "
                 f"{self.ok_repeats} of {self.planned_repeats} repeats are whole"
             )
+        skipped = (
+            f", {self.skipped_repeats} left out, as the time of --within was over"
+            if self.skipped_repeats
+            else ""
+        )
         mended = f"; changed on the way: {'; '.join(manifest.mended)}" if manifest.mended else ""
         return (
             f"run {manifest.run_id}, site {manifest.site_name}, {manifest.created_at}, "
             f"dlperf_slurm {version}, {self.ok_repeats} of {self.planned_repeats} "
-            f"repeats measured{mended}"
+            f"repeats measured{skipped}{mended}"
         )
 
 
@@ -129,7 +136,8 @@ def summarize(
         resource_tables=resources.make_resource_tables(frame, footnotes),
         footnotes=tuple(footnotes.texts),
         ok_repeats=sum(len(c.records) for c in cases),
-        planned_repeats=sum(c.case.repeats for c in cases if not c.case.reason),
+        planned_repeats=sum(c.case.repeats - c.skipped_repeats for c in cases if not c.case.reason),
+        skipped_repeats=sum(c.skipped_repeats for c in cases),
         against_tables=tuple(against.make_against_table(name, frame) for name in sources),
         frame=frame,
         banner=make_banner(cases),

@@ -33,6 +33,7 @@ def list_notes(outcomes: CaseOutcomes) -> list[Note]:
         return [*case.notes, case.reason]
     return [
         *case.notes,
+        *_describe_skipped(outcomes),
         *_describe_problems(outcomes),
         *_describe_batch_trials(outcomes),
         *_describe_publisher(outcomes),
@@ -48,6 +49,15 @@ def list_ratio_notes(ratio: Ratio) -> list[str]:
     return [
         "too few repeats for the 95 % interval of a speedup: it takes "
         f"{ratio.needed_values} of each of the two cases{together}"
+    ]
+
+
+def _describe_skipped(outcomes: CaseOutcomes) -> list[str]:
+    if not outcomes.skipped_repeats:
+        return []
+    return [
+        f"{outcomes.skipped_repeats} of {outcomes.case.repeats} repeats were left out, as the time "
+        "was over that `--within` gave the run; `dlperf-slurm retry` measures them"
     ]
 
 

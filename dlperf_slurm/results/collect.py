@@ -10,7 +10,7 @@ from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.attempts import judge_attempt
 from dlperf_slurm.jobs.beside_record import NOTHING_BESIDE, Beside
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, read_journal
-from dlperf_slurm.jobs.markers import list_markers
+from dlperf_slurm.jobs.markers import list_markers, list_skipped
 from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask, find_block
 from dlperf_slurm.stats.median import Latency, compute_latency, compute_median
 
@@ -42,10 +42,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class CaseOutcomes:
-    """A planned case with the outcomes of its repeats; none for a case that was left out."""
+    """A planned case with the outcomes of its repeats; none for a case that was left out.
+
+    For `skipped_repeats` of them there was no time.
+    """
 
     case: PlannedCase
     outcomes: tuple[Outcome, ...]
+    skipped_repeats: int = 0
 
     @property
     def has_blocks(self) -> bool:
@@ -88,18 +92,33 @@ def collect_outcomes(run: Run) -> list[CaseOutcomes]:
     attempts: dict[tuple[str, int], list[RunTask]] = {}
     for task in run.read_all_tasks():
         attempts.setdefault((task.case_id, task.repeat), []).append(task)
-    return [
-        CaseOutcomes(
-            case,
-            tuple(
-                _choose_outcome(run, case, attempts[case.case_id, repeat], states, submitted)
-                if (case.case_id, repeat) in attempts
-                else Outcome(case.case_id, repeat, None, "the journal knows no array task of it")
-                for repeat in range(1, 1 if case.reason else case.repeats + 1)
-            ),
+    skipped = _list_skipped(run, attempts)
+    cases = []
+    for case in run.manifest.cases:
+        planned = range(1, 1 if case.reason else case.repeats + 1)
+        outcomes = tuple(
+            _choose_outcome(run, case, attempts[case.case_id, repeat], states, submitted)
+            if (case.case_id, repeat) in attempts
+            else Outcome(case.case_id, repeat, None, "the journal knows no array task of it")
+            for repeat in planned
+            if (case.case_id, repeat) not in skipped
         )
-        for case in run.manifest.cases
-    ]
+        cases.append(CaseOutcomes(case, outcomes, len(planned) - len(outcomes)))
+    return cases
+
+
+def _list_skipped(
+    run: Run, attempts: Mapping[tuple[str, int], Sequence[RunTask]]
+) -> set[tuple[str, int]]:
+    """The repeats, by case, for which there was no time, and that nobody has tried again."""
+    if not run.manifest.within_seconds:
+        return set()
+    skipped = list_skipped(run.path)
+    return {
+        repeat
+        for repeat, tasks in attempts.items()
+        if max(tasks, key=lambda task: task.attempt).marker in skipped
+    }
 
 
 def _choose_outcome(

@@ -19,8 +19,9 @@ from typing import Optional
 from dlperf_slurm.files.appending import open_to_append
 from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.files.writing import write_file, write_once
-from dlperf_slurm.jobs.markers import MARKER_LIMIT_BYTES, MARKERS_DIR, read_hold
-from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR
+from dlperf_slurm.jobs.markers import MARKER_LIMIT_BYTES, MARKERS_DIR, SKIPPED, read_hold
+from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, open_run
+from dlperf_slurm.scheduler.budget import Budget
 from dlperf_slurm.scheduler.machine import LOOK_SECONDS, hold_machine
 from dlperf_slurm.slurm_client import clean_environment
 
@@ -52,7 +53,8 @@ def make_command(run_dir: Path, group_id: str, array_size: int) -> list[str]:
 def main(arguments: list[str]) -> int:
     """Run the array tasks of a group to the last; the arguments are RUN_DIR GROUP_ID ARRAY_SIZE.
 
-    After some launches that failed alike, which the job script counts, the others are not started.
+    After some launches that failed alike, which the job script counts, the others are not started,
+    nor are those for which the run has no time.
     Returns 1 when another process runs the group, or this one was cancelled.
     """
     run_dir, group_id, array_size = Path(arguments[0]), arguments[1], int(arguments[2])
@@ -63,15 +65,20 @@ def main(arguments: list[str]) -> int:
     # the wait for it.
     cancelled = threading.Event()
     signal.signal(signal.SIGTERM, lambda signal_number, frame: cancelled.set())
-    for array_task_id in range(array_size):
+    run = open_run(run_dir)
+    budget = Budget(run.manifest.within_seconds)
+    for task in budget.order(run.read_tasks(group_id)[:array_size]):
         # array tasks of whichever run wait for each other: two at a time would share the cores
-        with hold_machine(cancelled):
+        with hold_machine(cancelled, run.run_id):
             if cancelled.is_set():
                 return 1
             if read_hold(run_dir, group_id):
-                mark_killed(run_dir, group_id, array_task_id, "CANCELLED")
+                mark_killed(run_dir, group_id, task.array_task_id, "CANCELLED")
+            elif budget.has_time_for(task):
+                run_array_task(run_dir, group_id, task.array_task_id, job_id, cancelled)
+                budget.note_end()
             else:
-                run_array_task(run_dir, group_id, array_task_id, job_id, cancelled)
+                mark_killed(run_dir, group_id, task.array_task_id, SKIPPED)
     return 0
 
 

@@ -17,17 +17,18 @@ from dlperf_slurm.errors import SchedulerError
 
 # Every look at a lock wakes a core that is being measured, hence few of them.
 LOOK_SECONDS = 0.25
+MAX_NAME_BYTES = 255
 
 
 @contextlib.contextmanager
-def hold_machine(cancelled: Optional[threading.Event] = None) -> Iterator[None]:
+def hold_machine(cancelled: Optional[threading.Event] = None, run_id: str = "") -> Iterator[None]:
     """Hold this machine, so that nothing else of this user is measured on it.
 
-    Waits for the turn of this process, or until it is cancelled. Raises SchedulerError when no
-    folder for the lock can be had.
+    Waits for the turn of this process, or until it is cancelled; who waits is told `run_id`. Raises
+    SchedulerError when no folder for the lock can be had.
     """
     cancelled = cancelled or threading.Event()
-    with open_own_folder() as folder, stand_in_line(folder) as is_first:
+    with open_own_folder() as folder, stand_in_line(folder, run_id) as is_first:
         # The folder itself is locked: nothing in it can be in the place of its lock.
         while not cancelled.is_set() and not (is_first() and _try_lock(folder, fcntl.LOCK_EX)):
             cancelled.wait(LOOK_SECONDS)
@@ -74,26 +75,28 @@ def _open_own(path: Path) -> Optional[int]:
 
 
 @contextlib.contextmanager
-def stand_in_line(folder: int) -> Iterator[Callable[[], bool]]:
+def stand_in_line(folder: int, run_id: str = "") -> Iterator[Callable[[], bool]]:
     """Stand in the line that this folder is; yields a function that tells whether it is one's turn.
 
     A run that just had the machine would take it again before anybody else looks. By turns, runs
     that were submitted together meet the same hours of a machine. A place is a file that its
     process holds locked: one that is not locked is of a process that was killed, or none at all.
+    It says for which run its process stands there.
     """
     place = f"{time.monotonic_ns():020}.{os.urandom(4).hex()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     descriptor = os.open(f".{place}", flags, 0o600, dir_fd=folder)
     try:
         _try_lock(descriptor, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):
+            # of a full disk a place in line is all that is needed
+            os.write(descriptor, run_id.encode())
         os.rename(f".{place}", place, src_dir_fd=folder, dst_dir_fd=folder)
 
         def is_first() -> bool:
-            for other in sorted(os.listdir(folder)):
+            for other in _list_places(folder):
                 if other == place:
                     break
-                if other.startswith("."):
-                    continue
                 if _is_locked(folder, other):
                     return False
                 with contextlib.suppress(OSError):
@@ -104,6 +107,32 @@ def stand_in_line(folder: int) -> Iterator[Callable[[], bool]]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(place, dir_fd=folder)
+        os.close(descriptor)
+
+
+def _list_places(folder: int) -> list[str]:
+    """The places in line, the first one first."""
+    return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+
+
+def find_first_in_line() -> str:
+    """The run whose process is first in line for this machine; empty where none is known to be."""
+    with contextlib.suppress(SchedulerError), open_own_folder() as folder:
+        for name in _list_places(folder):
+            if _is_locked(folder, name):
+                return _read_place(folder, name)
+    return ""
+
+
+def _read_place(folder: int, name: str) -> str:
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=folder)
+    except OSError:
+        # it is no longer in line
+        return ""
+    try:
+        return os.read(descriptor, MAX_NAME_BYTES).decode(errors="replace")
+    finally:
         os.close(descriptor)
 
 

@@ -15,6 +15,7 @@ from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, Run, make_job_name
 from dlperf_slurm.scheduler import local
+from dlperf_slurm.scheduler.machine import find_first_in_line
 from dlperf_slurm.scheduler.states import FINAL_STATES, UNKNOWN
 
 Result = TypeVar("Result")
@@ -210,10 +211,14 @@ def _list_array_tasks(job_ids: str) -> list[str]:
 
 
 class ProcessWatcher(core.InfoWatcher):
-    """The states of the array tasks of this machine, from the processes that run them."""
+    """The states of the array tasks of this machine, from the processes that run them.
 
-    def __init__(self) -> None:
+    Those of `run_id` are said to wait for other runs alone.
+    """
+
+    def __init__(self, run_id: str = "") -> None:
         super().__init__()
+        self._run_id = run_id
         self.calls: dict[str, int] = {}
 
     def register_job(self, job_id: str) -> None:
@@ -224,11 +229,14 @@ class ProcessWatcher(core.InfoWatcher):
 
     def update(self) -> None:
         """Look which processes live; a local array task that has not started is PENDING."""
+        first = find_first_in_line()
+        waiting = "" if first in ("", self._run_id) else f"run {first} has this machine"
         for job_id in self._registered:
             array_job_id = job_id.rpartition("_")[0]
             host = local.find_other_host(array_job_id)
             state = "PENDING" if host or local.is_alive(array_job_id) else UNKNOWN
-            reason = f"on {host}, where alone it can be seen whether it lives" if host else ""
+            elsewhere = f"on {host}, where alone it can be seen whether it lives" if host else ""
+            reason = elsewhere or (waiting if state == "PENDING" else "")
             self._info_dict[job_id] = {"JobID": job_id, "State": state, "Reason": reason}
 
     def find_info(self, job_id: str) -> dict[str, str]:
@@ -264,6 +272,6 @@ Watcher = Union[QueueWatcher, ProcessWatcher]
 def make_watcher(run: Run, group_ids: Sequence[str]) -> Watcher:
     """The watcher for the run's scheduler."""
     if run.manifest.scheduler == "local":
-        return ProcessWatcher()
+        return ProcessWatcher(run.run_id)
     names = [make_job_name(run.run_id, group_id) for group_id in group_ids]
     return QueueWatcher(names, parse_time(run.manifest.created_at), run.path / SCRIPTS_DIR)

@@ -1,9 +1,10 @@
-"""The states of array tasks, in Slurm's words (squeue(1)) and three of our own."""
+"""The states of array tasks, in Slurm's words (squeue(1)) and four of our own."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dlperf_slurm.jobs import markers
 from dlperf_slurm.jobs.run_directory import RunTask
 
 STAGED = "STAGED"
@@ -18,6 +19,8 @@ OOM = "OUT_OF_MEMORY"
 LOST = "LOST"
 # what neither queue nor accounting know: of our own too
 UNKNOWN = "UNKNOWN"
+# for what `submit --within` had no time for
+SKIPPED = markers.SKIPPED
 
 # Slurm's states after which an array task does not come back by itself; PREEMPTED and NODE_FAIL
 # count once the queue shows nothing newer
@@ -33,6 +36,7 @@ FINAL_STATES = frozenset(
         OOM,
         "PREEMPTED",
         "REVOKED",
+        SKIPPED,
         "TIMEOUT",
     )
 )

@@ -10,22 +10,14 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, Record
 from dlperf_slurm.contract.times import format_now, parse_time
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.jobs.attempts import Judgement, Start, find_start
 from dlperf_slurm.jobs.journal import SUBMITTED, UNMARKED, Event
-from dlperf_slurm.jobs.markers import (
-    MARKER_LIMIT_BYTES,
-    MARKERS_DIR,
-    read_hold,
-    read_marker,
-    read_refusal,
-)
+from dlperf_slurm.jobs.markers import read_hold, read_killed, read_marker, read_refusal
 from dlperf_slurm.jobs.run_directory import Run, RunTask
 from dlperf_slurm.scheduler.reasons import (
     describe_missing_record,
@@ -287,9 +279,8 @@ def _judge_unknown(sight: Sight, patience: Patience) -> TaskState:
 
 def _read_killed(sight: Sight) -> str:
     """What ended an array task of this machine before its time."""
-    path: Path = sight.run.path / MARKERS_DIR / f"{sight.task.marker}.killed"
     try:
-        return read_text(path, MARKER_LIMIT_BYTES, root=sight.run.path).strip()[:80]
+        return read_killed(sight.run.path, sight.task.marker)
     except FileProblem:
         return FAILED
 

@@ -117,3 +117,17 @@ def test_resume_with_nothing_to_do_says_so_and_what_to_do(matrix, capsys, monkey
     printed = capsys.readouterr().out
     assert "all of it is submitted already; nothing was done" in printed
     assert f"dlperf-slurm retry {run.path}" in printed
+
+
+@pytest.mark.parametrize("time", ["5", "0s", "-1min", "5 weeks", "nan"])
+def test_time_that_is_none_is_refused_before_anything_is_written(matrix, capsys, time):
+    assert main(["submit", matrix, *LOCAL, f"--within={time}"]) == 2
+    assert "is no time, such as 90s, 5min or 1h" in capsys.readouterr().err
+    assert not Path("results").exists()
+
+
+def test_time_for_a_run_on_a_cluster_is_refused(matrix, capsys):
+    site = ("--site", "slurm", "--set", "max_array_size=1001")
+    assert main(["submit", matrix, *site, "--within", "5min"]) == 2
+    assert "site slurm has a scheduler: set fewer repeats" in capsys.readouterr().err
+    assert not Path("results").exists()

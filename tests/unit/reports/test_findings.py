@@ -4,6 +4,9 @@ import dataclasses
 
 from report_values import make_measured, rename, summarize_cases
 
+from dlperf_slurm.cli.report import choose_telling
+from dlperf_slurm.reports.findings import Finding
+
 STEADY = [0.1, 0.1001, 0.1002, 0.1003, 0.1004, 0.1005]
 
 
@@ -78,3 +81,11 @@ def test_too_few_repeats_are_doubtful():
 
 def test_run_without_a_figure_has_no_findings():
     assert list_texts(make_measured("jax", "1n1g", [], reason="no such node")) == []
+
+
+def test_terminal_is_told_three_findings_with_a_doubt_among_them():
+    sure = [Finding(f"figure {number}") for number in range(4)]
+    doubts = [Finding("doubt", is_doubt=True), Finding("other doubt", is_doubt=True)]
+    assert choose_telling([*sure, *doubts]) == [*sure[:2], doubts[0]]
+    assert choose_telling(sure) == sure[:3]
+    assert choose_telling(doubts) == doubts[:1]

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from dlperf_slurm.errors import SchedulerError
-from dlperf_slurm.scheduler.machine import hold_machine
+from dlperf_slurm.scheduler.local import make_job_id
+from dlperf_slurm.scheduler.machine import find_first_in_line, hold_machine
+from dlperf_slurm.scheduler.queue import ProcessWatcher
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +48,18 @@ def test_one_holds_the_machine_at_a_time(folder):
         assert is_held()
     assert not is_held()
     assert list(folder.iterdir()) == []
+
+
+def test_who_waits_is_told_which_run_has_the_machine(folder):
+    job_id = make_job_id(os.getpid())
+    assert find_first_in_line() == ""
+    with hold_machine(run_id="first-run"):
+        for run_id, reason in (("second-run", "run first-run has this machine"), ("first-run", "")):
+            watcher = ProcessWatcher(run_id)
+            watcher.register_job(f"{job_id}_0")
+            watcher.update()
+            assert watcher.find_info(f"{job_id}_0")["Reason"] == reason
+    assert find_first_in_line() == ""
 
 
 def test_folder_of_the_lock_is_of_this_user_alone(folder):

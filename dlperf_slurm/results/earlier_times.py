@@ -1,0 +1,117 @@
+"""A plan and earlier runs of the same cases on the same site -> how long its array tasks will take.
+
+An array task takes what lies between its markers: the start of its ranks as well as the steps.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Optional
+
+from dlperf_slurm.config.site import Site
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import ContractError, read_json
+from dlperf_slurm.contract.times import parse_time
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.durations import write_duration
+from dlperf_slurm.jobs.markers import WITHOUT_FOLDER, list_markers, read_marker
+from dlperf_slurm.jobs.plan import Plan, make_case
+from dlperf_slurm.jobs.run_directory import Run, RunTask, list_run_ids, open_run
+from dlperf_slurm.stats.median import compute_median
+
+# the newest of a results folder; a folder may have thousands
+MOST_RUNS = 10
+# of a case that takes as long, beside its axes
+_LIKE = (
+    "model",
+    "model_parameters",
+    "device",
+    "warmup_steps",
+    "measured_steps",
+    "training",
+    "axes",
+)
+
+
+def find_task_seconds(
+    plan: Plan, site: Site, site_name: str, results_dir: Path
+) -> dict[str, float]:
+    """The median seconds of an array task of each planned case, of the newest run that has it.
+
+    A case that no run on this site has measured, in the same sizes and steps, is not in it.
+    """
+    wanted = {case.case_id: make_case(case, site, "", 1, 1) for case in plan.cases}
+    found: dict[str, float] = {}
+    for run_id in list_run_ids(results_dir)[: -MOST_RUNS - 1 : -1]:
+        try:
+            run = open_run(results_dir / run_id)
+            if run.manifest.site_name == site_name:
+                left = {name: case for name, case in wanted.items() if name not in found}
+                found.update(_read_run(run, left))
+        except (InputError, OSError):
+            # whatever somebody copied there: it tells no times
+            continue
+    return found
+
+
+def _read_run(run: Run, wanted: Mapping[str, Case]) -> dict[str, float]:
+    starts = list_markers(run.path)
+    seconds: dict[str, list[float]] = {}
+    for task in run.read_all_tasks():
+        if task.case_id in wanted and _is_like(run, task, wanted[task.case_id]):
+            took = _find_seconds(
+                run, task, max(starts.get(task.marker, {}), default=WITHOUT_FOLDER)
+            )
+            if took is not None:
+                seconds.setdefault(task.case_id, []).append(took)
+    return {case_id: compute_median(values) for case_id, values in seconds.items()}
+
+
+def _is_like(run: Run, task: RunTask, planned: Case) -> bool:
+    """Whether it measured so much work as is planned; case ids do not tell."""
+    try:
+        case = read_json(run.path / task.attempt_dir / CASE_FILE, Case, root=run.path)
+    except (ContractError, OSError):
+        return False
+    return all(getattr(case, name) == getattr(planned, name) for name in _LIKE)
+
+
+def _find_seconds(run: Run, task: RunTask, start: int) -> Optional[float]:
+    """The seconds of a start that ended well; None of one that did not."""
+    began = read_marker(run.path, task.marker, "started", start)
+    ended = read_marker(run.path, task.marker, "ended", start)
+    if began is None or ended is None or ended.exit_code != 0:
+        return None
+    try:
+        return (parse_time(ended.time) - parse_time(began.time)).total_seconds()
+    except ValueError:
+        return None
+
+
+def describe_time(plan: Plan, task_seconds: Mapping[str, float], is_local: bool) -> str:
+    """One line: how long the array tasks will take, or that nobody can tell.
+
+    Of a cluster it is node-hours: when array tasks start, and how many at a time, it decides alone.
+    """
+    known = [case for case in plan.cases if case.case_id in task_seconds]
+    if not plan.cases:
+        return ""
+    if not known:
+        return (
+            "time: cannot be told, as no earlier run here has measured these cases; the limit is "
+            f"{plan.node_hours:.1f} node-hours"
+        )
+    seconds = sum(case.protocol.repeats * task_seconds[case.case_id] for case in known)
+    node_seconds = sum(
+        case.protocol.repeats * case.topology.nodes * task_seconds[case.case_id] for case in known
+    )
+    took = (
+        f"{write_duration(seconds)}, one array task after the other"
+        if is_local
+        else f"{node_seconds / 3600:.2g} node-hours, and the queue"
+    )
+    if len(known) == len(plan.cases):
+        return f"time: about {took}, by earlier runs of these cases here"
+    return (
+        f"time: about {took}, for {len(known)} of {len(plan.cases)} cases by earlier runs here; of "
+        "the others it cannot be told"
+    )

@@ -1,0 +1,54 @@
+"""What is said of the time that a run on this machine still takes."""
+
+import pytest
+from builders import make_manifest
+
+from dlperf_slurm.jobs.durations import write_duration
+from dlperf_slurm.reports.time_left import TimeLeft
+
+
+class Clock:
+    """A clock that is turned by hand."""
+
+    def __init__(self):
+        self.seconds = 1000.0
+
+    def __call__(self):
+        return self.seconds
+
+
+def describe(looks, **manifest):
+    """What is said at each look, (seconds since the first one, array tasks that have ended)."""
+    clock = Clock()
+    time_left = TimeLeft(make_manifest(**{"scheduler": "local", **manifest}), clock)
+    said = []
+    for seconds, done in looks:
+        clock.seconds = 1000.0 + seconds
+        said.append(time_left.describe(done, total=12))
+    return said
+
+
+def test_pace_of_what_has_ended_says_how_long_the_others_take():
+    said = describe([(0, 0), (30, 1), (31, 1), (60, 2), (360, 12)])
+    assert said == ["", ", about 6 min to go", ", about 6 min to go", ", about 5 min to go", ""]
+
+
+def test_what_had_ended_before_the_first_look_has_no_pace():
+    assert describe([(0, 6), (20, 7)]) == ["", ", about 100 s to go"]
+
+
+def test_a_limit_of_time_is_told_at_once_and_bounds_the_estimate():
+    said = describe([(0, 0), (60, 1), (280, 3)], within_seconds=300)
+    assert said == [", at most 5 min to go", ", about 4 min to go", ", about 20 s to go"]
+
+
+def test_of_a_cluster_nothing_is_told():
+    assert describe([(0, 0), (30, 6)], scheduler="slurm") == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(1, "10 s"), (101, "110 s"), (120, "2 min"), (1000, "17 min"), (9000, "2.5 h")],
+)
+def test_an_estimate_has_few_digits(seconds, text):
+    assert write_duration(seconds) == text

@@ -1,0 +1,93 @@
+"""How long a plan will take is said from what earlier runs of its cases took."""
+
+import json
+
+import pytest
+from builders import make_site, write_matrix
+
+from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.matrix.expand import expand_matrix
+from dlperf_slurm.matrix.file import read_matrix
+from dlperf_slurm.results.earlier_times import describe_time, find_task_seconds
+
+SITE = make_site(time_limit_minutes={"default": 30})
+
+
+def write_markers(run, seconds, exit_code=0):
+    """Have the array tasks, in turn, take so many seconds."""
+    for number, task in enumerate(run.read_all_tasks()):
+        took = seconds[number % len(seconds)]
+        for kind, second, code in (("started", 0, 0), ("ended", took, exit_code)):
+            text = f"2024-05-01T10:{second // 60:02}:{second % 60:02}Z"
+            data = {"job_id": "7", "time": text, "nodes": "node1", "exit_code": code}
+            path = run.path / "markers" / f"{task.marker}.s0.{kind}"
+            path.write_text(json.dumps(data), encoding="utf-8")
+
+
+def plan_again(*assignments):
+    return make_plan(expand_matrix(read_matrix(write_matrix(), assignments)), SITE, 1001)
+
+
+def find(run, plan, site_name="tiny"):
+    return find_task_seconds(plan, SITE, site_name, run.path.parent)
+
+
+def test_case_takes_what_it_took_in_the_middle(staged_run):
+    write_markers(staged_run, [20, 40])
+    seconds = find(staged_run, plan_again())
+    assert sorted(seconds) == [f"pytorch-resnet50-{n}-bs8-fp32" for n in ("1n1g", "1n2g", "2n2g")]
+    assert set(seconds.values()) == {30.0}
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [("protocol.measured_steps=11",), ("axes.batch_size_per_device=16",)],
+)
+def test_more_work_is_no_earlier_run_of_a_case(staged_run, assignments):
+    write_markers(staged_run, [20])
+    assert find(staged_run, plan_again(*assignments)) == {}
+
+
+def test_more_repeats_are_the_same_work(staged_run):
+    write_markers(staged_run, [20])
+    assert len(find(staged_run, plan_again("protocol.repeats=5"))) == 3
+
+
+def test_runs_elsewhere_and_failures_tell_nothing(staged_run):
+    write_markers(staged_run, [20])
+    assert find(staged_run, plan_again(), site_name="other") == {}
+    write_markers(staged_run, [20], exit_code=1)
+    assert find(staged_run, plan_again()) == {}
+
+
+def test_folder_that_is_no_run_is_passed_over(staged_run):
+    write_markers(staged_run, [20])
+    broken = staged_run.path.parent / "99999999-broken"
+    broken.mkdir()
+    (broken / "manifest.json").write_text("{}", encoding="utf-8")
+    assert len(find(staged_run, plan_again())) == 3
+
+
+def test_time_on_this_machine_is_that_of_one_after_the_other():
+    plan = plan_again()
+    seconds = {case.case_id: 60.0 for case in plan.cases}
+    assert describe_time(plan, seconds, is_local=True) == (
+        "time: about 6 min, one array task after the other, by earlier runs of these cases here"
+    )
+
+
+def test_time_on_a_cluster_is_node_hours():
+    plan = plan_again()
+    seconds = {case.case_id: 900.0 for case in plan.cases}
+    # two repeats each of 1 + 1 + 2 nodes for a quarter of an hour
+    assert describe_time(plan, seconds, is_local=False).startswith("time: about 2 node-hours, and")
+
+
+def test_what_is_not_known_is_said():
+    plan = plan_again()
+    assert describe_time(plan, {}, is_local=True) == (
+        "time: cannot be told, as no earlier run here has measured these cases; the limit is 4.0 "
+        "node-hours"
+    )
+    known = {plan.cases[0].case_id: 60.0}
+    assert "for 1 of 3 cases by earlier runs here" in describe_time(plan, known, is_local=True)

@@ -1,0 +1,109 @@
+"""A run that may take so long: which repeats are begun, and what is said of the others."""
+
+import functools
+import json
+import tempfile
+
+import pytest
+from support import local_runs
+from support.tool import find_states, run_tool
+
+from dlperf_slurm.jobs.run_directory import RunTask
+from dlperf_slurm.scheduler.budget import Budget
+
+CASES = ("first", "second")
+TASKS = [
+    RunTask("1n1g", index, f"cases/{case}/r{repeat}/a1")
+    for index, (case, repeat) in enumerate((case, repeat) for case in CASES for repeat in (1, 2, 3))
+]
+
+
+class Clock:
+    """A clock that is turned by hand."""
+
+    def __init__(self):
+        self.seconds = 1000.0
+
+    def __call__(self):
+        return self.seconds
+
+
+def run_within(seconds, task_seconds):
+    """The (case, repeat) that are begun, each of which takes `task_seconds`."""
+    clock = Clock()
+    budget = Budget(seconds, clock)
+    begun = []
+    for task in budget.order(TASKS):
+        if budget.has_time_for(task):
+            begun.append((task.case_id, task.repeat))
+            clock.seconds += task_seconds
+            budget.note_end()
+    return begun
+
+
+def test_without_an_end_all_are_begun_in_the_order_of_the_array():
+    assert run_within(0, 100) == [(task.case_id, task.repeat) for task in TASKS]
+
+
+def test_later_repeats_of_all_cases_are_left_out():
+    assert run_within(45, 10) == [("first", 1), ("second", 1), ("first", 2), ("second", 2)]
+
+
+def test_each_case_is_measured_once_however_slow_it_is():
+    assert run_within(5, 10) == [("first", 1), ("second", 1)]
+
+
+def test_what_would_end_in_time_is_begun_and_what_would_not_is_left_out():
+    assert len(run_within(60, 10)) == 6
+    assert len(run_within(59, 10)) == 5
+
+
+def test_what_is_tried_again_is_begun_after_the_time():
+    clock = Clock()
+    budget = Budget(5, clock)
+    assert budget.has_time_for(TASKS[0])
+    clock.seconds += 10
+    assert not budget.has_time_for(RunTask("1n1g", 0, "cases/first/r2/a1"))
+    assert budget.has_time_for(RunTask("1n1g-try2", 0, "cases/first/r2/a2"))
+
+
+@pytest.fixture
+def submit_within(home, monkeypatch):
+    """Submits a run of stand-ins, waits for it, and returns what was printed with the exit code."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(local_runs.make_temp_dir(home)))
+    run = local_runs.stage_local(home, repeats=3)
+    return functools.partial(_submit, home, run)
+
+
+def _submit(home, run, seconds):
+    path = run.path / "manifest.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**data, "within_seconds": seconds}), encoding="utf-8")
+    return run, run_tool(["resume", str(run.path), "--wait"], home)
+
+
+@pytest.mark.integration
+def test_report_says_what_was_left_out_and_a_retry_measures_it(submit_within, home):
+    run, done = submit_within(0.1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(find_states(run).values()) == ["COMPLETED", "SKIPPED", "SKIPPED"]
+    assert "1 of 1 repeats measured, 2 left out, as the time of --within was over" in done.stdout
+    assert "2 of 3 repeats were left out" in done.stdout
+    page = (run.path / "report" / "report.html").read_text(encoding="utf-8")
+    assert "2 more were left out, as the time was over" in page
+    again = run_tool(["retry", str(run.path), "--wait"], home)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "2 array tasks to try again, of 3" in again.stdout
+    assert "2/2 done: 2 COMPLETED" in again.stdout
+    assert "3 of 3 repeats measured" in again.stdout
+    assert "left out" not in again.stdout
+
+
+@pytest.mark.integration
+def test_retry_of_a_run_without_failures_says_so_and_does_nothing(submit_within, home):
+    run, _ = submit_within(0.0)
+    again = run_tool(["retry", str(run.path)], home)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "nothing that ended has to be tried again" in again.stdout
+    assert len(run.read_all_tasks()) == 3
