@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import itertools
 import json
 import math
 import sys
@@ -81,8 +82,10 @@ def _print_runs(runs: "Sequence[ImportedRun]") -> None:
     from dlperf_slurm.reports.terminal import print_table
 
     header = ["log", "format", "what", "status", "samples/s", "publisher's", "differs"]
-    rows = [_make_row(run) for run in runs]
-    print_table(header, rows, make_console(), text_columns=4)
+    folder = _find_common_folder([run.log for run in runs])
+    rows = [_make_row(run, folder) for run in runs]
+    title = f"logs below {folder}" if folder else ""
+    print_table(header, rows, make_console(), title, text_columns=4)
     for run in runs:
         if run.reason:
             print(f"{run.log}: {run.reason}")
@@ -97,7 +100,18 @@ def _print_runs(runs: "Sequence[ImportedRun]") -> None:
         print(f"publisher's rule of {format_name}: {rule}")
 
 
-def _make_row(run: "ImportedRun") -> list[str]:
+def _find_common_folder(paths: "Sequence[str]") -> str:
+    """The folder, with a slash at its end, that all of several logs lie below; empty for none."""
+    folders = [path.rpartition("/")[0].split("/") for path in paths]
+    common = [names[0] for names in itertools.takewhile(_are_same, zip(*folders))]
+    return "".join(f"{name}/" for name in common) if len(paths) > 1 else ""
+
+
+def _are_same(names: "Sequence[str]") -> bool:
+    return len(set(names)) == 1
+
+
+def _make_row(run: "ImportedRun", folder: str) -> list[str]:
     from dlperf_slurm.contract.record import OK
 
     identity = run.identity
@@ -106,7 +120,7 @@ def _make_row(run: "ImportedRun") -> list[str]:
     is_partial = run.status != OK and run.publisher_samples_per_s is not None
     words = [identity.framework, identity.model, devices, batch_size, identity.precision]
     return [
-        run.log,
+        run.log[len(folder) :],
         run.format_name,
         " ".join(word for word in words if word),
         run.status,

@@ -1,5 +1,6 @@
 """Summary, plan and states -> tables on a terminal, through rich; plain text when piped."""
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Optional, Union
@@ -24,6 +25,9 @@ _UNLIMITED_COLUMNS = 10_000
 
 # of the cases that are left out for one reason
 _NAMED_CASES = 3
+
+# pieces that names are broken into, where there is room and where there is not
+_LONG_NAME, _SHORT_NAME = 40, 16
 
 # blanks between columns, of which the box has one
 _WIDE_GAP, _NARROW_GAP, _LEAST_GAP = 3, 2, 1
@@ -136,8 +140,9 @@ def print_table(
 ) -> None:
     """A table whose first columns are words; the others, if any, are figures and flush right.
 
-    Where it is too wide, intervals stand below their figures and columns closer together; where
-    words would be cut even so, it becomes a list.
+    Where it is too wide, intervals stand below their figures and columns closer together, then long
+    names are broken behind hyphens and slashes; where words would be cut even so, it becomes
+    a list.
     """
     texts = _write_rows(rows, " ")
     table = _make_table(header, texts, title, text_columns, _WIDE_GAP)
@@ -148,6 +153,13 @@ def print_table(
         table = _make_table(header, texts, title, text_columns, _NARROW_GAP)
     if _measure(table).maximum > console.width:
         table = _make_table(header, texts, title, text_columns, _LEAST_GAP)
+    broken = texts
+    # words wrap rather than names are broken into short pieces
+    for shortest, needs in ((_LONG_NAME, "maximum"), (_SHORT_NAME, "minimum")):
+        excess = getattr(_measure(table), needs) - console.width
+        if excess > 0:
+            broken = _break_names(texts, excess, shortest)
+            table = _make_table(header, broken, title, text_columns, _LEAST_GAP)
     if _measure(table).minimum <= console.width:
         console.print(table)
     else:
@@ -156,6 +168,33 @@ def print_table(
 
 def _write_rows(rows: Sequence[Sequence[Union[Cell, str]]], gap: str) -> list[list[str]]:
     return [[make_cell(cell).write(gap) for cell in row] for row in rows]
+
+
+def _break_names(rows: Sequence[Sequence[str]], excess: int, shortest: int) -> list[list[str]]:
+    """The rows with the widest columns of names narrower, by `excess` in all if that can be.
+
+    No column becomes narrower than `shortest` by that. Names, such as case ids and paths, have no
+    blanks.
+    """
+    columns = [list(column) for column in zip(*rows)]
+    widths = [max(map(len, column)) for column in columns]
+    for index in sorted(range(len(columns)), key=lambda index: -widths[index]):
+        column = columns[index]
+        if excess > 0 and widths[index] > shortest and not any(" " in text for text in column):
+            width = max(widths[index] - excess, shortest)
+            columns[index] = [_break_name(text, width) for text in column]
+            lines = (line for text in columns[index] for line in text.splitlines())
+            excess -= widths[index] - max(map(len, lines))
+    return [list(row) for row in zip(*columns)]
+
+
+def _break_name(text: str, width: int) -> str:
+    lines = [""]
+    for part in re.findall(r"[^-/_]*[-/_]|[^-/_]+", text):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def _wrap_head(head: str, column: Iterable[str]) -> str:
