@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dlperf_slurm.scheduler.feed import Feeder
     from dlperf_slurm.scheduler.track import Tracker
 
-# what is done about states as they are seen -> a line for each thing done
-Mend = Callable[[Sequence[TaskState]], Sequence[str]]
+# what is done about states as they are seen, and the number of their poll -> a line for each thing
+Mend = Callable[[Sequence[TaskState], int], Sequence[str]]
 
 
 class Counter:
@@ -65,7 +65,7 @@ def show_progress(
     for states, shown_on in show(tracker, counter, console, feeder):
         _name_failures(states, named, shown_on)
         name_reasons(tracker.run, states, named, shown_on)
-        _print_lines(mend(states), shown_on)
+        _print_lines(mend(states, tracker.poll_count), shown_on)
 
 
 def _show_bar(

@@ -41,7 +41,8 @@ def submit_run(run: Run, report: Callable[[str], None], patience_seconds: float 
 class Feeder:
     """What submits the groups of a run, and goes on with those that a limit keeps out.
 
-    `waiting` are these, `refused` those that were refused otherwise, with Slurm's words.
+    `waiting` are these, with Slurm's words; `refused` those that were refused otherwise, and those
+    of later blocks, which would run out of their order.
     A controller that does not answer, or that has no room although nothing of the user's is in
     its queue, is asked again for `patience_seconds`. A run that is cancelled meanwhile is fed
     no more.
@@ -149,8 +150,12 @@ class Feeder:
         for group_id in group_ids:
             if group_id in self.refused:
                 continue
+            block = blocks.get(group_id, 1)
+            missing = [name for name in self.refused if blocks.get(name, 1) < block]
             hindrance = self._find_hindrance(group_id, blocks)
-            if hindrance:
+            if missing:
+                self._refuse(group_id, f"its block begins after {missing[0]}, which was refused")
+            elif hindrance:
                 self._wait(group_id, hindrance)
             else:
                 self._submit_group(group_id, lock)
@@ -180,8 +185,12 @@ class Feeder:
                 f"When the cause is gone: dlperf-slurm resume {self.run.path}"
             )
         else:
-            self.refused[group_id] = refusal
-            self._report(f"{group_id} was not submitted: {refusal}")
+            self._refuse(group_id, refusal)
+
+    def _refuse(self, group_id: str, words: str) -> None:
+        self.waiting.pop(group_id, None)
+        self.refused[group_id] = words
+        self._report(f"{group_id} was not submitted: {words}")
 
     def _wait(self, group_id: str, words: str) -> None:
         if self.waiting.get(group_id) != words:

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import SchedulerError
@@ -34,28 +35,32 @@ class Releaser:
         self._launch_tries = launch_tries
         self._due = time.monotonic() + PAUSE_SECONDS
         self._counts: dict[str, int] = {}
+        # the poll by which a job was released last
+        self._polls: dict[str, int] = {}
 
-    def release(self, states: Sequence[TaskState]) -> list[str]:
+    def release(self, states: Sequence[TaskState], poll: int) -> list[str]:
         """Release what can go on by these states; returns a line for each that was.
 
-        What cannot be done now is tried again.
+        `poll` is the number of the look at the queue that the states are of: by one look a job is
+        released once. What cannot be done now is tried again, and hinders no other job.
         """
-        lines: list[str] = []
         now = time.monotonic()
         try:
             is_full = find_full_disk(self._run.path, RUN_BYTES) != ""
-            if not is_full and now >= self._due:
-                held = [state for state in states if state.state == PENDING]
-                lines += self._release_groups(held)
-                lines += self._release_unlaunched(held)
-        except (OSError, SchedulerError):
+        except OSError:
             is_full = True
-        if is_full or lines:
-            # the queue has to be seen anew before anything is released again
+        if is_full:
+            self._due = now + PAUSE_SECONDS
+        if is_full or now < self._due:
+            return []
+        held = [state for state in states if state.state == PENDING]
+        lines = [*self._release_groups(held, poll), *self._release_unlaunched(held, poll)]
+        if held:
+            # a controller that is away is asked no more often
             self._due = now + PAUSE_SECONDS
         return lines
 
-    def _release_groups(self, held: Sequence[TaskState]) -> Iterator[str]:
+    def _release_groups(self, held: Sequence[TaskState], poll: int) -> Iterator[str]:
         """Release the groups that their own job scripts held."""
         groups = {
             state.task.group_id: state.array_job_id
@@ -64,16 +69,17 @@ class Releaser:
         }
         for group_id, array_job_id in groups.items():
             cause = read_hold(self._run.path, group_id)
-            if self._release(array_job_id, self._count_releases(cause)):
-                forget_hold(self._run.path, group_id)
+            if self._release(array_job_id, self._count_releases(cause), poll):
+                with suppress(OSError):
+                    forget_hold(self._run.path, group_id)
                 yield f"array job {array_job_id} was held ({cause}), and is released"
 
-    def _release_unlaunched(self, held: Sequence[TaskState]) -> Iterator[str]:
+    def _release_unlaunched(self, held: Sequence[TaskState], poll: int) -> Iterator[str]:
         """Release what Slurm held because a node could not start it."""
         for state in held:
             job_id = f"{state.array_job_id}_{state.task.array_task_id}"
             is_failed = _LAUNCH_FAILED.search(state.detail) is not None
-            if is_failed and self._release(job_id, self._launch_tries):
+            if is_failed and self._release(job_id, self._launch_tries, poll):
                 yield f"{job_id} was held ({state.detail}), and is released"
 
     def _count_releases(self, cause: str) -> int:
@@ -83,10 +89,14 @@ class Releaser:
         # a disk that was full for a moment may have kept the words
         return self._launch_tries if _WORDLESS.fullmatch(cause) else 0
 
-    def _release(self, job_id: str, limit: int) -> bool:
-        """Release a job unless it was as often as it may be; raises SchedulerError."""
-        if self._counts.get(job_id, 0) >= limit:
+    def _release(self, job_id: str, limit: int, poll: int) -> bool:
+        """Release a job unless it was as often as it may be, or by this poll, or Slurm refuses."""
+        if self._counts.get(job_id, 0) >= limit or self._polls.get(job_id) == poll:
             return False
-        slurm_client.run_client(["scontrol", "release", job_id])
+        try:
+            slurm_client.run_client(["scontrol", "release", job_id])
+        except SchedulerError:
+            return False
         self._counts[job_id] = self._counts.get(job_id, 0) + 1
+        self._polls[job_id] = poll
         return True

@@ -62,7 +62,7 @@ class Tracker:
     """A follower of one run's array tasks.
 
     A final state is journaled, and holds until a later start, a sound record or the queue shows
-    that there is more to come.
+    that there is more to come. `poll_count` is how often the scheduler has answered.
     """
 
     def __init__(self, run: Run) -> None:
@@ -82,6 +82,7 @@ class Tracker:
         ]
         self.watcher = make_watcher(run, group_ids)
         self.owners = Owners(run, {e.group_id: e.array_job_id for e in submitted}, self.watcher)
+        self.poll_count = 0
         self.scheduler_error = ""
         self.journal_error = ""
         self.patience = Patience(run.manifest.lost_after_seconds, self.events)
@@ -127,6 +128,7 @@ class Tracker:
             self._register()
             try:
                 self.watcher.update()
+                self.poll_count += 1
                 self.owners.look_for_rivals()
                 self.scheduler_error = ""
             except SchedulerError as error:

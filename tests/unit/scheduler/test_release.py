@@ -1,5 +1,6 @@
 """What `wait` releases by itself, how often, and what it leaves held."""
 
+import itertools
 import shutil
 from collections import namedtuple
 
@@ -12,6 +13,8 @@ from dlperf_slurm.scheduler.release import RELEASES, Releaser
 from dlperf_slurm.scheduler.states import PENDING, RUNNING, TaskState
 
 FULL = "exit code 73 on n1: the disk at /shared cannot be written from n1, 0 MiB are free: No space"
+# each is a poll of its own
+POLLS = itertools.count(1)
 Usage = namedtuple("Usage", ("total", "used", "free"))
 
 
@@ -46,10 +49,10 @@ HELD = [make_state("JobHeldUser"), make_state("JobHeldUser", 1), make_state("", 
 def test_group_held_for_a_full_disk_is_released_once_there_is_room(staged_run, calls):
     hold(staged_run, FULL)
     releaser = Releaser(staged_run, launch_tries=1)
-    (line,) = releaser.release(HELD)
+    (line,) = releaser.release(HELD, poll=next(POLLS))
     assert line == f"array job 7 was held ({FULL}), and is released"
     # the queue is asked only now and then
-    assert releaser.release(HELD) == []
+    assert releaser.release(HELD, poll=next(POLLS)) == []
     assert calls() == ["release 7"]
     assert list((staged_run.path / "markers").iterdir()) == []
 
@@ -57,7 +60,7 @@ def test_group_held_for_a_full_disk_is_released_once_there_is_room(staged_run, c
 def test_group_stays_held_while_the_disk_is_full(staged_run, calls, monkeypatch):
     hold(staged_run, FULL)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(2**30, 2**30, 0))
-    assert Releaser(staged_run, launch_tries=1).release(HELD) == []
+    assert Releaser(staged_run, launch_tries=1).release(HELD, poll=1) == []
     assert calls() == []
 
 
@@ -65,7 +68,7 @@ def test_disk_that_fills_up_again_and_again_is_left_to_the_user(staged_run, call
     releaser = Releaser(staged_run, launch_tries=1)
     for _ in range(RELEASES + 2):
         hold(staged_run, FULL)
-        releaser.release(HELD)
+        releaser.release(HELD, poll=next(POLLS))
         shutil.rmtree(staged_run.path / "markers")
     assert len(calls()) == RELEASES
 
@@ -74,7 +77,7 @@ def test_disk_that_fills_up_again_and_again_is_left_to_the_user(staged_run, call
 def test_what_was_held_otherwise_stays_so(staged_run, calls, cause):
     if cause:
         hold(staged_run, cause)
-    assert Releaser(staged_run, launch_tries=1).release(HELD) == []
+    assert Releaser(staged_run, launch_tries=1).release(HELD, poll=1) == []
     assert calls() == []
 
 
@@ -85,7 +88,7 @@ def test_group_held_for_failures_without_a_word_is_released_as_the_site_says(
     releaser = Releaser(staged_run, tries)
     for _ in range(3):
         hold(staged_run, "exit code 1 on n1: ")
-        releaser.release(HELD)
+        releaser.release(HELD, poll=next(POLLS))
         shutil.rmtree(staged_run.path / "markers")
     assert calls() == ["release 7"] * tries
 
@@ -96,7 +99,7 @@ def test_task_whose_node_could_not_start_it_is_released_as_often_as_the_site_say
 ):
     releaser = Releaser(staged_run, tries)
     states = [make_state("launch failed requeued held", 4), make_state("Priority", 5)]
-    lines = [line for _ in range(4) for line in releaser.release(states)]
+    lines = [line for _ in range(4) for line in releaser.release(states, poll=next(POLLS))]
     assert calls() == ["release 7_4"] * tries
     assert len(lines) == tries
 
@@ -106,7 +109,28 @@ def test_release_that_fails_is_tried_again(staged_run, bin_dir, calls, tmp_path)
     releaser = Releaser(staged_run, launch_tries=1)
     script = (bin_dir / "scontrol").read_text(encoding="utf-8")
     write_program(bin_dir, "scontrol", "echo Unable to contact slurm controller >&2; exit 1")
-    assert releaser.release(HELD) == []
+    assert releaser.release(HELD, poll=next(POLLS)) == []
     (bin_dir / "scontrol").write_text(script, encoding="utf-8")
-    assert len(releaser.release(HELD)) == 1
+    assert len(releaser.release(HELD, poll=next(POLLS))) == 1
     assert calls() == ["release 7"]
+
+
+def test_states_of_one_poll_release_a_job_once(staged_run, calls):
+    """They are looked at each second, and asked for every few minutes."""
+    releaser = Releaser(staged_run, launch_tries=3)
+    states = [make_state("launch failed requeued held", 4)]
+    lines = [line for _ in range(3) for line in releaser.release(states, poll=1)]
+    assert calls() == ["release 7_4"]
+    assert len(lines) == 1
+    releaser.release(states, poll=2)
+    assert calls() == ["release 7_4"] * 2
+
+
+def test_job_that_cannot_be_released_hinders_no_other_one(staged_run, bin_dir, tmp_path):
+    log = tmp_path / "released"
+    script = f'[ "$2" = 7_4 ] && {{ echo Invalid job id >&2; exit 1; }}; echo "$@" >> {log}'
+    write_program(bin_dir, "scontrol", script)
+    states = [make_state("launch failed requeued held", number) for number in (4, 5)]
+    (line,) = Releaser(staged_run, launch_tries=1).release(states, poll=1)
+    assert line.startswith("7_5 was held")
+    assert log.read_text(encoding="utf-8") == "release 7_5\n"

@@ -331,7 +331,9 @@ def test_submission_that_is_refused_ends_at_once(cluster, staged_run, error, pat
         submit_run(staged_run, print, patience_seconds)
 
 
-def test_array_job_of_a_block_waits_for_those_of_the_block_before(home, bin_dir):
+@pytest.fixture
+def run_of_blocks(home, bin_dir):
+    """Two array jobs in each of three blocks, for a Slurm that notes its options in `calls`."""
     count = f"n=0; while read -r _; do n=$((n + 1)); done < {home}/calls; echo $n"
     submit = f'echo "$@" >> {home}/calls; {count}'
     write_program(bin_dir, "sbatch", f'case "$*" in *--parsable*) {submit};; esac')
@@ -340,11 +342,39 @@ def test_array_job_of_a_block_waits_for_those_of_the_block_before(home, bin_dir)
     file = read_matrix(write_matrix(MATRIX_OF_BLOCKS, home / "matrix.toml"))
     site = make_site()
     plan = make_plan(expand_matrix(file), site, max_array_size=1001)
-    run = stage_run(home, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"])
-    submit_run(run, lambda line: None)
+    return stage_run(home, file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"])
+
+
+DEPENDENCIES = [
+    "--dependency=afterany:1:2", "--dependency=afterany:1:2", "--dependency=afterany:3:4",
+    "--dependency=afterany:3:4",
+]  # fmt: skip
+
+
+def list_dependencies(home):
     options = [line.split()[1] for line in (home / "calls").read_text().splitlines()]
-    assert [option for option in options if option.startswith("--dependency")] == [
-        "--dependency=afterany:1:2", "--dependency=afterany:1:2", "--dependency=afterany:3:4",
-        "--dependency=afterany:3:4",
-    ]  # fmt: skip
-    assert open_run(run.path).manifest.cases[0].blocks == 3
+    return [option for option in options if option.startswith("--dependency")]
+
+
+def test_array_job_of_a_block_waits_for_those_of_the_block_before(home, run_of_blocks):
+    submit_run(run_of_blocks, lambda line: None)
+    assert list_dependencies(home) == DEPENDENCIES
+    assert open_run(run_of_blocks.path).manifest.cases[0].blocks == 3
+
+
+def test_block_after_one_that_was_refused_waits_for_its_mending(home, bin_dir, run_of_blocks):
+    """Whether repeats are spread over time would not be so, and nobody would see it."""
+    good = (bin_dir / "sbatch").read_text(encoding="utf-8")
+    refusal = 'case "$*" in *1n2g.sbatch) echo Unknown trouble >&2; exit 1;; esac'
+    write_program(bin_dir, "sbatch", f"{refusal}\n{good}")
+    with pytest.raises(SchedulerError) as caught:
+        submit_run(run_of_blocks, print)
+    assert list_submitted(run_of_blocks) == ["1n1g"]
+    lines = str(caught.value).splitlines()
+    why = "was not submitted: its block begins after 1n2g, which was refused"
+    later = ["1n1g-block2", "1n2g-block2", "1n1g-block3", "1n2g-block3"]
+    assert lines[1:5] == [f"{group_id} {why}" for group_id in later]
+    (bin_dir / "sbatch").write_text(good, encoding="utf-8")
+    submit_run(run_of_blocks, print)
+    assert list_submitted(run_of_blocks) == ["1n1g", "1n2g", *later]
+    assert list_dependencies(home) == DEPENDENCIES
