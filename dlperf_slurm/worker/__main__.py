@@ -3,7 +3,6 @@
 import errno
 import math
 import os
-import socket
 import sys
 import traceback
 from dataclasses import replace
@@ -17,13 +16,11 @@ from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.peaks import write_peaks
 from dlperf_slurm.contract.record import (
     DATA_WAIT_SECONDS_FILE,
-    FAILURES_DIR,
     OK,
     RECORD_FILE,
     STEP_SECONDS_FILE,
     WARMUP_STEP_SECONDS_FILE,
     Clock,
-    Failure,
     RankResult,
     Record,
     find_record_problem,
@@ -37,7 +34,16 @@ from dlperf_slurm.worker.accuracy import train_to_accuracy
 from dlperf_slurm.worker.data_sources import open_batches
 from dlperf_slurm.worker.external_script import run_script
 from dlperf_slurm.worker.failed_record import conclude_attempt
+from dlperf_slurm.worker.failures import write_failure
 from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.joining import (
+    Joining,
+    RankWorld,
+    join_ranks,
+    parse_run_arguments,
+    read_options,
+)
+from dlperf_slurm.worker.joining.network import choose_network
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.nvml import refuse_shared_gpus
 from dlperf_slurm.worker.parity import (
@@ -48,8 +54,8 @@ from dlperf_slurm.worker.parity import (
 )
 from dlperf_slurm.worker.peaks.measure import gather_peaks, measure_peak
 from dlperf_slurm.worker.position import Position
-from dlperf_slurm.worker.provenance import describe_job, describe_versions, gather_platforms
-from dlperf_slurm.worker.ranks import Alone, World, join_world
+from dlperf_slurm.worker.provenance import describe_job, describe_python, gather_platforms
+from dlperf_slurm.worker.ranks import Alone
 from dlperf_slurm.worker.search import search_batch_size
 from dlperf_slurm.worker.surroundings import gather_surroundings, look_around
 from dlperf_slurm.worker.telemetry import Sampler, gather_telemetry
@@ -79,13 +85,24 @@ def main(arguments: List[str]) -> int:
         return conclude(Path(arguments[1]), int(arguments[2]))
     if command == "verify":
         options = parse_arguments(arguments[1:])
+        joining = read_options(options)
         return run_attempt(
             options.directory,
-            partial(verify_case, references=options.reference),
-            lambda case: Alone(options.data_rank) if case.world_size == 1 else join_world(),
+            partial(verify_case, joining=joining, references=options.reference),
+            lambda case: (
+                Alone(options.data_rank)
+                if case.world_size == 1
+                else join_ranks(joining, case, options.directory)
+            ),
         )
+    options = parse_run_arguments(arguments[1:])
+    joining = read_options(options)
     hold_back_signal()
-    return run_attempt(Path(arguments[1]), watch_case, lambda case: join_world())
+    return run_attempt(
+        options.directory,
+        partial(watch_case, joining=joining),
+        lambda case: join_ranks(joining, case, options.directory),
+    )
 
 
 def conclude(attempt_dir: Path, exit_code: int) -> int:
@@ -101,14 +118,14 @@ def conclude(attempt_dir: Path, exit_code: int) -> int:
 def run_attempt(
     attempt_dir: Path,
     work: Callable[[Case, "Adapter", Any, Path], None],
-    join: Callable[[Case], Union[World, Alone]],
+    join: Callable[[Case], Union[RankWorld, Alone]],
 ) -> int:
     """Work on the case of this directory as one rank of many; 0 when all is written.
 
     SystemExit and KeyboardInterrupt are failures too: a rank that left alone would wait for the
     others in MPI_Finalize.
     """
-    world: Union[World, Alone, None] = None
+    world: Union[RankWorld, Alone, None] = None
     adapter: Optional["Adapter"] = None
     try:
         case = read_json(attempt_dir / CASE_FILE, Case)
@@ -130,7 +147,7 @@ def run_attempt(
 
 def report_failure(
     attempt_dir: Path,
-    world: Union[World, Alone, None],
+    world: Union[RankWorld, Alone, None],
     adapter: Optional["Adapter"],
     error: BaseException,
 ) -> None:
@@ -150,14 +167,21 @@ def report_failure(
         write_failure(attempt_dir, rank, error, is_out_of_memory)
 
 
-def watch_case(case: Case, adapter: "Adapter", world: World, attempt_dir: Path) -> None:
+def watch_case(
+    case: Case, adapter: "Adapter", world: RankWorld, attempt_dir: Path, joining: Joining
+) -> None:
     """Measure, with an end to this rank if it comes to stand still or its time is up."""
     with watch_rank(attempt_dir, case.stall_seconds, world) as position:
-        measure_case(case, adapter, world, attempt_dir, position)
+        measure_case(case, adapter, world, attempt_dir, joining, position)
 
 
 def measure_case(
-    case: Case, adapter: "Adapter", world: World, attempt_dir: Path, position: Position
+    case: Case,
+    adapter: "Adapter",
+    world: RankWorld,
+    attempt_dir: Path,
+    joining: Joining,
+    position: Position,
 ) -> None:
     """Build, warm up, measure and gather; rank 0 writes step times first and the record last.
 
@@ -165,11 +189,11 @@ def measure_case(
     """
     import numpy
 
-    placement = world.place(case)
+    placement = choose_network(world.place(case), world, joining)
     refuse_shared_gpus(case, placement, world, os.environ)
     started_at = format_now()
     before = look_around(case, placement, world)
-    peak = measure_peak(case, placement, attempt_dir)
+    peak = measure_peak(case, placement, world, attempt_dir)
     # it starts while the session is built
     sampler = Sampler(case, placement)
     # ranks that infer have nothing to tell each other
@@ -220,7 +244,7 @@ def measure_case(
             clock=Clock(measurement.clock, measurement.boundary_seconds),
             ranks=tuple(results),
             failures=(),
-            versions={**describe_versions(), **session.versions},
+            versions={**describe_python(), **world.describe_versions(), **session.versions},
             platform={**platform, **telemetry_problems},
             job=describe_job(),
             telemetry=telemetry,
@@ -251,26 +275,10 @@ def check_memory_limit(case: Case, peak_memory_bytes: int) -> None:
         raise MemoryError(f"the peak of {peak_mib} MiB is above the limit of {limit_mib} MiB")
 
 
-def write_failure(
-    attempt_dir: Path, rank: int, error: BaseException, is_out_of_memory: bool = False
-) -> None:
-    """Say how this rank failed in a file of its own: MPI cannot be trusted to carry it now."""
-    folder = attempt_dir / FAILURES_DIR
-    folder.mkdir(exist_ok=True)
-    failure = Failure(
-        rank=rank,
-        host=socket.gethostname(),
-        error=type(error).__name__,
-        message=str(error),
-        traceback="".join(traceback.format_exception(type(error), error, error.__traceback__)),
-        is_out_of_memory=is_out_of_memory,
-    )
-    write_json(folder / f"rank-{rank}.json", failure)
-
-
 def guess_rank() -> int:
-    """The rank by the launcher's variables, for a process that could not start MPI."""
-    for name in ("PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
+    """The rank by the launcher's variables, for a process that could not join the others."""
+    # torchrun's before Slurm's, whose task it is
+    for name in ("PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID"):
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
     return 0

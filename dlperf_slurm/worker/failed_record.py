@@ -18,6 +18,7 @@ from dlperf_slurm.contract.record import (
     Record,
 )
 from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.worker.failures import RANK_LOST
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.provenance import describe_job, describe_platform
 from dlperf_slurm.worker.stalled_record import describe_stall, keep_steps
@@ -67,7 +68,8 @@ def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failur
     """Those of the ranks, and the job's own where they cannot tell: when memory killed a process.
 
     A rank whose peer, or whose loader of data, is killed says that a connection was closed; so do
-    those that are not the first to be ended when they have come to stand still.
+    those that are not the first to be ended when they have come to stand still. Of a rank that is
+    gone, others tell where ranks have no MPI: it comes first, unless they were all told to end.
     """
     failures = read_failures(attempt_dir)
     if any(failure.is_out_of_memory for failure in failures):
@@ -76,13 +78,19 @@ def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failur
     if any(_OOM_SIGNS.search(line) for line in lines[-SIGN_TAIL_LINES:]):
         message = "a process was killed at the job's memory limit"
         return (_describe_job(message, lines, is_out_of_memory=True), *failures)
+    lost = tuple(failure for failure in failures if failure.error == RANK_LOST)
+    failures = tuple(failure for failure in failures if failure.error != RANK_LOST)
     stall = describe_stall(attempt_dir, case)
     if stall:
         return (*stall, *failures)
     full = describe_full_disk(attempt_dir)
     if full and not failures:
         return (_describe_job(full, lines),)
-    return failures or (_describe_silent_end(lines, case, exit_code),)
+    if lost and not _are_all_told_to_end(lines, exit_code):
+        failures = (*lost, *failures)
+    if failures and not (failures == lost and _lacked_memory(lines, case, exit_code)):
+        return failures
+    return (_describe_silent_end(lines, case, exit_code), *failures)
 
 
 def describe_full_disk(folder: Path) -> str:
@@ -161,6 +169,12 @@ def _lacked_memory(lines: List[str], case: Case, exit_code: int) -> bool:
         return False
     signs = (*_FRAMEWORK_SIGNS, *load_adapter(case.axes.framework).OUT_OF_MEMORY_MESSAGES)
     return any(sign in line for line in tail if _HARMLESS not in line for sign in signs)
+
+
+def _are_all_told_to_end(lines: List[str], exit_code: int) -> bool:
+    """Whether the job was; srun names a rank that has ended by itself."""
+    errors = _find_srun_errors(lines[-SIGN_TAIL_LINES:])
+    return exit_code in _INTERRUPTED_EXIT_CODES and all("Terminated" in error for error in errors)
 
 
 def _describe_job(message: str, lines: List[str], is_out_of_memory: bool = False) -> Failure:

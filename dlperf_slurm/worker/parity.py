@@ -11,10 +11,12 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Difference, Parity
 from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.worker.joining import Joining, RankWorld, add_options
+from dlperf_slurm.worker.joining.network import choose_network
 from dlperf_slurm.worker.measure import Step
 from dlperf_slurm.worker.models import load_model
-from dlperf_slurm.worker.provenance import describe_python, describe_versions
-from dlperf_slurm.worker.ranks import Alone, World
+from dlperf_slurm.worker.provenance import describe_python
+from dlperf_slurm.worker.ranks import Alone
 from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
 from dlperf_slurm.worker.weights import generate_weights
 
@@ -52,6 +54,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
         metavar="DIR",
         help="a verified directory to compare arrays with; of several, with their mean",
     )
+    add_options(parser)
     parser.add_argument("directory", type=Path, metavar="DIR", help="with case.json")
     return parser.parse_args(arguments)
 
@@ -59,8 +62,9 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 def verify_case(
     case: Case,
     adapter: "Adapter",
-    world: Union[World, Alone],
+    world: Union[RankWorld, Alone],
     directory: Path,
+    joining: Joining,
     references: Sequence[Path],
 ) -> None:
     """Compute what there is to agree on; rank 0 writes the arrays first and parity.json last.
@@ -69,7 +73,12 @@ def verify_case(
     """
     model = load_model(case.model)
     definition = model.Definition(**case.model_parameters)
-    session = adapter.start(case, world.place(case))
+    placement = world.place(case)
+    versions = describe_python()
+    if not isinstance(world, Alone):
+        placement = choose_network(placement, world, joining)
+        versions.update(world.describe_versions())
+    session = adapter.start(case, placement)
     check_parameter_count(case, session)
     initial_weights = session.read_weights()
     check_weights(initial_weights, dict(generate_weights(definition, case.seed)))
@@ -97,7 +106,6 @@ def verify_case(
     if world.rank == 0:
         write_arrays(directory / GRADIENTS_FILE, initial_gradients)
         means = [read_mean(references)] if references else []
-        versions = describe_python() if world.size == 1 else describe_versions()
         parity = Parity(
             case=case,
             parameter_count=session.parameter_count,

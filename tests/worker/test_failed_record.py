@@ -23,6 +23,7 @@ from dlperf_slurm.contract.record import (
     Record,
 )
 from dlperf_slurm.worker.failed_record import LOG_TAIL_LINES, conclude_attempt
+from dlperf_slurm.worker.failures import RANK_LOST
 
 CASE = vary(attempts.CASE, framework="oneflow")
 OOM_LINES = (
@@ -255,3 +256,35 @@ def test_library_that_had_no_memory_before_an_abort_gives_status_oom(attempt_dir
     write_json(attempt_dir / CASE_FILE, vary(CASE, framework=framework))
     (attempt_dir / "err").write_text(line + "\nAborted (core dumped)\n")
     assert conclude(attempt_dir, 134).status == OUT_OF_MEMORY
+
+
+def test_rank_that_others_lost_comes_before_what_they_say_of_themselves(attempt_dir):
+    add_failure(attempt_dir, 0)
+    add_failure(attempt_dir, 1, RANK_LOST)
+    record = conclude(attempt_dir, 137)
+    assert record.reason == "rank 1 on n1: RankLostError: told to"
+    assert [failure.rank for failure in record.failures] == [1, 0]
+
+
+@pytest.mark.parametrize("lines", ["", "srun: error: n1: tasks 0-1: Terminated\n"])
+def test_rank_that_was_lost_as_all_were_told_to_end_is_not_to_blame(attempt_dir, lines):
+    add_failure(attempt_dir, 1, RANK_LOST)
+    (attempt_dir / "err").write_text(lines)
+    record = conclude(attempt_dir, 143)
+    assert record.reason.startswith("terminated (SIGTERM)")
+    assert [failure.rank for failure in record.failures] == [-1]
+
+
+def test_rank_that_ended_before_srun_ended_the_others_is_named(attempt_dir):
+    add_failure(attempt_dir, 1, RANK_LOST)
+    lines = "srun: error: n1: task 1: Killed\nsrun: error: n1: task 0: Terminated\n"
+    (attempt_dir / "err").write_text(lines)
+    assert conclude(attempt_dir, 143).reason == "rank 1 on n1: RankLostError: told to"
+
+
+def test_rank_that_was_lost_to_a_lack_of_memory_is_named_behind_it(attempt_dir):
+    add_failure(attempt_dir, 1, RANK_LOST)
+    (attempt_dir / "err").write_text("F tensor.cpp:1] Out of memory\n")
+    record = conclude(attempt_dir, 134)
+    assert record.status == OUT_OF_MEMORY
+    assert [failure.rank for failure in record.failures] == [-1, 1]

@@ -16,11 +16,11 @@ def time_all_reduce(case: Case, world: Any, parameter_count: int) -> Optional[Al
     """The best of a few, as long as the slowest rank takes; None where there is nobody to sum with.
 
     To be called after the window, by all ranks: its memory is in no figure. Ranks whose framework
-    has a collective set up use that, others MPI's with buffers in host memory.
+    has a collective set up use that, others MPI's with buffers in host memory; None without MPI.
     """
     if world.size == 1:
         return None
-    operation, via = _make_operation(case, parameter_count)
+    operation, via = _make_operation(case, world, parameter_count)
     # where one has no memory left, nobody is to wait for it
     if not all(world.exchange(operation is not None)) or operation is None:
         return None
@@ -50,13 +50,13 @@ def _time(operation: Operation) -> float:
     return time.perf_counter() - began
 
 
-def _make_operation(case: Case, count: int) -> Tuple[Optional[Operation], str]:
+def _make_operation(case: Case, world: Any, count: int) -> Tuple[Optional[Operation], str]:
     """None where this rank has no memory for it."""
     try:
         operation = _make_own(case, count)
         if operation is not None:
             return operation, OF_FRAMEWORK
-        return _make_mpi(count), OF_MPI
+        return _make_mpi(world, count), OF_MPI
     except (MemoryError, RuntimeError):
         return None, ""
 
@@ -71,9 +71,8 @@ def _make_own(case: Case, count: int) -> Optional[Operation]:
     return None if make is None else make(case.device, count)
 
 
-def _make_mpi(count: int) -> Operation:
+def _make_mpi(world: Any, count: int) -> Optional[Operation]:
     import numpy
-    from mpi4py import MPI
 
-    values = numpy.zeros(count, numpy.float32)
-    return Operation(lambda: MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, values), lambda result: None)
+    total = world.make_sum(numpy.zeros(count, numpy.float32))
+    return None if total is None else Operation(total, lambda result: None)

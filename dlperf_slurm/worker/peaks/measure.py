@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Mapping, Optional, Tuple
@@ -31,7 +30,6 @@ SHARED_DIR = "peaks"
 
 # a framework may have to be read from a slow disk; measuring itself takes some three seconds
 LIMIT_SECONDS = 90.0
-LOOK_SECONDS = 0.02
 
 
 def is_measured(case: Case, environ: Mapping[str, str]) -> bool:
@@ -40,7 +38,9 @@ def is_measured(case: Case, environ: Mapping[str, str]) -> bool:
     return is_watched and case.axes.mode == TRAIN
 
 
-def measure_peak(case: Case, placement: Placement, attempt_dir: Path) -> Optional[DevicePeak]:
+def measure_peak(
+    case: Case, placement: Placement, world: Any, attempt_dir: Path
+) -> Optional[DevicePeak]:
     """That of this host, of its first rank alone; the others wait, without keeping a CPU busy.
 
     All ranks call it, before any of them loads the framework.
@@ -48,17 +48,8 @@ def measure_peak(case: Case, placement: Placement, attempt_dir: Path) -> Optiona
     if not is_measured(case, os.environ):
         return None
     peak = _find_peak(case, placement, attempt_dir) if placement.local_rank == 0 else None
-    await_all()
+    world.await_all()
     return peak
-
-
-def await_all() -> None:
-    """Wait for all ranks; MPI's own barrier would take the CPU from who still measures."""
-    from mpi4py import MPI
-
-    request = MPI.COMM_WORLD.Ibarrier()
-    while not request.Test():
-        time.sleep(LOOK_SECONDS)
 
 
 def _find_peak(case: Case, placement: Placement, attempt_dir: Path) -> DevicePeak:

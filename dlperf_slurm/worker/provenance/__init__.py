@@ -66,19 +66,6 @@ def describe_python() -> Dict[str, str]:
     return {"python": platform.python_version(), "numpy": numpy.__version__}
 
 
-def describe_versions() -> Dict[str, str]:
-    """Versions of what every worker has: Python, NumPy, mpi4py and the MPI library."""
-    import mpi4py
-    from mpi4py import MPI
-
-    library = MPI.Get_library_version().strip("\0 \n").splitlines()[0]
-    return {
-        **describe_python(),
-        "mpi4py": mpi4py.__version__,
-        "mpi": library.split(", package")[0],
-    }
-
-
 def describe_platform() -> Dict[str, str]:
     """The machine of this process, and what the process may use and was told."""
     return {**describe_host(), **describe_rank()}

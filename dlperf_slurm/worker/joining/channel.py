@@ -1,0 +1,105 @@
+"""A socket and a secret -> messages of those who know the secret alone, read as they were sent.
+
+Each side sends random bytes first. Over both and the secret there is a key for each direction, and
+with that an HMAC over the number of a message and its bytes: a pickle is only read when this is
+right, so that strangers can neither send one, nor change, repeat or move one.
+"""
+
+import hmac
+import os
+import pickle
+import socket
+import struct
+import threading
+from typing import Any, Optional, Union
+
+NONCE_BYTES = 32
+_DIGEST = "sha256"
+_HEADER = struct.Struct("!Q32s")
+_NUMBER = struct.Struct("!Q")
+# how long a peer may take for its first words; who says nothing holds up the others so long
+HELLO_SECONDS = 5.0
+# more than a first message has, before it is known from whom it is
+HELLO_BYTES = 4096
+# of a peer that is cut off without a word, the kernel tells within a minute
+KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+
+
+class StrangerError(ConnectionError):
+    """The peer does not know the secret."""
+
+
+class Channel:
+    """A connection to one peer, which knows the same secret."""
+
+    def __init__(self, connection: socket.socket, secret: bytes, is_first: bool) -> None:
+        """`is_first` tells the two sides of a connection apart; raises OSError.
+
+        The first messages are bounded in size and time, until `open` is called.
+        """
+        self._connection = connection
+        self._limit: Optional[int] = HELLO_BYTES
+        self._sending = threading.Lock()
+        self._sent = self._received = 0
+        connection.settimeout(HELLO_SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        own = os.urandom(NONCE_BYTES)
+        connection.sendall(own)
+        other = self._read(NONCE_BYTES)
+        both = own + other if is_first else other + own
+        keys = [hmac.new(secret, both + side, _DIGEST).digest() for side in (b"first", b"second")]
+        self._send_key, self._receive_key = keys if is_first else reversed(keys)
+
+    def open(self) -> None:
+        """Wait as long as it takes from now on, for messages of any size."""
+        self._limit = None
+        self._connection.settimeout(None)
+        self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEP_ALIVE.items():
+            self._connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._connection.fileno()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def send(self, value: Any) -> None:
+        """Send what can be pickled; by any thread. Raises OSError where the peer is gone."""
+        payload = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        with self._sending:
+            code = _sign(self._send_key, self._sent, payload)
+            self._sent += 1
+            self._connection.sendall(_HEADER.pack(len(payload), code))
+            self._connection.sendall(payload)
+
+    def receive(self) -> Any:
+        """The next value, by one thread alone.
+
+        Raises StrangerError for what is not from the peer, other OSErrors where the peer is gone.
+        """
+        size, code = _HEADER.unpack(self._read(_HEADER.size))
+        if self._limit is not None and size > self._limit:
+            raise StrangerError(f"a first message of {size} bytes")
+        payload = self._read(size)
+        if not hmac.compare_digest(code, _sign(self._receive_key, self._received, payload)):
+            raise StrangerError("a message from one who does not know the secret")
+        self._received += 1
+        return pickle.loads(payload)
+
+    def _read(self, size: int) -> bytearray:
+        data = bytearray(size)
+        view = memoryview(data)
+        while view:
+            count = self._connection.recv_into(view)
+            if not count:
+                raise ConnectionResetError("the connection was closed")
+            view = view[count:]
+        return data
+
+
+def _sign(key: bytes, number: int, payload: Union[bytes, bytearray]) -> bytes:
+    code = hmac.new(key, _NUMBER.pack(number), _DIGEST)
+    code.update(payload)
+    return code.digest()

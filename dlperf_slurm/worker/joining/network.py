@@ -1,0 +1,73 @@
+"""Placements and the network that the site chose -> addresses on it for the framework's ranks."""
+
+import fcntl
+import socket
+import struct
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Tuple
+
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.ranks import PlacementError
+
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.joining import Joining
+
+# netdevice(7): the IPv4 address of an interface
+SIOCGIFADDR = 0x8915
+
+
+def choose_network(placement: Placement, world: Any, joining: "Joining") -> Placement:
+    """The placement with addresses on the network of the site's choice; all ranks call it.
+
+    On a single host nothing changes. Raises PlacementError on all ranks alike where a host is not
+    on that network.
+    """
+    is_chosen = joining.interface or joining.host_suffix
+    if not is_chosen or len(set(world.hosts)) == 1:
+        return placement
+    told = world.exchange(_find_own_address(placement.host, joining))
+    problems = sorted({problem for _, problem in told if problem})
+    if problems:
+        raise PlacementError("; ".join(problems))
+    addresses = [address for address, _ in told]
+
+    def move(old: Tuple[str, ...]) -> Tuple[str, ...]:
+        return tuple(
+            f"{address}:{text.rpartition(':')[2]}" if text else ""
+            for address, text in zip(addresses, old)
+        )
+
+    return replace(
+        placement,
+        master_address=addresses[0],
+        rank_addresses=move(placement.rank_addresses),
+        server_addresses=move(placement.server_addresses),
+    )
+
+
+def add_suffix(host: str, suffix: str) -> str:
+    """The name of a host on another network: its short name with the suffix behind it."""
+    return host.partition(".")[0] + suffix if suffix else host
+
+
+def _find_own_address(host: str, joining: "Joining") -> Tuple[str, str]:
+    """This host's address, or what is wrong with it."""
+    try:
+        if joining.interface:
+            return find_interface_address(joining.interface), ""
+        return socket.gethostbyname(add_suffix(host, joining.host_suffix)), ""
+    except OSError as error:
+        if joining.interface:
+            names = ", ".join(name for _, name in socket.if_nameindex())
+            what = f"interface {joining.interface!r} has no IPv4 address; interfaces: {names}"
+        else:
+            what = f"{add_suffix(host, joining.host_suffix)!r} is not known as a host"
+        return "", f"{host}: {what} ({error.strerror}); see rendezvous in the site file"
+
+
+def find_interface_address(interface: str) -> str:
+    """The IPv4 address of a network interface of this host; raises OSError where it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        request = struct.pack("256s", interface.encode()[:15])
+        answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)
+    return socket.inet_ntoa(answer[20:24])

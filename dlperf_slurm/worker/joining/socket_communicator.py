@@ -1,0 +1,174 @@
+"""Connections between rank 0 and the others -> what World asks of an MPI communicator.
+
+A thread listens to all peers, so that a rank hears of the end of another whatever its main thread
+waits for. In a measured window nobody says anything, and the thread sleeps.
+"""
+
+import atexit
+import os
+import queue
+import selectors
+import sys
+import threading
+from contextlib import suppress
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+
+from dlperf_slurm.worker.joining.channel import Channel
+from dlperf_slurm.worker.joining.meeting import Met
+
+EXIT_CODE = 1
+
+# what a rank says beside its values
+FAILING = "failing"
+ALL_ARE_FAILING = "all are failing"
+END = "end"
+GOODBYE = "goodbye"
+
+
+class SocketCommunicator:
+    """The ranks of one launch; the names of its methods are mpi4py's."""
+
+    def __init__(self, rank: int, met: Met, report_loss: Callable[[int, str], None]) -> None:
+        """`report_loss` is called with the rank and the host of one that has ended untold."""
+        self._rank = rank
+        self._channels = met.channels
+        self._hosts = met.hosts
+        self._report_loss = report_loss
+        # unbounded, so that listening never waits for the main thread
+        self._values: Dict[int, "queue.Queue[Tuple[str, Any]]"] = {
+            peer: queue.Queue() for peer in met.channels
+        }
+        self._failing: Set[int] = set()
+        self._all_are_failing = threading.Event()
+        threading.Thread(target=self._listen, name="listen", daemon=True).start()
+        atexit.register(self._tell, GOODBYE)
+        # a child that outlives this rank would keep its end from the others
+        os.register_at_fork(after_in_child=self._close)
+
+    def Get_rank(self) -> int:
+        return self._rank
+
+    def Get_size(self) -> int:
+        return len(self._hosts)
+
+    def Dup(self) -> "FailingRanks":
+        """Where failing ranks meet, while the others may wait for values."""
+        return FailingRanks(self)
+
+    def Barrier(self) -> None:
+        """Return when all ranks are here."""
+        self.allgather(None)
+
+    def gather(self, value: Any, root: int) -> Optional[List[Any]]:
+        """The values of all ranks by rank on rank 0, which `root` is; None elsewhere."""
+        return self._bring_together(self.gather.__name__, value)
+
+    def allgather(self, value: Any) -> List[Any]:
+        """The values of all ranks by rank, on every rank."""
+        name = self.allgather.__name__
+        values = self._bring_together(name, value)
+        if values is None:
+            return list(self._take(name, 0))
+        for channel in self._channels.values():
+            channel.send((name, values))
+        return values
+
+    def Abort(self, exit_code: int) -> None:
+        """End all ranks, this one with that exit code."""
+        self._end(f"rank {self._rank} has failed", exit_code)
+
+    def say_failing(self) -> None:
+        """Tell rank 0 that this one is failing."""
+        if self._rank == 0:
+            self._count_failing(0)
+        else:
+            self._tell(FAILING)
+
+    def are_all_failing(self) -> bool:
+        return self._all_are_failing.is_set()
+
+    def _bring_together(self, name: str, value: Any) -> Optional[List[Any]]:
+        if self._rank != 0:
+            self._channels[0].send((name, value))
+            return None
+        others = [self._take(name, peer) for peer in sorted(self._channels)]
+        return [value, *others]
+
+    def _take(self, name: str, peer: int) -> Any:
+        told, value = self._values[peer].get()
+        if told != name:
+            raise RuntimeError(f"rank {self._rank} is in {name}, rank {peer} in {told}")
+        return value
+
+    def _listen(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for peer, channel in self._channels.items():
+                selector.register(channel, selectors.EVENT_READ, peer)
+            while selector.get_map():
+                for key, _ in selector.select():
+                    if not self._hear(key.data, self._channels[key.data]):
+                        selector.unregister(key.fileobj)
+
+    def _hear(self, peer: int, channel: Channel) -> bool:
+        """Take in what a peer says; False when that was its last word."""
+        try:
+            name, value = channel.receive()
+        except OSError:
+            self._lose(peer)
+            return False
+        if name == END:
+            self._end(value, EXIT_CODE, peer)
+        elif name == FAILING:
+            self._count_failing(peer)
+        elif name == ALL_ARE_FAILING:
+            self._all_are_failing.set()
+        elif name != GOODBYE:
+            self._values[peer].put((name, value))
+        return bool(name != GOODBYE)
+
+    def _count_failing(self, rank: int) -> None:
+        self._failing.add(rank)
+        if len(self._failing) == len(self._hosts):
+            self._tell(ALL_ARE_FAILING)
+            self._all_are_failing.set()
+
+    def _lose(self, peer: int) -> None:
+        try:
+            self._report_loss(peer, self._hosts[peer])
+        finally:
+            # also where the disk is full
+            self._end(f"rank {peer} on {self._hosts[peer]} is gone", EXIT_CODE, peer)
+
+    def _end(self, reason: str, exit_code: int, told_by: Optional[int] = None) -> None:
+        """End the others, and this process at once: its main thread may wait in C, for ever."""
+        try:
+            self._tell(END, reason, told_by)
+            print(f"rank {self._rank} ends: {reason}", file=sys.stderr, flush=True)
+        finally:
+            os._exit(exit_code)
+
+    def _tell(self, name: str, value: Any = None, left_out: Optional[int] = None) -> None:
+        """Tell all peers that are still there."""
+        for peer, channel in self._channels.items():
+            if peer != left_out:
+                with suppress(OSError):
+                    channel.send((name, value))
+
+    def _close(self) -> None:
+        for channel in self._channels.values():
+            channel.close()
+
+
+class FailingRanks:
+    """A barrier that only failing ranks come to; the names of its methods are mpi4py's."""
+
+    def __init__(self, ranks: SocketCommunicator) -> None:
+        self._ranks = ranks
+
+    def Ibarrier(self) -> "FailingRanks":
+        """Come to the barrier, and return what tells whether all have."""
+        self._ranks.say_failing()
+        return self
+
+    def Test(self) -> bool:
+        return self._ranks.are_all_failing()

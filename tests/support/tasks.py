@@ -1,0 +1,96 @@
+"""Ranks without MPI: as srun would start them, and by torchrun."""
+
+import subprocess
+import sys
+import time
+
+from dlperf_slurm.worker.joining.socket_world import SECRET_VARIABLE
+
+TASKS_SECONDS = 120
+SECRET = "5e" * 32
+
+
+class Tasks:
+    """The processes of an attempt, of which none is ended because another has."""
+
+    def __init__(self, attempt, job_id, secret=SECRET, **spin):
+        """`job_id` is to be another one for each launch that may run at the same time."""
+        self._attempt = attempt
+        self._started = time.monotonic()
+        self.processes = [
+            subprocess.Popen(
+                [*name_worker("slurm"), str(attempt.path)],
+                cwd=str(attempt.path),
+                env={
+                    **make_environment(attempt, secret, **spin),
+                    **make_task_variables(rank, attempt.case.world_size, job_id),
+                },
+                stderr=subprocess.PIPE,
+                universal_newlines=True,
+            )
+            for rank in range(attempt.case.world_size)
+        ]
+
+    def wait(self):
+        """Wait until all have ended, by themselves; returns the attempt."""
+        errors = [process.communicate(timeout=TASKS_SECONDS)[1] for process in self.processes]
+        self._attempt.stderr = "".join(errors)
+        self._attempt.seconds = time.monotonic() - self._started
+        # that of a shell for one that a signal has ended
+        codes = [x.returncode if x.returncode >= 0 else 128 - x.returncode for x in self.processes]
+        self._attempt.exit_code = max(codes)
+        return self._attempt
+
+
+def run_tasks(attempt, job_id, **spin):
+    """Run the case as two tasks of one step of srun's; returns the attempt."""
+    return Tasks(attempt, job_id, **spin).wait()
+
+
+def make_task_variables(rank, size, job_id):
+    """What srun gives to a task of a step on one node."""
+    return {
+        "SLURM_PROCID": str(rank),
+        "SLURM_LOCALID": str(rank),
+        "SLURM_NTASKS": str(size),
+        "SLURM_JOB_ID": job_id,
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NUM_NODES": "1",
+        "SLURM_STEP_NODELIST": "no-such-host",
+    }
+
+
+def run_torchrun(attempt, **spin):
+    """Run the case by the torchrun of this Python; returns the attempt."""
+    ranks = f"--nproc-per-node={attempt.case.world_size}"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", ranks]
+    started = time.monotonic()
+    done = subprocess.run(
+        [*torchrun, "--no-python", *name_worker("torchrun"), str(attempt.path)],
+        cwd=str(attempt.path),
+        env=make_environment(attempt, SECRET, **spin),
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=TASKS_SECONDS,
+    )
+    attempt.seconds = time.monotonic() - started
+    attempt.exit_code, attempt.stderr = done.returncode, done.stderr
+    return attempt
+
+
+def name_worker(ranks):
+    return [sys.executable, "-m", "dlperf_slurm.worker", "run", f"--ranks={ranks}"]
+
+
+def make_environment(attempt, secret, **spin):
+    """Without what the launcher of these tests, if there is one, says of them."""
+    env = attempt.make_environment(**spin)
+    left_out = ("SLURM_", "PMI", "RANK", "WORLD_SIZE", "MASTER_")
+    env = {name: value for name, value in env.items() if not name.startswith(left_out)}
+    return {**env, SECRET_VARIABLE: secret}
+
+
+def forbid_mpi(code_dir):
+    """Have `import mpi4py` fail with this frozen code, as in an image that lacks it."""
+    text = 'raise ImportError("there is no mpi4py here")\n'
+    (code_dir / "mpi4py.py").write_text(text, encoding="utf-8")
