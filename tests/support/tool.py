@@ -13,7 +13,8 @@ import dlperf_slurm
 from dlperf_slurm.jobs.run_directory import Run, open_run
 from dlperf_slurm.scheduler.track import Tracker
 
-COMMAND_SECONDS = 300.0
+# a hang ends; a run of nine array tasks on a machine with other work is none
+COMMAND_SECONDS = 900.0
 DEADLINE_SECONDS = 60.0
 POLL_SECONDS = 0.05
 
