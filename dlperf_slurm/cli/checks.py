@@ -41,6 +41,7 @@ def add_commands(commands: "Commands") -> None:
         help="only count findings that are off by less, beyond rounding; default: 1%%",
     )
     command.add_argument("--json", action="store_true", help="print one JSON object")
+    add_results_option(command)
 
 
 def run_parity(options: argparse.Namespace) -> None:
@@ -94,6 +95,16 @@ def run_parity(options: argparse.Namespace) -> None:
         raise EnvironmentMissingError("\n".join(line.problem for line in parity))
 
 
+def _find_subject(path: Path, results: Path) -> Path:
+    """What is to be audited; of a name that no file has, the run whose id begins so."""
+    from dlperf_slurm.jobs.run_directory import find_run, list_run_ids
+
+    name = str(path)
+    if path.exists() or not any(run_id.startswith(name) for run_id in list_run_ids(results)):
+        return path
+    return find_run(name, results).path
+
+
 def run_audit(options: argparse.Namespace) -> None:
     """Print what an audit finds.
 
@@ -105,7 +116,7 @@ def run_audit(options: argparse.Namespace) -> None:
     from dlperf_slurm.cli.compare import parse_percent
 
     threshold = parse_percent(options.threshold) or 0.0
-    audit = audit_paths(options.files)
+    audit = audit_paths([_find_subject(path, options.results) for path in options.files])
     found = choose_material(audit.findings, threshold)
     kinds = summarize_kinds(audit.findings, threshold)
     if options.json:

@@ -26,6 +26,7 @@ def load_plan(
 
     SchedulerError where the cluster must be reached, and is not.
     """
+    from dlperf_slurm.config.overrides import find_job_kind
     from dlperf_slurm.config.site import load_site
     from dlperf_slurm.jobs.plan import find_max_array_size, make_plan
     from dlperf_slurm.matrix.expand import expand_matrix
@@ -44,6 +45,12 @@ def load_plan(
         from dlperf_slurm.jobs.external_script import check_commands
 
         check_commands(file, expansion.cases, loaded.site.device)
+    kinds = {find_job_kind(case.axes) for case in expansion.cases}
+    if any(loaded.site.settle(kind).template for kind in kinds):
+        # it loads Jinja2 too
+        from dlperf_slurm.jobs.templates import check_templates
+
+        check_templates(loaded.site, kinds)
     max_array_size = find_max_array_size(loaded.site, must_reach_cluster)
     return file, loaded, make_plan(expansion, loaded.site, max_array_size)
 

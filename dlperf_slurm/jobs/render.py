@@ -96,6 +96,8 @@ def render_scripts(
             text = environment.get_template(name).render(job=job)
         except jinja2.TemplateError as error:
             raise InputError(f"{name}: {type(error).__name__}: {error}") from error
+        except RecursionError as error:
+            raise InputError(f"{name}: extends or includes itself without an end") from error
         files[f"scripts/{group.group_id}.sbatch"] = text
         lines = [
             (scripts[find_job_kind(task.case.axes)].name, task.attempt_dir, find_starter(task))

@@ -108,6 +108,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             loop.iter = nodes.Filter(loop.iter, "counted", [], [], None, None)
         return tree
 
+    def join_path(self, template: str, parent: str) -> str:
+        """The name of what `parent` extends or includes; its namesake is the shipped one."""
+        return f"dlperf/{template}" if template == parent else template
+
     def count(self, items: Iterable[Any]) -> Iterator[Any]:
         """The items of a loop; raises SecurityError once all loops together have gone too far."""
         for item in items:

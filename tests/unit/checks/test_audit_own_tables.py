@@ -3,6 +3,7 @@
 from builders import make_manifest, make_outcomes, make_planned_case
 from outcome_builders import RATES, scale
 
+from dlperf_slurm.cli import main
 from dlperf_slurm.cli.report import list_remarks
 from dlperf_slurm.reports.summarize import summarize
 
@@ -25,3 +26,11 @@ def test_speedup_that_devices_do_not_explain_is_remarked():
     assert speedup.startswith("audit: speedup above the device count: report.csv:3 speedup: ")
     assert "at most 2 is possible by the devices alone" in speedup
     assert "report.csv:3 weak_scaling_efficiency: " in efficiency
+
+
+def test_run_is_named_by_the_beginning_of_its_id(staged_run, home, capsys):
+    code = main(["audit", staged_run.run_id[:15]])
+    assert code == 2
+    assert "has nothing that could be checked, as named above" in capsys.readouterr().err
+    assert main(["audit", "19990101"]) == 2
+    assert "has nothing" not in capsys.readouterr().err

@@ -1,0 +1,88 @@
+"""A site's own templates -> what is wrong with them, before a run directory is made of them.
+
+Missing files, mistakes of syntax, files that extend each other in a ring, and blocks that no
+template which they extend has: Jinja2 would leave such a block out without a word.
+"""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import jinja2
+from jinja2 import nodes
+
+from dlperf_slurm.config.known_names import suggest
+from dlperf_slurm.config.overrides import JobKind
+from dlperf_slurm.config.site import Site
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.framework_script import PLAIN_FRAMEWORK_TEMPLATE
+from dlperf_slurm.jobs.render import list_template_dirs
+from dlperf_slurm.jobs.sandbox import BoundedEnvironment, make_environment
+
+
+def check_templates(site: Site, kinds: Collection[JobKind]) -> None:
+    """Check the site's own templates for these kinds of jobs; raises InputError with all mistakes.
+
+    Those of the package are tested, and not read.
+    """
+    problems: dict[str, None] = {}
+    for kind in sorted(set(kinds)):
+        settled = site.settle(kind)
+        if settled.template is None:
+            continue
+        own = Path(settled.template)
+        environment = make_environment(list_template_dirs(settled))
+        frameworks = (f"frameworks/{kind.framework}.sh.j2", PLAIN_FRAMEWORK_TEMPLATE)
+        names = [name for name in frameworks if (own.parent / name).is_file()]
+        for name in (own.name, *names):
+            problems.update(dict.fromkeys(_find_problems(environment, own.parent, name)))
+    if problems:
+        raise InputError("\n".join(problems))
+
+
+def _find_problems(environment: BoundedEnvironment, folder: Path, name: str) -> Iterator[str]:
+    trees: list[tuple[str, nodes.Template]] = []
+    wanted = name
+    while wanted:
+        if wanted in [seen for seen, _ in trees]:
+            ring = " extends ".join([*(seen for seen, _ in trees), wanted])
+            yield f"{folder / name}: extends itself: {ring}"
+            return
+        try:
+            tree = environment.parse(_read(environment, wanted), wanted)
+        except jinja2.TemplateNotFound:
+            reason = f"extends {wanted!r}, which" if trees else "template"
+            yield f"{folder / name}: {reason} is not there; shipped: dlperf/base.sbatch.j2"
+            return
+        except jinja2.TemplateSyntaxError as error:
+            yield f"{folder / wanted}:{error.lineno}: {error.message}"
+            return
+        trees.append((wanted, tree))
+        wanted = _find_parent(environment, tree, wanted)
+    yield from _find_unknown_blocks(folder / name, [tree for _, tree in trees])
+
+
+def _read(environment: BoundedEnvironment, name: str) -> str:
+    assert environment.loader is not None, "templates are read by a loader"
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _find_parent(environment: BoundedEnvironment, tree: nodes.Template, name: str) -> str:
+    """The template that this one extends; empty for none, and for one that a value names."""
+    for extends in tree.find_all(nodes.Extends):
+        if isinstance(extends.template, nodes.Const):
+            return environment.join_path(str(extends.template.value), name)
+    return ""
+
+
+def _find_unknown_blocks(path: Path, trees: list[nodes.Template]) -> Iterator[str]:
+    """The blocks at the top of a template which none of those that it extends has."""
+    own, *parents = trees
+    known = sorted({block.name for tree in parents for block in tree.find_all(nodes.Block)})
+    if not parents:
+        return
+    for node in own.body:
+        if isinstance(node, nodes.Block) and node.name not in known:
+            yield (
+                f"{path}:{node.lineno}: what it extends has no block {node.name!r}; known: "
+                f"{', '.join(known)}{suggest(node.name, known)}"
+            )
