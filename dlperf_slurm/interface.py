@@ -166,7 +166,7 @@ def compare(
     takes more repeats to show that none is slower. Raises InputError for a run that there is not,
     or what is no percentage.
     """
-    from dlperf_slurm.cli.compare import guard, parse_percent
+    from dlperf_slurm.reports.guards import guard_comparison, parse_percent
     from dlperf_slurm.results.compare import compare_runs
 
     limit = parse_percent(fail_if_slower)
@@ -177,7 +177,7 @@ def compare(
         run_a._run.manifest, run_a._outcomes, run_b._run.manifest, run_b._outcomes, limit
     )
     if limit is not None:
-        guard(compared)
+        guard_comparison(compared)
     return ComparedRuns(compared)
 
 
@@ -216,7 +216,7 @@ def open_history(
     part; `framework` are names. Both select all when empty. Raises InputError when nothing is
     selected.
     """
-    from dlperf_slurm.cli.history import read_timelines
+    from dlperf_slurm.results.history.selection import read_timelines
 
     _check_list("case", case)
     _check_list("framework", framework)

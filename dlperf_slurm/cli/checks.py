@@ -113,7 +113,7 @@ def run_audit(options: argparse.Namespace) -> None:
     """
     from dlperf_slurm.checks.audit import audit_paths
     from dlperf_slurm.checks.audit.materiality import choose_material, summarize_kinds
-    from dlperf_slurm.cli.compare import parse_percent
+    from dlperf_slurm.reports.guards import parse_percent
 
     threshold = parse_percent(options.threshold) or 0.0
     audit = audit_paths([_find_subject(path, options.results) for path in options.files])

@@ -1,13 +1,11 @@
 """The command compare: two runs, case by case; and the guard that fails a CI that got slower."""
 
 import argparse
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.options import add_command, add_output_options, add_results_option
 from dlperf_slurm.cli.output import check_plot_file, make_console, write_file, write_plot
-from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError, UndecidedError
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
@@ -40,6 +38,7 @@ def add_commands(commands: "Commands") -> None:
 
 def run_compare(options: argparse.Namespace) -> None:
     from dlperf_slurm.jobs.run_directory import find_run
+    from dlperf_slurm.reports.guards import guard_comparison, parse_percent
     from dlperf_slurm.results.collect import collect_outcomes
     from dlperf_slurm.results.compare import compare_runs
 
@@ -59,20 +58,7 @@ def run_compare(options: argparse.Namespace) -> None:
 
         write_plot(plot_comparison(compared), options.plot)
     if limit is not None:
-        guard(compared)
-
-
-def parse_percent(text: Optional[str]) -> Optional[float]:
-    """The fraction that a percentage stands for: "3%" -> 0.03.
-
-    Raises InputError for anything else; a bare number could be meant either way.
-    """
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text.strip(), re.ASCII)
-    if found is None or float(found.group(1)) >= 100:
-        raise InputError(f"the limit {text!r} is no percentage below 100, such as 3%")
-    return float(found.group(1)) / 100
+        guard_comparison(compared)
 
 
 def _print(compared: "RunComparison", as_json: bool) -> None:
@@ -86,34 +72,3 @@ def _print(compared: "RunComparison", as_json: bool) -> None:
     table, notes = tabulate_comparison(compared)
     show_table(table, console)
     print_footnotes(notes, console)
-
-
-def guard(compared: "RunComparison") -> None:
-    """Raise the error that a CI is to stop at.
-
-    Raises SlowerError when a case is slower than the limit allows, CasesFailedError when one of
-    run A's cases cannot be compared, UndecidedError when more repeats are needed to show that none
-    is slower.
-    """
-    from dlperf_slurm.reports.comparison_text import describe_comparison, format_percent
-    from dlperf_slurm.results.verdicts import NOT_COMPARABLE
-
-    guarded = [c for c in compared.comparisons if c.samples_a]
-    slower = [c for c in guarded if c.is_beyond_limit]
-    alone = [c for c in guarded if c.verdict == NOT_COMPARABLE]
-    undecided = [c for c in guarded if not c.is_within_limit]
-    limit = format_percent(compared.limit or 0.0)
-    lines = [f"{c.case_id} ({c.quantity}): {describe_comparison(c)}" for c in slower or undecided]
-    if slower:
-        first_line = f"slower by more than {limit}: {len(slower)} of {len(guarded)} comparisons"
-        raise SlowerError("\n  ".join([first_line, *lines]))
-    if alone or not guarded:
-        raise CasesFailedError(
-            f"{len(alone)} of the {len(guarded)} figures of A cannot be compared; the notes say why"
-        )
-    if undecided:
-        first_line = (
-            f"undecided whether slower by more than {limit}: {len(undecided)} of {len(guarded)} "
-            "comparisons"
-        )
-        raise UndecidedError("\n  ".join([first_line, *lines]))

@@ -6,20 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_slurm.cli.compare import parse_percent
 from dlperf_slurm.cli.options import add_command, add_output_options, add_repeated_option
 from dlperf_slurm.cli.output import check_plot_file, make_console, write_file, write_plot
 from dlperf_slurm.cli.streams import PROGRAM
-from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError, UndecidedError
+from dlperf_slurm.errors import InputError
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
-    from dlperf_slurm.results.history.entries import Entry
-    from dlperf_slurm.results.history.timeline import Guarded, Timeline
+    from dlperf_slurm.results.history.timeline import Timeline
 
 DEFAULT_WINDOW = 5
-# the most case ids that an error lists
-SHOWN_CASES = 5
 
 
 def add_commands(commands: "Commands") -> None:
@@ -57,6 +53,9 @@ def add_commands(commands: "Commands") -> None:
 
 def run_history(options: argparse.Namespace) -> None:
     """Print each case over all runs; raises InputError when there is nothing to show."""
+    from dlperf_slurm.reports.guards import guard_history, parse_percent
+    from dlperf_slurm.results.history.selection import read_timelines
+
     limit = parse_percent(options.fail_if_slower)
     if options.window < 1:
         raise InputError(f"--window: {options.window}: at least one run has to count")
@@ -68,42 +67,7 @@ def run_history(options: argparse.Namespace) -> None:
     _write_files(timelines, options)
     _print(timelines, problems, options.json)
     if limit is not None:
-        _guard(timelines, limit, options.window)
-
-
-def read_timelines(
-    folders: Sequence[Path], patterns: Sequence[str], frameworks: Sequence[str]
-) -> "tuple[tuple[Timeline, ...], list[str]]":
-    """The cases that are selected, over all runs in these folders; and what was left out, and why.
-
-    Raises InputError when no case is selected.
-    """
-    from dlperf_slurm.results.history.timeline import make_timelines, select_entries
-
-    entries, problems = _gather(folders)
-    selected = select_entries(entries, patterns, frameworks)
-    if not selected:
-        raise InputError("\n".join([_explain_nothing(folders, entries), *problems]))
-    return make_timelines(selected), problems
-
-
-def _gather(folders: Sequence[Path]) -> "tuple[list[Entry], list[str]]":
-    from dlperf_slurm.results.history.catalogue import read_catalogue
-    from dlperf_slurm.results.history.timeline import drop_copies
-
-    catalogues = [read_catalogue(folder) for folder in dict.fromkeys(folders)]
-    entries, copies = drop_copies(entry for found in catalogues for entry in found.entries)
-    return entries, [*(problem for found in catalogues for problem in found.problems), *copies]
-
-
-def _explain_nothing(folders: "Sequence[Path]", entries: "Sequence[Entry]") -> str:
-    where = ", ".join(map(str, folders))
-    case_ids = sorted({entry.case_id for entry in entries})
-    if not case_ids:
-        return f"{where}: no runs here; name another folder of runs"
-    known = ", ".join(case_ids[:SHOWN_CASES])
-    more = f" and {len(case_ids) - SHOWN_CASES} more" if len(case_ids) > SHOWN_CASES else ""
-    return f"{where}: no case is selected; there are {known}{more}"
+        guard_history(timelines, limit, options.window)
 
 
 def _write_files(timelines: "Sequence[Timeline]", options: argparse.Namespace) -> None:
@@ -139,38 +103,3 @@ def _print(timelines: "Sequence[Timeline]", problems: Sequence[str], as_json: bo
         console.print()
     console.print(Text(METHOD, style="dim"))
     print_footnotes(notes.texts, console)
-
-
-def _guard(timelines: "Sequence[Timeline]", limit: float, window: int) -> None:
-    """Raise the error that a CI is to stop at.
-
-    It is SlowerError when a case became slower, CasesFailedError when one cannot be compared,
-    UndecidedError when it takes more repeats to tell.
-    """
-    from dlperf_slurm.reports.comparison_text import format_percent
-    from dlperf_slurm.results.history.timeline import guard_newest
-    from dlperf_slurm.results.verdicts import NOT_COMPARABLE
-
-    guarded = guard_newest(timelines, limit, window)
-    slower = [one for one in guarded if one.comparison.is_beyond_limit]
-    if slower:
-        raise SlowerError(
-            f"slower by more than {format_percent(limit)}: {len(slower)} of "
-            + "\n  ".join([f"{len(guarded)} cases", *map(_describe, slower)])
-        )
-    which = f"of the {len(guarded)} cases of the newest run that ran before"
-    alone = [one for one in guarded if one.comparison.verdict == NOT_COMPARABLE]
-    if alone or not guarded:
-        first_line = f"--fail-if-slower: {len(alone)} {which} cannot be compared"
-        raise CasesFailedError("\n  ".join([first_line, *map(_describe, alone)]))
-    undecided = [one for one in guarded if not one.comparison.is_within_limit]
-    if undecided:
-        first_line = f"--fail-if-slower: {len(undecided)} {which} take more repeats to tell"
-        raise UndecidedError("\n  ".join([first_line, *map(_describe, undecided)]))
-
-
-def _describe(guarded: "Guarded") -> str:
-    from dlperf_slurm.reports.comparison_text import describe_comparison
-
-    against = f" against {guarded.reference.run_id}" if guarded.reference else ""
-    return f"{guarded.comparison.case_id}{against}: {describe_comparison(guarded.comparison)}"
