@@ -12,7 +12,7 @@ from typing import Any, Optional, TypeVar
 
 from dlperf_slurm.contract.axes import INFER, Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.json_files import ContractError, read_json
+from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.record import (
     OK,
     RECORD_FILE,
@@ -28,6 +28,7 @@ from dlperf_slurm.jobs.beside_record import (
     find_beside_problem,
     read_beside,
 )
+from dlperf_slurm.jobs.quick_reading import read_json
 from dlperf_slurm.jobs.record_figures import find_figure_problem, find_step_problem
 from dlperf_slurm.jobs.record_ranges import find_range_problem
 from dlperf_slurm.jobs.run_directory import PlannedCase, RunTask

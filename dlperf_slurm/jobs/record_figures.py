@@ -1,9 +1,11 @@
 """A record -> where its figures contradict each other, or cannot be those of its case."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from dlperf_slurm.contract.case import ModelParameter
 from dlperf_slurm.contract.record import WHOLE_JOB, Record
 from dlperf_slurm.matrix.file import find_parameter_problems
 from dlperf_slurm.worker.models import list_models, load_model
@@ -63,18 +65,30 @@ def _find_rank_problems(record: Record) -> Iterator[str]:
 def _find_parameter_problem(record: Record) -> str:
     """Whether our own worker built another model than the case names."""
     case = record.case
-    if case.model not in list_models():
-        return f"case.model is {case.model!r}; known: {', '.join(list_models())}"
-    problems = find_parameter_problems(case.model, case.model_parameters)
+    names, values = tuple(case.model_parameters), case.model_parameters.values()
+    problem, count = _count_parameters(case.model, names, *values)
+    if not problem and count != record.parameter_count:
+        return f"parameter_count is {record.parameter_count}; {case.model} has {count}"
+    return problem
+
+
+# typed: of a model 1 is another parameter than True
+@lru_cache(maxsize=256, typed=True)
+def _count_parameters(
+    model: str, names: tuple[str, ...], *values: ModelParameter
+) -> tuple[str, int]:
+    """What is wrong with a model of these parameters; "" and how many they are if nothing is."""
+    if model not in list_models():
+        return f"case.model is {model!r}; known: {', '.join(list_models())}", 0
+    parameters = dict(zip(names, values))
+    problems = find_parameter_problems(model, parameters)
     if problems:
-        return f"case.model_parameters: {problems[0][1]}"
-    definition = load_model(case.model).Definition(**case.model_parameters)
+        return f"case.model_parameters: {problems[0][1]}", 0
+    definition = load_model(model).Definition(**parameters)
     weights = [one.size for one in islice(definition.list_parameters(), MAX_WEIGHTS)]
     if len(weights) == MAX_WEIGHTS:
-        return f"case.model_parameters: {case.model} has {MAX_WEIGHTS} weights or more with them"
-    if sum(weights) != record.parameter_count:
-        return f"parameter_count is {record.parameter_count}; {case.model} has {sum(weights)}"
-    return ""
+        return f"case.model_parameters: {model} has {MAX_WEIGHTS} weights or more with them", 0
+    return "", sum(weights)
 
 
 def _find_training_problems(record: Record) -> Iterator[str]:
