@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, islice
 from typing import Any, Optional
 
 from dlperf_slurm.contract.axes import INFER
@@ -12,7 +13,11 @@ from dlperf_slurm.jobs.beside_record import NOTHING_BESIDE, Beside
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, read_journal
 from dlperf_slurm.jobs.markers import list_markers, list_skipped
 from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask, find_block
+from dlperf_slurm.results.processes import map_on_cores
 from dlperf_slurm.stats.median import Latency, compute_latency, compute_median
+
+# a process takes as long to start as a hundred records to be read
+WORTH_A_PROCESS = 200
 
 
 @dataclass(frozen=True)
@@ -93,18 +98,24 @@ def collect_outcomes(run: Run) -> list[CaseOutcomes]:
     for task in run.read_all_tasks():
         attempts.setdefault((task.case_id, task.repeat), []).append(task)
     skipped = _list_skipped(run, attempts)
-    cases = []
-    for case in run.manifest.cases:
-        planned = range(1, 1 if case.reason else case.repeats + 1)
-        outcomes = tuple(
-            _choose_outcome(run, case, attempts[case.case_id, repeat], states, submitted)
-            if (case.case_id, repeat) in attempts
-            else Outcome(case.case_id, repeat, None, "the journal knows no array task of it")
-            for repeat in planned
-            if (case.case_id, repeat) not in skipped
-        )
-        cases.append(CaseOutcomes(case, outcomes, len(planned) - len(outcomes)))
-    return cases
+
+    def read(planned: tuple[PlannedCase, int]) -> Outcome:
+        case, repeat = planned
+        tasks = attempts.get((case.case_id, repeat))
+        if tasks is None:
+            return Outcome(case.case_id, repeat, None, "the journal knows no array task of it")
+        return _choose_outcome(run, case, tasks, states, submitted)
+
+    counts = [0 if case.reason else case.repeats for case in run.manifest.cases]
+    to_read = [
+        [(case, n) for n in range(1, count + 1) if (case.case_id, n) not in skipped]
+        for case, count in zip(run.manifest.cases, counts)
+    ]
+    outcomes = map_on_cores(read, list(chain.from_iterable(to_read)), WORTH_A_PROCESS)
+    return [
+        CaseOutcomes(case, tuple(islice(outcomes, len(repeats))), count - len(repeats))
+        for case, count, repeats in zip(run.manifest.cases, counts, to_read)
+    ]
 
 
 def _list_skipped(

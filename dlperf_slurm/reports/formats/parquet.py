@@ -53,7 +53,8 @@ def serialize_steps(cases: Sequence[CaseOutcomes]) -> bytes:
         # without steps the file has its columns nevertheless
         parts = [folder / "none.parquet", *(folder / f"{n}.parquet" for n in range(len(cases)))]
         for path, some in zip(parts, ([], *([one] for one in cases))):
-            _write(connection, make_step_frame(some), path)
+            # read once, a moment later
+            _write(connection, make_step_frame(some), path, "uncompressed")
         rows = f"SELECT * FROM read_parquet([{', '.join(map(_quote, parts))}])"
         connection.execute(f"COPY ({rows}) TO {_quote(folder / 'all.parquet')} (FORMAT parquet)")
         return (folder / "all.parquet").read_bytes()
@@ -67,12 +68,15 @@ def _open_folder() -> "Iterator[tuple[Path, DuckDBPyConnection]]":
             yield folder, connection
 
 
-def _write(connection: "DuckDBPyConnection", frame: "DataFrame", path: Path) -> None:
+def _write(
+    connection: "DuckDBPyConnection", frame: "DataFrame", path: Path, compression: str = "snappy"
+) -> None:
     columns = ", ".join(
         f'CAST("{name}" AS {_TYPES[str(kind)]}) AS "{name}"' for name, kind in frame.dtypes.items()
     )
     connection.register("rows", frame)
-    connection.execute(f"COPY (SELECT {columns} FROM rows) TO {_quote(path)} (FORMAT parquet)")
+    options = f"FORMAT parquet, COMPRESSION {compression}"
+    connection.execute(f"COPY (SELECT {columns} FROM rows) TO {_quote(path)} ({options})")
 
 
 def _quote(path: Path) -> str:

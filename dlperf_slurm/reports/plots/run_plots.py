@@ -1,6 +1,8 @@
 """A run's tables and step times -> the figures of its report, in the tables' order."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Optional
 
 from dlperf_slurm.reports.plots import Plot, name_apart
 from dlperf_slurm.reports.plots.distribution import plot_distribution
@@ -14,6 +16,13 @@ from dlperf_slurm.reports.plots.steps import (
 )
 from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.processes import map_on_cores
+
+# what draws a figure, or finds that there is nothing to draw
+Drawing = Callable[[], Optional[Plot]]
+
+# a figure takes a third of a second, a process half of that
+WORTH_A_PROCESS = 2
 
 # that are shown of a kind, where not all are asked for
 MOST_CASES = 6
@@ -27,33 +36,32 @@ def plot_run(
     These are, for steps, the cases that have a footnote on them, and for ranks the largest
     topologies.
     """
-    plots = list(_plot_tables(summary, cases))
+    drawings = list(_list_table_drawings(summary, cases))
     doubtful, largest = list_doubtful(cases)[:MOST_CASES], list_largest(summary)[:MOST_CASES]
     for steps in list_case_steps(cases):
         if is_every_case or steps.case_id in doubtful:
-            plots.append(plot_timeline(steps))
-        ranks = plot_ranks(steps) if is_every_case or steps.case_id in largest else None
-        if ranks is not None:
-            plots.append(ranks)
-    return name_apart(plots)
+            drawings.append(partial(plot_timeline, steps))
+        if is_every_case or steps.case_id in largest:
+            drawings.append(partial(plot_ranks, steps))
+    plots = map_on_cores(_draw, drawings, WORTH_A_PROCESS)
+    return name_apart(plot for plot in plots if plot is not None)
 
 
-def _plot_tables(summary: Summary, cases: Sequence[CaseOutcomes]) -> Iterator[Plot]:
+def _draw(drawing: Drawing) -> Optional[Plot]:
+    return drawing()
+
+
+def _list_table_drawings(summary: Summary, cases: Sequence[CaseOutcomes]) -> Iterator[Drawing]:
     seconds = {
         c.case.case_id: [s for outcome in c.outcomes for s in outcome.step_seconds] for c in cases
     }
     for table in summary.throughput_tables:
-        drawn = (
-            plot_throughput(table),
-            plot_speedup(table),
-            plot_efficiency(table),
-            plot_distribution(table, seconds),
-        )
-        yield from (plot for plot in drawn if plot is not None)
+        yield partial(plot_throughput, table)
+        yield partial(plot_speedup, table)
+        yield partial(plot_efficiency, table)
+        yield partial(plot_distribution, table, seconds)
     for latency in summary.latency_tables:
-        plot = plot_latency(latency)
-        if plot is not None:
-            yield plot
+        yield partial(plot_latency, latency)
 
 
 def list_largest(summary: Summary) -> list[str]:
