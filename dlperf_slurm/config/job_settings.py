@@ -16,6 +16,7 @@ from dlperf_slurm.config.known_names import check_env_name, check_known
 from dlperf_slurm.config.toml_tables import OneOrMore, Table
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.worker.frameworks import list_frameworks
+from dlperf_slurm.worker.joining import KINDS, MPI, TORCHRUN, Joining
 
 
 def _check_topology_key(text: str) -> str:
@@ -109,12 +110,20 @@ def _check_runtime(name: str) -> str:
     return check_known(name, list_container_runtimes(), "a container runtime")
 
 
+def _check_ranks(name: str) -> str:
+    return check_known(name, KINDS, "a way for ranks to find each other")
+
+
 def _add_launchers(schema: dict[str, Any]) -> None:
     schema["enum"] = list_launchers()
 
 
 def _add_runtimes(schema: dict[str, Any]) -> None:
     schema["enum"] = list_container_runtimes()
+
+
+def _add_ranks(schema: dict[str, Any]) -> None:
+    schema["enum"] = list(KINDS)
 
 
 class LauncherOptions(Table):
@@ -130,6 +139,15 @@ class LauncherOptions(Table):
     """Further flags of the launcher, each a template over the topology; of torchrun, srun's."""
     command: str = ""
     """Words of the launcher "command", a template over the topology."""
+
+
+class Rendezvous(Table):
+    """The network on which ranks find each other, where it is not that of the hosts' own names."""
+
+    host_suffix: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]*$")] = ""
+    """What stands behind the short name of a host in its name on that network, such as "i"."""
+    interface: Annotated[str, Field(pattern=r"^[^\s/]{0,15}$")] = ""
+    """Interface, such as "ib0", whose address ranks take; NCCL and Gloo are told it too."""
 
 
 FrameworkName = Annotated[str, AfterValidator(_check_framework)]
@@ -228,8 +246,23 @@ class JobSettings(Table):
     """The site's own template of a job script."""
     launcher: LauncherOptions = LauncherOptions()
     """How ranks are started."""
+    ranks: Annotated[str, AfterValidator(_check_ranks), Field(json_schema_extra=_add_ranks)] = MPI
+    """How ranks find each other: by mpi4py, or over sockets as srun or torchrun places them."""
+    rendezvous: Rendezvous = Rendezvous()
+    """Network on which ranks find each other."""
     environments: dict[FrameworkName, Environment] = {}
     """Where frameworks' Pythons are, by framework."""
+
+    @property
+    def joining(self) -> Joining:
+        """How ranks join each other, as the worker is told it."""
+        return Joining(self.ranks, self.rendezvous.host_suffix, self.rendezvous.interface)
+
+    @property
+    def starting_launcher(self) -> str:
+        """What starts the ranks: torchrun, which srun starts, where they are to be torchrun's."""
+        is_by_torchrun = self.ranks == TORCHRUN and self.launcher.name == "srun"
+        return TORCHRUN if is_by_torchrun else self.launcher.name
 
     def find_time_limit_minutes(self, topology: Topology) -> int:
         """The time limit of an array task: the topology's own, else the default, else 30."""

@@ -12,6 +12,7 @@ from dlperf_slurm.contract.axes import DALI, FOLDER
 from dlperf_slurm.jobs.plan import ArrayTask, Group
 from dlperf_slurm.jobs.sandbox import BoundedEnvironment
 from dlperf_slurm.jobs.start_command import make_starter
+from dlperf_slurm.worker.joining import MPI, TORCHRUN
 
 PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
 # beside a container, where the site names no other
@@ -24,7 +25,8 @@ SCRIPT_STARTERS = {"single": "script", "per-rank": "script_ranks"}
 class FrameworkScript:
     """What the script needs to start the ranks of one framework.
 
-    `host_python` is there only where the batch host has another Python than the ranks,
+    `host_python` is there only where the batch host has another Python than the ranks, a secret
+    where these speak over sockets, what torchrun needs where that starts them,
     `search_command` where array tasks have to find their batch size, `script_commands`, by
     starter, where they run somebody else's script.
     """
@@ -36,6 +38,8 @@ class FrameworkScript:
     host_python: Optional[str]
     bin_dir: Optional[str]
     env: Sequence[tuple[str, str]]
+    has_secret: bool
+    has_torchrun: bool
     launch_command: Sequence[str]
     search_command: Optional[Sequence[str]]
     script_command: Sequence[str]
@@ -109,6 +113,7 @@ def make_framework_script(
     host_python = chosen.host_python or (HOST_PYTHON if chosen.container else chosen.python)
     on_host = [host_python, *worker]
     start = make_starter(kind, site, folders)
+    verb, *options = worker_command
     script_commands = {"script": ["bash"], "script_ranks": start(["bash"])}
     own_env = {name: v for name, v in site.env.items() if common.env.get(name) != v}
     return FrameworkScript(
@@ -119,7 +124,9 @@ def make_framework_script(
         host_python=host_python if chosen.host_python or chosen.container else None,
         bin_dir=f"{chosen.venv}/bin" if chosen.venv else None,
         env=sort_items({**own_env, **chosen.env}),
-        launch_command=start([chosen.python, *worker, *worker_command]),
+        has_secret=site.ranks != MPI,
+        has_torchrun=site.starting_launcher == TORCHRUN,
+        launch_command=start([chosen.python, *worker, verb, *site.joining.list_words(), *options]),
         search_command=[*on_host, "search"] if "search" in starters else None,
         script_command=[*on_host, "script"],
         script_commands=[

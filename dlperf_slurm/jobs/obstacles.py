@@ -1,6 +1,7 @@
 """A case and a site -> why it cannot run there, and what would work."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Optional
 
@@ -19,9 +20,17 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.worker.frameworks import join_reasons, load_adapter
+from dlperf_slurm.worker.joining import KINDS, MPI, SLURM, TORCHRUN
 from dlperf_slurm.worker.models import list_models, load_model
 
-WITHOUT_MPI = "torchrun"
+# the launchers that tell ranks their places so; "command" is whatever the site says
+LAUNCHERS = {
+    MPI: ("srun", "mpirun", "command"),
+    SLURM: ("srun", "command"),
+    TORCHRUN: ("torchrun", "command"),
+}
+# its adapter has the ranks wait for each other by MPI before the first collective
+MINDSPORE = "mindspore"
 
 
 def find_obstacle(case: MatrixCase, job_case: Case, site: Site) -> Optional[str]:
@@ -40,7 +49,7 @@ def find_obstacle(case: MatrixCase, job_case: Case, site: Site) -> Optional[str]
             _find_search_obstacle(case, site),
             _find_inference_obstacle(case),
             _find_training_obstacle(case),
-            _find_launcher_obstacle(case, site),
+            *_find_ranks_obstacles(case, site.settle(find_job_kind(case.axes))),
         ]
     return join_reasons(obstacles) or _find_data_obstacle(case, site)
 
@@ -92,14 +101,28 @@ def _find_inference_obstacle(case: MatrixCase) -> Optional[str]:
     return None
 
 
-def _find_launcher_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
-    launcher = site.settle(find_job_kind(case.axes)).launcher.name
-    if launcher == WITHOUT_MPI:
-        return (
-            f"launcher {launcher!r} starts ranks without MPI, which those of script '{WORKER}' "
-            "need; use 'srun', 'mpirun' or 'command'"
+def _find_ranks_obstacles(case: MatrixCase, settled: Site) -> Iterator[str]:
+    """The reasons against how our own ranks are started, and how they find each other."""
+    ranks, launcher = settled.ranks, settled.starting_launcher
+    if launcher not in LAUNCHERS[ranks]:
+        others = [f'"{name}"' for name in KINDS if launcher in LAUNCHERS[name]]
+        instead = f", or ranks = {' or '.join(others)}" if others else ""
+        yield (
+            f'launcher {launcher!r} does not place ranks as ranks = "{ranks}" of the site needs '
+            f"it; use launcher {' or '.join(map(repr, LAUNCHERS[ranks]))}{instead}"
         )
-    return None
+    need = _find_need_of_mpi(case)
+    if ranks != MPI and need:
+        yield f'{need} needs MPI, which ranks = "{ranks}" of the site leave out; use ranks = "mpi"'
+
+
+def _find_need_of_mpi(case: MatrixCase) -> str:
+    """What of a case needs MPI itself; empty where nothing does."""
+    axes = case.axes
+    if axes.gradient_sync in (HOROVOD, "mpi"):
+        return f"gradient_sync {axes.gradient_sync!r}"
+    is_together = axes.mode != INFER and case.topology.world_size > 1
+    return MINDSPORE if axes.framework == MINDSPORE and is_together else ""
 
 
 def _find_data_obstacle(case: MatrixCase, site: Site) -> Optional[str]:

@@ -43,7 +43,7 @@ def make_gpu_directive(site: Site, devices_per_node: int) -> Optional[str]:
 
 def make_task_directives(site: Site, topology: Topology) -> list[str]:
     """The options of sbatch that ask for tasks, and for the cores of each."""
-    per_node = count_tasks_per_node(site.launcher.name, topology)
+    per_node = count_tasks_per_node(site.starting_launcher, topology)
     if site.task_request == "ntasks":
         tasks = f"--ntasks={per_node * topology.nodes}"
     else:

@@ -12,10 +12,14 @@ from dlperf_slurm.config.site import Site
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.containers import ContainerStart, Mount, Parts, make_parts, parse_mount
 from dlperf_slurm.jobs.launchers import Ranks, make_command
+from dlperf_slurm.jobs.launchers.srun import NO_MPI
 from dlperf_slurm.jobs.quoting import Expanding
 from dlperf_slurm.jobs.site_words import JobValues, fill_word, fill_words, list_job_values
+from dlperf_slurm.worker.joining import MPI
 
 LAUNCHERS_BY_SRUN = ("srun", "torchrun")
+# what tells libraries the interface that frameworks' ranks connect by
+INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 def make_starter(
@@ -28,20 +32,28 @@ def make_starter(
     chosen = site.find_environment(kind.framework)
     values = list_job_values(site, kind)
     parts = make_container_parts(site, kind, folders)
-    rank_env = {**site.rank_env, **chosen.rank_env}
+    rank_env = {**_choose_interface(site, chosen), **site.rank_env, **chosen.rank_env}
     assignments = [Expanding(f"{name}={value}") for name, value in sorted(rank_env.items())]
     where = f"environments.{kind.framework}"
     ranks = Ranks(
         topology=kind.topology,
         cpus_per_rank=site.cpus_per_rank,
-        mpi=site.launcher.mpi,
+        mpi=site.launcher.mpi if site.ranks == MPI else NO_MPI,
         flags=[*fill_words(site.launcher.flags, values, "launcher.flags"), *parts.launcher_flags],
         wrapper=[*fill_words(chosen.wrapper, values, f"{where}.wrapper"), *parts.wrapper],
         command=_split_command(site.launcher.command, values),
         by_node=site.task_request == "ntasks-per-node",
+        host_suffix=site.rendezvous.host_suffix,
     )
     before = ["env", *assignments] if assignments else []
-    return lambda program: make_command(site.launcher.name, ranks, [*before, *program])
+    return lambda program: make_command(site.starting_launcher, ranks, [*before, *program])
+
+
+def _choose_interface(site: Site, chosen: Environment) -> dict[str, str]:
+    """The variables of the site's interface, but for those that it sets itself."""
+    interface = site.rendezvous.interface
+    own = {*site.env, *site.env_from, *chosen.env}
+    return {name: interface for name in INTERFACE_VARIABLES if interface and name not in own}
 
 
 def _split_command(text: str, values: JobValues) -> list[str]:

@@ -62,20 +62,28 @@ def make_task_variables(rank, size, job_id):
 
 def run_torchrun(attempt, **spin):
     """Run the case by the torchrun of this Python; returns the attempt."""
+    started = time.monotonic()
+    process = start_torchrun(attempt, **spin)
+    _, attempt.stderr = process.communicate(timeout=TASKS_SECONDS)
+    attempt.seconds = time.monotonic() - started
+    attempt.exit_code = process.returncode
+    return attempt
+
+
+def start_torchrun(attempt, **spin):
+    """Start the case by the torchrun of this Python, as the job script has it."""
     ranks = f"--nproc-per-node={attempt.case.world_size}"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", ranks]
-    started = time.monotonic()
-    done = subprocess.run(
+    return subprocess.Popen(
         [*torchrun, "--no-python", *name_worker("torchrun"), str(attempt.path)],
         cwd=str(attempt.path),
-        env=make_environment(attempt, SECRET, **spin),
+        env={
+            **make_environment(attempt, SECRET, **spin),
+            "PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1",
+        },
         stderr=subprocess.PIPE,
         text=True,
-        timeout=TASKS_SECONDS,
     )
-    attempt.seconds = time.monotonic() - started
-    attempt.exit_code, attempt.stderr = done.returncode, done.stderr
-    return attempt
 
 
 def name_worker(ranks):
@@ -94,3 +102,16 @@ def forbid_mpi(code_dir):
     """Have `import mpi4py` fail with this frozen code, as in an image that lacks it."""
     text = 'raise ImportError("there is no mpi4py here")\n'
     (code_dir / "mpi4py.py").write_text(text, encoding="utf-8")
+
+
+def describe_shape(value):
+    """The names and types in a record, but for what launchers and MPI leave in a process."""
+    if isinstance(value, dict):
+        return {
+            name: describe_shape(item)
+            for name, item in value.items()
+            if name not in ("job", "libraries") and not name.startswith("env.")
+        }
+    if isinstance(value, (list, tuple)):
+        return [describe_shape(item) for item in value]
+    return type(value).__name__

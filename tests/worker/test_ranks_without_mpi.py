@@ -21,6 +21,7 @@ from dlperf_slurm.contract.record import (
 )
 from dlperf_slurm.worker.failures import RANK_LOST
 from dlperf_slurm.worker.ranks import FAILURE_GRACE_SECONDS
+from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 from dlperf_slurm.worker.watch import STALLS_DIR
 
 # starting two ranks and ending them, on a busy machine
@@ -98,24 +99,11 @@ def test_record_is_that_of_mpi_but_for_the_versions_of_mpi(tmp_path, launched, b
     frozen_code.freeze_worker(tmp_path / "code")
     frozen_code.put_spin_as("spin", tmp_path / "code")
     with_mpi = attempts.Attempt(tmp_path / "a1", tmp_path / "code").launch()
-    expected = describe_shape(dataclasses.asdict(with_mpi.read_record()))
+    expected = tasks.describe_shape(dataclasses.asdict(with_mpi.read_record()))
     assert expected["versions"].pop("mpi4py") == expected["versions"].pop("mpi") == "str"
     for attempt in (launched["good"], by_torchrun[0]):
-        assert describe_shape(dataclasses.asdict(attempt.read_record())) == expected
+        assert tasks.describe_shape(dataclasses.asdict(attempt.read_record())) == expected
         assert list_files(attempt) == list_files(with_mpi)
-
-
-def describe_shape(value):
-    """The names and types in a record, but for what launchers and MPI leave in a process."""
-    if isinstance(value, dict):
-        return {
-            name: describe_shape(item)
-            for name, item in value.items()
-            if name not in ("job", "libraries") and not name.startswith("env.")
-        }
-    if isinstance(value, (list, tuple)):
-        return [describe_shape(item) for item in value]
-    return type(value).__name__
 
 
 def list_files(attempt):
@@ -211,6 +199,17 @@ def test_job_that_is_told_to_end_names_no_rank(tmp_path, code_dir):
     record = started.wait().conclude()
     assert attempt.exit_code == 143, attempt.stderr
     assert record.reason.startswith("terminated (SIGTERM)")
+
+
+def test_torchrun_hands_the_warning_before_the_time_limit_on(tmp_path, code_dir):
+    pytest.importorskip("torch", reason="needs torchrun: pip install torch")
+    attempt = attempts.Attempt(tmp_path / "a1", code_dir, measured_steps=10000)
+    process = tasks.start_torchrun(attempt, step_seconds=0.1)
+    await_starts(attempt)
+    process.send_signal(TIME_LIMIT_SIGNAL)
+    _, attempt.stderr = process.communicate(timeout=tasks.TASKS_SECONDS)
+    attempt.exit_code = process.returncode
+    assert attempt.conclude().reason.startswith("time limit: the job's time is nearly over: rank")
 
 
 def await_starts(attempt):

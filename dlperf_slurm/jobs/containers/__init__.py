@@ -11,7 +11,7 @@ from typing import Protocol, cast
 # what a runtime that starts with no environment has to be told to hand on, beside the site's own
 HANDED_ON = (
     *("CUDA_*", "DLPERF_SLURM_*", "MASTER_*", "NCCL_*", "OMPI_*", "OMP_NUM_THREADS", "PMI*"),
-    *("PRTE_*", "PYTHON*", "RANK", "ROCR_*", "SLURM_*", "TORCH_*", "UCX_*", "WORLD_SIZE"),
+    *("PET_*", "PRTE_*", "PYTHON*", "RANK", "ROCR_*", "SLURM_*", "TORCH_*", "UCX_*", "WORLD_SIZE"),
 )
 
 

@@ -17,7 +17,7 @@ class Ranks:
     """The processes to start: how many, on how many nodes, with what.
 
     `wrapper` stands before the program of each, or of what starts those of a node. `by_node` says
-    that srun is told the number of tasks on a node too.
+    that srun is told the number of tasks on a node too; `host_suffix` stands behind names of hosts.
     """
 
     topology: Topology
@@ -27,6 +27,7 @@ class Ranks:
     wrapper: Sequence[str] = ()
     command: Sequence[str] = ()
     by_node: bool = True
+    host_suffix: str = ""
 
 
 class Launcher(Protocol):

@@ -1,6 +1,6 @@
 """Ranks started by torchrun, which Slurm starts once on each node (torch.distributed.run).
 
-They find each other by RANK, WORLD_SIZE and MASTER_ADDR, and have no MPI.
+They find each other by RANK, WORLD_SIZE and MASTER_ADDR, and need no MPI.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,10 @@ from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.jobs.launchers import Ranks
 from dlperf_slurm.jobs.quoting import Expanding
 
-RENDEZVOUS_PORT = 29400
+# the job script chooses it, so that jobs on one node wait at different ones
+RENDEZVOUS_PORT = "${DLPERF_SLURM_PORT}"
+# torchrun itself takes no other name of a host than its own for that of the first
+_START = 'exec torchrun --rdzv-conf=is_host=$((SLURM_NODEID == 0)) "$@"'
 
 
 def make_command(ranks: Ranks, program: Sequence[str]) -> list[str]:
@@ -20,9 +23,9 @@ def make_command(ranks: Ranks, program: Sequence[str]) -> list[str]:
     """
     nodes, local_size = ranks.topology.nodes, ranks.topology.devices_per_node
     meeting = [
-        "--rdzv-backend=c10d",
+        *("bash", "-c", _START, "torchrun", "--rdzv-backend=c10d"),
         Expanding("--rdzv-id=${SLURM_JOB_ID}"),
-        Expanding(f"--rdzv-endpoint=${{SLURMD_NODENAME}}:{RENDEZVOUS_PORT}"),
+        Expanding(f"--rdzv-endpoint=${{SLURMD_NODENAME}}{ranks.host_suffix}:{RENDEZVOUS_PORT}"),
     ]
     return [
         "srun",
@@ -33,10 +36,9 @@ def make_command(ranks: Ranks, program: Sequence[str]) -> list[str]:
         "--kill-on-bad-exit=1",
         *ranks.flags,
         *ranks.wrapper,
-        "torchrun",
+        *(meeting if nodes > 1 else ["torchrun", "--standalone"]),
         f"--nnodes={nodes}",
         f"--nproc-per-node={local_size}",
-        *(meeting if nodes > 1 else ["--standalone"]),
         "--no-python",
         *program,
     ]

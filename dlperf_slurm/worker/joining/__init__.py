@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 RankWorld = Union[MpiWorld, SocketWorld]
 
 MPI = "mpi"
-# how ranks find each other: by MPI, or by what a launcher tells each in variables
-KINDS = (MPI, "slurm", "torchrun")
+SLURM = "slurm"
+TORCHRUN = "torchrun"
+# how ranks find each other: by MPI, or by what srun or torchrun tells each in variables
+KINDS = (MPI, SLURM, TORCHRUN)
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def test_wrapper_of_the_site_is_outside_the_container():
 
 def test_torchrun_is_the_one_in_the_container():
     site = make_container_site("apptainer", launcher="torchrun")
-    assert " /images/pytorch torchrun --nnodes=2 " in read_function(render(site), "launch")
+    assert " /images/pytorch bash -c 'exec torchrun " in read_function(render(site), "launch")
 
 
 @pytest.mark.parametrize("runtime", ["environment", "pyxis", "uenv"])

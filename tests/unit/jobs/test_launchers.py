@@ -110,13 +110,15 @@ def test_torchrun_is_one_task_of_a_node_with_the_cores_of_its_ranks():
     words = make_command("torchrun", make_ranks(wrapper=["inside"]), PROGRAM)
     assert words == [
         *("srun", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=32"),
-        *("--kill-on-bad-exit=1", "inside", "torchrun", "--nnodes=2", "--nproc-per-node=8"),
-        *("--rdzv-backend=c10d", "--rdzv-id=${SLURM_JOB_ID}"),
-        *("--rdzv-endpoint=${SLURMD_NODENAME}:29400", "--no-python"),
+        *("--kill-on-bad-exit=1", "inside", "bash", "-c"),
+        'exec torchrun --rdzv-conf=is_host=$((SLURM_NODEID == 0)) "$@"',
+        *("torchrun", "--rdzv-backend=c10d", "--rdzv-id=${SLURM_JOB_ID}"),
+        "--rdzv-endpoint=${SLURMD_NODENAME}:${DLPERF_SLURM_PORT}",
+        *("--nnodes=2", "--nproc-per-node=8", "--no-python"),
         *PROGRAM,
     ]
-    assert quote_words(words[11:13]) == '--rdzv-id="${SLURM_JOB_ID-}" ' + (
-        '--rdzv-endpoint="${SLURMD_NODENAME-}":29400'
+    assert quote_words(words[12:14]) == '--rdzv-id="${SLURM_JOB_ID-}" ' + (
+        '--rdzv-endpoint="${SLURMD_NODENAME-}":"${DLPERF_SLURM_PORT-}"'
     )
 
 

@@ -1,0 +1,83 @@
+"""Ranks without MPI on a real Slurm: PyTorch without mpi4py, and a rank that dies."""
+
+import dataclasses
+from collections import Counter
+
+import pytest
+from support.slurm_runs import (
+    CHECKOUT,
+    QUICK_POLLS,
+    SITE,
+    SMALL_RESNET,
+    stage_spin,
+    submit,
+    write_matrix,
+)
+from support.tasks import describe_shape, forbid_mpi
+from support.tool import run_tool, stage
+
+from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.contract.record import FAILED, OK, RECORD_FILE, Record
+from dlperf_slurm.worker.failures import RANK_LOST
+
+pytestmark = [pytest.mark.slurm, pytest.mark.pytorch]
+
+CASES_FAILED = 5
+TOPOLOGIES = ("1n2g", "2n2g")
+
+
+def train(folder, ranks):
+    """The records of a small matrix by topology, and its run."""
+    folder.mkdir()
+    matrix = write_matrix(folder, TOPOLOGIES, 1, SMALL_RESNET)
+    settings = [f"ranks={ranks}", *QUICK_POLLS]
+    options = [option for text in settings for option in ("--set", text)]
+    where = ["--site", str(SITE), "--results", str(folder / "results")]
+    run = stage([str(matrix), *where, *options], cwd=CHECKOUT)
+    if ranks != "mpi":
+        forbid_mpi(run.path / "code")
+    done = submit(run, "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = [read_record(run, task) for task in run.read_all_tasks()]
+    return {record.case.axes.topology: record for record in records}, run
+
+
+def read_record(run, task):
+    return read_json(run.path / task.attempt_dir / "s0" / RECORD_FILE, Record)
+
+
+@pytest.fixture(scope="module")
+def of_mpi(cluster, tmp_path_factory):
+    return train(tmp_path_factory.mktemp("ranks") / "mpi", "mpi")[0]
+
+
+@pytest.mark.parametrize("ranks", ["slurm", "torchrun"])
+def test_pytorch_trains_across_nodes_without_mpi(of_mpi, tmp_path, ranks):
+    records, run = train(tmp_path / "without", ranks)
+    for topology, record in records.items():
+        assert record.status == OK, record.reason
+        hosts = Counter(rank.host for rank in record.ranks)
+        assert set(hosts.values()) == {2}
+        assert len(hosts) == record.case.nodes
+        expected = describe_shape(dataclasses.asdict(of_mpi[topology]))
+        assert expected["versions"].pop("mpi4py") == expected["versions"].pop("mpi") == "str"
+        assert describe_shape(dataclasses.asdict(record)) == expected
+        losses = [rank.final_loss for rank in record.ranks]
+        assert losses == pytest.approx(
+            [rank.final_loss for rank in of_mpi[topology].ranks], rel=1e-4
+        )
+    assert run_tool(["report", str(run.path)], CHECKOUT).returncode == 0
+    table = (run.path / "report" / "report.md").read_text(encoding="utf-8")
+    assert all(f"| pytorch | {topology} |" in table for topology in TOPOLOGIES), table
+
+
+@pytest.mark.parametrize("ranks", ["slurm", "torchrun"])
+def test_rank_that_is_killed_is_named(cluster, tmp_path, ranks):
+    run = stage_spin(tmp_path / "results", ["2n1g"], settings=[f"ranks={ranks}"])
+    forbid_mpi(run.path / "code")
+    assert submit(run, "--wait", SPIN_FAULT="kill").returncode == CASES_FAILED
+    (task,) = run.read_all_tasks()
+    record = read_record(run, task)
+    assert record.status == FAILED
+    assert [(failure.rank, failure.error) for failure in record.failures] == [(1, RANK_LOST)]
+    assert record.reason.startswith(f"rank 1 on {record.failures[0].host}: ")

@@ -1,0 +1,212 @@
+"""A site's `ranks` and `rendezvous` in job scripts, and what they keep a case from."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from builders import make_group, make_matrix_case, make_site
+
+from dlperf_slurm.config.job_settings import LauncherOptions
+from dlperf_slurm.config.overrides import find_job_kind
+from dlperf_slurm.jobs.obstacles import LAUNCHERS, find_obstacle
+from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks, make_case
+from dlperf_slurm.jobs.render import render_scripts, render_verification
+from dlperf_slurm.worker.joining import KINDS
+from dlperf_slurm.worker.joining.socket_world import read_secret
+from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
+
+RUN_DIR = Path("/shared/run")
+RENDEZVOUS = {"host_suffix": "i", "interface": "ib0"}
+
+
+def render(site, topology="2n8g") -> str:
+    files = render_scripts([make_group(site, topology)], site, "run", RUN_DIR)
+    return files[f"scripts/{topology}.sbatch"]
+
+
+def read_launch(script: str, name: str = "pytorch") -> str:
+    lines = script.splitlines()
+    return lines[lines.index(f"launch_{name}() {{") + 1].strip()
+
+
+def run_activation(script: str, *names: str, job_id: str = "71") -> list[str]:
+    """The values of variables in the ranks' environment."""
+    function = script[script.index("activate_pytorch()") : script.index("launch_pytorch()")]
+    shown = "\n".join(f'printenv {name} || echo "no {name}"' for name in names)
+    text = f"set -u\n{function}\nactivate_pytorch\n{shown}"
+    env = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": job_id}
+    done = subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True)
+    assert not done.stderr
+    return done.stdout.splitlines()
+
+
+def explain(site, **changes):
+    case = make_matrix_case(**{"topology": "2n8g", **changes})
+    job_case = make_case(case, site.settle(find_job_kind(case.axes)), "run", 1, 1)
+    return find_obstacle(case, job_case, site)
+
+
+def test_ranks_of_mpi_are_told_nothing_more():
+    script = render(make_site())
+    assert "--mpi=pmix" in read_launch(script)
+    assert read_launch(script).endswith('-m dlperf_slurm.worker run "$attempt_dir"')
+    assert "DLPERF_SLURM_SECRET" not in script
+
+
+def test_ranks_of_slurm_are_started_by_srun_without_mpi():
+    launch = read_launch(render(make_site(ranks="slurm")))
+    assert launch.startswith("exec srun --nodes=2 --ntasks=16 ")
+    assert "--mpi" not in launch
+    assert launch.endswith('-m dlperf_slurm.worker run --ranks=slurm "$attempt_dir"')
+
+
+def test_ranks_of_torchrun_are_started_by_torchrun_once_on_each_node():
+    script = render(make_site(ranks="torchrun", cpus_per_rank=7))
+    assert {"#SBATCH --ntasks-per-node=1", "#SBATCH --cpus-per-task=56"} < set(script.splitlines())
+    launch = read_launch(script)
+    assert launch.startswith("exec srun --nodes=2 --ntasks=2 --ntasks-per-node=1 ")
+    assert launch.endswith(
+        '--rdzv-endpoint="${SLURMD_NODENAME-}":"${DLPERF_SLURM_PORT-}" --nnodes=2 '
+        "--nproc-per-node=8 --no-python python -m dlperf_slurm.worker run --ranks=torchrun "
+        '"$attempt_dir"'
+    )
+
+
+def test_launcher_that_a_site_names_starts_ranks_of_torchrun():
+    launcher = {"name": "command", "command": "accelerate launch"}
+    launch = read_launch(render(make_site(ranks="torchrun", launcher=launcher)))
+    assert launch.startswith("exec accelerate launch python -m ")
+
+
+def test_each_task_has_a_secret_of_its_own_that_no_file_has():
+    script = render(make_site(ranks="slurm"))
+    (first,) = run_activation(script, "DLPERF_SLURM_SECRET")
+    (second,) = run_activation(script, "DLPERF_SLURM_SECRET")
+    assert re.fullmatch("[0-9a-f]{64}", first)
+    assert first != second
+    assert len(read_secret({"DLPERF_SLURM_SECRET": first})) == 32
+    assert "SECRET" not in read_launch(script)
+
+
+@pytest.mark.parametrize(("job_id", "port"), [("71", "20071"), ("8120033", "20033")])
+def test_torchruns_of_different_jobs_meet_at_different_ports(job_id, port):
+    script = render(make_site(ranks="torchrun"))
+    assert run_activation(script, "DLPERF_SLURM_PORT", job_id=job_id) == [port]
+
+
+def test_torchrun_of_one_node_chooses_its_own_port():
+    launch = read_launch(render(make_site(ranks="torchrun"), "1n8g"))
+    assert " torchrun --standalone --nnodes=1 --nproc-per-node=8 " in launch
+    assert "DLPERF_SLURM_PORT" not in launch
+
+
+def test_torchrun_hands_the_warning_before_the_time_limit_on():
+    (signals,) = run_activation(render(make_site(ranks="torchrun")), "PET_SIGNALS_TO_HANDLE")
+    assert {"SIGTERM", TIME_LIMIT_SIGNAL.name} < set(signals.split(","))
+
+
+def test_network_of_the_site_reaches_ranks_and_libraries():
+    launch = read_launch(render(make_site(ranks="slurm", rendezvous=RENDEZVOUS)))
+    assert " env GLOO_SOCKET_IFNAME=ib0 NCCL_SOCKET_IFNAME=ib0 python -m " in launch
+    assert launch.endswith('run --ranks=slurm --host-suffix=i --interface=ib0 "$attempt_dir"')
+    of_mpi = read_launch(render(make_site(rendezvous=RENDEZVOUS)))
+    assert of_mpi.endswith('run --host-suffix=i --interface=ib0 "$attempt_dir"')
+
+
+def test_torchrun_meets_at_the_suffixed_name():
+    launch = read_launch(render(make_site(ranks="torchrun", rendezvous=RENDEZVOUS)))
+    assert '--rdzv-endpoint="${SLURMD_NODENAME-}"i:"${DLPERF_SLURM_PORT-}" ' in launch
+
+
+def test_interface_that_the_site_tells_a_library_itself_is_left_to_it():
+    site = make_site(rendezvous=RENDEZVOUS, env={"NCCL_SOCKET_IFNAME": "ib"})
+    assert " env GLOO_SOCKET_IFNAME=ib0 python -m " in read_launch(render(site))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("host_suffix", "$(x)"),
+        ("host_suffix", "a b"),
+        ("interface", "ib0/1"),
+        ("interface", "a b"),
+        ("interface", "sixteen-letters-"),
+    ],
+)
+def test_network_that_can_be_none_is_refused(key, value):
+    with pytest.raises(ValueError, match=f"rendezvous.{key}"):
+        make_site(rendezvous={key: value})
+
+
+def test_way_of_ranks_that_there_is_not_is_refused_with_those_that_there_are():
+    with pytest.raises(ValueError, match="known: mpi, slurm, torchrun"):
+        make_site(ranks="slrum")
+
+
+def test_verification_joins_ranks_as_the_jobs_do():
+    site = make_site(ranks="slurm", scheduler="slurm")
+    kind = find_job_kind(make_matrix_case("1n2g").axes)
+    script = render_verification(kind, site, ["--data-rank=0"], Path("/code"), Path("/folder"))
+    assert "worker verify --ranks=slurm --data-rank=0 " in script
+    assert "export DLPERF_SLURM_SECRET" in script
+
+
+def test_override_gives_one_framework_the_ranks_of_mpi():
+    with_mpi = {"when": {"gradient_sync": "horovod"}, "ranks": "mpi"}
+    site = make_site(ranks="slurm", override=[with_mpi])
+    cases = [make_matrix_case("1n2g", gradient_sync=name) for name in ("native", "horovod")]
+    groups = group_array_tasks([ArrayTask(case, 1, 1) for case in cases], site, 1001)
+    assert len(groups) == 1
+    script = render_scripts(groups, site, "run", RUN_DIR)["scripts/1n2g.sbatch"]
+    assert "--ranks=slurm" in read_launch(script, "pytorch_native")
+    assert "--ranks" not in read_launch(script, "pytorch_horovod")
+    assert script.count("export DLPERF_SLURM_SECRET") == 1
+    assert explain(site, gradient_sync="horovod", topology="1n2g") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "need"),
+    [
+        ({"gradient_sync": "horovod"}, "gradient_sync 'horovod'"),
+        ({"framework": "megengine", "gradient_sync": "mpi"}, "gradient_sync 'mpi'"),
+        ({"framework": "mindspore"}, "mindspore"),
+    ],
+)
+@pytest.mark.parametrize("ranks", ["slurm", "torchrun"])
+def test_what_needs_mpi_is_refused_without_it(changes, need, ranks):
+    reason = f'{need} needs MPI, which ranks = "{ranks}" of the site leave out; use ranks = "mpi"'
+    assert reason in explain(make_site(ranks=ranks), **changes)
+    assert "needs MPI" not in (explain(make_site(), **changes) or "")
+
+
+def test_mindspore_without_other_ranks_needs_no_mpi():
+    assert explain(make_site(ranks="slurm"), framework="mindspore", topology="1n1g") is None
+
+
+@pytest.mark.parametrize(
+    ("ranks", "launcher", "instead"),
+    [
+        ("mpi", "torchrun", "'srun' or 'mpirun' or 'command', or ranks = \"torchrun\""),
+        ("slurm", "torchrun", "'srun' or 'command', or ranks = \"torchrun\""),
+        ("slurm", "mpirun", "'srun' or 'command', or ranks = \"mpi\""),
+        ("torchrun", "mpirun", "'torchrun' or 'command', or ranks = \"mpi\""),
+    ],
+)
+def test_launcher_that_places_ranks_otherwise_is_refused(ranks, launcher, instead):
+    site = make_site(ranks=ranks, launcher={"name": launcher})
+    assert explain(site) == (
+        f'launcher {launcher!r} does not place ranks as ranks = "{ranks}" of the site needs it; '
+        f"use launcher {instead}"
+    )
+
+
+def test_each_way_of_ranks_has_launchers():
+    names = set(LauncherOptions.model_json_schema()["properties"]["name"]["enum"])
+    assert set(LAUNCHERS) == set(KINDS)
+    assert set().union(*LAUNCHERS.values()) == names
+
+
+@pytest.mark.parametrize("ranks", ["slurm", "torchrun"])
+def test_mpi4py_is_no_part_of_a_script_without_mpi(ranks):
+    assert "mpi" not in read_launch(render(make_site(ranks=ranks)))
