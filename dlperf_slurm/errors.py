@@ -53,6 +53,12 @@ class UndecidedError(DlperfError):
     exit_code = 7
 
 
+class UnhealthyNodesError(DlperfError):
+    """Nodes to mend or to leave out: what is missing of a run is so because they were not fit."""
+
+    exit_code = 8
+
+
 # no dataclass: every command loads this module, and `dataclasses` takes a third of --help
 class Problem(NamedTuple):
     """One mistake in a user's file: where it is, and what is allowed there."""

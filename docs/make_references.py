@@ -66,7 +66,9 @@ def find_headings(schema: Schema) -> dict[str, str]:
 
 def find_table(value: Schema) -> str:
     """The definition that a key's value has to fit; empty for a value that is no table."""
-    choices = [value, *value.get("anyOf", ()), value.get("additionalProperties")]
+    inner = value.get("additionalProperties")
+    choices = [value, *value.get("anyOf", ()), inner]
+    choices += inner.get("anyOf", ()) if isinstance(inner, dict) else ()
     choices += [
         choice["items"] for choice in choices if isinstance(choice, dict) and "items" in choice
     ]

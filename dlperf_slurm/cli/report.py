@@ -11,7 +11,7 @@ from dlperf_slurm.cli.options import (
     find_chosen_run,
 )
 from dlperf_slurm.cli.output import make_console
-from dlperf_slurm.errors import CasesFailedError, InputError
+from dlperf_slurm.errors import CasesFailedError, InputError, UnhealthyNodesError
 from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT, list_layouts
 from dlperf_slurm.reports.plots import ALL, NONE, SOME
 
@@ -81,7 +81,8 @@ def report_run(
 ) -> None:
     """Print a run's tables, and write its report folder.
 
-    Raises CasesFailedError, after all is written, when repeats have no sound record.
+    Raises CasesFailedError, after all is written, when repeats have no sound record;
+    UnhealthyNodesError when that is for their nodes alone.
     """
     from dlperf_slurm.reports.formats.html import FILE_NAME as PAGE_NAME
     from dlperf_slurm.reports.layouts.parts.output import print_document
@@ -95,7 +96,8 @@ def report_run(
     from dlperf_slurm.reports.terminal import print_banner, print_summary
     from dlperf_slurm.results.collect import collect_outcomes
 
-    report = make_report(run, collect_outcomes(run), against)
+    outcomes = collect_outcomes(run)
+    report = make_report(run, outcomes, against)
     summary, folder = report.summary, make_folder(run)
     write_files(report, folder)
     if layout == DEFAULT_LAYOUT:
@@ -113,10 +115,10 @@ def report_run(
     print(f"\nReport: {folder / PAGE_NAME}", flush=True)
     if not summary.is_complete:
         missing = summary.planned_repeats - summary.ok_repeats
-        raise CasesFailedError(
-            f"{missing} of {summary.planned_repeats} repeats have no sound record; "
-            "the footnotes name each"
-        )
+        words = f"{missing} of {summary.planned_repeats} repeats have no sound record"
+        if all(one.record or one.is_unhealthy for case in outcomes for one in case.outcomes):
+            raise UnhealthyNodesError(f"{words}, as nodes were not fit; the footnotes name each")
+        raise CasesFailedError(f"{words}; the footnotes name each")
 
 
 def _print_published(options: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ from dlperf_slurm.config.folders import (
     find_managed_environment,
 )
 from dlperf_slurm.config.known_names import check_env_name, check_known
+from dlperf_slurm.config.node_settings import NodeSettings
 from dlperf_slurm.config.toml_tables import OneOrMore, Table
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.worker.frameworks import list_frameworks
@@ -244,6 +245,8 @@ class JobSettings(Table):
     """Environment variables that the ranks alone have, not the script's own commands."""
     template: Optional[Annotated[str, AfterValidator(make_absolute)]] = None
     """The site's own template of a job script."""
+    node: NodeSettings = NodeSettings()
+    """What is done once on each node before the ranks start."""
     launcher: LauncherOptions = LauncherOptions()
     """How ranks are started."""
     ranks: Annotated[str, AfterValidator(_check_ranks), Field(json_schema_extra=_add_ranks)] = MPI

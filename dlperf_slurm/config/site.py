@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Optional
 from pydantic import AfterValidator, Field, field_serializer
 
 from dlperf_slurm import slurm_client
+from dlperf_slurm.config.datasets import Dataset, DatasetOrPath, spell_out_paths
 from dlperf_slurm.config.folders import expand_home, find_resource_dir, find_user_config_dir
 from dlperf_slurm.config.job_settings import JobSettings, PositiveInt, make_absolute
 from dlperf_slurm.config.key_paths import KeyPath
@@ -51,7 +52,7 @@ class Retry(Table):
     """How often `wait` tries an array task again by itself, by what ended it."""
 
     node_fail: Annotated[int, Field(ge=0, le=10)] = 2
-    """Further attempts after a node failed, which is left out where it is named."""
+    """Further attempts after a node failed or was UNHEALTHY; it is left out where it is named."""
     launch: Annotated[int, Field(ge=0, le=10)] = 1
     """Further attempts after the ranks could not be started, or a disk was full."""
 
@@ -75,8 +76,8 @@ class Site(JobSettings):
     """Permissions that files of a run lack, in octal; "077" where neither it nor a group is set."""
     group: Optional[str] = None
     """Group that may read the files of a run."""
-    datasets: dict[str, Annotated[str, AfterValidator(make_absolute)]] = {}
-    """Folders of data sets, by name."""
+    datasets: dict[str, DatasetOrPath] = {}
+    """Where data sets are, by name: a table, or the folder alone."""
     tracking: Tracking = Tracking()
     """How often the scheduler is asked."""
     retry: Retry = Retry()
@@ -102,9 +103,16 @@ class Site(JobSettings):
         """The umask of a run's files: what `umask` says, else no one but a `group` may read."""
         return int(self.umask or ("027" if self.group else "077"), 8)
 
-    def find_dataset_dir(self, name: str) -> str:
-        """The folder of a data set's files: what `[datasets]` says, else data/NAME from here."""
-        return self.datasets.get(name) or make_absolute(f"data/{name}")
+    def find_dataset(self, name: str) -> Dataset:
+        """Where the files of a data set are: what `[datasets]` says, else data/NAME from here."""
+        named = self.datasets.get(name, Dataset())
+        if named.path is not None:
+            return named
+        return named.model_copy(update={"path": make_absolute(f"data/{name}")})
+
+    def find_dataset_path(self, name: str) -> str:
+        """The folder of a data set's files, or the archive of them, as in `find_dataset`."""
+        return str(self.find_dataset(name).path)
 
 
 @dataclass(frozen=True)
@@ -176,12 +184,12 @@ def load_site(
     Raises InputError with every mistake of every layer, each with its file and line.
     """
     path = choose_site_file(requested)
-    layers = [Layer(_anchor_templates(read_toml(path)))]
+    layers = [Layer(_settle_paths(read_toml(path)))]
     user_file = find_user_config_dir() / "config.toml"
     if user_file.is_file():
-        layers.append(Layer(_anchor_templates(read_toml(user_file))))
+        layers.append(Layer(_settle_paths(read_toml(user_file))))
     if matrix is not None and isinstance(matrix.data.get("slurm"), dict):
-        layers.append(Layer(_anchor_templates(matrix, ("slurm",)), ("slurm",)))
+        layers.append(Layer(_settle_paths(matrix, ("slurm",)), ("slurm",)))
     layers.extend(Layer(_parse_setting(text)) for text in assignments)
 
     raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
@@ -194,10 +202,11 @@ def load_site(
     return LoadedSite(path.stem, site, sources)
 
 
-def _anchor_templates(file: TomlFile, prefix: KeyPath = ()) -> TomlFile:
-    """The file with templates by their whole path: they are looked for beside it."""
+def _settle_paths(file: TomlFile, prefix: KeyPath = ()) -> TomlFile:
+    """The file with templates by their whole path, beside it, and each data set as a table."""
     data = copy.deepcopy(file.data)
     settings = Layer(replace(file, data=data), prefix).data
+    spell_out_paths(settings)
     overrides = settings.get(OVERRIDE, [])
     for table in [settings, *(overrides if isinstance(overrides, list) else [overrides])]:
         template = table.get("template") if isinstance(table, dict) else None
@@ -215,6 +224,7 @@ def _parse_setting(text: str) -> TomlFile:
             f"--set {OVERRIDE}: stands in files alone: the site's, yours, or the matrix's [slurm]; "
             "--set wins over it for the keys that it names"
         )
+    spell_out_paths(file.data)
     return file
 
 

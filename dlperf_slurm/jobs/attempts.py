@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from dlperf_slurm.contract.json_files import ContractError
+from dlperf_slurm.contract.nodes import describe_unhealthy
 from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, RECORD_FILE, Record
 from dlperf_slurm.jobs.beside_record import NOTHING_BESIDE, Beside
 from dlperf_slurm.jobs.gate import UnbelievableError, read_believed
@@ -125,6 +126,9 @@ def judge_start(start: Start, run: Run, planned: PlannedCase, task: RunTask) -> 
 def _describe_failure(record: Record) -> str:
     if record.status == OK:
         return ""
+    unhealthy = describe_unhealthy(record)
+    if unhealthy:
+        return unhealthy
     kind = "out of memory" if record.status == OUT_OF_MEMORY else "failed"
     first_line = record.reason.splitlines()[0] if record.reason else "no reason was recorded"
     measured = f"{record.partial_steps} of {record.case.measured_steps} steps were measured"

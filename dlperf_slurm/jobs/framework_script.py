@@ -8,7 +8,8 @@ from typing import Optional
 
 from dlperf_slurm.config.overrides import JobKind, find_job_kind
 from dlperf_slurm.config.site import Site
-from dlperf_slurm.contract.axes import DALI, FOLDER
+from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.jobs.node_work import list_data_folders, list_starting_words
 from dlperf_slurm.jobs.plan import ArrayTask, Group
 from dlperf_slurm.jobs.sandbox import BoundedEnvironment
 from dlperf_slurm.jobs.start_command import make_starter
@@ -28,7 +29,7 @@ class FrameworkScript:
     `host_python` is there only where the batch host has another Python than the ranks, a secret
     where these speak over sockets, what torchrun needs where that starts them,
     `search_command` where array tasks have to find their batch size, `script_commands`, by
-    starter, where they run somebody else's script.
+    starter, where they run somebody else's script, `node_command` where nodes make ready first.
     """
 
     name: str
@@ -45,6 +46,7 @@ class FrameworkScript:
     script_command: Sequence[str]
     script_commands: Sequence[tuple[str, Sequence[str]]]
     conclude_command: Sequence[str]
+    node_command: Sequence[str] = ()
 
 
 def find_starter(task: ArrayTask) -> str:
@@ -60,16 +62,15 @@ def make_framework_scripts(
     common: Site,
     environment: BoundedEnvironment,
     run_dir: Path,
+    node_file: Optional[str],
 ) -> dict[JobKind, FrameworkScript]:
     """The parts of a group's script by kind of job; kinds that start alike share one.
 
+    `node_file` says what nodes do before the ranks start; None for nothing.
+
     Raises InputError when a flag or a word of the site's is no template, or an option is missing.
     """
-    datasets = {
-        common.find_dataset_dir(task.case.dataset)
-        for task in group.array_tasks
-        if task.case.axes.data in (FOLDER, DALI)
-    }
+    folders = [str(run_dir).replace("${", "$${"), *list_data_folders(group, common)]
     starters = {(find_job_kind(task.case.axes), find_starter(task)) for task in group.array_tasks}
     scripts = {
         kind: make_framework_script(
@@ -79,7 +80,8 @@ def make_framework_scripts(
             ["run"],
             {starter for of, starter in starters if of.framework == kind.framework},
             common,
-            [str(run_dir), *sorted(datasets)],
+            folders,
+            node_file,
         )
         for kind, site in sites.items()
     }
@@ -101,11 +103,12 @@ def make_framework_script(
     starters: Set[str],
     common: Site,
     folders: Sequence[str],
+    node_file: Optional[str] = None,
 ) -> FrameworkScript:
     """The values of one framework's part of a script, for a site that is settled for this kind.
 
     `common.env` is what the script exports for all of its frameworks, `folders` are those that
-    ranks read and write.
+    ranks read and write, in which `${NAME}` is expanded.
     """
     chosen = site.find_environment(kind.framework)
     templates = [f"frameworks/{kind.framework}.sh.j2", PLAIN_FRAMEWORK_TEMPLATE]
@@ -133,7 +136,16 @@ def make_framework_script(
             (name, command) for name, command in script_commands.items() if name in starters
         ],
         conclude_command=[*on_host, "conclude"],
+        node_command=_make_node_command(site, kind.topology, on_host, node_file),
     )
+
+
+def _make_node_command(
+    site: Site, topology: Topology, on_host: Sequence[str], node_file: Optional[str]
+) -> Sequence[str]:
+    if node_file is None:
+        return ()
+    return [*list_starting_words(site, topology), *on_host, "node", node_file]
 
 
 def sort_items(values: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -129,13 +129,20 @@ def _find_data_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
     axes = case.axes
     if axes.data not in (FOLDER, DALI):
         return None
-    folder = site.find_dataset_dir(case.dataset)
-    if not Path(folder).is_dir():
-        return (
-            f"data {axes.data!r} reads the data set {case.dataset!r} from {folder}, which is not "
-            f"there; name its folder in the site file's [datasets], or see: dlperf-slurm data make"
-        )
-    return None
+    dataset = site.find_dataset(case.dataset)
+    if not dataset.on_login_node:
+        return None
+    path = Path(site.find_dataset_path(case.dataset))
+    if path.is_dir() or (dataset.stage_to is not None and path.is_file()):
+        return None
+    words = f"data {axes.data!r} reads the data set {case.dataset!r} from {path}"
+    if path.is_file():
+        return f"{words}, which is no folder; a tar archive takes `stage_to` beside its path"
+    return (
+        f"{words}, which is not there; name its folder in the site file's [datasets], or see: "
+        "dlperf-slurm data make; where compute nodes alone see it, say on_login_node = false in "
+        f"[datasets.{case.dataset}]"
+    )
 
 
 def _find_training_obstacle(case: MatrixCase) -> Optional[str]:

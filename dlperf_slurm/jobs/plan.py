@@ -263,7 +263,7 @@ def make_case(case: MatrixCase, site: Site, run_id: str, repeat: int, attempt: i
         log_rule=(case.script_table.rule or None) if case.script_table else None,
         batch_size_step=case.protocol.batch_size_step,
         memory_limit_bytes=limit_mib * 2**20 if limit_mib else 0,
-        data_dir=site.find_dataset_dir(case.dataset) if has_files else "",
+        data_dir=site.find_dataset_path(case.dataset) if has_files else "",
         training=case.training,
         telemetry_interval_seconds=case.protocol.telemetry_interval_seconds,
         stall_seconds=case.protocol.stall_seconds,

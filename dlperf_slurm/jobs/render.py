@@ -10,6 +10,7 @@ import jinja2
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.overrides import JobKind, find_job_kind
 from dlperf_slurm.config.site import Site
+from dlperf_slurm.contract.nodes import format_node_work
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.framework_script import (
     FrameworkScript,
@@ -18,6 +19,7 @@ from dlperf_slurm.jobs.framework_script import (
     make_framework_scripts,
     sort_items,
 )
+from dlperf_slurm.jobs.node_work import make_node_work
 from dlperf_slurm.jobs.plan import Group
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE
 from dlperf_slurm.jobs.quoting import escape_pattern
@@ -72,12 +74,15 @@ class JobScript:
     private_file: Optional[str]
     umask: Optional[str]
     frameworks: Sequence[FrameworkScript]
+    prepares_nodes: bool
 
 
 def render_scripts(
     groups: Sequence[Group], site: Site, run_id: str, run_dir: Path, header: str = ""
 ) -> dict[str, str]:
     """Every file under scripts/ as relative path -> text: a script and a task list per group.
+
+    A group whose nodes make ready before the ranks start has a file of what they do.
 
     `header` is a line at the head of each script, which says what made it and for what.
 
@@ -88,10 +93,17 @@ def render_scripts(
     for group in groups:
         sites = settle_group(group, site)
         common = find_common(list(sites.values()))
+        work = make_node_work(group, common)
+        node_file = None
+        if work is not None:
+            node_file = f"scripts/{group.group_id}.node.json"
+            files[node_file] = format_node_work(work)
         name = BASE_TEMPLATE if common.template is None else Path(common.template).name
         try:
             environment = make_environment(list_template_dirs(common))
-            scripts = make_framework_scripts(group, sites, common, environment, run_dir)
+            scripts = make_framework_scripts(
+                group, sites, common, environment, run_dir, node_file and f"{run_dir}/{node_file}"
+            )
             job = make_job_script(group, common, scripts, run_id, run_dir, header)
             text = environment.get_template(name).render(job=job)
         except jinja2.TemplateError as error:
@@ -121,7 +133,7 @@ def render_verification(
     environment = make_environment(list_template_dirs(site))
     command = ["verify", *options]
     script = make_framework_script(
-        kind, site, environment, command, set(), site, [str(code.parent)]
+        kind, site, environment, command, set(), site, [str(code.parent).replace("${", "$${")]
     )
     return environment.get_template(VERIFY_TEMPLATE).render(
         framework=script,
@@ -190,4 +202,5 @@ def make_job_script(
         private_file=PRIVATE_FILE if site.env_from else None,
         umask=f"{site.file_mask:03o}" if site.umask or site.group else None,
         frameworks=list({script.name: script for script in scripts.values()}.values()),
+        prepares_nodes=any(script.node_command for script in scripts.values()),
     )

@@ -22,6 +22,7 @@ _OF_SCRIPTS = (
     "setup",
     "modules",
     "after_modules",
+    "node",
 )
 
 

@@ -122,7 +122,7 @@ def freeze_site(site: Site, cases: Sequence[MatrixCase]) -> Site:
         case.axes.framework: site.find_environment(case.axes.framework) for case in cases
     }
     datasets = {
-        case.dataset: site.find_dataset_dir(case.dataset)
+        case.dataset: site.find_dataset(case.dataset)
         for case in cases
         if case.axes.data in (FOLDER, DALI)
     }

@@ -27,7 +27,8 @@ def make_starter(
 ) -> Callable[[Sequence[str]], list[str]]:
     """What puts the words that start a program on all ranks before the program.
 
-    `folders` are mounted in containers. Raises InputError when a word of the site's is no template.
+    `folders`, in which `${NAME}` is expanded, are mounted in containers. Raises InputError when a
+    word of the site's is no template.
     """
     chosen = site.find_environment(kind.framework)
     values = list_job_values(site, kind)
@@ -94,13 +95,11 @@ def _describe_start(
 ) -> ContainerStart:
     values = list_job_values(site, kind)
     mounts = fill_words(container.mounts, values, f"{key}.mounts")
-    # as they are: nothing in them is for bash to expand
-    own = [folder.replace("${", "$${") for folder in folders]
     names = {*site.env, *site.rank_env, *site.env_from, *chosen.env, *chosen.rank_env}
     return ContainerStart(
         image=container.image,
         options=fill_words(container.options, values, f"{key}.options"),
-        folders=[Mount(folder, folder) for folder in own],
+        folders=[Mount(folder, folder) for folder in folders],
         mounts=[parse_mount(text) for text in mounts],
         has_entrypoint=container.entrypoint,
         env_names=sorted(names),

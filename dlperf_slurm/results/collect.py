@@ -7,6 +7,7 @@ from itertools import chain, islice
 from typing import Any, Optional
 
 from dlperf_slurm.contract.axes import INFER
+from dlperf_slurm.contract.nodes import describe_unhealthy
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.attempts import judge_attempt
 from dlperf_slurm.jobs.beside_record import NOTHING_BESIDE, Beside
@@ -27,7 +28,7 @@ class Outcome:
     `batch_seconds` is the latency of each inference batch, rank after rank; empty in training.
     `step_seconds` is the slowest rank's time of each measured step; empty where none were kept.
     `rank_step_seconds` is the array of all [ranks, steps], in the order of the record's ranks.
-    `beside` is what else was written of it.
+    `beside` is what else was written of it. `is_unhealthy` says that a node was not fit to measure.
     """
 
     case_id: str
@@ -38,6 +39,7 @@ class Outcome:
     step_seconds: tuple[float, ...] = ()
     rank_step_seconds: Any = field(default=None, compare=False, repr=False)
     beside: Beside = NOTHING_BESIDE
+    is_unhealthy: bool = False
 
     @cached_property
     def latency(self) -> Optional[Latency]:
@@ -158,7 +160,8 @@ def read_outcome(
     judged = judge_attempt(run, planned, task)
     if judged.record is None or judged.problem:
         problem = judged.problem or _explain_absence(last_state, is_submitted)
-        return Outcome(task.case_id, task.repeat, None, problem)
+        is_unhealthy = judged.record is not None and describe_unhealthy(judged.record) != ""
+        return Outcome(task.case_id, task.repeat, None, problem, is_unhealthy=is_unhealthy)
     return _make_outcome(task, judged.record, judged.step_seconds, judged.beside)
 
 

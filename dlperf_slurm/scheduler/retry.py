@@ -9,6 +9,7 @@ from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import Retry, Site
 from dlperf_slurm.config.toml_tables import Reporter, read_toml, validate
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION
+from dlperf_slurm.contract.nodes import find_unhealthy_nodes
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import (
     EnvironmentMissingError,
@@ -36,7 +37,7 @@ from dlperf_slurm.jobs.stage import stage_groups
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.scheduler.follow import AWAY_SECONDS
-from dlperf_slurm.scheduler.states import COMPLETED, FAILED, NODE_FAIL, TaskState
+from dlperf_slurm.scheduler.states import COMPLETED, FAILED, NODE_FAIL, UNHEALTHY, TaskState
 from dlperf_slurm.scheduler.track import Tracker
 
 # how srun, slurmstepd and our script say that ranks could not be started on a node; and what ended
@@ -131,12 +132,7 @@ def _stage_again(
 ) -> int:
     """Stage a further attempt for each of these, without the nodes that failed."""
     check_free(run.path, RUN_BYTES + TASK_BYTES * len(again))
-    nodes = {
-        node
-        for state in again
-        if not is_for_want_of_room(state.detail)
-        for node in _NODE.findall(state.detail)
-    }
+    nodes = {node for state in again for node in _find_nodes(state)}
     axes = {case.case_id: case.axes for case in run.manifest.cases}
     topologies = [parse_topology(axes[state.task.case_id].topology) for state in again]
     excluding = exclude_nodes(site, sorted(nodes), max(one.nodes for one in topologies))
@@ -146,9 +142,18 @@ def _stage_again(
     return len(again)
 
 
+def _find_nodes(state: TaskState) -> list[str]:
+    """The nodes that are named as the cause of how an array task ended."""
+    if state.state == UNHEALTHY:
+        # what a check says of its own may name all sorts of things
+        return find_unhealthy_nodes(state.detail)
+    found: list[str] = [] if is_for_want_of_room(state.detail) else _NODE.findall(state.detail)
+    return found
+
+
 def _count_tries(state: TaskState, limits: Retry) -> int:
     """How many further attempts there are for what ended an array task."""
-    if state.state == NODE_FAIL:
+    if state.state in (NODE_FAIL, UNHEALTHY):
         return limits.node_fail
     if state.state == FAILED and (
         _LAUNCH_FAILURE.search(state.detail) or is_for_want_of_room(state.detail)

@@ -17,6 +17,8 @@ FAILED = "FAILED"
 NODE_FAIL = "NODE_FAIL"
 OOM = "OUT_OF_MEMORY"
 LOST = "LOST"
+# a node was not fit to measure, and nothing was measured
+UNHEALTHY = "UNHEALTHY"
 # what neither queue nor accounting know: of our own too
 UNKNOWN = "UNKNOWN"
 # for what `submit --within` had no time for
@@ -38,6 +40,7 @@ FINAL_STATES = frozenset(
         "REVOKED",
         SKIPPED,
         "TIMEOUT",
+        UNHEALTHY,
     )
 )
 # the states that say that an array task which was ended comes back

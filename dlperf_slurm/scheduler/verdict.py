@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Optional
 
+from dlperf_slurm.contract.nodes import describe_unhealthy
 from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, Record
 from dlperf_slurm.contract.times import format_now, parse_time
 from dlperf_slurm.files import FileProblem
@@ -37,6 +38,7 @@ from dlperf_slurm.scheduler.states import (
     REQUEUED_STATES,
     RUNNING,
     STAGED,
+    UNHEALTHY,
     UNKNOWN,
     TaskState,
 )
@@ -243,6 +245,9 @@ def _describe_failure(sight: Sight, exit_code: str) -> tuple[str, str]:
         return FAILED, f"no valid record: {judgement.problem}" if judgement.problem else missing
     if record.status == OK:
         return FAILED, judgement.problem
+    unhealthy = describe_unhealthy(record)
+    if unhealthy:
+        return UNHEALTHY, unhealthy
     return OOM if record.status == OUT_OF_MEMORY else FAILED, _cut_first_line(record)
 
 

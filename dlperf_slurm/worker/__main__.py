@@ -1,4 +1,4 @@
-"""python -m dlperf_slurm.worker run|search|script|conclude|verify: a case -> its record."""
+"""python -m dlperf_slurm.worker run|search|script|node|conclude|verify: a case -> its record."""
 
 import errno
 import math
@@ -45,6 +45,8 @@ from dlperf_slurm.worker.joining import (
 )
 from dlperf_slurm.worker.joining.network import choose_network
 from dlperf_slurm.worker.measure import measure_steps
+from dlperf_slurm.worker.nodes import prepare_node
+from dlperf_slurm.worker.nodes.placed import read_on_node
 from dlperf_slurm.worker.nvml import refuse_shared_gpus
 from dlperf_slurm.worker.parity import (
     WrongWorkError,
@@ -81,6 +83,8 @@ def main(arguments: List[str]) -> int:
         return search_batch_size(Path(arguments[1]), arguments[3:])
     if command == "script":
         return run_script(Path(arguments[1]), arguments[3:])
+    if command == "node":
+        return prepare_node(Path(arguments[1]), Path(arguments[2]))
     if command == "conclude":
         return conclude(Path(arguments[1]), int(arguments[2]))
     if command == "verify":
@@ -198,17 +202,18 @@ def measure_case(
     sampler = Sampler(case, placement)
     # ranks that infer have nothing to tell each other
     framework_size = 1 if case.axes.mode == INFER else placement.world_size
-    session = adapter.start(case, replace(placement, world_size=framework_size))
+    read = read_on_node(case, attempt_dir)
+    session = adapter.start(read, replace(placement, world_size=framework_size))
     check_parameter_count(case, session)
     sampler.await_ready()
     if case.is_to_accuracy:
-        measurement = train_to_accuracy(session, world, case, placement, sampler, position)
+        measurement = train_to_accuracy(session, world, read, placement, sampler, position)
     else:
         measurement = measure_steps(
             session,
             world.barrier,
             case,
-            open_batches(case, placement, session),
+            open_batches(read, placement, session),
             sampler.start_window,
             sampler.end_window,
             position,

@@ -329,3 +329,31 @@ def test_user_without_a_home_is_told_so(monkeypatch):
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     with pytest.raises(InputError, match=r"'~/.config': there is no such home folder; set HOME"):
         load_site(write_site(""), None, [])
+
+
+def test_data_set_is_a_folder_or_a_table_to_which_layers_add():
+    path = write_site("[datasets]\ndigits = '/data/digits'\nother = '/data/other'\n")
+    site = load_site(path, None, ["datasets.digits.stage_to=$TMPDIR/digits"]).site
+    digits = site.find_dataset("digits")
+    assert (digits.path, digits.stage_to) == ("/data/digits", "$TMPDIR/digits")
+    assert site.find_dataset("other").stage_to is None
+
+
+@pytest.mark.parametrize(
+    ("stage_to", "answer"),
+    [
+        ("scratch/digits", "is no folder below '/' or a variable"),
+        ("$TMPDIR", "is no folder below '/' or a variable"),
+        ("$TMPDIR/../digits", "'..' may lead anywhere"),
+    ],
+)
+def test_place_for_a_copy_that_is_none_is_refused(stage_to, answer):
+    with pytest.raises(InputError, match=answer) as caught:
+        load_site(write_site(f"[datasets.digits]\nstage_to = '{stage_to}'\n"), None, [])
+    assert str(caught.value).startswith("site.toml:2: datasets.digits.stage_to: ")
+
+
+def test_check_that_is_none_is_refused_with_those_that_are():
+    text = "[node.check]\ngpus = true\n"
+    with pytest.raises(InputError, match=r"site.toml:2: node.check.gpus: unknown key; .*devices"):
+        load_site(write_site(text), None, [])

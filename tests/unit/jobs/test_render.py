@@ -29,6 +29,7 @@ GOLDEN_NAMES = [f"{name}/{topology}.sbatch" for name in SITES for topology in TO
     *(f"search/{name}.sbatch" for name in SITES),
     *(f"machines/{path.stem}/{shape}.sbatch" for path in MACHINES for shape in ("one", "whole")),
     *(f"containers/{name}.sbatch" for name in list_container_runtimes()),
+    "nodes/2n8g.sbatch",
 ]
 RUN_ID = "20240501-120000-resnet50-site-abcd"
 RUN_DIR = PurePosixPath("/shared/results") / RUN_ID

@@ -132,8 +132,8 @@ def test_inference_is_no_training():
 
 def test_data_set_is_found_by_the_site_or_below_the_current_folder(tmp_path):
     site = make_site(datasets={"digits": "/scratch/digits"})
-    assert site.find_dataset_dir("digits") == "/scratch/digits"
-    assert site.find_dataset_dir("imagenet") == str(tmp_path / "data" / "imagenet")
+    assert site.find_dataset_path("digits") == "/scratch/digits"
+    assert site.find_dataset_path("imagenet") == str(tmp_path / "data" / "imagenet")
 
 
 def test_model_table_names_the_data_set():

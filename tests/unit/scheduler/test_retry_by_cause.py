@@ -12,6 +12,7 @@ from dlperf_slurm.scheduler import retry
 from dlperf_slurm.scheduler.retry import exclude_nodes, stage_retry_by_cause
 
 NODE_FAILURE = ("NODE_FAIL", "node n2 failed")
+UNHEALTHY = ("UNHEALTHY", "node n2 is unhealthy: a: on eth0: x; node n3 is unhealthy: no link")
 LAUNCH_FAILURE = ("FAILED", "the launcher ended; srun: task 0 launch failed: Unspecified error")
 FULL_DISK = ("FAILED", "the disk at /shared cannot be written from n2, 0 MiB are free: No space")
 RANK_ON_FULL_DISK = ("FAILED", "rank 0 on n2: OSError: [Errno 28] No space left on device: 'x'")
@@ -49,9 +50,14 @@ def set_retry(run, text):
     site.write_text(whole, encoding="utf-8")
 
 
+def set_max_nodes(run, number):
+    site = run.path / SITE_FILE
+    site.write_text(f"max_nodes = {number}\n" + site.read_text(encoding="utf-8"), encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     "failure",
-    [NODE_FAILURE, LAUNCH_FAILURE, MISSING, FULL_DISK, RANK_ON_FULL_DISK, WORDLESS],
+    [NODE_FAILURE, UNHEALTHY, LAUNCH_FAILURE, MISSING, FULL_DISK, RANK_ON_FULL_DISK, WORDLESS],
 )
 def test_failure_of_the_cluster_is_tried_again(run, failure):
     fail(run, "1n1g", *failure)
@@ -77,7 +83,9 @@ def test_other_failure_is_left_to_the_user(run, state, detail):
     assert stage_retry_by_cause(run, print) == 0
 
 
-@pytest.mark.parametrize(("failure", "tries"), [(NODE_FAILURE, 2), (LAUNCH_FAILURE, 1)])
+@pytest.mark.parametrize(
+    ("failure", "tries"), [(NODE_FAILURE, 2), (UNHEALTHY, 2), (LAUNCH_FAILURE, 1)]
+)
 def test_number_of_tries_is_bounded(run, failure, tries):
     group_id = "1n1g"
     for number in range(2, 2 + tries):
@@ -99,6 +107,13 @@ def test_node_that_failed_is_left_out(run):
     fail(run, "1n1g", *NODE_FAILURE)
     stage_retry_by_cause(run, print)
     assert "#SBATCH --exclude=n2\n" in run.find_script("1n1g-try2").read_text(encoding="utf-8")
+
+
+def test_each_node_that_was_not_fit_is_left_out_and_nothing_else_that_its_check_names(run):
+    set_max_nodes(run, 4)
+    fail(run, "1n1g", *UNHEALTHY)
+    stage_retry_by_cause(run, print)
+    assert "#SBATCH --exclude=n2,n3\n" in run.find_script("1n1g-try2").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

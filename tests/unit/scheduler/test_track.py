@@ -9,6 +9,7 @@ import pytest
 from builders import make_failed_record, make_record, read_case, write_program, write_record
 
 from dlperf_slurm.contract.json_files import write_json
+from dlperf_slurm.contract.nodes import NodeReport, make_node_failure
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import (
@@ -294,6 +295,17 @@ def test_node_that_failed_is_named(bin_dir, submitted_run, task, case, error, de
     (folder / "err").write_text(error, encoding="utf-8")
     show_queue(bin_dir, "NODE_FAIL")
     assert find_state(submitted_run) == ("NODE_FAIL", detail)
+
+
+@pytest.mark.parametrize("exit_code", [1, 143])
+def test_node_that_was_not_fit_is_a_state_of_its_own(bin_dir, submitted_run, task, case, exit_code):
+    reports = [NodeReport(node, node, 0.0, 0.0, ("no link", "no GPU")) for node in ("n2", "n3")]
+    failures = tuple(make_node_failure(report) for report in reports)
+    record = replace(make_failed_record(case), reason="", failures=failures)
+    write_start(submitted_run, task, record, exit_code=exit_code)
+    show_queue(bin_dir, "FAILED")
+    why = "node n2 is unhealthy: no link, no GPU; node n3 is unhealthy: no link, no GPU"
+    assert find_state(submitted_run) == ("UNHEALTHY", why)
 
 
 def test_script_that_ended_before_it_started_says_why(bin_dir, submitted_run):

@@ -1,0 +1,56 @@
+"""The tables [datasets.NAME] of a site file: where data is, and where nodes copy it to."""
+
+import re
+from typing import Annotated, Any, Optional
+
+from pydantic import AfterValidator, BeforeValidator, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
+
+from dlperf_slurm.config.job_settings import make_absolute
+from dlperf_slurm.config.toml_tables import Table, TomlTable
+
+# from the root, or from a folder that the site names by a variable
+_NODE_PATH = re.compile(r"/.+|\$(?:\{[A-Za-z_]\w*\}|[A-Za-z_]\w*)/.+", re.ASCII)
+
+
+def _check_node_path(path: str) -> str:
+    if _NODE_PATH.fullmatch(path) is None:
+        raise ValueError(f"{path!r} is no folder below '/' or a variable, as '$SLURM_TMPDIR/x' is")
+    if ".." in path.split("/"):
+        raise ValueError(f"{path!r}: '..' may lead anywhere; name the folder itself")
+    return path
+
+
+class Dataset(Table):
+    """Where the files of a data set are."""
+
+    path: Optional[Annotated[str, AfterValidator(make_absolute)]] = None
+    """Folder of its files, else data/NAME; where nodes copy it, a tar archive of them will do."""
+    stage_to: Optional[Annotated[str, AfterValidator(_check_node_path)]] = None
+    """Folder on each node that it is copied to, and read from, such as "$SLURM_TMPDIR/imagenet"."""
+    on_login_node: bool = True
+    """Whether the login node sees it; else `path` is not looked for before the job runs."""
+
+
+def spell_out_paths(settings: TomlTable) -> None:
+    """Make a table of each data set that is a path alone, so that a later layer can add to it."""
+    datasets = settings.get("datasets")
+    if isinstance(datasets, dict):
+        datasets.update({name: _read_plain_path(value) for name, value in datasets.items()})
+
+
+def _read_plain_path(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str) else value
+
+
+class _AllowsPath:
+    """Metadata that tells the JSON Schema that a path may stand for a table with it."""
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string"}, handler(core_schema)]}
+
+
+# a table, or the path alone
+DatasetOrPath = Annotated[Dataset, BeforeValidator(_read_plain_path), _AllowsPath()]

@@ -1,0 +1,188 @@
+"""What a site asks of its nodes -> what is wrong with this one, and what it could not be asked."""
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Iterator, List, Mapping, Tuple
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.nodes import NodeChecks
+from dlperf_slurm.worker.nodes.devices import (
+    DeviceError,
+    Gpu,
+    find_clock_problem,
+    find_ecc_problem,
+    find_memory_problem,
+    find_process_problem,
+    query_gpus,
+)
+from dlperf_slurm.worker.nodes.lines import run_command, run_line
+
+PROC = Path("/proc")
+# NVIDIA's Xid errors (docs.nvidia.com/deploy/xid-errors) that are the hardware's, or leave the GPU
+# to be reset; others, such as 13, 31 and 43, are a program's own
+HARDWARE_XIDS = frozenset(
+    (48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120, 121, 136, 140, 143, 145, 149, 154)
+)
+# "[ 1234.567890] NVRM: Xid (PCI:0000:18:00): 79, pid=..., GPU has fallen off the bus."
+_XID = re.compile(r"\[\s*(\d+(?:\.\d+)?)\].*?NVRM: Xid \(PCI:([0-9A-Fa-f:.]+)\): (\d+)\b")
+# the parent of all that Slurm starts on a node for a job
+_STEP_DAEMON = "slurmstepd"
+MAX_NAMED = 5
+# of a job that ended just now
+ENDING_SECONDS = 5.0
+ENDING_POLL_SECONDS = 0.2
+
+
+def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str], List[str]]:
+    """What is wrong with this node, and what it could not be asked; both are empty if all is well.
+
+    The site's own commands come last, and each is run.
+    """
+    problems: List[str] = []
+    unknown: List[str] = []
+    if check.needs_devices:
+        problems += _check_devices(check, case, seconds)
+    if check.xid_hours:
+        try:
+            problems += find_xids(read_kernel_log(seconds), check.xid_hours * 3600, read_uptime())
+        except OSError as error:
+            unknown.append(f"the kernel's log of Xid errors cannot be read: {error}")
+    if check.free_memory_mib:
+        free = read_free_memory_mib()
+        if free < check.free_memory_mib:
+            problems.append(f"{free} MiB of memory are free, not {check.free_memory_mib}")
+    if check.stale_processes:
+        problems += find_stale_processes(os.environ.get("SLURM_JOB_ID", ""))
+    found = (run_line(line, "check", seconds) for line in check.commands)
+    return [*problems, *filter(None, found)], unknown
+
+
+def _check_devices(check: NodeChecks, case: Case, seconds: float) -> Iterator[str]:
+    try:
+        gpus = query_gpus(seconds, os.environ)
+    except DeviceError as error:
+        yield str(error)
+        return
+    if check.devices and len(gpus) < case.devices_per_node:
+        yield f"{len(gpus)} of {case.devices_per_node} GPUs answer"
+    for gpu in gpus:
+        yield from filter(None, _find_gpu_problems(check, gpu))
+
+
+def _find_gpu_problems(check: NodeChecks, gpu: Gpu) -> Iterator[str]:
+    if check.ecc:
+        yield find_ecc_problem(gpu)
+    if check.clocks:
+        yield find_clock_problem(gpu)
+    if check.stale_processes:
+        yield find_process_problem(gpu)
+    if check.free_device_memory_mib:
+        yield find_memory_problem(gpu, check.free_device_memory_mib)
+
+
+def read_kernel_log(seconds: float) -> str:
+    """The kernel's messages since it booted; raises OSError where this user may not read them."""
+    ended = run_command(["dmesg"], seconds, env={**os.environ, "LC_ALL": "C"})
+    if ended.exit_code:
+        raise OSError(ended.last_line or f"dmesg failed with exit code {ended.exit_code}")
+    if ended.exit_code is None:
+        raise OSError(f"dmesg did not answer within {seconds:g} s")
+    return ended.output
+
+
+def read_uptime() -> float:
+    """Seconds since the kernel booted."""
+    return float((PROC / "uptime").read_text().split()[0])
+
+
+def find_xids(log: str, past_seconds: float, uptime: float) -> List[str]:
+    """The Xid errors of the hardware that a kernel's log has of the past, each once per GPU."""
+    found = [
+        f"Xid {xid} of the GPU at {place}"
+        for moment, place, xid in _XID.findall(log)
+        if int(xid) in HARDWARE_XIDS and uptime - float(moment) <= past_seconds
+    ]
+    return list(dict.fromkeys(found))
+
+
+def read_free_memory_mib() -> int:
+    """Memory that programs can have on this node (proc(5), MemAvailable)."""
+    lines = (PROC / "meminfo").read_text().splitlines()
+    values = dict(line.split(":", 1) for line in lines if ":" in line)
+    return int(values["MemAvailable"].split()[0]) // 1024
+
+
+def find_stale_processes(job_id: str) -> List[str]:
+    """What is left of this user's other jobs, in words; what is about to end is given the time."""
+    stale = list_stale_pids(job_id)
+    deadline = time.monotonic() + ENDING_SECONDS
+    while stale and time.monotonic() < deadline:
+        time.sleep(ENDING_POLL_SECONDS)
+        stale = [pid for pid in list_stale_pids(job_id) if pid in stale]
+    names = [f"{_read_name(pid)} ({pid})" for pid in stale[:MAX_NAMED]]
+    more = f" and {len(stale) - MAX_NAMED} more" if len(stale) > MAX_NAMED else ""
+    return [f"processes of another job are left: {', '.join(names)}{more}"] if stale else []
+
+
+def list_stale_pids(job_id: str) -> List[int]:
+    """Processes of this user that another job left: with its number, and without its daemon.
+
+    Those of a job that runs beside this one have their daemon above them.
+    """
+    if not job_id:
+        return []
+    parents = {pid: read_parent(pid) for pid in _list_own_pids()}
+    return sorted(
+        pid
+        for pid in parents
+        if _read_job_id(pid) not in ("", job_id) and not _has_step_daemon(pid, parents)
+    )
+
+
+def _list_own_pids() -> List[int]:
+    own = os.getuid()
+    pids = []
+    for entry in os.scandir(str(PROC)):
+        try:
+            if entry.name.isdigit() and entry.stat().st_uid == own:
+                pids.append(int(entry.name))
+        except OSError:
+            continue
+    return pids
+
+
+def _read_job_id(pid: int) -> str:
+    """The job that a process was started in; empty where it was in none, or is gone."""
+    try:
+        variables = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    found = [v.partition(b"=")[2] for v in variables if v.startswith(b"SLURM_JOB_ID=")]
+    return found[0].decode(errors="replace") if found else ""
+
+
+def read_parent(pid: int) -> int:
+    """The parent of a process; 0 for one that is gone."""
+    try:
+        text = (PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return 0
+    # the name of a program may have blanks and brackets
+    return int(text.rpartition(")")[2].split()[1])
+
+
+def _has_step_daemon(pid: int, parents: Mapping[int, int]) -> bool:
+    while pid > 1:
+        if _read_name(pid).startswith(_STEP_DAEMON):
+            return True
+        pid = parents[pid] if pid in parents else read_parent(pid)
+    return False
+
+
+def _read_name(pid: int) -> str:
+    try:
+        return (PROC / str(pid) / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""

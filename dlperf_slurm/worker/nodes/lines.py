@@ -1,0 +1,80 @@
+"""A command and its time -> how it ended, and what it printed; a hung one is left behind."""
+
+import os
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+# of what a command prints; all that nvidia-smi says of 16 GPUs is a tenth of it
+OUTPUT_LIMIT_BYTES = 16 * 2**20
+MAX_REASON_CHARACTERS = 200
+# of a line that is shown beside its reason
+MAX_LINE_CHARACTERS = 80
+
+
+class Ended(NamedTuple):
+    """How a command ended: its exit code, None for one that took too long, and its output."""
+
+    exit_code: Optional[int]
+    output: str
+
+    @property
+    def last_line(self) -> str:
+        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
+        return lines[-1][:MAX_REASON_CHARACTERS] if lines else ""
+
+
+def run_command(
+    words: Sequence[str], seconds: float, env: Optional[Dict[str, str]] = None
+) -> Ended:
+    """Run a command to its end, or for so long; raises OSError where it cannot be started.
+
+    A driver that hangs holds its callers for ever, beyond SIGKILL: nobody waits for one that was
+    killed, nor for the end of its output.
+    """
+    with tempfile.TemporaryFile() as output:
+        child = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=env,
+            start_new_session=True,
+        )
+        exit_code: Optional[int] = None
+        try:
+            exit_code = child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            if child.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+        output.seek(0)
+        return Ended(exit_code, output.read(OUTPUT_LIMIT_BYTES).decode(errors="replace"))
+
+
+def run_lines(lines: Sequence[str], what: str, seconds: float) -> List[str]:
+    """Run lines of bash one after the other; what is wrong with the first that fails, if one does.
+
+    `what` are the words for what the lines are.
+    """
+    for line in lines:
+        problem = run_line(line, what, seconds)
+        if problem:
+            return [problem]
+    return []
+
+
+def run_line(line: str, what: str, seconds: float) -> str:
+    """Run a line of bash; what is wrong if it fails, else an empty text."""
+    ended = run_command(["bash", "-c", line], seconds)
+    shown = line if len(line) <= MAX_LINE_CHARACTERS else f"{line[:MAX_LINE_CHARACTERS]}..."
+    if ended.exit_code is None:
+        return f"{what} {shown!r} took longer than {seconds:g} s"
+    if ended.exit_code == 0:
+        return ""
+    words = f": {ended.last_line}" if ended.last_line else ""
+    return f"{what} {shown!r} failed with exit code {ended.exit_code}{words}"

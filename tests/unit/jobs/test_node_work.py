@@ -1,0 +1,163 @@
+"""What a script has its nodes do before the ranks start: nothing, or as its golden file."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from builders import make_matrix_case, make_site
+from golden import GOLDEN, assert_is_golden
+
+from dlperf_slurm.config.site import Site
+from dlperf_slurm.contract.axes import FOLDER
+from dlperf_slurm.contract.nodes import NodeChecks, NodeWork, read_node_work
+from dlperf_slurm.jobs.obstacles import find_obstacle
+from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks, make_case
+from dlperf_slurm.jobs.render import render_scripts
+
+RUN_DIR = Path("/shared/results/run")
+NODE = {
+    "setup": "nvidia-smi -pm 1",
+    "check": {"devices": True, "ecc": True, "xid_hours": 24, "commands": ["nhc -t 60"]},
+    "timeout_seconds": 90,
+}
+STAGED = {"digits": {"path": "/data/digits.tar", "stage_to": "$SLURM_TMPDIR/${USER}/digits"}}
+
+
+def render(site: Site, case=None, run_dir=RUN_DIR) -> dict[str, str]:
+    """All files of an array job of one repeat on two nodes."""
+    case = case or make_matrix_case("2n8g")
+    groups = group_array_tasks([ArrayTask(case, 1, 1)], site, 1001)
+    return render_scripts(groups, site, "run", run_dir)
+
+
+def make_environment(**values):
+    return {"pytorch": {"venv": "/venvs/pytorch", **values}}
+
+
+def test_script_whose_nodes_make_ready_is_as_its_golden_file():
+    site = make_site(node=NODE, datasets=STAGED, environments=make_environment())
+    files = render(site, make_matrix_case("2n8g", data=FOLDER, dataset="digits"))
+    assert_is_golden(files["scripts/2n8g.sbatch"], GOLDEN / "nodes" / "2n8g.sbatch")
+    assert_is_golden(files["scripts/2n8g.node.json"], GOLDEN / "nodes" / "2n8g.node.json")
+
+
+def test_script_says_nothing_of_nodes_where_the_site_asks_nothing():
+    files = render(make_site(datasets=STAGED))
+    assert list(files) == ["scripts/2n8g.sbatch", "scripts/2n8g.tasks"]
+    assert "prepare_nodes" not in files["scripts/2n8g.sbatch"]
+
+
+def test_nodes_read_what_the_site_asked(tmp_path):
+    path = tmp_path / "2n8g.node.json"
+    path.write_text(render(make_site(node=NODE))["scripts/2n8g.node.json"], encoding="utf-8")
+    checks = NodeChecks(devices=True, ecc=True, xid_hours=24.0, commands=("nhc -t 60",))
+    assert read_node_work(path) == NodeWork(("nvidia-smi -pm 1",), checks, 90.0, {})
+
+
+def test_every_check_of_a_site_file_is_one_of_the_nodes():
+    checks = make_site().node.check.model_dump()
+    assert NodeChecks(**checks) == NodeChecks()
+    assert set(checks) == set(NodeChecks.__dataclass_fields__)
+
+
+def test_one_machine_makes_ready_without_srun():
+    site = make_site(scheduler="local", node=NODE, environments=make_environment())
+    (line,) = (x for x in render(site)["scripts/2n8g.sbatch"].splitlines() if "worker node " in x)
+    assert line.strip().startswith("exec python -m dlperf_slurm.worker node /shared/")
+
+
+def test_host_makes_ready_where_ranks_are_in_a_container_and_they_see_the_copy():
+    container = {"runtime": "apptainer", "image": "/images/pytorch"}
+    site = make_site(datasets=STAGED, environments={"pytorch": {"container": container}})
+    case = make_matrix_case("2n8g", data=FOLDER, dataset="digits")
+    lines = render(site, case)["scripts/2n8g.sbatch"].splitlines()
+    (node,) = (line for line in lines if "worker node " in line)
+    assert "apptainer" not in node
+    assert " python3 -m dlperf_slurm.worker node " in node
+    (launch,) = (line for line in lines if "/images/pytorch" in line)
+    assert '"${SLURM_TMPDIR-}"/"${USER-}"/digits:' in launch
+    assert "digits.tar" not in launch
+
+
+def test_kinds_of_jobs_with_other_checks_do_not_share_a_script():
+    override = {"when": {"framework": "jax"}, "node": {"check": {"clocks": True}}}
+    site = make_site(node=NODE, override=[override])
+    cases = [make_matrix_case("1n2g", framework=name) for name in ("jax", "pytorch")]
+    groups = group_array_tasks([ArrayTask(case, 1, 1) for case in cases], site, 1001)
+    files = render_scripts(groups, site, "run", RUN_DIR)
+    work = {name: json.loads(t) for name, t in files.items() if name.endswith(".node.json")}
+    assert [w["check"]["clocks"] for w in work.values()] == [True, False]
+    assert all(w["check"]["ecc"] for w in work.values())
+
+
+@pytest.mark.parametrize(
+    ("dataset", "is_obstacle"),
+    [
+        ({"path": "/nowhere"}, True),
+        ({"path": "/nowhere", "on_login_node": False}, False),
+        ({"path": "/nowhere", "stage_to": "$TMPDIR/x"}, True),
+    ],
+)
+def test_data_that_compute_nodes_alone_see_is_not_asked_for(dataset, is_obstacle):
+    site = make_site(datasets={"digits": dataset})
+    case = make_matrix_case(data=FOLDER, dataset="digits")
+    reason = find_obstacle(case, make_case(case, site, "", 1, 1), site)
+    assert (reason is not None) == is_obstacle
+    if reason is not None:
+        assert "on_login_node = false" in reason
+
+
+def test_archive_is_data_only_where_nodes_unpack_it(tmp_path):
+    archive = tmp_path / "digits.tar"
+    archive.touch()
+    case = make_matrix_case(data=FOLDER, dataset="digits")
+    reasons = []
+    for dataset in ({"path": str(archive)}, {"path": str(archive), "stage_to": "$TMPDIR/x"}):
+        site = make_site(datasets={"digits": dataset})
+        reasons.append(find_obstacle(case, make_case(case, site, "", 1, 1), site))
+    assert "a tar archive takes `stage_to`" in reasons[0]
+    assert reasons[1] is None
+
+
+WORKER = """\
+case $3 in
+  node) echo "node $$" >> "$DLPERF_TEST/calls"; exit $NODE_EXIT ;;
+  run) echo run >> "$DLPERF_TEST/calls" ;;
+  conclude) echo "conclude $5" >> "$DLPERF_TEST/calls" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "calls"), [(0, ["node", "run", "conclude 0"]), (1, ["node", "conclude 1"])]
+)
+def test_no_rank_starts_where_a_node_is_not_fit(tmp_path, exit_code, calls):
+    """The rendered script itself, with a worker that notes what it is told to do."""
+    bin_dir = tmp_path / "venv" / "bin"
+    bin_dir.mkdir(parents=True)
+    python = bin_dir / "python"
+    python.write_text(f"#!/bin/bash\n{WORKER}", encoding="utf-8")
+    python.chmod(0o755)
+    for name in ("srun", "env"):
+        # all words up to the program are left out
+        program = bin_dir / name
+        program.write_text('#!/bin/bash\nuntil [ "$1" = python ]; do shift; done\nexec "$@"\n')
+        program.chmod(0o755)
+    site = make_site(node=NODE, environments={"pytorch": {"venv": str(bin_dir.parent)}})
+    run_dir = tmp_path / "run"
+    files = render(site, make_matrix_case("1n1g"), run_dir)
+    for name, text in files.items():
+        (run_dir / name).parent.mkdir(parents=True, exist_ok=True)
+        (run_dir / name).write_text(text, encoding="utf-8")
+    (run_dir / "markers").mkdir()
+    (attempt,) = files["scripts/1n1g.tasks"].splitlines()
+    (run_dir / attempt.split("\t")[1]).mkdir(parents=True)
+    done = subprocess.run(
+        ["bash", str(run_dir / "scripts/1n1g.sbatch"), "0"],
+        env={"PATH": "/usr/bin:/bin", "DLPERF_TEST": str(tmp_path), "NODE_EXIT": str(exit_code)},
+        capture_output=True,
+    )
+    assert done.returncode == exit_code
+    noted = (tmp_path / "calls").read_text().splitlines()
+    assert [line if "conclude" in line else line.split()[0] for line in noted] == calls

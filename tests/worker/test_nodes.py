@@ -1,0 +1,481 @@
+"""What a node does before the ranks start: its checks, the data that it copies, what it reports."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+from support import attempts
+from support.cases import vary
+
+from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.nodes import (
+    NodeChecks,
+    NodeCopy,
+    NodeReport,
+    NodeWork,
+    describe_unhealthy,
+    find_unhealthy_nodes,
+    format_node_work,
+    make_node_failure,
+    read_node_reports,
+    write_node_report,
+)
+from dlperf_slurm.contract.record import FAILED, RECORD_FILE, Record
+from dlperf_slurm.worker.failed_record import conclude_attempt
+from dlperf_slurm.worker.nodes import checks, prepare_node
+from dlperf_slurm.worker.nodes.checks import (
+    check_node,
+    find_stale_processes,
+    find_xids,
+    list_stale_pids,
+)
+from dlperf_slurm.worker.nodes.copies import CopyError, copy_dataset, hold_lock
+from dlperf_slurm.worker.nodes.devices import read_gpus
+from dlperf_slurm.worker.nodes.lines import run_lines
+from dlperf_slurm.worker.nodes.placed import read_on_node
+
+ON_GPUS = vary(attempts.CASE, device="cuda", topology="1n2g")
+REASON = "<{0}><{0}_hw_slowdown>{1}</{0}_hw_slowdown><{0}_gpu_idle>Active</{0}_gpu_idle></{0}>"
+GPU = """
+<gpu id="00000000:{bus}:00.0">
+ <uuid>GPU-{bus}</uuid>
+ <clocks_event_reasons>
+  <clocks_event_reason_gpu_idle>Active</clocks_event_reason_gpu_idle>
+  <clocks_event_reason_sw_power_cap>Active</clocks_event_reason_sw_power_cap>
+  <clocks_event_reason_hw_thermal_slowdown>{slowdown}</clocks_event_reason_hw_thermal_slowdown>
+ </clocks_event_reasons>
+ <fb_memory_usage><total>81559 MiB</total><free>{free} MiB</free></fb_memory_usage>
+ <ecc_errors>
+  <volatile>
+   <sram_uncorrectable_parity>0</sram_uncorrectable_parity>
+   <dram_correctable>7</dram_correctable>
+   <dram_uncorrectable>{ecc}</dram_uncorrectable>
+  </volatile>
+  <aggregate><dram_uncorrectable>9</dram_uncorrectable></aggregate>
+ </ecc_errors>
+ <remapped_rows>
+  <remapped_row_pending>{pending}</remapped_row_pending>
+  <remapped_row_failure>No</remapped_row_failure>
+ </remapped_rows>
+ <gpu_recovery_action>{action}</gpu_recovery_action>
+ <applications_clocks><graphics_clock>{clock}</graphics_clock></applications_clocks>
+ <default_applications_clocks>
+  <graphics_clock>1980 MHz</graphics_clock>
+ </default_applications_clocks>
+ <processes>{processes}</processes>
+</gpu>
+"""
+PROCESS = """<process_info><pid>7</pid><type>{kind}</type><process_name>{name}</process_name>
+</process_info>"""
+SOUND = {
+    "bus": "18",
+    "slowdown": "Not Active",
+    "free": "81000",
+    "ecc": "0",
+    "pending": "No",
+    "action": "None",
+    "clock": "1980 MHz",
+    "processes": "",
+}
+ALL = NodeChecks(devices=True, ecc=True, clocks=True, stale_processes=True)
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """A folder of fake programs before all others; no variable of a job is set."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURMD_NODENAME"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+def write_program(folder, name, script):
+    path = folder / name
+    path.write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+def show_gpus(programs, *changes):
+    """nvidia-smi tells of a GPU for each of these changes of a sound one."""
+    gpus = (GPU.format(**{**SOUND, "bus": f"1{i}", **change}) for i, change in enumerate(changes))
+    text = f'<?xml version="1.0" ?>\n<nvidia_smi_log>{"".join(gpus)}</nvidia_smi_log>'
+    write_program(programs, "nvidia-smi", f"cat <<'END'\n{text}\nEND")
+
+
+def check(case=ON_GPUS, seconds=20.0, **asked):
+    return check_node(NodeChecks(**asked), case, seconds)
+
+
+def test_sound_node_has_no_problems(programs):
+    show_gpus(programs, {}, {})
+    assert check_node(ALL, ON_GPUS, 20.0) == ([], [])
+
+
+def test_nothing_is_asked_that_the_site_does_not_ask(programs):
+    write_program(programs, "nvidia-smi", "exit 1")
+    assert check() == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("change", "asked", "problem"),
+    [
+        ({"ecc": "2"}, {"ecc": True}, "GPU 1 has 2 uncorrectable ECC errors"),
+        ({"pending": "Yes"}, {"ecc": True}, "GPU 1 has remapped_row_pending"),
+        ({"action": "GPU Reset"}, {"ecc": True}, "GPU 1 asks for recovery: GPU Reset"),
+        (
+            {"slowdown": "Active"},
+            {"clocks": True},
+            "GPU 1 has its clocks held down: hw_thermal_slowdown",
+        ),
+        (
+            {"clock": "900 MHz"},
+            {"clocks": True},
+            "GPU 1 has its clocks set to 900 MHz, below its default of 1980 MHz",
+        ),
+        (
+            {"processes": PROCESS.format(kind="C", name="/usr/bin/python3")},
+            {"stale_processes": True},
+            "GPU 1 is in use by python3",
+        ),
+        (
+            {"free": "100"},
+            {"free_device_memory_mib": 70000},
+            "GPU 1 has 100 MiB free, not 70000",
+        ),
+    ],
+)
+def test_gpu_that_is_not_fit_is_named_if_the_site_asks(programs, change, asked, problem):
+    show_gpus(programs, {}, change)
+    assert check(**asked) == ([problem], [])
+    assert check(devices=True) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ecc": "N/A", "pending": "N/A", "action": "N/A", "clock": "N/A"},
+        {"processes": PROCESS.format(kind="G", name="/usr/lib/xorg/Xorg")},
+        {"processes": PROCESS.format(kind="C", name="nvidia-cuda-mps-server")},
+    ],
+)
+def test_what_a_gpu_does_not_have_is_no_problem(programs, change):
+    show_gpus(programs, {}, change)
+    assert check_node(ALL, ON_GPUS, 20.0) == ([], [])
+
+
+def test_counters_of_former_drivers_are_read():
+    volatile = "<volatile><double_bit><register_file>1</register_file><total>3</total></double_bit>"
+    gpus = read_gpus(
+        f"<nvidia_smi_log><gpu><ecc_errors>{volatile}</volatile></ecc_errors>"
+        f"{REASON.format('clocks_throttle_reasons', 'Active')}</gpu></nvidia_smi_log>"
+    )
+    found = [checks.find_ecc_problem(gpu) for gpu in gpus]
+    assert found == ["GPU 0 has 3 uncorrectable ECC errors"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "problems"),
+    [
+        ("0,1", []),
+        ("GPU-11,GPU-12", []),
+        ("2,7", ["1 of 2 GPUs answer"]),
+        ("", ["0 of 2 GPUs answer"]),
+    ],
+)
+def test_gpus_of_the_job_alone_count(programs, monkeypatch, visible, problems):
+    show_gpus(programs, {}, {}, {})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert check(devices=True) == (problems, [])
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("echo 'No devices were found'; exit 6", "failed with exit code 6: No devices were found"),
+        ("echo oops", "answered what is not XML: "),
+        ("sleep 60", "did not answer within 0.5 s"),
+    ],
+)
+def test_driver_that_does_not_tell_is_a_problem(programs, script, problem):
+    write_program(programs, "nvidia-smi", script)
+    (found,), unknown = check(devices=True, seconds=0.5)
+    assert problem in found
+    assert unknown == []
+
+
+def test_node_without_a_driver_has_no_gpus(programs, monkeypatch):
+    monkeypatch.setenv("PATH", str(programs))
+    (problem,), _ = check(devices=True)
+    assert problem.startswith("nvidia-smi cannot be started")
+
+
+LOG = """\
+[   10.000001] NVRM: Xid (PCI:0000:18:00): 79, pid=1, GPU has fallen off the bus.
+[ 5000.000001] NVRM: Xid (PCI:0000:19:00): 31, pid=2, name=python, MMU Fault
+[ 5000.000002] NVRM: Xid (PCI:0000:19:00): 94, pid=2, Contained ECC error
+[ 5000.000003] NVRM: Xid (PCI:0000:19:00): 94, pid=2, Contained ECC error
+"""
+
+
+def test_xid_errors_of_the_hardware_count_for_as_long_as_the_site_says():
+    assert find_xids(LOG, 3600.0, 6000.0) == ["Xid 94 of the GPU at 0000:19:00"]
+    assert find_xids(LOG, 7200.0, 6000.0)[0] == "Xid 79 of the GPU at 0000:18:00"
+    assert find_xids(LOG, 60.0, 6000.0) == []
+
+
+def test_kernel_log_that_may_not_be_read_is_told_and_no_problem(programs):
+    write_program(programs, "dmesg", "echo 'dmesg: Operation not permitted' >&2; exit 1")
+    problems, unknown = check(xid_hours=24.0)
+    assert problems == []
+    assert unknown == [
+        "the kernel's log of Xid errors cannot be read: dmesg: Operation not permitted"
+    ]
+
+
+def test_memory_that_is_not_free_is_a_problem():
+    (problem,), _ = check(free_memory_mib=2**40)
+    assert problem.endswith(f"MiB of memory are free, not {2**40}")
+    assert check(free_memory_mib=1) == ([], [])
+
+
+def test_commands_of_the_site_are_all_run():
+    problems, _ = check(commands=("true", "echo a; echo 'no link' >&2; exit 4", "false"))
+    assert problems == [
+        "check \"echo a; echo 'no link' >&2; exit 4\" failed with exit code 4: no link",
+        "check 'false' failed with exit code 1",
+    ]
+
+
+def test_lines_end_at_the_first_that_fails_or_hangs(tmp_path):
+    noted = tmp_path / "noted"
+    lines = [f"echo a > {noted}", "sleep 60", f"echo b > {noted}"]
+    assert run_lines(lines, "setup", 0.5) == ["setup 'sleep 60' took longer than 0.5 s"]
+    assert noted.read_text() == "a\n"
+
+
+def test_process_of_another_job_is_stale_only_without_its_daemon(monkeypatch):
+    environ = {**os.environ, "SLURM_JOB_ID": "1"}
+    with subprocess.Popen(["sleep", "60"], env=environ) as process:
+        try:
+            assert process.pid in list_stale_pids("2")
+            assert process.pid not in list_stale_pids("1")
+            # by hand there is no job that it could be left over from
+            assert list_stale_pids("") == []
+            own_name = Path("/proc/self/comm").read_text().strip()
+            monkeypatch.setattr(checks, "_STEP_DAEMON", own_name)
+            assert process.pid not in list_stale_pids("2")
+        finally:
+            process.kill()
+
+
+def test_process_that_stays_is_named_and_one_that_ends_is_not(monkeypatch):
+    monkeypatch.setattr(checks, "ENDING_SECONDS", 0.5)
+    left = iter([[1, 2], [1]])
+    monkeypatch.setattr(checks, "list_stale_pids", lambda job_id: next(left, [1]))
+    (problem,) = find_stale_processes("7")
+    assert problem.endswith(" (1)")
+    monkeypatch.setattr(checks, "list_stale_pids", lambda job_id: next(left, []))
+    assert find_stale_processes("7") == []
+
+
+@pytest.fixture
+def source(tmp_path):
+    folder = tmp_path / "source"
+    (folder / "train").mkdir(parents=True)
+    (folder / "dataset.json").write_text("{}")
+    (folder / "train" / "a b.bin").write_bytes(bytes(1000))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(bytes(24))
+    (folder / "train" / "link.bin").symlink_to(elsewhere)
+    return folder
+
+
+def list_files(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_folder_is_copied_whole_with_what_its_links_lead_to(tmp_path, source):
+    copy = copy_dataset(str(source), "${SCRATCH}/job/data", {"SCRATCH": str(tmp_path)})
+    target = tmp_path / "job" / "data"
+    assert list_files(target) == list_files(source)
+    assert not (target / "train" / "link.bin").is_symlink()
+    expected = NodeCopy(str(source), str(target), 3, 1026, copy.seconds, False)
+    assert copy == expected
+    assert copy.seconds > 0
+
+
+def test_copy_that_is_there_is_taken_as_it_is(tmp_path, source):
+    first = copy_dataset(str(source), str(tmp_path / "data"), {})
+    inode = (tmp_path / "data").stat().st_ino
+    again = copy_dataset(str(source), str(tmp_path / "data"), {})
+    assert (tmp_path / "data").stat().st_ino == inode
+    assert again == dataclasses.replace(first, seconds=again.seconds, was_there=True)
+
+
+def test_archive_is_unpacked(tmp_path, source):
+    archive = tmp_path / "data.tar.gz"
+    with tarfile.open(str(archive), "w:gz", dereference=True) as tar:
+        tar.add(str(source), ".")
+    copy = copy_dataset(str(archive), "$SCRATCH/data", {"SCRATCH": str(tmp_path)})
+    assert list_files(tmp_path / "data") == list_files(source)
+    assert (copy.files, copy.size_bytes) == (3, 1026)
+
+
+def test_other_data_in_the_place_is_left_and_told(tmp_path, source):
+    target = tmp_path / "data"
+    target.mkdir()
+    (target / "precious").write_text("x")
+    with pytest.raises(CopyError, match=r"is there, and is not .* it has 1 files of 1 bytes"):
+        copy_dataset(str(source), str(target), {})
+    assert list_files(target) == {"precious": b"x"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "target", "problem"),
+    [
+        ({}, "$SCRATCH/data", "SCRATCH is not set on this node"),
+        ({"SCRATCH": ""}, "${SCRATCH}/data", "SCRATCH is not set on this node"),
+        ({}, "/proc/data", "could not be copied to /proc/data"),
+    ],
+)
+def test_place_that_is_none_is_told(source, environ, target, problem):
+    with pytest.raises(CopyError, match=problem):
+        copy_dataset(str(source), target, environ)
+
+
+def test_copy_that_comes_out_short_is_not_put_in_its_place(programs, tmp_path, source):
+    write_program(programs, "cp", '/bin/cp "$@"; rm "${@: -1}/dataset.json"')
+    with pytest.raises(CopyError, match=r"has 2 files of 1024 bytes, not 3 of 1026"):
+        copy_dataset(str(source), str(tmp_path / "data"), {})
+    assert sorted(p.name for p in tmp_path.glob("data*")) == ["data.lock"]
+
+
+def test_copy_that_fails_says_why_and_leaves_nothing(programs, tmp_path, source):
+    write_program(programs, "cp", 'mkdir "${@: -1}"; echo "cp: No space left" >&2; exit 1')
+    with pytest.raises(CopyError, match=r"cp failed with exit code 1: cp: No space left"):
+        copy_dataset(str(source), str(tmp_path / "data"), {})
+    assert not (tmp_path / "data.partial").exists()
+
+
+def test_what_a_killed_copy_left_does_not_stand_in_the_way(tmp_path, source):
+    (tmp_path / "data.partial").mkdir()
+    (tmp_path / "data.partial" / "half").write_text("x")
+    copy_dataset(str(source), str(tmp_path / "data"), {})
+    assert list_files(tmp_path / "data") == list_files(source)
+
+
+def test_second_job_on_a_node_waits_for_the_copy_of_the_first(tmp_path, source):
+    child = os.fork()
+    if child == 0:
+        with hold_lock(tmp_path / "data"):
+            (tmp_path / "held").touch()
+            time.sleep(0.5)
+            copied = subprocess.run(["cp", "-rL", str(source), str(tmp_path / "data")])
+        os._exit(copied.returncode)
+    while not (tmp_path / "held").exists():
+        time.sleep(0.01)
+    assert copy_dataset(str(source), str(tmp_path / "data"), {}).was_there
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.fixture
+def attempt(tmp_path, source):
+    """The folder of a start of a case that reads `source`."""
+    folder = tmp_path / "attempt"
+    folder.mkdir()
+    case = vary(attempts.CASE, data="folder", data_dir=str(source))
+    write_json(folder / "case.json", case)
+    return folder
+
+
+@pytest.fixture
+def handler():
+    """What this process does at SIGUSR1, which the node's own process ignores."""
+    before = signal.getsignal(signal.SIGUSR1)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+def prepare(attempt, copies=None, **asked):
+    setup = asked.pop("setup", ())
+    work = NodeWork(setup, NodeChecks(**asked), 20.0, copies or {})
+    path = attempt / "work.json"
+    path.write_text(format_node_work(work), encoding="utf-8")
+    return prepare_node(path, attempt)
+
+
+@pytest.mark.usefixtures("handler")
+def test_node_sets_up_then_checks_then_copies(attempt, tmp_path, source, monkeypatch):
+    monkeypatch.setenv("SLURMD_NODENAME", "n7")
+    copies = {str(source): str(tmp_path / "copy")}
+    state = tmp_path / "state"
+    done = prepare(attempt, copies, setup=(f"echo a > {state}",), commands=(f"grep a {state}",))
+    assert done == 0
+    (report,) = read_node_reports(attempt)
+    assert (report.node, report.problems) == ("n7", ())
+    assert [copy.path for copy in report.copies] == [str(tmp_path / "copy")]
+    assert not (attempt / "failures").exists()
+    # which ranks then read
+    case = read_json(attempt / "case.json", type(attempts.CASE))
+    assert read_on_node(case, attempt).data_dir == str(tmp_path / "copy")
+    assert read_on_node(case, attempt / "trials" / "b8").data_dir == str(tmp_path / "copy")
+
+
+@pytest.mark.usefixtures("handler")
+def test_node_that_is_not_fit_copies_nothing_and_is_in_the_record(
+    attempt, tmp_path, source, monkeypatch, capfd
+):
+    monkeypatch.setenv("SLURMD_NODENAME", "n7")
+    copies = {str(source): str(tmp_path / "copy")}
+    assert prepare(attempt, copies, commands=("echo on eth0; false",)) == 1
+    assert not (tmp_path / "copy").exists()
+    conclude_attempt(attempt, 1)
+    record = read_json(attempt / RECORD_FILE, Record)
+    why = "node n7 is unhealthy: check 'echo on eth0; false' failed with exit code 1: on eth0"
+    assert record.status == FAILED
+    assert describe_unhealthy(record) == why
+    assert find_unhealthy_nodes(why) == ["n7"]
+    assert why in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("handler")
+def test_setup_that_fails_is_the_node_s(attempt):
+    assert prepare(attempt, setup=("exit 5",), commands=("echo checked >&2; false",)) == 1
+    (report,) = read_node_reports(attempt)
+    assert report.problems == ("setup 'exit 5' failed with exit code 5",)
+
+
+def test_each_node_of_a_failure_is_named(attempt):
+    for node in ("n1", "n-2.site"):
+        report = NodeReport(node, node, 0.0, 0.0, ("a; b",))
+        folder = attempt / "failures"
+        folder.mkdir(exist_ok=True)
+        write_json(folder / f"node-{node}.json", make_node_failure(report))
+    conclude_attempt(attempt, 1)
+    why = describe_unhealthy(read_json(attempt / RECORD_FILE, Record))
+    assert set(find_unhealthy_nodes(why)) == {"n1", "n-2.site"}
+
+
+def test_rank_in_a_container_with_another_name_reads_what_all_nodes_agree_on(attempt, source):
+    case = read_json(attempt / "case.json", type(attempts.CASE))
+    for node, path in (("n1", "/scratch/data"), ("n2", "/scratch/data")):
+        copy = NodeCopy(str(source), path, 1, 1, 1.0, False)
+        write_node_report(attempt, NodeReport(node, node, 0.0, 0.0, copies=(copy,)))
+    assert read_on_node(case, attempt).data_dir == "/scratch/data"
+    copy = NodeCopy(str(source), "/other", 1, 1, 1.0, False)
+    write_node_report(attempt, NodeReport("n2", "n2", 0.0, 0.0, copies=(copy,)))
+    with pytest.raises(FileNotFoundError, match="no copy of"):
+        read_on_node(case, attempt)
+
+
+def test_case_without_copies_is_read_as_it_was(attempt):
+    case = read_json(attempt / "case.json", type(attempts.CASE))
+    assert read_on_node(case, attempt) is case
+    assert read_on_node(attempts.CASE, Path("/")) is attempts.CASE
