@@ -3,6 +3,8 @@
 #                        nodes, PyTorch, TensorFlow 1, and the frameworks that changed since they
 #                        were last proven
 # make test-faults       what takes minutes: nodes and controllers of that cluster die under a run
+# make test-containers   a matrix in images of Charliecloud and Podman on that cluster, and jobs with
+#                        the options that plug-ins such as Pyxis add to srun
 # make test-frameworks   creates all environments (12 GB), builds Horovod for four, tests each, and
 #                        writes down what passed
 #
@@ -25,7 +27,7 @@ AGAIN := --last-failed --last-failed-no-failures=none
 PARTS := lint docs test-pythons test-browser test-slurm test-changed
 
 .PHONY: demo test lint docs test-unit test-browser test-worker test-slurm test-pythons test-changed
-.PHONY: test-faults test-frameworks benchmark fuzz clean $(PARTS:%=timed-%)
+.PHONY: test-containers test-faults test-frameworks benchmark fuzz clean $(PARTS:%=timed-%)
 .SECONDARY:
 .NOTPARALLEL:
 
@@ -64,12 +66,17 @@ test-worker: $(ENVIRONMENTS)/pytorch/with-pytest
 	  $(PYTORCH) -m pytest -q tests/worker --framework pytorch $(AGAIN)
 
 test-slurm: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
-	$(BIN)/python -m pytest -q tests/slurm -m "not faults" || \
-	  $(BIN)/python -m pytest -q tests/slurm -m "not faults" $(AGAIN)
+	$(BIN)/python -m pytest -q tests/slurm -m "not faults and not containers" || \
+	  $(BIN)/python -m pytest -q tests/slurm -m "not faults and not containers" $(AGAIN)
 
 # nodes and controllers that die, which takes minutes
 test-faults: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
 	$(BIN)/python -m pytest -q tests/slurm -m faults
+
+# the packages of runtimes, an image, a minute or two for each runtime
+test-containers: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
+	tests/containers/make-image .venv/container-image
+	$(BIN)/python -m pytest -q tests/slurm -m containers
 
 ifneq ($(SLURM),)
 export SLURM_ROOT ?= $(CURDIR)/.venv/slurm-$(SLURM)

@@ -11,8 +11,9 @@ from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.jobs.node_work import list_data_folders, list_starting_words
 from dlperf_slurm.jobs.plan import ArrayTask, Group
+from dlperf_slurm.jobs.quoting import Expanding
 from dlperf_slurm.jobs.sandbox import BoundedEnvironment
-from dlperf_slurm.jobs.start_command import make_starter
+from dlperf_slurm.jobs.start_command import make_container_parts, make_starter
 from dlperf_slurm.worker.joining import MPI, TORCHRUN
 
 PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
@@ -20,6 +21,18 @@ PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
 HOST_PYTHON = "python3"
 # the starter of a script, by its `launch`
 SCRIPT_STARTERS = {"single": "script", "per-rank": "script_ranks"}
+
+
+@dataclass(frozen=True)
+class NamedImage:
+    """The image that ranks run in, as the record names it.
+
+    `digest_arguments` are those of the worker's `image_digest`: the image, and a command to ask.
+    """
+
+    runtime: str
+    image: str
+    digest_arguments: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -37,6 +50,7 @@ class FrameworkScript:
     setup: Sequence[str]
     modules: Sequence[str]
     host_python: Optional[str]
+    named_image: Optional[NamedImage]
     bin_dir: Optional[str]
     env: Sequence[tuple[str, str]]
     has_secret: bool
@@ -125,6 +139,7 @@ def make_framework_script(
         setup=chosen.setup,
         modules=chosen.modules,
         host_python=host_python if chosen.host_python or chosen.container else None,
+        named_image=_name_image(kind, site, folders),
         bin_dir=f"{chosen.venv}/bin" if chosen.venv else None,
         env=sort_items({**own_env, **chosen.env}),
         has_secret=site.ranks != MPI,
@@ -146,6 +161,15 @@ def _make_node_command(
     if node_file is None:
         return ()
     return [*list_starting_words(site, topology), *on_host, "node", node_file]
+
+
+def _name_image(kind: JobKind, site: Site, folders: Sequence[str]) -> Optional[NamedImage]:
+    container = site.find_environment(kind.framework).container
+    if container is None:
+        return None
+    image = Expanding(container.image)
+    command = make_container_parts(site, kind, folders).digest_command
+    return NamedImage(container.runtime, image, [image, *command])
 
 
 def sort_items(values: Mapping[str, str]) -> list[tuple[str, str]]:

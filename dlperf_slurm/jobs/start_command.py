@@ -82,6 +82,7 @@ def make_container_parts(site: Site, kind: JobKind, folders: Sequence[str]) -> P
         parts.directives,
         [Expanding(word) for word in parts.launcher_flags],
         [Expanding(word) for word in parts.wrapper],
+        [Expanding(word) for word in parts.digest_command],
     )
 
 

@@ -73,6 +73,25 @@ def test_machine_that_shows_nothing_is_described_by_what_is_left(tmp_path):
     assert "os" not in describe_system(tmp_path)
 
 
+def test_container_is_the_one_that_the_job_script_has_started(tmp_path):
+    told = {
+        "DLPERF_SLURM_CONTAINER": "pyxis",
+        "DLPERF_SLURM_CONTAINER_IMAGE": "docker://someone:secret@registry/pytorch:1",
+        "DLPERF_SLURM_CONTAINER_DIGEST": "sha256:0123",
+        "SLURM_SPANK__SLURM_SPANK_OPTION_pyxis_container_image": "another",
+    }
+    assert describe_container(tmp_path, told) == {
+        "container": "pyxis",
+        "container_image": "docker://...@registry/pytorch:1",
+        "container_digest": "sha256:0123",
+    }
+
+
+def test_digest_that_nobody_knows_is_left_out(tmp_path):
+    told = {"DLPERF_SLURM_CONTAINER": "uenv", "DLPERF_SLURM_CONTAINER_DIGEST": ""}
+    assert describe_container(tmp_path, told) == {"container": "uenv"}
+
+
 def test_cpu_is_that_of_the_first_processor(grow):
     facts = describe_cpu(grow({"proc/cpuinfo": CPUINFO}))
     assert facts["cpu_model"] == "Example 9000 : 32 cores @ 2.0GHz"

@@ -10,8 +10,9 @@ from typing import Protocol, cast
 
 # what a runtime that starts with no environment has to be told to hand on, beside the site's own
 HANDED_ON = (
-    *("CUDA_*", "DLPERF_SLURM_*", "MASTER_*", "NCCL_*", "OMPI_*", "OMP_NUM_THREADS", "PMI*"),
-    *("PET_*", "PRTE_*", "PYTHON*", "RANK", "ROCR_*", "SLURM_*", "TORCH_*", "UCX_*", "WORLD_SIZE"),
+    *("CUDA_*", "DLPERF_SLURM_*", "FI_*", "HIP_*", "HSA_*", "MASTER_*", "MIOPEN_*", "MPICH_*"),
+    *("NCCL_*", "OMPI_*", "OMP_NUM_THREADS", "PET_*", "PMI*", "PRTE_*", "PYTHON*", "RANK"),
+    *("RCCL_*", "ROCR_*", "SLURM_*", "TORCH_*", "UCX_*", "WORLD_SIZE"),
 )
 
 
@@ -49,11 +50,16 @@ class ContainerStart:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a container needs in each place: options of sbatch, of srun, words before Python."""
+    """What a container needs in each place: options of sbatch, of srun, words before Python.
+
+    `digest_command` prints the image's digest on the batch host, where the runtime keeps images
+    itself; one that is a file or a folder needs none.
+    """
 
     directives: Sequence[str] = ()
     launcher_flags: Sequence[str] = ()
     wrapper: Sequence[str] = ()
+    digest_command: Sequence[str] = ()
 
 
 class Runtime(Protocol):

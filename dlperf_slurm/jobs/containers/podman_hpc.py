@@ -13,5 +13,6 @@ def make_parts(start: ContainerStart) -> Parts:
         wrapper=[
             *("podman-hpc", "run", "--rm"),
             *(*shared, *env, *volumes, *entrypoint, *start.options, start.image),
-        ]
+        ],
+        digest_command=["podman-hpc", "image", "inspect", "--format=sha256:{{.Id}}", start.image],
     )

@@ -69,7 +69,18 @@ def describe_system(root: Path = ROOT) -> Dict[str, str]:
 def describe_container(
     root: Path = ROOT, environ: Mapping[str, str] = os.environ
 ) -> Dict[str, str]:
-    """Which container this process runs in, with its image where it tells; {} outside of one."""
+    """Which container this process runs in, with its image where one tells; {} outside of one.
+
+    The job script tells of what it started; Podman itself tells only those with all privileges.
+    """
+    runtime = environ.get("DLPERF_SLURM_CONTAINER")
+    if runtime:
+        told = {
+            "container": runtime,
+            "container_image": cut_credentials(environ.get("DLPERF_SLURM_CONTAINER_IMAGE", "")),
+            "container_digest": environ.get("DLPERF_SLURM_CONTAINER_DIGEST", ""),
+        }
+        return drop_empty(told)
     image = environ.get("APPTAINER_CONTAINER") or environ.get("SINGULARITY_CONTAINER")
     if image:
         return {"container": "apptainer", "container_image": cut_credentials(image)}

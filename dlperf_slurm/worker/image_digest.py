@@ -1,0 +1,98 @@
+"""python -m dlperf_slurm.worker.image_digest FOLDER IMAGE [COMMAND...] -> the digest of an image.
+
+Runs on the batch host. It must never cost a record: where there is no digest, nothing is printed.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import List
+
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.folders import make_folder
+from dlperf_slurm.files.reading import read_text
+from dlperf_slurm.files.writing import write_file
+
+COMMAND_SECONDS = 60
+BLOCK_BYTES = 2**20
+
+
+def main(arguments: List[str]) -> int:
+    """Print the digest of IMAGE: what COMMAND says, else that of the file or folder IMAGE.
+
+    FOLDER keeps what is known of files, so that one is read once in a run. Returns 0.
+    """
+    folder, image, *command = arguments
+    with suppress(OSError, FileProblem, subprocess.SubprocessError):
+        print(ask_runtime(command) or recall_digest(Path(folder), Path(image)))
+    return 0
+
+
+def ask_runtime(command: List[str]) -> str:
+    """The first word that the command prints; empty where it fails, or there is none."""
+    if not command:
+        return ""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=COMMAND_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    words = done.stdout.decode(errors="replace").split()
+    return words[0] if words and done.returncode == 0 else ""
+
+
+def recall_digest(folder: Path, image: Path) -> str:
+    """The digest of a file or a folder, taken anew only when that has changed; empty of others.
+
+    Raises OSError and FileProblem.
+    """
+    if not image.is_absolute() or not image.exists():
+        return ""
+    status = image.stat()
+    version = f"{image} {status.st_size} {status.st_mtime_ns}"
+    known = folder / hashlib.sha256(os.fsencode(version)).hexdigest()
+    if not known.exists():
+        digest = digest_folder(image) if image.is_dir() else digest_file(image)
+        make_folder(folder, folder.parent)
+        write_file(known, digest.encode("ascii"))
+    return read_text(known)
+
+
+def digest_file(path: Path) -> str:
+    """The sha256 of a file's content. Raises OSError."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(BLOCK_BYTES), b""):
+            digest.update(block)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def digest_folder(root: Path) -> str:
+    """The sha256 of a listing: names below the folder, with kind, size, time and where links lead.
+
+    Their contents, of tens of thousands of files, would take longer than what is measured.
+    """
+    digest = hashlib.sha256()
+    for folder, folders, names in os.walk(str(root)):
+        folders.sort()
+        for name in sorted([*folders, *names]):
+            path = os.path.join(folder, name)
+            status = os.lstat(path)
+            link = os.readlink(path) if os.path.islink(path) else ""
+            # a folder's time changes when something is mounted below it
+            facts = [] if os.path.isdir(path) else [status.st_size, status.st_mtime_ns]
+            line = [os.path.relpath(path, str(root)), status.st_mode, *facts, link]
+            digest.update("\0".join(map(str, line)).encode(errors="surrogateescape") + b"\n")
+    return f"listing-sha256:{digest.hexdigest()}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

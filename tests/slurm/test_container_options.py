@@ -1,0 +1,109 @@
+"""Scripts of all container runtimes in front of the real sbatch and srun, with options of plug-ins.
+
+A stub stands for the plug-ins: it registers their options, as they do, and starts no container.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.slurm_runs import CHECKOUT, SITE, ask, stage_spin, submit, write_matrix
+from support.tool import find_states, stage
+
+from dlperf_slurm.config.folders import find_managed_environment
+from dlperf_slurm.config.job_settings import list_container_runtimes
+from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.contract.record import RECORD_FILE, Record
+
+pytestmark = [pytest.mark.slurm, pytest.mark.containers]
+
+STUB = CHECKOUT / "tests" / "containers" / "spank_stub.c"
+HEADERS = "/usr/include/slurm/spank.h"
+# the runtimes that are options of srun, with what else a site would add
+PLUGINS = {
+    "environment": [],
+    "pyxis": ["--no-container-mount-home"],
+    "uenv": ["--view=default"],
+}
+IMAGE = "/images/pytorch"
+
+
+def set_container(runtime: str, options: "list[str]") -> "list[str]":
+    """Settings of a site whose PyTorch is in a container."""
+    key = "environments.pytorch.container"
+    words = ", ".join(f'"{option}"' for option in options)
+    python = find_managed_environment("pytorch") / "bin" / "python"
+    return [
+        *(f"{key}.runtime={runtime}", f"{key}.image={IMAGE}", f"{key}.options=[{words}]"),
+        *(f"environments.pytorch.{name}={python}" for name in ("python", "host_python")),
+    ]
+
+
+@pytest.fixture
+def taken(cluster, tmp_path):
+    """The stub is in the cluster's plugstack.conf; the file where it writes what it was given."""
+    if not Path(HEADERS).exists() or shutil.which("gcc") is None:
+        pytest.skip(
+            "the stub of Slurm's plug-ins takes gcc and slurm/spank.h: apt-get install gcc "
+            "libc6-dev libslurm-dev, then: make test-containers"
+        )
+    if "SLURM_ROOT" in os.environ:
+        pytest.skip("Debian's headers are those of its own Slurm: unset SLURM_ROOT")
+    library = tmp_path / "spank_stub.so"
+    flags = ["-Wall", "-Werror", "-fPIC", "-shared"]
+    subprocess.run(["gcc", *flags, "-o", str(library), str(STUB)], check=True)
+    log = tmp_path / "taken"
+    # beside slurm.conf, where each command and each step looks when it starts
+    plugins = Path(os.environ["SLURM_TESTBED"]) / "etc" / "plugstack.conf"
+    plugins.write_text(f"required {library} {log}\n", encoding="utf-8")
+    yield log
+    plugins.unlink()
+
+
+def stage_containers(tmp_path, runtime):
+    """A run of one shape, rendered for a runtime."""
+    matrix = write_matrix(tmp_path, ["2n2g"])
+    settings = set_container(runtime, PLUGINS.get(runtime, []))
+    options = [option for text in settings for option in ("--set", text)]
+    run = stage([str(matrix), "--site", str(SITE), "--results", str(tmp_path), *options], CHECKOUT)
+    return run.find_script("2n2g")
+
+
+@pytest.mark.parametrize("runtime", list_container_runtimes())
+def test_sbatch_accepts_the_script_of_each_runtime(taken, tmp_path, runtime):
+    script = stage_containers(tmp_path, runtime)
+    done = subprocess.run(["sbatch", "--test-only", str(script)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_image_of_shifter_is_an_option_of_sbatch(taken, tmp_path):
+    script = stage_containers(tmp_path, "shifter")
+    ask("sbatch", "--test-only", str(script))
+    assert taken.read_text().split() == [f"--image={IMAGE}"]
+
+
+@pytest.mark.parametrize("runtime", PLUGINS)
+def test_srun_takes_the_words_of_a_plug_in_and_starts_the_ranks(taken, tmp_path, runtime):
+    settings = set_container(runtime, PLUGINS[runtime])
+    run = stage_spin(tmp_path / "results", ["2n2g"], settings=settings)
+    done = submit(run, "--wait")
+    assert find_states(run) == {"2n2g.0": "COMPLETED"}, done.stdout + done.stderr
+    words = taken.read_text().split()
+    expected = {
+        "environment": [f"--environment={IMAGE}"],
+        "pyxis": [
+            f"--container-image={IMAGE}",
+            f"--container-mounts={run.path}:{run.path}",
+            "--no-container-entrypoint",
+            *PLUGINS["pyxis"],
+        ],
+        "uenv": [f"--uenv={IMAGE}", *PLUGINS["uenv"]],
+    }
+    assert words == expected[runtime]
+    (task,) = run.read_all_tasks()
+    record = read_json(run.path / task.attempt_dir / "s0" / RECORD_FILE, Record)
+    assert record.platform["container"] == runtime
+    assert record.platform["container_image"] == IMAGE
+    assert "container_digest" not in record.platform

@@ -1,0 +1,146 @@
+"""A matrix in real containers on the real Slurm: Charliecloud and Podman, PyTorch on two nodes."""
+
+import getpass
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from support.slurm_runs import CHECKOUT, SITE, SMALL_RESNET, write_matrix
+from support.tool import run_tool
+
+from dlperf_slurm.config.folders import find_managed_environment
+from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.contract.record import RECORD_FILE, Record
+from dlperf_slurm.jobs.run_directory import find_run
+
+pytestmark = [pytest.mark.slurm, pytest.mark.containers, pytest.mark.pytorch]
+
+MAKE_IMAGE = "tests/containers/make-image"
+IMAGE = Path(os.environ.get("CONTAINER_IMAGE") or CHECKOUT / ".venv" / "container-image") / "root"
+PODMAN_IMAGE = "localhost/dlperf-slurm-test"
+# what make-image wrote into it
+OS_OF_IMAGE = "The image of the tests"
+TOPOLOGIES = ("1n2g", "2n2g")
+REPEATS = 1
+SITE_TABLES = """
+[environments.pytorch]
+python = "{python}"
+host_python = "{host_python}"
+env.USER = "{user}"
+
+[environments.pytorch.container]
+runtime = "{runtime}"
+image = "{image}"
+options = {options}
+mounts = {mounts}
+"""
+
+
+def find_obstacle(runtime: str) -> str:
+    """Why the runtime starts nothing here, and what to do about it; empty if it does."""
+    again = f"as root: {MAKE_IMAGE} {IMAGE.parent}, then: make test-containers"
+    image = PODMAN_IMAGE if runtime == "podman" else str(IMAGE)
+    command = {
+        "charliecloud": ["ch-run", image, "--", "true"],
+        "podman": ["podman", "run", "--rm", "--network=host", *limit_podman(), image, "true"],
+    }[runtime]
+    if shutil.which(command[0]) is None:
+        return f"{command[0]} is not there; {again}"
+    env = {**os.environ, "USER": getpass.getuser()}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    return f"{' '.join(command)}: {done.stderr.strip()}; {again}" if done.returncode else ""
+
+
+def limit_podman() -> list[str]:
+    """Limits that this process may set: Podman 4 asks for more, which takes CAP_SYS_RESOURCE."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    processes = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    # Podman lowers its own to this number
+    processes = 32768 if processes == resource.RLIM_INFINITY else min(processes, 32768)
+    return [f"--ulimit=nofile={files}:{files}", f"--ulimit=nproc={processes}:{processes}"]
+
+
+def write_site(path: Path, runtime: str) -> None:
+    """The site of the test cluster, whose ranks run the host's PyTorch in the image's Debian."""
+    environment = find_managed_environment("pytorch")
+    python = environment / "bin" / "python"
+    ask_prefix = [str(python), "-c", "import sys; print(sys.base_prefix)"]
+    prefix = subprocess.run(ask_prefix, check=True, capture_output=True, text=True).stdout.strip()
+    # a Python of Debian's packages is in the image as well
+    mounts = [str(environment.resolve()), *([prefix] if prefix != "/usr" else [])]
+    if runtime == "charliecloud":
+        for folder in mounts:
+            (IMAGE / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        # ch-run has the host's /tmp, with Slurm's PMIx folders of this cluster, but not its names
+        options, mounts = [], [*mounts, "/etc/hosts"]
+        image = str(IMAGE)
+    else:
+        # the nodes see a part of the hierarchy only, which runc looks for below its root
+        options = ["--volume=/sys/fs/cgroup:/sys/fs/cgroup", *limit_podman()]
+        mounts = [*mounts, os.environ["SLURM_TESTBED"]]
+        image = PODMAN_IMAGE
+    tables = SITE_TABLES.format(
+        python=environment.resolve() / "bin" / "python",
+        host_python=sys.executable,
+        user=getpass.getuser(),
+        runtime=runtime,
+        image=image,
+        options=json.dumps(options),
+        mounts=json.dumps(mounts),
+    )
+    path.write_text(SITE.read_text(encoding="utf-8") + tables, encoding="utf-8")
+
+
+@pytest.fixture(scope="module", params=["charliecloud", "podman"])
+def finished(cluster, request, tmp_path_factory):
+    """The runtime, and the records of `submit --wait`."""
+    obstacle = find_obstacle(request.param)
+    if obstacle:
+        pytest.skip(obstacle)
+    folder = tmp_path_factory.mktemp(request.param)
+    write_site(folder / "site.toml", request.param)
+    matrix = write_matrix(folder, TOPOLOGIES, REPEATS, SMALL_RESNET)
+    options = ["--site", str(folder / "site.toml"), "--results", str(folder / "results"), "--wait"]
+    done = run_tool(["submit", str(matrix), *options], CHECKOUT)
+    run = find_run(None, folder / "results")
+    errors = "".join(
+        (run.path / task.attempt_dir / "s0" / "err").read_text() for task in run.read_all_tasks()
+    )
+    assert done.returncode == 0, done.stdout + done.stderr + errors
+    paths = [run.path / task.attempt_dir / "s0" / RECORD_FILE for task in run.read_all_tasks()]
+    return request.param, [read_json(path, Record) for path in paths]
+
+
+def test_ranks_stand_on_the_nodes_that_the_topology_asks_for(finished):
+    _, records = finished
+    assert len(records) == len(TOPOLOGIES) * REPEATS
+    for record in records:
+        hosts = Counter(rank.host for rank in record.ranks)
+        assert set(hosts) == {f"n{number + 1}" for number in range(record.case.nodes)}
+        assert set(hosts.values()) == {record.case.devices_per_node}
+
+
+def test_ranks_were_in_the_image(finished):
+    _, records = finished
+    assert {record.platform["os"] for record in records} == {OS_OF_IMAGE}
+    # the facts of other hosts are those that differ
+    others = [host.facts for record in records for host in record.hosts]
+    assert not [facts for facts in others if "os" in facts]
+
+
+def test_record_names_runtime_image_and_digest(finished):
+    runtime, records = finished
+    images = {"charliecloud": str(IMAGE), "podman": PODMAN_IMAGE}
+    kinds = {"charliecloud": "listing-sha256", "podman": "sha256"}
+    for record in records:
+        assert record.platform["container"] == runtime
+        assert record.platform["container_image"] == images[runtime]
+        kind, _, digest = record.platform["container_digest"].partition(":")
+        assert (kind, len(digest)) == (kinds[runtime], 64)
+    assert len({record.platform["container_digest"] for record in records}) == 1
