@@ -75,7 +75,7 @@ def test_host_makes_ready_where_ranks_are_in_a_container_and_they_see_the_copy()
     (node,) = (line for line in lines if "worker node " in line)
     assert "apptainer" not in node
     assert " python3 -m dlperf_slurm.worker node " in node
-    (launch,) = (line for line in lines if "/images/pytorch" in line)
+    (launch,) = (line for line in lines if "worker run " in line)
     assert '"${SLURM_TMPDIR-}"/"${USER-}"/digits:' in launch
     assert "digits.tar" not in launch
 
