@@ -36,14 +36,9 @@ from dlperf_slurm.worker.external_script import run_script
 from dlperf_slurm.worker.failed_record import conclude_attempt
 from dlperf_slurm.worker.failures import write_failure
 from dlperf_slurm.worker.frameworks import load_adapter
-from dlperf_slurm.worker.joining import (
-    Joining,
-    RankWorld,
-    join_ranks,
-    parse_run_arguments,
-    read_options,
-)
+from dlperf_slurm.worker.joining import Joining, parse_run_arguments, read_options
 from dlperf_slurm.worker.joining.network import choose_network
+from dlperf_slurm.worker.joining.worlds import RankWorld, join_ranks
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.nodes import prepare_node
 from dlperf_slurm.worker.nodes.placed import read_on_node

@@ -11,8 +11,9 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Difference, Parity
 from dlperf_slurm.files.writing import write_file
-from dlperf_slurm.worker.joining import Joining, RankWorld, add_options
+from dlperf_slurm.worker.joining import Joining, add_options
 from dlperf_slurm.worker.joining.network import choose_network
+from dlperf_slurm.worker.joining.worlds import RankWorld
 from dlperf_slurm.worker.measure import Step
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.provenance import describe_python

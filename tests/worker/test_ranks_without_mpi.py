@@ -110,6 +110,13 @@ def list_files(attempt):
     return sorted(path.name for path in attempt.path.iterdir())
 
 
+def test_secret_of_the_ranks_stands_in_no_file(launched):
+    secret = tasks.SECRET.encode()
+    files = [path for path in launched["good"].path.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if secret in path.read_bytes()]
+
+
 def test_torchrun_starts_ranks_that_find_each_other(by_torchrun):
     good, _ = by_torchrun
     assert good.exit_code == 0, good.stderr
@@ -241,15 +248,28 @@ def test_process_that_nobody_has_started_as_a_rank_says_so(tmp_path, code_dir):
 
 def test_other_number_of_tasks_than_the_topology_has_is_refused(tmp_path, code_dir):
     attempt = attempts.Attempt(tmp_path / "a1", code_dir)
-    variables = tasks.make_task_variables(2, 3, "7")
+    run_task(attempt, tasks.make_task_variables(2, 3, "7"))
+    message = attempt.read_failure(2)["message"]
+    assert message == "the launcher has started 3 rank(s), the topology asks for 2"
+
+
+def test_rank_0_is_looked_for_by_the_suffixed_name_of_its_host(tmp_path, code_dir):
+    attempt = attempts.Attempt(tmp_path / "a1", code_dir)
+    variables = tasks.make_task_variables(1, 2, "7")
+    variables.update(SLURM_STEP_NUM_NODES="2", SLURM_STEP_NODELIST="no such[1-2]")
+    run_task(attempt, variables, "--host-suffix=i")
+    message = attempt.read_failure(1)["message"]
+    assert "does not know the host of rank 0, 'no such1i'" in message
+
+
+def run_task(attempt, variables, *options):
+    """Run one task of a step alone."""
     subprocess.run(
-        [*tasks.name_worker("slurm"), str(attempt.path)],
+        [*tasks.name_worker("slurm"), *options, str(attempt.path)],
         cwd=str(attempt.path),
         env={**tasks.make_environment(attempt, tasks.SECRET), **variables},
         stderr=subprocess.PIPE,
     )
-    message = attempt.read_failure(2)["message"]
-    assert message == "the launcher has started 3 rank(s), the topology asks for 2"
 
 
 def test_pytorch_trains_on_ranks_of_torchrun_as_on_those_of_srun(tmp_path):

@@ -1,29 +1,13 @@
-"""The site's `ranks` -> this process as one of the ranks, by MPI or over sockets.
+"""How ranks find each other, as a site says it <-> the words that tell the worker.
 
-A module with `find_place(environ)` tells what a launcher says of a process; MPI needs none.
+The modules here join the ranks (`worlds`), by MPI or over sockets. The login side reads this file
+alone.
 """
 
 import argparse
-import os
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Mapping, Sequence, Union, cast
-
-from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker.joining.mpi_world import MpiWorld
-from dlperf_slurm.worker.joining.socket_world import SocketWorld
-
-if TYPE_CHECKING:
-    from typing import Protocol
-
-    from dlperf_slurm.worker.joining.meeting import Place
-
-    class Source(Protocol):
-        def find_place(self, environ: Mapping[str, str]) -> Place: ...
-
-
-RankWorld = Union[MpiWorld, SocketWorld]
+from typing import List, Sequence
 
 MPI = "mpi"
 SLURM = "slurm"
@@ -67,14 +51,3 @@ def parse_run_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     add_options(parser)
     parser.add_argument("directory", type=Path, metavar="DIR", help="with case.json")
     return parser.parse_args(arguments)
-
-
-def join_ranks(joining: Joining, case: Case, attempt_dir: Path) -> RankWorld:
-    """Wait for all ranks of the case; raises PlacementError where they do not come together."""
-    if joining.ranks == MPI:
-        return MpiWorld()
-    # with it the framework's own rendezvous would look for torchrun's, which is at another port
-    os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
-    source = cast("Source", import_module(f"{__name__}.{joining.ranks}"))
-    place = source.find_place(os.environ)
-    return SocketWorld(place, joining.host_suffix, case, attempt_dir)

@@ -4,19 +4,17 @@ import fcntl
 import socket
 import struct
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Tuple
+from typing import Any, Tuple
 
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.joining import Joining
 from dlperf_slurm.worker.ranks import PlacementError
-
-if TYPE_CHECKING:
-    from dlperf_slurm.worker.joining import Joining
 
 # netdevice(7): the IPv4 address of an interface
 SIOCGIFADDR = 0x8915
 
 
-def choose_network(placement: Placement, world: Any, joining: "Joining") -> Placement:
+def choose_network(placement: Placement, world: Any, joining: Joining) -> Placement:
     """The placement with addresses on the network of the site's choice; all ranks call it.
 
     On a single host nothing changes. Raises PlacementError on all ranks alike where a host is not
@@ -50,7 +48,7 @@ def add_suffix(host: str, suffix: str) -> str:
     return host.partition(".")[0] + suffix if suffix else host
 
 
-def _find_own_address(host: str, joining: "Joining") -> Tuple[str, str]:
+def _find_own_address(host: str, joining: Joining) -> Tuple[str, str]:
     """This host's address, or what is wrong with it."""
     try:
         if joining.interface:
