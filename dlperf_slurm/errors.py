@@ -13,6 +13,10 @@ class DlperfError(Exception):
     exit_code = 1
 
 
+class UnsoundError(DlperfError):
+    """Something between a matrix and its ranks to mend; nothing of it was submitted."""
+
+
 class InputError(DlperfError):
     """A file, key or argument to correct; nothing was written."""
 

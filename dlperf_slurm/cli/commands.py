@@ -10,6 +10,8 @@ COMMANDS = {
     "data": ("setup", "make small sets of real files for models to read"),
     "env": ("setup", "make, list and check environments of the frameworks"),
     "config": ("setup", "show the settings in force, and the schema of files"),
+    "site": ("site", "write a site file for this cluster"),
+    "doctor": ("site", "try what a matrix needs of a site before it is submitted"),
     "plan": ("runs", "what a matrix would submit, and what it costs"),
     "render": ("runs", "write a run directory without submitting it"),
     "submit": ("runs", "submit a matrix"),

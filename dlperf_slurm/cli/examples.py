@@ -11,6 +11,8 @@ EXAMPLES = {
     "env check": ("pytorch", "frameworks"),
     "config show": ("matrices/quickstart.toml --site local", "site"),
     "config schema": ("matrix", "matrix"),
+    "site init": ("--device cpu", "site"),
+    "doctor": ("matrices/quickstart.toml --site local", "site"),
     "plan": ("matrices/quickstart.toml --site local", "matrix"),
     "render": ("matrices/quickstart.toml --set protocol.repeats=3", "run-directory"),
     "submit": ("matrices/quickstart.toml --site local --wait", "tutorial"),

@@ -19,6 +19,8 @@ from dlperf_slurm.worker.joining import MPI, TORCHRUN
 PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"
 # beside a container, where the site names no other
 HOST_PYTHON = "python3"
+# the worker's command that each rank of a run obeys
+RUN_COMMAND = ("run",)
 # the starter of a script, by its `launch`
 SCRIPT_STARTERS = {"single": "script", "per-rank": "script_ranks"}
 
@@ -77,6 +79,7 @@ def make_framework_scripts(
     environment: BoundedEnvironment,
     run_dir: Path,
     node_file: Optional[str],
+    worker_command: Sequence[str] = RUN_COMMAND,
 ) -> dict[JobKind, FrameworkScript]:
     """The parts of a group's script by kind of job; kinds that start alike share one.
 
@@ -91,7 +94,7 @@ def make_framework_scripts(
             kind,
             site,
             environment,
-            ["run"],
+            worker_command,
             {starter for of, starter in starters if of.framework == kind.framework},
             common,
             folders,

@@ -13,6 +13,7 @@ from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.nodes import format_node_work
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.framework_script import (
+    RUN_COMMAND,
     FrameworkScript,
     find_starter,
     make_framework_script,
@@ -78,13 +79,19 @@ class JobScript:
 
 
 def render_scripts(
-    groups: Sequence[Group], site: Site, run_id: str, run_dir: Path, header: str = ""
+    groups: Sequence[Group],
+    site: Site,
+    run_id: str,
+    run_dir: Path,
+    header: str = "",
+    worker_command: Sequence[str] = RUN_COMMAND,
 ) -> dict[str, str]:
     """Every file under scripts/ as relative path -> text: a script and a task list per group.
 
     A group whose nodes make ready before the ranks start has a file of what they do.
 
-    `header` is a line at the head of each script, which says what made it and for what.
+    `header` is a line at the head of each script, which says what made it and for what;
+    `worker_command` is the command of the worker that ranks obey.
 
     Raises InputError when a value cannot stand where the template puts it, or a template of the
     site's own is missing or wrong.
@@ -102,7 +109,13 @@ def render_scripts(
         try:
             environment = make_environment(list_template_dirs(common))
             scripts = make_framework_scripts(
-                group, sites, common, environment, run_dir, node_file and f"{run_dir}/{node_file}"
+                group,
+                sites,
+                common,
+                environment,
+                run_dir,
+                node_file and f"{run_dir}/{node_file}",
+                worker_command,
             )
             job = make_job_script(group, common, scripts, run_id, run_dir, header)
             text = environment.get_template(name).render(job=job)

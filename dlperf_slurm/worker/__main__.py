@@ -1,4 +1,4 @@
-"""python -m dlperf_slurm.worker run|search|script|node|conclude|verify: a case -> its record."""
+"""python -m dlperf_slurm.worker run|search|script|node|conclude|verify|probe: case -> record."""
 
 import errno
 import math
@@ -51,6 +51,7 @@ from dlperf_slurm.worker.parity import (
 )
 from dlperf_slurm.worker.peaks.measure import gather_peaks, measure_peak
 from dlperf_slurm.worker.position import Position
+from dlperf_slurm.worker.probe import probe_rank
 from dlperf_slurm.worker.provenance import describe_job, describe_python, gather_platforms
 from dlperf_slurm.worker.ranks import Alone
 from dlperf_slurm.worker.search import search_batch_size
@@ -71,7 +72,8 @@ def main(arguments: List[str]) -> int:
 
     `search DIR -- COMMAND...` stands in the launcher's place, which is COMMAND: it starts `run`
     on all ranks of a folder that is added to it. `script DIR -- COMMAND...` does so for somebody
-    else's script, which is added to COMMAND. Returns the exit code.
+    else's script, which is added to COMMAND. `probe DIR` only says what a rank finds. Returns the
+    exit code.
     """
     command = arguments[0]
     if command == "search":
@@ -82,6 +84,9 @@ def main(arguments: List[str]) -> int:
         return prepare_node(Path(arguments[1]), Path(arguments[2]))
     if command == "conclude":
         return conclude(Path(arguments[1]), int(arguments[2]))
+    if command == "probe":
+        options = parse_run_arguments(arguments[1:])
+        return probe_rank(options.directory, read_options(options))
     if command == "verify":
         options = parse_arguments(arguments[1:])
         joining = read_options(options)

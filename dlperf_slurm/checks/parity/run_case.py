@@ -104,11 +104,13 @@ def run_case(
     return folder
 
 
-def run_script(script: Path, log: Path, limit_seconds: float) -> Optional[int]:
+def run_script(
+    script: Path, log: Path, limit_seconds: float, arguments: Sequence[str] = ()
+) -> Optional[int]:
     """The exit code of a script with all output in `log`; None when it was ended at the limit."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            ["bash", str(script)],
+            ["bash", str(script), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -1,0 +1,83 @@
+"""A plan on its site -> what stands between it and its ranks, before a queue slot is spent."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dlperf_slurm.checks.doctor.answers import judge, read_answers
+from dlperf_slurm.checks.doctor.finding import Finding
+from dlperf_slurm.checks.doctor.probe import (
+    LOOK_SECONDS,
+    End,
+    Probe,
+    choose_probes,
+    open_workplace,
+    run_on_slurm,
+    stage_probe,
+)
+from dlperf_slurm.checks.doctor.quick import check_without_jobs
+from dlperf_slurm.checks.parity.run_case import run_script
+from dlperf_slurm.config.site import LoadedSite
+from dlperf_slurm.jobs.plan import Plan
+from dlperf_slurm.scheduler.machine import hold_machine
+from dlperf_slurm.scheduler.states import FINAL_STATES
+
+# a shared disk may show a node's files late
+FILES_SECONDS = 10.0
+
+
+def examine(
+    plan: Plan,
+    loaded: LoadedSite,
+    results: Path,
+    wait_seconds: float,
+    report: Callable[[str], None],
+) -> Iterator[Finding]:
+    """Look at what needs no job, and, where nothing is wrong with that, at what ranks find.
+
+    A probe job is waited for as long as `wait_seconds` until it starts; what is being done goes to
+    `report`. Raises InputError when the results folder cannot be written after all.
+    """
+    findings = check_without_jobs(plan, loaded.site, results)
+    yield from findings
+    probes = choose_probes(plan, loaded.site)
+    # environments are looked for by the probes of all others
+    missing = {place for f in findings if f.what == "environment" for place in f.places}
+    if any(f.status == "fault" and f.what != "environment" for f in findings):
+        words = "left out until the faults above are mended"
+        yield Finding("undecided", "probe job", (), words)
+        return
+    missing -= {place for f in findings if f.is_sound for place in f.places}
+    probes = [probe for probe in probes if probe.case.axes.framework not in missing]
+    if probes:
+        with open_workplace(results, loaded) as folder:
+            for probe in probes:
+                yield from _try(probe, folder, wait_seconds, report)
+
+
+def _try(
+    probe: Probe, folder: Path, wait_seconds: float, report: Callable[[str], None]
+) -> list[Finding]:
+    attempt = stage_probe(probe, folder)
+    if probe.site.scheduler == "local":
+        script = folder / "scripts" / f"{probe.group.group_id}.sbatch"
+        minutes = probe.group.time_limit_minutes
+        report(f"probe {probe.name}: {probe.case.topology} on this machine")
+        with hold_machine():
+            exit_code = run_script(script, folder / "probe.log", 60 * minutes, ["0"])
+        end = End("COMPLETED" if exit_code == 0 else "FAILED", f"exit code {exit_code}")
+    else:
+        end = run_on_slurm(probe, folder, wait_seconds, report)
+        if end.state in FINAL_STATES:
+            _await_files(attempt / "s0", probe.case.topology.world_size)
+    return judge(probe, end, attempt / "s0", folder)
+
+
+def _await_files(start: Path, ranks: int) -> None:
+    """Wait until the answers of all ranks are seen here, for a while."""
+    deadline = time.monotonic() + FILES_SECONDS
+    while time.monotonic() < deadline:
+        answers = read_answers(start)
+        if len(answers) >= ranks and all(answer.is_done for answer in answers):
+            return
+        time.sleep(LOOK_SECONDS)

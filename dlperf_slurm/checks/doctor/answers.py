@@ -1,0 +1,213 @@
+"""What a probe's ranks answered, and how its job ended -> what is sound, and what to mend."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from dlperf_slurm.checks.doctor.finding import Finding, make_fault
+from dlperf_slurm.checks.doctor.probe import End, Probe
+from dlperf_slurm.contract.json_files import ContractError, build_dataclass
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.reading import read_json, read_text
+from dlperf_slurm.scheduler.advice import find_advice
+from dlperf_slurm.worker.probe import ANSWER_PREFIX
+
+ERROR_LIMIT_BYTES = 2**20
+MAX_CHARACTERS = 300
+# how a launcher, Python or bash says what went wrong, among all that they print
+_SIGNS = ("error:", "Error:", "failed", "not found", "No such file", "is not there", "cannot")
+# how a rank begins that mpi4py, or the MPI library below it, is not there
+_MISSING = ("ModuleNotFoundError", "ImportError", "RuntimeError: cannot load MPI")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one rank found; `rank` is None for one that did not get through MPI's start."""
+
+    host: str
+    cores: tuple[int, ...]
+    rank: Optional[int] = None
+    world_size: int = 0
+    mpi: str = ""
+    join_error: str = ""
+    version: str = ""
+    import_error: str = ""
+    gpus: Optional[int] = None
+    uuid: str = ""
+    is_done: bool = False
+
+
+def read_answers(start: Path) -> list[Answer]:
+    """The answers in the folder of a job's start; one that is cut short is left out."""
+    answers = []
+    for path in sorted(start.glob(f"{ANSWER_PREFIX}*.json")):
+        try:
+            answers.append(build_dataclass(Answer, read_json(path, root=start), str(path)))
+        except (FileNotFoundError, FileProblem, ContractError):
+            continue
+    return answers
+
+
+def read_last_error(start: Path) -> str:
+    """The last line of a job's standard error that says what went wrong, else its first words."""
+    try:
+        text = read_text(start / "err", ERROR_LIMIT_BYTES, start)
+    except (OSError, FileProblem):
+        return ""
+    # Open MPI puts its words between lines of dashes
+    lines = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
+    telling = [line for line in lines if any(sign in line for sign in _SIGNS)]
+    found = [*lines[:1], *telling]
+    return found[-1][:MAX_CHARACTERS] if found else ""
+
+
+def judge(probe: Probe, end: End, start: Path, folder: Path) -> list[Finding]:
+    """What the probe shows; `start` is the folder of its job, below the run directory."""
+    answers = read_answers(start)
+    if end.refusal:
+        remedy = "see the site's partition, account and directives"
+        return [make_fault("probe job", probe.name, end.refusal, remedy)]
+    if not answers:
+        return [_explain_silence(probe, end, start, folder)]
+    where = f"{probe.name} on {', '.join(sorted({answer.host for answer in answers}))}"
+    wrong = [
+        *_check_ranks(probe, answers, start, where),
+        *_check_framework(probe, answers, start, where),
+        *_check_cores(probe, answers, where),
+        *_check_gpus(probe, answers, where),
+    ]
+    sound = [
+        Finding("ok", "run directory", (where,), "nodes see and write it"),
+        *([] if wrong else [_describe_sound(probe, answers, where)]),
+    ]
+    return [*sound, *wrong]
+
+
+def _describe_sound(probe: Probe, answers: Sequence[Answer], where: str) -> Finding:
+    first = answers[0]
+    devices = f"{min(len(answer.cores) for answer in answers)} cores"
+    if first.gpus is not None:
+        devices += f" and {min(answer.gpus or 0 for answer in answers)} GPUs"
+    words = f"{len(answers)} ranks of one {first.mpi} world, {first.version}, each sees {devices}"
+    return Finding("ok", "ranks", (where,), words)
+
+
+def _explain_silence(probe: Probe, end: End, start: Path, folder: Path) -> Finding:
+    name, launcher = probe.name, probe.site.launcher
+    if end.state == "PENDING":
+        advice = find_advice(end.reason, "JOB") or "call again with a longer --patience"
+        words = f"it did not start in time, and was cancelled: {end.reason}"
+        return Finding("undecided", "probe job", (name,), words, advice)
+    if not start.is_dir():
+        how = f"{end.state} {end.reason}".strip()
+        words = f"{folder.parent}: no file of a job on {end.nodes or 'its node'} is there ({how})"
+        remedy = "name a folder on a disk that all nodes see and may write, with --results"
+        return make_fault("run directory", name, words, remedy)
+    error = read_last_error(start) or f"job {end.state} {end.reason}"
+    if "MPI" in error or launcher.name in error:
+        remedy = (
+            f"see launcher.name and launcher.mpi of the site, now {launcher.name!r} and "
+            f"{launcher.mpi!r}; `srun --mpi=list` names plug-ins"
+        )
+        return make_fault("launcher", name, error, remedy)
+    remedy = f"see setup, modules and [environments.{probe.case.axes.framework}] of the site"
+    return make_fault("job script", name, error, remedy)
+
+
+def _check_ranks(
+    probe: Probe, answers: Sequence[Answer], start: Path, where: str
+) -> Iterator[Finding]:
+    launcher, wanted = probe.site.launcher, probe.case.topology.world_size
+    errors = [answer.join_error for answer in answers if answer.join_error]
+    if errors:
+        is_missing = errors[0].startswith(_MISSING)
+        what = "environment" if is_missing else "launcher"
+        remedy = _mend_environment(probe) if is_missing else "see launcher.name of the site"
+        yield make_fault(what, where, f"ranks do not join: {errors[0]}", remedy)
+        return
+    joined = [answer for answer in answers if answer.rank is not None]
+    other = f"now launcher.name = {launcher.name!r}, launcher.mpi = {launcher.mpi!r}"
+    if not joined:
+        words = f"MPI does not start: {read_last_error(start)}"
+        remedy = f"see `srun --mpi=list` for one that fits the environment's MPI; {other}"
+        yield make_fault("MPI", where, words, remedy)
+    elif len(answers) == wanted and all(answer.world_size == 1 < wanted for answer in joined):
+        words = f"{wanted} processes are {wanted} worlds of 1 rank, as their {joined[0].mpi} does "
+        words += "not speak with the launcher"
+        remedy = 'set launcher.mpi to what fits ("pmix" for Open MPI, "pmi2" for MPICH: see '
+        remedy += f'`srun --mpi=list`), or launcher.name = "mpirun"; {other}'
+        yield make_fault("MPI", where, words, remedy)
+    elif len(answers) != wanted or any(answer.world_size != wanted for answer in joined):
+        words = f"{wanted} ranks are asked for, {len(answers)} answered"
+        remedy = f"see launcher.flags and launcher.command; {other}"
+        yield make_fault("launcher", where, words, remedy)
+    else:
+        counts = {answer.host: 0 for answer in answers}
+        for answer in answers:
+            counts[answer.host] += 1
+        if len(counts) != probe.case.topology.nodes:
+            words = f"{wanted} ranks should be on {probe.case.topology.nodes} nodes"
+            remedy = f"see launcher.flags; {other}"
+            yield make_fault("launcher", where, words, remedy)
+
+
+def _check_framework(
+    probe: Probe, answers: Sequence[Answer], start: Path, where: str
+) -> Iterator[Finding]:
+    errors = [answer.import_error for answer in answers if answer.import_error]
+    ended = [answer for answer in answers if answer.rank is not None and not answer.is_done]
+    if errors:
+        yield make_fault("environment", where, errors[0][:MAX_CHARACTERS], _mend_environment(probe))
+    elif ended:
+        words = f"a rank ended while it imported {probe.case.axes.framework}: "
+        words += read_last_error(start)
+        yield make_fault("environment", where, words, _mend_environment(probe))
+
+
+def _check_cores(probe: Probe, answers: Sequence[Answer], where: str) -> Iterator[Finding]:
+    wanted = probe.site.cpus_per_rank
+    for host in sorted({answer.host for answer in answers}):
+        sets = [frozenset(answer.cores) for answer in answers if answer.host == host]
+        # ranks of mpirun may share all of their node's
+        shared = len(sets) if len(set(sets)) == 1 else 1
+        fewest = min(map(len, sets))
+        if fewest < wanted * shared:
+            whose = f"{shared} ranks on {host} share" if shared > 1 else f"a rank on {host} sees"
+            words = f"{whose} {fewest} cores, {wanted} are asked for each"
+            remedy = f"set cpus_per_rank = {max(1, fewest // shared)}, or see how the launcher "
+            yield make_fault("cores", where, words, remedy + "binds (launcher.flags)")
+            return
+
+
+def _check_gpus(probe: Probe, answers: Sequence[Answer], where: str) -> Iterator[Finding]:
+    known = [answer for answer in answers if answer.gpus is not None]
+    if probe.site.device != "cuda" or not known:
+        return
+    most_ranks = max(
+        [sum(other.host == answer.host for other in answers) for answer in known], default=0
+    )
+    fewest = min(answer.gpus or 0 for answer in known)
+    if fewest == 0 or 1 < fewest < most_ranks:
+        words = f"a rank sees {fewest} GPUs, {most_ranks} are asked for on its node"
+        remedy = (
+            f"see gpu_request (now {probe.site.gpu_request!r}) and gpu_type, and whether "
+            f"{probe.case.axes.framework} is built for these GPUs; for ranks on cores: device = "
+            '"cpu"'
+        )
+        yield make_fault("devices", where, words, remedy)
+        return
+    uuids = [answer.uuid for answer in known if answer.uuid]
+    if len(set(uuids)) < len(uuids):
+        remedy = "see gpu_request, and launcher.flags such as --gpus-per-task"
+        yield make_fault("devices", where, "ranks share one GPU", remedy)
+
+
+def _mend_environment(probe: Probe) -> str:
+    framework = probe.case.axes.framework
+    environment = probe.site.find_environment(framework)
+    if environment.container is not None:
+        return f"take an image that has it, or see environments.{framework}.container"
+    python = f"{environment.venv}/bin/python" if environment.venv else environment.python
+    return f"`{python} -m pip install` it, or `dlperf-slurm env create {framework}`"

@@ -1,0 +1,46 @@
+"""What was looked at -> a line: how it stands, what, where, and how to mend it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+MAX_PLACES = 4
+
+Status = Literal["ok", "fault", "undecided"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at; `places` are array jobs, frameworks, folders or nodes."""
+
+    status: Status
+    what: str
+    places: tuple[str, ...]
+    words: str
+    remedy: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        return self.status == "ok"
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.places[:MAX_PLACES])
+        rest = len(self.places) - MAX_PLACES
+        where = f"{shown} and {rest} more" if rest > 0 else shown
+        parts = [self.what, where, " ".join(self.words.split())]
+        line = f"{self.status:<9} " + ": ".join(part for part in parts if part)
+        return f"{line}; {self.remedy}" if self.remedy else line
+
+
+def make_fault(what: str, where: str, words: str, remedy: str) -> Finding:
+    """Something to mend."""
+    return Finding("fault", what, (where,), words, remedy)
+
+
+def merge_places(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, of those that say the same one, with the places of all."""
+    merged: dict[Finding, tuple[str, ...]] = {}
+    for finding in findings:
+        key = replace(finding, places=())
+        merged[key] = tuple(dict.fromkeys((*merged.get(key, ()), *finding.places)))
+    return [replace(key, places=places) for key, places in merged.items()]

@@ -1,0 +1,210 @@
+"""A plan on its site -> two ranks of each framework, started as its array tasks, and answers."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Optional
+
+from dlperf_slurm import slurm_client
+from dlperf_slurm.config.overrides import OVERRIDE, JobKind, find_job_kind
+from dlperf_slurm.config.site import LoadedSite, Site
+from dlperf_slurm.contract.axes import WORKER
+from dlperf_slurm.contract.case import CASE_FILE
+from dlperf_slurm.contract.json_files import write_json
+from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.errors import InputError, SchedulerError
+from dlperf_slurm.files.folders import make_folder
+from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.jobs.markers import MARKERS_DIR
+from dlperf_slurm.jobs.plan import ArrayTask, Group, Plan, make_case
+from dlperf_slurm.jobs.private_values import (
+    file_permissions,
+    share_with_group,
+    take_private_values,
+    write_private_values,
+)
+from dlperf_slurm.jobs.render import render_scripts
+from dlperf_slurm.jobs.run_directory import CODE_DIR
+from dlperf_slurm.jobs.stage import freeze_code, make_run_id
+from dlperf_slurm.matrix.expand import MatrixCase
+from dlperf_slurm.provision.environments.pins import read_pins
+from dlperf_slurm.scheduler.states import FINAL_STATES
+from dlperf_slurm.worker.probe import MODULE_FILE
+
+RANKS = 2
+LIMIT_MINUTES = 5
+LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Two ranks of one framework: their case, and the site as its largest job has it."""
+
+    case: MatrixCase
+    site: Site
+
+    @property
+    def name(self) -> str:
+        sync = self.case.axes.gradient_sync
+        return self.case.axes.framework + (f"-{sync}" if sync != "native" else "")
+
+    @property
+    def task(self) -> ArrayTask:
+        return ArrayTask(self.case, 1, 1)
+
+    @property
+    def group(self) -> Group:
+        """The array job of this probe alone."""
+        topology = self.case.topology
+        minutes = self.site.find_time_limit_minutes(topology)
+        return Group(f"probe-{self.name}", topology, minutes, (self.task,))
+
+
+@dataclass(frozen=True)
+class End:
+    """How the job of a probe ended: Slurm's state and reason, and the nodes; or why none ran."""
+
+    state: str
+    reason: str = ""
+    nodes: str = ""
+    refusal: str = ""
+
+
+def choose_probes(plan: Plan, site: Site) -> list[Probe]:
+    """A probe for each framework and way to bring gradients together, over nodes where cases are.
+
+    Other people's scripts are not probed: their ranks need no MPI of ours.
+    """
+    largest: dict[tuple[str, str], MatrixCase] = {}
+    own = (case for case in plan.cases if case.axes.script == WORKER)
+    for case in sorted(own, key=lambda case: case.topology):
+        largest[case.axes.framework, case.axes.gradient_sync] = case
+    probes = []
+    for case in largest.values():
+        topology = shrink(case.topology)
+        settled = settle(site, find_job_kind(case.axes), topology)
+        axes = replace(case.axes, topology=str(topology), batch_size_per_device=1)
+        probes.append(Probe(replace(case, axes=axes), settled))
+    return probes
+
+
+def shrink(topology: Topology) -> Topology:
+    """Two ranks, on two nodes where there are several; one rank where there is only one."""
+    if topology.nodes > 1:
+        return Topology(RANKS, 1)
+    return Topology(1, min(RANKS, topology.devices_per_node))
+
+
+def settle(site: Site, kind: JobKind, topology: Topology) -> Site:
+    """The site as jobs of this kind have it, for a probe that takes a few minutes."""
+    settled = site.settle(kind)
+    minutes = min(LIMIT_MINUTES, settled.find_time_limit_minutes(kind.topology))
+    changes = {"time_limit_minutes": {"default": minutes}, "array_throttle": None, OVERRIDE: ()}
+    return settled.model_copy(update=changes)
+
+
+@contextmanager
+def open_workplace(results: Path, loaded: LoadedSite) -> Iterator[Path]:
+    """A folder beside the runs with the frozen worker, which is gone afterwards.
+
+    Raises InputError when it cannot be written.
+    """
+    new = [
+        place for place in (results.absolute(), *results.absolute().parents) if not place.exists()
+    ]
+    folder = results.absolute() / f".{make_run_id('doctor', loaded.name)}"
+    site, private = take_private_values(loaded)
+    try:
+        with file_permissions(site.file_mask):
+            (folder / MARKERS_DIR).mkdir(parents=True)
+            share_with_group(folder, site)
+            if private:
+                write_private_values(folder, private)
+            freeze_code(folder / CODE_DIR)
+        yield folder
+    except OSError as error:
+        raise InputError(f"{results}: cannot be written: {error}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            for place in new:
+                place.rmdir()
+
+
+def stage_probe(probe: Probe, folder: Path) -> Path:
+    """Write the script and the case of a probe; returns the folder that its ranks answer in."""
+    scripts = render_scripts(
+        [probe.group], probe.site, folder.name[1:], folder, worker_command=["probe"]
+    )
+    attempt = folder / probe.task.attempt_dir
+    with file_permissions(probe.site.file_mask):
+        for relative, text in scripts.items():
+            make_folder((folder / relative).parent, root=folder)
+            write_file(folder / relative, text.encode(), root=folder)
+        make_folder(attempt, root=folder)
+        case = make_case(probe.case, probe.site, folder.name[1:], 1, 1)
+        write_json(attempt / CASE_FILE, case, root=folder)
+        module = read_pins(probe.case.axes.framework).module
+        write_file(attempt / MODULE_FILE, module.encode(), root=folder)
+    return attempt
+
+
+def run_on_slurm(
+    probe: Probe, folder: Path, wait_seconds: float, report: Callable[[str], None]
+) -> End:
+    """Submit the script of a probe and wait for its end; a job that waits too long is cancelled."""
+    script = folder / "scripts" / f"{probe.group.group_id}.sbatch"
+    try:
+        output = slurm_client.run_client(["sbatch", "--parsable", str(script)])
+    except SchedulerError as error:
+        return End("", refusal=str(error))
+    words = [line.strip().partition(";")[0] for line in output.splitlines()]
+    job_id = next(filter(slurm_client.is_job_id, reversed(words)), "")
+    if not job_id:
+        return End("", refusal=f"sbatch did not print a job id: {output.strip()!r}")
+    report(f"probe {probe.name}: job {job_id}")
+    end = End("PENDING")
+    try:
+        end = _await_end(job_id, wait_seconds, end)
+    finally:
+        if end.state not in FINAL_STATES:
+            _cancel(job_id)
+    return end
+
+
+def _await_end(job_id: str, wait_seconds: float, end: End) -> End:
+    deadline = time.monotonic() + wait_seconds
+    while time.monotonic() < deadline or end.state not in ("PENDING", *FINAL_STATES):
+        found = _ask(job_id)
+        if found is None:
+            # the queue has forgotten it
+            return replace(end, state="COMPLETED")
+        end = found
+        if end.state in FINAL_STATES:
+            return end
+        time.sleep(LOOK_SECONDS)
+    return end
+
+
+def _ask(job_id: str) -> Optional[End]:
+    """How the job stands; None where the queue does not know it."""
+    command = ["squeue", "--noheader", f"--jobs={job_id}", "--states=all", "--format=%T|%r|%N"]
+    try:
+        output = slurm_client.run_client(command)
+    except SchedulerError as error:
+        if "Invalid job id" in str(error):
+            return None
+        return End("UNKNOWN", str(error))
+    rows: Sequence[list[str]] = [line.strip().split("|") for line in output.splitlines()]
+    return next((End(*row) for row in rows if len(row) == 3), None)
+
+
+def _cancel(job_id: str) -> None:
+    try:
+        slurm_client.cancel_jobs([job_id])
+    except SchedulerError:
+        # it ends by its time limit
+        return

@@ -1,0 +1,113 @@
+"""A plan on its site -> what can be looked at without a job."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from dlperf_slurm import slurm_client
+from dlperf_slurm.checks.doctor.finding import Finding, make_fault, merge_places
+from dlperf_slurm.checks.doctor.requests import Request, check_request
+from dlperf_slurm.config.site import Site
+from dlperf_slurm.errors import InputError, SchedulerError
+from dlperf_slurm.jobs.plan import Group, Plan, list_missing_environments
+from dlperf_slurm.jobs.render import find_common, render_scripts, settle_group
+from dlperf_slurm.jobs.room import check_room
+from dlperf_slurm.provision.sites.survey import Survey, survey_cluster
+from dlperf_slurm.scheduler.refusals import is_limit_that_passes
+
+
+def check_requests(plan: Plan, site: Site) -> list[Finding]:
+    """What the cluster would never give to the plan's array jobs; one that is silent says nothing.
+
+    It asks Slurm, and submits nothing. This much `submit` looks at too.
+    """
+    if site.scheduler == "local":
+        return []
+    return _check_groups(plan, site, survey_cluster())
+
+
+def check_without_jobs(plan: Plan, site: Site, results: Path) -> list[Finding]:
+    """All that can be looked at without a job, what is sound too."""
+    findings = [*_check_environments(plan, site), *_check_folder(plan, results)]
+    if site.scheduler == "local":
+        return findings
+    survey = survey_cluster()
+    findings += [Finding("undecided", "cluster", (), words) for words in survey.problems]
+    requests = _check_groups(plan, site, survey)
+    if not requests and survey.partitions:
+        size = f"{len(plan.groups)} array jobs fit partitions, accounts and limits"
+        requests = [Finding("ok", "limits", (), size)]
+    findings += requests
+    refused = {place for finding in requests if not finding.is_sound for place in finding.places}
+    return findings + _test_scripts([g for g in plan.groups if g.group_id not in refused], site)
+
+
+def _check_groups(plan: Plan, site: Site, survey: Survey) -> list[Finding]:
+    found = []
+    for group in plan.groups:
+        settled = find_common(list(settle_group(group, site).values()))
+        request = Request(
+            group.group_id,
+            group.topology,
+            len(group.array_tasks),
+            group.time_limit_minutes,
+            settled,
+        )
+        found += check_request(request, survey)
+    return merge_places(found)
+
+
+def _check_environments(plan: Plan, site: Site) -> Iterator[Finding]:
+    missing = list_missing_environments(plan.kinds, site)
+    for line in dict.fromkeys(missing):
+        framework, _, words = line.partition(": ")
+        problem, _, remedy = words.partition("; ")
+        yield make_fault("environment", framework, problem, remedy)
+    if not missing:
+        names = sorted({kind.framework for kind in plan.kinds})
+        yield Finding("ok", "environment", tuple(names), "is there")
+
+
+def _check_folder(plan: Plan, results: Path) -> Iterator[Finding]:
+    """Whether runs can be written from here, which says nothing of the nodes."""
+    folder = results.absolute()
+    place = folder
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        remedy = "name another folder with --results"
+        yield make_fault("run directory", str(folder), f"{place} cannot be written", remedy)
+        return
+    try:
+        check_room(folder, [task for group in plan.groups for task in group.array_tasks])
+    except InputError as error:
+        words = str(error).removeprefix(f"{folder}: ")
+        yield make_fault("run directory", str(folder), words, "make room, or name another folder")
+        return
+    yield Finding("ok", "run directory", (str(folder),), "can be written from here")
+
+
+def _test_scripts(groups: list[Group], site: Site) -> list[Finding]:
+    """What sbatch says of the scripts of these groups."""
+    findings: list[Finding] = []
+    with tempfile.TemporaryDirectory(prefix="dlperf-slurm-doctor-") as folder:
+        for group in groups:
+            path = Path(folder) / "job.sbatch"
+            scripts = render_scripts([group], site, "doctor", Path(folder))
+            path.write_text(scripts[f"scripts/{group.group_id}.sbatch"], encoding="utf-8")
+            try:
+                slurm_client.run_client(["sbatch", "--test-only", str(path)])
+            except SchedulerError as error:
+                findings.append(_describe_refusal(group.group_id, str(error)))
+    if not findings and groups:
+        return [Finding("ok", "sbatch --test-only", (), f"{len(groups)} scripts are accepted")]
+    return merge_places(findings)
+
+
+def _describe_refusal(group_id: str, words: str) -> Finding:
+    if is_limit_that_passes(words):
+        remedy = "others of your jobs must end first: `squeue --me`"
+        return Finding("undecided", "sbatch --test-only", (group_id,), words, remedy)
+    remedy = "see the site's partition, account, constraint and directives: `dlperf-slurm render`"
+    return make_fault("sbatch --test-only", group_id, words, remedy)

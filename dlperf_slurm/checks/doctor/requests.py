@@ -1,0 +1,196 @@
+"""What an array job asks for and what the cluster has -> what it would never get; pure."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Optional
+
+from dlperf_slurm.checks.doctor.finding import Finding, make_fault
+from dlperf_slurm.config.known_names import suggest
+from dlperf_slurm.config.site import Site
+from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Survey
+
+# options of sbatch among a site's directives that say more than its own keys do here
+_ELSEWHERE = re.compile(r"--clusters?\b|-M|--reservation\b|--nodelist\b|-w")
+_SHORT = {"partition": "p", "account": "A", "qos": "q"}
+ENFORCING = {"associations", "limits", "qos", "safe", "wckeys"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """An array job: its group, its size, and the site as its jobs have it."""
+
+    group_id: str
+    topology: Topology
+    array_tasks: int
+    time_limit_minutes: int
+    site: Site
+
+
+def check_request(request: Request, survey: Survey) -> list[Finding]:
+    """What stands against an array job, as far as the cluster says; nothing it does not say.
+
+    What is asked for on another cluster, or in a reservation, is left to Slurm.
+    """
+    if request.site.reservation or any(map(_ELSEWHERE.match, request.site.directives)):
+        return []
+    names = _find_partition_names(request.site, survey)
+    known = [found for found in map(survey.find_partition, names) if found is not None]
+    findings = [
+        *_check_names(request, survey, names),
+        *_check_account(request, survey, known),
+        *_check_mpi(request, survey),
+    ]
+    # of several partitions Slurm takes one that fits
+    in_each = [list(_check_partition(request, partition)) for partition in known]
+    if in_each and all(in_each):
+        findings += in_each[0]
+    return findings + list(_check_qos_limits(request, survey))
+
+
+def find_option(site: Site, name: str) -> Optional[str]:
+    """What jobs give as --partition, --account or --qos, by the site's key or a directive."""
+    pattern = re.compile(rf"(?:--{name}(?:=| +)|-{_SHORT[name]} ?)(.+)")
+    found = [match[1] for match in map(pattern.fullmatch, site.directives) if match]
+    value: Optional[str] = getattr(site, name)
+    return found[-1] if found else value
+
+
+def _find_partition_names(site: Site, survey: Survey) -> list[str]:
+    chosen = find_option(site, "partition")
+    if chosen is not None:
+        return chosen.split(",")
+    default = survey.default_partition
+    return [default.name] if default else []
+
+
+def _check_names(request: Request, survey: Survey, names: list[str]) -> Iterator[Finding]:
+    if not survey.partitions:
+        return
+    there = [known.name for known in survey.partitions]
+    if not names:
+        words = "the site names no partition, and this cluster has no default one"
+        yield make_fault("partition", request.group_id, words, _set("partition", there))
+    for name in names:
+        if name not in there:
+            words = f"there is no partition {name!r}{suggest(name, there)}"
+            yield make_fault("partition", request.group_id, words, _set("partition", there))
+
+
+def _check_account(
+    request: Request, survey: Survey, partitions: list[Partition]
+) -> Iterator[Finding]:
+    account = find_option(request.site, "account") or survey.default_account
+    if survey.associations and survey.enforced & ENFORCING:
+        if account and account not in survey.accounts:
+            words = f"you may not charge account {account!r}{suggest(account, survey.accounts)}"
+            yield make_fault("account", request.group_id, words, _set("account", survey.accounts))
+            return
+        qos, allowed = find_option(request.site, "qos"), survey.list_qos(account)
+        if qos and allowed and qos not in allowed:
+            words = f"you may not ask for QOS {qos!r}{suggest(qos, allowed)}"
+            yield make_fault("qos", request.group_id, words, _set("qos", allowed))
+    for partition in partitions:
+        if partition.accounts is not None and account and account not in partition.accounts:
+            words = f"partition {partition.name} does not take account {account!r}"
+            yield make_fault(
+                "account", request.group_id, words, _set("account", list(partition.accounts))
+            )
+
+
+def _check_mpi(request: Request, survey: Survey) -> Iterator[Finding]:
+    launcher = request.site.launcher
+    known = survey.mpi_plugins
+    if launcher.name == "srun" and known and launcher.mpi != "none" and launcher.mpi not in known:
+        words = f"srun has no MPI plug-in {launcher.mpi!r}"
+        yield make_fault("MPI", request.group_id, words, _set("launcher.mpi", known))
+
+
+def _check_partition(request: Request, partition: Partition) -> Iterator[Finding]:
+    where, topology, name = request.group_id, request.topology, partition.name
+    if not partition.is_up:
+        words = f"{name} starts no jobs now"
+        yield Finding("undecided", "partition", (where,), words, f"see `sinfo -p {name}`, or wait")
+    limit = partition.max_minutes
+    if limit is not None and request.time_limit_minutes > limit:
+        words = f"{request.time_limit_minutes} min are over the {limit} of partition {name}"
+        yield make_fault("time limit", where, words, _lower_time(limit))
+    if not partition.nodes:
+        return
+    if topology.nodes > partition.largest_job:
+        words = f"{topology.nodes} nodes are over the {partition.largest_job} of partition {name}"
+        yield make_fault("nodes", where, words, f"set max_nodes = {partition.largest_job}")
+        return
+    yield from _check_devices(request, partition)
+
+
+def _check_devices(request: Request, partition: Partition) -> Iterator[Finding]:
+    site, topology, where = request.site, request.topology, request.group_id
+    wanted = topology.devices_per_node
+    kinds = list(partition.nodes)
+    if site.gpu_request != "none":
+        gpu_type = site.gpu_type
+        fitting = [kind for kind in kinds if kind.count_gpus(gpu_type) >= wanted]
+        if _count(fitting) < topology.nodes:
+            most = max(kind.count_gpus(gpu_type) for kind in kinds)
+            types = sorted({name for kind in kinds for name, _ in kind.gpus if name})
+            what = f"GPUs of type {gpu_type!r}" if gpu_type else "GPUs"
+            words = f"{wanted} {what} on {topology.nodes} nodes: partition {partition.name} has "
+            words += f"{most} on a node" if most else "none"
+            if most:
+                remedy = f"set max_devices_per_node = {most}, or take another partition"
+            elif types:
+                remedy = _set("gpu_type", types)
+            else:
+                remedy = 'take another partition, or set gpu_request = "none"'
+            yield make_fault("devices", where, words, remedy)
+            return
+        kinds = fitting
+    cores = site.cpus_per_rank * wanted
+    if _count([kind for kind in kinds if kind.cpus >= cores]) < topology.nodes:
+        most = max(kind.cpus for kind in kinds)
+        words = (
+            f"{wanted} ranks with {site.cpus_per_rank} cores each on a node: those of partition "
+            f"{partition.name} have {most}"
+        )
+        fewer = f"set cpus_per_rank = {most // wanted}" if most >= wanted else "leave it out"
+        yield make_fault("cores", where, words, fewer)
+    mib = site.memory_mib_per_node or 0
+    if _count([kind for kind in kinds if kind.memory_mib >= mib]) < topology.nodes:
+        most = max(kind.memory_mib for kind in kinds)
+        words = f"{mib} MiB are over the {most} of nodes of partition {partition.name}"
+        yield make_fault("memory", where, words, f"set memory_mib_per_node = {most}, or 0 for all")
+
+
+def _check_qos_limits(request: Request, survey: Survey) -> Iterator[Finding]:
+    account = find_option(request.site, "account") or survey.default_account
+    name = find_option(request.site, "qos") or survey.find_default_qos(account)
+    qos = survey.find_qos(name)
+    if "limits" not in survey.enforced and "safe" not in survey.enforced:
+        return
+    minutes, most = request.time_limit_minutes, qos.max_minutes if qos else None
+    if most is not None and minutes > most:
+        words = f"{minutes} min are over the {most} of QOS {name}"
+        yield make_fault("time limit", request.group_id, words, _lower_time(most))
+    limits = {f"QOS {name}": qos.max_submit if qos else None}
+    for known in survey.associations:
+        if known.account == account:
+            limits[f"account {account}"] = known.max_submit
+    for what, limit in limits.items():
+        if limit is not None and request.array_tasks > limit:
+            words = f"{request.array_tasks} array tasks: {what} lets you have {limit} in the queue"
+            remedy = f"set max_array_size = {limit}, so that several array jobs follow each other"
+            yield make_fault("queue", request.group_id, words, remedy)
+
+
+def _count(kinds: list[NodeKind]) -> int:
+    return sum(kind.count for kind in kinds)
+
+
+def _lower_time(limit: int) -> str:
+    return f"set time_limit_minutes.default = {limit} or less, or take another partition or QOS"
+
+
+def _set(key: str, allowed: "list[str] | tuple[str, ...]") -> str:
+    return f"set {key} to one of: {', '.join(allowed)}"

@@ -1,0 +1,106 @@
+"""The commands about a site: `site init` writes its file, `doctor` tries the chain to its ranks."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlperf_slurm.cli.options import (
+    add_actions,
+    add_command,
+    add_results_option,
+    add_site_options,
+)
+from dlperf_slurm.cli.output import say
+from dlperf_slurm.cli.staging import load_plan
+from dlperf_slurm.cli.streams import PROGRAM
+from dlperf_slurm.errors import InputError, SchedulerError, UnsoundError
+
+if TYPE_CHECKING:
+    from dlperf_slurm.cli.options import Commands
+
+
+def add_commands(commands: "Commands") -> None:
+    """Add `site init` and `doctor`."""
+    actions = add_actions(commands, "site")
+    text = "ask this cluster what it has, and write a site file"
+    action = add_command(actions, "init", run_site_init, text)
+    action.add_argument(
+        "file", nargs="?", type=Path, help="default: site_configs/CLUSTER.toml, found by itself"
+    )
+    action.add_argument(
+        "--device", choices=("cuda", "cpu"), help="what ranks compute on; default: GPUs if any"
+    )
+
+    command = add_command(commands, "doctor", run_doctor)
+    command.add_argument(
+        "matrix", nargs="?", type=Path, help="TOML file; default: the quickstart of the package"
+    )
+    command.add_argument(
+        "--patience",
+        type=float,
+        default=10.0,
+        metavar="MINUTES",
+        help="how long a probe job may wait for its turn; default: 10",
+    )
+    add_site_options(command)
+    add_results_option(command)
+
+
+def run_site_init(options: argparse.Namespace) -> None:
+    """Write a site file and name it.
+
+    Raises SchedulerError where no cluster answers, InputError when the file is there already.
+    """
+    from dlperf_slurm.files.writing import write_file
+    from dlperf_slurm.provision.sites.site_file import write_site_file
+    from dlperf_slurm.provision.sites.survey import survey_cluster
+    from dlperf_slurm.provision.sites.tools import find_tools
+
+    survey = survey_cluster()
+    if not survey.cluster_name:
+        raise SchedulerError(
+            "\n".join(survey.problems) + f"\nFor a machine without Slurm: {PROGRAM} doctor "
+            "--site local"
+        )
+    path = options.file or Path("site_configs") / f"{survey.cluster_name}.toml"
+    if path.exists():
+        raise InputError(f"{path}: is there already; name another FILE")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, write_site_file(survey, find_tools(), options.device).encode())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error}") from error
+    print(path)
+    site = f" --site {path}" if options.file else ""
+    print(f"Next: {PROGRAM} doctor{site}")
+
+
+def run_doctor(options: argparse.Namespace) -> None:
+    """Print a line for each thing that was looked at.
+
+    Raises UnsoundError when something is to be mended or could not be decided.
+    """
+    from dlperf_slurm.checks.doctor import examine
+    from dlperf_slurm.config.folders import find_resource_dir
+    from dlperf_slurm.config.site import explain_choice
+
+    if options.matrix is None:
+        options.matrix = find_resource_dir("matrices") / "quickstart.toml"
+    say(f"matrix {options.matrix}")
+    say(f"site {explain_choice(options.site)}")
+    _, loaded, plan = load_plan(options, must_reach_cluster=True)
+    for left_out in dict.fromkeys(left_out.reason for left_out in plan.left_out):
+        say(f"left out: {left_out}")
+    if not plan.groups:
+        raise InputError(f"{options.matrix}: site {loaded.name} can run none of its cases")
+    unsound = []
+    for finding in examine(plan, loaded, options.results, 60 * options.patience, say):
+        say(str(finding))
+        if not finding.is_sound:
+            unsound.append(finding)
+    if unsound:
+        faults = sum(finding.status == "fault" for finding in unsound)
+        counts = [f"{faults} to mend"] * (faults > 0)
+        counts += [f"{len(unsound) - faults} undecided"] * (len(unsound) > faults)
+        raise UnsoundError(f"{' and '.join(counts)}, see above")
+    say(f"sound; next: {PROGRAM} submit {options.matrix}")

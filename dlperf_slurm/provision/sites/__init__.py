@@ -1,0 +1,1 @@
+"""A cluster -> what it has, and a site file that says so."""

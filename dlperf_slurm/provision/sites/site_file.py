@@ -1,0 +1,233 @@
+"""What a cluster and its login node have -> the text of a site file that works as it is."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Survey
+from dlperf_slurm.provision.sites.tools import Tools
+from dlperf_slurm.version import __version__
+
+DEFAULT_MINUTES = 30
+# the values of `srun --mpi` that start Open MPI, and then MPICH and its kin, the best first
+MPI_CHOICES = ("pmix", "cray_shasta", "pmi2")
+ASK = "# ASK THE ADMIN:"
+
+
+def write_site_file(survey: Survey, tools: Tools, device: Optional[str] = None) -> str:
+    """The site file of a cluster, with a comment for each choice, and for what is not known.
+
+    `device` is what ranks compute on; without it GPUs where a partition has some.
+    """
+    partition = choose_partition(survey, device)
+    gpus = partition.gpus_per_node if partition and device != "cpu" else 0
+    lines = [
+        f"# Cluster {survey.cluster_name}, Slurm {survey.version}: written by dlperf-slurm "
+        f"{__version__} site init from what",
+        "# scontrol, sinfo, sacctmgr and srun say. Other keys: dlperf-slurm init, "
+        "site_configs/example.toml.",
+        *(f"{ASK} {problem}" for problem in survey.problems),
+        "",
+        'scheduler = "slurm"',
+        f"device = {_quote('cuda' if gpus or device == 'cuda' else 'cpu')}",
+        "",
+        *_write_partition(survey, partition),
+        "",
+        *_write_nodes(partition, gpus, device),
+        "",
+        *_write_accounts(survey, partition),
+        "",
+        *_write_sharing(partition),
+        "",
+        *_write_limits(survey, partition),
+        *_write_tools(tools),
+        "",
+        *_write_time_limit(partition),
+        "",
+        *_write_launcher(survey),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def choose_partition(survey: Survey, device: Optional[str]) -> Optional[Partition]:
+    """The partition for a site: with GPUs unless ranks compute on CPUs, the default one if it fits.
+
+    Of others it is the one with most nodes. None where none is known that the user may use.
+    """
+    usable = [known for known in survey.partitions if known.is_up and _is_allowed(known, survey)]
+    with_gpus = [known for known in usable if known.gpus_per_node]
+    fitting = with_gpus if with_gpus and device != "cpu" else usable
+    return max(fitting, key=lambda known: (known.is_default, known.node_count), default=None)
+
+
+def _is_allowed(partition: Partition, survey: Survey) -> bool:
+    accounts = survey.accounts
+    return not accounts or any(_takes(partition, account) for account in accounts)
+
+
+def _write_partition(survey: Survey, chosen: Optional[Partition]) -> Iterator[str]:
+    if survey.partitions:
+        yield "# Partitions, as nodes x cores, memory and GPUs of each, and the time limit:"
+    for known in survey.partitions:
+        kinds = "; ".join(map(_describe_nodes, known.nodes)) or "no nodes"
+        minutes = "no limit" if known.max_minutes is None else f"{known.max_minutes} min"
+        notes = [
+            *(["the default"] if known.is_default else []),
+            *([] if known.is_up else ["takes no jobs now"]),
+            *(["accounts " + ",".join(known.accounts)] if known.accounts else []),
+        ]
+        yield f"#   {known.name}: {kinds}; {minutes}" + "".join(f"; {note}" for note in notes)
+    if chosen is None:
+        yield f"{ASK} which partition may I use? sinfo names none that is up"
+        yield '# partition = "gpu"'
+    else:
+        yield f"partition = {_quote(chosen.name)}"
+
+
+def _describe_nodes(kind: NodeKind) -> str:
+    gpus = ", ".join(f"{count} x {name or 'GPU'}" for name, count in kind.gpus)
+    features = f", {kind.features}" if kind.features else ""
+    what = f"{kind.count} x {kind.cpus} cores, {kind.memory_mib / 1024:.0f} GiB"
+    return what + (f", {gpus}" if gpus else ", no GPU") + features
+
+
+def _write_nodes(partition: Optional[Partition], gpus: int, device: Optional[str]) -> Iterator[str]:
+    if partition is None or not partition.nodes:
+        yield f"{ASK} how many nodes may a job have, with how many cores and GPUs each?"
+        yield "# max_nodes = 4"
+        yield "# max_devices_per_node = 8"
+        yield "cpus_per_rank = 1"
+        yield 'gpu_request = "none"'
+        return
+    yield f"max_nodes = {partition.largest_job}"
+    fewest_cpus = min(kind.cpus for kind in partition.nodes if kind.gpus or not gpus)
+    if gpus:
+        types = sorted({name for kind in partition.nodes for name, _ in kind.gpus if name})
+        yield f"max_devices_per_node = {gpus}"
+        cores = max(1, fewest_cpus // gpus)
+        yield f"cpus_per_rank = {cores}  # {fewest_cpus} cores for {gpus} GPUs"
+        yield 'gpu_request = "gres"  # --gres=gpu:N; "gpus-per-node" where the site wants that'
+        if len(types) > 1:
+            yield f"# several types of GPU, of which a comparison takes one: {', '.join(types)}"
+            yield f"gpu_type = {_quote(_choose_type(partition))}"
+        elif types:
+            yield f"# gpu_type = {_quote(types[0])}"
+        return
+    yield f"max_devices_per_node = {max(1, fewest_cpus)}  # a rank is a share of the cores"
+    yield "cpus_per_rank = 1"
+    if device == "cuda":
+        yield f"{ASK} how are GPUs asked for? no node of {partition.name} has any by its GRES"
+    yield 'gpu_request = "none"'
+
+
+def _choose_type(partition: Partition) -> str:
+    """The type of GPU that most nodes have."""
+    counts: dict[str, int] = {}
+    for kind in partition.nodes:
+        for name, _ in kind.gpus:
+            counts[name] = counts.get(name, 0) + kind.count
+    return max(counts, key=lambda name: counts[name])
+
+
+def _write_accounts(survey: Survey, partition: Optional[Partition]) -> Iterator[str]:
+    accounts = survey.accounts
+    if not accounts:
+        yield f"{ASK} which account and QOS do I charge? sacctmgr names none of mine"
+        yield '# account = "benchmarks"'
+        yield '# qos = "normal"'
+        return
+    allowed = [name for name in accounts if _takes(partition, name)] or accounts
+    account = survey.default_account if survey.default_account in allowed else allowed[0]
+    yield f"# Accounts of yours: {', '.join(accounts)}."
+    if account == survey.default_account:
+        yield f"# account = {_quote(account)}  # your default, charged as it is"
+    else:
+        yield f"account = {_quote(account)}"
+    for name in survey.list_qos(account):
+        known = survey.find_qos(name)
+        parts = [
+            *([f"{known.max_minutes} min"] if known and known.max_minutes is not None else []),
+            *([f"{known.max_submit} jobs"] if known and known.max_submit is not None else []),
+        ]
+        yield f"#   QOS {name}" + (f": at most {' and '.join(parts)}" if parts else "")
+    default_qos = survey.find_default_qos(account)
+    if default_qos:
+        yield f"# qos = {_quote(default_qos)}  # your default"
+
+
+def _takes(partition: Optional[Partition], account: str) -> bool:
+    return partition is None or partition.accounts is None or account in partition.accounts
+
+
+def _write_sharing(partition: Optional[Partition]) -> Iterator[str]:
+    if partition is not None and partition.is_exclusive:
+        yield "# this partition gives out whole nodes"
+        yield "exclusive = true"
+    else:
+        yield "# exclusive = true          # whole nodes: neighbours disturb measurements"
+    yield "# memory_mib_per_node = 0    # all memory of the nodes, which exclusive does not give"
+
+
+def _write_limits(survey: Survey, partition: Optional[Partition]) -> Iterator[str]:
+    if survey.max_array_size is not None:
+        yield f"# MaxArraySize is {survey.max_array_size}; it is read from the cluster each time."
+    limits = [known.max_submit for known in survey.associations if known.max_submit]
+    if limits:
+        yield f"# Your account may have {min(limits)} jobs in the queue; array tasks count each."
+
+
+def _write_tools(tools: Tools) -> Iterator[str]:
+    yield ""
+    if tools.modules:
+        yield "# Modules that jobs may need; those of frameworks stand under [environments.NAME]."
+        yield from _wrap("#   ", tools.modules)
+        yield f"# modules = [{_quote(tools.modules[0])}]"
+    else:
+        yield f"{ASK} are there modules for CUDA and MPI? `module avail` names none here"
+    if tools.runtimes:
+        yield f"# Container runtimes here: {', '.join(tools.runtimes)}"
+        yield "# [environments.pytorch.container]"
+        yield f"# runtime = {_quote(tools.runtimes[0])}"
+        yield '# image = "/shared/images/pytorch.sif"'
+    else:
+        yield f"{ASK} can jobs use containers? no runtime is on PATH, and srun has no option of one"
+
+
+def _wrap(before: str, words: Sequence[str], width: int = 100) -> Iterator[str]:
+    line = ""
+    for word in words:
+        if line and len(before) + len(line) + len(word) + 1 > width:
+            yield before + line
+            line = ""
+        line = f"{line} {word}".strip()
+    if line:
+        yield before + line
+
+
+def _write_time_limit(partition: Optional[Partition]) -> Iterator[str]:
+    limit = partition.max_minutes if partition else None
+    minutes = DEFAULT_MINUTES if limit is None else max(1, min(DEFAULT_MINUTES, limit))
+    yield "[time_limit_minutes]"
+    of_partition = f"  # {limit} at most" if limit is not None else ""
+    yield f"default = {minutes}{of_partition}"
+
+
+def _write_launcher(survey: Survey) -> Iterator[str]:
+    yield "[launcher]"
+    known = survey.mpi_plugins
+    chosen = next((name for name in MPI_CHOICES if name in known), None)
+    if chosen is not None:
+        yield 'name = "srun"'
+        yield f"mpi = {_quote(chosen)}  # of {', '.join(known)}; Open MPI takes pmix, MPICH pmi2"
+    elif known:
+        yield f"# srun starts no MPI here: `srun --mpi=list` names {', '.join(known)}"
+        yield 'name = "mpirun"'
+    else:
+        yield f"{ASK} how is MPI started? `srun --mpi=list` names nothing"
+        yield 'name = "srun"'
+        yield 'mpi = "pmix"'
+
+
+def _quote(text: str) -> str:
+    # a TOML string of ASCII is a JSON one
+    return json.dumps(text)

@@ -1,0 +1,243 @@
+"""Slurm's clients -> what this cluster has, and what its user may ask for."""
+
+import getpass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from dlperf_slurm import slurm_client
+from dlperf_slurm.errors import SchedulerError
+from dlperf_slurm.provision.sites.values import (
+    parse_count,
+    parse_gpus,
+    parse_minutes,
+    parse_names,
+    parse_pairs,
+)
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """Nodes of a partition that are alike: `gpus` has the number on each by type, "" for none."""
+
+    count: int
+    cpus: int
+    memory_mib: int
+    gpus: tuple[tuple[str, int], ...]
+    features: str
+
+    def count_gpus(self, gpu_type: Optional[str] = None) -> int:
+        """The GPUs on each node, of one type or of any."""
+        return sum(count for kind, count in self.gpus if gpu_type in (None, kind))
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition; None is no limit, or all of the accounts or QOS."""
+
+    name: str
+    is_default: bool
+    is_up: bool
+    is_exclusive: bool
+    max_nodes: Optional[int]
+    max_minutes: Optional[int]
+    accounts: Optional[tuple[str, ...]]
+    qos: Optional[tuple[str, ...]]
+    nodes: tuple[NodeKind, ...]
+
+    @property
+    def node_count(self) -> int:
+        return sum(kind.count for kind in self.nodes)
+
+    @property
+    def largest_job(self) -> int:
+        """The nodes that a job may have."""
+        return min(self.node_count, self.max_nodes or self.node_count)
+
+    @property
+    def gpus_per_node(self) -> int:
+        """The GPUs on each of most of the nodes that have some."""
+        with_gpus = [kind for kind in self.nodes if kind.gpus]
+        most = max(with_gpus, key=lambda kind: kind.count, default=None)
+        return most.count_gpus() if most else 0
+
+
+@dataclass(frozen=True)
+class Association:
+    """An account that the user may charge, in all partitions if none is named."""
+
+    account: str
+    partition: str
+    qos: tuple[str, ...]
+    default_qos: str
+    max_submit: Optional[int]
+
+
+@dataclass(frozen=True)
+class Qos:
+    """The limits of a quality of service on a user's jobs; None is no limit."""
+
+    name: str
+    max_minutes: Optional[int]
+    max_submit: Optional[int]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a cluster says of itself; what could not be asked is empty, with why in `problems`."""
+
+    cluster_name: str = ""
+    version: str = ""
+    max_array_size: Optional[int] = None
+    enforced: frozenset[str] = frozenset()
+    partitions: tuple[Partition, ...] = ()
+    associations: tuple[Association, ...] = ()
+    default_account: str = ""
+    qos: tuple[Qos, ...] = ()
+    mpi_plugins: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def accounts(self) -> list[str]:
+        """The accounts that the user may charge, each once."""
+        return list(dict.fromkeys(known.account for known in self.associations))
+
+    @property
+    def default_partition(self) -> Optional[Partition]:
+        return next((known for known in self.partitions if known.is_default), None)
+
+    def find_partition(self, name: str) -> Optional[Partition]:
+        return next((known for known in self.partitions if known.name == name), None)
+
+    def find_default_qos(self, account: str) -> str:
+        """The QOS of jobs that name none; empty where it is not known."""
+        found = (known.default_qos for known in self.associations if known.account == account)
+        return next(found, "")
+
+    def find_qos(self, name: str) -> Optional[Qos]:
+        return next((known for known in self.qos if known.name == name), None)
+
+    def list_qos(self, account: str) -> list[str]:
+        """The QOS that the user may ask for with an account, or with any where it is empty."""
+        found = (known for known in self.associations if account in ("", known.account))
+        return list(dict.fromkeys(name for known in found for name in known.qos))
+
+
+@dataclass
+class _Clients:
+    """Asks Slurm's clients, and notes who does not answer."""
+
+    problems: list[str] = field(default_factory=list)
+
+    def ask(self, *command: str) -> str:
+        try:
+            return slurm_client.run_client(command)
+        except SchedulerError as error:
+            self.problems.append(f"`{' '.join(command[:3])}`: {error}".split("\n")[0])
+            return ""
+
+
+def survey_cluster() -> Survey:
+    """Ask the cluster what it has; no job is needed, and a client that fails is only noted."""
+    clients = _Clients()
+    config = parse_config(clients.ask("scontrol", "show", "config"))
+    if not config:
+        return Survey(problems=tuple(clients.problems))
+    partitions = parse_partitions(
+        clients.ask("scontrol", "show", "partition", "--oneliner"),
+        clients.ask("sinfo", "--noheader", "--exact", "--format=%R|%D|%c|%m|%G|%f"),
+    )
+    user, cluster = getpass.getuser(), config.get("ClusterName", "")
+    associations, default_account, qos = "", "", ""
+    if "slurmdbd" in config.get("AccountingStorageType", ""):
+        show = ("sacctmgr", "--noheader", "--parsable2", "show")
+        of_user = ("where", f"user={user}")
+        associations = clients.ask(
+            *show, "associations", *of_user, f"cluster={cluster}",
+            "format=Account,Partition,QOS,DefaultQOS,MaxSubmit",
+        )  # fmt: skip
+        default_account = clients.ask(*show, "user", *of_user, "format=DefaultAccount").strip()
+        qos = clients.ask(*show, "qos", "format=Name,MaxWall,MaxSubmitPU")
+    else:
+        clients.problems.append("accounting: this cluster has no accounts and QOS to ask for")
+    return Survey(
+        cluster_name=cluster,
+        version=config.get("SLURM_VERSION", ""),
+        max_array_size=parse_count(config.get("MaxArraySize", "")),
+        enforced=frozenset(config.get("AccountingStorageEnforce", "none").split(",")),
+        partitions=partitions,
+        associations=parse_associations(associations),
+        default_account=default_account.partition("\n")[0],
+        qos=parse_qos(qos),
+        mpi_plugins=parse_mpi_plugins(clients.ask("srun", "--mpi=list")),
+        problems=tuple(clients.problems),
+    )
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """The output of `scontrol show config` as key -> value."""
+    return dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.M))
+
+
+def parse_partitions(shown: str, listed: str) -> tuple[Partition, ...]:
+    """What `scontrol show partition --oneliner` and `sinfo` say of partitions and their nodes.
+
+    The latter has a line for each kind of nodes: partition, nodes, CPUs, MiB, GRES, features.
+    """
+    nodes: dict[str, list[NodeKind]] = {}
+    for partition, count, cpus, memory, gres, features in _split_rows(listed, 6):
+        kind = NodeKind(
+            count=parse_count(count) or 0,
+            cpus=parse_count(cpus) or 0,
+            memory_mib=parse_count(memory) or 0,
+            gpus=tuple(sorted(parse_gpus(gres).items())),
+            features="" if features == "(null)" else features,
+        )
+        nodes.setdefault(partition, []).append(kind)
+    found = []
+    for values in map(parse_pairs, shown.splitlines()):
+        name = values.get("PartitionName", "")
+        if name:
+            found.append(
+                Partition(
+                    name=name,
+                    is_default=values.get("Default") == "YES",
+                    is_up=values.get("State", "UP") == "UP",
+                    is_exclusive=values.get("OverSubscribe", "").startswith("EXCLUSIVE"),
+                    max_nodes=parse_count(values.get("MaxNodes", "")),
+                    max_minutes=parse_minutes(values.get("MaxTime", "")),
+                    accounts=parse_names(values.get("AllowAccounts", "")),
+                    qos=parse_names(values.get("AllowQos", "")),
+                    nodes=tuple(nodes.get(name, ())),
+                )
+            )
+    return tuple(found)
+
+
+def parse_associations(text: str) -> tuple[Association, ...]:
+    """The rows of sacctmgr: account, partition, QOS, DefaultQOS, MaxSubmit."""
+    return tuple(
+        Association(account, part, tuple(filter(None, qos.split(","))), default, parse_count(limit))
+        for account, part, qos, default, limit in _split_rows(text, 5)
+    )
+
+
+def parse_qos(text: str) -> tuple[Qos, ...]:
+    """The rows of sacctmgr: name, MaxWall, MaxSubmitPU."""
+    return tuple(
+        Qos(name, parse_minutes(wall), parse_count(limit))
+        for name, wall, limit in _split_rows(text, 3)
+    )
+
+
+def parse_mpi_plugins(text: str) -> tuple[str, ...]:
+    """The values that `srun --mpi` takes, as `srun --mpi=list` has them, sorted."""
+    names = re.findall(r"^(?:srun: )?\s*([a-z][\w]*)\s*$", text, re.M)
+    versions = re.search(r"versions available: *(.*)", text)
+    return tuple(sorted({*names, *(versions[1].replace(",", " ").split() if versions else ())}))
+
+
+def _split_rows(text: str, columns: int) -> Sequence[Sequence[str]]:
+    rows = (line.strip().split("|") for line in text.splitlines())
+    return [row for row in rows if len(row) == columns]

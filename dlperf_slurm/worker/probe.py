@@ -1,0 +1,102 @@
+"""A rank that measures nothing -> a file of what it finds: its peers, cores, framework, devices.
+
+It writes what it knows before each step that may end it, and fails of nothing itself.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Callable, Dict
+
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.joining import Joining, join_ranks
+from dlperf_slurm.worker.nvml import find_device_uuid
+
+MODULE_FILE = "module"
+ANSWER_PREFIX = "probe-"
+SMI_SECONDS = 60.0
+# what a package that is missing, or does not fit this machine, raises while it is loaded
+BROKEN = (ImportError, OSError, RuntimeError, AttributeError, TypeError, ValueError)
+
+# how frameworks say how many GPUs this process sees; of others the driver is asked
+COUNTS: Dict[str, Callable[[Any], int]] = {
+    "torch": lambda torch: torch.cuda.device_count(),
+    "tensorflow": lambda tf: len(tf.config.experimental.list_physical_devices("GPU")),
+    "jax": lambda jax: sum(device.platform != "cpu" for device in jax.local_devices()),
+    "paddle": lambda paddle: paddle.device.cuda.device_count(),
+    "mxnet": lambda mxnet: mxnet.context.num_gpus(),
+    "oneflow": lambda oneflow: oneflow.cuda.device_count(),
+}
+
+
+def probe_rank(folder: Path, joining: Joining) -> int:
+    """Answer as one rank of the case in this folder; 0 whatever is found."""
+    host = socket.gethostname()
+    path = folder / f"{ANSWER_PREFIX}{host}-{os.getpid()}.json"
+    answer: Dict[str, Any] = {"host": host, "cores": sorted(os.sched_getaffinity(0))}
+    keep(path, answer)
+    case = read_json(folder / CASE_FILE, Case)
+    placement = join(answer, host, joining, case, folder)
+    keep(path, answer)
+    load_framework(answer, case, folder)
+    if case.device == "cuda":
+        answer["uuid"] = find_device_uuid(case, placement, os.environ)
+    answer["is_done"] = True
+    keep(path, answer)
+    return 0
+
+
+def keep(path: Path, answer: Dict[str, Any]) -> None:
+    """Write what is known so far."""
+    write_file(path, json.dumps(answer).encode(), root=path.parent)
+
+
+def join(
+    answer: Dict[str, Any], host: str, joining: Joining, case: Case, folder: Path
+) -> Placement:
+    """Become a rank, or note why that fails."""
+    try:
+        world = join_ranks(joining, case, folder)
+        hosts = world.exchange(host)
+        answer.update(rank=world.rank, world_size=world.size)
+        answer["mpi"] = world.describe_versions().get("mpi", f"{joining.ranks} ranks")
+    except BROKEN as error:
+        answer["join_error"] = describe(error)
+        return Placement(0, 0, 1, host, "", 0)
+    return Placement(world.rank, hosts[: world.rank].count(host), world.size, host, "", 0)
+
+
+def load_framework(answer: Dict[str, Any], case: Case, folder: Path) -> None:
+    """Import the framework, and count the devices that it sees, where the case needs some."""
+    name = (folder / MODULE_FILE).read_text(encoding="utf-8").strip()
+    try:
+        module = import_module(name)
+        answer["version"] = str(getattr(module, "__version__", "?"))
+        if case.device == "cuda":
+            answer["gpus"] = COUNTS[name](module) if name in COUNTS else count_by_driver()
+    except BROKEN as error:
+        answer["import_error"] = describe(error)
+
+
+def count_by_driver() -> int:
+    """The GPUs that nvidia-smi lists, as far as CUDA_VISIBLE_DEVICES lets this process see them."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return 0
+    done = subprocess.run(
+        [program, "-L"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=SMI_SECONDS
+    )
+    count = done.stdout.count(b"\nGPU ") + done.stdout.startswith(b"GPU ")
+    told = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return count if told is None else min(count, len(list(filter(None, told.split(",")))))
+
+
+def describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,184 @@
+"""What ranks of a probe answer, or do not, becomes a line with what to mend."""
+
+import json
+
+import pytest
+from builders import make_matrix_case, make_site
+
+from dlperf_slurm.checks.doctor.answers import judge
+from dlperf_slurm.checks.doctor.probe import End, Probe, choose_probes, shrink
+from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.matrix.expand import Expansion
+
+ENDED = End("COMPLETED", "None", "n[1-2]")
+VENV = "/venvs/pytorch"
+
+
+def make_probe(topology="2n1g", **site):
+    environments = {"pytorch": {"venv": VENV}}
+    return Probe(make_matrix_case(topology), make_site(environments=environments, **site))
+
+
+def make_answer(rank=0, host="n1", **changes):
+    return {
+        "host": host,
+        "cores": [0, 1],
+        "rank": rank,
+        "world_size": 2,
+        "mpi": "Open MPI v5.0.8",
+        "version": "2.9.1",
+        "is_done": True,
+        **changes,
+    }
+
+
+def judge_answers(folder, answers, probe=None, end=ENDED, error="", has_started=True):
+    start = folder / "s0"
+    if has_started:
+        start.mkdir()
+        (start / "err").write_text(error, encoding="utf-8")
+        for number, answer in enumerate(answers):
+            path = start / f"probe-{answer['host']}-{number}.json"
+            path.write_text(json.dumps(answer), encoding="utf-8")
+    return judge(probe or make_probe(), end, start, folder)
+
+
+def list_faults(*arguments, **options):
+    findings = judge_answers(*arguments, **options)
+    return [str(finding) for finding in findings if not finding.is_sound]
+
+
+def test_ranks_of_one_world_are_sound(home):
+    findings = judge_answers(home, [make_answer(0), make_answer(1, "n2")])
+    assert [str(finding) for finding in findings] == [
+        "ok        run directory: pytorch on n1, n2: nodes see and write it",
+        "ok        ranks: pytorch on n1, n2: 2 ranks of one Open MPI v5.0.8 world, 2.9.1, each "
+        "sees 2 cores",
+    ]
+
+
+def test_processes_that_are_a_world_each_are_told_from_ranks(home):
+    alone = [make_answer(0, world_size=1), make_answer(0, "n2", world_size=1)]
+    (line,) = list_faults(home, alone)
+    assert line.startswith("fault     MPI: pytorch on n1, n2: 2 processes are 2 worlds of 1 rank")
+    assert "set launcher.mpi to what fits" in line
+    assert line.endswith("now launcher.name = 'srun', launcher.mpi = 'pmix'")
+
+
+@pytest.mark.parametrize(
+    ("answers", "line"),
+    [
+        (
+            [make_answer(join_error="ModuleNotFoundError: No module named 'mpi4py'", rank=None)]
+            * 2,
+            "environment: pytorch on n1: ranks do not join: ModuleNotFoundError: No module named "
+            "'mpi4py'; "
+            f"`{VENV}/bin/python -m pip install` it, or `dlperf-slurm env create pytorch`",
+        ),
+        (
+            [make_answer(join_error="PlacementError: 1 rank(s)", rank=None)] * 2,
+            "launcher: pytorch on n1: ranks do not join: PlacementError: 1 rank(s); see launcher.",
+        ),
+        (
+            [make_answer(n, f"n{n}", import_error="ImportError: libcudart.so.12") for n in (0, 1)],
+            "environment: pytorch on n0, n1: ImportError: libcudart.so.12; `",
+        ),
+        (
+            [make_answer(n, f"n{n}", is_done=False) for n in (0, 1)],
+            "environment: pytorch on n0, n1: a rank ended while it imported pytorch: "
+            "srun: error: n1: task 0: Segmentation fault; `",
+        ),
+        (
+            [{"host": "n1", "cores": [0]}, {"host": "n2", "cores": [0]}],
+            "MPI: pytorch on n1, n2: MPI does not start: srun: error: n1: task 0: Segm",
+        ),
+        ([make_answer(0)], "launcher: pytorch on n1: 2 ranks are asked for, 1 answered; see "),
+        (
+            [make_answer(0), make_answer(1)],
+            "launcher: pytorch on n1: 2 ranks should be on 2 nodes; see launcher.flags; ",
+        ),
+    ],
+)
+def test_fault_of_ranks_is_named_with_where_and_how_to_mend_it(answers, line, home):
+    error = "srun: error: n1: task 0: Segmentation fault\nsrun: Terminating StepId=1.0\n"
+    (found, *_) = list_faults(home, answers, error=error)
+    assert found.startswith(f"fault     {line}")
+
+
+def test_cores_that_ranks_share_are_divided(home):
+    shared = [make_answer(0), make_answer(1)]
+    (line,) = list_faults(home, shared, make_probe("1n2g", cpus_per_rank=2))
+    assert "2 ranks on n1 share 2 cores, 2 are asked for each; set cpus_per_rank = 1" in line
+
+
+def test_cores_of_each_are_enough_where_ranks_are_bound(home):
+    bound = [make_answer(0, cores=[0, 1]), make_answer(1, cores=[2, 3])]
+    assert list_faults(home, bound, make_probe("1n2g", cpus_per_rank=2)) == []
+
+
+@pytest.mark.parametrize(("gpus", "is_fault"), [(0, True), (1, False), (2, True), (4, False)])
+def test_each_rank_of_a_node_needs_a_gpu_of_those_that_it_sees(gpus, is_fault, home):
+    answers = [make_answer(rank, gpus=gpus, uuid=f"GPU-{rank}") for rank in range(4)]
+    answers = [{**answer, "world_size": 4} for answer in answers]
+    faults = list_faults(home, answers, make_probe("1n4g", device="cuda"))
+    # cores aside
+    assert any("devices: " in line and "gpu_request" in line for line in faults) == is_fault
+
+
+def test_ranks_with_one_gpu_between_them_are_named(home):
+    answers = [make_answer(rank, gpus=1, uuid="GPU-0") for rank in range(2)]
+    (line,) = list_faults(home, answers, make_probe("1n2g", device="cuda"))
+    assert "ranks share one GPU" in line
+
+
+def test_folder_that_nodes_do_not_see_is_named(home):
+    end = End("FAILED", "JobLaunchFailure", "n1")
+    (line,) = list_faults(home, [], end=end, has_started=False)
+    assert line.startswith("fault     run directory: pytorch: ")
+    assert "no file of a job on n1 is there (FAILED JobLaunchFailure); name a folder" in line
+
+
+def test_job_that_did_not_get_its_turn_is_undecided(home):
+    end = End("PENDING", "Priority", "")
+    (line,) = list_faults(home, [], end=end, has_started=False)
+    assert line.startswith("undecided probe job: pytorch: it did not start in time")
+    assert line.endswith("call again with a longer --patience")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        ("srun: error: Couldn't find the specified plugin name for mpi/x\n", "launcher: pytorch: "),
+        ("the site's setup line failed with exit code 1: false\n", "job script: pytorch: the si"),
+        ("-----\nmpirun was run as root\nmore of it\n-----\n", "job script: pytorch: mpirun was"),
+    ],
+)
+def test_launcher_that_starts_nothing_is_quoted(error, line, home):
+    (found,) = list_faults(home, [], error=error)
+    assert found.startswith(f"fault     {line}")
+
+
+def test_refused_probe_is_quoted(home):
+    (line,) = list_faults(home, [], end=End("", refusal="sbatch failed: no"), has_started=False)
+    assert line.startswith("fault     probe job: pytorch: sbatch failed: no; ")
+
+
+@pytest.mark.parametrize(
+    ("topology", "probed"), [("4n8g", "2n1g"), ("1n8g", "1n2g"), ("1n1g", "1n1g"), ("2n1g", "2n1g")]
+)
+def test_two_ranks_are_probed_over_nodes_where_cases_are(topology, probed):
+    assert str(shrink(parse_topology(topology))) == probed
+
+
+def test_largest_topology_is_probed_with_its_own_settings():
+    override = [
+        {"when": {"nodes": ">1"}, "partition": "wide", "time_limit_minutes": {"default": 3}},
+        {"when": {"nodes": 1}, "partition": "shared"},
+    ]
+    site = make_site(override=override)
+    cases = tuple(make_matrix_case(topology) for topology in ("1n1g", "4n2g", "1n8g"))
+    (probe,) = choose_probes(make_plan(Expansion(cases, ()), site, 1001), site)
+    assert str(probe.case.topology) == "2n1g"
+    assert probe.site.partition == "wide"
+    assert probe.group.time_limit_minutes == 3

@@ -1,0 +1,186 @@
+"""What a cluster would never give is told before anything is submitted, with what to set."""
+
+import pytest
+from builders import make_site
+from slurm_clients import VERSIONS, put_clients
+
+from dlperf_slurm.checks.doctor.finding import Finding, make_fault, merge_places
+from dlperf_slurm.checks.doctor.requests import Request, check_request
+from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Survey, survey_cluster
+
+
+@pytest.fixture(params=VERSIONS)
+def survey(request, bin_dir):
+    put_clients(bin_dir, request.param)
+    return survey_cluster()
+
+
+def check(survey, topology="1n1g", array_tasks=1, minutes=30, **site):
+    settled = make_site(**{"gpu_request": "none", **site})
+    size = parse_topology(topology)
+    findings = check_request(Request("g", size, array_tasks, minutes, settled), survey)
+    return [f"{f.what}: {f.words}; {f.remedy}" for f in findings]
+
+
+def test_request_that_fits_has_nothing_against_it(survey):
+    assert survey.problems == ()
+    assert check(survey, "4n8g", 1000, 60, cpus_per_rank=2, gpu_request="gres") == []
+    assert check(survey, partition="low,high", account="root", qos="limited", minutes=5) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "line"),
+    [
+        (
+            {"partition": "mian"},
+            "partition: there is no partition 'mian'. Did you mean 'main'?; "
+            "set partition to one of: main, small, low, high",
+        ),
+        (
+            {"account": "nobody"},
+            "account: you may not charge account 'nobody'; set account to one of: ",
+        ),
+        (
+            {"qos": "hihg"},
+            "qos: you may not ask for QOS 'hihg'. Did you mean 'high'?; set qos to one of: ",
+        ),
+        (
+            {"minutes": 61},
+            "time limit: 61 min are over the 60 of partition main; "
+            "set time_limit_minutes.default = 60 or less, or take another partition or QOS",
+        ),
+        ({"qos": "limited", "minutes": 6}, "time limit: 6 min are over the 5 of QOS limited; "),
+        (
+            {"qos": "limited", "minutes": 5, "array_tasks": 5},
+            "queue: 5 array tasks: QOS limited lets you have 4 in the queue; "
+            "set max_array_size = 4",
+        ),
+        (
+            {"topology": "5n1g"},
+            "nodes: 5 nodes are over the 4 of partition main; set max_nodes = 4",
+        ),
+        (
+            {"topology": "2n1g", "partition": "small", "minutes": 2},
+            "nodes: 2 nodes are over the 1 of partition small; set max_nodes = 1",
+        ),
+        (
+            {"topology": "1n9g", "gpu_request": "gres"},
+            "devices: 9 GPUs on 1 nodes: partition main has 8 on a node; "
+            "set max_devices_per_node = 8",
+        ),
+        (
+            {"gpu_request": "gpus-per-node", "gpu_type": "h100"},
+            "devices: 1 GPUs of type 'h100' on 1 nodes: partition main has none; ",
+        ),
+        (
+            {"topology": "1n4g", "cpus_per_rank": 5},
+            "cores: 4 ranks with 5 cores each on a node: those of partition main have 16; "
+            "set cpus_per_rank = 4",
+        ),
+        (
+            {"memory_mib_per_node": 40000},
+            "memory: 40000 MiB are over the 32000 of nodes of partition main; ",
+        ),
+        (
+            {"launcher": {"mpi": "openmpi"}},
+            "MPI: srun has no MPI plug-in 'openmpi'; set launcher.mpi to one of: cray_shasta, ",
+        ),
+    ],
+)
+def test_what_cannot_be_had_is_named_with_what_can(request_, line, survey):
+    (found,) = check(survey, **request_)
+    assert found.startswith(line)
+
+
+def test_directives_count_as_keys_do(survey):
+    (found,) = check(survey, directives=["--partition=nope"])
+    assert found.startswith("partition: there is no partition 'nope'")
+    (found,) = check(survey, directives=["-A nobody"])
+    assert found.startswith("account: you may not charge account 'nobody'")
+
+
+@pytest.mark.parametrize(
+    "site",
+    [{"directives": ["--clusters=other"]}, {"directives": ["-M other"]}, {"reservation": "r"}],
+)
+def test_request_elsewhere_is_left_to_slurm(site, survey):
+    assert check(survey, partition="theirs", minutes=9999, **site) == []
+
+
+@pytest.mark.parametrize("launcher", [{"name": "mpirun"}, {"mpi": "none"}])
+def test_plugin_of_srun_is_not_asked_for_where_none_is_used(launcher, survey):
+    assert check(survey, launcher={"mpi": "openmpi", **launcher}) == []
+
+
+def test_silent_cluster_stands_against_nothing():
+    assert check(Survey(), "9n9g", minutes=9999, partition="x", account="y", qos="z") == []
+
+
+def make_partition(**changes):
+    values = {
+        "is_default": True,
+        "is_up": True,
+        "is_exclusive": False,
+        "max_nodes": None,
+        "max_minutes": None,
+        "accounts": None,
+        "qos": None,
+        "nodes": (NodeKind(2, 64, 1000, (("a100", 4),), ""), NodeKind(6, 64, 1000, (), "")),
+        **changes,
+    }
+    return Partition("mixed", **values)
+
+
+def test_accounts_are_not_asked_for_where_slurm_does_not_enforce_them(survey):
+    free = Survey(partitions=survey.partitions, associations=survey.associations)
+    assert check(free, account="nobody", qos="nosuch") == []
+
+
+def test_account_that_a_partition_does_not_take_is_named():
+    closed = Survey(partitions=(make_partition(accounts=("staff",)),))
+    (found,) = check(closed, account="ml")
+    assert found == (
+        "account: partition mixed does not take account 'ml'; set account to one of: staff"
+    )
+
+
+def test_gpus_are_counted_over_the_nodes_that_have_them():
+    mixed = Survey(partitions=(make_partition(),))
+    assert check(mixed, "2n4g", gpu_request="gres", gpu_type="a100") == []
+    (found,) = check(mixed, "3n4g", gpu_request="gres")
+    assert found.startswith("devices: 4 GPUs on 3 nodes: partition mixed has 4 on a node")
+    (found,) = check(mixed, gpu_request="gres", gpu_type="v100")
+    assert found.endswith("; set gpu_type to one of: a100")
+
+
+def test_one_of_several_partitions_that_fits_is_enough():
+    short = make_partition(max_minutes=5)
+    both = Survey(partitions=(short, Partition(**{**vars(short), "name": "b", "max_minutes": 60})))
+    assert check(both, partition="mixed,b") == []
+    (found,) = check(both, partition="mixed,b", minutes=90)
+    assert found.startswith("time limit: 90 min are over the 5 of partition mixed")
+
+
+def test_cluster_without_a_default_partition_needs_one_named():
+    (found,) = check(Survey(partitions=(make_partition(is_default=False),)))
+    assert found == (
+        "partition: the site names no partition, and this cluster has no default one; "
+        "set partition to one of: mixed"
+    )
+
+
+def test_one_fault_of_several_array_jobs_is_one_line():
+    findings = [make_fault("partition", f"g{n}", "there is\nnone", "set one") for n in range(6)]
+    (merged,) = merge_places([*findings, findings[0]])
+    assert str(merged) == ("fault     partition: g0, g1, g2, g3 and 2 more: there is none; set one")
+    assert str(Finding("ok", "limits", (), "fit")) == "ok        limits: fit"
+
+
+def test_partition_that_is_down_may_come_back():
+    down = Survey(partitions=(make_partition(is_up=False),))
+    settled = make_site(gpu_request="none")
+    (found,) = check_request(Request("g", parse_topology("1n1g"), 1, 30, settled), down)
+    assert str(found) == (
+        "undecided partition: g: mixed starts no jobs now; see `sinfo -p mixed`, or wait"
+    )
