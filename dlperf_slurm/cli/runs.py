@@ -57,6 +57,9 @@ def add_commands(commands: "Commands") -> None:
         metavar="TIME",
         help="begin no further repeat on this machine after so long, 5min; each case has one",
     )
+    command.add_argument(
+        "--unchecked", action="store_true", help="without a look at what the cluster has"
+    )
     add_site_options(command)
     add_results_option(command)
 

@@ -105,6 +105,23 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
         raise EnvironmentMissingError("\n".join(missing))
     for line in missing:
         warn(line)
+    if is_to_run and not options.unchecked:
+        _check_requests(plan, loaded)
     for path in remove_leftovers(options.results):
         say(f"Removed {path}, which a submission that was killed had left half-made")
     return stage_run(options.results, file, loaded, plan, sys.argv, within_seconds)
+
+
+def _check_requests(plan: "Plan", loaded: "LoadedSite") -> None:
+    """The half of `doctor` that takes a moment; raises SchedulerError for what it finds."""
+    from dlperf_slurm.checks.doctor.quick import check_requests
+
+    findings = check_requests(plan, loaded.site)
+    for finding in findings:
+        if finding.status == "undecided":
+            warn(str(finding))
+    faults = [str(finding) for finding in findings if finding.status == "fault"]
+    if faults:
+        raise SchedulerError(
+            "\n".join(faults) + "\nNothing was submitted. To submit it all the same: --unchecked"
+        )

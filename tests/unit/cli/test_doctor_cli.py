@@ -1,0 +1,136 @@
+"""`doctor` and the quick half of it in `submit`, before recorded clients of Slurm."""
+
+import json
+from pathlib import Path
+
+import pytest
+from builders import SMALL_MATRIX, write_matrix
+from slurm_clients import put_clients
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.config.folders import find_managed_environment
+
+SLURM = ("matrix.toml", "--site", "slurm-cpu")
+# it takes each script, and each job
+SBATCH = 'case "$*" in *--test-only*) exit 0 ;; *) echo 17 ;; esac'
+ENDED = 'echo "FAILED|NonZeroExitCode|n1"'
+# a node that writes what ranks would into the folder that the script names
+RANKS = """\
+case "$*" in *--test-only*) exit 0 ;; esac
+for script; do :; done
+run_dir=$(/bin/sed -n "s/^run_dir=//p" "$script" | /usr/bin/tr -d "'")
+for rank in 0 1; do
+  folder=$(echo "$run_dir"/cases/*/r1/a1)
+  /bin/mkdir -p "$folder/s0"
+  printf '{answer}' "$rank" "$rank" > "$folder/s0/probe-n$rank-1.json"
+done
+echo 17"""
+
+
+@pytest.fixture
+def matrix(bin_dir):
+    python = find_managed_environment("pytorch") / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    write_matrix(SMALL_MATRIX)
+    put_clients(bin_dir, "22.05", SBATCH)
+    return bin_dir
+
+
+def put(bin_dir: Path, name: str, script: str) -> None:
+    (bin_dir / name).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    (bin_dir / name).chmod(0o755)
+
+
+def answer(**changes) -> str:
+    values = {"cores": [0, 1], "world_size": 2, "mpi": "Open MPI", "version": "2", "is_done": True}
+    text = json.dumps({**values, **changes})[1:]
+    return '{"host": "n%d", "rank": %d, ' + text
+
+
+def test_sound_chain_is_told_line_by_line(matrix, capsys):
+    put(matrix, "sbatch", RANKS.format(answer=answer()))
+    put(matrix, "squeue", 'echo "COMPLETED|None|n[0-1]"')
+    assert main(["doctor", *SLURM]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    starts = ["environment", "run directory", "limits", "sbatch --test-only", "run directory"]
+    kept = [line for line in lines if line.startswith("ok")]
+    assert [line[10:].partition(":")[0] for line in kept] == [*starts, "ranks"]
+    assert lines[-1] == "sound; next: dlperf-slurm submit matrix.toml"
+    # nothing is left of the probe, nor of the folder that was made for it
+    assert not Path("results").exists()
+
+
+def test_ranks_that_do_not_find_each_other_end_it_with_1(matrix, capsys):
+    put(matrix, "sbatch", RANKS.format(answer=answer(world_size=1)))
+    put(matrix, "squeue", 'echo "COMPLETED|None|n[0-1]"')
+    assert main(["doctor", *SLURM]) == 1
+    printed = capsys.readouterr()
+    assert "fault     MPI: pytorch on n0, n1: 2 processes are 2 worlds of 1 rank" in printed.out
+    assert "1 to mend, see above" in printed.err
+
+
+def test_job_that_leaves_no_file_says_that_nodes_do_not_see_the_folder(matrix, capsys, monkeypatch):
+    monkeypatch.setattr("dlperf_slurm.checks.doctor.FILES_SECONDS", 0.0)
+    put(matrix, "squeue", ENDED)
+    assert main(["doctor", *SLURM]) == 1
+    assert "run directory: pytorch: " in capsys.readouterr().out
+
+
+def test_job_that_does_not_start_is_cancelled_and_undecided(matrix, home, capsys):
+    put(matrix, "squeue", 'echo "PENDING|Priority|"')
+    put(matrix, "scancel", f'echo "$*" > {home}/cancelled')
+    assert main(["doctor", *SLURM, "--patience", "0"]) == 1
+    assert "undecided probe job: pytorch: it did not start in time" in capsys.readouterr().out
+    assert (home / "cancelled").read_text(encoding="utf-8") == "17\n"
+
+
+def test_no_probe_is_submitted_for_what_would_be_refused(matrix, home, capsys):
+    put(matrix, "sbatch", f'echo "$*" >> {home}/calls')
+    assert main(["doctor", *SLURM, "--set", "partition=nope"]) == 1
+    printed = capsys.readouterr().out
+    assert "fault     partition: 1n1g, 1n2g, 2n2g: there is no partition 'nope'" in printed
+    assert "undecided probe job: left out until the faults above are mended" in printed
+    assert not (home / "calls").exists()
+
+
+def test_script_that_sbatch_refuses_is_quoted(matrix, capsys):
+    put(matrix, "sbatch", "echo 'Invalid feature specification' >&2; exit 1")
+    assert main(["doctor", *SLURM]) == 1
+    printed = capsys.readouterr().out
+    assert "fault     sbatch --test-only: 1n1g, 1n2g, 2n2g: sbatch failed: Invalid feat" in printed
+
+
+def test_results_that_cannot_be_written_are_named(matrix, home, capsys):
+    (home / "results").write_text("no folder", encoding="utf-8")
+    assert main(["doctor", *SLURM]) == 1
+    assert f"fault     run directory: {home}/results: " in capsys.readouterr().out
+
+
+def test_missing_environment_is_named_with_the_command_that_makes_it(matrix, capsys):
+    (find_managed_environment("pytorch") / "bin" / "python").unlink()
+    assert main(["doctor", *SLURM]) == 1
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("fault")]
+    assert line.startswith("fault     environment: pytorch: no environment at ")
+    assert "dlperf-slurm env create pytorch" in line
+
+
+def test_doctor_needs_no_matrix(matrix, capsys):
+    assert main(["doctor", "--site", "slurm-cpu", "--set", "partition=nope"]) == 1
+    assert "quickstart.toml\n" in capsys.readouterr().out
+
+
+def test_submit_refuses_what_the_cluster_would_never_give(matrix, capsys):
+    assert main(["submit", *SLURM, "--set", "time_limit_minutes.default=61"]) == 3
+    error = capsys.readouterr().err
+    assert "time limit: 1n1g, 1n2g, 2n2g: 61 min are over the 60 of partition main" in error
+    assert "To submit it all the same: --unchecked" in error
+    assert not Path("results").exists()
+
+
+def test_submit_unchecked_leaves_it_to_slurm(matrix, capsys):
+    for name in ("srun", "squeue", "sacct"):
+        put(matrix, name, "exit 0")
+    settings = ("--set", "time_limit_minutes.default=61")
+    assert main(["submit", *SLURM, *settings, "--unchecked"]) == 0
+    assert capsys.readouterr().out.count("array job 17") == 3
