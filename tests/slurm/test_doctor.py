@@ -1,0 +1,117 @@
+"""A site file that the cluster itself gave, and a chain that is broken at one place at a time."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.slurm_runs import CHECKOUT, QUICK_POLLS, write_matrix
+from support.tool import run_tool
+
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
+
+UNSOUND = 1
+
+
+@pytest.fixture(scope="module")
+def site(cluster, tmp_path_factory):
+    """What `site init` writes here for ranks on cores: the GPUs are emulated."""
+    folder = tmp_path_factory.mktemp("site")
+    done = run_tool(["site", "init", "site.toml", "--device", "cpu"], folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "site.toml"
+
+
+def consult(folder: Path, site: Path, *settings: str, results: str = "results"):
+    """`doctor` for a case on two nodes."""
+    matrix = write_matrix(folder, ["2n2g"])
+    options = [option for text in settings for option in ("--set", text)]
+    words = ["doctor", str(matrix), "--site", str(site), "--results", results, *options]
+    return run_tool(words, folder)
+
+
+def list_faults(done) -> list[str]:
+    return [line for line in done.stdout.splitlines() if line.startswith("fault")]
+
+
+def test_file_that_site_init_writes_runs_the_matrix_of_the_demo(site, tmp_path):
+    sound = run_tool(["doctor", "--site", str(site)], tmp_path)
+    assert sound.returncode == 0, sound.stdout + sound.stderr
+    assert "ranks: pytorch on n1, n2: 2 ranks of one Open MPI" in sound.stdout
+    # all nodes share the cores of one machine, of which nothing is measured here
+    quick = ["protocol.repeats=1", 'axes.precision="fp32"', "protocol.measured_steps=10"]
+    options = [option for text in (*quick, *QUICK_POLLS) for option in ("--set", text)]
+    matrix = str(CHECKOUT / "matrices" / "quickstart.toml")
+    done = run_tool(["submit", matrix, "--site", str(site), "--wait", *options], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3/3 done: 3 COMPLETED" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "what", "remedy"),
+    [
+        (["partition=mian"], "partition: 2n2g: there is no partition 'mian'", "set partition to"),
+        (["account=nobody"], "account: 2n2g: you may not charge account 'nobody'", "set account"),
+        (
+            ["gpu_request=gres", "gpu_type=h100"],
+            "devices: 2n2g: 2 GPUs of type 'h100'",
+            "take another partition",
+        ),
+        (["cpus_per_rank=9"], "cores: 2n2g: 2 ranks with 9 cores each on", "set cpus_per_rank = 8"),
+        (
+            ["time_limit_minutes.default=90"],
+            "time limit: 2n2g: 90 min are over the 60 of partition main",
+            "set time_limit_minutes.default = 60 or less",
+        ),
+        (["launcher.mpi=openmpi"], "MPI: 2n2g: srun has no MPI plug-in 'openmpi'", "one of: cray_"),
+        (
+            ["constraint=nosuch"],
+            "sbatch --test-only: 2n2g: sbatch failed: allocation failure: Invalid feature",
+            "constraint",
+        ),
+    ],
+)
+def test_fault_is_told_without_a_job(settings, what, remedy, site, tmp_path):
+    done = consult(tmp_path, site, *settings)
+    assert done.returncode == UNSOUND, done.stdout + done.stderr
+    (line,) = list_faults(done)
+    assert line.startswith(f"fault     {what}")
+    assert remedy in line
+    assert "job " not in done.stdout.replace("probe job", "")
+
+
+def test_plugin_that_starts_as_many_worlds_is_told(site, tmp_path):
+    done = consult(tmp_path, site, "launcher.mpi=pmi2")
+    assert done.returncode == UNSOUND, done.stdout + done.stderr
+    (line,) = list_faults(done)
+    assert "2 processes are 2 worlds of 1 rank" in line
+    assert 'set launcher.mpi to what fits ("pmix" for Open MPI' in line
+
+
+def test_folder_that_nodes_do_not_share_is_told(site, tmp_path):
+    # each node has its own
+    results = Path("/dev/shm") / f"{tmp_path.name}-{tmp_path.parent.name}"
+    done = consult(tmp_path, site, results=str(results))
+    assert done.returncode == UNSOUND, done.stdout + done.stderr
+    (line,) = list_faults(done)
+    assert f"run directory: pytorch: {results}: no file of a job on n" in line
+    assert not results.exists()
+
+
+def test_environment_without_mpi4py_and_framework_is_told(site, tmp_path):
+    command = [sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "empty")]
+    subprocess.run(command, check=True)
+    done = consult(tmp_path, site, f'environments.pytorch.venv="{tmp_path}/empty"')
+    assert done.returncode == UNSOUND, done.stdout + done.stderr
+    ranks, framework = list_faults(done)
+    assert "No module named 'mpi4py'" in ranks
+    assert "No module named 'torch'" in framework
+    assert "dlperf-slurm env create pytorch" in framework
+
+
+def test_ranks_that_see_no_gpus_are_told(site, tmp_path):
+    # Slurm hands out files that nothing answers behind
+    done = consult(tmp_path, site, "device=cuda", "gpu_request=gres")
+    assert done.returncode == UNSOUND, done.stdout + done.stderr
+    (line,) = list_faults(done)
+    assert "devices: pytorch on n1, n2: a rank sees 0 GPUs" in line
