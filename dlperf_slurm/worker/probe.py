@@ -16,7 +16,8 @@ from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.frameworks import Placement
-from dlperf_slurm.worker.joining import Joining, join_ranks
+from dlperf_slurm.worker.joining import Joining
+from dlperf_slurm.worker.joining.worlds import join_ranks
 from dlperf_slurm.worker.nvml import find_device_uuid
 
 MODULE_FILE = "module"
