@@ -67,7 +67,7 @@ def join(
         world = join_ranks(joining, case, folder)
         hosts = world.exchange(host)
         answer.update(rank=world.rank, world_size=world.size)
-        answer["mpi"] = world.describe_versions().get("mpi", f"{joining.ranks} ranks")
+        answer["mpi"] = world.describe_versions().get("mpi", "")
     except BROKEN as error:
         answer["join_error"] = describe(error)
         return Placement(0, 0, 1, host, "", 0)

@@ -88,6 +88,12 @@ def test_plugin_that_starts_as_many_worlds_is_told(site, tmp_path):
     assert 'set launcher.mpi to what fits ("pmix" for Open MPI' in line
 
 
+def test_ranks_without_mpi_are_probed_as_they_start(site, tmp_path):
+    done = consult(tmp_path, site, "ranks=slurm")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 ranks of one world without MPI" in done.stdout
+
+
 def test_folder_that_nodes_do_not_share_is_told(site, tmp_path):
     # each node has its own
     results = Path("/dev/shm") / f"{tmp_path.name}-{tmp_path.parent.name}"

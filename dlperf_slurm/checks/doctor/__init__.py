@@ -15,7 +15,7 @@ from dlperf_slurm.checks.doctor.probe import (
     run_on_slurm,
     stage_probe,
 )
-from dlperf_slurm.checks.doctor.quick import check_without_jobs
+from dlperf_slurm.checks.doctor.quick import ENVIRONMENT, check_without_jobs
 from dlperf_slurm.checks.parity.run_case import run_script
 from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.jobs.plan import Plan
@@ -41,13 +41,13 @@ def examine(
     findings = check_without_jobs(plan, loaded.site, results)
     yield from findings
     probes = choose_probes(plan, loaded.site)
-    # environments are looked for by the probes of all others
-    missing = {place for f in findings if f.what == "environment" for place in f.places}
-    if any(f.status == "fault" and f.what != "environment" for f in findings):
+    faults = [finding for finding in findings if finding.status == "fault"]
+    # a framework that is missing hinders no other one
+    missing = {place for fault in faults if fault.what == ENVIRONMENT for place in fault.places}
+    if any(fault.what != ENVIRONMENT for fault in faults):
         words = "left out until the faults above are mended"
         yield Finding("undecided", "probe job", (), words)
         return
-    missing -= {place for f in findings if f.is_sound for place in f.places}
     probes = [probe for probe in probes if probe.case.axes.framework not in missing]
     if probes:
         with open_workplace(results, loaded) as folder:
@@ -63,7 +63,7 @@ def _try(
         script = folder / "scripts" / f"{probe.group.group_id}.sbatch"
         minutes = probe.group.time_limit_minutes
         report(f"probe {probe.name}: {probe.case.topology} on this machine")
-        with hold_machine():
+        with hold_machine(run_id=folder.name[1:]):
             exit_code = run_script(script, folder / "probe.log", 60 * minutes, ["0"])
         end = End("COMPLETED" if exit_code == 0 else "FAILED", f"exit code {exit_code}")
     else:

@@ -90,12 +90,16 @@ def _describe_sound(probe: Probe, answers: Sequence[Answer], where: str) -> Find
     devices = f"{min(len(answer.cores) for answer in answers)} cores"
     if first.gpus is not None:
         devices += f" and {min(answer.gpus or 0 for answer in answers)} GPUs"
-    words = f"{len(answers)} ranks of one {first.mpi} world, {first.version}, each sees {devices}"
+    world = f"one {first.mpi} world" if first.mpi else "one world without MPI"
+    words = f"{len(answers)} ranks of {world}, {first.version}, each sees {devices}"
     return Finding("ok", "ranks", (where,), words)
 
 
 def _explain_silence(probe: Probe, end: End, start: Path, folder: Path) -> Finding:
     name, launcher = probe.name, probe.site.launcher
+    if end.state == "UNKNOWN":
+        words = f"how its job ended is not known: {end.reason}"
+        return Finding("undecided", "probe job", (name,), words, "`scontrol ping`, and call again")
     if end.state == "PENDING":
         advice = find_advice(end.reason, "JOB") or "call again with a longer --patience"
         words = f"it did not start in time, and was cancelled: {end.reason}"

@@ -36,6 +36,7 @@ from dlperf_slurm.worker.probe import MODULE_FILE
 
 RANKS = 2
 LIMIT_MINUTES = 5
+GRACE_SECONDS = 60.0 * (LIMIT_MINUTES + 2)
 LOOK_SECONDS = 1.0
 
 
@@ -177,7 +178,8 @@ def run_on_slurm(
 
 def _await_end(job_id: str, wait_seconds: float, end: End) -> End:
     deadline = time.monotonic() + wait_seconds
-    while time.monotonic() < deadline or end.state not in ("PENDING", *FINAL_STATES):
+    # one that runs is ended by its time limit
+    while time.monotonic() < deadline + (0 if end.state == "PENDING" else GRACE_SECONDS):
         found = _ask(job_id)
         if found is None:
             # the queue has forgotten it

@@ -16,6 +16,8 @@ from dlperf_slurm.jobs.room import check_room
 from dlperf_slurm.provision.sites.survey import Survey, survey_cluster
 from dlperf_slurm.scheduler.refusals import is_limit_that_passes
 
+ENVIRONMENT = "environment"
+
 
 def check_requests(plan: Plan, site: Site) -> list[Finding]:
     """What the cluster would never give to the plan's array jobs; one that is silent says nothing.
@@ -59,14 +61,17 @@ def _check_groups(plan: Plan, site: Site, survey: Survey) -> list[Finding]:
 
 
 def _check_environments(plan: Plan, site: Site) -> Iterator[Finding]:
-    missing = list_missing_environments(plan.kinds, site)
-    for line in dict.fromkeys(missing):
-        framework, _, words = line.partition(": ")
-        problem, _, remedy = words.partition("; ")
-        yield make_fault("environment", framework, problem, remedy)
-    if not missing:
-        names = sorted({kind.framework for kind in plan.kinds})
-        yield Finding("ok", "environment", tuple(names), "is there")
+    places = {kind: site.settle(kind).find_environment(kind.framework).venv for kind in plan.kinds}
+    missing = {kind for kind in places if list_missing_environments([kind], site)}
+    for framework, venv in sorted({(kind.framework, str(places[kind])) for kind in missing}):
+        remedy = (
+            f"`dlperf-slurm env create {framework}`, or name your own under "
+            f"[environments.{framework}] of the site file"
+        )
+        yield make_fault(ENVIRONMENT, framework, f"no environment at {venv}", remedy)
+    names = {kind.framework for kind in places} - {kind.framework for kind in missing}
+    if names:
+        yield Finding("ok", ENVIRONMENT, tuple(sorted(names)), "is there")
 
 
 def _check_folder(plan: Plan, results: Path) -> Iterator[Finding]:

@@ -9,7 +9,9 @@ from dlperf_slurm.checks.doctor.finding import Finding, make_fault
 from dlperf_slurm.config.known_names import suggest
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.jobs.launchers.srun import NO_MPI
 from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Survey
+from dlperf_slurm.worker.joining import MPI
 
 # options of sbatch among a site's directives that say more than its own keys do here
 _ELSEWHERE = re.compile(r"--clusters?\b|-M|--reservation\b|--nodelist\b|-w")
@@ -100,9 +102,9 @@ def _check_account(
 
 
 def _check_mpi(request: Request, survey: Survey) -> Iterator[Finding]:
-    launcher = request.site.launcher
-    known = survey.mpi_plugins
-    if launcher.name == "srun" and known and launcher.mpi != "none" and launcher.mpi not in known:
+    launcher, known = request.site.launcher, survey.mpi_plugins
+    is_used = launcher.name == "srun" and launcher.mpi != NO_MPI and request.site.ranks == MPI
+    if is_used and known and launcher.mpi not in known:
         words = f"srun has no MPI plug-in {launcher.mpi!r}"
         yield make_fault("MPI", request.group_id, words, _set("launcher.mpi", known))
 

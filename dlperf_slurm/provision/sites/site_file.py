@@ -131,6 +131,9 @@ def _choose_type(partition: Partition) -> str:
 
 def _write_accounts(survey: Survey, partition: Optional[Partition]) -> Iterator[str]:
     accounts = survey.accounts
+    if not survey.has_accounts:
+        yield "# This cluster keeps no accounts and QOS."
+        return
     if not accounts:
         yield f"{ASK} which account and QOS do I charge? sacctmgr names none of mine"
         yield '# account = "benchmarks"'

@@ -90,6 +90,7 @@ class Survey:
     cluster_name: str = ""
     version: str = ""
     max_array_size: Optional[int] = None
+    has_accounts: bool = True
     enforced: frozenset[str] = frozenset()
     partitions: tuple[Partition, ...] = ()
     associations: tuple[Association, ...] = ()
@@ -134,7 +135,7 @@ class _Clients:
         try:
             return slurm_client.run_client(command)
         except SchedulerError as error:
-            self.problems.append(f"`{' '.join(command[:3])}`: {error}".split("\n")[0])
+            self.problems.append(f"`{' '.join(command)}`: {error}".split("\n")[0])
             return ""
 
 
@@ -150,7 +151,8 @@ def survey_cluster() -> Survey:
     )
     user, cluster = getpass.getuser(), config.get("ClusterName", "")
     associations, default_account, qos = "", "", ""
-    if "slurmdbd" in config.get("AccountingStorageType", ""):
+    has_accounts = "slurmdbd" in config.get("AccountingStorageType", "")
+    if has_accounts:
         show = ("sacctmgr", "--noheader", "--parsable2", "show")
         of_user = ("where", f"user={user}")
         associations = clients.ask(
@@ -159,12 +161,11 @@ def survey_cluster() -> Survey:
         )  # fmt: skip
         default_account = clients.ask(*show, "user", *of_user, "format=DefaultAccount").strip()
         qos = clients.ask(*show, "qos", "format=Name,MaxWall,MaxSubmitPU")
-    else:
-        clients.problems.append("accounting: this cluster has no accounts and QOS to ask for")
     return Survey(
         cluster_name=cluster,
         version=config.get("SLURM_VERSION", ""),
         max_array_size=parse_count(config.get("MaxArraySize", "")),
+        has_accounts=has_accounts,
         enforced=frozenset(config.get("AccountingStorageEnforce", "none").split(",")),
         partitions=partitions,
         associations=parse_associations(associations),

@@ -108,9 +108,16 @@ def test_request_elsewhere_is_left_to_slurm(site, survey):
     assert check(survey, partition="theirs", minutes=9999, **site) == []
 
 
-@pytest.mark.parametrize("launcher", [{"name": "mpirun"}, {"mpi": "none"}])
-def test_plugin_of_srun_is_not_asked_for_where_none_is_used(launcher, survey):
-    assert check(survey, launcher={"mpi": "openmpi", **launcher}) == []
+@pytest.mark.parametrize(
+    "site",
+    [
+        {"launcher": {"name": "mpirun", "mpi": "openmpi"}},
+        {"launcher": {"mpi": "none"}},
+        {"launcher": {"mpi": "openmpi"}, "ranks": "slurm"},
+    ],
+)
+def test_plugin_of_srun_is_not_asked_for_where_none_is_used(site, survey):
+    assert check(survey, **site) == []
 
 
 def test_silent_cluster_stands_against_nothing():

@@ -134,3 +134,12 @@ def test_submit_unchecked_leaves_it_to_slurm(matrix, capsys):
     settings = ("--set", "time_limit_minutes.default=61")
     assert main(["submit", *SLURM, *settings, "--unchecked"]) == 0
     assert capsys.readouterr().out.count("array job 17") == 3
+
+
+def test_controller_that_falls_silent_leaves_the_probe_undecided(matrix, home, capsys, monkeypatch):
+    monkeypatch.setattr("dlperf_slurm.checks.doctor.probe.GRACE_SECONDS", 0.0)
+    put(matrix, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    put(matrix, "scancel", "exit 0")
+    assert main(["doctor", *SLURM, "--patience", "0.01"]) == 1
+    printed = capsys.readouterr().out
+    assert "undecided probe job: pytorch: how its job ended is not known: squeue failed" in printed

@@ -2,7 +2,7 @@
 
 import pytest
 from builders import write_program
-from slurm_clients import VERSIONS, put_clients
+from slurm_clients import RECORDED, SCONTROL, VERSIONS, put_clients
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.site import load_site
@@ -96,7 +96,7 @@ def test_client_that_fails_becomes_a_question_for_the_admin(bin_dir, home):
     write_program(bin_dir, "sacctmgr", "echo 'sacctmgr: error: refused' >&2; exit 1")
     assert main(["site", "init"]) == 0
     text = (home / NAME).read_text(encoding="utf-8")
-    assert "# ASK THE ADMIN: `sacctmgr --noheader --parsable2`: sacctmgr failed" in text
+    assert "# ASK THE ADMIN: `sacctmgr --noheader --parsable2 show associations where " in text
     assert "# ASK THE ADMIN: which account and QOS do I charge?" in text
     assert load_site(NAME, None, ()).site.partition == "main"
 
@@ -161,3 +161,15 @@ def test_modules_and_runtimes_stand_in_comments(home):
     assert '# modules = ["cuda/12.6"]' in text
     assert '# runtime = "pyxis"' in text
     assert load(text, home).modules == ()
+
+
+def test_cluster_without_accounts_is_asked_for_none(bin_dir, home):
+    put_clients(bin_dir, "24.11")
+    config = "ClusterName = testbed\nAccountingStorageType = (null)\nMaxArraySize = 1001"
+    put = f'[ "$*" = "show config" ] && echo "{config}" && exit\n'
+    write_program(bin_dir, "scontrol", put + SCONTROL.format(folder=RECORDED / "24.11"))
+    write_program(bin_dir, "sacctmgr", "exit 1")
+    assert main(["site", "init"]) == 0
+    text = (home / NAME).read_text(encoding="utf-8")
+    assert "# This cluster keeps no accounts and QOS.\n" in text
+    assert "sacctmgr --" not in text
