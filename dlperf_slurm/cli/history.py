@@ -89,12 +89,20 @@ def _write_files(timelines: "Sequence[Timeline]", options: argparse.Namespace) -
 def _print(timelines: "Sequence[Timeline]", problems: Sequence[str], as_json: bool) -> None:
     from rich.text import Text
 
-    from dlperf_slurm.reports.history_text import METHOD, serialize_json, tabulate_timeline
+    from dlperf_slurm.reports.history_text import (
+        METHOD,
+        describe_node,
+        serialize_json,
+        tabulate_timeline,
+    )
     from dlperf_slurm.reports.terminal import print_footnotes, show_table
     from dlperf_slurm.results.footnotes import Footnotes
+    from dlperf_slurm.results.history.nodes import read_node_histories
 
+    entries = [point.entry for timeline in timelines for point in timeline.points]
+    nodes = read_node_histories(entries)
     if as_json:
-        print(serialize_json(timelines, problems), end="", flush=True)
+        print(serialize_json(timelines, nodes, problems), end="", flush=True)
         return
     console = make_console()
     notes = Footnotes()
@@ -103,3 +111,5 @@ def _print(timelines: "Sequence[Timeline]", problems: Sequence[str], as_json: bo
         console.print()
     console.print(Text(METHOD, style="dim"))
     print_footnotes(notes.texts, console)
+    for node in nodes:
+        console.print(Text(describe_node(node), style="yellow" if node.is_bad else ""))

@@ -60,6 +60,7 @@ def add_commands(commands: "Commands") -> None:
     command.add_argument(
         "--unchecked", action="store_true", help="without a look at what the cluster has"
     )
+    _add_bad_nodes_option(command)
     add_site_options(command)
     add_results_option(command)
 
@@ -69,6 +70,8 @@ def add_commands(commands: "Commands") -> None:
         _add_wait_option(command)
         if handler is run_resume:
             add_set_option(command, "another site value for what is not submitted yet")
+        else:
+            _add_bad_nodes_option(command)
         add_results_option(command)
 
     for name, handler in (("status", run_status), ("wait", run_wait), ("cancel", run_cancel)):
@@ -76,6 +79,11 @@ def add_commands(commands: "Commands") -> None:
         add_run_options(command)
         if name == "status":
             command.add_argument("--json", action="store_true", help="print it as JSON")
+
+
+def _add_bad_nodes_option(parser: argparse.ArgumentParser) -> None:
+    text = "leave out nodes that failed in earlier runs, and did not measure since, or are slow"
+    parser.add_argument("--exclude-bad-nodes", action="store_true", help=text)
 
 
 def _add_wait_option(parser: argparse.ArgumentParser) -> None:
@@ -148,13 +156,17 @@ def run_resume(options: argparse.Namespace) -> None:
 
 def run_retry(options: argparse.Namespace) -> None:
     """Submit a further attempt of what failed; where nothing has, say so and what to do."""
+    from dlperf_slurm.cli.bad_nodes import list_bad_nodes
     from dlperf_slurm.scheduler.retry import stage_retry
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
     run = find_chosen_run(options)
     with _advise(f"{PROGRAM} retry {run.path}"):
         before = {task.marker for task in run.read_all_tasks()}
-        count = stage_retry(run)
+        bad_nodes: list[str] = []
+        if options.exclude_bad_nodes:
+            bad_nodes = list_bad_nodes(run.path.parent, run.manifest.site_name)
+        count = stage_retry(run, bad_nodes)
     if not count and not options.wait and not find_unsubmitted(run):
         print(f"{run.run_id}: nothing that ended has to be tried again; nothing was done")
         print(f"See where it stands:  {PROGRAM} status {run.path}")

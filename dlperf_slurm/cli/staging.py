@@ -80,6 +80,7 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
     EnvironmentMissingError; else what is missing is a warning. So it does for a time to be within
     on a cluster, whose queue alone decides when array tasks start.
     """
+    from dlperf_slurm.cli.bad_nodes import leave_out_bad_nodes
     from dlperf_slurm.jobs.durations import parse_duration
     from dlperf_slurm.jobs.leftovers import remove_leftovers
     from dlperf_slurm.jobs.plan import list_missing_environments
@@ -107,6 +108,8 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
         warn(line)
     if is_to_run and not options.unchecked:
         _check_requests(plan, loaded)
+    if is_to_run and options.exclude_bad_nodes:
+        loaded = leave_out_bad_nodes(loaded, plan, options.results)
     for path in remove_leftovers(options.results):
         say(f"Removed {path}, which a submission that was killed had left half-made")
     return stage_run(options.results, file, loaded, plan, sys.argv, within_seconds)

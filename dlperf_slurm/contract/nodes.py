@@ -35,17 +35,6 @@ class NodeChecks:
     free_device_memory_mib: int = 0
     commands: Tuple[str, ...] = ()
 
-    @property
-    def needs_devices(self) -> bool:
-        """Whether the driver of the GPUs has to be asked."""
-        return (
-            self.devices
-            or self.ecc
-            or self.clocks
-            or self.stale_processes
-            or self.free_device_memory_mib > 0
-        )
-
 
 @dataclasses.dataclass(frozen=True)
 class NodeWork:

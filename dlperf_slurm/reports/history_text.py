@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dlperf_slurm.reports.cells import Cell, Number, Table, make_table
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.history.entries import describe_software
+from dlperf_slurm.results.history.nodes import NodeHistory
 from dlperf_slurm.results.history.timeline import Point, Timeline
 from dlperf_slurm.results.verdicts import DEFAULT_MARGIN
 
@@ -89,11 +90,33 @@ def _describe_ends(timeline: Timeline) -> str:
     return f"with {first}" if first == last else f"first with {first}; last with {last}"
 
 
-def serialize_json(timelines: Sequence[Timeline], problems: Sequence[str]) -> str:
+def describe_node(node: NodeHistory) -> str:
+    """A node that failed or is slow, in a line."""
+    words = []
+    if node.failures:
+        plural = "s" if node.failures > 1 else ""
+        since = ", and has measured since" if node.has_measured_since else ""
+        words.append(
+            f"failed {node.failures} array task{plural}, last at {node.last_failed_at} "
+            f"({node.last_reason}){since}"
+        )
+    slow = node.slow
+    if slow is not None:
+        words.append(
+            f"was slowest in {slow.slowest_repeats} of {slow.repeats} comparisons with other nodes "
+            f"at the same work, by {slow.excess:.1%}"
+        )
+    return f"node {node.node} of site {node.site_name}: {'; '.join(words)}"
+
+
+def serialize_json(
+    timelines: Sequence[Timeline], nodes: Sequence[NodeHistory], problems: Sequence[str]
+) -> str:
     """All figures and facts in full precision, schema-versioned."""
     data = {
         "schema_version": SCHEMA_VERSION,
         "timelines": [dataclasses.asdict(timeline) for timeline in timelines],
+        "nodes": [{**dataclasses.asdict(node), "is_bad": node.is_bad} for node in nodes],
         "problems": list(problems),
     }
     return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"

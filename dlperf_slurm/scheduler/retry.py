@@ -9,13 +9,18 @@ from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import Retry, Site
 from dlperf_slurm.config.toml_tables import Reporter, read_toml, validate
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION
-from dlperf_slurm.contract.nodes import find_unhealthy_nodes
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import (
     EnvironmentMissingError,
     InputError,
     SchedulerError,
     raise_problems,
+)
+from dlperf_slurm.jobs.failed_nodes import (
+    NODE_FAIL,
+    UNHEALTHY,
+    exclude_nodes,
+    find_failed_nodes,
 )
 from dlperf_slurm.jobs.journal import LOCK_PATIENCE_SECONDS, hold_submit_lock
 from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks, list_missing_environments
@@ -37,7 +42,7 @@ from dlperf_slurm.jobs.stage import stage_groups
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.scheduler.follow import AWAY_SECONDS
-from dlperf_slurm.scheduler.states import COMPLETED, FAILED, NODE_FAIL, UNHEALTHY, TaskState
+from dlperf_slurm.scheduler.states import COMPLETED, FAILED, TaskState
 from dlperf_slurm.scheduler.track import Tracker
 
 # how srun, slurmstepd and our script say that ranks could not be started on a node; and what ended
@@ -46,14 +51,14 @@ _LAUNCH_FAILURE = re.compile(
     r"^no record, exit code (?:69|126|127)\b|launch failed|Unable to create step|"
     r"no rank said why; see err$|^NonZeroExitCode$"
 )
-_NODE = re.compile(r"\b(?:node|on) ([A-Za-z][\w.-]*)\b(?=:| failed|'|$)")
 NO_RETRY = Retry(node_fail=0, launch=0)
 ROOM_POLL_SECONDS = 5.0
-_EXCLUDE = re.compile(r"(?:--exclude[= ]|-x ?)(.+)")
 
 
-def stage_retry(run: Run) -> int:
+def stage_retry(run: Run, bad_nodes: Sequence[str] = ()) -> int:
     """Stage a further attempt for each repeat whose latest one ended without success.
+
+    The attempts leave out `bad_nodes`, where the site has others enough.
 
     The run's own copies of matrix and site decide, whatever became of the originals. Returns how
     many array tasks were staged; what is pending or running is left alone.
@@ -73,7 +78,8 @@ def stage_retry(run: Run) -> int:
         if ended:
             site = read_frozen_site(run.path / SITE_FILE)
             _check_environments(run, list(ended), site)
-            _stage(run, list(ended), site)
+            excluding = exclude_nodes(site, bad_nodes, _count_needed(run, list(ended)))
+            _stage(run, list(ended), excluding)
     return len(ended)
 
 
@@ -132,23 +138,19 @@ def _stage_again(
 ) -> int:
     """Stage a further attempt for each of these, without the nodes that failed."""
     check_free(run.path, RUN_BYTES + TASK_BYTES * len(again))
-    nodes = {node for state in again for node in _find_nodes(state)}
-    axes = {case.case_id: case.axes for case in run.manifest.cases}
-    topologies = [parse_topology(axes[state.task.case_id].topology) for state in again]
-    excluding = exclude_nodes(site, sorted(nodes), max(one.nodes for one in topologies))
-    _stage(run, [state.task for state in again], excluding)
+    nodes = {node for state in again for node in find_failed_nodes(state.state, state.detail)}
+    tasks = [state.task for state in again]
+    excluding = exclude_nodes(site, sorted(nodes), _count_needed(run, tasks))
+    _stage(run, tasks, excluding)
     without = f" without {', '.join(sorted(nodes))}" if excluding != site else ""
     report(f"{len(again)} array tasks are tried again{without}: {again[0].detail}")
     return len(again)
 
 
-def _find_nodes(state: TaskState) -> list[str]:
-    """The nodes that are named as the cause of how an array task ended."""
-    if state.state == UNHEALTHY:
-        # what a check says of its own may name all sorts of things
-        return find_unhealthy_nodes(state.detail)
-    found: list[str] = [] if is_for_want_of_room(state.detail) else _NODE.findall(state.detail)
-    return found
+def _count_needed(run: Run, tasks: Sequence[RunTask]) -> int:
+    """The most nodes that one of these array tasks asks for."""
+    axes = {case.case_id: case.axes for case in run.manifest.cases}
+    return max(parse_topology(axes[task.case_id].topology).nodes for task in tasks)
 
 
 def _count_tries(state: TaskState, limits: Retry) -> int:
@@ -160,34 +162,6 @@ def _count_tries(state: TaskState, limits: Retry) -> int:
     ):
         return limits.launch
     return 0
-
-
-def exclude_nodes(site: Site, nodes: Sequence[str], needed: int) -> Site:
-    """The site whose jobs do not run on these nodes; itself where fewer than `needed` may be left.
-
-    What a site does not say of its size is enough for jobs of one node alone.
-
-    sbatch heeds the last --exclude alone, hence one for all.
-    """
-    left = 1 if site.max_nodes is None else site.max_nodes - len(nodes)
-    if not nodes or left < needed:
-        return site
-    overrides = [
-        override.model_copy(update={"directives": _exclude(override.directives, nodes)})
-        if "directives" in override.model_fields_set
-        else override
-        for override in site.override
-    ]
-    directives = _exclude(site.directives, nodes)
-    return site.model_copy(update={"directives": directives, "override": tuple(overrides)})
-
-
-def _exclude(directives: Sequence[str], nodes: Sequence[str]) -> tuple[str, ...]:
-    matches = [_EXCLUDE.match(line) for line in directives]
-    before = [name for match in matches if match for name in match[1].split(",")]
-    names = dict.fromkeys([*before, *nodes])
-    kept = [line for line in directives if not _EXCLUDE.match(line)]
-    return (*kept, f"--exclude={','.join(names)}")
 
 
 def _list_ended(run: Run) -> Mapping[RunTask, TaskState]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlperf_slurm.jobs import markers
+from dlperf_slurm.jobs.failed_nodes import NODE_FAIL, UNHEALTHY
 from dlperf_slurm.jobs.run_directory import RunTask
 
 STAGED = "STAGED"
@@ -14,11 +15,8 @@ COMPLETED = "COMPLETED"
 COMPLETING = "COMPLETING"
 CANCELLED = "CANCELLED"
 FAILED = "FAILED"
-NODE_FAIL = "NODE_FAIL"
 OOM = "OUT_OF_MEMORY"
 LOST = "LOST"
-# a node was not fit to measure, and nothing was measured
-UNHEALTHY = "UNHEALTHY"
 # what neither queue nor accounting know: of our own too
 UNKNOWN = "UNKNOWN"
 # for what `submit --within` had no time for

@@ -17,6 +17,7 @@ from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, Record
 from dlperf_slurm.contract.times import format_now, parse_time
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.jobs.attempts import Judgement, Start, find_start
+from dlperf_slurm.jobs.failed_nodes import NODE_FAIL, UNHEALTHY
 from dlperf_slurm.jobs.journal import SUBMITTED, UNMARKED, Event
 from dlperf_slurm.jobs.markers import read_hold, read_killed, read_marker, read_refusal
 from dlperf_slurm.jobs.run_directory import Run, RunTask
@@ -32,13 +33,11 @@ from dlperf_slurm.scheduler.states import (
     FAILED,
     FINAL_STATES,
     LOST,
-    NODE_FAIL,
     OOM,
     PENDING,
     REQUEUED_STATES,
     RUNNING,
     STAGED,
-    UNHEALTHY,
     UNKNOWN,
     TaskState,
 )

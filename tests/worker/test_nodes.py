@@ -210,6 +210,13 @@ def test_driver_that_does_not_tell_is_a_problem(programs, script, problem):
     assert unknown == []
 
 
+def test_processes_on_gpus_are_asked_for_only_where_gpus_compute(programs, monkeypatch):
+    monkeypatch.setenv("PATH", str(programs))
+    assert check(attempts.CASE, stale_processes=True) == ([], [])
+    (problem,), _ = check(ON_GPUS, stale_processes=True)
+    assert problem.startswith("nvidia-smi cannot be started")
+
+
 def test_node_without_a_driver_has_no_gpus(programs, monkeypatch):
     monkeypatch.setenv("PATH", str(programs))
     (problem,), _ = check(devices=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LOCK_PATIENCE_SECONDS = 10.0
 _RETRY_SECONDS = 0.05
 
-_JSON = ("work", "surroundings", "versions")
+_JSON = ("work", "surroundings", "versions", "node_contests", "node_sound", "node_failures")
 _TYPES = {"planned_repeats": "INTEGER", "samples_per_s": "DOUBLE[]"}
 # of an entry, but for its folder, which may have been moved
 _COLUMNS = tuple(field.name for field in dataclasses.fields(Entry) if field.name != "run_dir")

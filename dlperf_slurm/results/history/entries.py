@@ -12,11 +12,16 @@ from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE, Record
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.journal import JOURNAL_FILE
-from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, SCRIPTS_DIR, Manifest, open_run
+from dlperf_slurm.jobs.journal import JOURNAL_FILE, Event, read_journal
+from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, SCRIPTS_DIR, Manifest, Run, open_run
 from dlperf_slurm.results.cases import name_case
 from dlperf_slurm.results.collect import CaseOutcomes, collect_outcomes
 from dlperf_slurm.results.frame import make_plain_row
+from dlperf_slurm.results.history.node_facts import (
+    list_contests,
+    list_node_failures,
+    list_sound_times,
+)
 from dlperf_slurm.results.same_work import Facts, list_surroundings, list_work
 
 # what a run directory has besides its manifest, so that one without is half a run
@@ -100,6 +105,9 @@ class Entry:
     `surroundings` are what `comparability` lists, `versions` the software's part of the latter; all
     three are empty without a sound record. `problem` says what is wrong with any of the repeats,
     `state` in a word why there is no figure: failed, OOM, invalid, missing; empty if there is one.
+
+    `node_contests` have the seconds of nodes that did the same work, `node_sound` when each node
+    measured last, `node_failures` node, time and reason of each failure of one.
     """
 
     run_dir: str
@@ -123,6 +131,9 @@ class Entry:
     work: Facts
     surroundings: Facts
     versions: Facts
+    node_contests: list[dict[str, float]]
+    node_sound: dict[str, str]
+    node_failures: list[list[str]]
 
 
 def read_entries(run_dir: Path) -> list[Entry]:
@@ -130,12 +141,27 @@ def read_entries(run_dir: Path) -> list[Entry]:
     try:
         run = open_run(run_dir)
         cases = collect_outcomes(run)
-        entries = [make_entry(run_dir, run.manifest, c) for c in cases if not c.case.reason]
+        failures = list_failures_by_case(run)
+        entries = [
+            make_entry(run_dir, run.manifest, c, failures.get(c.case.case_id, []))
+            for c in cases
+            if not c.case.reason
+        ]
         check_entries(entries)
         return entries
     except (OSError, RecursionError, ValueError, LookupError) as error:
         # whatever somebody copied, cut short or put there must not hide the other runs
         raise InputError(f"{run_dir}: cannot be read as a run: {error!r}") from error
+
+
+def list_failures_by_case(run: Run) -> dict[str, list[list[str]]]:
+    """What `list_node_failures` finds in a run's journal, by the case that it befell."""
+    cases = {task.marker: task.case_id for task in run.read_all_tasks()}
+    by_case: dict[str, list[Event]] = {}
+    for event in read_journal(run.path):
+        case_id = cases.get(f"{event.group_id}.{event.array_task_id}", "")
+        by_case.setdefault(case_id, []).append(event)
+    return {case_id: list_node_failures(events) for case_id, events in by_case.items()}
 
 
 def check_entries(entries: Sequence[Entry]) -> None:
@@ -147,7 +173,13 @@ def check_entries(entries: Sequence[Entry]) -> None:
         text.encode()
 
 
-def make_entry(run_dir: Path, manifest: Manifest, outcomes: CaseOutcomes) -> Entry:
+def make_entry(
+    run_dir: Path,
+    manifest: Manifest,
+    outcomes: CaseOutcomes,
+    node_failures: Sequence[list[str]] = (),
+) -> Entry:
+    """What a case of a run measured; `node_failures` are those that befell it."""
     row, records = make_plain_row(outcomes), outcomes.records
     problems = dict.fromkeys(o.problem for o in outcomes.outcomes if o.problem)
     return Entry(
@@ -167,6 +199,9 @@ def make_entry(run_dir: Path, manifest: Manifest, outcomes: CaseOutcomes) -> Ent
         work=list_work(records) if records else {},
         surroundings=list_surroundings(records) if records else {},
         versions=_list_versions(records),
+        node_contests=list_contests(records),
+        node_sound=list_sound_times(records),
+        node_failures=list(node_failures),
     )
 
 

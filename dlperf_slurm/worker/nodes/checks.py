@@ -42,7 +42,7 @@ def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str]
     """
     problems: List[str] = []
     unknown: List[str] = []
-    if check.needs_devices:
+    if _needs_devices(check, case):
         problems += _check_devices(check, case, seconds)
     if check.xid_hours:
         try:
@@ -57,6 +57,12 @@ def check_node(check: NodeChecks, case: Case, seconds: float) -> Tuple[List[str]
         problems += find_stale_processes(os.environ.get("SLURM_JOB_ID", ""))
     found = (run_line(line, "check", seconds) for line in check.commands)
     return [*problems, *filter(None, found)], unknown
+
+
+def _needs_devices(check: NodeChecks, case: Case) -> bool:
+    """Whether the driver of the GPUs has to be asked; a node whose CPUs compute may have none."""
+    is_asked = check.devices or check.ecc or check.clocks or check.free_device_memory_mib > 0
+    return is_asked or (check.stale_processes and case.device == "cuda")
 
 
 def _check_devices(check: NodeChecks, case: Case, seconds: float) -> Iterator[str]:

@@ -6,10 +6,11 @@ import pytest
 from builders import make_record, make_site, read_case, write_program, write_record
 
 from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.jobs.failed_nodes import exclude_nodes
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.run_directory import SITE_FILE
 from dlperf_slurm.scheduler import retry
-from dlperf_slurm.scheduler.retry import exclude_nodes, stage_retry_by_cause
+from dlperf_slurm.scheduler.retry import stage_retry_by_cause
 
 NODE_FAILURE = ("NODE_FAIL", "node n2 failed")
 UNHEALTHY = ("UNHEALTHY", "node n2 is unhealthy: a: on eth0: x; node n3 is unhealthy: no link")

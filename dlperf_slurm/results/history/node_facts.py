@@ -1,0 +1,55 @@
+"""Records and a journal -> what they say of nodes: when each failed, and how fast it was."""
+
+from collections.abc import Iterable, Sequence
+
+from dlperf_slurm.contract.record import Record
+from dlperf_slurm.jobs.failed_nodes import NODE_FAIL, UNHEALTHY, find_failed_nodes
+from dlperf_slurm.jobs.journal import STATE, Event
+from dlperf_slurm.stats.median import compute_median
+
+
+def list_node_failures(events: Iterable[Event]) -> list[list[str]]:
+    """Node, time and reason of each failure of a node that a journal tells."""
+    return [
+        [node, event.time, event.detail]
+        for event in events
+        if event.event == STATE and event.state in (NODE_FAIL, UNHEALTHY)
+        for node in find_failed_nodes(event.state, event.detail)
+    ]
+
+
+def list_sound_times(records: Sequence[Record]) -> dict[str, str]:
+    """When each node ended its last sound repeat."""
+    times: dict[str, str] = {}
+    for record in records:
+        for node in {name_node(rank.host) for rank in record.ranks}:
+            times[node] = max(times.get(node, ""), record.ended_at)
+    return dict(sorted(times.items()))
+
+
+def list_contests(records: Sequence[Record]) -> list[dict[str, float]]:
+    """The window of each node, in seconds, where several did the same work.
+
+    They are the nodes of one repeat, whose window is that of its slowest rank there; and those that
+    had whole repeats of the case for themselves, whose window is the median of theirs.
+    """
+    contests: list[dict[str, float]] = []
+    alone: dict[str, list[float]] = {}
+    for record in records:
+        seconds: dict[str, float] = {}
+        for rank in record.ranks:
+            node = name_node(rank.host)
+            seconds[node] = max(seconds.get(node, 0.0), rank.window_seconds)
+        if len(seconds) > 1:
+            contests.append(seconds)
+        else:
+            for node, window_seconds in seconds.items():
+                alone.setdefault(node, []).append(window_seconds)
+    if len(alone) > 1:
+        contests.append({node: compute_median(alone[node]) for node in sorted(alone)})
+    return contests
+
+
+def name_node(host: str) -> str:
+    """A host by the name that Slurm has for its node, which is the short one."""
+    return host.partition(".")[0]

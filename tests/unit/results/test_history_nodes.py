@@ -1,0 +1,130 @@
+"""Which nodes runs name as failed, not fit or slow, and which of them a submission leaves out."""
+
+import dataclasses
+
+import pytest
+from builders import make_ranks, make_record, make_site, read_case, write_record
+from history_runs import RESULTS, stage_seven
+
+from dlperf_slurm.cli.bad_nodes import leave_out_bad_nodes, list_bad_nodes
+from dlperf_slurm.config.site import LoadedSite
+from dlperf_slurm.jobs.journal import STATE, Event, append_event
+from dlperf_slurm.jobs.plan import make_plan
+from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.matrix.expand import expand_matrix
+from dlperf_slurm.matrix.file import read_matrix
+from dlperf_slurm.reports.history_text import describe_node
+from dlperf_slurm.results.history.catalogue import read_catalogue
+from dlperf_slurm.results.history.node_facts import list_contests, list_sound_times
+from dlperf_slurm.results.history.nodes import read_node_histories
+
+UNHEALTHY = ("UNHEALTHY", "node n2 is unhealthy: no link")
+BEFORE, AFTER = "2024-05-01T11:00:00Z", "2024-05-01T13:00:00Z"
+
+
+def make_record_on(case, hosts, seconds):
+    """A sound record whose ranks were on these hosts for so long."""
+    ranks = [
+        dataclasses.replace(rank, host=host, window_seconds=window)
+        for rank, host, window in zip(make_ranks(case), hosts, seconds)
+    ]
+    return make_record(case, ranks=tuple(ranks), ended_at="2024-05-01T12:00:00Z")
+
+
+@pytest.fixture
+def run(home):
+    """A run of seven repeats without records, the only one in its results folder."""
+    RESULTS.mkdir()
+    return open_run(stage_seven(RESULTS))
+
+
+def measure_on(run, hosts, seconds=None):
+    """Each repeat of 1n1g was measured on one of these hosts."""
+    seconds = seconds or [2.0] * len(hosts)
+    tasks = [task for task in run.read_all_tasks() if "1n1g" in task.case_id]
+    for task in tasks:
+        host, window = hosts[task.repeat - 1], seconds[task.repeat - 1]
+        write_record(run, task, make_record_on(read_case(run, task), [host], [window]))
+
+
+def fail_at(run, time, state, detail):
+    task = next(task for task in run.read_all_tasks() if "1n1g" in task.case_id)
+    append_event(
+        run.path, Event(STATE, time, task.group_id, "1", task.array_task_id, state, detail)
+    )
+
+
+def read_nodes():
+    return read_node_histories(read_catalogue(RESULTS).entries)
+
+
+@pytest.mark.parametrize(
+    ("state", "detail", "nodes"),
+    [
+        (*UNHEALTHY, ["n2"]),
+        ("NODE_FAIL", "node n3 failed", ["n3"]),
+        ("FAILED", "rank 0 on n2: ValueError: x", []),
+        ("TIMEOUT", "", []),
+    ],
+)
+def test_node_is_named_for_its_own_failures_alone(run, state, detail, nodes):
+    fail_at(run, BEFORE, state, detail)
+    assert [node.node for node in read_nodes()] == nodes
+    assert all(node.is_bad for node in read_nodes())
+
+
+@pytest.mark.parametrize(("time", "is_bad"), [(BEFORE, False), (AFTER, True)])
+def test_node_that_measured_after_it_failed_is_mended(run, time, is_bad):
+    measure_on(run, ["n2.cluster"] * 7)
+    fail_at(run, time, *UNHEALTHY)
+    (node,) = read_nodes()
+    assert (node.node, node.failures, node.is_bad) == ("n2", 1, is_bad)
+    since = "" if is_bad else ", and has measured since"
+    assert describe_node(node) == (
+        f"node n2 of site tiny: failed 1 array task, last at {time} ({UNHEALTHY[1]}){since}"
+    )
+    assert list_bad_nodes(RESULTS, node.site_name) == (["n2"] if is_bad else [])
+    assert list_bad_nodes(RESULTS, "another") == []
+
+
+def test_contest_is_between_nodes_that_did_the_same_work(run):
+    task = next(task for task in run.read_all_tasks() if "1n2g" in task.case_id)
+    case = read_case(run, task)
+    together = make_record_on(case, ["a", "b"], [1.0, 3.0])
+    alone = [make_record_on(case, [host, host], [1.0, s]) for host, s in (("a", 2.0), ("b", 4.0))]
+    assert list_contests([together]) == [{"a": 1.0, "b": 3.0}]
+    assert list_contests([*alone, alone[0]]) == [{"a": 2.0, "b": 4.0}]
+    assert list_contests([alone[0]]) == []
+    assert list_sound_times([together]) == {
+        "a": "2024-05-01T12:00:00Z",
+        "b": "2024-05-01T12:00:00Z",
+    }
+
+
+@pytest.mark.parametrize(("factor", "is_slow"), [(1.2, True), (1.005, False)])
+def test_node_that_is_slow_over_runs_is_named(run, factor, is_slow):
+    entries = read_catalogue(RESULTS).entries
+    contest = {"n1": 1.0, "n2": factor, "n3": 0.99, "n4": 1.001}
+    one = dataclasses.replace(entries[0], node_contests=[contest])
+    nodes = read_node_histories([one] * 6)
+    assert [node.node for node in nodes] == (["n2"] if is_slow else [])
+    if is_slow:
+        assert nodes[0].is_bad
+        assert "was slowest in 6 of 6 comparisons" in describe_node(nodes[0])
+    # of another cluster the same name is another node
+    others = [dataclasses.replace(one, site_name=f"site {index}") for index in range(6)]
+    assert read_node_histories(others) == []
+
+
+@pytest.mark.parametrize(("max_nodes", "directives"), [(4, ("--exclude=n2",)), (1, ())])
+def test_submission_leaves_bad_nodes_out_where_enough_remain(run, capsys, max_nodes, directives):
+    fail_at(run, AFTER, *UNHEALTHY)
+    site = make_site(max_nodes=max_nodes)
+    plan = make_plan(expand_matrix(read_matrix(run.path / "matrix.toml")), site, 1001)
+    name = run.manifest.site_name
+    loaded = leave_out_bad_nodes(LoadedSite(name, site, {}), plan, RESULTS)
+    assert tuple(loaded.site.directives) == directives
+    told = capsys.readouterr()
+    words = " ".join((told.out + told.err).split())
+    assert "bad node n2" in words
+    assert ("no node is left out: a job takes 1, and the site has 1" in words) == (max_nodes == 1)
