@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Optional
 
 from dlperf_slurm.errors import SchedulerError
@@ -14,12 +14,13 @@ COMMAND_TIMEOUT_SECONDS = 60.0
 # Variables that are left over when the tool itself runs inside a job change what sbatch and srun do
 # (inherited SLURM_NTASKS=1 starts one rank instead of two); those by which users shape the clients'
 # output hide jobs from us (SQUEUE_PARTITION), or spare them (SCANCEL_STATE). SLURM_CONF must stay.
+SBATCH_PREFIX = "SBATCH_"
 _LEAKING_PREFIXES = (
     "SLURM_",
     "SLURMD_",
     "SRUN_",
     "SALLOC_",
-    "SBATCH_",
+    SBATCH_PREFIX,
     "SQUEUE_",
     "SCANCEL_",
     "SACCT_",
@@ -59,13 +60,33 @@ _HINTS = (
 )
 
 
-def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables without what a surrounding job or virtual environment left."""
+def clean_environment(
+    environment: Mapping[str, str], inherit: Collection[str] = ()
+) -> dict[str, str]:
+    """The environment variables without what a surrounding job or virtual environment left.
+
+    Of the user's own for sbatch, those in `inherit` are kept.
+    """
     return {
         name: value
         for name, value in environment.items()
-        if name in _KEPT_NAMES or not (name.startswith(_LEAKING_PREFIXES) or name in _LEAKING_NAMES)
+        if name in _KEPT_NAMES
+        or (name in inherit and name.startswith(SBATCH_PREFIX))
+        or not (name.startswith(_LEAKING_PREFIXES) or name in _LEAKING_NAMES)
     }
+
+
+def list_unheeded(environment: Mapping[str, str], inherit: Collection[str]) -> list[str]:
+    """The names of the user's own variables for sbatch that `clean_environment` takes away."""
+    kept = clean_environment(environment, inherit)
+    return sorted(
+        name for name in environment if name.startswith(SBATCH_PREFIX) and name not in kept
+    )
+
+
+def name_cluster(clusters: str) -> list[str]:
+    """The option of Slurm's clients for a cluster; none for "", the login node's own."""
+    return [f"--clusters={clusters}"] if clusters else []
 
 
 def is_slurm_here() -> bool:
@@ -77,12 +98,13 @@ def run_client(
     command: Sequence[str],
     timeout_seconds: float = COMMAND_TIMEOUT_SECONDS,
     keep_open: Sequence[int] = (),
+    inherit: Collection[str] = (),
 ) -> str:
     """The standard output of a Slurm client command; raises SchedulerError when it fails or hangs.
 
-    The command inherits the descriptors in `keep_open`.
+    The command inherits the descriptors in `keep_open`, and the variables in `inherit`.
     """
-    environment = clean_environment(os.environ)
+    environment = clean_environment(os.environ, inherit)
     # a pending array's id is cut at 64 bytes otherwise
     environment["SLURM_BITSTR_LEN"] = "0"
     environment["SLURM_TIME_FORMAT"] = "standard"
@@ -121,17 +143,17 @@ def is_job_id(text: str) -> bool:
     return re.fullmatch("[1-9][0-9]{0,9}", text) is not None
 
 
-def cancel_jobs(job_ids: Sequence[str]) -> None:
+def cancel_jobs(job_ids: Sequence[str], clusters: str = "") -> None:
     """Cancel the jobs with these ids, once checked; SchedulerError when Slurm refuses."""
-    run_client(["scancel", *job_ids])
+    run_client(["scancel", *name_cluster(clusters), *job_ids])
 
 
-def read_cluster_config() -> dict[str, str]:
+def read_cluster_config(clusters: str = "") -> dict[str, str]:
     """The cluster's configuration as key -> value, such as ClusterName and MaxArraySize.
 
     Raises SchedulerError when the cluster does not answer.
     """
-    output = run_client(["scontrol", "show", "config"])
+    output = run_client(["scontrol", *name_cluster(clusters), "show", "config"])
     # a value may be empty: nothing here may match a line break
     return dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", output, re.M))
 

@@ -33,6 +33,7 @@ def _check_framework(name: str) -> str:
 # the options of sbatch that every script has, with what sets them
 OWN_OPTIONS = {
     "array": "the matrix",
+    "clusters": "clusters",
     "cpus-per-task": "cpus_per_rank",
     "error": "the run directory",
     "job-name": "the run",
@@ -49,6 +50,7 @@ OWN_OPTIONS = {
 # the same in short, as sbatch has them
 OWN_LETTERS = {
     "J": "job-name",
+    "M": "clusters",
     "N": "nodes",
     "a": "array",
     "c": "cpus-per-task",
@@ -229,6 +231,8 @@ class JobSettings(Table):
     """Time limit of an array task, by topology or as "default"."""
     array_throttle: Optional[PositiveInt] = None
     """Array tasks of a job that may run at once."""
+    tasks_per_job: PositiveInt = 1
+    """Array tasks that run one after the other in a job of Slurm, each as though it had its own."""
     directives: OneOrMore[Annotated[str, AfterValidator(check_directive)]] = ()
     """Further #SBATCH lines, each a template over the topology."""
     task_request: Literal["ntasks-per-node", "ntasks"] = "ntasks-per-node"

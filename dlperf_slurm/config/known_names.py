@@ -47,6 +47,25 @@ SCRIPT_VARIABLES = (
 )
 
 
+# of sbatch's own variables those that would change what every script needs as it is
+_OWN_OF_SBATCH = frozenset(
+    f"SBATCH_{name}"
+    for name in (
+        *("ARRAY_INX", "CLUSTERS", "ERROR", "EXPORT", "JOB_NAME", "OPEN_MODE", "OUTPUT", "SIGNAL"),
+        *("TIMELIMIT", "WAIT"),
+    )
+)
+
+
+def check_inherited(name: str) -> str:
+    """Return the name of a variable that sbatch may heed; raises ValueError for any other one."""
+    if not name.startswith("SBATCH_") or not name.isidentifier() or not name.isascii():
+        raise ValueError(f"{name!r} is no variable of sbatch; allowed: SBATCH_ACCOUNT and the like")
+    if name in _OWN_OF_SBATCH:
+        raise ValueError(f"{name!r} would change what every script needs as it is")
+    return name
+
+
 def check_env_name(name: str) -> str:
     """Return a name that an environment variable of a job may have; raises ValueError if not."""
     if not name.isidentifier() or not name.isascii():

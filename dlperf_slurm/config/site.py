@@ -13,7 +13,7 @@ from dlperf_slurm.config.datasets import Dataset, DatasetOrPath, spell_out_paths
 from dlperf_slurm.config.folders import expand_home, find_resource_dir, find_user_config_dir
 from dlperf_slurm.config.job_settings import JobSettings, PositiveInt, make_absolute
 from dlperf_slurm.config.key_paths import KeyPath
-from dlperf_slurm.config.known_names import check_env_name, suggest
+from dlperf_slurm.config.known_names import check_env_name, check_inherited, suggest
 from dlperf_slurm.config.layers import Layer, merge_layers
 from dlperf_slurm.config.overrides import (
     OVERRIDE,
@@ -69,7 +69,15 @@ class Site(JobSettings):
     max_devices_per_node: Optional[PositiveInt] = None
     """Devices on a node that a case may have at most."""
     max_array_size: Optional[PositiveInt] = None
-    """Array tasks of a job at most; the cluster's own where it is left out."""
+    """Elements of an array job at most; the cluster's own where it is left out."""
+    arrays: bool = True
+    """Whether jobs are array jobs; else each is a plain one, with `tasks_per_job` array tasks."""
+    max_submitted: Optional[PositiveInt] = None
+    """Jobs of yours in the queue at most, each element of an array counted; the rest waits."""
+    clusters: Optional[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]] = None
+    """Cluster that jobs go to, where it is not the login node's own (`sbatch --clusters`)."""
+    inherit: OneOrMore[Annotated[str, AfterValidator(check_inherited)]] = ()
+    """Variables of your shell that sbatch heeds, such as "SBATCH_ACCOUNT"; others are removed."""
     env_from: OneOrMore[Annotated[str, AfterValidator(check_env_name)]] = ()
     """Environment variables that jobs have from the one who submits; their values stay private."""
     umask: Optional[Annotated[str, Field(pattern="^0?[0-7]{3}$")]] = None

@@ -16,10 +16,16 @@ ERROR_FILE = "err"
 MAX_ERROR_CHARACTERS = 200
 # the link in the directory of an attempt that names the array job it belongs to
 CLAIM_FILE = "claim"
+# of an array task that shares its job: the job went on to the next
+OVER = "over"
+# the kinds of markers that belong to no start
+OF_NO_START = frozenset(("killed", OVER))
 # the number of a start that is the attempt's folder itself, as in earlier versions
 WITHOUT_FOLDER = -1
 # "2n8g-try2.17.s0.ended"; earlier versions had "2n8g-try2.17.ended"
-_MARKER = re.compile(r"(?P<task>.+?\.\d+)(?:\.s(?P<start>\d+))?\.(?P<kind>started|ended|killed)")
+_MARKER = re.compile(
+    r"(?P<task>.+?\.\d+)(?:\.s(?P<start>\d+))?\.(?P<kind>started|ended|killed|over)"
+)
 MARKER_LIMIT_BYTES = 2**20
 # in a `killed` marker: the array task was not begun, as the time of its run was over
 SKIPPED = "SKIPPED"

@@ -5,6 +5,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Optional
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.config.overrides import JobKind, find_job_kind
@@ -38,12 +39,29 @@ class ArrayTask:
 
 @dataclass(frozen=True)
 class Group:
-    """One array job: array tasks that ask for the same resources."""
+    """One array job: array tasks that ask for the same resources.
+
+    With `tasks_per_job` so many of them run in each job of the array, one after the other; without,
+    each of them is a job. A group that is no array is one job.
+    """
 
     group_id: str
     topology: Topology
     time_limit_minutes: int
     array_tasks: tuple[ArrayTask, ...]
+    tasks_per_job: Optional[int] = None
+
+    @property
+    def job_count(self) -> int:
+        """The number of Slurm's jobs: of elements, where it is an array."""
+        return -(-len(self.array_tasks) // (self.tasks_per_job or 1))
+
+    @property
+    def job_minutes(self) -> int:
+        """The time limit of a job: that of each array task in it, and a minute for its ends."""
+        if self.tasks_per_job is None:
+            return self.time_limit_minutes
+        return min(self.tasks_per_job, len(self.array_tasks)) * (self.time_limit_minutes + 1)
 
     @property
     def frameworks(self) -> tuple[str, ...]:
@@ -86,6 +104,11 @@ class Plan:
         return sum(len(group.array_tasks) for group in self.groups)
 
     @property
+    def job_count(self) -> int:
+        """The number of Slurm's jobs that the queue takes."""
+        return sum(group.job_count for group in self.groups)
+
+    @property
     def node_hours(self) -> float:
         return sum(group.node_hours for group in self.groups)
 
@@ -98,6 +121,7 @@ def describe_plan(plan: Plan, site_name: str) -> dict[str, object]:
             {
                 "group": group.group_id,
                 "array_tasks": len(group.array_tasks),
+                "jobs": group.job_count,
                 "topology": str(group.topology),
                 "time_limit_minutes": group.time_limit_minutes,
                 "node_hours": group.node_hours,
@@ -112,6 +136,7 @@ def describe_plan(plan: Plan, site_name: str) -> dict[str, object]:
             for left_out in plan.left_out
         ],
         "array_tasks": plan.array_task_count,
+        "jobs": plan.job_count,
         "node_hours": plan.node_hours,
     }
 
@@ -154,7 +179,7 @@ def count_blocks(case: MatrixCase, site: Site) -> int:
 
 
 def find_max_array_size(site: Site, must_reach_cluster: bool) -> int:
-    """The number of array tasks that an array job may have: what the site says, else Slurm.
+    """The number of elements that an array job may have: what the site says, else Slurm.
 
     It is Slurm's default where the cluster does not answer. Raises SchedulerError when the cluster
     takes no array jobs, or does not answer although it must.
@@ -164,7 +189,9 @@ def find_max_array_size(site: Site, must_reach_cluster: bool) -> int:
     if site.scheduler == "local":
         return DEFAULT_MAX_ARRAY_SIZE
     try:
-        text = slurm_client.read_cluster_config().get("MaxArraySize", "not shown")
+        text = slurm_client.read_cluster_config(site.clusters or "").get(
+            "MaxArraySize", "not shown"
+        )
     except SchedulerError as error:
         if must_reach_cluster:
             raise SchedulerError(
@@ -193,7 +220,7 @@ def list_missing_environments(kinds: Collection[JobKind], site: Site) -> list[st
 def group_array_tasks(
     tasks: Sequence[ArrayTask], site: Site, max_array_size: int, suffix: str = ""
 ) -> tuple[Group, ...]:
-    """The array jobs of array tasks: those that ask for the same together, cut at `max_array_size`.
+    """The array jobs of array tasks: those that ask for the same, with no more than so many jobs.
 
     Frameworks share an array, so that their array tasks alternate on the nodes and a drift of the
     machine does not look like a difference between them.
@@ -217,19 +244,35 @@ def _list_order(task: ArrayTask) -> tuple[str, str]:
     return task.case.axes.framework, task.case.axes.gradient_sync
 
 
-def _cut(tasks: Sequence[ArrayTask], site: Site, size: int, group_id: str) -> list[Group]:
-    """The groups of array tasks that share what they ask for, each of no more than `size`."""
+def _cut(tasks: Sequence[ArrayTask], site: Site, max_jobs: int, group_id: str) -> list[Group]:
+    """The groups of array tasks that share what they ask for, each of no more than so many jobs."""
     settled = site.settle(find_job_kind(tasks[0].case.axes))
     topology = tasks[0].case.topology
+    tasks_per_job = find_tasks_per_job(settled)
+    if site.max_submitted is not None:
+        # while one half of what the queue takes runs, the other one waits in it
+        max_jobs = min(max_jobs, -(-site.max_submitted // 2))
+    size = (tasks_per_job or 1) * (max_jobs if site.arrays else 1)
     return [
         Group(
             group_id=group_id + (f"-{start // size + 1}" if len(tasks) > size else ""),
             topology=topology,
             time_limit_minutes=settled.find_time_limit_minutes(topology),
             array_tasks=tuple(tasks[start : start + size]),
+            tasks_per_job=tasks_per_job,
         )
         for start in range(0, len(tasks), size)
     ]
+
+
+def find_tasks_per_job(settled: Site) -> Optional[int]:
+    """How many array tasks share a job of Slurm; None where each is an element of an array.
+
+    On one machine array tasks take turns as they are.
+    """
+    if settled.scheduler == "local" or (settled.arrays and settled.tasks_per_job == 1):
+        return None
+    return settled.tasks_per_job
 
 
 def _shuffle_key(task: ArrayTask) -> str:

@@ -1,6 +1,6 @@
 """Plan x site -> the text of every script, through Jinja2; pure: same input, same bytes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -54,6 +54,8 @@ class JobScript:
     run_dir: str
     header: str
     last_array_task_id: int
+    last_element: Optional[int]
+    tasks_per_job: Optional[int]
     array_throttle: Optional[int]
     nodes: int
     devices_per_node: int
@@ -62,6 +64,8 @@ class JobScript:
     gpu_directive: Optional[str]
     memory_mib_per_node: Optional[int]
     exclusive: bool
+    job_minutes: int
+    job_warning_seconds: Optional[int]
     time_limit_minutes: int
     warning_seconds: Optional[int]
     failures_to_hold: int
@@ -124,12 +128,24 @@ def render_scripts(
         except RecursionError as error:
             raise InputError(f"{name}: extends or includes itself without an end") from error
         files[f"scripts/{group.group_id}.sbatch"] = text
-        lines = [
-            (scripts[find_job_kind(task.case.axes)].name, task.attempt_dir, find_starter(task))
-            for task in group.array_tasks
-        ]
-        files[f"scripts/{group.group_id}.tasks"] = "".join("\t".join(x) + "\n" for x in lines)
+        names = {kind: script.name for kind, script in scripts.items()}
+        files[f"scripts/{group.group_id}.tasks"] = "".join(
+            "\t".join(fields) + "\n" for fields in _list_tasks(group, names)
+        )
     return files
+
+
+def _list_tasks(group: Group, names: Mapping[JobKind, str]) -> Iterator[list[str]]:
+    """The fields of each array task in the group's file; the last is the job that it shares."""
+    for index, task in enumerate(group.array_tasks):
+        name = names[find_job_kind(task.case.axes)]
+        job = [] if group.tasks_per_job is None else [str(index // group.tasks_per_job)]
+        yield [name, task.attempt_dir, find_starter(task), *job]
+
+
+def find_warning_seconds(limit_minutes: int) -> Optional[int]:
+    """How long before this time limit ranks are warned of it; None where it is too short."""
+    return WARNING_SECONDS if limit_minutes >= SHORTEST_WARNED_MINUTES else None
 
 
 def list_template_dirs(site: Site) -> list[Path]:
@@ -184,6 +200,8 @@ def make_job_script(
     header: str,
 ) -> JobScript:
     """The values of one group's script; raises InputError when one cannot stand on its line."""
+    # a plain job is as the only element of an array
+    log_name = "%A_%a" if site.arrays else "%j_0"
     # the same for all kinds, or they were not of one group
     container_directives = list_container_directives(site, next(iter(scripts)))
     return JobScript(
@@ -192,6 +210,8 @@ def make_job_script(
         run_dir=str(run_dir),
         header=header,
         last_array_task_id=len(group.array_tasks) - 1,
+        last_element=group.job_count - 1 if site.arrays else None,
+        tasks_per_job=group.tasks_per_job,
         array_throttle=site.array_throttle,
         nodes=group.topology.nodes,
         devices_per_node=group.topology.devices_per_node,
@@ -200,13 +220,13 @@ def make_job_script(
         gpu_directive=make_gpu_directive(site, group.topology.devices_per_node),
         memory_mib_per_node=site.memory_mib_per_node,
         exclusive=site.exclusive,
+        job_minutes=group.job_minutes,
+        job_warning_seconds=find_warning_seconds(group.job_minutes),
         time_limit_minutes=group.time_limit_minutes,
-        warning_seconds=(
-            WARNING_SECONDS if group.time_limit_minutes >= SHORTEST_WARNED_MINUTES else None
-        ),
+        warning_seconds=find_warning_seconds(group.time_limit_minutes),
         failures_to_hold=FAILURES_TO_HOLD,
         who_and_where=list_who_and_where(site),
-        log_pattern=escape_pattern(f"{run_dir}/scripts") + "/%A_%a.log",
+        log_pattern=f"{escape_pattern(f'{run_dir}/scripts')}/{log_name}.log",
         directives=[*container_directives, *fill_directives(site, group.topology)],
         setup=site.setup,
         modules=site.modules,

@@ -10,13 +10,14 @@ from dlperf_slurm.jobs.launchers import count_tasks_per_node
 from dlperf_slurm.jobs.start_command import make_container_parts
 
 # sbatch's options that name who asks, and for what, as site files name them too
-WHO_AND_WHERE = ("partition", "account", "qos", "constraint", "reservation")
+WHO_AND_WHERE = ("clusters", "partition", "account", "qos", "constraint", "reservation")
 # further settings of a whole job script, which its array tasks cannot have each for itself
 _OF_SCRIPTS = (
     "cpus_per_rank",
     "exclusive",
     "memory_mib_per_node",
     "array_throttle",
+    "tasks_per_job",
     "directives",
     "template",
     "setup",

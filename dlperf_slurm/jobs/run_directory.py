@@ -40,8 +40,12 @@ MAX_REPEATS = 1_000_000
 # of a directory, which cannot lead out of its own
 _FILE_NAME = r"(?!\.{1,2}$)[^/\x00-\x1f]{1,255}"
 
-# a line of the file of a group: a framework, and a directory in which nothing but an attempt lies
-_TASK = re.compile(r"[^\t]*\tcases/(?!\.{1,2}/)[^/\t]+/r[0-9]{1,6}/a[0-9]{1,6}(\t.*)?")
+# a line of the file of a group: a framework, a directory in which nothing but an attempt lies, what
+# starts it, and which of the group's jobs it shares with others
+_TASK = re.compile(
+    r"[^\t]*\t(?P<folder>cases/(?!\.{1,2}/)[^/\t]+/r[0-9]{1,6}/a[0-9]{1,6})"
+    r"(?:\t[^\t]*(?:\t(?P<job>[0-9]{1,6}))?)?"
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ class Manifest:
 
     `mended` has the site values that were changed afterwards, for what was not submitted yet.
     After `within_seconds`, where it is not 0, no further repeat begins on this machine.
+    `clusters`, `inherit` and `max_submitted` are the site's.
     """
 
     run_id: str
@@ -97,6 +102,9 @@ class Manifest:
     cases: tuple[PlannedCase, ...]
     mended: tuple[str, ...] = ()
     within_seconds: float = 0.0
+    clusters: str = ""
+    inherit: tuple[str, ...] = ()
+    max_submitted: Optional[int] = None
 
     @property
     def is_import(self) -> bool:
@@ -116,11 +124,25 @@ class Manifest:
 
 @dataclass(frozen=True)
 class RunTask:
-    """An array task of a run; `attempt_dir` is relative to the run directory."""
+    """An array task of a run; `attempt_dir` is relative to the run directory.
+
+    `shared_job` is the index of the group's job that runs it, and others before and after it; it is
+    None where it has a job of its own.
+    """
 
     group_id: str
     array_task_id: int
     attempt_dir: str
+    shared_job: Optional[int] = None
+
+    @property
+    def job(self) -> tuple[str, int]:
+        """The job that runs it: group, and index within it."""
+        return self.group_id, self.array_task_id if self.shared_job is None else self.shared_job
+
+    def find_job_id(self, array_job_id: str) -> str:
+        """The id of that job once its group is submitted; a plain job is its own element 0."""
+        return f"{array_job_id}_{self.job[1]}"
 
     @property
     def case_id(self) -> str:
@@ -190,12 +212,20 @@ class Run:
             raise InputError(f"{path}: is missing; was the whole run directory copied?") from None
         except FileProblem as error:
             raise InputError(str(error)) from error
-        for number, line in enumerate(lines, start=1):
-            if not _TASK.fullmatch(line):
+        tasks = []
+        for index, line in enumerate(lines):
+            match = _TASK.fullmatch(line)
+            if match is None:
                 raise InputError(
-                    f"{path}:{number}: {line[:80]!r} is no framework and attempt directory"
+                    f"{path}:{index + 1}: {line[:80]!r} is no framework and attempt directory"
                 )
-        return [RunTask(group_id, index, line.split("\t")[1]) for index, line in enumerate(lines)]
+            shared_job = None if match["job"] is None else int(match["job"])
+            tasks.append(RunTask(group_id, index, match["folder"], shared_job))
+        return tasks
+
+    def count_jobs(self, group_id: str) -> int:
+        """The number of Slurm's jobs of a group; raises InputError as `read_tasks`."""
+        return len({task.job for task in self.read_tasks(group_id)})
 
     def read_all_tasks(self) -> list[RunTask]:
         return [task for group_id in self.list_group_ids() for task in self.read_tasks(group_id)]

@@ -193,6 +193,9 @@ def make_manifest(
         poll_seconds=tracking.poll_seconds,
         slowest_poll_seconds=tracking.slowest_poll_seconds,
         lost_after_seconds=tracking.lost_after_seconds,
+        clusters=loaded.site.clusters or "",
+        inherit=loaded.site.inherit,
+        max_submitted=loaded.site.max_submitted,
         cases=(
             *(_describe_case(case, "", loaded.site) for case in plan.cases),
             *(

@@ -64,7 +64,8 @@ def print_plan(plan: "Plan", console: Console) -> None:
     console.print(
         Text(
             f"{len(plan.cases)} cases, {len(plan.groups)} groups (sbatch calls), "
-            f"{plan.array_task_count} array tasks, at most {plan.node_hours:.1f} node-hours",
+            f"{plan.job_count} jobs, {plan.array_task_count} array tasks, "
+            f"at most {plan.node_hours:.1f} node-hours",
             style="bold",
         )
     )
@@ -86,10 +87,11 @@ def _print_left_out(plan: "Plan", console: Console) -> None:
 
 def _print_planned(plan: "Plan", console: Console) -> None:
     print_table(
-        ["group", "array tasks", "nodes", "devices/node", "limit min", "node-hours"],
+        ["group", "jobs", "array tasks", "nodes", "devices/node", "limit min", "node-hours"],
         [
             [
                 group.group_id,
+                str(group.job_count),
                 str(len(group.array_tasks)),
                 str(group.topology.nodes),
                 str(group.topology.devices_per_node),

@@ -61,7 +61,7 @@ def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
         _journal(run, array_job_ids, warn)
     if not array_job_ids:
         return 0
-    slurm_client.cancel_jobs(array_job_ids)
+    slurm_client.cancel_jobs(array_job_ids, run.manifest.clusters)
     for look in range(LOOKS):
         if look:
             time.sleep(LOOK_SECONDS)

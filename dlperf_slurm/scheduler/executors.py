@@ -41,8 +41,11 @@ class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
 
     job_class: type[SlurmArrayTaskJob[Any]] = SlurmArrayTaskJob
 
-    def __init__(self, script: Path, lock: int, awaited: Sequence[str] = ()) -> None:
+    def __init__(
+        self, script: Path, lock: int, awaited: Sequence[str] = (), inherit: Sequence[str] = ()
+    ) -> None:
         super().__init__(script.parent)
+        self.inherit = inherit
         self.script = script
         self.awaited = awaited
         self.lock = lock
@@ -52,7 +55,7 @@ class SlurmArrayExecutor(submitit_slurm.SlurmExecutor):
     ) -> list[core.Job[Any]]:
         after = [f"--dependency=afterany:{':'.join(self.awaited)}"] if self.awaited else []
         command = ["sbatch", "--parsable", *after, str(self.script)]
-        output = slurm_client.run_client(command, keep_open=(self.lock,))
+        output = slurm_client.run_client(command, keep_open=(self.lock,), inherit=self.inherit)
         job_id = self._get_job_id_from_submission_command(output)
         count = len(delayed_submissions)
         return [self.job_class(self.folder, f"{job_id}_{index}") for index in range(count)]

@@ -1,6 +1,7 @@
 """A run's staged groups -> array jobs: all that limits let in, and the others as room appears."""
 
 import getpass
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -60,6 +61,8 @@ class Feeder:
         self._cancellations = self._count_cancellations()
         # the sizes of groups that had no room in this round, with Slurm's words
         self._full: dict[int, str] = {}
+        # the jobs of the user's in the queue, as far as `max_submitted` has to know them
+        self._queued = 0
         self._is_checked = False
         self._moved = time.monotonic()
 
@@ -94,7 +97,7 @@ class Feeder:
         started = self.started
         try:
             self._submit_once()
-            has_jobs = self._has_jobs()
+            has_jobs = self._count_jobs() > 0
         except JournalError:
             raise
         except SchedulerError:
@@ -138,6 +141,7 @@ class Feeder:
                 self._report(f"{group_id}: array job {array_job_id} was submitted already")
             group_ids = list(find_unsubmitted(run))
             if run.manifest.scheduler == "slurm" and not self._is_checked:
+                self._name_unheeded()
                 refuse_impossible(run, group_ids)
                 self._is_checked = True
             self._submit_groups(group_ids, lock)
@@ -146,6 +150,8 @@ class Feeder:
     def _submit_groups(self, group_ids: Sequence[str], lock: int) -> None:
         self.waiting = {name: words for name, words in self.waiting.items() if name in group_ids}
         self._full.clear()
+        if self.run.manifest.max_submitted is not None and group_ids:
+            self._queued = self._count_jobs()
         blocks = find_blocks(self.run)
         for group_id in group_ids:
             if group_id in self.refused:
@@ -166,7 +172,9 @@ class Feeder:
         earlier = [name for name in self.waiting if blocks.get(name, 1) < block]
         if earlier:
             return f"its block begins after {earlier[0]}"
-        size = len(self.run.read_tasks(group_id))
+        size, limit = self.run.count_jobs(group_id), self.run.manifest.max_submitted
+        if limit is not None and self._queued + size > limit:
+            return f"the site's max_submitted is {limit}"
         return next((words for other, words in self._full.items() if other <= size), "")
 
     def _submit_group(self, group_id: str, lock: int) -> None:
@@ -174,10 +182,11 @@ class Feeder:
         array_job_id, refusal = submit_group(self.run, group_id, lock)
         if array_job_id:
             self.started += 1
+            self._queued += self.run.count_jobs(group_id)
             self.waiting.pop(group_id, None)
             self._report(f"{group_id}: array job {array_job_id}")
         elif is_limit_that_passes(refusal):
-            self._full[len(self.run.read_tasks(group_id))] = refusal
+            self._full[self.run.count_jobs(group_id)] = refusal
             self._wait(group_id, refusal)
         elif is_no_answer(refusal):
             raise SchedulerError(
@@ -209,10 +218,21 @@ class Feeder:
     def _count_cancellations(self) -> int:
         return sum(event.event == CANCELLED for event in read_journal(self.run.path))
 
-    def _has_jobs(self) -> bool:
-        """Whether the user has jobs in the queue, whose ends make room."""
-        command = ["squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i"]
-        return bool(slurm_client.run_client(command).strip())
+    def _count_jobs(self) -> int:
+        """The user's jobs in the queue, whose ends make room; raises SchedulerError."""
+        command = ["squeue", "--noheader", "--array", f"--user={getpass.getuser()}", "--format=%i"]
+        cluster = slurm_client.name_cluster(self.run.manifest.clusters)
+        lines = slurm_client.run_client([*command, *cluster]).splitlines()
+        # another one may name the cluster
+        return sum(line[:1].isdigit() for line in lines)
+
+    def _name_unheeded(self) -> None:
+        """Say which variables of the user's shell sbatch does not see."""
+        names = slurm_client.list_unheeded(os.environ, self.run.manifest.inherit)
+        if names:
+            self._report(
+                f"not heeded, as `inherit` of the site does not name it: {', '.join(names)}"
+            )
 
 
 def describe_silence(error: SchedulerError) -> str:

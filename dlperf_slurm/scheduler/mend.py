@@ -20,7 +20,7 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError, raise_problems
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.journal import MENDED, Event, append_event, hold_submit_lock
-from dlperf_slurm.jobs.plan import ArrayTask, Group
+from dlperf_slurm.jobs.plan import ArrayTask, Group, find_tasks_per_job
 from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.jobs.run_directory import (
     MANIFEST_FILE,
@@ -34,7 +34,7 @@ from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.scheduler.retry import read_frozen_site
 from dlperf_slurm.scheduler.submit import find_cut_short, find_unsubmitted
 
-# what only stands on #SBATCH lines: nothing that is measured follows from it
+# what only stands on #SBATCH lines, or decides when they are read: nothing measured follows from it
 MENDABLE = (
     "account",
     "array_throttle",
@@ -43,6 +43,7 @@ MENDABLE = (
     "exclusive",
     "gpu_request",
     "gpu_type",
+    "max_submitted",
     "memory_mib_per_node",
     "partition",
     "qos",
@@ -86,7 +87,10 @@ def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
             append_event(run.path, Event(MENDED, format_now(), detail="; ".join(changes)))
             mended = (*run.manifest.mended, *changes)
             run = dataclasses.replace(
-                run, manifest=dataclasses.replace(run.manifest, mended=mended)
+                run,
+                manifest=dataclasses.replace(
+                    run.manifest, mended=mended, max_submitted=after.max_submitted
+                ),
             )
             manifest = format_manifest(run.manifest).encode()
             write_file(run.path / MANIFEST_FILE, manifest, root=run.path, is_synced=True)
@@ -134,5 +138,5 @@ def _find_groups(run: Run, group_ids: Sequence[str], site: Site) -> list[Group]:
         topology = tasks[0].case.topology
         settled = site.settle(find_job_kind(tasks[0].case.axes))
         limit = settled.find_time_limit_minutes(topology)
-        groups.append(Group(group_id, topology, limit, tasks))
+        groups.append(Group(group_id, topology, limit, tasks, find_tasks_per_job(settled)))
     return groups

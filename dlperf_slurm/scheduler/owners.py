@@ -39,14 +39,15 @@ class Owners:
         known = {*self.by_group.values(), *self._named}
         for array_job_id in sorted(self._watcher.list_array_job_ids() - known):
             try:
-                name = slurm_client.run_client(
-                    ["squeue", "--noheader", "--states=all", f"--jobs={array_job_id}", "-o%j"]
-                )
+                command = ["squeue", "--noheader", "--states=all", f"--jobs={array_job_id}", "-o%j"]
+                cluster = slurm_client.name_cluster(self._run.manifest.clusters)
+                names = slurm_client.run_client([*command, *cluster]).strip()
             except SchedulerError:
                 # it has left the queue meanwhile
                 continue
             self._named.add(array_job_id)
-            group_id = self._group_ids.get(name.split("\n", 1)[0].strip())
+            # the first line may name the cluster
+            group_id = self._group_ids.get(names.rpartition("\n")[2].strip())
             if group_id is not None:
                 self.by_group.setdefault(group_id, array_job_id)
                 self._rivals.setdefault(group_id, []).append(array_job_id)
@@ -78,5 +79,5 @@ class Owners:
         return job_id if job_id is not None and slurm_client.is_job_id(job_id) else ""
 
     def _is_over(self, array_job_id: str, task: RunTask) -> bool:
-        info = self._watcher.find_info(f"{array_job_id}_{task.array_task_id}")
+        info = self._watcher.find_info(task.find_job_id(array_job_id))
         return info.get("State", "") in FINAL_STATES | {UNKNOWN}

@@ -43,9 +43,14 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
     """
 
     def __init__(
-        self, job_names: Sequence[str], since: datetime, scripts_dir: Optional[Path] = None
+        self,
+        job_names: Sequence[str],
+        since: datetime,
+        scripts_dir: Optional[Path] = None,
+        clusters: str = "",
     ) -> None:
         super().__init__()
+        self._cluster = slurm_client.name_cluster(clusters)
         self._scripts_dir = scripts_dir
         self.job_names = list(job_names)
         self.since = since
@@ -108,7 +113,8 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
     def _read_queue(self) -> dict[str, dict[str, str]]:
         self.calls["squeue"] += 1
         command = ["squeue", "--noheader", "--array", "--states=all", f"--format={_FORMAT}"]
-        output = slurm_client.run_client([*command, f"--name={','.join(self.job_names)}"])
+        names = f"--name={','.join(self.job_names)}"
+        output = slurm_client.run_client([*command, names, *self._cluster])
         return read_table(output)
 
     def _read_renamed(self, array_job_ids: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -117,7 +123,7 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
             return {}
         self.calls["squeue"] += 1
         command = ["squeue", "--array", "--states=all", f"--format={_FORMAT}|%o"]
-        command += [f"--jobs={','.join(sorted(array_job_ids))}"]
+        command += [f"--jobs={','.join(sorted(array_job_ids))}", *self._cluster]
         try:
             output = slurm_client.run_client(command)
         except SchedulerError as error:
@@ -141,7 +147,7 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         command = ["sacct", "--noheader", "--allocations", "--parsable2", f"--starttime={start}"]
         command += ["--format=JobID,State,NodeList,Reason", f"--name={','.join(self.job_names)}"]
         try:
-            return read_table(slurm_client.run_client(command))
+            return read_table(slurm_client.run_client([*command, *self._cluster]))
         except SchedulerError as error:
             # what failed may know it another time: that nobody does cannot be said then
             if not any(sign in str(error) for sign in _NO_ACCOUNTING):
@@ -181,8 +187,8 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
 def read_table(output: str) -> dict[str, dict[str, str]]:
     """The array tasks that lines of "id|state|nodes|reason" tell of, by their ids.
 
-    A line for several of them, "7_[0-2,5]", becomes one for each; "CANCELLED by 1000" becomes
-    CANCELLED.
+    A line for several of them, "7_[0-2,5]", becomes one for each, and a plain job, "7", the only
+    one of an array; "CANCELLED by 1000" becomes CANCELLED.
     """
     table: dict[str, dict[str, str]] = {}
     for line in output.splitlines():
@@ -202,7 +208,7 @@ def read_table(output: str) -> dict[str, dict[str, str]]:
 def _list_array_tasks(job_ids: str) -> list[str]:
     match = re.fullmatch(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]", job_ids)
     if match is None:
-        return [job_ids]
+        return [f"{job_ids}_0" if slurm_client.is_job_id(job_ids) else job_ids]
     array_task_ids: list[int] = []
     for part in match[2].split(","):
         first, _, last = part.partition("-")
@@ -274,4 +280,5 @@ def make_watcher(run: Run, group_ids: Sequence[str]) -> Watcher:
     if run.manifest.scheduler == "local":
         return ProcessWatcher(run.run_id)
     names = [make_job_name(run.run_id, group_id) for group_id in group_ids]
-    return QueueWatcher(names, parse_time(run.manifest.created_at), run.path / SCRIPTS_DIR)
+    since, scripts_dir = parse_time(run.manifest.created_at), run.path / SCRIPTS_DIR
+    return QueueWatcher(names, since, scripts_dir, run.manifest.clusters)

@@ -66,7 +66,7 @@ def refuse_impossible(run: Run, group_ids: Sequence[str]) -> None:
     for group_id in group_ids:
         command = ["sbatch", "--test-only", str(run.find_script(group_id))]
         try:
-            slurm_client.run_client(command)
+            slurm_client.run_client(command, inherit=run.manifest.inherit)
         except SchedulerError as error:
             if any(sign in str(error) for sign in IMPOSSIBLE):
                 problems[group_id] = str(error)

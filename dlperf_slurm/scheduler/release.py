@@ -77,9 +77,12 @@ class Releaser:
     def _release_unlaunched(self, held: Sequence[TaskState], poll: int) -> Iterator[str]:
         """Release what Slurm held because a node could not start it."""
         for state in held:
-            job_id = f"{state.array_job_id}_{state.task.array_task_id}"
-            is_failed = _LAUNCH_FAILED.search(state.detail) is not None
-            if is_failed and self._release(job_id, self._launch_tries, poll):
+            if _LAUNCH_FAILED.search(state.detail) is None:
+                continue
+            # a plain job is no element of an array
+            is_only = self._run.count_jobs(state.task.group_id) == 1
+            job_id = state.array_job_id if is_only else state.task.find_job_id(state.array_job_id)
+            if self._release(job_id, self._launch_tries, poll):
                 yield f"{job_id} was held ({state.detail}), and is released"
 
     def _count_releases(self, cause: str) -> int:
@@ -94,7 +97,8 @@ class Releaser:
         if self._counts.get(job_id, 0) >= limit or self._polls.get(job_id) == poll:
             return False
         try:
-            slurm_client.run_client(["scontrol", "release", job_id])
+            cluster = slurm_client.name_cluster(self._run.manifest.clusters)
+            slurm_client.run_client(["scontrol", *cluster, "release", job_id])
         except SchedulerError:
             return False
         self._counts[job_id] = self._counts.get(job_id, 0) + 1

@@ -42,6 +42,7 @@ from dlperf_slurm.jobs.stage import stage_groups
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.scheduler.follow import AWAY_SECONDS
+from dlperf_slurm.scheduler.in_turn import is_before_its_turn
 from dlperf_slurm.scheduler.states import COMPLETED, FAILED, TaskState
 from dlperf_slurm.scheduler.track import Tracker
 
@@ -93,12 +94,13 @@ def _check_environments(run: Run, tasks: Sequence[RunTask], site: Site) -> None:
 def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
     """Stage a further attempt for what ended by a cause that `[retry]` of the site has tries for.
 
+    So for what shared a job that ended before its turn, however often.
     A node that is named as the cause is left out, where the site has others enough. A disk that
     was full is waited for, as long as a run directory may be away. Returns how many array tasks
     were staged; raises SchedulerError as `stage_retry` does, InputError for a disk that stays full.
     """
     limits = read_retry_limits(run)
-    if limits == NO_RETRY:
+    if limits == NO_RETRY and not any(task.shared_job is not None for task in run.read_all_tasks()):
         return 0
     site = read_frozen_site(run.path / SITE_FILE)
     deadline = time.monotonic() + AWAY_SECONDS
@@ -155,6 +157,9 @@ def _count_needed(run: Run, tasks: Sequence[RunTask]) -> int:
 
 def _count_tries(state: TaskState, limits: Retry) -> int:
     """How many further attempts there are for what ended an array task."""
+    if is_before_its_turn(state):
+        # it has used up none, and each job that ends early has come to one at least
+        return state.task.attempt
     if state.state in (NODE_FAIL, UNHEALTHY):
         return limits.node_fail
     if state.state == FAILED and (
@@ -187,7 +192,7 @@ def _stage(run: Run, ended: Sequence[RunTask], site: Site) -> None:
     }
     tasks = [ArrayTask(cases[task.case_id], task.repeat, task.attempt + 1) for task in ended]
     # array jobs are made no larger than the cluster took them before
-    largest = max(len(run.read_tasks(group_id)) for group_id in run.list_group_ids())
+    largest = max(run.count_jobs(group_id) for group_id in run.list_group_ids())
     groups = group_array_tasks(tasks, site, largest, suffix=_choose_suffix(run))
     stage_groups(run.path, run.path, run.manifest, groups, site)
 

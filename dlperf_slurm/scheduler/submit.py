@@ -76,7 +76,8 @@ def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
     if run.manifest.scheduler == "local":
         return LocalArrayExecutor(run, group_id)
     try:
-        return SlurmArrayExecutor(run.find_script(group_id), lock, find_awaited(run, group_id))
+        script, inherit = run.find_script(group_id), run.manifest.inherit
+        return SlurmArrayExecutor(script, lock, find_awaited(run, group_id), inherit)
     except RuntimeError as error:
         # submitit raises it where there is no srun
         raise SchedulerError(

@@ -20,8 +20,9 @@ from dlperf_slurm.jobs.journal import (
     read_journal,
     read_whole_journal,
 )
-from dlperf_slurm.jobs.markers import WITHOUT_FOLDER, list_markers
+from dlperf_slurm.jobs.markers import OF_NO_START, OVER, WITHOUT_FOLDER, list_markers
 from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, Run, RunTask, make_job_name
+from dlperf_slurm.scheduler.in_turn import find_begun_jobs, see_in_turn
 from dlperf_slurm.scheduler.owners import Owners
 from dlperf_slurm.scheduler.queue import (
     LocalArrayTaskJob,
@@ -71,6 +72,10 @@ class Tracker:
         self._planned = {case.case_id: case for case in run.manifest.cases}
         # what the plan does not name is no array task of the run
         self.tasks = [task for task in run.read_all_tasks() if task.case_id in self._planned]
+        # the array tasks of each job
+        self._mates: dict[tuple[str, int], list[str]] = {}
+        for task in self.tasks:
+            self._mates.setdefault(task.job, []).append(task.marker)
         submitted = [event for event in self.events if event.event == SUBMITTED]
         self.cancelled_ids = _list_cancelled_ids(self.events)
         self.known = self._read_known()
@@ -90,6 +95,7 @@ class Tracker:
         self._judgements: dict[str, tuple[Seen, Judgement]] = {}
         self._files: dict[str, str] = {}
         self._unwritten: list[Event] = []
+        self._begun_jobs: set[tuple[str, int]] = set()
 
     @property
     def array_job_ids(self) -> Mapping[str, str]:
@@ -137,6 +143,7 @@ class Tracker:
             self.cancelled_ids = _list_cancelled_ids(read_journal(self.run.path))
         self.patience.has_open_question = False
         markers = list_markers(self.run.path)
+        self._begun_jobs = find_begun_jobs(self.tasks, markers)
         states = [self._find_state(task, markers.get(task.marker, {})) for task in self.tasks]
         self._journal()
         return states
@@ -154,12 +161,13 @@ class Tracker:
         for task in self.tasks:
             array_job_id = self.array_job_ids.get(task.group_id)
             if array_job_id and task.marker not in self.known and task.marker not in self.jobs:
-                self._follow_job(task, f"{array_job_id}_{task.array_task_id}")
+                self._follow_job(task, task.find_job_id(array_job_id))
 
     def _find_state(self, task: RunTask, markers: Mapping[int, set[str]]) -> TaskState:
         seen = frozenset((start, kind) for start, kinds in markers.items() for kind in kinds)
         known = self.known.get(task.marker)
-        is_back = known is not None and self._is_queued(known.state)
+        is_over = any(kind == OVER for _, kind in seen)
+        is_back = known is not None and not is_over and self._is_queued(known.state)
         if known is not None and not is_back and self._is_unchanged(task, known, seen):
             self.known[task.marker] = _Known(known.state, seen, known.files)
             return known.state
@@ -196,19 +204,21 @@ class Tracker:
         """Whether the queue shows an array task as pending or running that was final."""
         if isinstance(self.watcher, ProcessWatcher) or not state.is_final:
             return False
-        info = self.watcher.queue.get(f"{state.array_job_id}_{state.task.array_task_id}", {})
+        info = self.watcher.queue.get(state.task.find_job_id(state.array_job_id), {})
         return state.state != COMPLETED and info.get("State", LOST) not in FINAL_STATES
 
     def _look(self, task: RunTask, seen: Seen, is_final: bool) -> Sight:
         """All that is known of an array task now."""
-        # `killed`, of a local run, belongs to no start
-        start = max((number for number, kind in seen if kind != "killed"), default=WITHOUT_FOLDER)
+        start = max((n for n, kind in seen if kind not in OF_NO_START), default=WITHOUT_FOLDER)
+        kinds = frozenset(kind for n, kind in seen if n == start or kind in OF_NO_START)
         array_job_id = self.owners.find_job_id(task, start)
         info: Mapping[str, str] = {}
         if array_job_id:
-            job_id = f"{array_job_id}_{task.array_task_id}"
+            job_id = task.find_job_id(array_job_id)
             self._follow_job(task, job_id)
             info = self.watcher.find_info(job_id)
+        if task.shared_job is not None:
+            info = see_in_turn(info, kinds, task.job in self._begun_jobs)
         asked = info.get("State", "")
         has_ended = any(kind == "ended" for _, kind in seen)
         judgement = Judgement(None, None, "")
@@ -219,12 +229,12 @@ class Tracker:
             task=task,
             array_job_id=array_job_id,
             start=start,
-            kinds=frozenset(kind for number, kind in seen if number == start or kind == "killed"),
+            kinds=kinds,
             judgement=judgement,
             asked=asked,
             reason=info.get("Reason", ""),
             nodes=info.get("NodeList", ""),
-            is_cancelled=array_job_id in self.cancelled_ids,
+            is_cancelled=array_job_id in self.cancelled_ids and OVER not in kinds,
             is_local=isinstance(self.watcher, ProcessWatcher),
         )
 
@@ -263,7 +273,7 @@ class Tracker:
         self.known[marker] = _Known(state, seen, files)
         if before is None or before.state != state:
             self._unwritten.append(_make_event(state, files))
-        if job is not None:
+        if job is not None and all(mate in self.known for mate in self._mates[state.task.job]):
             self.watcher.mark_finished(job.job_id)
 
     def _journal(self) -> None:

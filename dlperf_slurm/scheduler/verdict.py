@@ -21,6 +21,7 @@ from dlperf_slurm.jobs.failed_nodes import NODE_FAIL, UNHEALTHY
 from dlperf_slurm.jobs.journal import SUBMITTED, UNMARKED, Event
 from dlperf_slurm.jobs.markers import read_hold, read_killed, read_marker, read_refusal
 from dlperf_slurm.jobs.run_directory import Run, RunTask
+from dlperf_slurm.scheduler.in_turn import BEFORE_ITS_TURN
 from dlperf_slurm.scheduler.reasons import (
     describe_missing_record,
     describe_node_failure,
@@ -175,7 +176,7 @@ def judge_state(sight: Sight, patience: Patience) -> TaskState:
         patience.forget(sight)
     if sight.has_ended:
         return _judge_ended(sight, patience)
-    if "killed" in sight.kinds and sight.asked == UNKNOWN:
+    if "killed" in sight.kinds and sight.asked in FINAL_STATES | {UNKNOWN}:
         return sight.make_state(_read_killed(sight), _describe_hold(sight))
     if not sight.asked:
         return sight.make_state(RUNNING if sight.has_started else PENDING)
@@ -189,8 +190,8 @@ def judge_state(sight: Sight, patience: Patience) -> TaskState:
     state = sight.repeat_scheduler()
     if state.state == FAILED:
         words = read_refusal(sight.run.path, sight.task.marker, sight.start)
-        if not words and not sight.has_started:
-            job_id = f"{sight.array_job_id}_{sight.task.array_task_id}"
+        if not words and not sight.has_started and state.detail != BEFORE_ITS_TURN:
+            job_id = sight.task.find_job_id(sight.array_job_id)
             words = describe_script_end(sight.run.path, job_id)
         return sight.make_state(FAILED, words or state.detail)
     return state

@@ -6,6 +6,8 @@ import pytest
 from support.slurm_runs import (
     CHECKOUT,
     count_array_tasks_in_accounting,
+    count_starts_of_rank_0,
+    stage_quick,
     stage_spin,
     submit,
 )
@@ -58,6 +60,24 @@ def test_submission_that_is_killed_while_it_waits_is_gone_on_with(cluster, tmp_p
     done = submit(run, "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
     assert count_array_tasks_in_accounting(run) == 6
+
+
+def test_queue_of_four_is_fed_without_a_refusal_whoever_is_killed_meanwhile(cluster, tmp_path):
+    run = stage_quick(tmp_path, ["qos=limited", "max_submitted=4"], repeats=10)
+    feeder = start_tool(["resume", str(run.path), "--wait"], CHECKOUT)
+    line = ""
+    while "waits for room: the site's max_submitted is 4" not in line:
+        line = feeder.stdout.readline()
+        assert "QOSMaxSubmitJobPerUser" not in line
+        assert line, feeder.stderr.read()
+    feeder.send_signal(signal.SIGKILL)
+    feeder.communicate()
+    done = submit(run, "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "QOSMaxSubmitJobPerUser" not in done.stdout
+    assert "10 of 10 repeats measured" in " ".join(done.stdout.split())
+    assert count_starts_of_rank_0(run) == [1] * 10
+    assert count_array_tasks_in_accounting(run) == 10
 
 
 def test_account_that_was_refused_is_mended(cluster, tmp_path):

@@ -1,5 +1,6 @@
 """Runs on the real Slurm of tests/cluster, with the spin framework where torch is not the point."""
 
+import json
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
 from dlperf_slurm.jobs.run_directory import Run, make_job_name
 from support.frozen_code import put_spin_as
+from support.quick_tasks import make_quick_venv
 from support.tool import await_that, run_tool, stage
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -110,6 +112,22 @@ def stage_spin(
     )
     put_spin_as("pytorch", run.path / "code")
     return run
+
+
+def stage_quick(
+    folder: Path,
+    settings: Sequence[str],
+    repeats: int,
+    seconds: float = 0.2,
+    batch_size: str = "2",
+) -> Run:
+    """A run directory whose array tasks cost next to nothing, each measuring for so long."""
+    venv = make_quick_venv(folder / "environment", seconds)
+    matrix = write_matrix(folder, repeats=repeats, batch_size=batch_size)
+    own = (f"environments.pytorch.venv={json.dumps(str(venv))}", "directives=[]", *QUICK_POLLS)
+    options = [option for text in (*own, *settings) for option in ("--set", text)]
+    results = str(folder / "results")
+    return stage([str(matrix), "--site", str(SITE), "--results", results, *options], CHECKOUT)
 
 
 def submit(run: Run, *options: str, **env: str) -> "subprocess.CompletedProcess[str]":

@@ -126,7 +126,7 @@ def test_plan_ends_with_the_totals_and_what_its_repeats_can_tell(files, bin_dir,
     totals, power = out.splitlines()[-2:]
     assert (code, totals) == (
         0,
-        "3 cases, 3 groups (sbatch calls), 6 array tasks, at most 4.0 node-hours",
+        "3 cases, 3 groups (sbatch calls), 6 jobs, 6 array tasks, at most 4.0 node-hours",
     )
     assert power.startswith("2 repeats: too few to tell any slowdown")
 
@@ -147,7 +147,7 @@ def test_plan_names_what_is_left_out(files, bin_dir, capsys):
 def test_plan_cuts_arrays_at_the_clusters_own_limit(files, bin_dir, capsys):
     write_program(bin_dir, "scontrol", "echo 'MaxArraySize = 1'")
     _, out, _ = run_main(PLAN, capsys)
-    assert "3 cases, 6 groups (sbatch calls), 6 array tasks" in out
+    assert "3 cases, 6 groups (sbatch calls), 6 jobs, 6 array tasks" in out
 
 
 @pytest.mark.parametrize("line", ["MaxArraySize = 0", "ClusterName = alpha"])

@@ -357,3 +357,26 @@ def test_check_that_is_none_is_refused_with_those_that_are():
     text = "[node.check]\ngpus = true\n"
     with pytest.raises(InputError, match=r"site.toml:2: node.check.gpus: unknown key; .*devices"):
         load_site(write_site(text), None, [])
+
+
+@pytest.mark.parametrize(
+    ("setting", "answer"),
+    [
+        ('inherit=["SBATCH_WAIT"]', "'SBATCH_WAIT' would change what every script needs as it is"),
+        ('inherit=["SLURM_CONF"]', "'SLURM_CONF' is no variable of sbatch"),
+        ('clusters="one,two"', "string should match pattern"),
+        ('directives=["--clusters=one"]', "--clusters is set by clusters"),
+        ('directives=["-M one"]', "--clusters is set by clusters"),
+        ("tasks_per_job=0", "greater than or equal to 1"),
+    ],
+)
+def test_setting_of_queues_that_cannot_be_is_refused(setting, answer):
+    with pytest.raises(InputError, match=answer):
+        load_site("slurm", None, [setting])
+
+
+def test_queue_settings_are_read():
+    settings = ['inherit=["SBATCH_ACCOUNT"]', 'clusters="far-1"', "max_submitted=4", "arrays=false"]
+    site = load_site("slurm", None, settings).site
+    assert (site.inherit, site.clusters) == (("SBATCH_ACCOUNT",), "far-1")
+    assert (site.max_submitted, site.arrays) == (4, False)

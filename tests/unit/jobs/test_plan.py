@@ -52,6 +52,47 @@ def test_attempt_has_a_folder_of_its_own():
     assert task.attempt_dir == "cases/pytorch-resnet50-2n8g-bs8-fp32/r3/a2"
 
 
+@pytest.mark.parametrize(
+    ("values", "jobs"),
+    [
+        ({}, [7]),
+        ({"tasks_per_job": 3}, [3]),
+        ({"tasks_per_job": 99}, [1]),
+        ({"arrays": False}, [1] * 7),
+        ({"arrays": False, "tasks_per_job": 3}, [1, 1, 1]),
+        # half of what the queue takes, so that it is never empty while the rest waits
+        ({"max_submitted": 4}, [2, 2, 2, 1]),
+        ({"max_submitted": 1}, [1] * 7),
+        ({"max_submitted": 5, "tasks_per_job": 2}, [3, 1]),
+        ({"scheduler": "local", "tasks_per_job": 3}, [7]),
+    ],
+)
+def test_jobs_are_as_many_as_the_site_lets_be(values, jobs):
+    plan = plan_cases(make_matrix_case(), **values)
+    assert [group.job_count for group in plan.groups] == jobs
+    assert plan.job_count == sum(jobs)
+    assert plan.array_task_count == 7
+
+
+def test_job_that_array_tasks_share_has_time_for_each_to_its_limit():
+    limit = {"default": 30}
+    (group,) = plan_cases(make_matrix_case(), tasks_per_job=3, time_limit_minutes=limit).groups
+    assert (group.time_limit_minutes, group.job_minutes) == (30, 93)
+    (group,) = plan_cases(make_matrix_case(), tasks_per_job=99, time_limit_minutes=limit).groups
+    assert group.job_minutes == 7 * 31
+    (group,) = plan_cases(make_matrix_case(), time_limit_minutes=limit).groups
+    assert group.job_minutes == 30
+
+
+@pytest.mark.parametrize("path", sorted(find_resource_dir("matrices").glob("*.toml")))
+def test_shipped_matrix_fits_a_queue_that_takes_32_jobs(path, monkeypatch):
+    monkeypatch.setattr("dlperf_slurm.jobs.plan.find_obstacle", lambda case, job_case, site: None)
+    file = read_matrix(path)
+    site = load_site("slurm", file.toml, []).site
+    plan = make_plan(expand_matrix(file), site, max_array_size=1001)
+    assert 1 <= plan.job_count <= 32
+
+
 # MaxArraySize is one more than the largest index: 4 allows the indices 0 to 3
 @pytest.mark.parametrize(
     ("max_array_size", "sizes"),

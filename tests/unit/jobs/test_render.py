@@ -30,6 +30,7 @@ GOLDEN_NAMES = [f"{name}/{topology}.sbatch" for name in SITES for topology in TO
     *(f"machines/{path.stem}/{shape}.sbatch" for path in MACHINES for shape in ("one", "whole")),
     *(f"containers/{name}.sbatch" for name in list_container_runtimes()),
     "nodes/2n8g.sbatch",
+    *(f"in_turn/{name}.sbatch" for name in ("array", "plain")),
 ]
 RUN_ID = "20240501-120000-resnet50-site-abcd"
 RUN_DIR = PurePosixPath("/shared/results") / RUN_ID
@@ -75,6 +76,25 @@ def test_script_with_a_search_is_as_its_golden_file(name, managed):
     site = load_site(name, None, []).site
     files = render_scripts([make_search_group(site)], site, RUN_ID, RUN_DIR)
     assert_is_golden(files["scripts/1n2g.sbatch"], GOLDEN / "search" / f"{name}.sbatch")
+
+
+@pytest.mark.parametrize("name", ["array", "plain"])
+def test_script_of_jobs_that_array_tasks_share_is_as_its_golden_file(name, managed):
+    settings = ["tasks_per_job=3", f"arrays={'true' if name == 'array' else 'false'}"]
+    site = load_site("slurm", None, settings).site
+    groups = group_array_tasks(make_group(make_site()).array_tasks, site, 1001)
+    files = render_scripts(groups, site, RUN_ID, RUN_DIR)
+    shares = {"array": {"1n1g": "0001112"}, "plain": {f"1n1g-{n}": "000" for n in (1, 2)}}[name]
+    if name == "plain":
+        shares["1n1g-3"] = "0"
+    tasks = {group.group_id: files[f"scripts/{group.group_id}.tasks"] for group in groups}
+    assert {
+        group_id: "".join(line.split("\t")[3] for line in text.splitlines())
+        for group_id, text in tasks.items()
+    } == shares
+    assert_is_golden(
+        files[f"scripts/{groups[0].group_id}.sbatch"], GOLDEN / f"in_turn/{name}.sbatch"
+    )
 
 
 @pytest.mark.parametrize("golden", GOLDEN_NAMES)
@@ -274,6 +294,6 @@ def test_no_variable_of_an_environment_is_one_of_the_script():
     """What a site exports comes after the script has set its own."""
     text = (find_resource_dir("templates") / "base.sbatch.j2").read_text(encoding="utf-8")
     names = set(re.findall(r"^\s*(\w+)=", text, re.M)) | set(re.findall(r"read -r (.*) <<<", text))
-    names = {word for name in names for word in name.split()} - {"IFS"}
+    names = {word for name in names for word in name.split()} - {"IFS", "_"}
     assert names <= {*SCRIPT_VARIABLES, "array_tasks"}
     assert {"attempt_dir", "run_dir", "starter"} <= names

@@ -1,10 +1,12 @@
 """Groups that a limit keeps out, against a fake Slurm that takes so many array tasks at once."""
 
+import dataclasses
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from builders import IMPORT_DIR, write_program
@@ -65,7 +67,7 @@ for option in "$@"; do
   esac
 done
 while read -r id tasks name; do
-  if [[ $names == all ]]; then echo "$id"; fi
+  if [[ $names == all ]]; then for ((n = 0; n < tasks; n++)); do echo "${id}_$n"; done; fi
   if [[ $names == *,$name,* ]]; then echo "${id}_[0-$((tasks - 1))]|PENDING||Priority"; fi
 done < HOME/queue
 while read -r id tasks name; do
@@ -214,6 +216,81 @@ def test_submission_that_waits_follows_the_others_and_names_the_refused_last(
     assert "4/6 done: 2 STAGED, 4 TIMEOUT" in told.out
     assert "Report: " in told.out
     assert "error: 1n2g was not submitted" in told.err
+
+
+def limit_site(run, **values):
+    return dataclasses.replace(run, manifest=dataclasses.replace(run.manifest, **values))
+
+
+def test_no_more_is_submitted_than_the_site_says_and_none_is_refused(home, bin_dir, staged_run):
+    slurm = FakeSlurm(home, bin_dir, limit=99)
+    said = []
+    feeder = Feeder(limit_site(staged_run, max_submitted=3), said.append)
+    feeder.submit()
+    words = "the site's max_submitted is 3"
+    assert feeder.waiting == {"1n2g": words, "2n2g": words}
+    assert slurm.list_asked() == ["1n1g"]
+    assert said[1] == f"1n2g waits for room: {words}"
+    slurm.end_all()
+    feeder.submit_waiting()
+    assert list(feeder.waiting) == ["2n2g"]
+    slurm.end_all()
+    feeder.submit_waiting()
+    assert (feeder.waiting, slurm.list_taken()) == ({}, GROUPS)
+
+
+def test_jobs_of_other_runs_count_too(home, bin_dir, staged_run):
+    slurm = FakeSlurm(home, bin_dir, limit=99)
+    (home / "queue").write_text("77 2 other\n", encoding="utf-8")
+    feeder = Feeder(limit_site(staged_run, max_submitted=3), print)
+    feeder.submit()
+    assert (list(feeder.waiting), slurm.list_taken()) == (GROUPS, [])
+
+
+def test_group_larger_than_the_limit_is_named_once_nothing_is_queued(home, bin_dir, staged_run):
+    FakeSlurm(home, bin_dir, limit=99)
+    feeder = Feeder(limit_site(staged_run, max_submitted=1), print)
+    feeder.submit()
+    with pytest.raises(SchedulerError, match="1n1g waits for room: the site's max_submitted is 1"):
+        feeder.submit_waiting()
+
+
+def test_variables_of_the_shell_that_sbatch_does_not_see_are_named_once(
+    home, bin_dir, staged_run, monkeypatch
+):
+    slurm = FakeSlurm(home, bin_dir, limit=99)
+    seen = f'echo "${{SBATCH_ACCOUNT-}} ${{SBATCH_QOS-}}" >> {home}/seen\n{slurm.sbatch}'
+    write_bash(bin_dir, "sbatch", seen)
+    monkeypatch.setenv("SBATCH_ACCOUNT", "mine")
+    monkeypatch.setenv("SBATCH_QOS", "high")
+    said = []
+    feeder = Feeder(limit_site(staged_run, inherit=("SBATCH_ACCOUNT",)), said.append)
+    feeder.submit()
+    feeder.submit()
+    assert said.count("not heeded, as `inherit` of the site does not name it: SBATCH_QOS") == 1
+    assert set((home / "seen").read_text().splitlines()) == {"mine "}
+
+
+def test_cluster_of_the_site_is_named_to_each_client(home, bin_dir, staged_run):
+    FakeSlurm(home, bin_dir, limit=99)
+    squeue = (bin_dir / "squeue").read_text(encoding="utf-8").partition("\n")[2]
+    asked = f'echo "$0 $*" >> {home}/options\necho "CLUSTER: far"\n'
+    write_bash(bin_dir, "squeue", f"{asked}{squeue}")
+    for name in ("sacct", "scancel"):
+        write_program(bin_dir, name, f'echo "$0 $*" >> {home}/options')
+    run = limit_site(staged_run, clusters="far", max_submitted=99)
+    Feeder(run, print).submit()
+    tracker = Tracker(run)
+    states = tracker.refresh(ask_scheduler=True)
+    assert {state.state for state in states} == {"PENDING"}
+    # what squeue has forgotten, sacct is asked about; and scancel ends what it still shows
+    with pytest.raises(SchedulerError, match="go on after scancel"):
+        cancel_run(run, print)
+    (home / "queue").write_text("", encoding="utf-8")
+    tracker.refresh(ask_scheduler=True)
+    lines = (home / "options").read_text(encoding="utf-8").splitlines()
+    assert {Path(line.split()[0]).name for line in lines} == {"squeue", "sacct", "scancel"}
+    assert all("--clusters=far" in line for line in lines)
 
 
 def test_who_follows_a_run_feeds_it(slurm, staged_run, monkeypatch):

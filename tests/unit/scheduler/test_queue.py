@@ -21,6 +21,10 @@ def find_states(watcher):
     return [watcher.get_state(job_id, mode="cache") for job_id in sorted(watcher._registered)]
 
 
+def test_plain_job_is_as_the_only_task_of_an_array():
+    assert list(read_table("7|RUNNING|n1|None\n7_3|RUNNING|n1|None\n")) == ["7_0", "7_3"]
+
+
 def test_line_of_an_array_task_is_read():
     assert read_table("7_0|RUNNING|n1|None\n") == {
         "7_0": {"JobID": "7_0", "State": "RUNNING", "NodeList": "n1", "Reason": "None"}

@@ -1,5 +1,6 @@
 """What `wait` releases by itself, how often, and what it leaves held."""
 
+import dataclasses
 import itertools
 import shutil
 from collections import namedtuple
@@ -113,6 +114,18 @@ def test_release_that_fails_is_tried_again(staged_run, bin_dir, calls, tmp_path)
     (bin_dir / "scontrol").write_text(script, encoding="utf-8")
     assert len(releaser.release(HELD, poll=next(POLLS))) == 1
     assert calls() == ["release 7"]
+
+
+def test_plain_job_is_released_by_its_own_id(staged_run, calls):
+    path = staged_run.find_tasks_file("1n1g")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("".join(f"{line}\t0\n" for line in lines), encoding="utf-8")
+    states = [
+        dataclasses.replace(make_state("launch failed requeued held"), task=task)
+        for task in staged_run.read_tasks("1n1g")
+    ]
+    (line,) = Releaser(staged_run, launch_tries=1).release(states, poll=1)
+    assert (line.split()[0], calls()) == ("7", ["release 7"])
 
 
 def test_states_of_one_poll_release_a_job_once(staged_run, calls):

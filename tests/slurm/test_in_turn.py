@@ -1,0 +1,148 @@
+"""Array tasks that share jobs of a real Slurm: each with its own end, whatever ends the others."""
+
+import time
+
+import pytest
+from support.slurm_runs import (
+    CHECKOUT,
+    ask,
+    count_array_tasks_in_accounting,
+    find_array_job,
+    stage_quick,
+    submit,
+)
+from support.tool import (
+    await_that,
+    find_details,
+    find_states,
+    has_marker,
+    run_tool,
+    start_tool,
+)
+
+from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.contract.record import OK, Record
+
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
+
+CASES_FAILED = 5
+TASKS = 1000
+JOBS = 32
+THOUSAND_SECONDS = 2400.0
+# first of all in the array task of a quick run, while the file of that name is there
+FAULT = """\
+if [ "$3" = run ] && [ -e {faults} ]; then
+  case $4 in
+    */r{dies}/*) echo this one dies >&2; exit 9 ;;
+    */r{hangs}/*) trap '' TERM; sleep 1000 & sleep 1000; sleep 1000 ;;
+  esac
+fi
+"""
+
+
+def run_before_the_rank(folder, script):
+    python = folder / "environment" / "bin" / "python"
+    first, rest = python.read_text(encoding="utf-8").split("\n", 1)
+    python.write_text(f"{first}\n{script}{rest}", encoding="utf-8")
+
+
+def shorten_waits(run, limit_seconds):
+    """The time limit of an array task, in minutes elsewhere, and the time that it has to end."""
+    (script,) = run.path.glob("scripts/*.sbatch")
+    text = script.read_text(encoding="utf-8")
+    for words, seconds in (("  sleep 60\n", limit_seconds), ("  sleep 20\n", 3)):
+        assert text.count(words) == 1
+        text = text.replace(words, f"  sleep {seconds}\n")
+    script.write_text(text, encoding="utf-8")
+
+
+def test_task_that_dies_or_takes_too_long_ends_no_other_one_of_its_job(cluster, tmp_path):
+    run = stage_quick(tmp_path, ["tasks_per_job=6", "time_limit_minutes.default=1"], repeats=6)
+    shorten_waits(run, limit_seconds=8)
+    repeats = [task.repeat for task in run.read_all_tasks()]
+    faults = tmp_path / "faults"
+    faults.touch()
+    fault = FAULT.format(faults=faults, dies=repeats[1], hangs=repeats[3])
+    run_before_the_rank(tmp_path, fault)
+    done = submit(run, "--wait")
+    assert done.returncode == CASES_FAILED, done.stdout + done.stderr
+    expected = ["COMPLETED", "FAILED", "COMPLETED", "TIMEOUT", "COMPLETED", "COMPLETED"]
+    assert list(find_states(run).values()) == expected
+    assert "exit code 9" in find_details(run)["1n1g.1"]
+    assert count_array_tasks_in_accounting(run) == 1
+    faults.unlink()
+    retried = run_tool(["retry", str(run.path), "--wait"], CHECKOUT)
+    assert retried.returncode == 0, retried.stdout + retried.stderr
+    assert "2 array tasks to try again" in retried.stdout
+    assert "6 of 6 repeats measured" in " ".join(retried.stdout.split())
+
+
+def test_rest_of_a_job_that_ends_early_is_submitted_again(cluster, tmp_path):
+    """The job is told what it is told a minute before its own time limit."""
+    run = stage_quick(tmp_path, ["tasks_per_job=4"], repeats=4)
+    second = run.read_all_tasks()[1]
+    faults = tmp_path / "faults"
+    faults.touch()
+    run_before_the_rank(tmp_path, FAULT.format(faults=faults, dies=0, hangs=second.repeat))
+    assert submit(run).returncode == 0
+    await_that(lambda: has_marker(run, "1n1g.1", "started"), "the second one starts")
+    states = {"1n1g.0": "COMPLETED", "1n1g.1": "RUNNING", "1n1g.2": "PENDING", "1n1g.3": "PENDING"}
+    await_that(lambda: find_states(run) == states, "the queue shows it")
+    faults.unlink()
+    ask("scancel", "--batch", "--signal=USR1", f"{find_array_job(run)}_0")
+    done = run_tool(["wait", str(run.path)], CHECKOUT)
+    assert "2 array tasks are tried again: its job ended before its turn" in done.stdout, (
+        done.stdout
+    )
+    assert done.returncode == CASES_FAILED, done.stderr
+    states = find_states(run)
+    assert [states[f"1n1g.{number}"] for number in range(4)] == ["COMPLETED", *["FAILED"] * 3]
+    assert [states[f"1n1g-try2.{number}"] for number in range(2)] == ["COMPLETED"] * 2
+
+
+def test_plain_jobs_do_what_arrays_do(cluster, tmp_path):
+    run = stage_quick(tmp_path, ["arrays=false", "tasks_per_job=2"], repeats=3)
+    done = submit(run, "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert find_states(run) == dict.fromkeys(["1n1g-1.0", "1n1g-1.1", "1n1g-2.0"], "COMPLETED")
+    assert "2 sbatch" in done.stdout
+    job = find_array_job(run, "1n1g-1")
+    assert (
+        ask(
+            "sacct", "--noheader", "--allocations", "--parsable2", "--format=JobID", f"--jobs={job}"
+        )
+        == f"{job}\n"
+    )
+
+
+@pytest.mark.faults
+def test_thousand_tasks_in_32_jobs_are_each_measured_once_though_a_node_dies(cluster, tmp_path):
+    settings = [f"tasks_per_job={JOBS}", "array_throttle=6"]
+    run = stage_quick(tmp_path, settings, TASKS // 4, seconds=0.05, batch_size="[1, 2, 3, 4]")
+    submission = start_tool(["resume", str(run.path), "--wait"], CHECKOUT)
+    try:
+        await_that(
+            lambda: len(list_records(run)) > TASKS // 5,
+            "a fifth is measured",
+            THOUSAND_SECONDS,
+            1.0,
+        )
+        # before anything is tried again
+        assert count_array_tasks_in_accounting(run) == JOBS
+        cluster.call("crash", "n2")
+        time.sleep(60)
+        cluster.call("start", "n2")
+        stdout, stderr = submission.communicate(timeout=THOUSAND_SECONDS)
+    finally:
+        submission.kill()
+        cluster.call("start", "n2")
+    assert submission.returncode == 0, stdout + stderr
+    assert f"{TASKS} of {TASKS} repeats measured" in " ".join(stdout.split())
+    sound = [
+        path.parts[-5:-3] for path in list_records(run) if read_json(path, Record).status == OK
+    ]
+    assert len(sound) == len(set(sound)) == TASKS
+
+
+def list_records(run):
+    return list(run.path.glob("cases/*/r*/a*/s*/record.json"))

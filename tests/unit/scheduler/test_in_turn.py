@@ -1,0 +1,131 @@
+"""Array tasks that share a job: what its state says of each, and what is tried again."""
+
+import json
+
+import pytest
+from builders import write_program
+
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.jobs.journal import SUBMITTED, Event, append_event
+from dlperf_slurm.jobs.markers import MARKERS_DIR
+from dlperf_slurm.jobs.run_directory import RunTask
+from dlperf_slurm.scheduler.in_turn import BEFORE_ITS_TURN, see_in_turn
+from dlperf_slurm.scheduler.retry import stage_retry_by_cause
+from dlperf_slurm.scheduler.track import Tracker
+
+GROUP = "1n1g"
+
+
+@pytest.fixture
+def shared_run(bin_dir, staged_run):
+    """The two array tasks of its first group share one job, which is submitted as 1."""
+    path = staged_run.find_tasks_file(GROUP)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("".join(f"{line}\t0\n" for line in lines), encoding="utf-8")
+    write_program(bin_dir, "sacct", "true")
+    append_event(staged_run.path, Event(SUBMITTED, format_now(), GROUP, array_job_id="1"))
+    return staged_run
+
+
+def show_job(bin_dir, state):
+    write_program(bin_dir, "squeue", f"echo '1_0|{state}||None'")
+
+
+def mark(run, array_task_id, *kinds, exit_code=0):
+    """Markers of an array task; `over` and `killed` are of no start."""
+    for kind in kinds:
+        folder = run.path / MARKERS_DIR
+        name = f"{GROUP}.{array_task_id}"
+        if kind == "over":
+            (folder / f"{name}.over").symlink_to(f"exit code {exit_code}")
+        elif kind == "killed":
+            (folder / f"{name}.killed").write_text("TIMEOUT", encoding="utf-8")
+        else:
+            marker = {"job_id": "1", "time": format_now(), "nodes": "n1", "exit_code": exit_code}
+            (folder / f"{name}.s0.{kind}").write_text(json.dumps(marker), encoding="utf-8")
+
+
+def find_states(run):
+    states = Tracker(run).refresh(ask_scheduler=True)
+    return [(state.state, state.detail) for state in states[:2]]
+
+
+def test_tasks_of_one_job_have_its_id(shared_run):
+    tasks = shared_run.read_tasks(GROUP)
+    assert [task.shared_job for task in tasks] == [0, 0]
+    assert [task.find_job_id("7") for task in tasks] == ["7_0", "7_0"]
+    assert shared_run.count_jobs(GROUP) == 1
+    assert RunTask(GROUP, 3, "cases/c/r1/a1").find_job_id("7") == "7_3"
+
+
+def test_task_before_its_turn_is_pending_while_its_job_runs(bin_dir, shared_run):
+    show_job(bin_dir, "RUNNING")
+    mark(shared_run, 0, "started")
+    assert find_states(shared_run) == [("RUNNING", ""), ("PENDING", "")]
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "NODE_FAIL", "CANCELLED", "COMPLETED"])
+def test_task_that_its_job_went_on_after_has_failed_whatever_becomes_of_the_job(
+    bin_dir, shared_run, state
+):
+    show_job(bin_dir, state)
+    mark(shared_run, 0, "started", "ended", "over", exit_code=137)
+    mark(shared_run, 1, "started")
+    ((first, detail), _) = find_states(shared_run)
+    assert first == "FAILED"
+    assert "no record, exit code 137" in detail
+
+
+def test_task_that_was_ended_at_its_time_limit_timed_out_though_it_left_nothing(
+    bin_dir, shared_run
+):
+    show_job(bin_dir, "RUNNING")
+    mark(shared_run, 0, "started", "killed", "over")
+    assert find_states(shared_run)[0] == ("TIMEOUT", "")
+
+
+@pytest.mark.parametrize("state", ["NODE_FAIL", "TIMEOUT", "FAILED", "PREEMPTED"])
+def test_rest_of_a_job_that_ended_early_is_tried_again_however_often(bin_dir, shared_run, state):
+    show_job(bin_dir, state)
+    mark(shared_run, 0, "started")
+    # what the first one left there
+    (shared_run.path / "scripts" / "1_0.log").write_text("what this array task prints\n")
+    assert find_states(shared_run)[1] == (state, BEFORE_ITS_TURN)
+    site = shared_run.path / "site.toml"
+    text = site.read_text(encoding="utf-8")
+    text = text.replace("node_fail = 2", "node_fail = 0").replace("launch = 1", "launch = 0")
+    site.write_text(text, encoding="utf-8")
+    said = []
+    assert stage_retry_by_cause(shared_run, said.append) == 1
+    assert said == [f"1 array tasks are tried again: {BEFORE_ITS_TURN}"]
+
+
+def test_rest_of_a_job_that_somebody_cancelled_is_left_alone(bin_dir, shared_run):
+    show_job(bin_dir, "CANCELLED")
+    mark(shared_run, 0, "started")
+    assert find_states(shared_run)[1] == ("CANCELLED", "")
+    assert stage_retry_by_cause(shared_run, print) == 0
+
+
+def test_job_that_came_to_none_of_its_tasks_has_no_rest(bin_dir, shared_run):
+    """It would never come to one."""
+    show_job(bin_dir, "FAILED")
+    assert [state for state, _ in find_states(shared_run)] == ["FAILED"] * 2
+    assert BEFORE_ITS_TURN not in dict(find_states(shared_run)).values()
+
+
+def test_accounting_is_asked_until_all_tasks_of_a_job_are_final(bin_dir, shared_run):
+    show_job(bin_dir, "RUNNING")
+    mark(shared_run, 0, "started", "ended", "over", exit_code=1)
+    tracker = Tracker(shared_run)
+    tracker.refresh(ask_scheduler=True)
+    write_program(bin_dir, "squeue", "true")
+    write_program(bin_dir, "sacct", "echo '1_0|NODE_FAIL|n1|None'")
+    states = tracker.refresh(ask_scheduler=True)
+    assert [state.state for state in states[:2]] == ["FAILED", "NODE_FAIL"]
+
+
+@pytest.mark.parametrize("asked", ["PENDING", "REQUEUED", "", "UNKNOWN"])
+def test_what_is_said_of_a_job_that_waits_is_said_of_its_tasks(asked):
+    info = {"State": asked, "Reason": "Priority"}
+    assert see_in_turn(info, frozenset(), has_job_begun=True) == info
