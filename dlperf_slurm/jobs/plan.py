@@ -21,6 +21,8 @@ from dlperf_slurm.matrix.expand import Expansion, LeftOut, MatrixCase
 
 # Slurm's default MaxArraySize is 1001: the largest index is 1000, from 0
 DEFAULT_MAX_ARRAY_SIZE = 1001
+# what an array task that shares its job has to end in, once it was told at its time limit
+END_SECONDS = 20
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,11 @@ class Group:
 
     @property
     def job_minutes(self) -> int:
-        """The time limit of a job: that of each array task in it, and a minute for its ends."""
+        """The time limit of a job: that of each array task in it, and the time that it ends in."""
         if self.tasks_per_job is None:
             return self.time_limit_minutes
-        return min(self.tasks_per_job, len(self.array_tasks)) * (self.time_limit_minutes + 1)
+        count = min(self.tasks_per_job, len(self.array_tasks))
+        return -(-count * (60 * self.time_limit_minutes + END_SECONDS) // 60)
 
     @property
     def frameworks(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from dlperf_slurm.jobs.framework_script import (
     sort_items,
 )
 from dlperf_slurm.jobs.node_work import make_node_work
-from dlperf_slurm.jobs.plan import Group
+from dlperf_slurm.jobs.plan import END_SECONDS, Group
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE
 from dlperf_slurm.jobs.quoting import escape_pattern
 from dlperf_slurm.jobs.resources import (
@@ -67,6 +67,7 @@ class JobScript:
     job_minutes: int
     job_warning_seconds: Optional[int]
     time_limit_minutes: int
+    end_seconds: int
     warning_seconds: Optional[int]
     failures_to_hold: int
     who_and_where: Sequence[tuple[str, str]]
@@ -223,6 +224,7 @@ def make_job_script(
         job_minutes=group.job_minutes,
         job_warning_seconds=find_warning_seconds(group.job_minutes),
         time_limit_minutes=group.time_limit_minutes,
+        end_seconds=END_SECONDS,
         warning_seconds=find_warning_seconds(group.time_limit_minutes),
         failures_to_hold=FAILURES_TO_HOLD,
         who_and_where=list_who_and_where(site),

@@ -25,7 +25,7 @@ ADVICE = (
     (
         "partitiontimelimit",
         "it will never start: the partition allows less time; lower time_limit_minutes of the "
-        "site, or name another partition",
+        "site, or tasks_per_job, or name another partition",
     ),
     (
         "partitionnodelimit",

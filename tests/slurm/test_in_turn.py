@@ -117,7 +117,7 @@ def test_plain_jobs_do_what_arrays_do(cluster, tmp_path):
 
 @pytest.mark.faults
 def test_thousand_tasks_in_32_jobs_are_each_measured_once_though_a_node_dies(cluster, tmp_path):
-    settings = [f"tasks_per_job={JOBS}", "array_throttle=6"]
+    settings = [f"tasks_per_job={JOBS}", "array_throttle=6", "time_limit_minutes.default=1"]
     run = stage_quick(tmp_path, settings, TASKS // 4, seconds=0.05, batch_size="[1, 2, 3, 4]")
     submission = start_tool(["resume", str(run.path), "--wait"], CHECKOUT)
     try:
