@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker import amd_smi
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.ranks import PlacementError, World
 
@@ -50,8 +51,8 @@ def refuse_shared_gpus(
 ) -> None:
     """Raises PlacementError, on all ranks alike, if two drive the same GPU.
 
-    They would run to their end, and their figures be taken for those of as many GPUs. Where NVML
-    does not tell which one a rank drives, nothing is known against it.
+    They would run to their end, and their figures be taken for those of as many GPUs. Where neither
+    NVML nor AMD SMI tells which one a rank drives, nothing is known against it.
     """
     uuid = find_device_uuid(case, placement, environ)
     compare_devices(world.exchange((placement.host, uuid)))
@@ -59,9 +60,11 @@ def refuse_shared_gpus(
 
 def find_device_uuid(case: Case, placement: Placement, environ: Mapping[str, str]) -> str:
     """That of the GPU, or of its MIG instance, which adapters take; empty if it is not known."""
-    nvml = load_nvml() if case.device == "cuda" else None
-    if nvml is None:
+    if case.device != "cuda":
         return ""
+    nvml = load_nvml()
+    if nvml is None:
+        return amd_smi.find_device_uuid(placement.local_rank, environ)
     told = environ.get("CUDA_VISIBLE_DEVICES")
     if told is None:
         visible = [str(index) for index in range(ask(nvml, "nvmlDeviceGetCount") or 0)]
@@ -82,5 +85,6 @@ def compare_devices(devices: Sequence[Tuple[str, str]]) -> None:
             names = " and ".join(map(str, ranks))
             raise PlacementError(
                 f"ranks {names} drive the same GPU, {uuid} on {host}: see that each has one of its "
-                "own, by the site's gpu_request, by the launcher's flags or by CUDA_VISIBLE_DEVICES"
+                "own, by the site's gpu_request, by the launcher's flags, by CUDA_VISIBLE_DEVICES, "
+                "or by ROCR_VISIBLE_DEVICES"
             )

@@ -5,6 +5,7 @@ import platform
 from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
 from dlperf_slurm.contract.record import HostPlatform
+from dlperf_slurm.worker.provenance.amd_gpu import describe_rocm
 from dlperf_slurm.worker.provenance.gpu import describe_gpus
 from dlperf_slurm.worker.provenance.machine import (
     describe_binding,
@@ -54,6 +55,8 @@ IDENTITIES = (
     "cpu_list",
     "env.CUDA_VISIBLE_DEVICES",
     "env.FLAGS_selected_gpus",
+    "env.HIP_VISIBLE_DEVICES",
+    "env.ROCR_VISIBLE_DEVICES",
     "gpu_uuids",
     "memory_nodes",
 )
@@ -79,6 +82,7 @@ def describe_host() -> Dict[str, str]:
         **describe_code(),
         **describe_cpu(),
         **describe_gpus(),
+        **describe_rocm(),
         **describe_network(),
     }
 

@@ -1,10 +1,11 @@
-"""This host -> its GPUs, as far as NVML tells: models, driver, limits, links."""
+"""This host -> its GPUs, as far as NVML tells, else AMD SMI: models, driver, limits, links."""
 
 from collections import Counter
 from itertools import combinations
 from typing import Any, Dict, List
 
 from dlperf_slurm.worker.nvml import ask, load_nvml
+from dlperf_slurm.worker.provenance.amd_gpu import describe_amd_gpus
 from dlperf_slurm.worker.provenance.files import drop_empty, join_distinct
 
 # NVML_TOPOLOGY_*: what lies between two GPUs, by the words of its documentation
@@ -26,7 +27,7 @@ def describe_gpus() -> Dict[str, str]:
     """
     nvml = load_nvml()
     if nvml is None:
-        return {}
+        return describe_amd_gpus()
     handles = [
         handle
         for index in range(nvml.nvmlDeviceGetCount())

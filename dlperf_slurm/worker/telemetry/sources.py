@@ -1,18 +1,20 @@
 """GPUs and the host -> samples of what they do, a source each.
 
-GPUs, by number or UUID, tell NVML their power, clock, temperature, memory and use; the host's
-counters of CPUs, memory and CPU energy are read by psutil and from powercap.
+GPUs, by number or UUID, tell NVML or AMD SMI their power, clock, temperature, memory and use; the
+host's counters of CPUs, memory and CPU energy are read by psutil and from powercap.
 """
 
 import math
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import HOST
+from dlperf_slurm.worker import amd_smi
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.host import read_cpu_name
 from dlperf_slurm.worker.nvml import ask, find_handle, load_nvml
+from dlperf_slurm.worker.telemetry.amd_source import AmdSource
 from dlperf_slurm.worker.telemetry.series import (
     BUSY,
     CLOCK,
@@ -64,19 +66,25 @@ def _scale(value: Optional[float], factor: float = 1.0) -> float:
     return math.nan if value is None else factor * value
 
 
-def open_devices(named: Mapping[int, str]) -> Iterator[DeviceSource]:
-    """The GPU that each local rank drives; those that NVML does not know are left out."""
-    nvml = load_nvml() if named else None
-    if nvml is None:
+def open_devices(named: Mapping[int, str]) -> Iterator[Union[DeviceSource, AmdSource]]:
+    """The GPU that each local rank drives; those that NVML or AMD SMI do not know are left out."""
+    if not named:
         return
+    nvml = load_nvml()
+    amd = amd_smi.load_amd_smi() if nvml is None else None
     for local_rank, name in named.items():
-        handle = find_handle(nvml, name)
-        if handle is not None:
-            yield DeviceSource(nvml, handle, local_rank)
+        if nvml is not None:
+            handle = find_handle(nvml, name)
+            if handle is not None:
+                yield DeviceSource(nvml, handle, local_rank)
+        elif amd is not None:
+            handle = amd_smi.find_handle(amd, name)
+            if handle is not None:
+                yield AmdSource(amd, handle, local_rank)
 
 
 def choose_devices(case: Case, placement: Placement, environ: Mapping[str, str]) -> Dict[int, str]:
-    """The GPUs that this rank has to watch, as CUDA_VISIBLE_DEVICES names them, by local rank.
+    """The GPUs that this rank has to watch, by number or UUID, by local rank.
 
     The first rank of a host watches all, unless each rank sees its own only.
     """
@@ -91,6 +99,9 @@ def choose_devices(case: Case, placement: Placement, environ: Mapping[str, str])
 def _list_visible(case: Case, environ: Mapping[str, str]) -> List[str]:
     """The devices that ranks see, at most as many as there are ranks on the host."""
     numbers: Sequence[str] = [str(number) for number in range(case.devices_per_node)]
+    # Slurm may set AMD's variables beside NVIDIA's GPUs too
+    if amd_smi.is_told_apart(environ) and load_nvml() is None:
+        return amd_smi.list_visible(environ, numbers)[: case.devices_per_node]
     told = environ.get("CUDA_VISIBLE_DEVICES")
     names = numbers if told is None else [name.strip() for name in told.split(",")]
     return [name for name in names if name][: case.devices_per_node]
