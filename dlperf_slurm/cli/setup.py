@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,9 +136,15 @@ def _make(directory: Path, recipe: "Recipe") -> None:
 
     from dlperf_slurm.provision.datasets import make_dataset
 
-    contents = make_dataset(directory, recipe)
+    asked = ", ".join(f"{name} {value}" for name, value in vars(recipe).items())
+    print(f"{directory}: making files ({asked})", flush=True)
+    start = time.monotonic()
+    contents = make_dataset(
+        directory, recipe, lambda news: print(f"{directory}: {news}", flush=True)
+    )
     size_bytes = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
-    print(f"{directory}: {contents}, {size_bytes / 1e6:.1f} MB")
+    seconds = time.monotonic() - start
+    print(f"{directory}: {contents}, {size_bytes / 1e6:.1f} MB, after {seconds:.0f} s")
     path = directory.absolute()
     model = {**recipe.model, "dataset": path.name}
     print(f"\nIn a matrix:\n\n{tomli_w.dumps({'model': model, 'axes': {'data': 'folder'}})}")

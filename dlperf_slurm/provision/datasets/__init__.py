@@ -6,12 +6,13 @@ One module per kind of files; what their reader expects is in `worker.datasets`.
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol, Union
 
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.provision.datasets.growth import tell_growth
 from dlperf_slurm.worker.datasets.description import (
     DESCRIPTION_FILE,
     ImageDescription,
@@ -33,8 +34,12 @@ class Recipe(Protocol):
         """
 
 
-def make_dataset(directory: Path, recipe: Recipe) -> str:
-    """Make a data set at `directory`; returns what is in it.
+def ignore(line: str) -> None:
+    """Tell nobody."""
+
+
+def make_dataset(directory: Path, recipe: Recipe, report: Callable[[str], None] = ignore) -> str:
+    """Make a data set at `directory`, with news of how far it is; returns what is in it.
 
     It is made beside its place and renamed, so that nothing that was interrupted looks whole.
     Raises InputError when it is there already, or cannot be written.
@@ -50,7 +55,8 @@ def make_dataset(directory: Path, recipe: Recipe) -> str:
     try:
         partial.mkdir(parents=True)
         try:
-            contents = recipe.write_files(partial)
+            with tell_growth(partial, report):
+                contents = recipe.write_files(partial)
             partial.rename(target)
         except BaseException:
             shutil.rmtree(partial)

@@ -20,6 +20,7 @@ from dlperf_slurm.provision.environments.installation import (
     install_wheel,
 )
 from dlperf_slurm.provision.environments.pins import Pins, add_hashes, read_pins
+from dlperf_slurm.provision.environments.pip_progress import describe_pip
 from dlperf_slurm.provision.environments.stand_ins import make_stand_ins
 from dlperf_slurm.provision.environments.system import (
     Interpreter,
@@ -150,7 +151,7 @@ def _install(
     write_file(file, "".join(f"{line}\n" for line in lines).encode())
     options = ["--progress-bar", "off", *pins.pip_options]
     command = [*installation.pip, "install", *options, "-r", str(file)]
-    installation.run_step(title, command)
+    installation.run_step(title, command, describe=lambda news: describe_pip(news, len(lines)))
 
 
 def _install_built(installation: Installation, requirement: str, interpreter: Interpreter) -> None:

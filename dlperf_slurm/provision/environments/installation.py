@@ -72,11 +72,16 @@ class Installation:
         self.report(f"{self.framework}: {news}")
 
     def run_step(
-        self, title: str, command: Sequence[str], variables: Mapping[str, str] = {}
+        self,
+        title: str,
+        command: Sequence[str],
+        variables: Mapping[str, str] = {},
+        describe: Callable[[Sequence[str]], str] = lambda lines: "",
     ) -> None:
         """Run a program to its end, with news every few seconds.
 
-        Raises EnvironmentMissingError, with what matters of its output, when it fails.
+        They are what `describe` makes of its output so far, else the last line of that. Raises
+        EnvironmentMissingError, with what matters of its output, when it fails.
         """
         self.tell(title)
         folder = self.environment.parent
@@ -97,7 +102,9 @@ class Installation:
             try:
                 while not _has_ended(process):
                     seconds = time.monotonic() - start
-                    self.tell(f"{title}, {seconds:.0f} s: {self._read_log()[-1].strip()[:60]}")
+                    printed = self._read_log()
+                    news = describe(printed) or printed[-1].strip()[:60]
+                    self.tell(f"{title}, {seconds:.0f} s: {news}")
             except BaseException:
                 process.terminate()
                 process.wait()

@@ -119,10 +119,11 @@ def test_printed_tables_name_the_folder_whatever_its_name(home, capsys, name):
 
 def test_printed_size_and_contents_are_those_of_the_folder(home, capsys):
     printed = make_data([*TEXT, "data/mine"], capsys)
-    assert printed.startswith(
-        "data/mine: 5000 training and 3000 validation ids of a vocabulary of 1000, no real words, "
-        "0.0 MB\n"
-    )
+    assert printed.startswith("data/mine: making files (train 5000, val 3000, ")
+    assert (
+        "\ndata/mine: 5000 training and 3000 validation ids of a vocabulary of 1000, no real "
+        "words, 0.0 MB, after "
+    ) in printed
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch, lambda path: path.symlink_to("nowhere")])
