@@ -24,10 +24,11 @@ PYTORCH := $(ENVIRONMENTS)/pytorch/bin/python
 # failed is shown, and tried once more in a process of its own.
 AGAIN := --last-failed --last-failed-no-failures=none
 # what `make test` runs, one after the other
-PARTS := lint docs test-pythons test-browser test-slurm test-changed
+PARTS := lint docs test-pythons test-release test-browser test-slurm test-changed
 
 .PHONY: demo test lint docs test-unit test-browser test-worker test-slurm test-pythons test-changed
-.PHONY: test-containers test-faults test-frameworks benchmark fuzz clean $(PARTS:%=timed-%)
+.PHONY: test-containers test-faults test-frameworks test-release benchmark fuzz clean
+.PHONY: $(PARTS:%=timed-%)
 .SECONDARY:
 .NOTPARALLEL:
 
@@ -89,6 +90,13 @@ endif
 
 test-pythons: .venv/installed-dev
 	$(BIN)/python tests/run_on_pythons.py
+
+# the archives of a release, installed in empty environments by the words of the README
+test-release: .venv/installed-dev $(PYTORCH)
+	$(BIN)/python -m pytest -q tests/release || $(BIN)/python -m pytest -q tests/release $(AGAIN)
+
+$(PYTORCH): .venv/installed
+	$(BIN)/python -m dlperf_slurm env create pytorch
 
 test-changed: .venv/installed-dev
 	$(BIN)/python tests/run_on_frameworks.py --changed

@@ -70,12 +70,12 @@ def find_python(version: Version) -> Optional[str]:
 def build_wheel(folder: Path) -> Path:
     """The wheel of this checkout, built from a copy so that nothing is left behind."""
     copy = folder / "checkout"
-    shutil.copytree(CHECKOUT, copy, ignore=_list_left_out)
+    shutil.copytree(CHECKOUT, copy, ignore=list_left_out)
     run([sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(copy)])
     return next(folder.glob("*.whl"))
 
 
-def _list_left_out(folder: str, names: list[str]) -> set[str]:
+def list_left_out(folder: str, names: list[str]) -> set[str]:
     """Entries of a folder of the checkout that are no part of the project."""
     left_out = shutil.ignore_patterns(".git", ".venv", "*.egg-info", ".*_cache")(folder, names)
     # runs and data sets lie at the top; the package has folders of these names

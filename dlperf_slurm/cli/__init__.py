@@ -86,8 +86,8 @@ def _make_formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.HelpFormatter(prog, width=find_width() - 2)
 
 
-def make_parser(words: "Sequence[str]") -> argparse.ArgumentParser:
-    """The parser of these words: of the command among them, else of what lists all commands."""
+def make_main_parser() -> argparse.ArgumentParser:
+    """The parser of the words before a command."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Deep-learning benchmarks on Slurm clusters: a TOML matrix goes in, tables "
@@ -96,6 +96,12 @@ def make_parser(words: "Sequence[str]") -> argparse.ArgumentParser:
         formatter_class=_make_formatter,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    return parser
+
+
+def make_parser(words: "Sequence[str]") -> argparse.ArgumentParser:
+    """The parser of these words: of the command among them, else of what lists all commands."""
+    parser = make_main_parser()
     command = next((word for word in words if word in COMMANDS), None)
     commands = parser.add_subparsers(
         title="commands",

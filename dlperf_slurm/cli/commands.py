@@ -4,7 +4,8 @@ Every command waits for this module: a page of help needs no file that declares 
 command one of them.
 """
 
-# for the time before a run, runs, their results, checks: name -> its file and its line of --help
+# for the time before a run, runs, their results, checks, the shell: name -> its file and its line
+# of --help
 COMMANDS = {
     "init": ("setup", "copy example matrices and site configs to here"),
     "data": ("setup", "make small sets of real files for models to read"),
@@ -26,4 +27,5 @@ COMMANDS = {
     "import-logs": ("logs", "make a run of other scripts' logs, to report on"),
     "parity": ("checks", "prove that frameworks do the same work"),
     "audit": ("checks", "which cells of tables do not follow from others"),
+    "completion": ("completion", "print what completes commands in a shell"),
 }

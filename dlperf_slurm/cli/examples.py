@@ -26,6 +26,7 @@ EXAMPLES = {
     "history": ("--case 'pytorch-*-1n8g-*'", "statistics"),
     "import-logs": ("logs/ --dry-run", "logs"),
     "parity": ("pytorch jax", "frameworks"),
+    "completion": ("bash", "commands"),
     "audit": ("table.csv --threshold 1%", "how-it-works"),
 }
 

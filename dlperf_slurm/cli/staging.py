@@ -106,10 +106,10 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
         raise EnvironmentMissingError("\n".join(missing))
     for line in missing:
         warn(line)
-    if is_to_run and not options.unchecked:
-        _check_requests(plan, loaded)
     if is_to_run and options.exclude_bad_nodes:
         loaded = leave_out_bad_nodes(loaded, plan, options.results)
+    if is_to_run and not options.unchecked:
+        _check_requests(plan, loaded)
     for path in remove_leftovers(options.results):
         say(f"Removed {path}, which a submission that was killed had left half-made")
     return stage_run(options.results, file, loaded, plan, sys.argv, within_seconds)

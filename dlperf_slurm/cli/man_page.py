@@ -1,0 +1,94 @@
+"""The parsers of all commands -> the manual page dlperf-slurm(1), which is put into the wheel.
+
+It takes nothing but the standard library, and has the same bytes on every Python: no text of
+argparse's own, and no date.
+"""
+
+import argparse
+import re
+from collections.abc import Iterator
+
+from dlperf_slurm.cli.streams import PROGRAM
+from dlperf_slurm.cli.whole import list_parsers, make_whole_parser
+from dlperf_slurm.version import __version__
+
+# exit codes are those of errors.py, and of a shell
+_EXIT_CODES = (
+    ("0", "all is well"),
+    ("2", "a file or argument to correct; nothing was written"),
+    ("3", "the scheduler refused, or is silent"),
+    ("4", "a framework's environment is missing"),
+    ("5", "repeats have no sound record, a cell does not follow, or work differs"),
+    ("6", "a case is slower than --fail-if-slower allows"),
+    ("7", "it takes more repeats to show that none is"),
+    ("130", "interrupted; a run goes on"),
+)
+_FILES = (
+    ("matrices/*.toml", "what to measure"),
+    ("site_configs/*.toml", "what a cluster is; ~/.config/dlperf-slurm/config.toml wins over it"),
+    ("results/RUN/", "a run: what was asked, its scripts, records, journal and report"),
+)
+
+
+def make_man_page() -> str:
+    """The page in roff, for man(7)."""
+    parser = make_whole_parser()
+    return "".join(f"{line}\n" for line in _write_lines(parser))
+
+
+def _write_lines(parser: argparse.ArgumentParser) -> Iterator[str]:
+    yield f'.TH DLPERF\\-SLURM 1 "" "dlperf_slurm {__version__}" "User Commands"'
+    yield ".SH NAME"
+    yield f"{_escape(PROGRAM)} \\- deep\\-learning benchmarks on Slurm clusters"
+    yield ".SH SYNOPSIS"
+    yield f".B {_escape(PROGRAM)}\n.I COMMAND\n[\\fIOPTION\\fR ...]"
+    yield ".SH DESCRIPTION"
+    yield _escape(parser.description or "")
+    yield ".SH COMMANDS"
+    for text, command in list_parsers(parser):
+        if not _has_actions(command):
+            yield f".SS {_escape(_write_usage(command))}"
+            yield f"{_escape(text[0].upper() + text[1:])}."
+            for action in command._actions:
+                yield from _describe_argument(action)
+    for title, entries in (("EXIT STATUS", _EXIT_CODES), ("FILES", _FILES)):
+        yield f".SH {title}"
+        for name, text in entries:
+            yield f".TP\n.B {_escape(name)}\n{_escape(text)}"
+
+
+def _has_actions(command: argparse.ArgumentParser) -> bool:
+    return any(isinstance(action, argparse._SubParsersAction) for action in command._actions)
+
+
+def _write_usage(command: argparse.ArgumentParser) -> str:
+    """Such as "dlperf-slurm compare RUN_A RUN_B"."""
+    names = [_name_value(action) for action in command._actions if not action.option_strings]
+    return " ".join([command.prog, *names])
+
+
+def _describe_argument(action: argparse.Action) -> Iterator[str]:
+    if action.help in (None, argparse.SUPPRESS) or isinstance(action, argparse._HelpAction):
+        return
+    text = str(action.help).replace("%%", "%")
+    if not action.option_strings:
+        yield f".TP\n\\fI{_escape(_name_value(action))}\\fR\n{_escape(text)}"
+        return
+    names = ", ".join(f"\\fB{_escape(name)}\\fR" for name in action.option_strings)
+    value = "" if action.nargs == 0 else f" \\fI{_escape(_name_value(action))}\\fR"
+    yield f".TP\n{names}{value}\n{_escape(text)}"
+
+
+def _name_value(action: argparse.Action) -> str:
+    """What stands for the value of an argument, in brackets or with dots where it may be absent."""
+    name = action.metavar or ("|".join(map(str, action.choices)) if action.choices else "")
+    name = str(name or action.dest.replace("_", "-").upper())
+    if action.nargs == "?":
+        return f"[{name}]"
+    return {"*": f"[{name} ...]", "+": f"{name} ..."}.get(str(action.nargs), name)
+
+
+def _escape(text: str) -> str:
+    """A text for roff: hyphens that can be copied, and no line that looks like a request."""
+    escaped = text.replace("\\", "\\e").replace("-", "\\-")
+    return re.sub(r"^([.'])", r"\\&\1", escaped, flags=re.M)

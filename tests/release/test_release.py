@@ -1,0 +1,127 @@
+"""What is released: archives of the same bytes each time, installed by the words of the README.
+
+`make test-release` runs these; they take packages from an index, and two minutes.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email import message_from_string
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from run_on_pythons import LOGIN_OLDEST, find_python, list_left_out  # noqa: E402
+
+ENVIRONMENTS = ROOT / ".venv" / "environments"
+# the quickstart, cut short
+SHORT = ["protocol.repeats=1", "protocol.measured_steps=3", 'axes.precision="fp32"']
+
+
+def build(folder, umask):
+    """Both archives of a copy of the checkout, as somebody with this umask would make them."""
+    copy = folder / "checkout"
+    shutil.copytree(ROOT, copy, ignore=list_left_out)
+    for path in copy.rglob("*"):
+        path.chmod(0o777 & ~umask if path.is_dir() else path.stat().st_mode & ~umask)
+    run(
+        [sys.executable, "-m", "build", "--outdir", str(folder / "dist"), str(copy)],
+        env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"},
+        umask=umask,
+    )
+    return sorted((folder / "dist").iterdir())
+
+
+def run(command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("first"), 0o022)
+
+
+def test_archives_have_the_same_bytes_each_time(archives, tmp_path):
+    again = build(tmp_path, 0o077)
+    assert [path.name for path in again] == [path.name for path in archives]
+    assert len(archives) == 2
+    for first, second in zip(archives, again):
+        assert first.read_bytes() == second.read_bytes(), first.name
+
+
+def test_wheel_says_what_it_is_and_has_the_manual_page(archives):
+    (wheel,) = (path for path in archives if path.suffix == ".whl")
+    with zipfile.ZipFile(wheel) as opened:
+        names = opened.namelist()
+        (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        fields = message_from_string(opened.read(metadata).decode())
+        (page,) = (name for name in names if name.endswith("/share/man/man1/dlperf-slurm.1"))
+        assert opened.read(page).startswith(b".TH DLPERF")
+    assert fields["License-Expression"] == "Apache-2.0"
+    assert fields["Author"]
+    assert any(name.endswith("/licenses/LICENSE") for name in names)
+
+
+def test_source_archive_has_no_owner_and_one_time(archives):
+    (source,) = (path for path in archives if path.name.endswith(".tar.gz"))
+    with tarfile.open(source) as opened:
+        members = opened.getmembers()
+    assert {(member.uid, member.gid, member.uname, member.mtime) for member in members} == {
+        (0, 0, "", 1700000000)
+    }
+
+
+def list_install_commands():
+    """The words of the README, each a line of bash without its comment."""
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    return [line.partition(" #")[0].strip() for line in lines if "-m pip install" in line]
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """The interpreter of an empty virtual environment on the oldest Python."""
+    oldest = find_python(LOGIN_OLDEST)
+    if oldest is None:
+        pytest.skip(f"no Python {LOGIN_OLDEST}")
+    venv = tmp_path_factory.mktemp("oldest") / "venv"
+    run([oldest, "-m", "venv", str(venv)])
+    return venv / "bin" / "python"
+
+
+def test_readme_has_three_ways_to_install():
+    assert list_install_commands() == [
+        "python3 -m pip install .",
+        'python3 -m pip install "git+file://$PWD"',
+        "python3 -m pip wheel --no-deps -w dist . && python3 -m pip install dist/*.whl",
+    ]
+
+
+@pytest.mark.parametrize("command", list_install_commands())
+def test_installed_by_the_words_of_the_readme_it_runs_the_quickstart(command, python, tmp_path):
+    # a checkout as it was cloned: what pip makes there does no harm
+    checkout = tmp_path / "checkout"
+    run(["git", "clone", "--quiet", str(ROOT), str(checkout)])
+    path = f"{python.parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "DLPERF_SLURM_ENVIRONMENTS": str(ENVIRONMENTS)}
+    run([python, "-m", "pip", "uninstall", "--yes", "dlperf-slurm"])
+    run(["bash", "-ec", command], cwd=checkout, env=environment)
+    if not (ENVIRONMENTS / "pytorch" / "bin" / "python").exists():
+        pytest.skip("no environment of PyTorch: dlperf-slurm env create pytorch")
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    run(["dlperf-slurm", "init"], cwd=folder, env=environment)
+    options = [word for value in SHORT for word in ("--set", value)]
+    submit = ["dlperf-slurm", "submit", "matrices/quickstart.toml", "--site", "local"]
+    printed = run([*submit, "--within", "5min", "--wait", *options], cwd=folder, env=environment)
+    assert "2/2 done: 2 COMPLETED" in printed
+    assert "resnet50 trains at " in printed
+    report = Path(printed.partition("\nReport: ")[2].splitlines()[0])
+    assert report.is_file()
