@@ -115,7 +115,8 @@ class RunResults:
         """Write the files of the report, as the command `report` does, and return their folder.
 
         `layout` is "default", or that of a published document, which is written beside the rest.
-        `plots` are "some", "all" or "none". A run that is not complete is no error here.
+        `plots` are "some", "all" or "none". A run that is not complete is no error here. Files of
+        a report with `against`, or with other plots than some, have names of their own.
 
         Raises InputError for an unknown layout, source or choice of plots, OSError when a file
         cannot be written.
@@ -129,7 +130,7 @@ class RunResults:
         folder = report_files.make_folder(self._run)
         report_files.write_files(report, folder)
         if layout != DEFAULT_LAYOUT:
-            report_files.write_layout(report.summary, layout, folder)
+            report_files.write_layout(report, layout, folder)
         report_files.write_plots(report, folder, plots)
         return folder
 

@@ -46,7 +46,7 @@ def add_commands(commands: "Commands") -> None:
         choices=(SOME, ALL, NONE),
         default=SOME,
         help="figures: of the tables and of the steps worth a look, of all cases' steps, or none, "
-        "which is faster (some)",
+        "which is faster (some); all and none have a page of their own",
     )
 
 
@@ -81,10 +81,11 @@ def report_run(
 ) -> None:
     """Print a run's tables, and write its report folder.
 
+    With published figures, or other plots than some, its files have names of their own.
+
     Raises CasesFailedError, after all is written, when repeats have no sound record;
     UnhealthyNodesError when that is for their nodes alone.
     """
-    from dlperf_slurm.reports.formats.html import FILE_NAME as PAGE_NAME
     from dlperf_slurm.reports.layouts.parts.output import print_document
     from dlperf_slurm.reports.report_files import (
         make_folder,
@@ -103,16 +104,18 @@ def report_run(
     if layout == DEFAULT_LAYOUT:
         print_summary(summary, make_console())
     else:
-        document = write_layout(summary, layout, folder)
+        document = write_layout(report, layout, folder)
         print_document(document, summary.manifest.title, summary.description, make_console())
         print_banner(summary, make_console())
     for remark in list_remarks(summary):
         print(remark)
-    write_plots(report, folder, plots)
+    pages = write_plots(report, folder, plots)
     print()
     for finding in choose_telling(summary.findings):
         print(finding.text)
-    print(f"\nReport: {folder / PAGE_NAME}", flush=True)
+    print()
+    for page in pages:
+        print(f"Report: {page}", flush=True)
     if not summary.is_complete:
         missing = summary.planned_repeats - summary.ok_repeats
         words = f"{missing} of {summary.planned_repeats} repeats have no sound record"

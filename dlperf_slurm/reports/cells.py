@@ -42,6 +42,12 @@ class Number:
         return limited if is_shorter else self
 
 
+def write_digits(value: float, digits: int = 4) -> str:
+    """A figure with so many digits that count, and never with an exponent: "1705", "0.0123"."""
+    size = math.floor(math.log10(abs(value))) if value else 0
+    return f"{value:.{max(0, digits - 1 - size)}f}"
+
+
 @dataclass(frozen=True)
 class Duration:
     """How seconds are written, as short as they are precise: "42.1 s", "8 h 45 min"."""

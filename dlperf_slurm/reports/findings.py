@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.reports.cells import write_digits
 from dlperf_slurm.results.cases import VARIANT_AXES, make_label
 from dlperf_slurm.results.frame import CaseRow, list_rows
 from dlperf_slurm.results.stability import MAX_VARIATION
@@ -42,8 +43,9 @@ def _describe_best(rows: Sequence[CaseRow]) -> str:
     nodes = "1 node" if topology.nodes == 1 else f"{topology.nodes} nodes"
     count = topology.devices_per_node
     devices = "1 device" if count == 1 else f"{count} devices"
+    rate = write_digits(best.samples_per_s or 0.0)
     return (
-        f"{best.model} {verb} at {best.samples_per_s:.4g} {best.unit} at best: {_name(best)} on "
+        f"{best.model} {verb} at {rate} {best.unit} at best: {_name(best)} on "
         f"{best.topology} ({nodes} with {devices}{' each' if topology.nodes > 1 else ''})."
     )
 

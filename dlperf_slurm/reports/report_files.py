@@ -13,14 +13,16 @@ from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.run_directory import MATRIX_FILE, REPORT_DIR, Run
 from dlperf_slurm.reports.formats import Report, list_formats, load_format
-from dlperf_slurm.reports.plots import ALL, NONE, Plot
-from dlperf_slurm.reports.summarize import Summary, summarize
+from dlperf_slurm.reports.plots import ALL, NONE, SOME, Plot, make_name
+from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.collect import CaseOutcomes
 
 if TYPE_CHECKING:
     from dlperf_slurm.reports.layouts.parts.document import Document
 
 PLOTS_DIR = "plots"
+# what the names of other choices of plots end with
+_VARIANTS = {SOME: "", ALL: "-all", NONE: "-none"}
 
 # what earlier versions wrote, and nobody brings up to date
 FORMER_FILES = ("report.parquet",)
@@ -37,7 +39,10 @@ def make_folder(run: Run) -> Path:
 
 
 def make_report(run: Run, outcomes: Sequence[CaseOutcomes], against: Sequence[str]) -> Report:
-    """All that a report shows but the plots; InputError for an unknown published source."""
+    """All that a report shows but the plots; InputError for an unknown published source.
+
+    With published figures it is a variant, which leaves the plain report's files as they are.
+    """
     try:
         toml = read_text(run.path / MATRIX_FILE, root=run.path)
     except FileNotFoundError:
@@ -45,39 +50,53 @@ def make_report(run: Run, outcomes: Sequence[CaseOutcomes], against: Sequence[st
         toml = ""
     except FileProblem as error:
         toml = f"# {error}\n"
-    return Report(summarize(run.manifest, outcomes, against), outcomes, matrix_toml=toml)
+    summary = summarize(run.manifest, outcomes, against)
+    variant = f"-{make_name('against', *against)}" if against else ""
+    return Report(summary, outcomes, matrix_toml=toml, variant=variant)
 
 
-def write_files(report: Report, folder: Path, shows_plots: bool = False) -> None:
-    """Those of all formats that show plots, or of all others."""
+def write_files(report: Report, folder: Path, shows_plots: bool = False) -> list[Path]:
+    """Write those of all formats that show plots, or of all others, and return their paths."""
+    written = []
     for report_format in map(load_format, list_formats()):
         if shows_plots == report_format.SHOWS_PLOTS:
             for name, content in report_format.serialize(report).items():
-                write_file(folder / name, content, root=folder.parent)
+                plain = folder / name
+                path = plain.with_name(f"{plain.stem}{report.variant}{plain.suffix}")
+                write_file(path, content, root=folder.parent)
+                written.append(path)
+    return written
 
 
-def write_layout(summary: Summary, layout: str, folder: Path) -> "Document":
+def write_layout(report: Report, layout: str, folder: Path) -> "Document":
     """Write a run's tables in a published layout, beside the report's other files."""
     from dlperf_slurm.reports.layouts import load_layout
     from dlperf_slurm.reports.layouts.parts.figures import make_run_figures
     from dlperf_slurm.reports.layouts.parts.output import serialize
     from dlperf_slurm.reports.tables.against import tabulate_against
 
+    summary = report.summary
     document = load_layout(layout).lay_out(make_run_figures(summary.frame))
     against = tuple(map(tabulate_against, summary.against_tables))
     document = dataclasses.replace(document, tables=document.tables + against)
     text = serialize(document, summary.manifest.title, summary.description)
-    write_file(folder / f"report-{layout}.md", text.encode(), root=folder.parent)
+    write_file(folder / f"report-{layout}{report.variant}.md", text.encode(), root=folder.parent)
     return document
 
 
-def write_plots(report: Report, folder: Path, which: str) -> None:
-    """Draw SOME, ALL or NONE of the plots, and write them and the files that show them."""
-    plots = _draw(report, which)
-    drawn = {f"{plot.name}.svg": plot.svg for plot in plots}
-    drawn.update({f"{plot.name}.pdf": plot.pdf for plot in plots})
-    replace_files(folder / PLOTS_DIR, folder.parent, drawn)
-    write_files(dataclasses.replace(report, plots=plots), folder, shows_plots=True)
+def write_plots(report: Report, folder: Path, which: str) -> list[Path]:
+    """Draw SOME, ALL or NONE of the plots, write them and the files that show them.
+
+    Returns the paths of the latter. Those of ALL and NONE are variants with names of their own, so
+    that a quick look destroys nothing.
+    """
+    plots, ending = _draw(report, which), _VARIANTS[which]
+    files = {name: content for plot in plots for name, content in plot.files.items()}
+    if which != NONE:
+        replace_files(folder / f"{PLOTS_DIR}{ending}", folder.parent, files)
+    variant = f"{report.variant}-plots{ending}" if ending else report.variant
+    shown = dataclasses.replace(report, plots=plots, variant=variant)
+    return write_files(shown, folder, shows_plots=True)
 
 
 def _draw(report: Report, which: str) -> list[Plot]:

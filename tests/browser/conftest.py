@@ -51,10 +51,10 @@ def report_file(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def open_page(browser, report_file):
-    """Opens the report; what goes wrong in it is in `problems` of the page."""
+    """Opens the report, unfolded or not; what goes wrong in it is in `problems` of the page."""
     contexts = []
 
-    def open_report(width: int = 1400, **options):
+    def open_report(width: int = 1400, is_unfolded: bool = True, **options):
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
         page = context.new_page()
@@ -63,6 +63,8 @@ def open_page(browser, report_file):
         page.on("pageerror", lambda error: page.problems.append(f"error: {error}"))
         page.on("request", lambda request: page.problems.append(f"request: {request.url}"))
         page.goto(report_file.as_uri())
+        if is_unfolded:
+            page.locator("details").evaluate_all("all => all.forEach((d) => { d.open = true; })")
         return page
 
     yield open_report

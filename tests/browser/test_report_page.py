@@ -3,9 +3,11 @@
 import pytest
 from unit.report_values import HOSTILE
 
-# the first table: throughputs of five cases, of which one was left out
+# the first folded table: throughputs of five cases, of which one was left out
 TABLE = "#table-1"
-THROUGHPUT = 2
+THROUGHPUT = 4
+# before it, two series at two topologies
+OVERVIEW = "#overview-1"
 
 # of all texts on the page: the contrast with what is behind it, as WCAG 2.1 defines it
 LIST_CONTRASTS = """
@@ -108,9 +110,9 @@ def test_only_one_column_says_that_it_is_sorted(open_page):
 
 def test_keyboard_alone_sorts(open_page):
     page = open_page()
-    page.get_by_label("Filter rows").focus()
-    # the region that scrolls, then its headings
-    for _ in range(2 + THROUGHPUT):
+    page.locator(f"{TABLE} .scroll").first.focus()
+    # its headings
+    for _ in range(1 + THROUGHPUT):
         page.keyboard.press("Tab")
     focused = page.evaluate("document.activeElement.closest('th').cellIndex")
     page.keyboard.press("Enter")
@@ -135,14 +137,111 @@ def test_filter_hides_rows_and_counts_the_rest(open_page):
     all_rows = rows.count()
     box.fill("JAX 1n2g")
     assert (all_rows, rows.count()) == (5, 1)
-    assert rows.first.text_content().split()[:2] == ["jax", "1n2g"]
-    assert (
-        page.get_by_role("status")
-        .text_content()
-        .startswith(f"{page.locator('.sortable tbody tr:visible').count()} of ")
-    )
+    assert rows.first.text_content().split()[:4] == ["jax", "fp32", "8", "1n2g"]
+    assert page.locator(f"{OVERVIEW} tbody tr:visible").count() == 1
+    assert page.get_by_role("status").text_content() == "1 of 2 rows"
     box.fill("")
     assert rows.count() == all_rows
+
+
+def test_filter_knows_precision_and_batch_size(open_page):
+    page = open_page()
+    box = page.get_by_label("Filter rows")
+    shown = page.locator(f"{OVERVIEW} tbody tr:visible")
+    for text, count in (("fp32", 2), ("batch size 8", 2), ("amp", 0), ("batch size 16", 0)):
+        box.fill(text)
+        assert (text, shown.count()) == (text, count)
+
+
+def test_filter_hides_series_and_folded_tables_without_a_row(open_page):
+    page = open_page()
+    series = page.locator(f"{OVERVIEW} .series:visible")
+    folds = page.locator("details.sortable:visible")
+    everything = (series.count(), folds.count())
+    page.get_by_label("Filter rows").fill("pytorch")
+    # of two charts
+    assert (everything[0], series.count()) == (4, 2)
+    page.get_by_label("Filter rows").fill("caffe")
+    assert (series.count(), folds.count()) == (0, 0)
+    page.get_by_label("Filter rows").fill("")
+    assert (series.count(), folds.count()) == everything
+
+
+def test_series_are_switched_off_and_on(open_page):
+    page = open_page()
+    shown = page.locator(f"{OVERVIEW} .series:visible")
+    key = page.locator(f"{OVERVIEW} button.switch").get_by_text("jax")
+    button = page.get_by_role("button", name="jax", exact=True)
+    key.click()
+    assert button.get_attribute("aria-pressed") == "false"
+    assert {s.get_attribute("data-label") for s in shown.all()} == {"1"}
+    button.press("Enter")
+    assert button.get_attribute("aria-pressed") == "true"
+    assert {s.get_attribute("data-label") for s in shown.all()} == {"0", "1"}
+    # the figures stay
+    assert page.locator(f"{OVERVIEW} tbody tr:visible").count() == 2
+
+
+def test_point_says_its_value_when_it_is_pointed_at(open_page):
+    page = open_page()
+    point = page.locator(f"{OVERVIEW} .series [data-tip]").first
+    tip = page.locator("#tip")
+    assert not tip.is_visible()
+    point.hover()
+    assert tip.text_content() == point.get_attribute("data-tip")
+    assert tip.text_content().startswith("jax, fp32, 8 at 1n1g: 77.")
+    box = tip.bounding_box()
+    assert box["y"] + box["height"] < point.evaluate("e => e.getBoundingClientRect().top")
+    page.mouse.move(0, 0)
+    assert not tip.is_visible()
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_value_of_the_last_point_stays_within_the_page(open_page, width):
+    page = open_page(width)
+    page.locator(f"{OVERVIEW} .series [data-tip]").nth(1).hover()
+    box = page.locator("#tip").bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+
+
+def test_row_that_is_pointed_at_dims_the_other_series(open_page):
+    page = open_page()
+    page.locator(f"{OVERVIEW} tbody tr").first.hover()
+    dimmed = page.locator(f"{OVERVIEW} .series.dim").all()
+    assert {series.get_attribute("data-label") for series in dimmed} == {"1"}
+
+
+def test_details_are_folded_at_first_and_a_link_into_them_unfolds(open_page):
+    page = open_page(is_unfolded=False)
+    assert not page.locator(f"{TABLE} table").is_visible()
+    page.evaluate("location.hash = 'table-1-caption'")
+    page.locator(f"{TABLE} table").wait_for(state="visible")
+
+
+def test_command_is_copied_by_a_button(open_page):
+    page = open_page()
+    button = page.get_by_role("button", name="Copy")
+    button.click()
+    page.get_by_role("button", name="Copied").wait_for()
+    command = page.locator(".command code").text_content()
+    assert page.evaluate("getSelection().toString()").strip() == command.strip()
+
+
+def test_digits_of_a_column_stand_below_each_other(open_page):
+    page = open_page()
+    edges = page.locator(f"{TABLE} tbody td.figure[data-value]").evaluate_all(
+        """cells => cells.filter((c) => c.dataset.value !== "").map((cell) => {
+          const text = [...cell.childNodes].find((n) => n.nodeType === 3);
+          const range = document.createRange();
+          const [whole] = text.data.split(/[. ]/);
+          range.setStart(text, 0);
+          range.setEnd(text, whole.length);
+          return [cell.cellIndex, Math.round(range.getBoundingClientRect().right)];
+        })"""
+    )
+    assert len(edges) > 10
+    assert len({tuple(edge) for edge in edges}) == len({column for column, _ in edges})
 
 
 def test_filter_knows_what_the_title_of_a_table_says_and_no_middle_of_a_word(open_page):
@@ -168,7 +267,7 @@ def test_filter_without_a_match_leaves_no_row(open_page):
     page = open_page()
     page.get_by_label("Filter rows").fill("caffe")
     assert page.locator(".sortable tbody tr:visible").count() == 0
-    assert page.get_by_role("status").text_content().startswith("0 of ")
+    assert page.get_by_role("status").text_content() == "0 of 2 rows"
 
 
 def test_number_of_a_footnote_is_no_part_of_the_text(open_page):
@@ -204,11 +303,12 @@ def test_page_without_scripts_has_plain_tables(open_page):
     assert page.locator(f"{TABLE} tbody tr:visible").count() == 5
     assert page.locator("th button").count() == 0
     assert not page.locator(".filter").is_visible()
+    assert page.locator("button").count() == 0
 
 
 def test_footnote_is_reached_and_left(open_page):
     page = open_page()
-    mark = page.locator(f"{TABLE} tbody sup a").first
+    mark = page.locator(f"{TABLE} tbody sup a[id]").first
     name = mark.get_attribute("id")
     mark.click()
     assert page.url.endswith(mark.get_attribute("href"))
@@ -219,7 +319,6 @@ def test_footnote_is_reached_and_left(open_page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_stands_out(open_page, scheme):
     page = open_page(color_scheme=scheme)
-    page.locator("details").evaluate_all("all => all.forEach((d) => { d.open = true; })")
     contrasts = page.evaluate(LIST_CONTRASTS)
     assert len(contrasts) > 200
     assert [text for contrast, text in contrasts if contrast < 4.5] == []
@@ -238,7 +337,6 @@ def test_dark_page_is_dark(open_page):
 @pytest.mark.parametrize("width", [390, 800, 1400])
 def test_page_itself_does_not_scroll_sideways(open_page, width):
     page = open_page(width)
-    page.locator("details").evaluate_all("all => all.forEach((d) => { d.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -263,18 +361,19 @@ def test_text_of_figures_can_be_read(open_page, width):
 
 
 def test_paper_has_neither_controls_nor_hidden_parts(open_page):
-    page = open_page(color_scheme="dark")
+    page = open_page(color_scheme="dark", is_unfolded=False)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
     assert not page.locator(".filter").is_visible()
     assert not page.locator("nav").is_visible()
-    assert page.locator("details pre").is_visible()
+    assert page.locator(f"{TABLE} table").is_visible()
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert background == "rgb(255, 255, 255)"
 
 
 def test_figures_have_names_for_screen_readers(open_page):
     page = open_page()
-    images = page.get_by_role("img")
-    assert images.count() == page.locator("svg").count() > 0
-    assert page.get_by_role("img", name="Throughput over devices").count() == 1
+    assert page.get_by_role("img", name="Distribution of step times").count() == 1
+    assert page.get_by_role("group", name="Throughput, images/s, over topology").count() == 1
+    named = page.locator("svg[aria-label], svg[aria-labelledby], svg[aria-hidden]")
+    assert named.count() == page.locator("svg").count() > 0

@@ -106,7 +106,8 @@ def rename(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
     return dataclasses.replace(outcomes, case=vary(outcomes.case, **changes))
 
 
-def list_report_files() -> list[str]:
-    """What the formats that are there write into a report's folder."""
+def list_report_files(page: str = "report.html") -> list[str]:
+    """What all formats write into a report's folder, where the page has this name."""
     report = Report(summarize_cases([]))
-    return [file for name in list_formats() for file in load_format(name).serialize(report)]
+    files = [file for name in list_formats() for file in load_format(name).serialize(report)]
+    return [page if file == "report.html" else file for file in files]

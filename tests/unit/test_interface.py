@@ -295,7 +295,7 @@ def test_report_is_written_and_nothing_printed(run, capsys):
     folder = run.report(layout="dlperf", plots="none")
     assert folder == run.path / "report"
     names = {path.name for path in folder.iterdir()}
-    assert names == {*list_report_files(), "report-dlperf.md"}
+    assert names == {*list_report_files("report-plots-none.html"), "report-dlperf.md"}
     assert capsys.readouterr() == ("", "")
 
 
@@ -317,12 +317,13 @@ def test_report_of_an_earlier_version_goes(run):
 def test_report_sets_published_figures_beside(run):
     (added,) = {t.title for t in run.tables(["dlperf"])} - {t.title for t in run.tables()}
     folder = run.report(against=["dlperf"], plots="none")
-    assert added in (folder / "report.md").read_text(encoding="utf-8")
+    assert added in (folder / "report-against-dlperf.md").read_text(encoding="utf-8")
+    assert not (folder / "report.md").exists()
 
 
 def test_report_of_an_incomplete_run_is_written(two_runs):
     fail_case(two_runs[0], CASE_2)
-    assert (dp.open_run(two_runs[0]).report(plots="none") / "report.html").is_file()
+    assert (dp.open_run(two_runs[0]).report(plots="none") / "report-plots-none.html").is_file()
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """All that a format may show; `matrix_toml` is empty where a run has none."""
+    """All that a format may show; `matrix_toml` is empty where a run has none.
+
+    `variant` is what the names of its files end with where it is not the run's plain report.
+    """
 
     summary: Summary
     cases: Sequence[CaseOutcomes] = ()
     plots: "Sequence[Plot]" = ()
     matrix_toml: str = ""
+    variant: str = ""
 
 
 class ReportFormat(Protocol):

@@ -2,9 +2,8 @@
 
 import base64
 import hashlib
-import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
@@ -13,12 +12,22 @@ from markupsafe import Markup
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats import Report
 from dlperf_slurm.reports.formats.page.figures import inline_svg
+from dlperf_slurm.reports.formats.page.overview import make_sections
 from dlperf_slurm.reports.formats.page.provenance import (
     tabulate_missing,
     tabulate_provenance,
 )
+from dlperf_slurm.reports.formats.page.reproduce import write_command
+from dlperf_slurm.reports.formats.page.tables import HtmlTable, make_html_tables
+from dlperf_slurm.reports.formats.page.words import GLOSSARY, explain, explain_topology
 from dlperf_slurm.reports.plots import Plot
 from dlperf_slurm.reports.summarize import Summary, tabulate_run
+from dlperf_slurm.reports.tables.overview import (
+    Overview,
+    make_overviews,
+    name_cases,
+    tabulate_cases,
+)
 from dlperf_slurm.results.collect import CaseOutcomes
 
 FILE_NAME = "report.html"
@@ -28,45 +37,8 @@ _ASSETS = Path(__file__).with_name("page") / "assets"
 
 # a longer text is folded where there is no room
 LONGEST_LINE = 36
-# a longer table scrolls within the page
-MOST_ROWS = 40
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A footnote's number in a cell, with the id by which the footnote links back to it."""
-
-    number: int
-    reference_id: str
-
-
-@dataclass(frozen=True)
-class HtmlTable:
-    """A table with its id; of each cell the marks. The first cell of a row is its heading."""
-
-    id: str
-    table: Table
-    rows: tuple[tuple[tuple[Cell, tuple[Mark, ...]], ...], ...]
-
-    @property
-    def title(self) -> str:
-        return self.table.title
-
-    @property
-    def is_tall(self) -> bool:
-        return len(self.rows) > MOST_ROWS
-
-
-@dataclass
-class References:
-    """Ids of the marks that refer to each footnote, in their order on the page."""
-
-    ids: dict[int, list[str]] = field(default_factory=dict)
-
-    def add(self, number: int) -> Mark:
-        ids = self.ids.setdefault(number, [])
-        ids.append(f"mark-{number}-{len(ids) + 1}")
-        return Mark(number, ids[-1])
+# kinds of figures that the page draws by itself
+_OWN_KINDS = ("throughput-", "speedup-", "efficiency-")
 
 
 @dataclass(frozen=True)
@@ -93,9 +65,8 @@ def serialize(report: Report) -> dict[str, bytes]:
 def make_page(report: Report) -> str:
     """HTML 5; every text is escaped, and only the page's own script can run."""
     summary = report.summary
-    references = References()
-    missing = _make_tables(tabulate_missing(report.cases), "missing", references)
-    sections = _make_sections(summary, report.plots, references)
+    notes = summary.footnotes
+    overviews = make_overviews(summary.throughput_tables, summary.latency_tables)
     script = (_ASSETS / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return load_template("report.html.j2").render(
@@ -104,16 +75,14 @@ def make_page(report: Report) -> str:
         findings=summary.findings,
         doubts=bool(summary.banner) or any(finding.is_doubt for finding in summary.findings),
         facts=_list_facts(report),
-        missing=missing,
-        sections=sections,
+        overviews=make_sections(overviews, notes),
+        missing=make_html_tables(tabulate_missing(report.cases), "missing", notes),
+        sections=_make_sections(summary, overviews, report.plots),
         steps=_make_step_sections(report.plots, report.cases),
-        footnotes=[
-            (number, text, references.ids.get(number, []))
-            for number, text in enumerate(summary.footnotes, start=1)
-        ],
         method=summary.method,
-        provenance=_make_tables(tabulate_provenance(report.cases), "provenance", references),
-        command=shlex.join(summary.manifest.command),
+        provenance=make_html_tables(tabulate_provenance(report.cases), "provenance", notes),
+        glossary=GLOSSARY,
+        command=write_command(summary.manifest, report.matrix_toml),
         matrix_toml=report.matrix_toml,
         style=Markup((_ASSETS / "report.css").read_text(encoding="utf-8")),
         script=Markup(script),
@@ -132,24 +101,12 @@ def load_template(name: str) -> jinja2.Template:
         keep_trailing_newline=True,
     )
     environment.filters["sort_key"] = find_sort_key
+    environment.filters["explain"] = explain
+    environment.filters["explain_topology"] = explain_topology
     # markup of our own making
     environment.filters["inline_svg"] = lambda plot: Markup(inline_svg(plot))
     environment.globals["longest_line"] = LONGEST_LINE
     return environment.get_template(name)
-
-
-def _make_tables(tables: Iterable[Table], name: str, references: References) -> list[HtmlTable]:
-    return [
-        make_html_table(table, f"{name}-{number}", references)
-        for number, table in enumerate(tables, start=1)
-    ]
-
-
-def make_html_table(table: Table, table_id: str, references: References) -> HtmlTable:
-    rows = (
-        tuple((cell, tuple(map(references.add, cell.marks))) for cell in row) for row in table.rows
-    )
-    return HtmlTable(table_id, table, tuple(rows))
 
 
 def find_sort_key(cell: Cell) -> str:
@@ -158,16 +115,36 @@ def find_sort_key(cell: Cell) -> str:
 
 
 def _make_sections(
-    summary: Summary, plots: Sequence[Plot], references: References
+    summary: Summary, overviews: Sequence[Overview], plots: Sequence[Plot]
 ) -> list[Section]:
-    """Tables in the order of all reports; a figure is shown at the first one of its subject."""
-    left = list(plots)
-    sections = []
-    for table in _make_tables(tabulate_run(summary), "table", references):
-        own = [plot for plot in left if plot.subject == table.title]
-        left = [plot for plot in left if plot.subject != table.title]
-        sections.append(Section(table, tuple(own)))
-    return sections
+    """The tables below the overviews; a figure is shown at the first one of its subject.
+
+    Those of throughput and of precisions are one table per model, and not one for each batch size
+    and framework.
+    """
+    joined = _find_joined(summary, overviews)
+    tables: list[Table] = [tabulate_cases(o) for o in overviews if not o.is_inference]
+    tables += [table for table in tabulate_run(summary) if table.title not in joined]
+    by_title: dict[str, list[Plot]] = {}
+    for plot in plots:
+        if not plot.name.startswith(_OWN_KINDS):
+            overview = joined.get(plot.subject)
+            title = plot.subject if overview is None else name_cases(overview)
+            by_title.setdefault(title, []).append(plot)
+    # a figure is shown at the first table of its title
+    return [
+        Section(table, tuple(by_title.pop(table.title, ())))
+        for table in make_html_tables(tables, "table", summary.footnotes)
+    ]
+
+
+def _find_joined(summary: Summary, overviews: Sequence[Overview]) -> dict[str, Overview]:
+    """The titles of tables whose cases all stand in a model's one table of training."""
+    by_model = {overview.model: overview for overview in overviews if not overview.is_inference}
+    return {
+        **{table.title: by_model[table.model] for table in summary.throughput_tables},
+        **{table.title: by_model[table.model] for table in summary.precision_tables},
+    }
 
 
 def _make_step_sections(plots: Sequence[Plot], cases: Sequence[CaseOutcomes]) -> list[StepSection]:

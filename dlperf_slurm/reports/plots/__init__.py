@@ -28,19 +28,35 @@ class Plot:
     caption: str
     svg: bytes
     pdf: bytes
+    png: bytes
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """The figure in each format, by the names of its files."""
+        return {
+            f"{self.name}.svg": self.svg,
+            f"{self.name}.pdf": self.pdf,
+            f"{self.name}.png": self.png,
+        }
 
 
 def make_plot(
     kind: str, subject: str, title: str, caption: str, draw: "Callable[[], Figure]"
 ) -> Plot:
-    """Draw in the style of all figures, and keep it in both formats."""
-    from dlperf_slurm.reports.plots.style import lay_out, save_pdf, save_svg, use_style
+    """Draw in the style of all figures, and keep it in all formats."""
+    from dlperf_slurm.reports.plots.style import lay_out, save_pdf, save_png, save_svg, use_style
 
     with use_style():
         figure = draw()
         lay_out(figure)
         return Plot(
-            make_name(kind, subject), subject, title, caption, save_svg(figure), save_pdf(figure)
+            make_name(kind, subject),
+            subject,
+            title,
+            caption,
+            svg=save_svg(figure),
+            pdf=save_pdf(figure),
+            png=save_png(figure),
         )
 
 

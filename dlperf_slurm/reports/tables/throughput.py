@@ -127,10 +127,10 @@ _Place = tuple[ThroughputColumn, ShownCase]
 
 
 # what could be reached, where that is known, and what it is
-_LIMITS: tuple[Column[_Place], ...] = (
-    Column("of measured peak", lambda place: place[1].measured_peak_share, SHARE, UNKNOWN),
-    Column("of published peak", lambda place: place[1].published_peak_share, SHARE, UNKNOWN),
-    Column("reachable efficiency", lambda place: place[1].reachable_efficiency, SHARE, UNKNOWN),
+_LIMITS: tuple[Column[ShownCase], ...] = (
+    Column("of measured peak", lambda case: case.measured_peak_share, SHARE, UNKNOWN),
+    Column("of published peak", lambda case: case.published_peak_share, SHARE, UNKNOWN),
+    Column("reachable efficiency", lambda case: case.reachable_efficiency, SHARE, UNKNOWN),
 )
 _MEANINGS = {
     "of measured peak": "measured peak: the framework's best matrix product on the same device and "
@@ -143,37 +143,54 @@ _MEANINGS = {
 
 def tabulate_throughput(table: ThroughputTable, is_wide: bool = True) -> Table:
     """One row per case of the matrix; not wide it has no intervals of efficiencies."""
-
-    def get_efficiency(place: _Place) -> Union[Ratio, Cell]:
-        ratio = place[1].weak_scaling_efficiency
-        return ratio if is_wide else Cell(ratio.value, SHARE, ratio.interval, hides_bounds=True)
-
-    def get_tflops(place: _Place) -> Optional[float]:
-        return place[1].tflops_per_device
-
-    def list_batch_sizes(place: _Place) -> Cell:
-        return join_counts(place[1].batch_sizes)
-
     places = [(column, case) for column in table.columns for case in column.cells]
     words: list[Column[_Place]] = [
         Column("framework", lambda place: place[0].label),
         Column("topology", lambda place: place[1].topology),
     ]
-    figures: list[Column[_Place]] = [
-        Column(table.unit, lambda place: make_throughput_cell(place[1])),
-        Column("speedup", lambda place: place[1].speedup, missing=NO_REFERENCE),
-        Column("efficiency", get_efficiency, SHARE, NO_REFERENCE),
-        Column("TFLOP/s per device", get_tflops, Number(".3g"), UNKNOWN),
-    ]
-    known = [c for c in _LIMITS if any(c.read(place) is not None for place in places)]
-    figures += known
+    columns = list_figure_columns(table.measured, table.unit, table.is_searched, is_wide)
+    figures = list(map(_read_case, columns))
     if table.has_compilers:
         words.insert(1, Column("compiler", lambda place: place[0].compiler))
-    if table.is_searched:
-        figures.insert(0, Column("batch size", list_batch_sizes))
     there = [place for place in places if place[1] != NO_CASE]
-    caption = "; ".join([describe_baselines(table.columns), *(_MEANINGS[c.header] for c in known)])
+    caption = "; ".join([describe_baselines(table.columns), *explain_limits(columns)])
     return tabulate(table.title, words, figures, there, caption, lambda place: place[1].problem)
+
+
+def list_figure_columns(
+    cases: Sequence[ShownCase], unit: str, is_searched: bool, is_wide: bool = True
+) -> list[Column[ShownCase]]:
+    """The columns of figures of training; limits that no case knows are left out.
+
+    Operations per second are in the unit of their size, one for all cases.
+    """
+
+    def get_efficiency(case: ShownCase) -> Union[Ratio, Cell]:
+        ratio = case.weak_scaling_efficiency
+        return ratio if is_wide else Cell(ratio.value, SHARE, ratio.interval, hides_bounds=True)
+
+    most = max((case.tflops_per_device or 0.0 for case in cases), default=0.0)
+    prefix, factor = ("G", 1000.0) if 0 < most < 1 else ("T", 1.0)
+    sizes = Column[ShownCase]("batch size", lambda case: join_counts(case.batch_sizes))
+    work = Number(".3g", factor)
+    return [
+        *([sizes] if is_searched else []),
+        Column(unit, make_throughput_cell),
+        Column("speedup", lambda case: case.speedup, missing=NO_REFERENCE),
+        Column("efficiency", get_efficiency, SHARE, NO_REFERENCE),
+        Column(f"{prefix}FLOP/s per device", lambda case: case.tflops_per_device, work, UNKNOWN),
+        *(limit for limit in _LIMITS if any(limit.read(case) is not None for case in cases)),
+    ]
+
+
+def explain_limits(columns: Sequence[Column[ShownCase]]) -> list[str]:
+    """What those of the columns are that say what could be reached."""
+    return [_MEANINGS[column.header] for column in columns if column.header in _MEANINGS]
+
+
+def _read_case(column: Column[ShownCase]) -> Column[_Place]:
+    """The column of places that shows their cases' figures."""
+    return Column(column.header, lambda place: column.read(place[1]), column.form, column.missing)
 
 
 def describe_baselines(columns: Sequence[ThroughputColumn]) -> str:

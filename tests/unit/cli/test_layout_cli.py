@@ -30,7 +30,10 @@ def test_report_writes_the_layout_beside_the_usual_files(staged_run, layout, cap
         write_record(staged_run, task, make_record(read_case(staged_run, task)))
     code, out, _ = run_main(["report", "--plots", "none", "--layout", layout], capsys)
     names = sorted(path.name for path in (staged_run.path / "report").iterdir())
-    assert (code, names) == (0, sorted([*list_report_files(), f"report-{layout}.md"]))
+    assert (code, names) == (
+        0,
+        sorted([*list_report_files("report-plots-none.html"), f"report-{layout}.md"]),
+    )
     assert "160.00" in out
 
 
@@ -65,7 +68,9 @@ def test_published_source_beside_the_run_ends_the_layout_too(staged_run, capsys)
     source = "nvidia_mxnet_resnet50_training"
     options = ["--plots", "none", "--layout", "nvidia", "--against", source]
     _, out, _ = run_main(["report", *options], capsys)
-    text = (staged_run.path / "report/report-nvidia.md").read_text(encoding="utf-8")
+    text = (staged_run.path / f"report/report-nvidia-against-{source}.md").read_text(
+        encoding="utf-8"
+    )
     assert f"against {source}" in out
     assert f"## against {source}" in text
 

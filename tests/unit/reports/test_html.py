@@ -1,22 +1,27 @@
 """The HTML report: no text becomes markup, every link has an end, nothing is loaded."""
 
 import base64
+import dataclasses
 import hashlib
 import re
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy
 import pytest
 from builders import find_task, make_ranks, make_record, read_case, write_record
-from report_values import HOSTILE, make_cases, make_measured, summarize_cases
+from markupsafe import escape
+from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.record import STEP_SECONDS_FILE
 from dlperf_slurm.files.owned import LIST_FILE
 from dlperf_slurm.reports.formats import Report, page
-from dlperf_slurm.reports.formats.html import References, make_page
+from dlperf_slurm.reports.formats.html import make_page
 from dlperf_slurm.reports.formats.page.figures import PAGE_COLORS, inline_svg
+from dlperf_slurm.reports.formats.page.reproduce import write_command
+from dlperf_slurm.reports.formats.page.words import GLOSSARY, explain
 from dlperf_slurm.reports.plots.run_plots import plot_run
 from dlperf_slurm.reports.plots.style import MUTED, SERIES_COLORS
 from dlperf_slurm.reports.summarize import tabulate_run
@@ -119,14 +124,32 @@ def test_headings_leave_no_level_out(document):
     assert [b for a, b in zip(levels, levels[1:]) if b > a + 1] == []
 
 
-def test_footnote_and_its_marks_lead_to_each_other(html):
-    (mark,) = re.findall(r'<a href="#footnote-1" id="(mark-1-1)"', html)
-    assert f'<a class="back" href="#{mark}"' in html
+def test_footnote_stands_below_its_table_and_leads_back_to_its_first_mark(html):
+    (section,) = re.findall(r'<section class="sortable overview".*?</section>', html, re.DOTALL)
+    (mark,) = re.findall(r'<a href="#overview-1-note-1" id="(overview-1-mark-1)"', section)
+    assert f'<a class="back" href="#{mark}"' in section
+    assert '<li id="overview-1-note-1" value="1">' in section
 
 
-def test_all_tables_of_the_other_formats_are_there(document):
+def test_all_tables_of_the_other_formats_are_there_but_those_that_one_table_joins(document):
+    joined = "resnet50: fp32, batch size 8 per device"
     for table in tabulate_run(summarize_cases(make_cases())):
-        assert table.title in document.texts
+        assert (table.title in document.texts) == (table.title != joined)
+
+
+def test_six_batch_sizes_are_six_rows_of_one_table():
+    cases = [
+        dataclasses.replace(renamed, case=dataclasses.replace(renamed.case, case_id=f"jax-{size}"))
+        for size in (1, 2, 4, 8, 16, 32)
+        for renamed in [
+            rename(make_measured("jax", "1n1g", [0.1, 0.1]), batch_size_per_device=size)
+        ]
+    ]
+    html = make_small_page(*cases)
+    (overview,) = re.findall(r'<section class="sortable overview".*?</section>', html, re.DOTALL)
+    assert overview.count('scope="row"') == 6
+    assert html.count('<h3 id="table-1-title">') == 1
+    assert "per device</h" not in html
 
 
 def test_failed_and_left_out_cases_are_named_with_reasons(document):
@@ -148,7 +171,7 @@ def test_state_of_a_complete_run_says_so():
 def test_run_without_a_record_has_neither_provenance_nor_figures():
     html = make_small_page(make_measured("jax", "1n1g", [], ["not submitted"]))
     assert 'id="provenance"' not in html
-    assert "<svg" not in html
+    assert "<figure>" not in html
     assert "not submitted" in html
 
 
@@ -158,8 +181,46 @@ def test_command_is_one_for_the_shell():
 
 
 def test_figures_stand_at_their_table(html):
-    (section,) = re.findall(r'<section class="sortable".*?id="table-1">.*?</section>', html, re.S)
-    assert section.count("<figure>") == 4
+    (overview,) = re.findall(r'<section class="sortable overview".*?</section>', html, re.DOTALL)
+    (fold,) = re.findall(r'<details class="sortable fold" id="table-1">.*?</details>', html, re.S)
+    # throughput and efficiency, which the page draws; step times, which are drawn for papers too
+    assert (overview.count("<figure>"), fold.count("<figure>")) == (2, 1)
+
+
+def test_run_of_one_topology_has_bars_in_its_table_and_no_chart():
+    html = make_small_page(
+        make_measured("jax", "1n1g", [0.1, 0.1]), make_measured("mxnet", "1n1g", [0.2, 0.2])
+    )
+    assert "<figure>" not in html
+    assert re.findall(r'<path d="M0 11h([\d.]+)" stroke=', html) == ["96.0", "48.0"]
+
+
+def test_words_are_explained_where_they_stand(document):
+    meanings = document.list_values("title")
+    assert "1 node with 2 devices" in meanings
+    assert GLOSSARY["waiting"] in meanings
+
+
+def test_word_of_a_user_is_no_markup_where_it_is_explained():
+    assert explain("<b>busy</b>") == (
+        f'&lt;b&gt;<abbr title="{escape(GLOSSARY["busy"])}">busy</abbr>&lt;/b&gt;'
+    )
+
+
+def test_page_of_fifty_cases_weighs_less_than_a_megabyte():
+    rng = numpy.random.default_rng(1)
+    frameworks = (
+        "jax megengine mindspore mxnet oneflow paddle pytorch tensorflow1 tensorflow2 torch"
+    )
+    cases = [
+        make_measured(framework, topology, list(0.1 + 0.001 * rng.random(7)))
+        for framework in frameworks.split()
+        for topology in ("1n1g", "1n2g", "1n4g", "1n8g", "2n8g")
+    ]
+    summary = summarize_cases(cases)
+    page = make_page(Report(summary, cases, plot_run(summary, cases)))
+    assert len(cases) == 50
+    assert len(page.encode()) < 1_000_000
 
 
 def test_same_input_gives_the_same_page(plots):
@@ -225,11 +286,6 @@ def test_cell_with_marks_has_its_text_without_them(document):
     assert [text for text in texts if text.endswith("]")] == []
 
 
-def test_marks_of_one_footnote_are_counted():
-    references = References()
-    assert [references.add(1).reference_id for _ in range(2)] == ["mark-1-1", "mark-1-2"]
-
-
 def test_versions_that_differ_are_counted():
     case = make_measured("jax", "1n1g", [0.1, 0.1, 0.1])
     for outcome, version in zip(case.outcomes, ("1.0", "2.0", "2.0")):
@@ -253,21 +309,71 @@ def test_report_writes_the_page_and_its_figures(staged_run):
     plots = [path for path in (folder / "plots").iterdir() if path.name != LIST_FILE]
     names = {path.suffix for path in plots}
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert names == {".svg", ".pdf"}
-    assert page.count("<svg") == len(list((folder / "plots").glob("*.svg")))
+    assert names == {".svg", ".pdf", ".png"}
+    assert len(plots) == 3 * len(list((folder / "plots").glob("*.svg")))
+    assert {path.read_bytes()[:4] for path in (folder / "plots").glob("*.png")} == {b"\x89PNG"}
     # the matrix as it was
     assert "title = &#34;Small&#34;" in page
 
 
-def test_report_without_plots_leaves_none_of_an_earlier_one(staged_run):
+def list_contents(folder):
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize(
+    ("options", "page"),
+    [
+        (["--plots", "none"], "report-plots-none.html"),
+        (["--plots", "all"], "report-plots-all.html"),
+        (["--against", "dlperf"], "report-against-dlperf.html"),
+    ],
+    ids=["none", "all", "against"],
+)
+def test_variant_of_a_report_leaves_the_report_as_it_was(staged_run, options, page, capsys):
     measure(staged_run)
+    folder = staged_run.path / "report"
     assert main(["report"]) == 0
+    before = list_contents(folder)
+    assert main(["report", *options]) == 0
+    after = list_contents(folder)
+    assert {name: after[name] for name in before} == before
+    assert page in after.keys() - before.keys()
+    assert capsys.readouterr().out.endswith(f"Report: {folder / page}\n")
+
+
+def test_report_leaves_what_others_put_beside_its_plots(staged_run):
+    measure(staged_run)
     plots = staged_run.path / "report/plots"
-    # what somebody else put there is not the report's to remove
+    assert main(["report"]) == 0
     (plots / "mine.svg").write_text("<svg/>", encoding="utf-8")
+    assert main(["report"]) == 0
+    assert (plots / "mine.svg").exists()
+
+
+def test_page_without_plots_has_its_own_charts_alone(staged_run):
+    measure(staged_run)
     assert main(["report", "--plots", "none"]) == 0
-    assert {path.name for path in plots.iterdir()} == {"mine.svg", LIST_FILE}
-    assert "<svg" not in (staged_run.path / "report/report.html").read_text(encoding="utf-8")
+    page = (staged_run.path / "report/report-plots-none.html").read_text(encoding="utf-8")
+    assert 'class="chart"' in page
+    assert 'class="plot' not in page
+
+
+def test_command_that_reproduces_writes_the_matrix_and_submits_it(staged_run, tmp_path):
+    measure(staged_run)
+    manifest = dataclasses.replace(
+        staged_run.manifest,
+        command=("/opt/tool/__main__.py", "plan", f"far/{staged_run.manifest.matrix_name}.toml"),
+    )
+    matrix = 'title = "it\'s $HOME"\nEND_OF_MATRIX\n'
+    command = write_command(manifest, matrix)
+    script = f'dlperf-slurm() {{ echo "$@"; }}\n{command}\n'
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    name = f"{staged_run.manifest.matrix_name}.toml"
+    assert done.stdout == f"plan {name}\n"
+    assert (tmp_path / name).read_text(encoding="utf-8") == matrix
 
 
 def test_report_of_an_unmeasured_run_has_a_page(staged_run):

@@ -403,5 +403,5 @@ def test_file_names_are_plain(text):
 
 
 def test_names_that_are_alike_get_numbers():
-    plots = [Plot("a", "", "", "", b"", b"")] * 2 + [Plot("b", "", "", "", b"", b"")]
+    plots = [Plot(name, "", "", "", b"", b"", b"") for name in ("a", "a", "b")]
     assert [plot.name for plot in name_apart(plots)] == ["a", "a-2", "b"]

@@ -168,7 +168,7 @@ def test_report_of_logs_has_no_section_of_what_does_not_exist(home, capsys):
     import_logs(capsys, "1n8g")
     path = open_only_run().path
     main(["report", "--plots", "none", str(path)])
-    page = (path / "report" / "report.html").read_text(encoding="utf-8")
+    page = (path / "report" / "report-plots-none.html").read_text(encoding="utf-8")
 
     assert "Measured</dt><dd>2020-08-26T" in page
     assert "1 of 1 runs in the logs are whole." in page

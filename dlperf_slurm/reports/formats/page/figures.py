@@ -18,6 +18,10 @@ PAGE_COLORS = {
     **{color: f"var(--series-{n})" for n, color in enumerate(SERIES_COLORS, start=1)},
 }
 _COLOR = re.compile("|".join(PAGE_COLORS), re.IGNORECASE)
+_REFERRED = re.compile(r"""(?:url\(|href=")#([^)"]+)[)"]""")
+# attributes of lengths, and one that is finer than a screen
+_LENGTHS = ("d", "x", "y", "width", "height", "transform")
+_LONG = re.compile(r"(\d+\.\d\d)\d+")
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 
 
@@ -29,8 +33,15 @@ def inline_svg(plot: Plot) -> str:
             # the page has their rules; a style sheet in an <svg> would be the whole page's
             if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):
                 parent.remove(child)
+    referred = set(_REFERRED.findall(plot.svg.decode()))
     for element in root.iter():
+        if element.get("id") not in referred:
+            element.attrib.pop("id", None)
         _adopt(element, plot.name)
+        # matplotlib indents, which nobody reads here
+        for name in ("text", "tail"):
+            if not (getattr(element, name) or "").strip():
+                setattr(element, name, None)
     _name(root, plot)
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", _LINK)
@@ -46,6 +57,8 @@ def _adopt(element: ElementTree.Element, prefix: str) -> None:
             value = f"#{prefix}-{value[1:]}"
         else:
             value = _REFERENCE.sub(rf"url(#{prefix}-\1)", value)
+            if name in _LENGTHS:
+                value = _LONG.sub(r"\1", value)
         if name in ("style", "fill", "stroke"):
             value = _COLOR.sub(lambda match: PAGE_COLORS[match[0].lower()], value)
         element.set(name, value)

@@ -1,0 +1,226 @@
+"""Series over places -> the geometry of a page's own small charts, which its script can talk to.
+
+Figures for papers are matplotlib's; these weigh a twentieth of them, and know their values.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Optional
+
+from dlperf_slurm.reports.plots.lines import HEADROOM, Point, is_wide_range
+from dlperf_slurm.reports.plots.style import SERIES_COLORS
+
+# in units of the drawing, which a page shows at about their own size
+WIDTH, HEIGHT = 400.0, 240.0
+LEFT, RIGHT, TOP, BOTTOM = 46.0, 14.0, 10.0, 24.0
+MOST_TICKS = 5
+_HUES = len(SERIES_COLORS)
+DASHES = ("", "6 3", "2 2", "8 3 2 3", "1 3")
+# a path around its own origin, for each marker
+MARKERS = (
+    "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
+    "M-3-3h6v6h-6z",
+    "M0-4l3.8 6.6h-7.6z",
+    "M0-4.2l4.2 4.2l-4.2 4.2l-4.2-4.2z",
+    "M0 4l3.8-6.6h-7.6z",
+    "M-1.4-4h2.8v2.6h2.6v2.8h-2.6v2.6h-2.8v-2.6h-2.6v-2.8h2.6z",
+    "M0-4.4l1.4 2.6l3 .5l-2.1 2.1l.4 3l-2.7-1.3l-2.7 1.3l.4-3l-2.1-2.1l3-.5z",
+)
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a series is drawn: its kind by dashes, and `hue` by colour and marker.
+
+    The hue is that of the label, or of the kind where there is one label alone; without any it
+    stands for no series.
+    """
+
+    label: int
+    kind: int
+    hue: Optional[int]
+
+    @property
+    def color(self) -> str:
+        return "var(--muted)" if self.hue is None else f"var(--series-{self.hue % _HUES + 1})"
+
+    @property
+    def marker(self) -> str:
+        return MARKERS[(self.hue or 0) % len(MARKERS)]
+
+    @property
+    def dashes(self) -> str:
+        return DASHES[self.kind % len(DASHES)]
+
+    @property
+    def fill(self) -> str:
+        """The first kind's markers are full, the others' hollow."""
+        return "var(--page)" if self.kind else self.color
+
+
+@dataclass(frozen=True)
+class Line:
+    """A series; `tips[i]` says what point i is."""
+
+    name: str
+    look: Look
+    points: tuple[Point, ...]
+    tips: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A point on the drawing, its bar's ends, and what it says."""
+
+    x: float
+    y: float
+    low: Optional[float]
+    high: Optional[float]
+    tip: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    line: Line
+    path: str
+    dots: tuple[Dot, ...]
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Lines over the same ticks of x; `ideal` is a value to hold them against."""
+
+    title: str
+    caption: str
+    ticks: tuple[tuple[float, str], ...]
+    lines: tuple[Line, ...]
+    ideal: Optional[float] = None
+    unit: str = ""
+    width: float = WIDTH
+    height: float = HEIGHT
+
+    @property
+    def curves(self) -> list[Curve]:
+        return [_place_line(self, line) for line in self.lines]
+
+    @property
+    def x_ticks(self) -> list[tuple[float, str]]:
+        return [(self.place_x(x), label) for x, label in self.ticks]
+
+    @property
+    def y_ticks(self) -> list[tuple[float, str]]:
+        return [(self.place_y(y), f"{y:g}{self.unit}") for y in self._levels]
+
+    @property
+    def ideal_y(self) -> Optional[float]:
+        return None if self.ideal is None else self.place_y(self.ideal)
+
+    @property
+    def _values(self) -> list[float]:
+        points = [point for line in self.lines for point in line.points]
+        ends = [end for point in points for end in (point.low, point.high) if end is not None]
+        return [*(point.y for point in points), *ends, *([self.ideal] if self.ideal else [])]
+
+    @property
+    def _is_ratio(self) -> bool:
+        return self.ideal is None and is_wide_range(self._values)
+
+    @property
+    def _levels(self) -> list[float]:
+        if self._is_ratio:
+            return list_ratio_ticks(min(self._values), max(self._values))
+        return list_ticks(HEADROOM * max(self._values))
+
+    def place_x(self, x: float) -> float:
+        xs = [tick for tick, _ in self.ticks]
+        low, high = min(xs), max(xs)
+        room = WIDTH - LEFT - RIGHT
+        inset = 0.06 * room
+        share = (x - low) / (high - low) if high > low else 0.5
+        return round(LEFT + inset + share * (room - 2 * inset), 1)
+
+    def place_y(self, y: float) -> float:
+        room = HEIGHT - TOP - BOTTOM
+        levels = self._levels
+        if self._is_ratio:
+            low, high = math.log(levels[0]), math.log(max(levels[-1], max(self._values)))
+            share = (math.log(y) - low) / (high - low)
+        else:
+            share = y / max(levels[-1], HEADROOM * max(self._values))
+        return round(HEIGHT - BOTTOM - share * room, 1)
+
+
+def _place_line(chart: LineChart, line: Line) -> Curve:
+    dots = tuple(
+        Dot(
+            chart.place_x(point.x),
+            chart.place_y(point.y),
+            None if point.low is None else chart.place_y(point.low),
+            None if point.high is None else chart.place_y(point.high),
+            tip,
+        )
+        for point, tip in zip(line.points, line.tips)
+    )
+    return Curve(line, " ".join(f"{dot.x:g},{dot.y:g}" for dot in dots), dots)
+
+
+def list_ticks(highest: float) -> list[float]:
+    """Round values from zero up to the highest, MOST_TICKS steps at most."""
+    if highest <= 0:
+        return [0.0]
+    size = 10.0 ** math.floor(math.log10(highest / MOST_TICKS))
+    step = next(size * f for f in (1, 2, 2.5, 5, 10) if highest / (size * f) <= MOST_TICKS)
+    return [step * i for i in range(int(highest / step) + 1)]
+
+
+def list_ratio_ticks(lowest: float, highest: float) -> list[float]:
+    """Powers of ten times 1, 2 and 5, from the last one below the lowest value."""
+    first = math.floor(math.log10(lowest))
+    last = math.ceil(math.log10(highest))
+    every = [factor * 10.0**power for power in range(first, last + 1) for factor in (1, 2, 5)]
+    start = max(i for i, value in enumerate(every) if value <= lowest)
+    return [value for value in every[start:] if value <= highest] or [every[start]]
+
+
+# a small plot in a table's row
+TREND_WIDTH, TREND_HEIGHT = 96.0, 22.0
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A line of values between `lowest` and `highest`, or a bar where there is only one of them."""
+
+    look: Look
+    places: tuple[int, ...]
+    values: tuple[float, ...]
+    count: int
+    lowest: float
+    highest: float
+    tip: str
+    ideal: Optional[float] = None
+    width: float = TREND_WIDTH
+    height: float = TREND_HEIGHT
+
+    @property
+    def dots(self) -> list[tuple[float, float]]:
+        room = TREND_WIDTH - 12
+        return [
+            (round(6 + room * place / max(1, self.count - 1), 1), self._place(value))
+            for place, value in zip(self.places, self.values)
+        ]
+
+    @property
+    def path(self) -> str:
+        return " ".join(f"{x:g},{y:g}" for x, y in self.dots)
+
+    @property
+    def ideal_y(self) -> Optional[float]:
+        return None if self.ideal is None else self._place(self.ideal)
+
+    @property
+    def bar(self) -> float:
+        return round(TREND_WIDTH * self.values[0] / self.highest, 1)
+
+    def _place(self, value: float) -> float:
+        share = (value - self.lowest) / (self.highest - self.lowest)
+        return round(TREND_HEIGHT - 3 - (TREND_HEIGHT - 6) * share, 1)

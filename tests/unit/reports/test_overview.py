@@ -1,0 +1,152 @@
+"""An overview has every case of a model once, by series and place."""
+
+import dataclasses
+
+import pytest
+from report_values import make_measured, rename, summarize_cases
+
+from dlperf_slurm.reports.cells import write_digits
+from dlperf_slurm.reports.formats.page.charts import LineChart, list_ratio_ticks, list_ticks
+from dlperf_slurm.reports.formats.page.overview import make_sections
+from dlperf_slurm.reports.tables.overview import make_overviews, tabulate_cases, tabulate_overview
+
+STEADY = [0.1, 0.1001, 0.1002, 0.1003, 0.1004, 0.1005, 0.1006]
+
+
+def change(outcomes, case_id, **axes):
+    renamed = rename(outcomes, **axes)
+    return dataclasses.replace(renamed, case=dataclasses.replace(renamed.case, case_id=case_id))
+
+
+def make_cases():
+    """Two frameworks and two precisions; mxnet has no second topology, and 2n2g is left out."""
+    half = [0.5 * seconds for seconds in STEADY]
+    return [
+        make_measured("jax", "1n1g", STEADY),
+        make_measured("jax", "1n2g", [1.25 * seconds for seconds in STEADY]),
+        make_measured("jax", "2n2g", [], reason="the site has 1 node"),
+        change(make_measured("jax", "1n1g", half), "amp-1", precision="amp-bf16"),
+        change(make_measured("jax", "1n2g", half), "amp-2", precision="amp-bf16"),
+        make_measured("mxnet", "1n1g", STEADY),
+    ]
+
+
+def make_overview(*cases):
+    summary = summarize_cases(cases or make_cases())
+    (overview,) = make_overviews(summary.throughput_tables, summary.latency_tables)
+    return overview
+
+
+def make_section(*cases):
+    summary = summarize_cases(cases or make_cases())
+    overviews = make_overviews(summary.throughput_tables, summary.latency_tables)
+    (section,) = make_sections(overviews, summary.footnotes)
+    return section
+
+
+def test_rows_are_series_and_columns_are_topologies():
+    overview = make_overview()
+    assert [(row.label, row.precision) for row in overview.rows] == [
+        ("jax", "fp32"),
+        ("mxnet", "fp32"),
+        ("jax", "amp-bf16"),
+    ]
+    assert overview.places == ("1n1g", "1n2g", "2n2g")
+    assert overview.rows[0].cells[1].samples_per_s == pytest.approx(128.0, rel=0.01)
+
+
+def test_what_all_rows_share_is_in_the_title_and_no_column():
+    table = tabulate_overview(make_overview())
+    assert table.title == "resnet50 training, batch size 8"
+    assert table.header[:3] == ("framework", "precision", "1n1g")
+
+
+def test_place_without_a_figure_is_told_and_no_column():
+    table = tabulate_overview(make_overview())
+    assert "2n2g" not in table.header
+    assert table.caption.endswith("nothing was measured at 2n2g")
+
+
+def test_last_columns_are_efficiency_and_what_the_precision_brings_at_the_largest():
+    table = tabulate_overview(make_overview())
+    assert table.header[-2:] == ("efficiency at 1n2g", "times fp32 at 1n2g")
+    assert table.rows[0][-2].value == pytest.approx(0.8, abs=0.01)
+    assert table.rows[2][-1].value == pytest.approx(2.5, abs=0.01)
+
+
+def test_every_case_of_training_has_a_line():
+    table = tabulate_cases(make_overview())
+    assert len(table.rows) == len(make_cases())
+
+
+def test_operations_have_the_unit_of_their_size():
+    slow = [1000 * seconds for seconds in STEADY]
+    assert (
+        "TFLOP/s per device"
+        in tabulate_cases(make_overview(make_measured("jax", "1n1g", STEADY))).header
+    )
+    assert (
+        "GFLOP/s per device"
+        in tabulate_cases(make_overview(make_measured("jax", "1n1g", slow))).header
+    )
+
+
+def test_small_plot_has_the_efficiency_at_each_topology():
+    first, second, third = make_section().trends
+    assert first.values == pytest.approx((1.0, 0.8), abs=0.01)
+    assert first.tip.endswith("jax, fp32, 8: 100 % at 1n1g, 80 % at 1n2g")
+    assert first.lowest <= 0.8
+    assert second.places == (0,)
+    assert third.count == 2
+
+
+def test_charts_are_of_throughput_efficiency_and_precision():
+    titles = [chart.title for chart in make_section().charts]
+    assert titles == [
+        "Throughput, images/s, over topology",
+        "Weak-scaling efficiency, %",
+        "Times the reference precision",
+    ]
+
+
+def test_point_of_a_chart_says_its_figure_with_its_interval():
+    line = make_section().charts[0].lines[0]
+    assert line.tips[0].startswith("jax, fp32, 8 at 1n1g: 79.")
+    assert "images/s (" in line.tips[0]
+
+
+def test_precisions_chart_has_no_point_of_the_reference_itself():
+    (line,) = make_section().charts[2].lines
+    assert line.name == "jax, amp-bf16, 8"
+
+
+def test_keys_are_what_differs():
+    texts = [key.text for key in make_section().keys]
+    assert texts == ["jax", "mxnet", "fp32", "amp-bf16"]
+
+
+@pytest.mark.parametrize(
+    ("highest", "ticks"),
+    [(80, [0, 20, 40, 60, 80]), (1.06, [0, 0.25, 0.5, 0.75, 1.0]), (0, [0])],
+)
+def test_ticks_are_round_and_few(highest, ticks):
+    assert list_ticks(highest) == pytest.approx(ticks)
+
+
+def test_ticks_of_ratios_begin_below_the_lowest():
+    assert list_ratio_ticks(320, 9400) == [200, 500, 1000, 2000, 5000]
+
+
+def test_chart_places_zero_at_the_bottom_and_all_points_within():
+    for chart in make_section().charts:
+        assert isinstance(chart, LineChart)
+        dots = [dot for curve in chart.curves for dot in curve.dots]
+        assert all(0 < dot.y < chart.height and 0 < dot.x < chart.width for dot in dots)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(17048.4, "17048"), (75.728, "75.73"), (0.0123456, "0.01235"), (0.0, "0.000")],
+)
+def test_digits_are_written_without_an_exponent(value, text):
+    assert write_digits(value) == text
