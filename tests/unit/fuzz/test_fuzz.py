@@ -280,16 +280,19 @@ WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 @fuzz
 @given(WORDS)
 def test_values_reach_a_rank_through_bash_as_they_are(value):
+    # a site file's words may have variables of the job, and flags templates: both begin with these
+    value = value.replace("${", "$")
+    flag = value.replace("{", "")
     # a colon is refused, as PATH ends a folder there
     venv = f"/opt/v{value}".replace(":", "")
     site = make_site(
         env={"SITE": value},
         environments={"pytorch": {"venv": venv, "env": {"OWN": value}}},
-        launcher={"flags": ["--first", value]},
+        launcher={"flags": ["--first", flag]},
     )
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         seen = run_script(home, site, value, home / "run")
         assert (seen.env["SITE"], seen.env["OWN"]) == (value, value)
-        assert seen.argv[seen.argv.index("--first") + 1] == value
+        assert seen.argv[seen.argv.index("--first") + 1] == flag
         assert {path.name for path in home.iterdir()} == {"run", ".programs", ".seen"}
