@@ -13,14 +13,13 @@ if TYPE_CHECKING:
 
 def leave_out_bad_nodes(loaded: "LoadedSite", plan: "Plan", results: Path) -> "LoadedSite":
     """The site whose jobs run on none of its bad nodes; itself where too few others may be left."""
-    from dlperf_slurm.jobs.failed_nodes import exclude_nodes
+    from dlperf_slurm.jobs.failed_nodes import describe_too_few, exclude_nodes
 
     nodes = list_bad_nodes(results, loaded.name)
     needed = max((group.topology.nodes for group in plan.groups), default=1)
     site = exclude_nodes(loaded.site, nodes, needed)
     if nodes and site is loaded.site:
-        size = "does not say its max_nodes" if site.max_nodes is None else f"has {site.max_nodes}"
-        warn(f"no node is left out: a job takes {needed}, and the site {size}")
+        warn(describe_too_few(site, needed))
     return dataclasses.replace(loaded, site=site)
 
 

@@ -166,7 +166,7 @@ def run_retry(options: argparse.Namespace) -> None:
         bad_nodes: list[str] = []
         if options.exclude_bad_nodes:
             bad_nodes = list_bad_nodes(run.path.parent, run.manifest.site_name)
-        count = stage_retry(run, bad_nodes)
+        count = stage_retry(run, bad_nodes, warn)
     if not count and not options.wait and not find_unsubmitted(run):
         print(f"{run.run_id}: nothing that ended has to be tried again; nothing was done")
         print(f"See where it stands:  {PROGRAM} status {run.path}")

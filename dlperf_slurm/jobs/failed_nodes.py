@@ -44,6 +44,12 @@ def exclude_nodes(site: Site, nodes: Sequence[str], needed: int) -> Site:
     return site.model_copy(update={"directives": directives, "override": tuple(overrides)})
 
 
+def describe_too_few(site: Site, needed: int) -> str:
+    """Why `exclude_nodes` leaves no node out where jobs need so many."""
+    size = "does not say its max_nodes" if site.max_nodes is None else f"has {site.max_nodes}"
+    return f"no node is left out: a job takes {needed}, and the site {size}"
+
+
 def _exclude(directives: Sequence[str], nodes: Sequence[str]) -> tuple[str, ...]:
     matches = [_EXCLUDE.match(line) for line in directives]
     before = [name for match in matches if match for name in match[1].split(",")]

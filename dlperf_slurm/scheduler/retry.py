@@ -19,6 +19,7 @@ from dlperf_slurm.errors import (
 from dlperf_slurm.jobs.failed_nodes import (
     NODE_FAIL,
     UNHEALTHY,
+    describe_too_few,
     exclude_nodes,
     find_failed_nodes,
 )
@@ -56,10 +57,12 @@ NO_RETRY = Retry(node_fail=0, launch=0)
 ROOM_POLL_SECONDS = 5.0
 
 
-def stage_retry(run: Run, bad_nodes: Sequence[str] = ()) -> int:
+def stage_retry(
+    run: Run, bad_nodes: Sequence[str] = (), report: Callable[[str], None] = print
+) -> int:
     """Stage a further attempt for each repeat whose latest one ended without success.
 
-    The attempts leave out `bad_nodes`, where the site has others enough.
+    The attempts leave out `bad_nodes` where the site has others enough, else `report` is told.
 
     The run's own copies of matrix and site decide, whatever became of the originals. Returns how
     many array tasks were staged; what is pending or running is left alone.
@@ -79,7 +82,10 @@ def stage_retry(run: Run, bad_nodes: Sequence[str] = ()) -> int:
         if ended:
             site = read_frozen_site(run.path / SITE_FILE)
             _check_environments(run, list(ended), site)
-            excluding = exclude_nodes(site, bad_nodes, _count_needed(run, list(ended)))
+            needed = _count_needed(run, list(ended))
+            excluding = exclude_nodes(site, bad_nodes, needed)
+            if bad_nodes and excluding is site:
+                report(describe_too_few(site, needed))
             _stage(run, list(ended), excluding)
     return len(ended)
 

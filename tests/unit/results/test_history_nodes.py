@@ -1,11 +1,13 @@
 """Which nodes runs name as failed, not fit or slow, and which of them a submission leaves out."""
 
 import dataclasses
+import json
 
 import pytest
 from builders import make_ranks, make_record, make_site, read_case, write_record
 from history_runs import RESULTS, stage_seven
 
+from dlperf_slurm.cli import main
 from dlperf_slurm.cli.bad_nodes import leave_out_bad_nodes, list_bad_nodes
 from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.jobs.journal import STATE, Event, append_event
@@ -85,6 +87,15 @@ def test_node_that_measured_after_it_failed_is_mended(run, time, is_bad):
     )
     assert list_bad_nodes(RESULTS, node.site_name) == (["n2"] if is_bad else [])
     assert list_bad_nodes(RESULTS, "another") == []
+
+
+def test_history_ends_with_the_nodes_that_failed(run, capsys):
+    fail_at(run, AFTER, *UNHEALTHY)
+    assert main(["history"]) == 0
+    assert f"node n2 of site tiny: failed 1 array task, last at {AFTER}" in capsys.readouterr().out
+    assert main(["history", "--json"]) == 0
+    (node,) = json.loads(capsys.readouterr().out)["nodes"]
+    assert (node["node"], node["is_bad"], node["last_reason"]) == ("n2", True, UNHEALTHY[1])
 
 
 def test_contest_is_between_nodes_that_did_the_same_work(run):

@@ -10,7 +10,7 @@ from dlperf_slurm.jobs.failed_nodes import exclude_nodes
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.run_directory import SITE_FILE
 from dlperf_slurm.scheduler import retry
-from dlperf_slurm.scheduler.retry import stage_retry_by_cause
+from dlperf_slurm.scheduler.retry import stage_retry, stage_retry_by_cause
 
 NODE_FAILURE = ("NODE_FAIL", "node n2 failed")
 UNHEALTHY = ("UNHEALTHY", "node n2 is unhealthy: a: on eth0: x; node n3 is unhealthy: no link")
@@ -115,6 +115,20 @@ def test_each_node_that_was_not_fit_is_left_out_and_nothing_else_that_its_check_
     fail(run, "1n1g", *UNHEALTHY)
     stage_retry_by_cause(run, print)
     assert "#SBATCH --exclude=n2,n3\n" in run.find_script("1n1g-try2").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("bad_nodes", "max_nodes", "is_told"), [(["n9"], 4, False), (["n9"], 1, True), ([], 1, False)]
+)
+def test_retry_by_hand_leaves_out_the_nodes_that_it_is_told(run, bad_nodes, max_nodes, is_told):
+    set_max_nodes(run, max_nodes)
+    fail(run, "1n1g", "FAILED", "rank 1 on n2: ValueError: x")
+    said = []
+    assert stage_retry(run, bad_nodes, said.append) == 1
+    script = run.find_script("1n1g-try2").read_text(encoding="utf-8")
+    assert ("#SBATCH --exclude=n9\n" in script) == (max_nodes == 4)
+    told = ["no node is left out: a job takes 1, and the site has 1"]
+    assert said == (told if is_told else [])
 
 
 @pytest.mark.parametrize(
