@@ -1,7 +1,8 @@
 """A run -> its array jobs cancelled, whoever submitted them, and what goes on nevertheless."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.contract.times import format_now
@@ -14,6 +15,7 @@ from dlperf_slurm.jobs.journal import (
     hold_submit_lock,
     read_journal,
 )
+from dlperf_slurm.jobs.markers import OVER, list_markers
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.queue import QueueWatcher, make_watcher
@@ -61,17 +63,32 @@ def _cancel_slurm(run: Run, warn: Callable[[str], None]) -> int:
         _journal(run, array_job_ids, warn)
     if not array_job_ids:
         return 0
+    ending = _count_tasks(run, before)
     slurm_client.cancel_jobs(array_job_ids, run.manifest.clusters)
     for look in range(LOOKS):
         if look:
             time.sleep(LOOK_SECONDS)
         left = _list_going_on(watcher, journaled)
         if not left:
-            return len(before)
+            return ending
     states = ", ".join(f"{job_id} {state}" for job_id, state in sorted(left.items())[:10])
     raise SchedulerError(
-        f"{len(left)} of {len(before)} array tasks of {run.run_id} go on after scancel: {states}"
+        f"{len(left)} of {len(before)} jobs of {run.run_id} go on after scancel: {states}"
     )
+
+
+def _count_tasks(run: Run, job_ids: Collection[str]) -> int:
+    """The array tasks that these jobs have not come to the end of; several may share a job."""
+    submitted = [event for event in read_journal(run.path) if event.event == SUBMITTED]
+    array_job_ids = {event.group_id: event.array_job_id for event in submitted}
+    markers = list_markers(run.path)
+    shared: Counter[str] = Counter()
+    for task in run.read_all_tasks():
+        job_id = task.find_job_id(array_job_ids.get(task.group_id, ""))
+        kinds = set().union(*markers.get(task.marker, {}).values())
+        if task.shared_job is not None and job_id in job_ids and OVER not in kinds:
+            shared[job_id] += 1
+    return sum(shared.get(job_id, 1) for job_id in job_ids)
 
 
 def _list_going_on(watcher: QueueWatcher, array_job_ids: Iterable[str]) -> dict[str, str]:

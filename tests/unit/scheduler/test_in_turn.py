@@ -9,6 +9,7 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import SUBMITTED, Event, append_event
 from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.run_directory import RunTask
+from dlperf_slurm.scheduler.cancel import cancel_run
 from dlperf_slurm.scheduler.in_turn import BEFORE_ITS_TURN, see_in_turn
 from dlperf_slurm.scheduler.retry import stage_retry_by_cause
 from dlperf_slurm.scheduler.track import Tracker
@@ -112,6 +113,16 @@ def test_job_that_came_to_none_of_its_tasks_has_no_rest(bin_dir, shared_run):
     show_job(bin_dir, "FAILED")
     assert [state for state, _ in find_states(shared_run)] == ["FAILED"] * 2
     assert BEFORE_ITS_TURN not in dict(find_states(shared_run)).values()
+
+
+def test_cancelled_are_the_tasks_that_a_job_had_not_come_to_the_end_of(bin_dir, shared_run, home):
+    show = f"[ -e {home}/ended ] || echo '1_0|RUNNING||None'"
+    write_program(bin_dir, "squeue", show)
+    write_program(bin_dir, "scancel", f": > {home}/ended")
+    assert cancel_run(shared_run, print) == 2
+    (home / "ended").unlink()
+    mark(shared_run, 0, "over")
+    assert cancel_run(shared_run, print) == 1
 
 
 def test_accounting_is_asked_until_all_tasks_of_a_job_are_final(bin_dir, shared_run):
