@@ -34,9 +34,9 @@ PARTS := lint docs test-pythons test-release test-browser test-slurm test-change
 
 demo: .venv/installed
 	@echo "make: 1 of 2: PyTorch and MPI, pinned: 1 GB, some minutes the first time"
-	$(BIN)/python -m dlperf_slurm env create pytorch
+	@$(BIN)/python -m dlperf_slurm env create pytorch
 	@echo "make: 2 of 2: a ResNet-50 on this machine's cores, for about five minutes"
-	$(BIN)/python -m dlperf_slurm submit matrices/quickstart.toml --site local --within 5min --wait
+	@$(BIN)/python -m dlperf_slurm submit matrices/quickstart.toml --site local --within 5min --wait
 
 test: $(PARTS:%=timed-%)
 
@@ -122,10 +122,10 @@ clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 .venv/bin/python:
-	$(PYTHON) -c 'import sys, ensurepip; assert sys.version_info >= (3, 9), sys.version' || { \
+	@$(PYTHON) -c 'import sys, ensurepip; assert sys.version_info >= (3, 9), sys.version' || { \
 	  echo "make: $(PYTHON) must be Python 3.9 or newer with venv (Debian: apt-get install python3-venv);" \
 	       "name another one with make PYTHON=..." >&2; exit 1; }
-	$(PYTHON) -m venv .venv
+	@$(PYTHON) -m venv .venv
 
 .venv/installed: setup.cfg pyproject.toml | .venv/bin/python
 	@echo "make: the tool and its 11 libraries: 100 MB, about a minute"

@@ -102,9 +102,10 @@ class Installation:
             try:
                 while not _has_ended(process):
                     seconds = time.monotonic() - start
-                    printed = self._read_log()
-                    news = describe(printed) or printed[-1].strip()[:60]
-                    self.tell(f"{title}, {seconds:.0f} s: {news}")
+                    # the first line is the command
+                    printed = self._read_log()[1:]
+                    news = describe(printed) or "".join(printed[-1:]).strip()[:60]
+                    self.tell(f"{title}, {seconds:.0f} s{news and f': {news}'}")
             except BaseException:
                 process.terminate()
                 process.wait()

@@ -1,7 +1,10 @@
 """How far pip is, by what it has printed."""
 
+import re
+
 import pytest
 
+from dlperf_slurm.provision.environments import installation
 from dlperf_slurm.provision.environments.pip_progress import describe_pip
 
 # of pip 24, with --progress-bar off
@@ -34,3 +37,18 @@ def test_what_packages_need_besides_is_never_more_than_all():
 def test_last_part_is_named():
     lines = [*LINES, "Installing collected packages: six, numpy, torch"]
     assert describe_pip(lines, 31) == "writing 3 packages"
+
+
+@pytest.mark.parametrize(
+    ("command", "news"),
+    [(["sleep", "0.5"], ""), (["sh", "-c", "echo so far; sleep 0.5"], ": so far")],
+)
+def test_news_are_of_what_a_program_printed_and_not_of_its_command(
+    command, news, home, monkeypatch
+):
+    monkeypatch.setattr(installation, "NEWS_SECONDS", 0.1)
+    heard = []
+    made = installation.Installation("tiny", home / "environments" / "tiny", heard.append)
+    made.run_step("working", command)
+    assert heard[0] == "tiny: working"
+    assert re.fullmatch(f"tiny: working, [0-9]+ s{news}", heard[-1])
