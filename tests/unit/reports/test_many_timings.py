@@ -1,0 +1,43 @@
+"""The page about many timings: its query runs over the Parquet files of several reports."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import duckdb
+import numpy
+import pytest
+from outcome_builders import make_case_outcomes
+
+from dlperf_slurm.reports.formats.parquet import serialize_steps
+from dlperf_slurm.results.collect import CaseOutcomes
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "beyond-one-machine.md"
+# 2 ranks x 4 steps, whose slowest take 2 s but for the last, which takes 4 s
+SECONDS = numpy.array([[1.0, 2.0, 1.0, 4.0], [2.0, 1.0, 2.0, 4.0]])
+
+
+def add_steps(outcomes):
+    """The repeats of a case with two ranks and their step times."""
+    timed = []
+    for outcome in outcomes.outcomes:
+        ranks = (outcome.record.ranks[0], dataclasses.replace(outcome.record.ranks[0], rank=1))
+        record = dataclasses.replace(outcome.record, ranks=ranks)
+        timed.append(dataclasses.replace(outcome, record=record, rank_step_seconds=SECONDS))
+    return CaseOutcomes(outcomes.case, tuple(timed))
+
+
+def test_query_of_the_page_runs_over_the_files_of_reports(tmp_path, monkeypatch):
+    for run in ("a", "b"):
+        folder = tmp_path / "results" / run / "report"
+        folder.mkdir(parents=True)
+        cases = [add_steps(make_case_outcomes((10.0, 11.0), number)) for number in (0, 1)]
+        (folder / "steps.parquet").write_bytes(serialize_steps(cases))
+    monkeypatch.chdir(tmp_path)
+    (query,) = re.findall(r'duckdb\.sql\("""\n(.*?)"""\)', PAGE.read_text(encoding="utf-8"), re.S)
+    rows = duckdb.sql(query).fetchall()
+    # 2 runs x 2 repeats x 4 steps; in three of four one of two ranks waits for half of the step
+    assert [(row[0], row[1]) for row in rows] == [("case0", 16), ("case1", 16)]
+    for _, _, median, p99, waiting in rows:
+        assert (median, p99) == (2.0, 4.0)
+        assert waiting == pytest.approx(0.75 * 0.25)
