@@ -1,6 +1,7 @@
 """The commands about a site: `site init` writes its file, `doctor` tries the chain to its ranks."""
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,4 +104,5 @@ def run_doctor(options: argparse.Namespace) -> None:
         counts = [f"{faults} to mend"] * (faults > 0)
         counts += [f"{len(unsound) - faults} undecided"] * (len(unsound) > faults)
         raise UnsoundError(f"{' and '.join(counts)}, see above")
-    say(f"sound; next: {PROGRAM} submit {options.matrix}")
+    chosen = ["--site", options.site] if options.site else []
+    say(f"sound; next: {shlex.join([PROGRAM, 'submit', str(options.matrix), *chosen])}")

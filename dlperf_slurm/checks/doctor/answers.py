@@ -110,7 +110,7 @@ def _explain_silence(probe: Probe, end: End, start: Path, folder: Path) -> Findi
         remedy = "name a folder on a disk that all nodes see and may write, with --results"
         return make_fault("run directory", name, words, remedy)
     error = read_last_error(start) or f"job {end.state} {end.reason}"
-    if "MPI" in error or launcher.name in error:
+    if any(word in error for word in ("MPI", "prterun", launcher.name)):
         remedy = (
             f"see launcher.name and launcher.mpi of the site, now {launcher.name!r} and "
             f"{launcher.mpi!r}; `srun --mpi=list` names plug-ins"

@@ -106,7 +106,7 @@ def _test_scripts(groups: list[Group], site: Site) -> list[Finding]:
             except SchedulerError as error:
                 findings.append(_describe_refusal(group.group_id, str(error)))
     if not findings and groups:
-        return [Finding("ok", "sbatch --test-only", (), f"{len(groups)} scripts are accepted")]
+        return [Finding("ok", "sbatch --test-only", (), f"scripts taken: {len(groups)}")]
     return merge_places(findings)
 
 

@@ -151,7 +151,8 @@ def test_job_that_did_not_get_its_turn_is_undecided(home):
     [
         ("srun: error: Couldn't find the specified plugin name for mpi/x\n", "launcher: pytorch: "),
         ("the site's setup line failed with exit code 1: false\n", "job script: pytorch: the si"),
-        ("-----\nmpirun was run as root\nmore of it\n-----\n", "job script: pytorch: mpirun was"),
+        ("-----\nprterun: not as root\nmore of it\n-----\n", "launcher: pytorch: prterun: not"),
+        ("-----\nmodule: none such\nmore of it\n-----\n", "job script: pytorch: module: none"),
     ],
 )
 def test_launcher_that_starts_nothing_is_quoted(error, line, home):

@@ -56,7 +56,7 @@ def test_sound_chain_is_told_line_by_line(matrix, capsys):
     starts = ["environment", "run directory", "limits", "sbatch --test-only", "run directory"]
     kept = [line for line in lines if line.startswith("ok")]
     assert [line[10:].partition(":")[0] for line in kept] == [*starts, "ranks"]
-    assert lines[-1] == "sound; next: dlperf-slurm submit matrix.toml"
+    assert lines[-1] == "sound; next: dlperf-slurm submit matrix.toml --site slurm-cpu"
     # nothing is left of the probe, nor of the folder that was made for it
     assert not Path("results").exists()
 

@@ -1,0 +1,96 @@
+"""What a rank that measures nothing finds, and that it fails of none of it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.attempts import CASE
+from support.cases import vary
+
+from dlperf_slurm.contract.case import CASE_FILE
+from dlperf_slurm.contract.json_files import write_json
+from dlperf_slurm.worker.joining import Joining
+from dlperf_slurm.worker.probe import ANSWER_PREFIX, MODULE_FILE, probe_rank
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+WITHOUT_MPI = Joining(ranks="torchrun")
+ALONE = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29400"}
+# neither module would be there in all Pythons that these tests run in
+FRAMEWORK = '__version__ = "7.1"\n'
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The folder of an attempt on one rank, whose framework is `aframework`."""
+    write_json(tmp_path / CASE_FILE, vary(CASE, nodes=1, devices_per_node=1, device="cpu"))
+    (tmp_path / MODULE_FILE).write_text("aframework")
+    (tmp_path / "aframework.py").write_text(FRAMEWORK)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "aframework", raising=False)
+    for name, value in {**ALONE, "TORCHELASTIC_RUN_ID": "x"}.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+def read_answer(folder):
+    (path,) = folder.glob(f"{ANSWER_PREFIX}*.json")
+    return json.loads(path.read_text())
+
+
+def test_rank_tells_its_place_its_cores_and_the_framework(folder):
+    assert probe_rank(folder, WITHOUT_MPI) == 0
+    answer = read_answer(folder)
+    assert (answer["rank"], answer["world_size"], answer["version"]) == (0, 1, "7.1")
+    assert answer["cores"] == sorted(os.sched_getaffinity(0))
+    assert answer["is_done"] is True
+    assert "gpus" not in answer
+
+
+def test_rank_whose_launcher_tells_nothing_says_so_and_goes_on(folder, monkeypatch):
+    monkeypatch.delenv("RANK")
+    assert probe_rank(folder, WITHOUT_MPI) == 0
+    answer = read_answer(folder)
+    assert answer["join_error"].startswith("PlacementError: ")
+    assert (answer["version"], answer["is_done"]) == ("7.1", True)
+
+
+def test_framework_that_is_not_there_is_told(folder):
+    (folder / MODULE_FILE).write_text("noframework")
+    assert probe_rank(folder, WITHOUT_MPI) == 0
+    answer = read_answer(folder)
+    assert answer["import_error"] == "ModuleNotFoundError: No module named 'noframework'"
+
+
+def test_framework_without_a_driver_to_ask_sees_no_gpus(folder, monkeypatch):
+    write_json(folder / CASE_FILE, vary(CASE, nodes=1, devices_per_node=1, device="cuda"))
+    monkeypatch.setenv("PATH", str(folder))
+    assert probe_rank(folder, WITHOUT_MPI) == 0
+    assert read_answer(folder)["gpus"] == 0
+
+
+@pytest.mark.parametrize(("visible", "count"), [(None, 2), ("0", 1), ("", 0), ("0,1,2", 2)])
+def test_driver_is_asked_for_what_the_process_may_see(folder, monkeypatch, visible, count):
+    write_json(folder / CASE_FILE, vary(CASE, nodes=1, devices_per_node=1, device="cuda"))
+    program = folder / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'GPU 0: A (UUID: a)'\necho 'GPU 1: A (UUID: b)'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert probe_rank(folder, WITHOUT_MPI) == 0
+    assert read_answer(folder)["gpus"] == count
+
+
+def test_answer_is_kept_of_a_rank_that_dies_while_it_imports(folder):
+    (folder / "aframework.py").write_text("import os\nos._exit(139)\n")
+    command = [sys.executable, "-m", "dlperf_slurm.worker", "probe", "--ranks=torchrun"]
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", ""), str(CHECKOUT)])
+    env = {**os.environ, "PYTHONPATH": path}
+    assert subprocess.run([*command, str(folder)], env=env).returncode == 139
+    answer = read_answer(folder)
+    assert answer["rank"] == 0
+    assert "is_done" not in answer
