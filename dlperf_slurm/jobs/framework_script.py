@@ -170,9 +170,9 @@ def _name_image(kind: JobKind, site: Site, folders: Sequence[str]) -> Optional[N
     container = site.find_environment(kind.framework).container
     if container is None:
         return None
-    image = Expanding(container.image)
     command = make_container_parts(site, kind, folders).digest_command
-    return NamedImage(container.runtime, image, [image, *command])
+    image = container.image
+    return NamedImage(container.runtime, image, [Expanding(image), *command])
 
 
 def sort_items(values: Mapping[str, str]) -> list[tuple[str, str]]:

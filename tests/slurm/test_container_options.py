@@ -32,11 +32,11 @@ IMAGE = "/images/pytorch"
 
 def set_container(runtime: str, options: "list[str]") -> "list[str]":
     """Settings of a site whose PyTorch is in a container."""
-    key = "environments.pytorch.container"
     words = ", ".join(f'"{option}"' for option in options)
+    container = f'{{runtime="{runtime}", image="{IMAGE}", options=[{words}]}}'
     python = find_managed_environment("pytorch") / "bin" / "python"
     return [
-        *(f"{key}.runtime={runtime}", f"{key}.image={IMAGE}", f"{key}.options=[{words}]"),
+        f"environments.pytorch.container={container}",
         *(f"environments.pytorch.{name}={python}" for name in ("python", "host_python")),
     ]
 

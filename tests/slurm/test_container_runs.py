@@ -27,7 +27,11 @@ PODMAN_IMAGE = "localhost/dlperf-slurm-test"
 # what make-image wrote into it
 OS_OF_IMAGE = "The image of the tests"
 TOPOLOGIES = ("1n2g", "2n2g")
+# torch is read from the disk anew through the mounts of each container
+TIME_LIMIT = "time_limit_minutes.default=15"
 REPEATS = 1
+# a pause between two of few steps would make a record invalid, on a machine with other work
+STEPS = 30
 SITE_TABLES = """
 [environments.pytorch]
 python = "{python}"
@@ -105,8 +109,9 @@ def finished(cluster, request, tmp_path_factory):
         pytest.skip(obstacle)
     folder = tmp_path_factory.mktemp(request.param)
     write_site(folder / "site.toml", request.param)
-    matrix = write_matrix(folder, TOPOLOGIES, REPEATS, SMALL_RESNET)
+    matrix = write_matrix(folder, TOPOLOGIES, REPEATS, SMALL_RESNET, measured_steps=STEPS)
     options = ["--site", str(folder / "site.toml"), "--results", str(folder / "results"), "--wait"]
+    options += ["--set", TIME_LIMIT]
     done = run_tool(["submit", str(matrix), *options], CHECKOUT)
     run = find_run(None, folder / "results")
     errors = "".join(
