@@ -14,7 +14,7 @@ from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Survey
 from dlperf_slurm.worker.joining import MPI
 
 # options of sbatch among a site's directives that say more than its own keys do here
-_ELSEWHERE = re.compile(r"--clusters?\b|-M|--reservation\b|--nodelist\b|-w")
+_ELSEWHERE = re.compile(r"--reservation\b|--nodelist\b|-w")
 _SHORT = {"partition": "p", "account": "A", "qos": "q"}
 ENFORCING = {"associations", "limits", "qos", "safe", "wckeys"}
 
@@ -35,7 +35,8 @@ def check_request(request: Request, survey: Survey) -> list[Finding]:
 
     What is asked for on another cluster, or in a reservation, is left to Slurm.
     """
-    if request.site.reservation or any(map(_ELSEWHERE.match, request.site.directives)):
+    site = request.site
+    if site.clusters or site.reservation or any(map(_ELSEWHERE.match, site.directives)):
         return []
     names = _find_partition_names(request.site, survey)
     known = [found for found in map(survey.find_partition, names) if found is not None]

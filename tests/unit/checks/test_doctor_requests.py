@@ -102,7 +102,7 @@ def test_directives_count_as_keys_do(survey):
 
 @pytest.mark.parametrize(
     "site",
-    [{"directives": ["--clusters=other"]}, {"directives": ["-M other"]}, {"reservation": "r"}],
+    [{"clusters": "other"}, {"directives": ["--nodelist=n9"]}, {"reservation": "r"}],
 )
 def test_request_elsewhere_is_left_to_slurm(site, survey):
     assert check(survey, partition="theirs", minutes=9999, **site) == []

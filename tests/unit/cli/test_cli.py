@@ -123,11 +123,12 @@ def test_former_words_do_the_same_and_name_the_new_ones(home, capsys, former, fo
 def test_plan_ends_with_the_totals_and_what_its_repeats_can_tell(files, bin_dir, capsys):
     # 3 topologies x 2 repeats; (1 + 1 + 2) nodes x 2 repeats x 0.5 h = 4 h
     code, out, _ = run_main(PLAN, capsys)
-    totals, power = out.splitlines()[-2:]
+    totals, time, power = out.splitlines()[-3:]
     assert (code, totals) == (
         0,
         "3 cases, 3 groups (sbatch calls), 6 jobs, 6 array tasks, at most 4.0 node-hours",
     )
+    assert time.startswith("time: cannot be told, as no earlier run here")
     assert power.startswith("2 repeats: too few to tell any slowdown")
 
 

@@ -25,7 +25,8 @@ from dlperf_slurm.reports.cells import (
     make_table,
 )
 from dlperf_slurm.reports.formats import latex, list_formats, markdown
-from dlperf_slurm.reports.formats.html import References, load_template, make_html_table
+from dlperf_slurm.reports.formats.html import load_template
+from dlperf_slurm.reports.formats.page.tables import make_html_table
 from dlperf_slurm.stats.median import Interval
 
 INTERVAL = Interval(95.625, 97.788)
@@ -149,7 +150,7 @@ def test_hostile_word_in_markdown_is_read_as_it_was_written(word):
 
 @pytest.mark.parametrize("word", HOSTILE_WORDS)
 def test_hostile_word_in_html_is_text_and_nothing_else(word):
-    page_table = make_html_table(make_hostile_table(word), "t", References())
+    page_table = make_html_table(make_hostile_table(word), "t", ("note",))
     html = load_template("table.html.j2").module.show_table(page_table)
     shown = re.sub(r"<[^>]*>", "\n", html)
     escaped = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"}
