@@ -19,7 +19,7 @@ from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.files.folders import make_folder
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.markers import MARKERS_DIR
-from dlperf_slurm.jobs.plan import ArrayTask, Group, Plan, make_case
+from dlperf_slurm.jobs.plan import ArrayTask, Group, Plan, group_array_tasks, make_case
 from dlperf_slurm.jobs.private_values import (
     file_permissions,
     share_with_group,
@@ -59,9 +59,8 @@ class Probe:
     @property
     def group(self) -> Group:
         """The array job of this probe alone."""
-        topology = self.case.topology
-        minutes = self.site.find_time_limit_minutes(topology)
-        return Group(f"probe-{self.name}", topology, minutes, (self.task,))
+        (group,) = group_array_tasks([self.task], self.site, max_array_size=1)
+        return replace(group, group_id=f"probe-{self.name}")
 
 
 @dataclass(frozen=True)
@@ -103,8 +102,12 @@ def settle(site: Site, kind: JobKind, topology: Topology) -> Site:
     """The site as jobs of this kind have it, for a probe that takes a few minutes."""
     settled = site.settle(kind)
     minutes = min(LIMIT_MINUTES, settled.find_time_limit_minutes(kind.topology))
-    changes = {"time_limit_minutes": {"default": minutes}, "array_throttle": None, OVERRIDE: ()}
-    return settled.model_copy(update=changes)
+    changes = {
+        "time_limit_minutes": {"default": minutes},
+        "array_throttle": None,
+        "tasks_per_job": 1,
+    }
+    return settled.model_copy(update={**changes, OVERRIDE: ()})
 
 
 @contextmanager

@@ -52,8 +52,8 @@ def _check_groups(plan: Plan, site: Site, survey: Survey) -> list[Finding]:
         request = Request(
             group.group_id,
             group.topology,
-            len(group.array_tasks),
-            group.time_limit_minutes,
+            group.job_count,
+            group.job_minutes,
             settled,
         )
         found += check_request(request, survey)

@@ -21,12 +21,12 @@ ENFORCING = {"associations", "limits", "qos", "safe", "wckeys"}
 
 @dataclass(frozen=True)
 class Request:
-    """An array job: its group, its size, and the site as its jobs have it."""
+    """An array job: its group, size, number of jobs, minutes of each; the site as they have it."""
 
     group_id: str
     topology: Topology
-    array_tasks: int
-    time_limit_minutes: int
+    jobs: int
+    minutes: int
     site: Site
 
 
@@ -36,7 +36,7 @@ def check_request(request: Request, survey: Survey) -> list[Finding]:
     What is asked for on another cluster, or in a reservation, is left to Slurm.
     """
     site = request.site
-    if site.clusters or site.reservation or any(map(_ELSEWHERE.match, site.directives)):
+    if site.reservation or site.clusters or any(map(_ELSEWHERE.match, site.directives)):
         return []
     names = _find_partition_names(request.site, survey)
     known = [found for found in map(survey.find_partition, names) if found is not None]
@@ -116,8 +116,8 @@ def _check_partition(request: Request, partition: Partition) -> Iterator[Finding
         words = f"{name} starts no jobs now"
         yield Finding("undecided", "partition", (where,), words, f"see `sinfo -p {name}`, or wait")
     limit = partition.max_minutes
-    if limit is not None and request.time_limit_minutes > limit:
-        words = f"{request.time_limit_minutes} min are over the {limit} of partition {name}"
+    if limit is not None and request.minutes > limit:
+        words = f"{request.minutes} min are over the {limit} of partition {name}"
         yield make_fault("time limit", where, words, _lower_time(limit))
     if not partition.nodes:
         return
@@ -172,7 +172,7 @@ def _check_qos_limits(request: Request, survey: Survey) -> Iterator[Finding]:
     qos = survey.find_qos(name)
     if "limits" not in survey.enforced and "safe" not in survey.enforced:
         return
-    minutes, most = request.time_limit_minutes, qos.max_minutes if qos else None
+    minutes, most = request.minutes, qos.max_minutes if qos else None
     if most is not None and minutes > most:
         words = f"{minutes} min are over the {most} of QOS {name}"
         yield make_fault("time limit", request.group_id, words, _lower_time(most))
@@ -181,8 +181,8 @@ def _check_qos_limits(request: Request, survey: Survey) -> Iterator[Finding]:
         if known.account == account:
             limits[f"account {account}"] = known.max_submit
     for what, limit in limits.items():
-        if limit is not None and request.array_tasks > limit:
-            words = f"{request.array_tasks} array tasks: {what} lets you have {limit} in the queue"
+        if limit is not None and request.jobs > limit:
+            words = f"{request.jobs} jobs: {what} lets you have {limit} in the queue"
             remedy = f"set max_array_size = {limit}, so that several array jobs follow each other"
             yield make_fault("queue", request.group_id, words, remedy)
 

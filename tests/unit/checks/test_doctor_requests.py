@@ -53,8 +53,7 @@ def test_request_that_fits_has_nothing_against_it(survey):
         ({"qos": "limited", "minutes": 6}, "time limit: 6 min are over the 5 of QOS limited; "),
         (
             {"qos": "limited", "minutes": 5, "array_tasks": 5},
-            "queue: 5 array tasks: QOS limited lets you have 4 in the queue; "
-            "set max_array_size = 4",
+            "queue: 5 jobs: QOS limited lets you have 4 in the queue; set max_array_size = 4",
         ),
         (
             {"topology": "5n1g"},
@@ -102,7 +101,7 @@ def test_directives_count_as_keys_do(survey):
 
 @pytest.mark.parametrize(
     "site",
-    [{"clusters": "other"}, {"directives": ["--nodelist=n9"]}, {"reservation": "r"}],
+    [{"clusters": "other"}, {"directives": ["-w n7"]}, {"reservation": "r"}],
 )
 def test_request_elsewhere_is_left_to_slurm(site, survey):
     assert check(survey, partition="theirs", minutes=9999, **site) == []
