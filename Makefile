@@ -23,8 +23,11 @@ PYTORCH := $(ENVIRONMENTS)/pytorch/bin/python
 # Ranks and jobs wait for each other, and may run out of time on a machine with other work: what
 # failed is shown, and tried once more in a process of its own.
 AGAIN := --last-failed --last-failed-no-failures=none
-# what `make test` runs, one after the other
-PARTS := lint docs test-pythons test-release test-browser test-slurm test-changed
+# what `make test` runs first; then the tests on the cluster, which wait most of the time, beside the
+# others, one after the other
+FIRST := lint docs
+OTHERS := test-pythons test-release test-browser test-changed
+PARTS := $(FIRST) $(OTHERS) test-slurm
 
 .PHONY: demo test lint docs test-unit test-browser test-worker test-slurm test-pythons test-changed
 .PHONY: test-containers test-faults test-frameworks test-release benchmark fuzz clean
@@ -38,7 +41,11 @@ demo: .venv/installed
 	@echo "make: 2 of 2: a ResNet-50 on this machine's cores, for about five minutes"
 	@$(BIN)/python -m dlperf_slurm submit matrices/quickstart.toml --site local --within 5min --wait
 
-test: $(PARTS:%=timed-%)
+test: $(FIRST:%=timed-%) $(ENVIRONMENTS)/pytorch/with-pytest
+	@$(MAKE) --no-print-directory timed-test-slurm > .venv/test-slurm.log 2>&1 & slurm=$$!; \
+	  trap "kill $$slurm" INT TERM; \
+	  $(MAKE) --no-print-directory $(OTHERS:%=timed-%); code=$$?; \
+	  wait $$slurm || code=$$?; cat .venv/test-slurm.log; exit $$code
 
 $(PARTS:%=timed-%): timed-%:
 	@start=$$(date +%s); $(MAKE) --no-print-directory $*; code=$$?; \
