@@ -57,6 +57,7 @@ def _describe_scaling(rows: Sequence[CaseRow]) -> Iterator[str]:
         for row in rows
         if row.weak_scaling_efficiency.value is not None
         and not row.weak_scaling_efficiency.is_of_itself
+        and not _is_beyond_its_devices(row)
     ]
     if not scaled:
         return
@@ -66,6 +67,16 @@ def _describe_scaling(rows: Sequence[CaseRow]) -> Iterator[str]:
     low, worst = min(at_largest, key=lambda pair: pair[0])
     text = f"On {largest} its efficiency over {best.baseline} is {100 * high:.0f} % ({_name(best)})"
     yield f"{text}, and {100 * low:.0f} % at worst ({_name(worst)})." if low < high else f"{text}."
+
+
+def _is_beyond_its_devices(row: CaseRow) -> bool:
+    """Whether each device is said to do more than the baseline's, beyond what chance does."""
+    efficiency = row.weak_scaling_efficiency
+    if efficiency.value is None or efficiency.is_of_itself:
+        return False
+    if efficiency.interval is None:
+        return efficiency.value > 1 + MAX_VARIATION
+    return efficiency.interval.low > 1
 
 
 def _describe_precision(rows: Sequence[CaseRow]) -> Iterator[str]:
@@ -96,6 +107,15 @@ def _describe_doubts(rows: Sequence[CaseRow]) -> Iterator[str]:
         yield (
             f"Doubtful: the repeats of {len(varied)} of {_count(len(rows))} vary by more than "
             f"{100 * MAX_VARIATION:.0f} %, those of {row.case_id} most, by {100 * share:.0f} %."
+        )
+    beyond = [row for row in rows if _is_beyond_its_devices(row)]
+    if beyond:
+        most = max(beyond, key=lambda row: row.weak_scaling_efficiency.value or 0.0)
+        verb = "scales" if len(beyond) == 1 else "scale"
+        yield (
+            f"Doubtful: {_count(len(beyond))} of {len(rows)} {verb} beyond the devices: "
+            f"{most.case_id} does {most.weak_scaling_efficiency.value:.3g} times as much on each "
+            f"as {most.baseline}."
         )
     few = [row for row in rows if row.interval is None]
     if few:

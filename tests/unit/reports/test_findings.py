@@ -45,6 +45,16 @@ def test_efficiency_is_that_of_the_largest_topology_best_and_worst():
     )
 
 
+def test_efficiency_beyond_the_devices_is_a_doubt_and_no_finding():
+    cases = [make_measured("jax", "1n1g", [s * 10 for s in STEADY])]
+    cases += [make_measured("jax", "1n2g", STEADY)]
+    assert not any("efficiency" in text for text in list_texts(*cases))
+    assert list_doubts(*cases) == [
+        "Doubtful: 1 case of 2 scales beyond the devices: jax-resnet50-1n2g-bs8-fp32 does 9.99 "
+        "times as much on each as 1n1g."
+    ]
+
+
 def test_precision_that_gains_and_one_that_loses_are_told_apart():
     faster, slower = ([factor * s for s in STEADY] for factor in (0.5, 2))
     texts = list_texts(
