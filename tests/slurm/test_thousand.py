@@ -10,6 +10,7 @@ import pytest
 from support.quick_tasks import make_quick_venv
 from support.slurm_runs import (
     CHECKOUT,
+    NOTHING_TO_RETRY,
     SITE,
     count_starts_of_rank_0,
     kill_controller,
@@ -69,7 +70,7 @@ def test_thousand_tasks_are_each_measured_once_whatever_fails_meanwhile(cluster,
     sound = list_sound(run)
     assert len(sound) == len(set(sound)) == TASKS
     assert f"{TASKS} of {TASKS} repeats measured" in " ".join(stdout.split())
-    assert "0 array tasks to try again" in run_tool(["retry", str(run.path)], CHECKOUT).stdout
+    assert NOTHING_TO_RETRY in run_tool(["retry", str(run.path)], CHECKOUT).stdout
 
 
 def await_run(results):
