@@ -1,5 +1,6 @@
 """Rendered scripts in front of the real sbatch: it accepts them, and reads what we wrote."""
 
+import re
 import subprocess
 
 import pytest
@@ -77,17 +78,26 @@ def test_run_of_a_hostile_matrix_name_is_found_in_the_queue(cluster, tmp_path):
     assert states == {"1n1g.0": "PENDING"}
 
 
-def test_mpirun_starts_the_ranks_across_nodes(cluster, tmp_path):
+def test_mpirun_starts_ranks_across_nodes_and_srun_those_of_one_in_the_same_run(cluster, tmp_path):
     as_root = [
         f"env.{mpi}_ALLOW_RUN_AS_ROOT{suffix}='1'"
         for mpi in ("OMPI", "PRTE")
         for suffix in ("", "_CONFIRM")
     ]
-    run = stage_spin(tmp_path / "results", ["2n2g"], settings=["launcher.name=mpirun", *as_root])
+    override = '[[slurm.override]]\nwhen = { nodes = 2 }\nlauncher = { name = "mpirun" }'
+    topologies = ["1n2g", "2n2g"]
+    run = stage_spin(tmp_path / "results", topologies, settings=as_root, protocol=override)
     done = submit(run, "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
-    (task,) = run.read_all_tasks()
-    record = read_json(run.path / task.attempt_dir / "s0" / RECORD_FILE, Record)
-    hosts = [rank.host for rank in record.ranks]
-    assert len(hosts) == 4
-    assert sorted(hosts.count(host) for host in set(hosts)) == [2, 2]
+    hosts = {}
+    for task in run.read_all_tasks():
+        record = read_json(run.path / task.attempt_dir / "s0" / RECORD_FILE, Record)
+        hosts[task.group_id] = [rank.host for rank in record.ranks]
+    counts = {group: sorted(map(of.count, set(of))) for group, of in hosts.items()}
+    assert counts == {"1n2g": [2], "2n2g": [2, 2]}
+    launches = {
+        group: re.search(r"^  exec (\S+) .*worker run", text, re.M).group(1)
+        for group in counts
+        for text in [(run.path / "scripts" / f"{group}.sbatch").read_text(encoding="utf-8")]
+    }
+    assert launches == {"1n2g": "srun", "2n2g": "mpirun"}
