@@ -90,7 +90,8 @@ def python(tmp_path_factory):
     """The interpreter of an empty virtual environment on the oldest Python."""
     oldest = find_python(LOGIN_OLDEST)
     if oldest is None:
-        pytest.skip(f"no Python {LOGIN_OLDEST}")
+        version = ".".join(map(str, LOGIN_OLDEST))
+        pytest.skip(f"no python{version} on PATH or in pyenv: pyenv install {version}, then again")
     venv = tmp_path_factory.mktemp("oldest") / "venv"
     run([oldest, "-m", "venv", str(venv)])
     return venv / "bin" / "python"
