@@ -10,9 +10,9 @@ named in any case. What this machine lacks (an interpreter, a compiler) is named
 and the rest goes on. What passed is written to tests/proven_frameworks.txt, over which files.
 
 With --changed, only those are tested whose files changed since that was written, and PyTorch and
-TensorFlow 1: PyTorch whole, the others without the tests that are marked as exhaustive, and all
-with Horovod only where what its use or its build depends on changed. With --only-make, the
-environments are made, and nothing is tested.
+TensorFlow 1: PyTorch by all tests that need it, the others without those that are marked as
+exhaustive, and all with Horovod only where what its use or its build depends on changed. With
+--only-make, the environments are made, and nothing is tested.
 """
 
 import argparse
@@ -43,6 +43,8 @@ PROOFS = CHECKOUT / "tests" / "proven_frameworks.txt"
 TOOL = [sys.executable, "-m", "dlperf_slurm"]
 REFERENCE = "pytorch"
 TESTED_AT_ONCE = 2
+# the others among its tests run in test-pythons
+NEED_IT = "pytorch or framework"
 NOT_MADE = ["its environment could not be made"]
 OWED_TESTS = ("tests/worker/test_adapter.py", "tests/worker/test_adapter_training.py")
 # what runs in a framework's environment beside its adapter
@@ -121,9 +123,8 @@ def choose_tasks(frameworks: Iterable[str], changed: set[str], is_gate: bool) ->
         if not is_gate:
             tasks.append(Task(framework, framework in RECIPES))
         elif horovod_changed or framework in (*ALWAYS_TESTED, *changed):
-            is_brief = framework != REFERENCE
-            options = ("-m", "not exhaustive") if is_brief else ()
-            tasks.append(Task(framework, horovod_changed, options))
+            chosen = NEED_IT if framework == REFERENCE else "not exhaustive"
+            tasks.append(Task(framework, horovod_changed, ("-m", chosen)))
     return tasks
 
 

