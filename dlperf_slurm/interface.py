@@ -71,7 +71,7 @@ class RunResults:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every repeat that was planned has a sound record."""
+        """Whether each planned repeat has a sound record, but for those left out for `--within`."""
         return self._summary.is_complete
 
     def frame(self, name: str = "cases") -> "DataFrame":
@@ -80,7 +80,8 @@ class RunResults:
         cases: [planned cases, columns], medians with their 95 % intervals, ratios, problems; also
         what was left out. repeats: [planned repeats, columns], a `problem` where there is no
         figure. ranks: [sound repeats x ranks, columns]. steps: [sound repeats x ranks x measured
-        steps, columns]. What is not known is NA. Frames join by `case_id`, `repeat` and `rank`.
+        steps, columns]. What is not known is NaN in a column of numbers, NA in others. Frames join
+        by `case_id`, `repeat` and `rank`.
         The caller may change the frame: it is a new one in each call.
 
         Raises InputError for another name.
@@ -99,6 +100,8 @@ class RunResults:
 
     def tables(self, against: Sequence[str] = ()) -> "ShownTables":
         """The tables of the report, in its order; a notebook shows them, `print` writes them.
+
+        `find("ranks")` is the one with this word in its title, and `latex()` of it is for a paper.
 
         `against` names published sources to set beside the run. Raises InputError for an unknown
         one.

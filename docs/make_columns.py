@@ -18,9 +18,10 @@ What `open_run(...).frame(name)`, `compare(...).frame()` and `open_history(...).
 Python interface return, column by column. The frames `cases`, `repeats` and `steps` are the files
 `cases.parquet`, `repeats.parquet` and `steps.parquet` of a report too, and `cases` is `report.csv`.
 
-A value that is not known, or that a case does not have, is `NA` in a frame, NULL in Parquet and an
-empty field in CSV. Frames of a run join by `case_id`, `repeat` and `rank`, those of two runs of one
-matrix by `case_id`. Where the unit is `unit`, it is in the column of that name.
+A value that is not known, or that a case does not have, is `NaN` in a frame's columns of numbers
+and `NA` in the others (`isna()` finds both), NULL in Parquet and an empty field in CSV. Frames of
+a run join by `case_id`, `repeat` and `rank`, those of two runs of one matrix by `case_id`. Where
+the unit is `unit`, it is in the column of that name.
 
 Made by `python docs/make_columns.py` from what `dlperf_slurm/results` declares.
 """
@@ -41,7 +42,6 @@ KINDS = {
     "category": "text",
     "Int64": "integer",
     "int32": "integer",
-    "Float64": "number",
     "float64": "number",
     "boolean": "true or false",
     "datetime64[ns, UTC]": "time",

@@ -54,9 +54,7 @@ def describe_method(compared: RunComparison) -> str:
     lines = [
         "medians over repeats; speed is throughput, or 1 / latency; each interval by itself, and "
         "whichever of both runs varies more",
-        f"verdict: studentised permutation test (Fligner, Policello), at 95 % for all "
-        f"{compared.test_count} together (Holm); equivalent: shown to differ by less than "
-        f"{format_percent(compared.margin)}, by both one-sided tests; undecided: neither is shown",
+        _describe_test(compared),
     ]
     runs = (compared.manifest_a, compared.manifest_b)
     if not all(run.is_import or case.blocks > 1 for run in runs for case in run.cases):
@@ -70,6 +68,16 @@ def describe_method(compared: RunComparison) -> str:
             f"{format_percent(compared.limit)} slower; within it: each is shown not to be, at 95 %"
         )
     return "\n".join(lines)
+
+
+def _describe_test(compared: RunComparison) -> str:
+    if compared.test_count == 0:
+        return "verdict: no case has the repeats in both runs that a test takes"
+    return (
+        "verdict: studentised permutation test (Fligner, Policello), at 95 % for all "
+        f"{compared.test_count} together (Holm); equivalent: shown to differ by less than "
+        f"{format_percent(compared.margin)}, by both one-sided tests; undecided: neither is shown"
+    )
 
 
 def _make_row(

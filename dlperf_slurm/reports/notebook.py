@@ -1,4 +1,4 @@
-"""Tables of cells with their notes -> tables that show themselves: HTML in a notebook, or text."""
+"""Tables of cells with their notes -> tables that show themselves: as HTML, LaTeX, or text."""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,9 @@ from html import escape
 
 from rich.text import Text
 
+from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.reports.formats.latex import make_table as make_latex_table
 from dlperf_slurm.reports.plain_console import PlainConsole
 from dlperf_slurm.reports.terminal import WIDE_COLUMNS, show_table
 
@@ -22,6 +24,10 @@ class ShownTable:
     @property
     def title(self) -> str:
         return self.table.title
+
+    def latex(self, label: str = "tab:dlperf") -> str:
+        """A table environment to \\input, in the style of booktabs, with the notes below it."""
+        return make_latex_table(self.table, label, self.notes)
 
     def __repr__(self) -> str:
         console = PlainConsole(file=io.StringIO(), width=WIDE_COLUMNS, color_system=None)
@@ -53,6 +59,17 @@ class ShownTables(tuple[ShownTable, ...]):
     """The tables of a report, in its order."""
 
     __slots__ = ()
+
+    def find(self, words: str) -> ShownTable:
+        """The first table that has these words in its title.
+
+        Raises InputError when none has, with the titles that there are.
+        """
+        for table in self:
+            if words in table.title:
+                return table
+        titles = "; ".join(table.title for table in self)
+        raise InputError(f"{words!r} is in no table's title; there are: {titles}")
 
     def __repr__(self) -> str:
         return "\n\n".join(map(repr, self))

@@ -1,6 +1,6 @@
 """The frame of cases -> the one that others read: a typed column for each axis and each number.
 
-Its columns and their types do not depend on what was measured; what is not known is NA.
+Its columns and their types do not depend on what was measured; what is not known is missing.
 """
 
 from collections.abc import Iterator
@@ -101,6 +101,9 @@ CASES: tuple[Column, ...] = (
     Column("batch_sizes_measured", TEXT, "samples", "what was measured, per device, ascending: "
         "several where repeats of a search found several",
         lambda row: " ".join(map(str, row.batch_sizes))),
+    Column("batch_size_measured", COUNT, "samples", "the only one of `batch_sizes_measured`, per "
+        "device, to sort and draw by; missing where there are several, or none",
+        lambda row: row.batch_sizes[0] if len(row.batch_sizes) == 1 else None),
     Column("nodes", COUNT, "nodes", "of the topology"),
     Column("devices_per_node", COUNT, "devices", "of the topology"),
     Column("world_size", COUNT, "ranks", "nodes x devices_per_node: one rank per device"),

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 TEXT = "string"
 COUNT = "Int64"
-NUMBER = "Float64"
+# NaN where there is none: matplotlib and NumPy take no NA
+NUMBER = "float64"
 FLAG = "boolean"
 TIME = "datetime64[ns, UTC]"
 # of the frame of steps, which has millions of rows and no gaps
 REPEATED_TEXT = "category"
 SHORT_COUNT = "int32"
-WHOLE_NUMBER = "float64"
 
 # as files of a run have it, and a CSV
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
@@ -35,7 +35,7 @@ class Column(NamedTuple):
     """A column of a frame; `kind` is its pandas dtype, `unit` is empty for texts and flags.
 
     `source` says where a row has the value: a path of attributes, "" for the column's own name, or
-    a function of the row. A path that meets None on its way leads to None, which is NA.
+    a function of the row. A path that meets None on its way leads to None, which is missing.
     """
 
     name: str
@@ -103,7 +103,7 @@ def list_kinds(columns: Iterable[Column]) -> dict[str, str]:
 
 
 def make_frame(columns: Sequence[Column], rows: Iterable[object]) -> "DataFrame":
-    """A frame [rows, columns] of the columns' types; what a row does not have is NA.
+    """A frame [rows, columns] of the columns' types; what a row does not have is missing.
 
     The types do not depend on what was measured.
     """
@@ -119,14 +119,14 @@ def make_frame(columns: Sequence[Column], rows: Iterable[object]) -> "DataFrame"
 
 
 def list_records(frame: "DataFrame") -> list[dict[str, Any]]:
-    """The rows of a typed frame, with None for NA."""
+    """The rows of a typed frame, with None for what is missing."""
     values = frame.astype(object)
     records: list[dict[str, Any]] = values.where(frame.notna(), None).to_dict("records")
     return records
 
 
 def serialize_csv(frame: "DataFrame") -> str:
-    """RFC 4180; what is NA is an empty field, and times are texts as in the files of a run.
+    """RFC 4180; what is missing is an empty field, and times are texts as in the files of a run.
 
     No spreadsheet takes a text for a formula.
     """

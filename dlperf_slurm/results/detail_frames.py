@@ -17,7 +17,6 @@ from dlperf_slurm.results.columns import (
     SHORT_COUNT,
     TEXT,
     TIME,
-    WHOLE_NUMBER,
     Column,
     describe_latency,
     follow,
@@ -129,7 +128,7 @@ STEPS: tuple[Column, ...] = (
     _REPEAT._replace(kind=SHORT_COUNT),
     Column("rank", SHORT_COUNT, "", "MPI rank, from 0"),
     Column("step", SHORT_COUNT, "", "measured step, from 1"),
-    Column("seconds", WHOLE_NUMBER, "s", "time of the step, by the record's clock"),
+    Column("seconds", NUMBER, "s", "time of the step, by the record's clock"),
 )
 
 

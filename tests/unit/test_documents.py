@@ -86,12 +86,19 @@ def test_the_site_of_documents_names_each_page():
     assert named == {path.name for path in (ROOT / "docs").glob("*.md")}
 
 
-def test_python_of_the_documents_runs(two_runs):
+def test_python_of_the_documents_runs(two_runs, home, monkeypatch, capsys):
+    monkeypatch.setenv("MPLBACKEND", "agg")
     document = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"^```python\n(.*?)^```", document, re.M | re.S)
     names = {}
-    exec(code, names)
+    # one after the other, as in a notebook
+    for code in re.findall(r"^```python\n(.*?)^```", document, re.M | re.S):
+        exec(code, names)
     assert names["cases"].case_id.tolist() == [CASE_1, CASE_2]
+    assert names["best"].case_id == CASE_2
+    assert names["as_good"].case_id.tolist() == [CASE_2]
+    assert names["fastest"].case_id[0] == CASE_2
+    assert (home / "scaling.pdf").is_file()
+    assert "\\label{tab:fp32}" in capsys.readouterr().out
     assert (names["run"].path / "report" / "report.html").is_file()
     assert names["compared"].frame().verdict.tolist() == ["slower"] * 2
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy
 import pandas
 import pytest
 from builders import IMPORT_DIR
@@ -18,6 +19,7 @@ from history_runs import (
     stage_seven,
     write_step_seconds,
 )
+from matplotlib.figure import Figure
 from report_values import list_report_files
 
 import dlperf_slurm as dp
@@ -215,15 +217,30 @@ def test_two_runs_join(two_runs):
     assert ratios.tolist() == pytest.approx([0.9, 0.9])
 
 
-def test_missing_figures_are_na(two_runs):
+def test_missing_figures_are_nan(two_runs):
     fail_case(two_runs[0], CASE_2)
     run = dp.open_run(two_runs[0])
     failed = run.frame().set_index("case_id").loc[CASE_2]
-    assert failed.samples_per_s is pandas.NA
+    assert numpy.isnan(failed.samples_per_s)
     assert failed.problem == "failed"
     repeats = run.frame("repeats")
     assert repeats[repeats.case_id == CASE_2].status.tolist() == ["failed"] * 7
     assert CASE_2 not in set(run.frame("steps").case_id)
+
+
+def test_numbers_of_a_failed_case_are_nan_and_can_be_drawn(two_runs):
+    fail_case(two_runs[0], CASE_2)
+    cases = dp.open_run(two_runs[0]).frame()
+    assert cases.samples_per_s.isna().tolist() == [False, True]
+    axes = Figure().subplots()
+    axes.errorbar(cases.samples_per_s, cases.interval_low, cases.interval_high)
+    assert axes.dataLim.x0 == RATE_1
+
+
+def test_batch_size_that_was_measured_is_a_number(two_runs):
+    fail_case(two_runs[0], CASE_2)
+    cases = dp.open_run(two_runs[0]).frame()
+    assert cases.batch_size_measured.tolist() == [8, pandas.NA]
 
 
 def test_frame_is_the_callers_own(run):
@@ -242,7 +259,7 @@ def test_every_column_is_described():
     frames = [*RUN_FRAMES.values(), COMPARISON, HISTORY]
     columns = [column for frame in frames for column in frame]
     assert [column.name for column in columns if not column.meaning] == []
-    numbers = ("Int64", "Float64", "int32", "float64")
+    numbers = ("Int64", "int32", "float64")
     unitless = {column.name for column in columns if column.kind in numbers and not column.unit}
     assert unitless == {
         *("repeat", "attempt", "rank", "local_rank", "step", "loss_scale", "final_loss", "p_value")
@@ -275,6 +292,21 @@ def test_table_has_the_notes_that_it_refers_to(two_runs):
     assert f"[{number}] {CASE_2}" in str(table)
     assert "&lt;b&gt;x&lt;/b&gt;" in table._repr_html_()
     assert "<b>x</b>" not in table._repr_html_()
+
+
+def test_table_is_found_by_words_of_its_title(run):
+    assert run.tables().find("batch size 8").title == run.tables()[0].title
+    with pytest.raises(dp.InputError, match="'rnaks' is in no table's title; there are: resnet50:"):
+        run.tables().find("rnaks")
+
+
+def test_table_is_latex_with_the_notes_that_it_refers_to(two_runs):
+    fail_case(two_runs[0], CASE_2, "rank 1: 5 % of it")
+    latex = dp.open_run(two_runs[0]).tables()[0].latex("tab:mine")
+    assert latex.startswith("\\begin{table}\n")
+    assert latex.endswith("\\end{table}")
+    assert "\\label{tab:mine}" in latex
+    assert latex.count(r"failed: rank 1: 5 \% of it") == 1
 
 
 def test_tables_set_published_figures_beside(run):
@@ -364,7 +396,7 @@ def test_missing_case_is_not_comparable(two_runs, staged):
     frame = dp.compare(DAY_1, "20240503").frame().set_index("case_id")
     assert frame.verdict[CASE_2] == "not comparable"
     assert frame.reason[CASE_2]
-    assert frame.median_b[CASE_2] is pandas.NA
+    assert numpy.isnan(frame.median_b[CASE_2])
 
 
 def test_slower_case_raises_when_asked(two_runs):

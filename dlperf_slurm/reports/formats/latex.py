@@ -1,6 +1,6 @@
 """Report -> LaTeX tables to \\input, in the style of booktabs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats import Report
@@ -41,20 +41,21 @@ def serialize(report: Report) -> dict[str, bytes]:
         *([f"% {_make_line(summary.banner)}"] if summary.banner else []),
     ]
     blocks += [
-        make_table(table, number, summary.footnotes)
+        make_table(table, f"tab:dlperf-{number}", dict(enumerate(summary.footnotes, start=1)))
         for number, table in enumerate(tabulate_run(summary), start=1)
     ]
     return {FILE_NAME: ("\n\n".join(blocks) + "\n").encode()}
 
 
-def make_table(table: Table, number: int, footnotes: tuple[str, ...]) -> str:
+def make_table(table: Table, label: str, footnotes: Mapping[int, str]) -> str:
+    """A table environment of this label, with those footnotes below it that its cells refer to."""
     figures = len(table.header) - table.text_columns
     raised = {number for row in table.rows for cell in row for number in cell.marks}
     lines = [
         r"\begin{table}",
         r"\centering\footnotesize",
         rf"\caption{{{escape_latex(table.title)}}}",
-        rf"\label{{tab:dlperf-{number}}}",
+        rf"\label{{{label}}}",
         rf"\begin{{tabular}}{{{'l' * table.text_columns}{'r' * figures}}}",
         r"\toprule",
         _join_cells(map(escape_latex, table.header)),
@@ -66,7 +67,7 @@ def make_table(table: Table, number: int, footnotes: tuple[str, ...]) -> str:
         r"\smallskip",
         r"\begin{minipage}{\linewidth}",
         escape_latex(table.caption) + ".",
-        *(_make_note(number, footnotes[number - 1]) for number in sorted(raised)),
+        *(_make_note(number, footnotes[number]) for number in sorted(raised)),
         r"\end{minipage}",
         r"\end{table}",
     ]

@@ -26,7 +26,6 @@ _TYPES = {
     "datetime64[ns, UTC]": "TIMESTAMP WITH TIME ZONE",
     "Int64": "BIGINT",
     "int32": "INTEGER",
-    "Float64": "DOUBLE",
     "float64": "DOUBLE",
 }
 
@@ -41,7 +40,7 @@ def serialize(report: Report) -> dict[str, bytes]:
 
 
 def serialize_frame(frame: "DataFrame") -> bytes:
-    """The rows of a typed frame as the bytes of a file, made by DuckDB; NA is NULL."""
+    """The rows of a typed frame as the bytes of a file, made by DuckDB; what is missing is NULL."""
     with _open_folder() as (folder, connection):
         _write(connection, frame, folder / "frame.parquet")
         return (folder / "frame.parquet").read_bytes()

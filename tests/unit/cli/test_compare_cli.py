@@ -105,6 +105,12 @@ def test_guard_does_not_pass_what_it_cannot_decide(run_a, staged, capsys):
     assert "7 and 2 repeats; it takes 6 in each run to tell any difference" in out
 
 
+def test_verdicts_without_any_test_say_so(run_a, staged, capsys):
+    _, out, _ = run_compare([run_a, make_run(staged, "b", repeats=2)], capsys)
+    assert "verdict: no case has the repeats in both runs that a test takes" in out
+    assert "Holm" not in out
+
+
 def test_guard_does_not_pass_a_limit_that_is_not_shown_to_be_kept(run_a, staged, capsys):
     code, _, err = run_compare([run_a, make_run(staged, "b", 0.97), *LIMIT], capsys)
     assert (code, "in each run would tell whether it is beyond the limit" in err) == (7, True)

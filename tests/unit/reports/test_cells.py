@@ -164,7 +164,7 @@ def test_hostile_word_in_html_is_text_and_nothing_else(word):
 
 @pytest.mark.parametrize("word", HOSTILE_WORDS)
 def test_hostile_word_in_latex_is_text_and_nothing_else(word):
-    tex = latex.make_table(make_hostile_table(word), 1, ("note",))
+    tex = latex.make_table(make_hostile_table(word), "tab:1", {1: "note"})
     text = latex.escape_latex(word)
     line = rf"{{{text}}} & {{{text}\textsuperscript{{1}}}} & {{{text}}} & {{2}} \\"
     assert line in tex.splitlines()
