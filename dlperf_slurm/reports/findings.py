@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.topology import parse_topology
-from dlperf_slurm.reports.cells import write_digits
+from dlperf_slurm.reports.cells import Cell
+from dlperf_slurm.reports.tables import find_range
 from dlperf_slurm.results.cases import VARIANT_AXES, make_label
 from dlperf_slurm.results.frame import CaseRow, list_rows
 from dlperf_slurm.results.stability import MAX_VARIATION
@@ -43,9 +44,10 @@ def _describe_best(rows: Sequence[CaseRow]) -> str:
     nodes = "1 node" if topology.nodes == 1 else f"{topology.nodes} nodes"
     count = topology.devices_per_node
     devices = "1 device" if count == 1 else f"{count} devices"
-    rate = write_digits(best.samples_per_s or 0.0)
+    # as the tables have it: with the digits that its bounds know
+    rate = Cell(best.samples_per_s, interval=best.interval, range=find_range(best.samples)).text
     return (
-        f"{best.model} {verb} at {rate} {best.unit} at best: {_name(best)} on "
+        f"{best.model} {verb} at {rate} {best.unit} at best: {_name(best, rows)} on "
         f"{best.topology} ({nodes} with {devices}{' each' if topology.nodes > 1 else ''})."
     )
 
@@ -65,8 +67,10 @@ def _describe_scaling(rows: Sequence[CaseRow]) -> Iterator[str]:
     at_largest = [(value, row) for value, row in scaled if row.topology == largest]
     high, best = max(at_largest, key=lambda pair: pair[0])
     low, worst = min(at_largest, key=lambda pair: pair[0])
-    text = f"On {largest} its efficiency over {best.baseline} is {100 * high:.0f} % ({_name(best)})"
-    yield f"{text}, and {100 * low:.0f} % at worst ({_name(worst)})." if low < high else f"{text}."
+    text = f"On {largest} its efficiency over {best.baseline} is {100 * high:.0f} %"
+    text += f" ({_name(best, rows)})"
+    worse = f", and {100 * low:.0f} % at worst ({_name(worst, rows)})" if low < high else ""
+    yield f"{text}{worse}."
 
 
 def _is_beyond_its_devices(row: CaseRow) -> bool:
@@ -92,7 +96,7 @@ def _describe_precision(rows: Sequence[CaseRow]) -> Iterator[str]:
         if found:
             value, row = choose(found, key=lambda pair: pair[0])
             yield (
-                f"{row.precision} {words} on {row.topology} ({_name(row)}): "
+                f"{row.precision} {words} on {row.topology} ({_name(row, rows)}): "
                 f"{value:.3g} times as fast as {row.reference_precision}."
             )
 
@@ -129,5 +133,7 @@ def _count(cases: int) -> str:
     return "1 case" if cases == 1 else f"{cases} cases"
 
 
-def _name(row: CaseRow) -> str:
-    return f"{make_label(row, VARIANT_AXES)}, {row.precision}, batch size {row.batch_size_text}"
+def _name(row: CaseRow, rows: Sequence[CaseRow]) -> str:
+    """What tells the case from the others of these rows; its table's title has the rest."""
+    varying = {axis for axis in VARIANT_AXES if len({getattr(row, axis) for row in rows}) > 1}
+    return f"{make_label(row, varying)}, {row.precision}, batch size {row.batch_size_text}"

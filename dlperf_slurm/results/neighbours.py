@@ -118,13 +118,11 @@ def make_banner(cases: Iterable[CaseOutcomes]) -> str:
     parts = []
     if worst:
         most = max(worst, key=lambda use: use.other_share)
-        names = ", ".join(f"{one.name} {one.cpu_share:.0%}" for one in most.neighbours)
-        parts.append(
-            f"other processes on the same machine took up to {most.other_share:.0%} of its CPUs"
-            + (f" ({names})" if names else "")
-        )
+        names = ", ".join(f"{one.name} {100 * one.cpu_share:.0f} %" for one in most.neighbours)
+        taken = f"{100 * most.other_share:.0f} % of its CPUs{f' ({names})' if names else ''}"
+        parts.append(f"other processes on the same machine took up to {taken}")
     if stolen >= MIN_STOLEN_SHARE:
-        parts.append(f"a hypervisor up to {stolen:.0%} of the CPU time that was needed")
+        parts.append(f"a hypervisor up to {100 * stolen:.0f} % of the CPU time that was needed")
     users = [name for h in list_hosts(noisy) for gpu in h.gpus for name in gpu.other_processes]
     if users:
         parts.append(f"GPUs were in use by {', '.join(dict.fromkeys(users))}")

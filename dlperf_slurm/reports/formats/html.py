@@ -3,7 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jinja2
@@ -37,6 +37,8 @@ _ASSETS = Path(__file__).with_name("page") / "assets"
 
 # a longer text is folded where there is no room
 LONGEST_LINE = 36
+# rows of a table of facts that are shown without being asked for
+MOST_UNFOLDED = 12
 # kinds of figures that the page draws by itself
 _OWN_KINDS = ("throughput-", "speedup-", "efficiency-")
 
@@ -101,11 +103,14 @@ def load_template(name: str) -> jinja2.Template:
         keep_trailing_newline=True,
     )
     environment.filters["sort_key"] = find_sort_key
+    # no line begins with a percent sign
+    environment.filters["hold_units"] = lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%")
     environment.filters["explain"] = explain
     environment.filters["explain_topology"] = explain_topology
     # markup of our own making
     environment.filters["inline_svg"] = lambda plot: Markup(inline_svg(plot))
     environment.globals["longest_line"] = LONGEST_LINE
+    environment.globals["most_unfolded"] = MOST_UNFOLDED
     return environment.get_template(name)
 
 
@@ -129,8 +134,12 @@ def _make_sections(
     for plot in plots:
         if not plot.name.startswith(_OWN_KINDS):
             overview = joined.get(plot.subject)
-            title = plot.subject if overview is None else name_cases(overview)
-            by_title.setdefault(title, []).append(plot)
+            if overview is None:
+                by_title.setdefault(plot.subject, []).append(plot)
+            else:
+                # the joined table has several of them, of which each says what it is about
+                title = f"{plot.title}: {plot.subject}"
+                by_title.setdefault(name_cases(overview), []).append(replace(plot, title=title))
     # a figure is shown at the first table of its title
     return [
         Section(table, tuple(by_title.pop(table.title, ())))

@@ -36,6 +36,8 @@ MARKS_PER_LINE = 5
 STALL_MARK = "*"
 
 STRIP_INCHES = 0.55
+# characters of a strip's title at its full size
+LONGEST_TITLE = 48
 # above a strip, for its title
 GAP_INCHES = 0.25
 # for the axes' numbers and names
@@ -173,7 +175,9 @@ def _draw_strip(axes: "Axes", repeat: RepeatSteps) -> None:
         [number + 1 for number in stalls], [slowest[number] for number in stalls],
         STALL_MARK, color=INK, markersize=7,
     )  # fmt: skip
-    axes.set_title(_describe(repeat, slowest, len(stalls)), fontsize=9, pad=2)
+    text = _describe(repeat, slowest, len(stalls))
+    # a longer one would end beyond the figure
+    axes.set_title(text, fontsize=9 if len(text) <= LONGEST_TITLE else 7.5, pad=2)
     axes.margins(x=0.01)
 
 

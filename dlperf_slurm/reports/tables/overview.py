@@ -1,7 +1,8 @@
 """The tables of a run -> an overview of each model: a row per series, a column per place."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.topology import parse_topology
@@ -22,6 +23,7 @@ from dlperf_slurm.reports.tables.throughput import (
     list_figure_columns,
 )
 from dlperf_slurm.results.cases import VARIANT_AXES, make_label
+from dlperf_slurm.results.ratios import Ratio
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,6 @@ EFFICIENCY = Column[ShownCase](
     ),
     missing=NO_REFERENCE,
 )
-PRECISION_SPEEDUP = Column[ShownCase]("", lambda case: case.precision_speedup, missing=NO_REFERENCE)
 
 
 def tabulate_overview(overview: Overview) -> Table:
@@ -203,13 +204,25 @@ def tabulate_overview(overview: Overview) -> Table:
         references = {case.reference_precision for case in cases} - {""}
         if any(_has_speedup(case) for case in cases):
             over = next(iter(references)) if len(references) == 1 else "the reference"
-            figures.append(_read_at(largest, f"times {over}{at}", PRECISION_SPEEDUP))
+            speedup = Column[ShownCase](
+                "", partial(_find_speedup, references), missing=NO_REFERENCE
+            )
+            figures.append(_read_at(largest, f"times {over}{at}", speedup))
     left = [place for i, place in enumerate(overview.places) if i not in shown]
     unit = f"{overview.unit} at each {'batch size' if overview.is_inference else 'topology'}"
     caption = f"{unit}, medians with their 95 % intervals (or ranges)"
     if left:
         caption += f"; nothing was measured at {', '.join(left)}"
     return tabulate(overview.title, words, figures, overview.rows, caption)
+
+
+def _find_speedup(references: Collection[str], case: ShownCase) -> Ratio:
+    """A case in the reference precision is once itself, also where it was measured in no other."""
+    ratio = case.precision_speedup
+    is_reference = case.precision in references and case.samples_per_s is not None
+    if ratio.value is None and is_reference:
+        return Ratio(1.0, None, is_of_itself=True)
+    return ratio
 
 
 def _has_speedup(case: ShownCase) -> bool:

@@ -6,6 +6,7 @@ from report_values import make_measured, rename, summarize_cases
 
 from dlperf_slurm.cli.report import choose_telling
 from dlperf_slurm.reports.findings import Finding
+from dlperf_slurm.reports.summarize import tabulate_run
 
 STEADY = [0.1, 0.1001, 0.1002, 0.1003, 0.1004, 0.1005]
 
@@ -28,6 +29,21 @@ def test_best_throughput_is_named_with_its_case_and_topology():
     texts = list_texts(make_measured("jax", "1n1g", STEADY), make_measured("jax", "2n2g", STEADY))
     assert texts[0].startswith("resnet50 trains at 31")
     assert texts[0].endswith("jax, fp32, batch size 8 on 2n2g (2 nodes with 2 devices each).")
+
+
+def test_best_throughput_has_the_digits_of_its_table():
+    uneven = [0.1, 0.11, 0.105, 0.107, 0.103, 0.101]
+    summary = summarize_cases([make_measured("jax", "1n1g", uneven)])
+    (table,) = [t for t in tabulate_run(summary) if t.title.startswith("resnet50: fp32")]
+    figure = table.rows[0][2].text
+    assert summary.findings[0].text.startswith(f"resnet50 trains at {figure} images/s")
+
+
+def test_variant_that_all_cases_share_is_left_to_the_title():
+    cases = [make_measured("jax", topology, STEADY) for topology in ("1n1g", "1n2g")]
+    shared = [rename(case, compiler="xla") for case in cases]
+    assert "jax, fp32" in list_texts(*shared)[0]
+    assert "jax xla, fp32" in list_texts(rename(cases[1], compiler="xla"), cases[0])[0]
 
 
 def test_efficiency_is_that_of_the_largest_topology_best_and_worst():

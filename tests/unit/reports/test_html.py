@@ -22,6 +22,7 @@ from dlperf_slurm.reports.formats.html import make_page
 from dlperf_slurm.reports.formats.page.figures import PAGE_COLORS, inline_svg
 from dlperf_slurm.reports.formats.page.reproduce import write_command
 from dlperf_slurm.reports.formats.page.words import GLOSSARY, explain
+from dlperf_slurm.reports.plots import Plot
 from dlperf_slurm.reports.plots.run_plots import plot_run
 from dlperf_slurm.reports.plots.style import MUTED, SERIES_COLORS
 from dlperf_slurm.reports.summarize import tabulate_run
@@ -48,6 +49,9 @@ class Document(HTMLParser):
 
     def list_values(self, name: str) -> list[str]:
         return [attributes[name] for _, attributes in self.elements if name in attributes]
+
+
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox="0 0 1 1"/>'
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +189,26 @@ def test_figures_stand_at_their_table(html):
     (fold,) = re.findall(r'<details class="sortable fold" id="table-1">.*?</details>', html, re.S)
     # throughput and efficiency, which the page draws; step times, which are drawn for papers too
     assert (overview.count("<figure>"), fold.count("<figure>")) == (2, 1)
+
+
+def test_figures_of_tables_that_one_joins_say_what_each_is_about():
+    case = make_measured("jax", "1n1g", [0.1, 0.1])
+    cases = (case, rename(case, precision="amp-bf16"))
+    subjects = [f"resnet50: {name}, batch size 8 per device" for name in ("fp32", "amp-bf16")]
+    plots = [
+        Plot(f"distribution-{number}", subject, "Steps", "of all repeats", SVG, b"", b"")
+        for number, subject in enumerate(subjects)
+    ]
+    report = Report(summarize_cases(cases), cases, plots, "")
+    titles = re.findall("<h4>(Steps.*)</h4>", make_page(report))
+    assert titles == [f"Steps: {subject}" for subject in subjects]
+
+
+def test_many_facts_of_a_machine_are_folded():
+    case = make_measured("jax", "1n1g", [0.1])
+    assert '">Machine</h3>\n<div' in make_small_page(case)
+    case.outcomes[0].record.platform.update({f"fact{n}": "1" for n in range(20)})
+    assert "Machine: 21 facts</h3></summary>" in make_small_page(case)
 
 
 def test_run_of_one_topology_has_bars_in_its_table_and_no_chart():

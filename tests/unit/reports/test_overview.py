@@ -135,6 +135,21 @@ def test_ticks_are_round_and_few(highest, ticks):
 
 def test_ticks_of_ratios_begin_below_the_lowest():
     assert list_ratio_ticks(320, 9400) == [200, 500, 1000, 2000, 5000]
+    assert list_ratio_ticks(23, 95) == [20, 50, 100]
+
+
+def test_reference_precision_alone_is_once_itself():
+    table = tabulate_overview(make_overview(*make_cases(), make_measured("mxnet", "1n2g", STEADY)))
+    assert table.rows[1][0].text == "mxnet"
+    assert table.rows[1][-1].value == 1.0
+
+
+def test_axis_begins_at_half_of_the_ideal_where_all_is_above():
+    efficiency = make_section().charts[1]
+    assert [label for _, label in efficiency.y_ticks] == ["60", "80", "100"]
+    slow = [3 * seconds for seconds in STEADY]
+    cases = (make_measured("jax", "1n1g", STEADY), make_measured("jax", "1n2g", slow))
+    assert make_section(*cases).charts[1].y_ticks[0][1] == "0"
 
 
 def test_chart_places_zero_at_the_bottom_and_all_points_within():

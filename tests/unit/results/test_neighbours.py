@@ -94,12 +94,12 @@ def test_gpu_that_others_used_is_named_once():
         (make_case(None), ""),
         (
             make_case(QUIET, BUSY),
-            "NOISY in 1 of 2 repeats: other processes on the same machine took up to 30% of its "
-            "CPUs (miner 25%)",
+            "NOISY in 1 of 2 repeats: other processes on the same machine took up to 30 % of its "
+            "CPUs (miner 25 %)",
         ),
         (
             make_case(QUIET, stolen=0.5),
-            "NOISY in 1 of 1 repeats: a hypervisor up to 50% of the CPU time that was needed",
+            "NOISY in 1 of 1 repeats: a hypervisor up to 50 % of the CPU time that was needed",
         ),
         (
             make_case(QUIET, gpus=(GpuBefore(0, ("python",)),)),

@@ -14,6 +14,8 @@ from dlperf_slurm.reports.plots.style import SERIES_COLORS
 WIDTH, HEIGHT = 400.0, 240.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 14.0, 10.0, 24.0
 MOST_TICKS = 5
+# of a logarithmic axis, which two would not show to be one
+LEAST_TICKS = 3
 _HUES = len(SERIES_COLORS)
 DASHES = ("", "6 3", "2 2", "8 3 2 3", "1 3")
 # a path around its own origin, for each marker
@@ -88,7 +90,11 @@ class Curve:
 
 @dataclass(frozen=True)
 class LineChart:
-    """Lines over the same ticks of x; `ideal` is a value to hold them against."""
+    """Lines over the same ticks of x; `ideal` is a value to hold them against.
+
+    The axis begins at zero, at half of the ideal where all values are above that, or is
+    logarithmic.
+    """
 
     title: str
     caption: str
@@ -129,7 +135,12 @@ class LineChart:
     def _levels(self) -> list[float]:
         if self._is_ratio:
             return list_ratio_ticks(min(self._values), max(self._values))
-        return list_ticks(HEADROOM * max(self._values))
+        return list_ticks(HEADROOM * max(self._values), self._floor)
+
+    @property
+    def _floor(self) -> float:
+        half = 0.0 if self.ideal is None else self.ideal / 2
+        return half if min(self._values) > half else 0.0
 
     def place_x(self, x: float) -> float:
         xs = [tick for tick, _ in self.ticks]
@@ -146,7 +157,8 @@ class LineChart:
             low, high = math.log(levels[0]), math.log(max(levels[-1], max(self._values)))
             share = (math.log(y) - low) / (high - low)
         else:
-            share = y / max(levels[-1], HEADROOM * max(self._values))
+            highest = max(levels[-1], HEADROOM * max(self._values))
+            share = (y - self._floor) / (highest - self._floor)
         return round(HEIGHT - BOTTOM - share * room, 1)
 
 
@@ -164,22 +176,27 @@ def _place_line(chart: LineChart, line: Line) -> Curve:
     return Curve(line, " ".join(f"{dot.x:g},{dot.y:g}" for dot in dots), dots)
 
 
-def list_ticks(highest: float) -> list[float]:
-    """Round values from zero up to the highest, MOST_TICKS steps at most."""
-    if highest <= 0:
-        return [0.0]
-    size = 10.0 ** math.floor(math.log10(highest / MOST_TICKS))
-    step = next(size * f for f in (1, 2, 2.5, 5, 10) if highest / (size * f) <= MOST_TICKS)
-    return [step * i for i in range(int(highest / step) + 1)]
+def list_ticks(highest: float, lowest: float = 0.0) -> list[float]:
+    """Round values from the lowest up to the highest, MOST_TICKS steps at most."""
+    if highest <= lowest:
+        return [lowest]
+    span = highest - lowest
+    size = 10.0 ** math.floor(math.log10(span / MOST_TICKS))
+    step = next(size * f for f in (1, 2, 2.5, 5, 10) if span / (size * f) <= MOST_TICKS)
+    return [step * i for i in range(math.ceil(lowest / step), int(highest / step) + 1)]
 
 
 def list_ratio_ticks(lowest: float, highest: float) -> list[float]:
-    """Powers of ten times 1, 2 and 5, from the last one below the lowest value."""
+    """Powers of ten times 1, 2 and 5, from the last one below the lowest value.
+
+    They end below the highest one, but are LEAST_TICKS at least.
+    """
     first = math.floor(math.log10(lowest))
-    last = math.ceil(math.log10(highest))
+    last = math.ceil(math.log10(highest)) + 1
     every = [factor * 10.0**power for power in range(first, last + 1) for factor in (1, 2, 5)]
     start = max(i for i, value in enumerate(every) if value <= lowest)
-    return [value for value in every[start:] if value <= highest] or [every[start]]
+    count = sum(value <= highest for value in every[start:])
+    return every[start : start + max(LEAST_TICKS, count)]
 
 
 # a small plot in a table's row
