@@ -1,0 +1,58 @@
+"""What benchmarks measure: rows that `make bench` gathers, and that a script prints by itself.
+
+A benchmark is a module of this folder with a function `measure_rows(is_quick)`, which returns its
+rows: at a tenth of the size where `is_quick`. Its main() is `print_rows(measure_rows)`.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Optional
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure, with what it may be at most, by itself or as a multiple of a peer's."""
+
+    part: int  # which table it stands in, a key of results.TITLES
+    name: str
+    measured: Optional[float]  # None where it could not be measured: `problem` says why
+    unit: str
+    command: str = ""  # shows the figure again; the runner puts the script's own where it is empty
+    target: Optional[float] = None  # the most that `measured` may be
+    peer: str = ""
+    peer_measured: Optional[float] = None  # in the same unit
+    target_ratio: Optional[float] = None  # the most that `ratio` may be
+    why_missed: str = ""  # printed where a target is missed only: why, and what was tried
+    problem: str = ""  # why there is no figure, of ours or of the peer's
+
+    @property
+    def ratio(self) -> Optional[float]:
+        """The figure over the peer's."""
+        if self.measured is None or not self.peer_measured:
+            return None
+        return self.measured / self.peer_measured
+
+    @property
+    def is_met(self) -> Optional[bool]:
+        """Whether it is at most its targets; None where it has none, or one is not known."""
+        limits = [
+            (value, limit)
+            for value, limit in ((self.measured, self.target), (self.ratio, self.target_ratio))
+            if limit is not None
+        ]
+        if any(value is not None and value > limit for value, limit in limits):
+            return False
+        if not limits or any(value is None for value, _ in limits):
+            return None
+        return True
+
+
+def print_rows(measure_rows: Callable[[bool], list[Row]]) -> None:
+    """Measure, and print a line of JSON per row, without what it leaves empty."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="a tenth of the size")
+    for row in measure_rows(parser.parse_args().quick):
+        fields = {name: value for name, value in asdict(row).items() if value not in (None, "")}
+        print(json.dumps({**fields, "ratio": row.ratio, "is_met": row.is_met}), flush=True)
