@@ -10,6 +10,9 @@
 #
 # make docs              the pages of docs/ as a site, in .venv/site; every link is checked
 #
+# make bench             what this tool takes of CPU time, memory and files, beside others of its kind:
+#                        benchmarks/RESULTS.md
+#
 # make fuzz              2,000 damaged inputs of each kind: matrices, sites, options, logs, tables, runs
 #
 # SLURM=24.11 runs test-slurm on that version instead of Debian's own; SLURM_ROOT=FOLDER on another
@@ -30,7 +33,7 @@ OTHERS := test-pythons test-release test-browser test-changed
 PARTS := $(FIRST) $(OTHERS) test-slurm
 
 .PHONY: demo test lint docs test-unit test-browser test-worker test-slurm test-pythons test-changed
-.PHONY: test-containers test-faults test-frameworks test-release benchmark fuzz clean
+.PHONY: test-containers test-faults test-frameworks test-release bench fuzz clean
 .PHONY: $(PARTS:%=timed-%)
 .SECONDARY:
 .NOTPARALLEL:
@@ -114,16 +117,9 @@ test-frameworks: .venv/installed-dev
 fuzz: .venv/installed-dev
 	DLPERF_FUZZ_EXAMPLES=2000 $(BIN)/python -m pytest -q -n 2 tests/unit/fuzz
 
-benchmark: .venv/installed-dev
-	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/submit.py
-	$(BIN)/python benchmarks/frameworks.py
-	$(BIN)/python benchmarks/ratio_intervals.py
-	$(BIN)/python benchmarks/scaling_curves.py
-	$(BIN)/python benchmarks/percentiles.py
-	$(BIN)/python benchmarks/slow_machines.py
-	PYTHONPATH=. $(PYTORCH) benchmarks/telemetry.py
-	PYTHONPATH=. $(BIN)/python benchmarks/watch.py
+# QUICK=1 tries it on sizes a tenth
+bench: .venv/installed-dev
+	$(BIN)/python benchmarks/run.py $(if $(QUICK),--quick)
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,6 +1,6 @@
 """A full-size training step of ours over one written as plainly as its framework allows: a ratio.
 
-    python benchmarks/frameworks.py [FRAMEWORK ...]
+    python benchmarks/frameworks.py [FRAMEWORK ...]     all; `make bench` measures PyTorch alone
 
 ResNet-50 v1.5, 224 x 224, batch size 2, fp32, on two threads, in the framework's environment from
 `env create`. benchmarks/plain/ has the plain scripts; ours runs as an array task of one rank would.
@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from rows import Row
 
 from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.contract.axes import Axes
@@ -35,23 +37,35 @@ THREADS = 2
 
 
 def main() -> None:
-    """One line per framework: the median ratio, and the median times that it is made of."""
+    """Print a line per framework."""
     for framework in sys.argv[1:] or list_frameworks():
-        python = find_managed_environment(framework) / "bin" / "python"
-        if not python.exists():
-            print(f"{framework}: no environment; dlperf-slurm env create {framework}")
-            continue
-        pairs = [
-            (time_ours(framework, python), time_plain(framework, python)) for _ in range(PAIRS)
-        ]
-        ratios = [ours / plain for ours, plain in pairs]
-        ours, plain = (1000 * statistics.median(times) for times in zip(*pairs))
-        print(
-            f"{framework:12} ours / plain: median {statistics.median(ratios):.2f}, "
-            f"{min(ratios):.2f} to {max(ratios):.2f} in {PAIRS} pairs; "
-            f"{ours:.0f} ms / {plain:.0f} ms a step",
-            flush=True,
-        )
+        print(measure_framework(framework, PAIRS), flush=True)
+
+
+def measure_rows(is_quick: bool) -> list[Row]:
+    """PyTorch's step: the others take minutes each."""
+    return [measure_framework("pytorch", 1 if is_quick else PAIRS)]
+
+
+def measure_framework(framework: str, pairs: int) -> Row:
+    """The median times of a step, and by how much their ratio varies from pair to pair."""
+    name = f"{framework}: a training step of ResNet-50, beside a plain script"
+    python = find_managed_environment(framework) / "bin" / "python"
+    if not python.exists():
+        problem = f"no environment; dlperf-slurm env create {framework}"
+        return Row(part=8, name=name, measured=None, unit="ms", problem=problem)
+    times = [(time_ours(framework, python), time_plain(framework, python)) for _ in range(pairs)]
+    ratios = [ours / plain for ours, plain in times]
+    ours, plain = (1000 * statistics.median(side) for side in zip(*times))
+    return Row(
+        part=8,
+        name=f"{name}; ratios of {pairs} pairs {min(ratios):.2f} to {max(ratios):.2f}",
+        measured=ours,
+        unit="ms",
+        command=f"python benchmarks/frameworks.py {framework}",
+        peer="plain script",
+        peer_measured=plain,
+    )
 
 
 def time_ours(framework: str, python: Path) -> float:

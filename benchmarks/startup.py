@@ -1,68 +1,90 @@
-"""CPU time of commands over that of `python -c pass`, as ratios, and the files that each opens.
-
-A page of help is to take at most 2.5, `plan`, `status` and `config show` at most 15.
-"""
+"""Start-up of commands: CPU time over that of `python -c pass`, and the files that each opens."""
 
 import re
-import resource
-import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from measuring import CHECKOUT, TOOL, alternate, count_opened, find_median_cpu, measure_command
+from rows import Row, print_rows
+
 ROUNDS = 15
-TOOL = [sys.executable, "-m", "dlperf_slurm"]
 BARE = [sys.executable, "-c", "pass"]
-MATRICES = Path(__file__).parents[1] / "matrices"
+MATRICES = CHECKOUT / "matrices"
+# how many times `python -c pass`, at most
+TARGETS = {"--help": 2.5, "config show": 15.0, "plan": 15.0, "status": 15.0}
+HELP_OPENS = 119
+WHY_MISSED = {
+    "--help": "Beside the interpreter's own start: argparse, and the modules that declare options.",
+    "plan": (
+        "pydantic with what one model needs is 8 to 10 times `python -c pass` alone, rich 3 to 5, "
+        "NumPy, for the line about power, 8 to 12. Building pydantic's models in one go, and "
+        "leaving out the docstrings of their fields, was done."
+    ),
+    "status": (
+        "submitit, and pydantic for the site and for the ranges of records; tables and formats "
+        "that it does not print are no longer imported."
+    ),
+    "config show": "pydantic alone is 8 to 10 times `python -c pass`, rich 3 to 5.",
+}
 
 
-def measure_cpu(command: list[str]) -> float:
-    """User and system seconds of one run."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def count_opened(command: list[str]) -> str:
-    """How many files and folders one run opens; "?" where there is no strace."""
-    if shutil.which("strace") is None:
-        return "?"
-    with tempfile.NamedTemporaryFile("r") as log:
-        trace = ["strace", "-f", "-qq", "-e", "trace=open,openat", "-o", log.name]
-        subprocess.run([*trace, *command], check=True, stdout=subprocess.DEVNULL)
-        return str(sum(" = -1 " not in line for line in log))
-
-
-def main() -> None:
-    """Alternate all commands, so that a drift of the machine falls on each; print the medians."""
+def measure_rows(is_quick: bool) -> list[Row]:
+    """The rows of part 3: each command in turn, in each of the rounds; medians."""
     with tempfile.TemporaryDirectory() as folder:
-        local = ["--site", "local"]
-        staging = ["render", str(MATRICES / "quickstart.toml"), *local, "--results", folder]
-        done = subprocess.run([*TOOL, *staging], check=True, capture_output=True, text=True)
-        run = re.findall(r"resume (\S+)", done.stdout)[0]
-        commands = {
-            "python -c pass": BARE,
-            "--help": [*TOOL, "--help"],
-            "config show": [*TOOL, "config", "show", *local],
-            "plan": [*TOOL, "plan", str(MATRICES / "bert.toml"), *local],
-            "status": [*TOOL, "status", run],
-        }
-        seconds: dict[str, list[float]] = {name: [] for name in commands}
-        for _ in range(ROUNDS):
-            for name, command in commands.items():
-                seconds[name].append(measure_cpu(command))
-        for name, command in commands.items():
-            ratio = statistics.median(
-                ours / bare for ours, bare in zip(seconds[name], seconds["python -c pass"])
+        commands = list_commands(Path(folder))
+        costs = alternate(
+            {name: lambda line=line: measure_command(line) for name, line in commands.items()},
+            3 if is_quick else ROUNDS,
+        )
+        opened = {name: count_opened(line) for name, line in commands.items()}
+    rows = []
+    for name, target in TARGETS.items():
+        line = commands[name]
+        words = [word.replace(f"{CHECKOUT}/", "") for word in line[len(TOOL) :]]
+        rows.append(
+            Row(
+                part=3,
+                name=name,
+                measured=1000 * find_median_cpu(costs[name]),
+                unit="CPU ms",
+                command=" ".join(
+                    ["dlperf-slurm", *(words if name != "status" else ["status", "RUN"])]
+                ),
+                peer="python -c pass",
+                peer_measured=1000 * find_median_cpu(costs["python -c pass"]),
+                target_ratio=target,
+                why_missed=WHY_MISSED[name],
             )
-            print(
-                f"{name:16} {1000 * statistics.median(seconds[name]):5.0f} ms of CPU time, "
-                f"{ratio:5.2f} x `python -c pass`, {count_opened(command)} files opened"
+        )
+        rows.append(
+            Row(
+                part=3,
+                name=f"{name}: files and folders opened",
+                measured=opened[name],
+                unit="",
+                target=HELP_OPENS if name == "--help" else None,
+                problem="" if opened[name] else "strace is not on PATH",
             )
+        )
+    return rows
+
+
+def list_commands(folder: Path) -> dict[str, list[str]]:
+    """The command lines, with a run of 24 tasks staged in the folder for the one about a run."""
+    local = ["--site", "local"]
+    staging = ["render", str(MATRICES / "quickstart.toml"), *local, "--results", str(folder)]
+    done = subprocess.run([*TOOL, *staging], check=True, capture_output=True, text=True)
+    run = re.findall(r"resume (\S+)", done.stdout)[0]
+    return {
+        "python -c pass": BARE,
+        "--help": [*TOOL, "--help"],
+        "config show": [*TOOL, "config", "show", *local],
+        "plan": [*TOOL, "plan", str(MATRICES / "bert.toml"), *local],
+        "status": [*TOOL, "status", run],
+    }
 
 
 if __name__ == "__main__":
-    main()
+    print_rows(measure_rows)

@@ -1,19 +1,17 @@
 """Time of the same steps with the sampling process beside them over that without it: a ratio.
 
-    PYTHONPATH=. .venv/environments/pytorch/bin/python benchmarks/telemetry.py [SECONDS]
-
-For any Python that has NumPy and psutil; SECONDS is the sampling interval. A step is a chain of
-matrix products on all CPUs, so that the process finds none that is idle. Windows with and without
-it alternate, so that a drift of the machine falls on both, and which comes first does too. Both
-come after its start, as on a busy machine whoever has just waited goes first.
+For any Python that has NumPy and psutil. A step is a chain of matrix products on all CPUs, so that
+the process finds none that is idle. Windows with and without it alternate, so that a drift of the
+machine falls on both, and which comes first does too. Both come after its start, as on a busy
+machine whoever has just waited goes first.
 """
 
 import dataclasses
 import os
-import sys
 import time
 
 import numpy
+from rows import Row, print_rows
 
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import Case
@@ -45,13 +43,13 @@ ALONE = Placement(
 )
 
 
-def main() -> None:
-    """Print the median ratio with its interval, and what the process itself took of a CPU."""
-    interval_seconds = float(sys.argv[1]) if len(sys.argv) > 1 else CASE.telemetry_interval_seconds
+def measure_rows(is_quick: bool) -> list[Row]:
+    """What the process adds to a step, by the clock, and what it takes itself of a CPU."""
+    interval_seconds = CASE.telemetry_interval_seconds
     matrices = numpy.random.default_rng(1).standard_normal((2, SIZE, SIZE), dtype=numpy.float32)
     time_window(matrices, interval_seconds, is_sampled=False)
     ratios, shares = [], []
-    for pair in range(PAIRS):
+    for pair in range(PAIRS // 5 if is_quick else PAIRS):
         order = [False, True] if pair % 2 else [True, False]
         windows = {
             is_sampled: time_window(matrices, interval_seconds, is_sampled) for is_sampled in order
@@ -59,12 +57,22 @@ def main() -> None:
         ratios.append(windows[True][0] / windows[False][0])
         shares.append(windows[True][1])
     interval = compute_median_interval(ratios)
-    assert interval is not None
-    print(
-        f"with / without a sample every {interval_seconds} s: median {compute_median(ratios):.4f}, "
-        f"95 % interval {interval.low:.4f} to {interval.high:.4f}, {PAIRS} pairs of {STEPS} steps; "
-        f"the process took {100 * compute_median(shares):.3f} % of one CPU"
-    )
+    spread = f", {interval.low:.4f} to {interval.high:.4f} times" if interval else ""
+    return [
+        Row(
+            part=8,
+            name=f"a step with a sample every {interval_seconds:g} s, over one without, by the "
+            f"clock: median of {len(ratios)} pairs of {STEPS} steps{spread}",
+            measured=100 * (compute_median(ratios) - 1),
+            unit="% longer",
+        ),
+        Row(
+            part=8,
+            name="what the sampling process takes of one CPU",
+            measured=100 * compute_median(shares),
+            unit="%",
+        ),
+    ]
 
 
 def time_window(
@@ -96,4 +104,4 @@ def take_step(matrices: numpy.ndarray) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    print_rows(measure_rows)

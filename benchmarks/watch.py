@@ -1,7 +1,5 @@
 """Time of empty steps with the watch over that of the same steps without it: the cost of a step.
 
-    PYTHONPATH=. python benchmarks/watch.py
-
 The loop is that of worker/measure.py. The watch adds the store of a number to each step, and a
 thread that looks every few seconds. Loops with and without it alternate.
 """
@@ -13,6 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from rows import Row, print_rows
+
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.position import MEASURED
 from dlperf_slurm.worker.time_limit import hold_back_signal
@@ -22,20 +22,25 @@ PAIRS = 15
 STEPS = 1_000_000
 
 
-def main() -> None:
-    """Print the nanoseconds of a step without the watch and with it, and what it adds to 1 ms."""
+def measure_rows(is_quick: bool) -> list[Row]:
+    """What the watch adds to a step, as a share of one of 1 ms."""
     hold_back_signal()
     world: Any = SimpleNamespace(rank=0, size=1, hosts=())
-    bare, watched = [], []
+    added = []
     with tempfile.TemporaryDirectory() as folder:
-        for _ in range(PAIRS):
-            bare.append(time_steps())
+        for _ in range(3 if is_quick else PAIRS):
+            bare = time_steps()
             with watch_rank(Path(folder), None, world) as position:
-                watched.append(time_watched_steps(position))
-    without, with_watch = statistics.median(bare), statistics.median(watched)
-    added = statistics.median(b - a for a, b in zip(bare, watched))
-    print(f"{without:.0f} ns per empty step without the watch, {with_watch:.0f} ns with it")
-    print(f"of a step of 1 ms the watch is {added / 1e6:.2e}")
+                added.append(time_watched_steps(position) - bare)
+    return [
+        Row(
+            part=8,
+            name="what the watch over a rank that hangs adds to a step of 1 ms",
+            measured=100 * statistics.median(added) / 1e6,
+            unit="%",
+            target=0.1,
+        )
+    ]
 
 
 def time_steps() -> float:
@@ -65,4 +70,4 @@ def do_nothing() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    print_rows(measure_rows)

@@ -59,8 +59,9 @@ def compute_latency(batch_seconds: Sequence[float]) -> Latency:
 def count_needed_batches(percent: int) -> int:
     """The least number of batches whose percentile is near that of all that might come.
 
-    LEAST_SLOWER of them are slower: of fewer it is too low (`benchmarks/percentiles.py`). The
-    median needs as few as there are, and the slowest batch, 100 %, is what it is.
+    LEAST_SLOWER of them are slower: of fewer it is too low
+    (`benchmarks/simulations/percentiles.py`). The median needs as few as there are, and the slowest
+    batch, 100 %, is what it is.
     """
     if not 50 < percent < 100:
         return 1

@@ -14,7 +14,7 @@ SEED = 2020
 TRIALS = 1000
 
 # How much less the test sees in normal values than one that knew their spread: it takes a third
-# more of them (benchmarks/verdicts.py).
+# more of them (benchmarks/simulations/verdicts.py).
 EFFICIENCY = 0.75
 
 # nobody makes more repeats than this

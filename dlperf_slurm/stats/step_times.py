@@ -22,7 +22,7 @@ _MIN_STEPS = 20
 
 # The largest of all stretches' distances, in standard deviations of a mean of as many steps that
 # hang together as these do, is above _LIMIT + _LIMIT_OF_FEW / sqrt(independent steps) in 5 % of
-# series at most (benchmarks/slow_stretches.py).
+# series at most (benchmarks/simulations/slow_stretches.py).
 _LIMIT = 3.3
 _LIMIT_OF_FEW = 8.0
 _LARGEST_MEMORY = 0.97

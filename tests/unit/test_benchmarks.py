@@ -1,18 +1,25 @@
 """Figures of benchmarks/: what is met, what is printed, what each benchmark offers."""
 
+import importlib
+import inspect
 import sys
 from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
+BENCHMARKS_FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS_FOLDER))
 
+import run  # noqa: E402
 from rows import Row  # noqa: E402
+from run import BENCHMARKS  # noqa: E402
+from tables import format_number, write_results  # noqa: E402
 
 
 def make_row(**fields):
-    return Row(**{"part": 1, "name": "files", "measured": 6.0, "unit": "files", **fields})
+    return Row(
+        **{"part": 1, "name": "files", "measured": 6.0, "unit": "files", "command": "x", **fields}
+    )
 
 
 @pytest.mark.parametrize(
@@ -32,3 +39,59 @@ def make_row(**fields):
 )
 def test_row_is_met_where_all_that_it_may_be_is_known(fields, is_met):
     assert make_row(**fields).is_met is is_met
+
+
+def test_results_have_a_line_for_each_row_with_what_it_may_be():
+    text = write_results(
+        [make_row(target=8, peer="cat", peer_measured=3.0, target_ratio=2.5)], {}, {}
+    )
+    assert "| files | 6 files | 8 files and 2.5 x cat | cat: 3 files | 2 | yes | `x` |" in text
+    assert "1 targets met, 0 missed" in text
+
+
+def test_results_say_why_of_a_missed_target_only():
+    rows = [make_row(target=6, why_missed="not this"), make_row(target=5, why_missed="but this")]
+    text = write_results(rows, {}, {})
+    assert "but this" in text
+    assert "not this" not in text
+
+
+def test_results_name_what_could_not_be_measured():
+    text = write_results(
+        [make_row(measured=None, problem="no strace")], {"CPU": "a | b"}, {"gather": "exit code 1"}
+    )
+    assert "- files: not measured. no strace" in text
+    assert "| CPU | a \\| b |" in text
+    assert "| gather | exit code 1 |" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.00123, "0.00123"), (2.5432, "2.54"), (100, "100"), (123.4, "123"), (100425.0, "100,425")],
+)
+def test_figures_have_three_digits_or_all_before_the_point(value, text):
+    assert format_number(value) == text
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_benchmark_offers_rows(name):
+    assert list(inspect.signature(importlib.import_module(name).measure_rows).parameters) == [
+        "is_quick"
+    ]
+
+
+def test_all_that_offer_rows_are_run():
+    offering = {
+        path.stem
+        for path in BENCHMARKS_FOLDER.glob("*.py")
+        if "def measure_rows(" in path.read_text("utf-8")
+    }
+    assert offering == set(BENCHMARKS)
+
+
+def test_benchmark_that_fails_is_named_and_leaves_nothing_running(monkeypatch, tmp_path):
+    (tmp_path / "broken.py").write_text(
+        "def measure_rows(is_quick):\n    raise SystemExit('no disk')\n"
+    )
+    monkeypatch.setattr(run, "HERE", tmp_path)
+    assert run.measure("broken", True) == ([], "exit code 1: no disk")

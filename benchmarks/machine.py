@@ -1,0 +1,56 @@
+"""This machine and its software -> names and texts, for the head of a table of figures."""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from measuring import CHECKOUT
+
+PACKAGES = ("numpy", "pandas", "pyarrow", "duckdb", "pydantic", "submitit", "matplotlib")
+
+
+def describe_machine() -> dict[str, str]:
+    """What figures depend on; the load is that of now, so ask before anything is measured."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": run(["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty"]) or "unknown",
+        "CPU": f"{find_cpu_model()}, {len(os.sched_getaffinity(0))} cores",
+        "memory": f"{memory / 2**30:.0f} GiB",
+        "load before": ", ".join(f"{load:.1f}" for load in os.getloadavg()) + " (1, 5, 15 minutes)",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
+        "Python": platform.python_version(),
+        "packages": ", ".join(f"{name} {find_version(name)}" for name in PACKAGES),
+        "Slurm": run(["slurmctld", "-V"]).replace("slurm-wlm ", "") or "none",
+    }
+
+
+def find_cpu_model() -> str:
+    """As Linux names it, else the name of the architecture."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.M)
+    return found.group(1).strip() if found else platform.machine()
+
+
+def find_version(package: str) -> str:
+    """Of an installed package, or "none"."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
+
+
+def run(command: list[str]) -> str:
+    """What a command prints; empty where there is none of that name, or where it fails."""
+    if shutil.which(command[0]) is None:
+        return ""
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""

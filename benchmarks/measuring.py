@@ -1,0 +1,107 @@
+"""A command -> CPU seconds, memory and files that it takes, of it and of all that it starts.
+
+Seconds are those of the CPU, user and system: wall-clock time on a shared machine is noise.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Optional
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+TOOL = [sys.executable, "-m", "dlperf_slurm"]
+# Between this process and the command: a child's peak memory counts from that of who starts it.
+BETWEEN = """
+import json, resource, subprocess, sys, time
+start = time.perf_counter()
+done = subprocess.run(sys.argv[2:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+wall = time.perf_counter() - start
+if done.returncode:
+    sys.exit(f"exit code {done.returncode}: {done.stderr[-1000:]}")
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+with open(sys.argv[1], "w") as file:
+    json.dump([used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, wall], file)
+"""
+
+
+class CommandFailed(Exception):
+    """A measured command had another exit code than 0, or took too long."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a command took; `peak_mib` is of the largest of its processes."""
+
+    cpu_seconds: float
+    peak_mib: float
+    wall_seconds: float
+
+
+def measure_command(
+    command: Sequence[str],
+    cwd: Optional[Path] = None,
+    env: Optional[Mapping[str, str]] = None,
+    limit_seconds: float = 3600,
+) -> Cost:
+    """What one run of a command takes, in which this checkout is the package.
+
+    Raises CommandFailed where its exit code is not 0, and where it takes longer than the limit.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), **(env or {})}
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
+        between = [sys.executable, "-S", "-E", "-c", BETWEEN, file.name, *command]
+        try:
+            done = subprocess.run(
+                between,
+                cwd=cwd,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=limit_seconds,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise CommandFailed(f"not done after {limit_seconds:.0f} s") from error
+        if done.returncode:
+            raise CommandFailed(f"{' '.join(command)[:200]}: {done.stderr.strip()}")
+        return Cost(*json.load(file))
+
+
+def alternate(commands: Mapping[str, Callable[[], Cost]], rounds: int) -> dict[str, list[Cost]]:
+    """The costs of each command, one of each in turn, so that a drift of the machine meets all."""
+    costs: dict[str, list[Cost]] = {name: [] for name in commands}
+    for _ in range(rounds):
+        for name, measure in commands.items():
+            costs[name].append(measure())
+    return costs
+
+
+def find_median_cpu(costs: Sequence[Cost]) -> float:
+    """The median of the CPU seconds."""
+    return median(cost.cpu_seconds for cost in costs)
+
+
+def count_entries(folder: Path) -> tuple[int, int]:
+    """The number of files below a folder, and of folders."""
+    files = folders = 0
+    for _, names, others in os.walk(folder):
+        folders += len(names)
+        files += len(others)
+    return files, folders
+
+
+def count_opened(command: Sequence[str]) -> Optional[int]:
+    """How many files and folders a command opens; None where there is no strace."""
+    if shutil.which("strace") is None:
+        return None
+    with tempfile.NamedTemporaryFile("r") as log:
+        trace = ["strace", "-f", "-qq", "-e", "trace=open,openat", "-o", log.name]
+        env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+        subprocess.run([*trace, *command], check=True, stdout=subprocess.DEVNULL, env=env)
+        return sum(" = -1 " not in line for line in log)

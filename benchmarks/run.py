@@ -1,0 +1,105 @@
+"""All benchmarks -> benchmarks/RESULTS.md; of those that are named, their tables on the terminal.
+
+    python benchmarks/run.py [--quick] [BENCHMARK ...]
+
+Each runs in a process of its own: one that fails, or takes too long, is named in the tables, and
+the others go on. Figures of --quick are for trying, and go to .venv/RESULTS-quick.md.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from machine import describe_machine
+from measuring import CHECKOUT
+from rows import Row
+from tables import write_results
+
+HERE = Path(__file__).parent
+# in the order of the parts that they are of
+BENCHMARKS = ("startup", "telemetry", "watch", "frameworks")
+LIMIT_SECONDS = 3600
+MEASURE = """
+import importlib, json, sys
+from dataclasses import asdict
+rows = importlib.import_module(sys.argv[1]).measure_rows(sys.argv[2] == "quick")
+with open(sys.argv[3], "w", encoding="utf-8") as file:
+    json.dump([asdict(row) for row in rows], file)
+"""
+
+
+def main() -> int:
+    """Measure and write; the exit code is 1 where a benchmark failed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="BENCHMARK", help=", ".join(BENCHMARKS))
+    parser.add_argument("--quick", action="store_true", help="a tenth of the size")
+    options = parser.parse_args()
+    unknown = set(options.names) - set(BENCHMARKS)
+    if unknown:
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")
+    machine = describe_machine()
+    rows: list[Row] = []
+    failures: dict[str, str] = {}
+    for name in options.names or BENCHMARKS:
+        start = time.monotonic()
+        measured, failure = measure(name, options.quick)
+        rows += measured
+        if failure:
+            failures[name] = failure
+        print(f"{name}: {failure or 'done'}, {time.monotonic() - start:.0f} s", flush=True)
+    text = write_results(rows, machine, failures)
+    if options.names:
+        print(text)
+    else:
+        path = CHECKOUT / ".venv" / "RESULTS-quick.md" if options.quick else HERE / "RESULTS.md"
+        path.write_text(text, encoding="utf-8")
+        print(f"written: {path.relative_to(CHECKOUT)}")
+    return 1 if failures else 0
+
+
+def measure(name: str, is_quick: bool) -> tuple[list[Row], str]:
+    """The rows of a benchmark, and how it failed, if it did."""
+    size = "quick" if is_quick else "full"
+    env = {**os.environ, "PYTHONPATH": f"{CHECKOUT}{os.pathsep}{HERE}"}
+    with tempfile.TemporaryDirectory() as folder:
+        path, log = Path(folder, "rows.json"), Path(folder, "log")
+        with log.open("w", encoding="utf-8") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-c", MEASURE, name, size, str(path)],
+                cwd=CHECKOUT,
+                env=env,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                code = process.wait(LIMIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                return [], f"not done after {LIMIT_SECONDS} s"
+            finally:
+                end_group(process)
+        if code or not path.exists():
+            said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            return [], f"exit code {code}: {said[-1][:300] if said else 'it said nothing'}"
+        rows = [Row(**fields) for fields in json.loads(path.read_text(encoding="utf-8"))]
+    own = f"python benchmarks/{name}.py"
+    return [replace(row, command=row.command or own) for row in rows], ""
+
+
+def end_group(process: "subprocess.Popen[bytes]") -> None:
+    """End what a benchmark has left running."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Rows of all benchmarks, and where they were measured -> the Markdown of RESULTS.md."""
+
+from collections.abc import Mapping, Sequence
+from typing import Optional
+
+from rows import Row
+
+# the parts, in order; a row names its part by number
+TITLES = {
+    1: "Files: nothing per task before it runs",
+    2: "Plan and render",
+    3: "Start-up",
+    4: "Status and tracking",
+    5: "Aggregation",
+    6: "Beyond one machine",
+    7: "Gather",
+    8: "Cost of measuring",
+    9: "From sbatch to the first step",
+}
+HEAD = """\
+# Results of `make bench`
+
+Made by one run of it. CPU seconds are user and system, of a process and of all that it starts.
+A target is the most that a figure, or its ratio to the peer's, may be.
+"""
+COLUMNS = ("what", "measured", "target", "peer", "ratio", "met", "command")
+VERDICTS = {True: "yes", False: "**no**", None: ""}
+
+
+def write_results(
+    rows: Sequence[Row], machine: Mapping[str, str], failures: Mapping[str, str]
+) -> str:
+    """The document; `failures` are the benchmarks that ended without rows, and how."""
+    lines = [HEAD, *make_table(("", ""), list(machine.items())), ""]
+    missed = [row for row in rows if row.is_met is False]
+    met = sum(row.is_met is True for row in rows)
+    lines += [f"{met} targets met, {len(missed)} missed.", ""]
+    if failures:
+        lines += [
+            "## Benchmarks that failed",
+            "",
+            *make_table(("benchmark", "why"), [*failures.items()]),
+        ]
+        lines += [""]
+    for part, title in TITLES.items():
+        of_part = [row for row in rows if row.part == part]
+        lines += [f"## {part}. {title}", "", *write_part(of_part), ""]
+    return "\n".join(lines)
+
+
+def write_part(rows: Sequence[Row]) -> list[str]:
+    """The table of a part, and below it why targets are missed and why figures are not there."""
+    if not rows:
+        return ["No benchmark gave a row."]
+    lines = make_table(COLUMNS, [list_cells(row) for row in rows])
+    reasons = [f"- {row.name}: missed. {row.why_missed}" for row in rows if row.is_met is False]
+    reasons += [f"- {row.name}: not measured. {row.problem}" for row in rows if row.problem]
+    return [*lines, *([""] if reasons else []), *reasons]
+
+
+def list_cells(row: Row) -> tuple[str, ...]:
+    """The cells of a row, in the order of COLUMNS."""
+    peer = format_figure(row.peer_measured, row.unit)
+    limits = [format_figure(row.target, row.unit)] if row.target is not None else []
+    if row.target_ratio is not None:
+        limits.append(f"{format_number(row.target_ratio)} x {row.peer}")
+    return (
+        row.name,
+        format_figure(row.measured, row.unit),
+        " and ".join(limits),
+        f"{row.peer}: {peer or '?'}" if row.peer else "",
+        "" if row.ratio is None else format_number(row.ratio),
+        VERDICTS[row.is_met],
+        f"`{row.command}`",
+    )
+
+
+def format_figure(value: Optional[float], unit: str) -> str:
+    """A figure with its unit; nothing where there is none."""
+    return "" if value is None else f"{format_number(value)} {unit}".strip()
+
+
+def format_number(value: float) -> str:
+    """Three digits, or all before the point; no exponent above a ten-thousandth."""
+    if abs(value) >= 1000 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def make_table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    lines = [header, ["---"] * len(header), *cells]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
