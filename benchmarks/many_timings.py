@@ -3,18 +3,23 @@
     python benchmarks/many_timings.py /tmp/many --runs 157 --distinct 25
 
 A run has 50 cases x 20 repeats x 64 ranks x 100 steps, 6.4 million timings in its steps.parquet,
-with the columns that `report` writes; the times are made up. 157 runs have 10^9;
-of those beyond the distinct ones the files are links to them, which spares the disk, not the query.
+with the columns that `report` writes; the times are made up. 157 runs have 10^9; `make bench` takes
+a tenth of them. Of those beyond the distinct ones the files are links to them, which spares the
+disk, not the query.
 """
 
 import argparse
-import resource
-import time
+import os
+import sys
+import tempfile
 from pathlib import Path
 
 import duckdb
+from measuring import measure_command
+from rows import Row
 
 CASES, REPEATS, RANKS, STEPS = 50, 20, 64, 100
+TIMINGS_PER_RUN = CASES * REPEATS * RANKS * STEPS
 ROWS = f"""
 SELECT
     'pytorch-resnet50-8n8g-bs' || (8 * (1 + n // {REPEATS * RANKS * STEPS})) || '-fp32' AS case_id,
@@ -22,7 +27,7 @@ SELECT
     CAST(n // {STEPS} % {RANKS} AS INTEGER) AS rank,
     CAST(1 + n % {STEPS} AS INTEGER) AS step,
     0.01 * (1 + n // {REPEATS * RANKS * STEPS}) * (1 + 0.02 * random()) AS seconds
-FROM range({CASES * REPEATS * RANKS * STEPS}) AS rows(n)
+FROM range({TIMINGS_PER_RUN}) AS rows(n)
 """
 # as in docs/beyond-one-machine.md
 QUERY = """
@@ -37,6 +42,16 @@ SELECT case_id, count(*) AS steps,
     1 - avg(mean / seconds) AS waiting_share
 FROM slowest GROUP BY case_id ORDER BY case_id
 """
+# in a process of its own, whose memory is that of the query alone
+ASK = """
+import sys, duckdb
+query, memory, spilled, cases = sys.argv[1:]
+with duckdb.connect(config={"memory_limit": memory, "temp_directory": spilled}) as connection:
+    connection.execute("SET preserve_insertion_order = false")
+    assert len(connection.execute(query).fetchall()) == int(cases)
+"""
+MEMORY = "1GB"
+RUNS, DISTINCT = 16, 4
 
 
 def main() -> None:
@@ -45,33 +60,54 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("--runs", type=int, default=157)
     parser.add_argument("--distinct", type=int, default=25, help="others are links to these")
-    parser.add_argument("--memory", default="1GB")
+    parser.add_argument("--memory", default=MEMORY)
     options = parser.parse_args()
-    spilled = options.results / "spilled"
-    settings = {"memory_limit": options.memory, "temp_directory": str(spilled)}
-    with duckdb.connect(config=settings) as connection:
-        connection.execute("SET preserve_insertion_order = false")
-        for number in range(options.runs):
-            path = find_steps(options.results, number)
+    make_runs(options.results, options.runs, options.distinct)
+    for row in ask(options.results, options.runs, options.memory):
+        print(row)
+
+
+def measure_rows(is_quick: bool) -> list[Row]:
+    """The rows of part 6, over a tenth of 10^9 timings, and over a hundredth."""
+    runs = 2 if is_quick else RUNS
+    with tempfile.TemporaryDirectory() as folder:
+        make_runs(Path(folder), runs, min(runs, DISTINCT))
+        return ask(Path(folder), runs, MEMORY)
+
+
+def make_runs(results: Path, runs: int, distinct: int) -> None:
+    """Write the step times of runs that are not there."""
+    with duckdb.connect() as connection:
+        for number in range(runs):
+            path = find_steps(results, number)
             if path.exists():
                 continue
             path.parent.mkdir(parents=True)
-            if number >= options.distinct:
-                path.hardlink_to(find_steps(options.results, number % options.distinct))
+            if number >= distinct:
+                os.link(find_steps(results, number % distinct), path)
                 continue
             connection.execute(f"COPY ({ROWS}) TO '{path}' (FORMAT parquet)")
-        files = list(options.results.glob("*/report/steps.parquet"))
-        size = sum(path.stat().st_size for path in files)
-        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
-        rows = connection.execute(QUERY.format(results=options.results)).fetchall()
-        wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(
-        f"{len(files)} runs, {RANKS * sum(row[1] for row in rows):.3g} timings, {size / 2**30:.1f} "
-        f"GiB: {wall:.0f} s, {cpu:.0f} CPU seconds, at most {after.ru_maxrss / 2**20:.2f} GiB"
-    )
-    for row in rows[:3]:
-        print(row)
+
+
+def ask(results: Path, runs: int, memory: str) -> list[Row]:
+    """What one query over all of them takes."""
+    query = QUERY.format(results=results)
+    command = [sys.executable, "-c", ASK, query, memory, str(results / "spilled"), str(CASES)]
+    cost = measure_command(command)
+    files = [find_steps(results, number) for number in range(runs)]
+    gibibytes = sum(path.stat().st_size for path in files) / 2**30
+    what = f"DuckDB over {runs * TIMINGS_PER_RUN:,} timings of {runs} runs, {gibibytes:.1f} GiB"
+    full = "python benchmarks/many_timings.py /tmp/many"
+    return [
+        Row(6, what, cost.cpu_seconds, "CPU s", command=f"{full} --runs {runs}"),
+        Row(
+            6,
+            f"{what}: most memory, of {memory} that it may take before it spills",
+            cost.peak_mib,
+            "MiB",
+            command=f"{full} --runs {runs}",
+        ),
+    ]
 
 
 def find_steps(results: Path, number: int) -> Path:

@@ -18,13 +18,13 @@ from typing import Optional
 CHECKOUT = Path(__file__).resolve().parents[1]
 TOOL = [sys.executable, "-m", "dlperf_slurm"]
 # Between this process and the command: a child's peak memory counts from that of who starts it.
-BETWEEN = """
+BETWEEN = r"""
 import json, resource, subprocess, sys, time
 start = time.perf_counter()
 done = subprocess.run(sys.argv[2:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 wall = time.perf_counter() - start
 if done.returncode:
-    sys.exit(f"exit code {done.returncode}: {done.stderr[-1000:]}")
+    sys.exit(f"exit code {done.returncode}\n{done.stderr}")
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 with open(sys.argv[1], "w") as file:
     json.dump([used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, wall], file)
@@ -69,7 +69,8 @@ def measure_command(
         except subprocess.TimeoutExpired as error:
             raise CommandFailed(f"not done after {limit_seconds:.0f} s") from error
         if done.returncode:
-            raise CommandFailed(f"{' '.join(command)[:200]}: {done.stderr.strip()}")
+            said = done.stderr.strip().splitlines()
+            raise CommandFailed(f"{Path(command[0]).name}: {said[0]}: {said[-1][:300]}")
         return Cost(*json.load(file))
 
 

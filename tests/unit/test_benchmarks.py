@@ -11,6 +11,8 @@ BENCHMARKS_FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS_FOLDER))
 
 import run  # noqa: E402
+from measuring import CommandFailed, measure_command  # noqa: E402
+from peers import PEERS, PeerMissing, find_program  # noqa: E402
 from rows import Row  # noqa: E402
 from run import BENCHMARKS  # noqa: E402
 from tables import format_number, write_results  # noqa: E402
@@ -95,3 +97,26 @@ def test_benchmark_that_fails_is_named_and_leaves_nothing_running(monkeypatch, t
     )
     monkeypatch.setattr(run, "HERE", tmp_path)
     assert run.measure("broken", True) == ([], "exit code 1: no disk")
+
+
+def test_command_is_measured_with_what_it_starts(tmp_path):
+    work = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'sum(range(10**7))'])"
+    some = measure_command([sys.executable, "-c", work], tmp_path)
+    none = measure_command([sys.executable, "-c", "pass"], tmp_path)
+    assert some.cpu_seconds > none.cpu_seconds + 0.02
+
+
+def test_command_that_fails_says_the_last_line(tmp_path):
+    with pytest.raises(CommandFailed, match=r"^python.*: exit code 1: no disk$"):
+        measure_command([sys.executable, "-c", "raise SystemExit('no disk')"], tmp_path)
+
+
+def test_peer_that_is_nowhere_is_a_figure_that_is_missing(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(PeerMissing, match="jube is not on PATH"):
+        find_program(PEERS["jube"])
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_inputs_of_peers_are_there(name):
+    assert all((BENCHMARKS_FOLDER / "peers" / file).is_file() for file in PEERS[name].inputs)
