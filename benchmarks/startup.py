@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from measuring import CHECKOUT, TOOL, alternate, count_opened, find_median_cpu, measure_command
@@ -35,7 +36,7 @@ def measure_rows(is_quick: bool) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         commands = list_commands(Path(folder))
         costs = alternate(
-            {name: lambda line=line: measure_command(line) for name, line in commands.items()},
+            {name: partial(measure_command, line) for name, line in commands.items()},
             3 if is_quick else ROUNDS,
         )
         opened = {name: count_opened(line) for name, line in commands.items()}

@@ -1,48 +1,39 @@
-"""Submitting array jobs: this tool over stock submitit, in seconds, files and memory, as ratios.
+"""Submitting array jobs: this tool beside stock submitit, in CPU time, memory and files.
 
 Both submit the same number of array tasks to an `sbatch` that only prints a job id, each in a
 fresh process: from the matrix to the journaled job id here, `map_array` of a shell command there.
 """
 
-import json
 import os
-import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
-SIZES = (100, 1000, 10_000)
+from measuring import TOOL, Cost, count_entries, measure_command
+from rows import Row, print_rows
+
+SIZES = (1000, 10_000)
 
 FAKE_CLIENTS = {
-    "sbatch": "#!/bin/sh\necho Submitted batch job $$\n",
+    # submitit asks for the long answer, this tool for the id alone
+    "sbatch": '#!/bin/sh\n[ "$1" = --parsable ] || printf "Submitted batch job "\necho $$\n',
+    "squeue": "#!/bin/sh\n",
     "srun": "#!/bin/sh\n",
     "scontrol": "#!/bin/sh\necho 'MaxArraySize = 1001'\n",
 }
 
-MEASURED = """
-import json, resource, sys, time
-start = time.perf_counter()
-{body}
-seconds = time.perf_counter() - start
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps({{"seconds": seconds, "peak_mib": peak}}))
-"""
-
-OURS = """
-import contextlib, io
-from dlperf_slurm.cli import main
-with contextlib.redirect_stdout(io.StringIO()):
-    code = main(["submit", "matrix.toml", "--site", "site.toml"])
-assert code == 0, code
-"""
+REPEATS = 10
+OURS = [*TOOL, "submit", "matrix.toml", "--site", "site.toml"]
 
 # submitit has no chunking of its own: one array per 1001 tasks, as the cluster allows
 STOCK = """
-import submitit
+import sys, submitit
 executor = submitit.SlurmExecutor("runs")
 executor.update_parameters(time=30, nodes=1, ntasks_per_node=1)
 command = submitit.helpers.CommandFunction(["true"])
-tasks = list(range({size}))
+tasks = list(range(int(sys.argv[1])))
 for first in range(0, len(tasks), 1001):
     executor.map_array(command, tasks[first:first + 1001])
 """
@@ -66,46 +57,56 @@ modules = ["pytorch"]
 """
 
 
-def measure(body: str, folder: Path) -> dict[str, float]:
-    """Seconds and peak MiB inside a fresh process in `folder`, and the files it left there."""
-    clients = folder.parent / "bin"
-    environment = {**os.environ, "PATH": f"{clients}:{os.environ['PATH']}"}
-    before = sum(1 for path in folder.rglob("*") if path.is_file())
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", MEASURED.format(body=body)],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    result["files"] = sum(1 for path in folder.rglob("*") if path.is_file()) - before
-    return result
+class Submitted(NamedTuple):
+    """What a submission took, and the files and folders that it left."""
+
+    cost: Cost
+    files: int
+    folders: int
 
 
-def main() -> None:
-    """Print a line per size and figure: ours, stock, and their ratio."""
+def measure_rows(is_quick: bool) -> list[Row]:
+    """The rows of parts 1 and 2 whose peer is submitit by itself."""
+    rows = []
     for size in SIZES:
-        with tempfile.TemporaryDirectory() as name:
-            root = Path(name)
-            (root / "bin").mkdir()
-            for client, text in FAKE_CLIENTS.items():
-                (root / "bin" / client).write_text(text)
-                (root / "bin" / client).chmod(0o755)
-            ours, stock = root / "ours", root / "stock"
-            ours.mkdir()
-            stock.mkdir()
-            batch_sizes = list(range(1, size // 10 + 1))
-            (ours / "matrix.toml").write_text(MATRIX.format(sizes=batch_sizes))
-            (ours / "site.toml").write_text(SITE)
-            figures = measure(OURS, ours), measure(STOCK.format(size=size), stock)
-        for key in ("seconds", "peak_mib", "files"):
-            a, b = (figure[key] for figure in figures)
-            print(
-                f"{size:6d} array tasks, {key:9s} ours {a:9.2f}  stock {b:9.2f}  ratio {a / b:.2f}"
+        size = size // 10 if is_quick else size
+        ours, stock = submit(OURS, size), submit([sys.executable, "-c", STOCK, str(size)], size)
+        for part, name, unit, mine, its in (
+            (2, "", "CPU s", ours.cost.cpu_seconds, stock.cost.cpu_seconds),
+            (2, ": memory", "MiB", ours.cost.peak_mib, stock.cost.peak_mib),
+            (1, ": files", "", ours.files, stock.files),
+            (1, ": folders", "", ours.folders, stock.folders),
+        ):
+            rows.append(
+                Row(
+                    part=part,
+                    name=f"{size:,} array tasks submitted{name}",
+                    measured=mine,
+                    unit=unit,
+                    peer=f"submitit {version('submitit')}",
+                    peer_measured=its,
+                )
             )
+    return rows
+
+
+def submit(command: list[str], size: int) -> Submitted:
+    """One submission to clients of Slurm that do nothing, in a folder of its own."""
+    with tempfile.TemporaryDirectory() as name:
+        clients, folder = Path(name, "bin"), Path(name, "here")
+        clients.mkdir()
+        folder.mkdir()
+        for client, text in FAKE_CLIENTS.items():
+            (clients / client).write_text(text)
+            (clients / client).chmod(0o755)
+        batch_sizes = list(range(1, size // REPEATS + 1))
+        (folder / "matrix.toml").write_text(MATRIX.format(sizes=batch_sizes))
+        (folder / "site.toml").write_text(SITE)
+        before = count_entries(folder)
+        cost = measure_command(command, folder, {"PATH": f"{clients}:{os.environ['PATH']}"})
+        files, folders = count_entries(folder)
+        return Submitted(cost, files - before[0], folders - before[1])
 
 
 if __name__ == "__main__":
-    main()
+    print_rows(measure_rows)
