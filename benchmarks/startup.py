@@ -19,9 +19,9 @@ HELP_OPENS = 119
 WHY_MISSED = {
     "--help": "Beside the interpreter's own start: argparse, and the modules that declare options.",
     "plan": (
-        "pydantic with what one model needs is 8 to 10 times `python -c pass` alone, rich 3 to 5, "
-        "NumPy, for the line about power, 8 to 12. Building pydantic's models in one go, and "
-        "leaving out the docstrings of their fields, was done."
+        "pydantic with what one model needs is 8 to 10 times `python -c pass` alone, rich 3 to 5. "
+        "What the repeats can tell is simulated once, and kept in the user's cache, which spares "
+        "NumPy; pydantic's models are built in one go, without the docstrings of their fields."
     ),
     "status": (
         "submitit, and pydantic for the site and for the ranges of records; tables and formats "

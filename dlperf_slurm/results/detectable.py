@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from dlperf_slurm.results.remembered import find_power
 from dlperf_slurm.stats.median import compute_median
 from dlperf_slurm.stats.placements import count_needed_values
-from dlperf_slurm.stats.power import POWER, compute_power, find_detectable, pool_spreads
+from dlperf_slurm.stats.power import POWER, pool_spreads
 
 if TYPE_CHECKING:
     from dlperf_slurm.results.history.entries import Entry
@@ -65,8 +66,7 @@ def _describe_cases(
 
 
 def _tell(count: int, spread: float, cases: Sequence[PlannedRepeats]) -> str:
-    chance = compute_power(count, spread, SLOWDOWN, len(cases))
-    least = find_detectable(count, spread, len(cases))
+    chance, least = find_power(count, spread, SLOWDOWN, len(cases))
     return (
         f"a slowdown of {100 * SLOWDOWN:.0f} % of {_name(cases)} is found in {100 * chance:.0f} %, "
         f"one of {100 * least:.1f} % in {100 * POWER:.0f} %"

@@ -1,0 +1,73 @@
+"""Simulations of what repeats can tell -> their answers, which the user's cache keeps.
+
+They load NumPy and take as long as all else that `plan` does; what they answer is always the same.
+"""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+from dlperf_slurm.config.folders import find_user_dir
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.files.reading import read_json
+from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.stats.power import compute_power, find_detectable
+from dlperf_slurm.version import __version__
+
+# of answers in the file; with one more it is begun anew
+_MOST_KEPT = 1000
+
+
+class Power(NamedTuple):
+    """The chance that a slowdown is found, and the least one that is found with stats.POWER."""
+
+    chance: float
+    least: float
+
+
+def find_power(repeats: int, spread: float, slowdown: float, tests: int) -> Power:
+    """What two runs with so many repeats show, of this spread; see `stats.power`.
+
+    A cache that cannot be read or written changes nothing but the time that it takes.
+    """
+    key = f"{repeats} {spread!r} {slowdown!r} {tests}"
+    known = _load()
+    answer = _take(known.get(key))
+    if answer is not None:
+        return answer
+    power = Power(
+        compute_power(repeats, spread, slowdown, tests), find_detectable(repeats, spread, tests)
+    )
+    _store({**(known if len(known) < _MOST_KEPT else {}), key: list(power)})
+    return power
+
+
+def find_answers() -> Path:
+    """The file of this version's answers in the user's cache; raises as `find_user_dir`."""
+    cache = find_user_dir("XDG_CACHE_HOME", "~/.cache")
+    return cache / "dlperf-slurm" / f"power-{__version__}.json"
+
+
+def _load() -> dict[str, Any]:
+    try:
+        stored = read_json(find_answers())
+    except (OSError, InputError):
+        return {}
+    return stored if isinstance(stored, dict) else {}
+
+
+def _take(stored: object) -> Optional[Power]:
+    """A stored answer, if it is one: a file of the cache may hold anything."""
+    if not isinstance(stored, list) or len(stored) != len(Power._fields):
+        return None
+    if not all(isinstance(share, (int, float)) and 0 <= share <= 1 for share in stored):
+        return None
+    return Power(*stored)
+
+
+def _store(answers: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError, InputError):
+        path = find_answers()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_file(path, json.dumps(answers).encode())
