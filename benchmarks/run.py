@@ -24,8 +24,6 @@ from rows import Row
 from tables import write_results
 
 HERE = Path(__file__).parent
-# in the order of the parts that they are of
-BENCHMARKS = ("submit", "rendering", "startup", "many_timings", "telemetry", "watch", "frameworks")
 LIMIT_SECONDS = 3600
 MEASURE = """
 import importlib, json, sys
@@ -39,16 +37,17 @@ with open(sys.argv[3], "w", encoding="utf-8") as file:
 def main() -> int:
     """Measure and write; the exit code is 1 where a benchmark failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="BENCHMARK", help=", ".join(BENCHMARKS))
+    known = list_benchmarks()
+    parser.add_argument("names", nargs="*", metavar="BENCHMARK", help=", ".join(known))
     parser.add_argument("--quick", action="store_true", help="a tenth of the size")
     options = parser.parse_args()
-    unknown = set(options.names) - set(BENCHMARKS)
+    unknown = set(options.names) - set(known)
     if unknown:
-        parser.error(f"no benchmark {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; known: {', '.join(known)}")
     machine = describe_machine()
     rows: list[Row] = []
     failures: dict[str, str] = {}
-    for name in options.names or BENCHMARKS:
+    for name in options.names or known:
         start = time.monotonic()
         measured, failure = measure(name, options.quick)
         rows += measured
@@ -63,6 +62,12 @@ def main() -> int:
         path.write_text(text, encoding="utf-8")
         print(f"written: {path.relative_to(CHECKOUT)}")
     return 1 if failures else 0
+
+
+def list_benchmarks() -> list[str]:
+    """The modules of this folder that offer rows, in alphabetical order."""
+    modules = sorted(HERE.glob("*.py"))
+    return [path.stem for path in modules if "\ndef measure_rows(" in path.read_text("utf-8")]
 
 
 def measure(name: str, is_quick: bool) -> tuple[list[Row], str]:
