@@ -12,7 +12,7 @@ from dlperf_slurm.config.folders import (
     expand_home,
     find_managed_environment,
 )
-from dlperf_slurm.config.known_names import check_env_name, check_known
+from dlperf_slurm.config.known_names import check_env_name, check_known, suggest
 from dlperf_slurm.config.node_settings import NodeSettings
 from dlperf_slurm.config.toml_tables import OneOrMore, Table
 from dlperf_slurm.contract.topology import Topology, parse_topology
@@ -22,7 +22,17 @@ from dlperf_slurm.worker.joining import KINDS, MPI, TORCHRUN, Joining
 
 def _check_topology_key(text: str) -> str:
     if text != "default":
-        parse_topology(text)
+        try:
+            parse_topology(text)
+        except ValueError as error:
+            raise ValueError(f"{error}{suggest(text, ['default'])}") from error
+    return text
+
+
+def _check_gpu_type(text: str) -> str:
+    # as in --gres=gpu:a100, where it is the last part
+    if text.startswith("gpu:"):
+        raise ValueError(f"{text!r}: write the type alone, as in 'a100'; gpu_request says the rest")
     return text
 
 
@@ -219,7 +229,7 @@ class JobSettings(Table):
     """Reservation that the jobs run in."""
     gpu_request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
     """How a job asks for GPUs."""
-    gpu_type: Optional[str] = None
+    gpu_type: Optional[Annotated[str, AfterValidator(_check_gpu_type)]] = None
     """Type of GPU to ask for."""
     exclusive: bool = False
     """Whether jobs have their nodes to themselves."""

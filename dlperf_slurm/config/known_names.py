@@ -4,7 +4,27 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 # a word that is near another one by its letters, or to none -> what it means
-_MEANINGS = {"gpu": "cuda"}
+_MEANINGS = {
+    "cpus_per_task": "cpus_per_rank",
+    "devices_per_node": "max_devices_per_node",
+    "gpu": "cuda",
+    "gpus": "max_devices_per_node",
+    "gpus_per_node": "max_devices_per_node",
+    "gres": "gpu_request",
+    "local_scratch": "stage_to",
+    "max_jobs": "max_submitted",
+    "max_queued": "max_submitted",
+    "mem": "memory_mib_per_node",
+    "memory": "memory_mib_per_node",
+    "mpiexec": "mpirun",
+    "nodes": "max_nodes",
+    "project": "account",
+    "queue": "partition",
+    "scratch": "stage_to",
+    "time": "time_limit_minutes",
+    "time_limit": "time_limit_minutes",
+    "walltime": "time_limit_minutes",
+}
 
 
 def suggest(name: object, known: Iterable[str]) -> str:

@@ -3,17 +3,17 @@
 import copy
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Optional, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Optional, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema
 
 from dlperf_slurm.config.key_descriptions import describe_keys
 from dlperf_slurm.config.key_paths import KeyPath, drop_indices, format_key, locate_keys
-from dlperf_slurm.config.known_names import suggest
+from dlperf_slurm.config.mistakes import describe_mistake, describe_syntax_error
 from dlperf_slurm.errors import InputError, Problem
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_text
@@ -113,7 +113,7 @@ def read_toml(path: Path) -> TomlFile:
     try:
         return TomlFile(str(path), text, parse_toml(text))
     except (tomllib.TOMLDecodeError, UnfitError) as error:
-        raise InputError(f"{path}: not TOML: {error}") from error
+        raise InputError(f"{path}: not TOML: {describe_syntax_error(text, error)}") from error
 
 
 def parse_toml(text: str) -> TomlTable:
@@ -209,7 +209,7 @@ def validate(kind: type[Model], data: TomlTable, reporter: Reporter) -> Optional
     except ValidationError as error:
         mistakes = error.errors(include_url=False)
     for mistake in mistakes[:MAX_MISTAKES]:
-        reporter.add(_clean(mistake["loc"]), _describe(kind, mistake))
+        reporter.add(_clean(mistake["loc"]), describe_mistake(kind, mistake))
     if len(mistakes) > MAX_MISTAKES:
         reporter.add((), f"has {len(mistakes) - MAX_MISTAKES} more mistakes")
         return None
@@ -227,44 +227,6 @@ def validate(kind: type[Model], data: TomlTable, reporter: Reporter) -> Optional
 
 def _clean(location: KeyPath) -> KeyPath:
     return tuple(part for part in location if part != "[key]")
-
-
-def _describe(kind: type[BaseModel], mistake: Mapping[str, Any]) -> str:
-    value, error_type = mistake["input"], mistake["type"]
-    if error_type == "extra_forbidden":
-        known = sorted(_find_fields(kind, mistake["loc"][:-1]))
-        return f"unknown key; known: {', '.join(known)}{suggest(mistake['loc'][-1], known)}"
-    if error_type == "missing":
-        return "is required, and missing"
-    if error_type == "value_error":
-        return str(mistake["ctx"]["error"])
-    if error_type == "literal_error":
-        expected = mistake["ctx"]["expected"]
-        known = [name.strip("' ") for name in expected.replace(" or ", ", ").split(",")]
-        return f"{value!r} is not allowed; allowed: {', '.join(known)}{suggest(value, known)}"
-    message = mistake["msg"]
-    hint = ""
-    if error_type == "string_type" and isinstance(value, (int, float)):
-        # a shell takes the quotes of --set account="123" away
-        hint = f'; in quotes it is one: "{value}" (in a shell: \'"{value}"\')'
-    return f"{value!r}: {message[0].lower()}{message[1:]}{hint}"
-
-
-def _find_fields(kind: type[BaseModel], location: KeyPath) -> Iterable[str]:
-    for part in location:
-        if isinstance(part, str) and part in kind.model_fields:
-            inner = _find_model(kind.model_fields[part].annotation)
-            if inner is not None:
-                kind = inner
-    return kind.model_fields
-
-
-def _find_model(annotation: Any) -> Optional[type[BaseModel]]:
-    if get_origin(annotation) is None:
-        is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
-        return annotation if is_model else None
-    found = (_find_model(argument) for argument in get_args(annotation))
-    return next((model for model in found if model is not None), None)
 
 
 def _prune(data: Any, location: KeyPath) -> None:

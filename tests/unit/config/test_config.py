@@ -203,20 +203,18 @@ def test_unknown_value_lists_the_known_ones():
 def test_unknown_key_lists_the_known_ones_and_the_nearest():
     (mistake,) = find_mistakes("[inner]\ncolor = 'red'\n")
     assert mistake == (
-        "file.toml:2: inner.color: unknown key; known: colour. Did you mean 'colour'?"
+        "file.toml:2: inner.color: unknown key. Did you mean 'colour'? Known: colour"
     )
 
 
 def test_wrong_type_is_not_converted():
     assert find_mistakes('size = "1"\n') == [
-        "file.toml:1: size: '1': input should be a valid integer"
+        "file.toml:1: size: '1' is not an integer; without quotes it is: 1"
     ]
 
 
 def test_boolean_is_not_an_integer():
-    assert find_mistakes("size = true\n") == [
-        "file.toml:1: size: True: input should be a valid integer"
-    ]
+    assert find_mistakes("size = true\n") == ["file.toml:1: size: true is not an integer"]
 
 
 def test_mistakes_of_a_file_are_reported_together():
@@ -228,7 +226,7 @@ def test_mistakes_of_a_file_are_reported_together():
 
 def test_value_in_place_of_a_table_is_reported_at_its_line():
     (mistake,) = find_mistakes("size = 2\ninner = 3\n")
-    assert mistake.startswith("file.toml:2: inner: 3: ")
+    assert mistake == "file.toml:2: inner: 3 is not a table"
 
 
 def test_what_is_sound_is_still_returned():

@@ -64,8 +64,8 @@ def test_prefetching_is_in_the_case_id():
         ("loss_scale = 0", "0 is neither 'dynamic' nor a whole number of 1 or more"),
         ('loss_scale = "big"', "'big' is neither 'dynamic' nor a whole number"),
         ("loss_scale = true", "True is neither"),
-        ("gradient_accumulation = 0", "greater than or equal to 1"),
-        ("data_workers = 0", "greater than or equal to 1"),
+        ("gradient_accumulation = 0", "allowed: at least 1"),
+        ("data_workers = 0", "allowed: at least 1"),
     ],
 )
 def test_value_that_is_none_is_named_with_those_that_are(line, message):
@@ -114,7 +114,7 @@ def test_repeats_of_a_measurement_have_the_same_seed():
     ("line", "message"),
     [
         ("epochs = 2\nwarmup_epochs = 2", "warmup_epochs is 2.0; allowed: less than epochs, 2"),
-        ("epochs = 2\ntarget_top1 = 90", "less than or equal to 1"),
+        ("epochs = 2\ntarget_top1 = 90", "allowed: at most 1"),
         ('epochs = 2\nschedule = "cosin"', "allowed: constant, cosine. Did you mean 'cosine'?"),
         ("epoch = 2", "unknown key"),
     ],
