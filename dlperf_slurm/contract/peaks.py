@@ -6,7 +6,7 @@ The file lies beside the record, of which it says the case, the repeat and the a
 import dataclasses
 import json
 from pathlib import Path
-from typing import Dict, Optional, Tuple
+from typing import Dict, Tuple
 
 from dlperf_slurm.contract.json_files import ContractError, build_dataclass
 from dlperf_slurm.files import FileProblem, reading
@@ -77,15 +77,10 @@ def write_peaks(folder: Path, peaks: Peaks) -> None:
     write_file(folder / PEAKS_FILE, text.encode())
 
 
-def read_peaks(folder: Path, root: Path) -> Optional[Peaks]:
-    """Those of an attempt's folder below `root`; None where nobody wrote any.
-
-    Raises ContractError, which names the file and the key, when they cannot be used.
-    """
-    path = folder / PEAKS_FILE
+def parse_peaks(content: bytes, where: str) -> Peaks:
+    """Those of a file's content; raises ContractError, which names it and the key."""
     try:
-        return build_dataclass(Peaks, reading.read_json(path, root=root), str(path))
-    except FileNotFoundError:
-        return None
+        data = reading.parse_json(reading.decode_text(content, where), where)
     except FileProblem as error:
         raise ContractError(str(error)) from error
+    return build_dataclass(Peaks, data, where)

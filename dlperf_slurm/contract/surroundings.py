@@ -6,7 +6,7 @@ The file lies beside the record, of which it says the case, the repeat and the a
 import dataclasses
 import json
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import Tuple
 
 from dlperf_slurm.contract.json_files import ContractError, build_dataclass
 from dlperf_slurm.files import FileProblem, reading
@@ -94,15 +94,10 @@ def write_surroundings(folder: Path, surroundings: Surroundings) -> None:
     write_file(folder / SURROUNDINGS_FILE, text.encode())
 
 
-def read_surroundings(folder: Path, root: Path) -> Optional[Surroundings]:
-    """Those of an attempt's folder below `root`; None where nobody wrote any.
-
-    Raises ContractError, which names the file and the key, when they cannot be used.
-    """
-    path = folder / SURROUNDINGS_FILE
+def parse_surroundings(content: bytes, where: str) -> Surroundings:
+    """Those of a file's content; raises ContractError, which names it and the key."""
     try:
-        return build_dataclass(Surroundings, reading.read_json(path, root=root), str(path))
-    except FileNotFoundError:
-        return None
+        data = reading.parse_json(reading.decode_text(content, where), where)
     except FileProblem as error:
         raise ContractError(str(error)) from error
+    return build_dataclass(Surroundings, data, where)

@@ -1,12 +1,11 @@
-"""An .npy file <-> its array of numbers; nothing in it is run, nor taken for a size unchecked."""
+"""The content of an .npy file <-> its array of numbers; nothing is run, nor taken unchecked."""
 
 import io
 import re
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, read_bytes
 from dlperf_slurm.files.writing import write_file
 
 # The format of numpy.lib.format, version 1.0: magic string, length of the header, header. A header
@@ -19,19 +18,17 @@ _HEADER = re.compile(
 LONGEST_HEADER_BYTES = 1024
 
 
-def read_array(path: Path, limit: int = ARRAY_LIMIT_BYTES, root: Optional[Path] = None) -> Any:
-    """The array of an .npy file of floating-point numbers.
+def parse_array(content: bytes, where: str) -> Any:
+    """The array of the content of an .npy file of floating-point numbers.
 
-    Raises as `read_bytes` does, and FileProblem when it is no such file, or not of the size that
-    its header tells.
+    Raises FileProblem when it is none, or not of the size that its header tells.
     """
     import numpy
 
-    content = read_bytes(path, limit, root)
     start = len(_MAGIC) + 2 + int.from_bytes(content[len(_MAGIC) : len(_MAGIC) + 2], "little")
     header = _HEADER.fullmatch(content[len(_MAGIC) + 2 : min(start, LONGEST_HEADER_BYTES)])
     if not content.startswith(_MAGIC) or header is None:
-        raise FileProblem(f"{path}: is no .npy file of an array of numbers")
+        raise FileProblem(f"{where}: is no .npy file of an array of numbers")
     kind = numpy.dtype(header[1].decode())
     shape = tuple(int(size) for size in header[3].split(b",") if size.strip())
     size = kind.itemsize
@@ -39,7 +36,7 @@ def read_array(path: Path, limit: int = ARRAY_LIMIT_BYTES, root: Optional[Path] 
         size *= length
     if size != len(content) - start:
         raise FileProblem(
-            f"{path}: has {len(content) - start} bytes of numbers; its header tells of {size}"
+            f"{where}: has {len(content) - start} bytes of numbers; its header tells of {size}"
         )
     array = numpy.frombuffer(content, kind, offset=start)
     return array.reshape(shape, order="F" if header[2] == b"True" else "C")

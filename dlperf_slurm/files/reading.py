@@ -61,12 +61,16 @@ def read_bytes(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] =
 
 def read_text(path: Path, limit: int = TEXT_LIMIT_BYTES, root: Optional[Path] = None) -> str:
     """The text of a file, with \\n at the ends of its lines; raises FileProblem if not UTF-8."""
-    content = read_bytes(path, limit, root)
+    return decode_text(read_bytes(path, limit, root), str(path))
+
+
+def decode_text(content: bytes, where: str) -> str:
+    """The text of a file's content, with \\n at the ends of its lines; FileProblem if not UTF-8."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise FileProblem(f"{path}:{line}: not UTF-8: byte {error.start}") from error
+        raise FileProblem(f"{where}:{line}: not UTF-8: byte {error.start}") from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -1,16 +1,16 @@
 """The folder of a record -> what else was written of the same repeat, or what contradicts it."""
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Optional, Union
 
-from dlperf_slurm.contract.peaks import NUMBER_FORMATS, PEAKS_FILE, Peaks, read_peaks
+from dlperf_slurm.contract.details import Detail
+from dlperf_slurm.contract.peaks import NUMBER_FORMATS, PEAKS_FILE, Peaks, parse_peaks
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.contract.surroundings import (
     SURROUNDINGS_FILE,
     Surroundings,
-    read_surroundings,
+    parse_surroundings,
 )
 from dlperf_slurm.jobs.record_ranges import find_range_problem
 
@@ -26,9 +26,13 @@ class Beside:
 NOTHING_BESIDE = Beside()
 
 
-def read_beside(folder: Path, run_dir: Path) -> Beside:
-    """What lies beside a record; raises ContractError for a file that cannot be used."""
-    return Beside(read_surroundings(folder, run_dir), read_peaks(folder, run_dir))
+def parse_beside(details: Mapping[str, Detail]) -> Beside:
+    """What lay beside a record, by its names; raises ContractError for what cannot be used."""
+    surroundings, peaks = details.get(SURROUNDINGS_FILE), details.get(PEAKS_FILE)
+    return Beside(
+        None if surroundings is None else parse_surroundings(*surroundings),
+        None if peaks is None else parse_peaks(*peaks),
+    )
 
 
 def find_beside_problem(beside: Beside, record: Record) -> str:

@@ -5,6 +5,8 @@ still forge a whole run; a record that was changed, mixed up or miscounted does 
 """
 
 import dataclasses
+import errno
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +14,9 @@ from typing import Any, Optional, TypeVar
 
 from dlperf_slurm.contract.axes import INFER, Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.details import Detail, read_details
 from dlperf_slurm.contract.json_files import ContractError
+from dlperf_slurm.contract.peaks import PEAKS_FILE
 from dlperf_slurm.contract.record import (
     OK,
     RECORD_FILE,
@@ -20,13 +24,15 @@ from dlperf_slurm.contract.record import (
     Record,
     find_record_problem,
 )
+from dlperf_slurm.contract.surroundings import SURROUNDINGS_FILE
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.arrays import read_array
+from dlperf_slurm.files.arrays import parse_array
+from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, JSON_LIMIT_BYTES
 from dlperf_slurm.jobs.beside_record import (
     NOTHING_BESIDE,
     Beside,
     find_beside_problem,
-    read_beside,
+    parse_beside,
 )
 from dlperf_slurm.jobs.quick_reading import read_json
 from dlperf_slurm.jobs.record_figures import find_figure_problem, find_step_problem
@@ -37,6 +43,12 @@ Kind = TypeVar("Kind", Case, Record)
 
 MAX_VALUE_CHARACTERS = 60
 MAX_PROBLEM_CHARACTERS = 1000
+# what is read of that which lies beside a record, and how large it may be
+_DETAILS = {
+    STEP_SECONDS_FILE: ARRAY_LIMIT_BYTES,
+    SURROUNDINGS_FILE: JSON_LIMIT_BYTES,
+    PEAKS_FILE: JSON_LIMIT_BYTES,
+}
 
 
 class UnbelievableError(ContractError):
@@ -88,11 +100,12 @@ def read_believed(
         raise UnbelievableError(f"{name}/{RECORD_FILE}: {cut}")
     if record.status != OK:
         return Believed(record, None)
-    seconds = _read_steps(folder / STEP_SECONDS_FILE, record, run_dir)
+    details = _read_details(folder, run_dir)
+    seconds = _parse_steps(folder, details.get(STEP_SECONDS_FILE), record)
     problem = "" if seconds is None else find_step_problem(record, seconds)
     if problem:
         raise UnbelievableError(f"{name}/{STEP_SECONDS_FILE}: {problem}")
-    beside = read_beside(folder, run_dir)
+    beside = parse_beside(details)
     problem = find_beside_problem(beside, record)
     if problem:
         raise UnbelievableError(f"{name}/{problem[:MAX_PROBLEM_CHARACTERS]}")
@@ -189,33 +202,35 @@ def _find_search_problem(record: Record, asked: Case) -> Iterator[str]:
         yield f"case.axes.batch_size_per_device is {size}, which no trial of the record tried"
 
 
-def _read_steps(path: Path, record: Record, run_dir: Path) -> Any:
-    """The times of the steps, or None where there need not be any."""
-    is_needed = record.case.axes.mode == INFER
+def _read_details(folder: Path, run_dir: Path) -> dict[str, Detail]:
     try:
-        return read_step_seconds(path, record, run_dir)
-    except FileNotFoundError as error:
-        if is_needed:
-            raise ContractError(f"{path}: {error.strerror}") from error
-        return None
+        return read_details(folder, _DETAILS, run_dir)
+    except FileProblem as error:
+        raise ContractError(str(error)) from error
 
 
-def read_step_seconds(path: Path, record: Record, run_dir: Optional[Path] = None) -> Any:
-    """The times of the measured steps as an array [ranks, steps].
+def _parse_steps(folder: Path, detail: Optional[Detail], record: Record) -> Any:
+    """The times of the measured steps as an array [ranks, steps], or None where none need be.
 
-    Raises FileNotFoundError when they are not there, ContractError when they are no times.
+    Raises ContractError when there must be some, or they are no times.
     """
     import numpy
 
+    if detail is None:
+        if record.case.axes.mode == INFER:
+            raise ContractError(f"{folder / STEP_SECONDS_FILE}: {os.strerror(errno.ENOENT)}")
+        return None
     try:
-        seconds = read_array(path, root=run_dir)
+        seconds = parse_array(*detail)
     except FileProblem as error:
         raise ContractError(str(error)) from error
     # a training to accuracy may have reached its target early
     steps = seconds.shape[-1] if record.epochs and seconds.ndim else record.case.measured_steps
     shape = (len(record.ranks), steps)
     if seconds.shape != shape:
-        raise ContractError(f"{path}: has the shape {seconds.shape}, not [ranks, steps] {shape}")
+        raise ContractError(
+            f"{detail.where}: has the shape {seconds.shape}, not [ranks, steps] {shape}"
+        )
     if seconds.dtype.kind != "f" or not (numpy.isfinite(seconds) & (seconds >= 0)).all():
-        raise ContractError(f"{path}: has values that are no times")
+        raise ContractError(f"{detail.where}: has values that are no times")
     return seconds

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Union
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.details import fold_details
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.peaks import write_peaks
 from dlperf_slurm.contract.record import (
@@ -110,9 +111,13 @@ def main(arguments: List[str]) -> int:
 
 
 def conclude(attempt_dir: Path, exit_code: int) -> int:
-    """What `conclude_attempt` does; 1, with a line on standard error, where there is no room."""
+    """See to a record of a start that has ended, and fold what lies beside a sound one.
+
+    Returns 1, with a line on standard error, where there is no room.
+    """
     try:
-        conclude_attempt(attempt_dir, exit_code)
+        if conclude_attempt(attempt_dir, exit_code).status == OK:
+            fold_details(attempt_dir)
     except FileProblem as error:
         print(error, file=sys.stderr)
         return 1

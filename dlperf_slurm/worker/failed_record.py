@@ -47,14 +47,13 @@ _TOLD_TO_END = ("Terminated", "Killed")
 _INTERRUPTED_EXIT_CODES = (130, 143)
 
 
-def conclude_attempt(attempt_dir: Path, exit_code: int) -> None:
-    """Write record.json for an attempt whose ranks did not get to it; else leave it alone.
+def conclude_attempt(attempt_dir: Path, exit_code: int) -> Record:
+    """Write record.json for an attempt whose ranks did not get to it; else return the one there.
 
     Runs in the job script after the launcher, on one process without MPI.
     """
     try:
-        read_json(attempt_dir / RECORD_FILE, Record)
-        return
+        return read_json(attempt_dir / RECORD_FILE, Record)
     except (FileNotFoundError, ContractError):
         pass
     case = read_json(attempt_dir / CASE_FILE, Case)
@@ -62,6 +61,7 @@ def conclude_attempt(attempt_dir: Path, exit_code: int) -> None:
     partial_steps = keep_steps(attempt_dir, case)
     record = replace(make_failed_record(case, failures), partial_steps=partial_steps)
     write_json(attempt_dir / RECORD_FILE, record)
+    return record
 
 
 def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failure, ...]:

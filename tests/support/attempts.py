@@ -6,10 +6,12 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.details import DETAILS_FILE
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import RECORD_FILE, Record
 from support.cases import vary
@@ -63,9 +65,15 @@ class Attempt:
         return [*self._name_worker("search"), "--", *ranks]
 
     def conclude(self):
-        """What the job script does when the launcher has ended; returns the record."""
+        """What the job script does when the launcher has ended; returns the record.
+
+        What was folded is unfolded again, for tests of single files.
+        """
         done = self._run([*self._name_worker("conclude"), str(self.exit_code)], {})
         assert done.returncode == 0, done.stderr
+        if (self.path / DETAILS_FILE).exists():
+            with zipfile.ZipFile(str(self.path / DETAILS_FILE)) as details:
+                details.extractall(str(self.path))
         return self.read_record()
 
     def read_record(self):

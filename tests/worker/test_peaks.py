@@ -8,7 +8,7 @@ import pytest
 from support import attempts, frozen_code
 from support.cases import vary
 
-from dlperf_slurm.contract.peaks import NUMBER_FORMATS, OF_MPI, DevicePeak, read_peaks
+from dlperf_slurm.contract.peaks import NUMBER_FORMATS, OF_MPI, PEAKS_FILE, DevicePeak, parse_peaks
 from dlperf_slurm.contract.record import OK
 from dlperf_slurm.worker.frameworks import list_frameworks
 from dlperf_slurm.worker.peaks import (
@@ -141,7 +141,7 @@ def test_real_ranks_sum_as_many_bytes_as_gradients_have(tmp_path):
     attempt = attempts.Attempt(tmp_path / "a1", tmp_path / "code").launch()
     record = attempt.read_record()
     assert record.status == OK, attempt.stderr
-    peaks = read_peaks(attempt.path, attempt.path)
+    peaks = parse_peaks((attempt.path / PEAKS_FILE).read_bytes(), PEAKS_FILE)
     (summed,) = peaks.all_reduce
     assert (summed.via, summed.byte_count) == (OF_MPI, 4 * record.parameter_count)
     assert summed.seconds > 0

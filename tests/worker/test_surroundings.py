@@ -12,11 +12,12 @@ from support.cases import vary
 
 from dlperf_slurm.contract.record import OK
 from dlperf_slurm.contract.surroundings import (
+    SURROUNDINGS_FILE,
     CpuUse,
     GpuBefore,
     HostSurroundings,
     Neighbour,
-    read_surroundings,
+    parse_surroundings,
 )
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.surroundings import (
@@ -81,7 +82,8 @@ def launch(tmp_path):
         )
         attempt.launch(step_seconds=0.02)
         assert attempt.read_record().status == OK, attempt.stderr
-        return read_surroundings(attempt.path, attempt.path), attempt.stderr
+        content = (attempt.path / SURROUNDINGS_FILE).read_bytes()
+        return parse_surroundings(content, SURROUNDINGS_FILE), attempt.stderr
 
     return run
 

@@ -9,6 +9,7 @@ from glob import escape, glob
 from pathlib import Path
 
 from dlperf_slurm.contract.case import CASE_FILE
+from dlperf_slurm.contract.details import DETAILS_FILE
 from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE, Record
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
@@ -33,8 +34,10 @@ _FIGURES = (
     f"cases/*/r*/a*/{CASE_FILE}",
     f"cases/*/r*/a*/{RECORD_FILE}",
     f"cases/*/r*/a*/{STEP_SECONDS_FILE}",
+    f"cases/*/r*/a*/{DETAILS_FILE}",
     f"cases/*/r*/a*/s*/{RECORD_FILE}",
     f"cases/*/r*/a*/s*/{STEP_SECONDS_FILE}",
+    f"cases/*/r*/a*/s*/{DETAILS_FILE}",
 )
 _OF_ROW = ("framework", "model", "topology", "precision", "mode", "script")
 # facts of the machine that are software too

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, Dict, List, Optional, Sequence, Tuple, cast
 
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.details import SAMPLES_FILE
 from dlperf_slurm.contract.json_files import build_dataclass
 from dlperf_slurm.contract.record import Telemetry
 from dlperf_slurm.contract.surroundings import CpuUse
@@ -29,9 +30,6 @@ from dlperf_slurm.worker.telemetry.series import (
     summarize_samples,
 )
 from dlperf_slurm.worker.telemetry.sources import choose_devices
-
-# arrays "HOST/DEVICE/COLUMN" of all samples; device -1 is the host
-SAMPLES_FILE = "telemetry.npz"
 
 # for a driver that wakes up slowly, and for a process that has the least priority
 READY_SECONDS = 20.0

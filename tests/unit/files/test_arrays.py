@@ -5,18 +5,13 @@ import numpy
 import pytest
 
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.arrays import read_array
+from dlperf_slurm.files.arrays import parse_array
 
 
 def save(array):
     file = io.BytesIO()
     numpy.save(file, array)
     return file.getvalue()
-
-
-def read(path, content):
-    path.write_bytes(content)
-    return read_array(path)
 
 
 def make_header(text):
@@ -26,10 +21,10 @@ def make_header(text):
 
 @pytest.mark.parametrize("kind", ["<f8", ">f8", "<f4", "<f2"])
 @pytest.mark.parametrize("shape", [(2, 3), (0, 3), (4,), (1, 1, 2), ()])
-def test_array_is_what_was_saved(tmp_path, kind, shape):
+def test_array_is_what_was_saved(kind, shape):
     array = numpy.arange(numpy.prod(shape), dtype=kind).reshape(shape)
     for order in "CF":
-        found = read(tmp_path / "a.npy", save(numpy.array(array, order=order)))
+        found = parse_array(save(numpy.array(array, order=order)), "a.npy")
         assert (found.dtype, found.shape) == (array.dtype, array.shape)
         assert (found == array).all()
 
@@ -59,16 +54,8 @@ SOUND = save(numpy.ones((2, 3)))
         make_header("{'descr': '<f8', 'fortran_order': False, 'shape': (" + "9" * 60_000 + ",), }"),
     ],
 )
-def test_file_that_is_not_what_its_header_tells_is_refused(tmp_path, content):
+def test_file_that_is_not_what_its_header_tells_is_refused(content):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(FileProblem, match=str(tmp_path)):
-        read(tmp_path / "a.npy", content)
+    with pytest.raises(FileProblem, match=r"^a\.npy: "):
+        parse_array(content, "a.npy")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**16
-
-
-def test_file_above_its_limit_is_refused(tmp_path):
-    with (tmp_path / "a.npy").open("wb") as file:
-        file.write(make_header("{'descr': '<f8', 'fortran_order': False, 'shape': (10, 10), }"))
-        file.truncate(10**12)
-    with pytest.raises(FileProblem, match="has more than 134217728 bytes"):
-        read_array(tmp_path / "a.npy")

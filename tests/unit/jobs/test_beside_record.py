@@ -6,6 +6,7 @@ import json
 import pytest
 from builders import make_case, make_record
 
+from dlperf_slurm.contract.details import Detail
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.surroundings import (
     SURROUNDINGS_FILE,
@@ -19,7 +20,7 @@ from dlperf_slurm.jobs.beside_record import (
     NOTHING_BESIDE,
     Beside,
     find_beside_problem,
-    read_beside,
+    parse_beside,
 )
 
 CASE = make_case()
@@ -40,13 +41,14 @@ def change_window(**changes):
 
 def test_what_was_written_is_read(tmp_path):
     write_surroundings(tmp_path, SOUND)
-    beside = read_beside(tmp_path, tmp_path)
+    content = (tmp_path / SURROUNDINGS_FILE).read_bytes()
+    beside = parse_beside({SURROUNDINGS_FILE: Detail(content, SURROUNDINGS_FILE)})
     assert beside == Beside(SOUND)
     assert find_beside_problem(beside, make_record(CASE)) == ""
 
 
-def test_folder_of_an_earlier_version_has_nothing(tmp_path):
-    assert read_beside(tmp_path, tmp_path) == NOTHING_BESIDE
+def test_record_of_an_earlier_version_has_nothing_beside_it():
+    assert parse_beside({}) == NOTHING_BESIDE
     assert find_beside_problem(NOTHING_BESIDE, make_record(CASE)) == ""
 
 
@@ -71,8 +73,8 @@ def test_what_contradicts_the_record_is_named(surroundings, problem):
     assert problem in found
 
 
-def test_file_with_an_unknown_key_cannot_be_used(tmp_path):
+def test_file_with_an_unknown_key_cannot_be_used():
     data = {**dataclasses.asdict(SOUND), "more": 1}
-    (tmp_path / SURROUNDINGS_FILE).write_text(json.dumps(data))
-    with pytest.raises(ContractError, match="more is not a key"):
-        read_beside(tmp_path, tmp_path)
+    detail = Detail(json.dumps(data).encode(), "a/surroundings.json")
+    with pytest.raises(ContractError, match=r"a/surroundings\.json: more is not a key"):
+        parse_beside({SURROUNDINGS_FILE: detail})

@@ -1,0 +1,148 @@
+"""A ZIP file -> its members, each read whole with a limit; what might lead astray is refused.
+
+Loads on Python 3.7 with nothing but the standard library. Nothing is ever unpacked to a file.
+"""
+
+import re
+import stat
+import struct
+import zipfile
+import zlib
+from typing import BinaryIO, Dict, Iterable, NamedTuple, Optional, Tuple
+
+from dlperf_slurm.files import FileProblem
+
+# a list of a million members has some 100 MiB
+LIST_LIMIT_BYTES = 2**28
+MEMBERS_LIMIT = 2_000_000
+# what deflate may add to bytes that it cannot make fewer
+_ADDED_BYTES = 2**20
+# all times in it are the same, so that the same members are the same bytes
+_TIME = (1980, 1, 1, 0, 0, 0)
+# what is compressed already, or is hardly smaller for it
+STORED_SUFFIXES = (".npy", ".npz", ".parquet", ".pdf", ".png", ".zip")
+
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+_ENCRYPTED = 0x1
+_NO_NAME = re.compile(r"[\x00-\x1f\x7f\\]|(?:^|/)\.{0,2}(?:/|$)")
+
+
+class Member(NamedTuple):
+    """Where a member lies in its file, and how large it is there and when it is read."""
+
+    offset: int
+    stored_bytes: int
+    size_bytes: int
+    checksum: int
+    is_deflated: bool
+
+
+class _LimitedFile:
+    """A file of which nobody reads more at a time than a list of members may have."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        content = self._file.read(
+            LIST_LIMIT_BYTES + 1 if size < 0 else min(size, LIST_LIMIT_BYTES + 1)
+        )
+        if len(content) > LIST_LIMIT_BYTES:
+            raise zipfile.BadZipFile("its list of members is too long")
+        return content
+
+    def seekable(self) -> bool:
+        return True
+
+
+def list_members(file: BinaryIO, where: str) -> Dict[str, Member]:
+    """The members of a ZIP file by name, in its order.
+
+    Raises FileProblem for what is no such file, and for names that lead out of it, names that are
+    there twice, links, encryption, members that share bytes, and kinds of compression but deflate.
+    """
+    try:
+        with zipfile.ZipFile(_LimitedFile(file)) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, NotImplementedError, UnicodeError, ValueError, OSError) as error:
+        raise FileProblem(f"{where}: is no ZIP file that can be read: {error}") from error
+    if len(entries) > MEMBERS_LIMIT:
+        raise FileProblem(f"{where}: has more than {MEMBERS_LIMIT} members")
+    members: Dict[str, Member] = {}
+    for entry in entries:
+        problem = _find_problem(entry) or ("is there twice" if entry.filename in members else "")
+        if problem:
+            raise FileProblem(f"{where}: its member {entry.filename[:200]!r} {problem}")
+        members[entry.filename] = Member(
+            entry.header_offset,
+            entry.compress_size,
+            entry.file_size,
+            entry.CRC,
+            entry.compress_type == zipfile.ZIP_DEFLATED,
+        )
+    _refuse_overlaps(members, where)
+    return members
+
+
+def read_member(file: BinaryIO, member: Member, limit: int, where: str) -> bytes:
+    """The content of a member of up to `limit` bytes; FileProblem for more, and for damage."""
+    if member.size_bytes > limit:
+        raise FileProblem(f"{where}: has more than {limit} bytes, the most that such a file has")
+    if member.stored_bytes > limit + _ADDED_BYTES:
+        raise FileProblem(f"{where}: is damaged: it takes more room than it has bytes")
+    try:
+        file.seek(member.offset)
+        header = file.read(_LOCAL_HEADER.size)
+        signature, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
+        if signature != b"PK\x03\x04":
+            raise ValueError("it does not begin as a member does")
+        file.seek(name_bytes + extra_bytes, 1)
+        content = file.read(member.stored_bytes)
+        if member.is_deflated:
+            # not a byte more than it says is made of it
+            content = zlib.decompressobj(-15).decompress(content, member.size_bytes + 1)
+    except (struct.error, zlib.error, ValueError) as error:
+        raise FileProblem(f"{where}: is damaged: {error}") from error
+    if len(content) != member.size_bytes or zlib.crc32(content) != member.checksum:
+        raise FileProblem(f"{where}: is damaged: it is not what its checksum is of")
+    return content
+
+
+def make_entry(name: str) -> zipfile.ZipInfo:
+    """What a member of that name is written with, as a plain file that all may read."""
+    entry = zipfile.ZipInfo(name, _TIME)
+    is_stored = name.endswith(STORED_SUFFIXES)
+    entry.compress_type = zipfile.ZIP_STORED if is_stored else zipfile.ZIP_DEFLATED
+    entry.external_attr = (stat.S_IFREG | 0o644) << 16
+    return entry
+
+
+def write_members(file: BinaryIO, contents: Iterable[Tuple[str, bytes]]) -> None:
+    """Write a ZIP file of members by name."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in contents:
+            archive.writestr(make_entry(name), content)
+
+
+def _find_problem(entry: zipfile.ZipInfo) -> Optional[str]:
+    """Why a member is not to be read; empty for a plain file or folder."""
+    if _NO_NAME.search(entry.filename[:-1] if entry.is_dir() else entry.filename):
+        return "is no name below its folder"
+    kind = stat.S_IFMT(entry.external_attr >> 16)
+    if kind not in (0, stat.S_IFDIR if entry.is_dir() else stat.S_IFREG):
+        return "is a link, or no regular file"
+    if entry.flag_bits & _ENCRYPTED:
+        return "is encrypted"
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        return "is compressed in another way than deflate"
+    return ""
+
+
+def _refuse_overlaps(members: Dict[str, Member], where: str) -> None:
+    """FileProblem where bytes are of two members, as in a file that grows without end."""
+    end = 0
+    for name, member in sorted(members.items(), key=lambda item: item[1].offset):
+        if member.offset < end:
+            raise FileProblem(f"{where}: its member {name[:200]!r} shares bytes with another one")
+        end = member.offset + _LOCAL_HEADER.size + member.stored_bytes
