@@ -11,9 +11,10 @@ from dlperf_slurm.matrix.file import find_parameter_problems
 from dlperf_slurm.worker.models import list_models, load_model
 
 # between the sum of a rank's steps and its window: the clock's marks, and the last wait, by which
-# a window may be longer, but not shorter
+# a window may be longer, but not shorter; on a machine with other work a rank may not be let on for
+# some time slices between the two (20 ms were seen)
 WINDOW_TOLERANCE = 0.02
-WINDOW_SLACK_SECONDS = 0.01
+WINDOW_SLACK_SECONDS = 0.05
 CLOCK_SECONDS = 1e-4
 MAX_WEIGHTS = 100_000
 
