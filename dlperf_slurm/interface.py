@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Union
 
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.run_directory import Run, find_run
+from dlperf_slurm.jobs.archives import find_readable_run
+from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT, list_layouts
 from dlperf_slurm.reports.plots import ALL, NONE, SOME
 
@@ -34,13 +35,14 @@ RESULTS = Path("results")
 def open_run(
     reference: Union[str, Path, None] = None, results: Union[str, Path] = RESULTS
 ) -> "RunResults":
-    """Open a run by its directory, its id or the beginning of that; the newest one when None.
+    """Open a run by its directory or archive, or the beginning of its id; the newest when None.
 
     `results` is the folder in which ids are looked for. Raises InputError when there is no such
     run, or several begin so, and names those that there are.
     """
     try:
-        return RunResults(find_run(None if reference is None else str(reference), Path(results)))
+        name = None if reference is None else str(reference)
+        return RunResults(find_readable_run(name, Path(results)))
     except OSError as error:
         raise InputError(str(error)) from error
 
@@ -61,7 +63,7 @@ class RunResults:
 
     @property
     def path(self) -> Path:
-        """The run directory."""
+        """The run directory, or archive."""
         return self._run.path
 
     @property

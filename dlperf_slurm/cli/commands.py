@@ -24,6 +24,7 @@ COMMANDS = {
     "report": ("report", "make the tables of a run, from its files alone"),
     "compare": ("compare", "which cases of run B are faster or slower"),
     "history": ("history", "what each case measured from run to run"),
+    "archive": ("archive", "close a run that has ended into one file"),
     "import-logs": ("logs", "make a run of other scripts' logs, to report on"),
     "parity": ("checks", "prove that frameworks do the same work"),
     "audit": ("checks", "which cells of tables do not follow from others"),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def add_commands(commands: "Commands") -> None:
     """Add `compare`."""
     parser = add_command(commands, "compare", run_compare)
-    run_help = "run directory, run id or its beginning"
+    run_help = "run directory or archive, run id or its beginning"
     parser.add_argument("run_a", metavar="RUN_A", help=run_help)
     parser.add_argument("run_b", metavar="RUN_B", help=run_help)
     parser.add_argument(
@@ -37,7 +37,7 @@ def add_commands(commands: "Commands") -> None:
 
 
 def run_compare(options: argparse.Namespace) -> None:
-    from dlperf_slurm.jobs.run_directory import find_run
+    from dlperf_slurm.jobs.archives import find_readable_run
     from dlperf_slurm.reports.guards import guard_comparison, parse_percent
     from dlperf_slurm.results.collect import collect_outcomes
     from dlperf_slurm.results.compare import compare_runs
@@ -45,7 +45,7 @@ def run_compare(options: argparse.Namespace) -> None:
     limit = parse_percent(options.fail_if_slower)
     margin = parse_percent(options.equivalent_within)
     check_plot_file(options.plot)
-    a, b = (find_run(name, options.results) for name in (options.run_a, options.run_b))
+    a, b = (find_readable_run(name, options.results) for name in (options.run_a, options.run_b))
     cases_a, cases_b = collect_outcomes(a), collect_outcomes(b)
     compared = compare_runs(a.manifest, cases_a, b.manifest, cases_b, limit, margin)
     _print(compared, options.json)

@@ -24,6 +24,7 @@ EXAMPLES = {
     "report": ("20240501 --layout dlperf", "tutorial"),
     "compare": ("20240501 20240502 --fail-if-slower 3%", "statistics"),
     "history": ("--case 'pytorch-*-1n8g-*'", "statistics"),
+    "archive": ("20240501 --remove", "run-directory"),
     "import-logs": ("logs/ --dry-run", "logs"),
     "parity": ("pytorch jax", "frameworks"),
     "completion": ("bash", "commands"),

@@ -8,7 +8,6 @@ from dlperf_slurm.cli.options import (
     add_command,
     add_repeated_option,
     add_run_options,
-    find_chosen_run,
 )
 from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.errors import CasesFailedError, InputError, UnhealthyNodesError
@@ -54,7 +53,10 @@ def run_report(options: argparse.Namespace) -> None:
     if options.published is not None:
         _print_published(options)
         return
-    report_run(find_chosen_run(options), options.layout, options.against, options.plots)
+    from dlperf_slurm.jobs.archives import find_readable_run
+
+    run = find_readable_run(options.run, options.results)
+    report_run(run, options.layout, options.against, options.plots)
 
 
 def list_remarks(summary: "Summary") -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Iterator, Optional
 
 from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.archives import find_archive
 from dlperf_slurm.files.folders import encode_path, open_folder
 
 MIB = 2**20
@@ -30,9 +31,16 @@ _INT64 = 2**63
 def open_file(path: Path, root: Optional[Path] = None) -> Iterator[BinaryIO]:
     """Open a regular file for reading; below `root`, no link is followed.
 
+    Where `root` is an archive, it is a file of that, which then is in memory.
+
     Raises FileNotFoundError when it is not there, FileProblem for a folder, a pipe, a device, and
     for a link below `root`. None of these is waited for.
     """
+    archive = None if root is None else find_archive(root)
+    if archive is not None:
+        with archive.open_member(path) as file:
+            yield file
+        return
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
     if root is None:
         descriptor = os.open(encode_path(path), flags)

@@ -3,6 +3,7 @@
 Loads on Python 3.7 with nothing but the standard library. Nothing is ever unpacked to a file.
 """
 
+import os
 import re
 import stat
 import struct
@@ -23,6 +24,7 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 STORED_SUFFIXES = (".npy", ".npz", ".parquet", ".pdf", ".png", ".zip")
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
+_END_BYTES = 22
 _ENCRYPTED = 0x1
 _NO_NAME = re.compile(r"[\x00-\x1f\x7f\\]|(?:^|/)\.{0,2}(?:/|$)")
 
@@ -30,6 +32,7 @@ _NO_NAME = re.compile(r"[\x00-\x1f\x7f\\]|(?:^|/)\.{0,2}(?:/|$)")
 class Member(NamedTuple):
     """Where a member lies in its file, and how large it is there and when it is read."""
 
+    name: str
     offset: int
     stored_bytes: int
     size_bytes: int
@@ -63,6 +66,7 @@ def list_members(file: BinaryIO, where: str) -> Dict[str, Member]:
     there twice, links, encryption, members that share bytes, and kinds of compression but deflate.
     """
     try:
+        _check_end(file)
         with zipfile.ZipFile(_LimitedFile(file)) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, NotImplementedError, UnicodeError, ValueError, OSError) as error:
@@ -75,6 +79,7 @@ def list_members(file: BinaryIO, where: str) -> Dict[str, Member]:
         if problem:
             raise FileProblem(f"{where}: its member {entry.filename[:200]!r} {problem}")
         members[entry.filename] = Member(
+            entry.filename,
             entry.header_offset,
             entry.compress_size,
             entry.file_size,
@@ -97,7 +102,12 @@ def read_member(file: BinaryIO, member: Member, limit: int, where: str) -> bytes
         signature, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
         if signature != b"PK\x03\x04":
             raise ValueError("it does not begin as a member does")
-        file.seek(name_bytes + extra_bytes, 1)
+        if file.read(name_bytes) not in (
+            member.name.encode(),
+            member.name.encode("cp437", "ignore"),
+        ):
+            raise ValueError("it has two names")
+        file.seek(extra_bytes, 1)
         content = file.read(member.stored_bytes)
         if member.is_deflated:
             # not a byte more than it says is made of it
@@ -123,6 +133,18 @@ def write_members(file: BinaryIO, contents: Iterable[Tuple[str, bytes]]) -> None
     with zipfile.ZipFile(file, "w") as archive:
         for name, content in contents:
             archive.writestr(make_entry(name), content)
+
+
+def _check_end(file: BinaryIO) -> None:
+    """Raise BadZipFile where the last bytes are not those of a ZIP file without a comment.
+
+    A file that was cut short may have a whole ZIP file among its last members.
+    """
+    file.seek(0, os.SEEK_END)
+    file.seek(max(0, file.tell() - _END_BYTES))
+    end = file.read(_END_BYTES)
+    if not (end.startswith(b"PK\5\6") and end.endswith(b"\0\0")):
+        raise zipfile.BadZipFile("it has not the end of one")
 
 
 def _find_problem(entry: zipfile.ZipInfo) -> Optional[str]:

@@ -15,6 +15,7 @@ from typing import Any, Optional
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.nodes import describe_unhealthy
 from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, RECORD_FILE, Record
+from dlperf_slurm.files.listing import list_names
 from dlperf_slurm.jobs.beside_record import NOTHING_BESIDE, Beside
 from dlperf_slurm.jobs.gate import UnbelievableError, read_believed
 from dlperf_slurm.jobs.markers import WITHOUT_FOLDER
@@ -51,10 +52,10 @@ class Judgement:
         return self.record is not None and not self.problem
 
 
-def list_starts(attempt_dir: Path) -> list[Start]:
-    """The starts of an attempt, the newest first."""
+def list_starts(attempt_dir: Path, run_dir: Path) -> list[Start]:
+    """The starts of an attempt of a run, the newest first."""
     try:
-        names = [path.name for path in attempt_dir.iterdir()]
+        names = list_names(attempt_dir, run_dir)
     except OSError:
         return []
     numbers = sorted((int(name[1:]) for name in names if re.fullmatch(r"s\d+", name)), reverse=True)
@@ -77,7 +78,8 @@ def print_files(run: Run, planned: PlannedCase, task: RunTask) -> str:
     and of this version, which judges them.
     """
     attempt_dir = run.path / task.attempt_dir
-    folders = dict.fromkeys([attempt_dir, *(start.path for start in list_starts(attempt_dir))])
+    starts = list_starts(attempt_dir, run.path)
+    folders = dict.fromkeys([attempt_dir, *(start.path for start in starts)])
     stats = [_list_stats(folder) for folder in folders]
     text = ascii((__version__, planned, stats))
     return hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
@@ -101,7 +103,7 @@ def judge_attempt(run: Run, planned: PlannedCase, task: RunTask) -> Judgement:
     All who count, retry, report or wait ask this one function.
     """
     newest = None
-    for start in list_starts(run.path / task.attempt_dir):
+    for start in list_starts(run.path / task.attempt_dir, run.path):
         judgement = judge_start(start, run, planned, task)
         if judgement.is_sound:
             return judgement

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.listing import list_names
 from dlperf_slurm.files.reading import open_file, read_json, read_text
 
 MARKERS_DIR = "markers"
@@ -84,7 +85,7 @@ def list_markers(run_dir: Path) -> dict[str, dict[int, set[str]]]:
     """The kinds of markers that are there, by the marker of their array task and their start."""
     found: dict[str, dict[int, set[str]]] = {}
     try:
-        names = [entry.name for entry in os.scandir(run_dir / MARKERS_DIR)]
+        names = list_names(run_dir / MARKERS_DIR, run_dir)
     except FileNotFoundError:
         return found
     for name in names:

@@ -21,6 +21,8 @@ from dlperf_slurm.contract.json_files import (
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.archives import ARCHIVE_SUFFIX
+from dlperf_slurm.files.listing import has_file, list_names
 from dlperf_slurm.files.reading import read_json, read_text
 from dlperf_slurm.jobs.journal import STAGED, SUBMITTED, read_whole_journal
 from dlperf_slurm.jobs.markers import list_markers
@@ -182,8 +184,8 @@ class Run:
         """
         events, is_whole = read_whole_journal(self.path)
         named = dict.fromkeys(e.group_id for e in events if e.event in (STAGED, SUBMITTED))
-        files = sorted((self.path / SCRIPTS_DIR).glob("*.tasks"))
-        others = [file.stem for file in files if file.stem not in named]
+        files = sorted(name for name in self._list_scripts() if name.endswith(".tasks"))
+        others = [Path(name).stem for name in files if Path(name).stem not in named]
         if not others:
             return list(named)
         started = {marker.rpartition(".")[0] for marker in list_markers(self.path)}
@@ -196,11 +198,17 @@ class Run:
             ),
         ]
 
+    def _list_scripts(self) -> list[str]:
+        try:
+            return list_names(self.path / SCRIPTS_DIR, self.path)
+        except OSError:
+            return []
+
     def _is_staged(self, group_id: str) -> bool:
         """Whether the files of a group were written to the last."""
         tasks = self.read_tasks(group_id)
         return bool(tasks) and all(
-            (self.path / task.attempt_dir / CASE_FILE).exists() for task in tasks
+            has_file(self.path / task.attempt_dir / CASE_FILE, self.path) for task in tasks
         )
 
     def read_tasks(self, group_id: str) -> list[RunTask]:
@@ -248,7 +256,7 @@ def format_manifest(manifest: Manifest) -> str:
 
 
 def open_run(path: Path) -> Run:
-    """Open a run directory.
+    """Open a run directory, or an archive of one, which can be read alone.
 
     Raises InputError when it is none, or of a version of the files that this tool does not read.
     """
@@ -338,6 +346,11 @@ def find_run(reference: Optional[str], results_dir: Path) -> Run:
     """
     if reference is not None and (Path(reference) / MANIFEST_FILE).is_file():
         return open_run(Path(reference))
+    if reference is not None and Path(reference).suffix == ARCHIVE_SUFFIX:
+        raise InputError(
+            f"{reference}: an archive is read by report, compare and history alone; `unzip` makes "
+            "the run directory again"
+        )
     known = list_run_ids(results_dir)
     if reference is None:
         if not known:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.files import FileProblem, folders
+from dlperf_slurm.files.archives import find_archive
 from dlperf_slurm.files.owned import replace_files
 from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.files.writing import write_file
@@ -29,9 +30,11 @@ FORMER_FILES = ("report.parquet",)
 
 
 def make_folder(run: Run) -> Path:
-    """The report folder of a run, which is there afterwards."""
+    """The report folder of a run, which is there afterwards; that of an archive is beside it."""
     folder = run.path / REPORT_DIR
-    with folders.open_folder(folder, run.path, is_made=True) as descriptor:
+    if find_archive(run.path) is not None:
+        folder = run.path.with_name(f"{run.path.stem}-{REPORT_DIR}")
+    with folders.open_folder(folder, folder.parent, is_made=True) as descriptor:
         for name in FORMER_FILES:
             with suppress(OSError):
                 os.unlink(name, dir_fd=descriptor)

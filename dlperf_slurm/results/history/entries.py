@@ -13,6 +13,9 @@ from dlperf_slurm.contract.details import DETAILS_FILE
 from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE, Record
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.archives import ARCHIVE_SUFFIX
+from dlperf_slurm.files.listing import has_file
 from dlperf_slurm.jobs.journal import JOURNAL_FILE, Event, read_journal
 from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, SCRIPTS_DIR, Manifest, Run, open_run
 from dlperf_slurm.results.cases import name_case
@@ -67,21 +70,31 @@ def list_runs(results_dir: Path) -> Folder:
     for path in paths:
         try:
             path.name.encode()
-            if (path / MANIFEST_FILE).is_file():
+            if (path / MANIFEST_FILE).is_file() or _is_archive(path, paths):
                 runs.setdefault(path.resolve(), path)
             elif any((path / name).exists() for name in _SIGNS):
                 problems.append(f"{path}: has no {MANIFEST_FILE}: it is half a run")
         except UnicodeEncodeError:
             problems.append(f"{str(path)!a}: left out, its name is not UTF-8")
+        except FileProblem as error:
+            problems.append(str(error))
         except OSError as error:
             problems.append(f"{path}: cannot be read: {error.strerror}")
     return Folder(tuple(runs.values()), tuple(problems))
 
 
+def _is_archive(path: Path, paths: Sequence[Path]) -> bool:
+    """Whether a path is the archive of a run that has no directory beside it."""
+    if path.suffix != ARCHIVE_SUFFIX or path.with_suffix("") in paths:
+        return False
+    return path.is_file() and has_file(path / MANIFEST_FILE, path)
+
+
 def digest_run(run_dir: Path) -> str:
     """Changes with the name, size or time of any file that the figures of a run are read from."""
     digest = hashlib.sha256()
-    for line in _describe_files(run_dir):
+    is_archive = run_dir.suffix == ARCHIVE_SUFFIX and run_dir.is_file()
+    for line in [_describe_file(run_dir, "")] if is_archive else _describe_files(run_dir):
         digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()
 
@@ -90,14 +103,16 @@ def _describe_files(run_dir: Path) -> Iterator[str]:
     for pattern in _FIGURES:
         # a folder has thousands of these files: pathlib's own glob takes twice as long
         for path in sorted(glob(f"{escape(str(run_dir))}/{pattern}")):  # noqa: PTH207
-            name = path[len(str(run_dir)) :]
-            try:
-                status = Path(path).stat()
-            except OSError:
-                # a link that leads nowhere, or a file that was just removed
-                yield f"{name}\0gone\n"
-            else:
-                yield f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n"
+            yield _describe_file(Path(path), path[len(str(run_dir)) :])
+
+
+def _describe_file(path: Path, name: str) -> str:
+    try:
+        status = path.stat()
+    except OSError:
+        # a link that leads nowhere, or a file that was just removed
+        return f"{name}\0gone\n"
+    return f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n"
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,21 @@ def test_what_is_no_whole_zip_file_is_refused(content):
         list_members(io.BytesIO(content), "a.zip")
 
 
+def test_file_cut_short_behind_a_zip_file_that_is_its_member_is_refused():
+    inner = make_zip(("b", b"x")).getvalue()
+    content = make_zip(("a.npz", inner), ("c", b"y")).getvalue()
+    cut = content[: content.index(inner) + len(inner) + 5]
+    with pytest.raises(FileProblem, match="it has not the end of one"):
+        list_members(io.BytesIO(cut), "a.zip")
+
+
+def test_member_with_another_name_before_its_bytes_is_refused():
+    content = bytearray(make_zip(("a", b"x")).getvalue())
+    content[content.index(b"a")] = ord("b")
+    with pytest.raises(FileProblem, match="it has two names"):
+        read(io.BytesIO(content), "a")
+
+
 def test_member_above_its_limit_is_refused():
     with pytest.raises(FileProblem, match=r"^a\.zip/a: has more than 99 bytes"):
         read(make_zip(("a", b"x" * 100)), "a", limit=99)

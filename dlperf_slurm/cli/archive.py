@@ -1,0 +1,65 @@
+"""The command archive: a run that has ended, in one file."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlperf_slurm.cli.options import add_command, add_results_option
+from dlperf_slurm.cli.output import say
+from dlperf_slurm.cli.streams import PROGRAM
+from dlperf_slurm.errors import InputError, SchedulerError
+
+if TYPE_CHECKING:
+    from dlperf_slurm.cli.options import Commands
+    from dlperf_slurm.jobs.run_directory import Run
+
+MIB = 2**20
+
+
+def add_commands(commands: "Commands") -> None:
+    """Add `archive`."""
+    parser = add_command(commands, "archive", run_archive)
+    parser.add_argument("run", metavar="RUN", help="run directory, run id or its beginning")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="where to write it (RUN_ID.zip beside the run)"
+    )
+    parser.add_argument(
+        "--remove", action="store_true", help="remove the directory once the archive is verified"
+    )
+    add_results_option(parser)
+
+
+def run_archive(options: argparse.Namespace) -> None:
+    from dlperf_slurm.files.archives import ARCHIVE_SUFFIX
+    from dlperf_slurm.jobs.archives import write_archive
+    from dlperf_slurm.jobs.run_directory import find_run
+
+    run = find_run(options.run, options.results)
+    refuse_unfinished(run)
+    output = options.output or run.path.with_name(f"{run.run_id}{ARCHIVE_SUFFIX}")
+    done = write_archive(run, output, options.remove)
+    before, after = (size / MIB for size in (done.content_bytes, done.size_bytes))
+    say(f"{done.files} files, {before:.1f} MiB, are in one of {after:.1f} MiB; each was read again")
+    say(f"{run.path}: {'removed' if options.remove else 'is still there; --remove removes it'}")
+    print(f"Archive: {done.path}")
+    print(f"Report it: {PROGRAM} report {done.path}", flush=True)
+
+
+def refuse_unfinished(run: "Run") -> None:
+    """Raise InputError for a run of which something may still come, with what to do about it."""
+    from dlperf_slurm.scheduler.states import count_states
+    from dlperf_slurm.scheduler.track import Tracker
+
+    if run.manifest.is_import:
+        return
+    tracker = Tracker(run)
+    left = [state for state in tracker.refresh(ask_scheduler=True) if not state.is_final]
+    if tracker.scheduler_error:
+        raise SchedulerError(f"{tracker.scheduler_error}\nNothing was archived.")
+    if left:
+        words = ", ".join(f"{count} {state}" for state, count in count_states(left).items())
+        raise InputError(
+            f"{run.path}: {len(left)} array tasks have not ended: {words}\n"
+            f"Bring it to its end: {PROGRAM} resume {run.path} --wait\n"
+            f"Or end it now:       {PROGRAM} cancel {run.path}"
+        )

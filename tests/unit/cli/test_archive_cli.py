@@ -1,0 +1,255 @@
+"""A run that has ended is closed into one file, which is read as the run itself is."""
+
+import hashlib
+import json
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+from builders import write_program
+from history_runs import RESULTS, add_run, stage_seven, write_step_seconds
+
+import dlperf_slurm as dp
+from dlperf_slurm.cli import main
+from dlperf_slurm.contract.details import DETAILS_FILE, fold_details
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.jobs import archives
+from dlperf_slurm.jobs.journal import SUBMITTED, Event, append_event
+from dlperf_slurm.jobs.markers import MARKERS_DIR
+from dlperf_slurm.jobs.private_values import PRIVATE_FILE
+from dlperf_slurm.jobs.run_directory import open_run
+
+DAY_1 = "20240501-120000-seven-tiny-abcd"
+DAY_2 = "20240502-120000-seven-tiny-abcd"
+ARCHIVE = RESULTS / f"{DAY_1}.zip"
+TABLES = ("report.csv", "report.json", "report.md", "cases.parquet", "steps.parquet")
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory):
+    return stage_seven(tmp_path_factory.mktemp("seven"))
+
+
+@pytest.fixture
+def run(staged, home, bin_dir):
+    """A run whose array tasks have all ended well; what one of two left is folded."""
+    for program in ("squeue", "sacct"):
+        write_program(bin_dir, program, "true")
+    return end_run(add_run(staged, 1))
+
+
+def end_run(path):
+    write_step_seconds(path)
+    run = open_run(path)
+    for number, group_id in enumerate(run.list_group_ids(), start=1):
+        event = Event(SUBMITTED, format_now(), group_id=group_id, array_job_id=str(number))
+        append_event(path, event)
+    for index, task in enumerate(run.read_all_tasks()):
+        folder = path / task.attempt_dir
+        (folder / "s0").mkdir()
+        for name in ("record.json", "step_seconds.npy"):
+            (folder / name).rename(folder / "s0" / name)
+        if index % 2:
+            fold_details(folder / "s0")
+        (folder / "claim").symlink_to("1")
+        for kind in ("started", "ended"):
+            marker = {"job_id": "1", "time": format_now(), "nodes": "n1", "exit_code": 0}
+            file = path / MARKERS_DIR / f"{task.marker}.s0.{kind}"
+            file.write_text(json.dumps(marker), encoding="utf-8")
+    return path
+
+
+def list_contents(folder):
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.is_symlink()
+    }
+
+
+def refuse(capsys, *words):
+    """What the command says when it refuses."""
+    assert main([*map(str, words)]) == 2
+    return capsys.readouterr().err
+
+
+def test_report_of_an_archive_has_the_tables_of_the_run(run, capsys):
+    assert main(["report", str(run), "--plots", "none"]) == 0
+    printed = capsys.readouterr().out
+    assert main(["archive", str(run)]) == 0
+    assert capsys.readouterr().out.endswith(
+        f"Report it: dlperf-slurm report {ARCHIVE.absolute()}\n"
+    )
+    assert main(["report", str(ARCHIVE), "--plots", "none"]) == 0
+    beside = RESULTS / f"{DAY_1}-report"
+    assert capsys.readouterr().out.splitlines()[:-1] == printed.splitlines()[:-1]
+    for name in TABLES:
+        assert (beside / name).read_bytes() == (run / "report" / name).read_bytes(), name
+
+
+def test_archive_has_every_file_of_the_run_and_their_digests(run):
+    # it writes the states into the journal
+    assert main(["status", DAY_1]) == 0
+    (run / PRIVATE_FILE).write_text("export TOKEN=x\n")
+    contents = list_contents(run)
+    del contents[PRIVATE_FILE]
+    assert main(["archive", DAY_1]) == 0
+    with zipfile.ZipFile(ARCHIVE) as archive:
+        archive.extractall("unpacked")
+    unpacked = list_contents(Path("unpacked") / DAY_1)
+    lines = unpacked.pop("SHA256SUMS").decode().splitlines()
+    sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    assert sums == {name: hashlib.sha256(data).hexdigest() for name, data in unpacked.items()}
+    links = json.loads(unpacked.pop("LINKS.json"))
+    assert unpacked == contents
+    assert set(links.values()) == {"1"}
+    assert len(links) == 14
+    assert open_run(Path("unpacked") / DAY_1).run_id == DAY_1
+
+
+def test_directory_is_removed_only_if_asked_for_and_the_run_is_found_by_its_id_still(run):
+    assert main(["archive", DAY_1]) == 0
+    assert dp.open_run("20240501").path == run.absolute()
+    ARCHIVE.unlink()
+    rows = dp.open_run(DAY_1).frame("steps")
+    assert main(["archive", DAY_1, "--remove"]) == 0
+    assert [path.name for path in RESULTS.iterdir()] == [ARCHIVE.name]
+    for name in (None, "20240501", DAY_1, ARCHIVE):
+        assert dp.open_run(name).path == ARCHIVE.absolute()
+    assert dp.open_run(DAY_1).frame("steps").equals(rows)
+    assert dp.open_run(DAY_1).is_complete
+
+
+def test_runs_are_compared_and_followed_over_time_in_archives(run, staged, capsys):
+    end_run(add_run(staged, 2, 0.9))
+    main(["compare", DAY_1, DAY_2])
+    main(["history"])
+    before = capsys.readouterr().out
+    assert main(["archive", DAY_1, "--remove"]) == 0
+    capsys.readouterr()
+    main(["compare", str(ARCHIVE), DAY_2])
+    main(["history"])
+    assert capsys.readouterr().out == before
+
+
+def test_history_counts_a_run_once_that_has_a_directory_and_an_archive(run, capsys):
+    main(["history"])
+    before = capsys.readouterr()
+    main(["archive", DAY_1])
+    capsys.readouterr()
+    main(["history"])
+    assert capsys.readouterr() == before
+
+
+def test_run_in_progress_is_refused_with_what_to_do(run, capsys):
+    for path in (run / MARKERS_DIR).glob("*.0.s0.*"):
+        path.unlink()
+    for task in open_run(run).read_all_tasks():
+        if task.array_task_id == 0:
+            shutil.rmtree(run / task.attempt_dir / "s0")
+    said = refuse(capsys, "archive", DAY_1)
+    assert re.search(r"2 array tasks have not ended: 2 \w+", said)
+    assert f"dlperf-slurm resume {run.absolute()} --wait" in said
+    assert not ARCHIVE.exists()
+
+
+def test_file_that_is_there_is_not_written_over(run, capsys):
+    ARCHIVE.write_text("mine")
+    assert "is there already" in refuse(capsys, "archive", run)
+    assert ARCHIVE.read_text() == "mine"
+
+
+def test_other_output_has_to_be_called_an_archive(run, capsys):
+    assert "is called *.zip" in refuse(capsys, "archive", run, "--output", "a.tar")
+    assert main(["archive", str(run), "--output", "a.zip"]) == 0
+    assert dp.open_run("a.zip").run_id == DAY_1
+
+
+@pytest.mark.parametrize("command", ["status", "resume", "retry", "cancel", "wait", "archive"])
+def test_what_goes_on_with_a_run_takes_no_archive(run, capsys, command):
+    main(["archive", DAY_1])
+    capsys.readouterr()
+    assert "`unzip` makes the run directory again" in refuse(capsys, command, ARCHIVE)
+
+
+@pytest.mark.parametrize("function", ["_write", "_verify", "_list_files"])
+def test_interrupted_archive_leaves_the_directory_whole(run, monkeypatch, function):
+    original, before = getattr(archives, function), list_contents(run)
+
+    def interrupt(*arguments):
+        result = original(*arguments)
+        if function != "_list_files" or list(RESULTS.glob(".*")):
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(archives, function, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        archives.write_archive(open_run(run), ARCHIVE, is_removed=True)
+    after = list_contents(run)
+    after.pop("submit.lock")
+    assert after == before
+    assert [path.name for path in RESULTS.iterdir()] == [DAY_1]
+
+
+def test_archive_that_is_not_what_was_read_is_no_archive(run, monkeypatch):
+    original = archives._write
+
+    def damage(a_run, files, partial):
+        sums = original(a_run, files, partial)
+        content = bytearray(partial.read_bytes())
+        content[content.index(DETAILS_FILE.encode()) + 200] ^= 1
+        partial.write_bytes(content)
+        return sums
+
+    monkeypatch.setattr(archives, "_write", damage)
+    with pytest.raises(FileProblem, match="is damaged"):
+        archives.write_archive(open_run(run), ARCHIVE, is_removed=True)
+    assert not ARCHIVE.exists()
+    assert open_run(run).run_id == DAY_1
+
+
+def test_run_that_changes_meanwhile_is_not_archived(run, monkeypatch):
+    original = archives._verify
+
+    def change(*arguments):
+        original(*arguments)
+        (run / "new").touch()
+
+    monkeypatch.setattr(archives, "_verify", change)
+    with pytest.raises(dp.InputError, match="changed while it was read"):
+        archives.write_archive(open_run(run), ARCHIVE)
+    assert not ARCHIVE.exists()
+
+
+def test_damaged_archive_is_refused_by_name(run, capsys):
+    main(["archive", DAY_1, "--remove"])
+    content = ARCHIVE.read_bytes()
+    capsys.readouterr()
+    ARCHIVE.write_bytes(content[:-100])
+    assert f"{ARCHIVE}: is no ZIP file" in refuse(capsys, "report", ARCHIVE)
+    place = content.index(DETAILS_FILE.encode()) + 200
+    ARCHIVE.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    assert main(["report", str(ARCHIVE), "--plots", "none"]) == 5
+    said = capsys.readouterr().out
+    assert "1 of 14 repeats" not in said
+    assert "is damaged: it is not what its checksum is of" in " ".join(said.split())
+
+
+def test_strange_archives_of_a_results_folder_are_named_or_passed_over(run, capsys):
+    main(["history"])
+    before = capsys.readouterr().out
+    (RESULTS / "20240503-broken.zip").write_bytes(b"PK")
+    with zipfile.ZipFile(RESULTS / "20240504-other.zip", "w") as archive:
+        archive.writestr("notes/a.txt", "x")
+    main(["history"])
+    found = capsys.readouterr()
+    assert found.out == before
+    assert found.err.count("warning") == 1
+    assert "20240503-broken.zip: is no ZIP file" in found.err
+    assert dp.open_run().run_id == DAY_1
+    shutil.rmtree(run)
+    with pytest.raises(dp.InputError, match=r"20240503-broken\.zip: is no ZIP file"):
+        dp.open_run("20240503")
