@@ -254,7 +254,7 @@ def test_run_goes_on_after_its_journal_was_damaged(cluster, tmp_path, gate, dama
     assert is_nothing_to_retry(run)
 
 
-@pytest.mark.parametrize("name", ["record.json", "step_seconds.npy"])
+@pytest.mark.parametrize("name", ["record.json", "details.npz"])
 def test_file_cut_short_after_the_end_is_tried_again(cluster, tmp_path, name):
     run = stage_spin(tmp_path / "results")
     assert submit(run, "--wait").returncode == 0

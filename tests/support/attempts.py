@@ -6,15 +6,14 @@ import shutil
 import subprocess
 import sys
 import time
-import zipfile
 from pathlib import Path
 
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.details import DETAILS_FILE
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import RECORD_FILE, Record
 from support.cases import vary
+from support.details import unfold
 
 MPIRUN = shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
 LAUNCH_SECONDS = 180
@@ -71,9 +70,7 @@ class Attempt:
         """
         done = self._run([*self._name_worker("conclude"), str(self.exit_code)], {})
         assert done.returncode == 0, done.stderr
-        if (self.path / DETAILS_FILE).exists():
-            with zipfile.ZipFile(str(self.path / DETAILS_FILE)) as details:
-                details.extractall(str(self.path))
+        unfold(self.path)
         return self.read_record()
 
     def read_record(self):

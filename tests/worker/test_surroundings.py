@@ -82,8 +82,9 @@ def launch(tmp_path):
         )
         attempt.launch(step_seconds=0.02)
         assert attempt.read_record().status == OK, attempt.stderr
-        content = (attempt.path / SURROUNDINGS_FILE).read_bytes()
-        return parse_surroundings(content, SURROUNDINGS_FILE), attempt.stderr
+        path = attempt.path / SURROUNDINGS_FILE
+        told = parse_surroundings(path.read_bytes(), path.name) if path.exists() else None
+        return told, attempt.stderr
 
     return run
 
