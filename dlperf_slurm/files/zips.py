@@ -9,7 +9,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from typing import BinaryIO, Dict, Iterable, NamedTuple, Optional, Tuple
+from typing import BinaryIO, Dict, Iterable, NamedTuple, Tuple
 
 from dlperf_slurm.files import FileProblem
 
@@ -147,7 +147,7 @@ def _check_end(file: BinaryIO) -> None:
         raise zipfile.BadZipFile("it has not the end of one")
 
 
-def _find_problem(entry: zipfile.ZipInfo) -> Optional[str]:
+def _find_problem(entry: zipfile.ZipInfo) -> str:
     """Why a member is not to be read; empty for a plain file or folder."""
     if _NO_NAME.search(entry.filename[:-1] if entry.is_dir() else entry.filename):
         return "is no name below its folder"
