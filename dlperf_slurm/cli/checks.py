@@ -173,13 +173,15 @@ def _print_audit(
         print_table(header, lines, console, title="findings by kind")
     checked = audit.checked
     print(
-        f"{checked.derived_cells} speedups recomputed, {len(found)} findings, "
+        f"{checked.derived_cells} speedups recomputed, "
+        f"{len(found)} {'finding' if len(found) == 1 else 'findings'}, "
         f"{len(audit.findings) - len(found)} below {100 * threshold:g} %"
     )
     print(
         f"checked too: {checked.latency_rows} rows' percentiles, "
         f"{checked.throughputs_by_latency} throughputs by their latency, "
-        f"{checked.speedups_compared} speedups by each other; "
+        f"{checked.speedups_compared} speedups by each other, "
+        f"{checked.figures_compared} figures that are printed more than once; "
         f"{checked.derived_cells_unchecked} speedups could not be checked",
         flush=True,
     )

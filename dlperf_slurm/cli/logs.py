@@ -116,7 +116,7 @@ def _make_row(run: "ImportedRun", folder: str) -> list[str]:
 
     identity = run.identity
     batch_size = f"bs{identity.batch_size_per_device}" if identity.batch_size_per_device else ""
-    devices = f"{identity.devices} devices" if identity.devices else ""
+    devices = {0: "", 1: "1 device"}.get(identity.devices, f"{identity.devices} devices")
     is_partial = run.status != OK and run.publisher_samples_per_s is not None
     words = [identity.framework, identity.model, devices, batch_size, identity.precision]
     return [

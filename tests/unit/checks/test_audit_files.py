@@ -335,6 +335,7 @@ def test_command_exits_with_5_and_prints_the_findings(capsys):
     printed = capsys.readouterr()
     assert "x.md:4" in printed.out
     assert "wrong" in printed.out
+    assert "2 speedups recomputed, 1 finding, 0 below" in printed.out
     assert "1 cell does not follow from the others" in printed.err
 
 
@@ -342,6 +343,11 @@ def test_command_exits_with_0_when_all_follows(capsys):
     Path("x.md").write_text(WRONG_TABLE.replace("3.9", "3.8"), encoding="utf-8")
     assert main(["audit", "x.md"]) == 0
     assert "2 speedups recomputed, 0 findings" in capsys.readouterr().out
+
+
+def test_command_says_that_it_held_figures_against_each_other(capsys):
+    assert main(["audit", "tensorpack"]) == 0
+    assert "40 figures that are printed more than once; 0 speedups" in capsys.readouterr().out
 
 
 def test_command_prints_one_json_object(capsys):

@@ -133,6 +133,12 @@ def test_contradiction_is_a_warning(home, capsys):
     assert "warning: run_gpu4.log: devices is 8 in the log and 4 in its name" in error
 
 
+def test_one_device_is_no_several(home, capsys):
+    copy_log(PADDLE_BERT, "some.log")
+    _, printed, _ = run_main(["some.log", "--dry-run", "--set", "devices=1"], capsys)
+    assert " 1 device " in printed
+
+
 def test_rule_is_chosen_by_its_name(home, capsys):
     _, printed, _ = run_main([PYTORCH, "--dry-run", "--json", "--rule", "summary"], capsys)
     (entry,) = json.loads(printed)
