@@ -15,7 +15,7 @@ from typing import Optional
 class Row:
     """A figure, with what it may be at most, by itself or as a multiple of a peer's."""
 
-    part: int  # which table it stands in, a key of tables.TITLES
+    part: int  # which table it stands in, a key of results_file.TITLES
     name: str
     measured: Optional[float]  # None where it could not be measured: `problem` says why
     unit: str

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from machine import describe_machine
 from measuring import CHECKOUT
+from results_file import write_results
 from rows import Row
-from tables import write_results
 
 HERE = Path(__file__).parent
 LIMIT_SECONDS = 3600

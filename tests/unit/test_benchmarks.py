@@ -13,8 +13,8 @@ sys.path.insert(0, str(BENCHMARKS_FOLDER))
 import run  # noqa: E402
 from measuring import CommandFailed, measure_command  # noqa: E402
 from peers import PEERS, PeerMissing, find_program  # noqa: E402
+from results_file import format_number, write_results  # noqa: E402
 from rows import Row  # noqa: E402
-from tables import format_number, write_results  # noqa: E402
 
 
 def make_row(**fields):
