@@ -171,7 +171,7 @@ def run_retry(options: argparse.Namespace) -> None:
         print(f"{run.run_id}: nothing that ended has to be tried again; nothing was done")
         print(f"See where it stands:  {PROGRAM} status {run.path}")
         return
-    say(f"{count} array tasks to try again, of {len(before)}")
+    say(f"trying again {count} of {len(before)} array tasks")
     _submit(run, options.wait, before if count else ())
 
 

@@ -65,7 +65,10 @@ def run_site_init(options: argparse.Namespace) -> None:
         )
     path = options.file or Path("site_configs") / f"{survey.cluster_name}.toml"
     if path.exists():
-        raise InputError(f"{path}: is there already; name another FILE")
+        raise InputError(
+            f"{path}: is there already, and stays as it is; move it away to have it written anew, "
+            "or name another FILE"
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, write_site_file(survey, find_tools(), options.device).encode())

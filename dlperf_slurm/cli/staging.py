@@ -33,9 +33,13 @@ def load_plan(
     from dlperf_slurm.matrix.file import read_matrix, split_assignments
 
     if not options.matrix.exists():
-        raise InputError(
-            f"{options.matrix}: there is no such file; `{PROGRAM} init` copies examples to here"
+        near = options.matrix.with_suffix(".toml")
+        remedy = (
+            f"did you mean {near}?"
+            if near.exists()
+            else f"`{PROGRAM} init` copies examples to here"
         )
+        raise InputError(f"{options.matrix}: there is no such file; {remedy}")
     of_matrix, of_site = split_assignments(options.set)
     file = read_matrix(options.matrix, of_matrix)
     expansion = expand_matrix(file)

@@ -138,6 +138,21 @@ def _describe(state: TaskState) -> str:
     return f"{state.task.case_id} repeat {state.task.repeat}: {state.state}{detail}"
 
 
+def _describe_later_attempts(states: Sequence[TaskState]) -> dict[str, str]:
+    """What became of array tasks that were tried again, by their markers."""
+    latest: dict[tuple[str, int], TaskState] = {}
+    for state in states:
+        key = (state.task.case_id, state.task.repeat)
+        if key not in latest or state.task.attempt > latest[key].task.attempt:
+            latest[key] = state
+    found = {}
+    for state in states:
+        last = latest[state.task.case_id, state.task.repeat]
+        if last is not state:
+            found[state.task.marker] = f"; tried again, now {last.state}"
+    return found
+
+
 def describe_counts(states: Sequence[TaskState]) -> str:
     """Such as "7 COMPLETED, 1 RUNNING, 4 PENDING"."""
     counts = count_states(states)
@@ -157,10 +172,16 @@ def print_states(run: Run, states: Sequence[TaskState], console: Console) -> Non
         job_id = group[0].array_job_id if group else None
         rows.append([group_id, job_id or "-", describe_counts(group)])
     print_table(["group", "array job", "states"], rows, console, text_columns=None)
+    later = _describe_later_attempts(states)
+    has_open_problem = False
     for state in states:
         has_problem = state.is_final and state.state not in (COMPLETED, SKIPPED)
+        has_open_problem |= has_problem and state.task.marker not in later
         if has_problem or (state.detail and state.state not in (COMPLETED, "STAGED", "PENDING")):
-            console.print(Text(_describe(state), style="red" if has_problem else "yellow"))
+            text = _describe(state) + later.get(state.task.marker, "")
+            console.print(Text(text, style="red" if has_problem else "yellow"))
+    if has_open_problem and all(state.is_final for state in states):
+        console.print(Text(f"Try again: dlperf-slurm retry {run.path}"))
     for line in describe_pending(run, states):
         console.print(Text(f"pending: {line}", style="yellow"))
 

@@ -58,18 +58,25 @@ def _describe_cases(
         spread = compute_median([pool_spreads(runs) for runs in known.values()])
         runs = sum(map(len, known.values()))
         source = f"spread {100 * spread:.1f} % (of {runs} earlier runs here)"
-        return f"{count} {unit}, {source}: {_tell(count, spread, cases)}"
+        return (
+            f"{count} {unit}, {source}: by a comparison of two such runs, "
+            f"{_tell(count, spread, cases)}"
+        )
     told = [
-        f"spread {100 * spread:.0f} %: {_tell(count, spread, cases)}" for spread in _USUAL_SPREADS
+        f"if they vary by {100 * spread:.0f} %, {_tell(count, spread, cases)}"
+        for spread in _USUAL_SPREADS
     ]
-    return f"{count} {unit}, no earlier runs here to tell the spread; {'; '.join(told)}"
+    return (
+        f"{count} {unit}, no earlier runs here to tell the spread; by a comparison of two such "
+        f"runs, {'; '.join(told)}"
+    )
 
 
 def _tell(count: int, spread: float, cases: Sequence[PlannedRepeats]) -> str:
     chance, least = find_power(count, spread, SLOWDOWN, len(cases))
     return (
-        f"a slowdown of {100 * SLOWDOWN:.0f} % of {_name(cases)} is found in {100 * chance:.0f} %, "
-        f"one of {100 * least:.1f} % in {100 * POWER:.0f} %"
+        f"a slowdown of {100 * SLOWDOWN:.0f} % of {_name(cases)} is found {100 * chance:.0f} times "
+        f"in 100, one of {100 * least:.1f} % {100 * POWER:.0f} times"
     )
 
 

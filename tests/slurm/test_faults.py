@@ -55,7 +55,7 @@ def retry(run):
 def is_nothing_to_retry(run):
     # where the journal is gone, what it says of submissions is written anew
     said = retry(run)
-    return NOTHING_TO_RETRY in said or "0 array tasks to try again" in said
+    return NOTHING_TO_RETRY in said or "trying again 0 of " in said
 
 
 def report(run):
@@ -264,5 +264,5 @@ def test_file_cut_short_after_the_end_is_tried_again(cluster, tmp_path, name):
     assert find_states(run) == {"1n1g.0": "FAILED"}
     assert name in find_details(run)["1n1g.0"]
     assert wait(run).returncode == CASES_FAILED
-    assert "1 array tasks to try again" in retry(run)
+    assert "trying again 1 of " in retry(run)
     assert wait(run).returncode == 0

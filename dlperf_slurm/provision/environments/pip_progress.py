@@ -16,7 +16,7 @@ def describe_pip(lines: Sequence[str], packages: int) -> str:
     for line in reversed(lines):
         if line.startswith("Installing collected packages: "):
             count = line.partition(": ")[2].count(",") + 1
-            return f"writing {count} packages"
+            return f"writing {count} package{'s' * (count > 1)}"
     begun = sum(line.startswith("Collecting ") for line in lines)
     if not begun:
         return ""

@@ -91,6 +91,11 @@ def test_mistake_in_a_value_that_is_set_is_told_with_the_option(matrix, capsys):
     assert "Did you mean 'repeats'?" in error
 
 
+def test_matrix_without_its_ending_is_named_with_it(matrix, capsys):
+    assert main(["plan", matrix.removesuffix(".toml"), *LOCAL]) == 2
+    assert capsys.readouterr().err.endswith(f"there is no such file; did you mean {matrix}?\n")
+
+
 def test_config_show_has_the_values_of_a_matrix_with_their_layers(matrix, capsys):
     main(["config", "show", matrix, *LOCAL, "--set", "protocol.repeats=3"])
     rows = [line.split(None, 2) for line in capsys.readouterr().out.splitlines()]

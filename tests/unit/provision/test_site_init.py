@@ -78,7 +78,7 @@ def test_file_that_is_there_is_kept(bin_dir, home, capsys):
     put_clients(bin_dir, "22.05")
     (home / "mine.toml").write_text("# mine\n", encoding="utf-8")
     assert main(["site", "init", "mine.toml"]) == 2
-    assert "is there already; name another FILE" in capsys.readouterr().err
+    assert "move it away to have it written anew, or name another FILE" in capsys.readouterr().err
     assert (home / "mine.toml").read_text(encoding="utf-8") == "# mine\n"
 
 

@@ -18,15 +18,20 @@ def test_spread_of_earlier_runs_here_is_used(tmp_path):
         [PlannedRepeats("case0", 7, "repeats")], "tiny", make_earlier(tmp_path)
     )
     # the rates' deviation is 0.66 %
-    assert line.startswith("7 repeats, spread 0.7 % (of 2 earlier runs here): a slowdown of 5 %")
-    assert "is found in 100 %" in line
+    assert line.startswith(
+        "7 repeats, spread 0.7 % (of 2 earlier runs here): by a comparison of two"
+    )
+    assert "a slowdown of 5 % of the case is found 100 times in 100, one of " in line
 
 
 def test_runs_elsewhere_do_not_count(tmp_path):
     (line,) = describe_power(
         [PlannedRepeats("case0", 7, "repeats")], "other", make_earlier(tmp_path)
     )
-    assert line.startswith("7 repeats, no earlier runs here to tell the spread; spread 1 %: ")
+    assert line.startswith(
+        "7 repeats, no earlier runs here to tell the spread; by a comparison of "
+    )
+    assert "if they vary by 1 %, a slowdown of 5 % of the case is found" in line
 
 
 def test_too_few_repeats_say_how_many_it_takes():

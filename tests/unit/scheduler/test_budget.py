@@ -94,7 +94,7 @@ def test_report_says_what_was_left_out_and_a_retry_measures_it(submit_within, ho
     assert "2 more were left out, as the time was over" in page
     again = run_tool(["retry", str(run.path), "--wait"], home)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "2 array tasks to try again, of 3" in again.stdout
+    assert "trying again 2 of 3 array tasks" in again.stdout
     assert "2/2 done: 2 COMPLETED" in again.stdout
     assert "3 of 3 repeats measured" in again.stdout
     assert "left out" not in again.stdout

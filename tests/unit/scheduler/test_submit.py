@@ -140,7 +140,7 @@ def test_command_that_retries_submits_what_it_staged(cluster, staged_run, words,
     submit_run(staged_run, print)
     journal_states(staged_run, "FAILED")
     assert main([*words, str(staged_run.path)]) == 0
-    assert "6 array tasks to try again, of 6\n" in capsys.readouterr().out
+    assert "trying again 6 of 6 array tasks\n" in capsys.readouterr().out
     assert list_submitted(staged_run) == [*GROUPS, *(f"{group}-try2" for group in GROUPS)]
 
 
