@@ -118,7 +118,7 @@ def _check_partition(request: Request, partition: Partition) -> Iterator[Finding
     limit = partition.max_minutes
     if limit is not None and request.minutes > limit:
         words = f"{request.minutes} min are over the {limit} of partition {name}"
-        yield make_fault("time limit", where, words, _lower_time(limit))
+        yield make_fault("time limit", where, words, _lower_time(request.site, limit))
     if not partition.nodes:
         return
     if topology.nodes > partition.largest_job:
@@ -175,7 +175,7 @@ def _check_qos_limits(request: Request, survey: Survey) -> Iterator[Finding]:
     minutes, most = request.minutes, qos.max_minutes if qos else None
     if most is not None and minutes > most:
         words = f"{minutes} min are over the {most} of QOS {name}"
-        yield make_fault("time limit", request.group_id, words, _lower_time(most))
+        yield make_fault("time limit", request.group_id, words, _lower_time(request.site, most))
     limits = {f"QOS {name}": qos.max_submit if qos else None}
     for known in survey.associations:
         if known.account == account:
@@ -191,7 +191,12 @@ def _count(kinds: list[NodeKind]) -> int:
     return sum(kind.count for kind in kinds)
 
 
-def _lower_time(limit: int) -> str:
+def _lower_time(site: Site, limit: int) -> str:
+    if site.tasks_per_job > 1:
+        return (
+            f"set tasks_per_job (now {site.tasks_per_job}) or time_limit_minutes lower, so that "
+            "all array tasks of a job fit, or take another partition or QOS"
+        )
     return f"set time_limit_minutes.default = {limit} or less, or take another partition or QOS"
 
 

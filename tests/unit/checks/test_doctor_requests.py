@@ -50,6 +50,10 @@ def test_request_that_fits_has_nothing_against_it(survey):
             "time limit: 61 min are over the 60 of partition main; "
             "set time_limit_minutes.default = 60 or less, or take another partition or QOS",
         ),
+        (
+            {"minutes": 61, "tasks_per_job": 4},
+            "time limit: 61 min are over the 60 of partition main; set tasks_per_job (now 4) or ",
+        ),
         ({"qos": "limited", "minutes": 6}, "time limit: 6 min are over the 5 of QOS limited; "),
         (
             {"qos": "limited", "minutes": 5, "array_tasks": 5},
