@@ -181,7 +181,7 @@ def run_status(options: argparse.Namespace) -> None:
     from dlperf_slurm.scheduler.track import Tracker
 
     run = find_chosen_run(options)
-    tracker = Tracker(run)
+    tracker = Tracker(run, trusts_journal=True)
     states = tracker.refresh(ask_scheduler=True)
     if options.json:
         print(json.dumps(describe_states(run, states), indent=1))

@@ -2,22 +2,26 @@
 
 import dataclasses
 import fcntl
+import hashlib
+import io
 import json
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_slurm.contract.json_files import ContractError, build_dataclass
+from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.errors import InputError, JournalError, SchedulerError
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.appending import open_to_append, write_all
 from dlperf_slurm.files.folders import open_folder
 from dlperf_slurm.files.reading import MIB, open_file, parse_json, read_bytes
 from dlperf_slurm.files.writing import remove_file, write_file
+from dlperf_slurm.jobs.quick_reading import build_quickly
 
 JOURNAL_FILE = "journal.jsonl"
 LOCK_FILE = "submit.lock"
@@ -73,7 +77,7 @@ def append_events(run_dir: Path, events: Sequence[Event]) -> None:
     Raises JournalError where they cannot be written to the last byte; a line that was cut short
     by that is passed over by readers.
     """
-    text = "".join(json.dumps(dataclasses.asdict(e), sort_keys=True) + "\n" for e in events)
+    text = "".join(json.dumps(vars(e), sort_keys=True) + "\n" for e in events)
     path = run_dir / JOURNAL_FILE
     try:
         with open_to_append(path, root=run_dir) as descriptor:
@@ -142,23 +146,74 @@ def read_whole_journal(run_dir: Path) -> tuple[list[Event], bool]:
     What a damaged line said is in the scripts, markers, claims and records too.
     Raises InputError, which names the file, when it is none to be read.
     """
-    events: list[Event] = []
     path = run_dir / JOURNAL_FILE
     try:
-        lines = read_bytes(path, JOURNAL_LIMIT_BYTES, root=run_dir).split(b"\n")
+        data = read_bytes(path, JOURNAL_LIMIT_BYTES, root=run_dir)
     except FileNotFoundError:
         return [], False
     except FileProblem as error:
         raise InputError(str(error)) from error
+    events, is_whole = _read_events(path, data)
+    return events, is_whole and bool(events)
+
+
+@dataclass
+class _ReadLines:
+    """The whole lines of a journal that this process has read, with the digest of their bytes."""
+
+    path: Path
+    size: int = 0
+    digest: bytes = b""
+    events: list[Event] = dataclasses.field(default_factory=list)
+    is_whole: bool = True
+
+
+# of the journal that was read last: of one with 100,000 events, only what is new is looked at
+_last_read = _ReadLines(Path())
+
+
+def _read_events(path: Path, data: bytes) -> tuple[list[Event], bool]:
+    """The events of a journal's bytes, and whether each line holds one."""
+    global _last_read
+    read = _last_read
+    view = memoryview(data)
+    if read.path != path or read.digest != _digest(view[: read.size]):
+        _last_read = read = _ReadLines(path)
+    # a line that is being written, or was cut short, may be another one the next time
+    size = data.rfind(b"\n") + 1
+    if size != read.size:
+        fresh, is_whole = _parse_lines(data[read.size : size], path)
+        read.events.extend(fresh)
+        read.is_whole = read.is_whole and is_whole
+        read.size, read.digest = size, _digest(view[:size])
+    rest, is_rest_whole = _parse_lines(data[size:], path)
+    return read.events + rest, read.is_whole and is_rest_whole
+
+
+def _digest(data: memoryview) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _parse_lines(data: bytes, path: Path) -> tuple[list[Event], bool]:
+    events: list[Event] = []
     is_whole = True
-    for line in filter(None, lines):
+    where = str(path)
+    for line in io.BytesIO(data):
+        line = line.rstrip(b"\n")
+        if not line:
+            continue
         try:
-            data = {"host": "", **parse_json(line.decode(), str(path))}
-            known = {key: data[key] for key in data if key in _EVENT_KEYS}
-            events.append(build_dataclass(Event, known, str(path)))
+            values = {"host": "", **parse_json(line.decode(), where)}
+            # the same few words in each line take the room of one
+            known = {
+                key: sys.intern(value) if type(value) is str else value
+                for key, value in values.items()
+                if key in _EVENT_KEYS
+            }
+            events.append(build_quickly(Event, known, where))
         except (FileProblem, ContractError, UnicodeDecodeError, TypeError):
             is_whole = False
-    return events, is_whole and bool(events)
+    return events, is_whole
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 import os
 import re
+import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,9 @@ _MARKER = re.compile(
     r"(?P<task>.+?\.\d+)(?:\.s(?P<start>\d+))?\.(?P<kind>started|ended|killed|over)"
 )
 MARKER_LIMIT_BYTES = 2**20
+# the markers of an array task: the numbers of its starts, and of what kind each is
+Seen = frozenset[tuple[int, str]]
+NOTHING_SEEN: Seen = frozenset()
 # in a `killed` marker: the array task was not begun, as the time of its run was over
 SKIPPED = "SKIPPED"
 
@@ -84,16 +89,55 @@ def forget_hold(run_dir: Path, group_id: str) -> None:
 def list_markers(run_dir: Path) -> dict[str, dict[int, set[str]]]:
     """The kinds of markers that are there, by the marker of their array task and their start."""
     found: dict[str, dict[int, set[str]]] = {}
-    try:
-        names = list_names(run_dir / MARKERS_DIR, run_dir)
-    except FileNotFoundError:
-        return found
-    for name in names:
-        match = _MARKER.fullmatch(name)
-        if match is not None:
-            number = WITHOUT_FOLDER if match["start"] is None else int(match["start"])
-            found.setdefault(match["task"], {}).setdefault(number, set()).add(match["kind"])
+    for name in _list_names(run_dir):
+        task, number, kind = _split_name(name)
+        if task:
+            found.setdefault(task, {}).setdefault(number, set()).add(kind)
     return found
+
+
+def _list_names(run_dir: Path) -> list[str]:
+    try:
+        return list_names(run_dir / MARKERS_DIR, run_dir)
+    except FileNotFoundError:
+        return []
+
+
+def _split_name(name: str) -> tuple[str, int, str]:
+    """The task, start and kind that a file's name tells of; the task of what is no marker is ""."""
+    match = _MARKER.fullmatch(name)
+    if match is None:
+        return "", WITHOUT_FOLDER, ""
+    number = WITHOUT_FOLDER if match["start"] is None else int(match["start"])
+    return match["task"], number, sys.intern(match["kind"])
+
+
+class MarkerFolder:
+    """The markers of a run, of which a later look splits only the names that have come since."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._names: set[str] = set()
+        self._seen: dict[str, Seen] = {}
+        # most array tasks have the same markers
+        self._alike: dict[Seen, Seen] = {}
+
+    def read(self) -> Mapping[str, Seen]:
+        """The markers that are there now, by the array task's; it lists one folder."""
+        names = set(_list_names(self._run_dir))
+        for name in self._names - names:
+            task, number, kind = _split_name(name)
+            if task:
+                self._put(task, self._seen.get(task, NOTHING_SEEN) - {(number, kind)})
+        for name in names - self._names:
+            task, number, kind = _split_name(name)
+            if task:
+                self._put(task, self._seen.get(task, NOTHING_SEEN) | {(number, kind)})
+        self._names = names
+        return self._seen
+
+    def _put(self, task: str, seen: Seen) -> None:
+        self._seen[task] = self._alike.setdefault(seen, seen)
 
 
 def read_marker(

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Optional
 
 from dlperf_slurm.contract.axes import Axes
@@ -148,15 +148,15 @@ class RunTask:
 
     @property
     def case_id(self) -> str:
-        return PurePosixPath(self.attempt_dir).parts[1]
+        return self.attempt_dir.split("/")[1]
 
     @property
     def repeat(self) -> int:
-        return int(PurePosixPath(self.attempt_dir).parts[2][1:])
+        return int(self.attempt_dir.split("/")[2][1:])
 
     @property
     def attempt(self) -> int:
-        return int(PurePosixPath(self.attempt_dir).parts[3][1:])
+        return int(self.attempt_dir.split("/")[3][1:])
 
     @property
     def marker(self) -> str:

@@ -166,8 +166,10 @@ def print_states(run: Run, states: Sequence[TaskState], console: Console) -> Non
     """One row per group, then what is not going well, each with its reason."""
     console.print(Text(f"{run.run_id}: {describe_counts(states)}", style="bold"))
     rows = []
-    for group_id in run.list_group_ids():
-        group = [state for state in states if state.task.group_id == group_id]
+    groups: dict[str, list[TaskState]] = {group_id: [] for group_id in run.list_group_ids()}
+    for state in states:
+        groups.setdefault(state.task.group_id, []).append(state)
+    for group_id, group in groups.items():
         # a manifest that was cut short has groups without cases
         job_id = group[0].array_job_id if group else None
         rows.append([group_id, job_id or "-", describe_counts(group)])

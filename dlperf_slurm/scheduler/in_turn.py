@@ -5,7 +5,7 @@ They run one after the other, so that the job's state is that of the one whose t
 
 from collections.abc import Mapping, Set
 
-from dlperf_slurm.jobs.markers import OVER
+from dlperf_slurm.jobs.markers import NOTHING_SEEN, OVER, Seen
 from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.scheduler.states import (
     CANCELLED,
@@ -43,13 +43,11 @@ def is_before_its_turn(state: TaskState) -> bool:
     return state.is_final and state.detail == BEFORE_ITS_TURN
 
 
-def find_begun_jobs(
-    tasks: list[RunTask], markers: Mapping[str, Mapping[int, Set[str]]]
-) -> set[tuple[str, int]]:
+def find_begun_jobs(tasks: list[RunTask], markers: Mapping[str, Seen]) -> set[tuple[str, int]]:
     """The shared jobs that have started any of their array tasks."""
     return {
         task.job
         for task in tasks
         if task.shared_job is not None
-        and any("started" in kinds for kinds in markers.get(task.marker, {}).values())
+        and any(kind == "started" for _, kind in markers.get(task.marker, NOTHING_SEEN))
     }

@@ -32,6 +32,11 @@ class Owners:
         self._named: set[str] = set()
         self._owners: dict[str, str] = {}
 
+    @property
+    def has_rivals(self) -> bool:
+        """Whether array jobs are in the queue that the journal does not know."""
+        return bool(self._rivals)
+
     def look_for_rivals(self) -> None:
         """Ask whose they are of array jobs in the queue that the journal does not know."""
         if isinstance(self._watcher, ProcessWatcher):

@@ -1,6 +1,5 @@
 """Array jobs -> the states of their array tasks, one call a poll: submitit watchers and jobs."""
 
-import re
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -16,6 +15,7 @@ from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, Run, make_job_name
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.machine import find_first_in_line
+from dlperf_slurm.scheduler.queue_table import CutListError, read_table
 from dlperf_slurm.scheduler.states import FINAL_STATES, UNKNOWN
 
 Result = TypeVar("Result")
@@ -100,7 +100,9 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
 
     def list_array_job_ids(self) -> set[str]:
         """The ids of all array jobs in the queue with one of the names."""
-        return {job_id.partition("_")[0] for job_id in self.queue}
+        # all that wait of a job have one line, and share what it says
+        lines = {id(info): job_id for job_id, info in self.queue.items()}
+        return {job_id.partition("_")[0] for job_id in lines.values()}
 
     def mark_finished(self, job_id: str) -> None:
         """Ask accounting no more about an array task, of which a file told how it ended."""
@@ -112,25 +114,37 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
 
     def _read_queue(self) -> dict[str, dict[str, str]]:
         self.calls["squeue"] += 1
-        command = ["squeue", "--noheader", "--array", "--states=all", f"--format={_FORMAT}"]
+        command = ["squeue", "--noheader", "--states=all", f"--format={_FORMAT}"]
         names = f"--name={','.join(self.job_names)}"
-        output = slurm_client.run_client([*command, names, *self._cluster])
-        return read_table(output)
+        return self._read_expanded([*command, names, *self._cluster])[1]
+
+    def _read_expanded(self, command: list[str]) -> tuple[str, dict[str, dict[str, str]]]:
+        """What squeue prints, and the table of it.
+
+        What waits of a job is one line, unless its list of array tasks is cut: then each is asked
+        for by itself.
+        """
+        output = slurm_client.run_client(command)
+        try:
+            return output, read_table(output)
+        except CutListError:
+            self.calls["squeue"] += 1
+            output = slurm_client.run_client([*command, "--array"])
+            return output, read_table(output)
 
     def _read_renamed(self, array_job_ids: Iterable[str]) -> dict[str, dict[str, str]]:
         """What the queue shows of these jobs; raises SchedulerError when it shows no table."""
         if self._scripts_dir is None:
             return {}
         self.calls["squeue"] += 1
-        command = ["squeue", "--array", "--states=all", f"--format={_FORMAT}|%o"]
+        command = ["squeue", "--states=all", f"--format={_FORMAT}|%o"]
         command += [f"--jobs={','.join(sorted(array_job_ids))}", *self._cluster]
         try:
-            output = slurm_client.run_client(command)
+            output, table = self._read_expanded(command)
         except SchedulerError as error:
             if "Invalid job id" not in str(error):
                 raise
             return {}
-        table = read_table(output)
         # with its heading it is never empty
         if output.strip() and not table:
             raise SchedulerError(f"squeue printed no table: {output.strip()[:200]!r}")
@@ -164,12 +178,11 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
         renamed = set(array_job_ids) - {job_id.partition("_")[0] for job_id in table}
         if renamed:
             table.update(self._read_renamed(renamed))
-        infos = table.values()
         return {
-            info["JobID"]: info["State"]
-            for info in infos
+            job_id: info["State"]
+            for job_id, info in table.items()
             if info["State"] not in FINAL_STATES
-            and slurm_client.is_job_id(info["JobID"].partition("_")[0])
+            and slurm_client.is_job_id(job_id.partition("_")[0])
         }
 
     def find_array_job_id(self) -> Optional[str]:
@@ -182,38 +195,6 @@ class QueueWatcher(submitit_slurm.SlurmInfoWatcher):
             if ids:
                 return min(ids, key=int)
         return None
-
-
-def read_table(output: str) -> dict[str, dict[str, str]]:
-    """The array tasks that lines of "id|state|nodes|reason" tell of, by their ids.
-
-    A line for several of them, "7_[0-2,5]", becomes one for each, and a plain job, "7", the only
-    one of an array; "CANCELLED by 1000" becomes CANCELLED.
-    """
-    table: dict[str, dict[str, str]] = {}
-    for line in output.splitlines():
-        if line.count("|") < 3:
-            continue
-        job_ids, state, nodes, reason = (field.strip() for field in line.split("|", 3))
-        for job_id in _list_array_tasks(job_ids):
-            table[job_id] = {
-                "JobID": job_id,
-                "State": (state.split() or [UNKNOWN])[0].rstrip("+"),
-                "NodeList": nodes,
-                "Reason": reason,
-            }
-    return table
-
-
-def _list_array_tasks(job_ids: str) -> list[str]:
-    match = re.fullmatch(r"(\d+)_\[([\d,-]+)(?:%\d+)?\]", job_ids)
-    if match is None:
-        return [f"{job_ids}_0" if slurm_client.is_job_id(job_ids) else job_ids]
-    array_task_ids: list[int] = []
-    for part in match[2].split(","):
-        first, _, last = part.partition("-")
-        array_task_ids.extend(range(int(first), int(last or first) + 1))
-    return [f"{match[1]}_{array_task_id}" for array_task_id in array_task_ids]
 
 
 class ProcessWatcher(core.InfoWatcher):

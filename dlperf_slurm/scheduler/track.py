@@ -1,18 +1,11 @@
 """A run -> the state of each of its array tasks: files first, then one scheduler call a poll."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Optional
+from collections.abc import Mapping
 
-from submitit.core import core
-
-from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import JournalError, SchedulerError
 from dlperf_slurm.jobs.attempts import Judgement, judge_attempt, print_files
 from dlperf_slurm.jobs.journal import (
-    CANCELLED,
     REFUSED,
-    STATE,
     SUBMITTED,
     SUBMITTING,
     Event,
@@ -20,65 +13,70 @@ from dlperf_slurm.jobs.journal import (
     read_journal,
     read_whole_journal,
 )
-from dlperf_slurm.jobs.markers import OF_NO_START, OVER, WITHOUT_FOLDER, list_markers
+from dlperf_slurm.jobs.markers import (
+    NOTHING_SEEN,
+    OF_NO_START,
+    OVER,
+    WITHOUT_FOLDER,
+    MarkerFolder,
+    Seen,
+)
 from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, Run, RunTask, make_job_name
 from dlperf_slurm.scheduler.in_turn import find_begun_jobs, see_in_turn
-from dlperf_slurm.scheduler.owners import Owners
-from dlperf_slurm.scheduler.queue import (
-    LocalArrayTaskJob,
-    ProcessWatcher,
-    QueueWatcher,
-    SlurmArrayTaskJob,
-    make_watcher,
+from dlperf_slurm.scheduler.known import (
+    Kept,
+    Known,
+    list_cancelled_ids,
+    make_event,
+    print_markers,
+    read_known,
 )
+from dlperf_slurm.scheduler.owners import Owners
+from dlperf_slurm.scheduler.queue import ProcessWatcher, QueueWatcher, make_watcher
 from dlperf_slurm.scheduler.states import (
     COMPLETED,
     FAILED,
     FINAL_STATES,
     LOST,
+    PENDING,
+    RUNNING,
     UNKNOWN,
     TaskState,
 )
 from dlperf_slurm.scheduler.verdict import Patience, Sight, judge_state
 
 _OVER = FINAL_STATES | {UNKNOWN}
+_RECORD_GONE = "it had completed, and its record is gone"
 
-# the markers of an array task: the numbers of its starts, and of what kind each is
-Seen = frozenset[tuple[int, str]]
-
-
-@dataclass(frozen=True)
-class _Known:
-    """A final state, and the markers when it was found; None if the journal says it.
-
-    `files` is the print of the files that it was judged by, and of the markers.
-    """
-
-    state: TaskState
-    seen: Optional[Seen]
-    files: str
+# the states that hold until a marker or the scheduler says something else, whatever time it is
+_STEADY = frozenset((PENDING, RUNNING))
 
 
 class Tracker:
     """A follower of one run's array tasks.
 
     A final state is journaled, and holds until a later start, a sound record or the queue shows
-    that there is more to come. `poll_count` is how often the scheduler has answered.
+    that there is more to come. `poll_count` is how often the scheduler has answered. Who trusts the
+    journal asks of a final state there for no more than the same markers: not whether the attempt's
+    files, two folders for each array task, are still the same.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, trusts_journal: bool = False) -> None:
         self.run = run
+        self._trusts_journal = trusts_journal
         self.events, self.has_whole_journal = read_whole_journal(run.path)
         self._planned = {case.case_id: case for case in run.manifest.cases}
         # what the plan does not name is no array task of the run
         self.tasks = [task for task in run.read_all_tasks() if task.case_id in self._planned]
-        # the array tasks of each job
+        self._markers = [task.marker for task in self.tasks]
+        # the array tasks of each job that has several
         self._mates: dict[tuple[str, int], list[str]] = {}
         for task in self.tasks:
-            self._mates.setdefault(task.job, []).append(task.marker)
+            if task.shared_job is not None:
+                self._mates.setdefault(task.job, []).append(task.marker)
         submitted = [event for event in self.events if event.event == SUBMITTED]
-        self.cancelled_ids = _list_cancelled_ids(self.events)
-        self.known = self._read_known()
+        self.cancelled_ids = list_cancelled_ids(self.events)
+        self.known = read_known(dict(zip(self._markers, self.tasks)), self.events)
         begun = {e.group_id for e in self.events if e.event in (SUBMITTING, REFUSED, SUBMITTED)}
         group_ids = [
             group_id
@@ -91,7 +89,10 @@ class Tracker:
         self.scheduler_error = ""
         self.journal_error = ""
         self.patience = Patience(run.manifest.lost_after_seconds, self.events)
-        self.jobs: dict[str, core.Job[None]] = {}
+        # the ids of the jobs that the watcher was told of, by the markers of their array tasks
+        self.jobs: dict[str, str] = {}
+        self._folder = MarkerFolder(run.path)
+        self._kept: dict[str, Kept] = {}
         self._judgements: dict[str, tuple[Seen, Judgement]] = {}
         self._files: dict[str, str] = {}
         self._unwritten: list[Event] = []
@@ -102,24 +103,12 @@ class Tracker:
         """The id of each group's array job."""
         return self.owners.by_group
 
-    def _read_known(self) -> dict[str, _Known]:
-        tasks = {task.marker: task for task in self.tasks}
-        known: dict[str, _Known] = {}
-        for event in self.events:
-            marker = f"{event.group_id}.{event.array_task_id}"
-            if event.event == STATE and event.state in FINAL_STATES and marker in tasks:
-                state = TaskState(
-                    tasks[marker], event.array_job_id, event.state, event.detail, event.start
-                )
-                known[marker] = _Known(state, None, event.files)
-        return known
-
     @property
     def must_ask(self) -> bool:
         """Whether the scheduler could tell anything new."""
         return any(
-            task.marker not in self.known or self.known[task.marker].state.state != COMPLETED
-            for task in self.tasks
+            marker not in self.known or self.known[marker].state.state != COMPLETED
+            for marker in self._markers
         )
 
     def refresh(self, ask_scheduler: bool) -> list[TaskState]:
@@ -140,11 +129,14 @@ class Tracker:
             except SchedulerError as error:
                 self.scheduler_error = str(error)
             # The journal is read after the scheduler: who cancels writes there before doing so.
-            self.cancelled_ids = _list_cancelled_ids(read_journal(self.run.path))
+            self.cancelled_ids = list_cancelled_ids(read_journal(self.run.path))
         self.patience.has_open_question = False
-        markers = list_markers(self.run.path)
-        self._begun_jobs = find_begun_jobs(self.tasks, markers)
-        states = [self._find_state(task, markers.get(task.marker, {})) for task in self.tasks]
+        seen = self._folder.read()
+        self._begun_jobs = find_begun_jobs(self.tasks, seen) if self._mates else set()
+        states = [
+            self._find_state(task, marker, seen.get(marker, NOTHING_SEEN))
+            for task, marker in zip(self.tasks, self._markers)
+        ]
         self._journal()
         return states
 
@@ -158,18 +150,21 @@ class Tracker:
 
     def _register(self) -> None:
         """Have the watcher ask about what is not final."""
-        for task in self.tasks:
+        for task, marker in zip(self.tasks, self._markers):
             array_job_id = self.array_job_ids.get(task.group_id)
-            if array_job_id and task.marker not in self.known and task.marker not in self.jobs:
-                self._follow_job(task, task.find_job_id(array_job_id))
+            if array_job_id and marker not in self.known and marker not in self.jobs:
+                self._follow_job(marker, task.find_job_id(array_job_id))
 
-    def _find_state(self, task: RunTask, markers: Mapping[int, set[str]]) -> TaskState:
-        seen = frozenset((start, kind) for start, kinds in markers.items() for kind in kinds)
-        known = self.known.get(task.marker)
+    def _find_state(self, task: RunTask, marker: str, seen: Seen) -> TaskState:
+        kept = self._kept.get(marker)
+        if kept is not None and kept.seen == seen and kept.told == self._repeat_told(marker):
+            return kept.state
+        known = self.known.get(marker)
         is_over = any(kind == OVER for _, kind in seen)
         is_back = known is not None and not is_over and self._is_queued(known.state)
         if known is not None and not is_back and self._is_unchanged(task, known, seen):
-            self.known[task.marker] = _Known(known.state, seen, known.files)
+            if known.seen is None:
+                self.known[marker] = Known(known.state, seen, known.files)
             return known.state
         sight = self._look(task, seen, is_final=known is not None)
         if sight.judgement.is_sound and not sight.runs_again:
@@ -177,22 +172,40 @@ class Tracker:
         elif known is not None and self._holds(known.state, sight, is_back):
             state = known.state
         elif known is not None and known.state.state == COMPLETED and not sight.runs_again:
-            state = sight.make_state(FAILED, _describe_loss(sight.judgement))
+            state = sight.make_state(FAILED, sight.judgement.problem or _RECORD_GONE)
         else:
             state = judge_state(sight, self.patience)
         self._keep(state, seen)
+        self._kept.pop(marker, None)
+        if self._is_steady(state):
+            self._kept[marker] = Kept(state, seen, self._repeat_told(marker))
         return state
 
-    def _is_unchanged(self, task: RunTask, known: _Known, seen: Seen) -> bool:
+    def _is_steady(self, state: TaskState) -> bool:
+        """Whether a state can change by nothing but a marker, or what the scheduler tells of it.
+
+        What shares a job hangs on its mates too, what has a rival on whose claim is there, and
+        where the journal has lost lines records tell.
+        """
+        is_alone = not (self._mates or self.owners.has_rivals)
+        return state.state in _STEADY and is_alone and self.has_whole_journal
+
+    def _repeat_told(self, marker: str) -> tuple[str, str, str]:
+        """State, reason and nodes as the scheduler told them when it was last asked."""
+        info = self.watcher.find_info(self.jobs.get(marker, ""))
+        return info.get("State", ""), info.get("Reason", ""), info.get("NodeList", "")
+
+    def _is_unchanged(self, task: RunTask, known: Known, seen: Seen) -> bool:
         if known.seen is None and known.files:
+            if self._trusts_journal:
+                return known.files.partition(" ")[2] == print_markers(seen)
             return known.files == self._print_files(task, seen)
         return known.seen == seen
 
     def _print_files(self, task: RunTask, seen: Seen) -> str:
         """The print of all by which a state is judged: the attempt's files, and its markers."""
-        markers = " ".join(f"{start}{kind[0]}" for start, kind in sorted(seen))
         files = print_files(self.run, self._planned[task.case_id], task)
-        return f"{files} {markers}".strip()
+        return f"{files} {print_markers(seen)}".strip()
 
     def _holds(self, state: TaskState, sight: Sight, is_back: bool) -> bool:
         """Whether a final state, which is not COMPLETED, is still the last word."""
@@ -202,10 +215,10 @@ class Tracker:
 
     def _is_queued(self, state: TaskState) -> bool:
         """Whether the queue shows an array task as pending or running that was final."""
-        if isinstance(self.watcher, ProcessWatcher) or not state.is_final:
+        if isinstance(self.watcher, ProcessWatcher) or state.state == COMPLETED:
             return False
         info = self.watcher.queue.get(state.task.find_job_id(state.array_job_id), {})
-        return state.state != COMPLETED and info.get("State", LOST) not in FINAL_STATES
+        return state.is_final and info.get("State", LOST) not in FINAL_STATES
 
     def _look(self, task: RunTask, seen: Seen, is_final: bool) -> Sight:
         """All that is known of an array task now."""
@@ -215,7 +228,7 @@ class Tracker:
         info: Mapping[str, str] = {}
         if array_job_id:
             job_id = task.find_job_id(array_job_id)
-            self._follow_job(task, job_id)
+            self._follow_job(task.marker, job_id)
             info = self.watcher.find_info(job_id)
         if task.shared_job is not None:
             info = see_in_turn(info, kinds, task.job in self._begun_jobs)
@@ -250,15 +263,10 @@ class Tracker:
             self._judgements[task.marker] = (seen, judgement)
         return judgement
 
-    def _follow_job(self, task: RunTask, job_id: str) -> None:
-        job = self.jobs.get(task.marker)
-        if job is not None and job.job_id == job_id:
-            return
-        if isinstance(self.watcher, QueueWatcher):
-            self.jobs[task.marker] = SlurmArrayTaskJob(self.run.path, job_id, self.watcher)
-        else:
-            self.jobs[task.marker] = LocalArrayTaskJob(self.run.path, job_id, self.watcher)
-        self.watcher.register_job(job_id)
+    def _follow_job(self, marker: str, job_id: str) -> None:
+        if self.jobs.get(marker) != job_id:
+            self.jobs[marker] = job_id
+            self.watcher.register_job(job_id)
 
     def _keep(self, state: TaskState, seen: Seen) -> None:
         """Remember a final state, or that one is none any more."""
@@ -267,14 +275,15 @@ class Tracker:
         job = self.jobs.get(marker)
         if not state.is_final:
             if before is not None and job is not None:
-                self.watcher.mark_unfinished(job.job_id)
+                self.watcher.mark_unfinished(job)
             return
         files = self._files.get(marker, "")
-        self.known[marker] = _Known(state, seen, files)
+        self.known[marker] = Known(state, seen, files)
         if before is None or before.state != state:
-            self._unwritten.append(_make_event(state, files))
-        if job is not None and all(mate in self.known for mate in self._mates[state.task.job]):
-            self.watcher.mark_finished(job.job_id)
+            self._unwritten.append(make_event(state, files))
+        mates = self._mates.get(state.task.job, ())
+        if job is not None and all(mate in self.known for mate in mates):
+            self.watcher.mark_finished(job)
 
     def _journal(self) -> None:
         """Write what is new; what cannot be written now is tried again the next time."""
@@ -288,27 +297,3 @@ class Tracker:
         except JournalError as error:
             self._unwritten = events
             self.journal_error = str(error)
-
-
-def _describe_loss(judgement: Judgement) -> str:
-    return judgement.problem or "it had completed, and its record is gone"
-
-
-def _list_cancelled_ids(events: Sequence[Event]) -> set[str]:
-    """The ids of the array jobs that `cancel` was asked to end."""
-    cancelled = (event.detail.split() for event in events if event.event == CANCELLED)
-    return {job_id for job_ids in cancelled for job_id in job_ids}
-
-
-def _make_event(state: TaskState, files: str) -> Event:
-    return Event(
-        STATE,
-        format_now(),
-        group_id=state.task.group_id,
-        array_job_id=state.array_job_id,
-        array_task_id=state.task.array_task_id,
-        state=state.state,
-        detail=state.detail,
-        start=state.start,
-        files=files,
-    )

@@ -7,7 +7,8 @@ import pytest
 from builders import write_program
 
 from dlperf_slurm.errors import SchedulerError
-from dlperf_slurm.scheduler.queue import UNKNOWN, QueueWatcher, read_table
+from dlperf_slurm.scheduler.queue import UNKNOWN, QueueWatcher
+from dlperf_slurm.scheduler.queue_table import read_table
 
 
 def make_watcher(*array_task_ids):
@@ -165,3 +166,47 @@ def test_garbage_of_squeue_is_no_answer(bin_dir):
     with pytest.raises(SchedulerError, match="printed no table: '<html>down"):
         watcher.update()
     assert find_states(watcher) == ["RUNNING"]
+
+
+@pytest.mark.parametrize(
+    ("job_ids", "array_task_ids"),
+    [
+        ("7_[3]", [3]),
+        ("7_[1-5%10]", [1, 2, 3, 4, 5]),
+        ("7_[1,3,7-9]", [1, 3, 7, 8, 9]),
+        ("7_[0-8:4,11]", [0, 4, 8, 11]),
+        ("7_[0-12:4%2]", [0, 4, 8, 12]),
+    ],
+)
+def test_list_of_array_tasks_is_read_in_all_its_shapes(job_ids, array_task_ids):
+    assert list(read_table(f"{job_ids}|PENDING||")) == [f"7_{n}" for n in array_task_ids]
+
+
+@pytest.mark.parametrize("job_ids", ["7_[1-5-9]", "7_[,]", "7_[1-9999999999]", "7_[-3]", "7_[1:2]"])
+def test_list_that_is_none_is_no_answer(job_ids):
+    with pytest.raises(SchedulerError, match="no list of array tasks"):
+        read_table(f"{job_ids}|PENDING||")
+
+
+@pytest.mark.parametrize("job_ids", ["7_[0-999999999]", "7_[0-900000,0-900000]"])
+def test_list_that_is_longer_than_any_run_is_no_answer(job_ids):
+    with pytest.raises(SchedulerError, match="more array tasks than a run can have"):
+        read_table(f"{job_ids}|PENDING||")
+
+
+def test_what_waits_of_a_job_is_one_line_that_all_its_array_tasks_share():
+    table = read_table("7_[0-99999%10]|PENDING||Priority\n")
+    assert len(table) == 100_000
+    assert len(set(map(id, table.values()))) == 1
+
+
+def test_list_that_is_cut_is_asked_for_one_by_one(bin_dir):
+    script = """case "$*" in
+      *--array*) echo '7_0|PENDING||'; echo '7_2|PENDING||' ;;
+      *) echo '7_[0,2,...]|PENDING||' ;;
+    esac"""
+    write_program(bin_dir, "squeue", script)
+    watcher = make_watcher(0, 2)
+    watcher.update()
+    assert find_states(watcher) == ["PENDING", "PENDING"]
+    assert watcher.calls == {"squeue": 2, "sacct": 0}

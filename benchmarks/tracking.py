@@ -1,0 +1,162 @@
+"""CPU time, memory and opened files of following a run of 100,000 array tasks; targets beside them.
+
+    PYTHONPATH=. python benchmarks/tracking.py
+
+The run is made without any case folder: what is told of it comes from its journal, its markers, and
+a program in place of squeue that prints what Slurm does, one line for all that wait of a job.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+TASKS = 100_000
+GROUPS = 10
+CASES = 1_000
+STATES = ("all pending", "half finished", "all finished")
+MATRIX = Path(__file__).parents[1] / "matrices" / "quickstart.toml"
+
+# what a process of its own does with a run: its start is paid before the clock runs
+STATUS = """\
+import resource, sys, time
+opened = 0
+def count(event, arguments):
+    global opened
+    opened += event in ("open", "os.scandir", "os.listdir")
+import argparse
+from pathlib import Path
+from dlperf_slurm.cli import runs
+from dlperf_slurm.reports import progress
+from dlperf_slurm.scheduler.track import Tracker
+sys.addaudithook(count)
+def measure():
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in usage)
+"""
+ONCE = (
+    STATUS
+    + """\
+before = measure()
+runs.run_status(argparse.Namespace(run=sys.argv[1], results=Path(), json=False))
+figures = [measure() - before, opened, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]
+print(*figures, file=sys.stderr)
+"""
+)
+POLL = (
+    STATUS
+    + """\
+from dlperf_slurm.jobs.run_directory import open_run
+tracker = Tracker(open_run(Path(sys.argv[1])))
+tracker.refresh(ask_scheduler=True)
+before, opened = measure(), 0
+tracker.refresh(ask_scheduler=True)
+figures = [measure() - before, opened, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]
+print(*figures, file=sys.stderr)
+"""
+)
+
+
+def make_run(folder: Path, state: str, tasks: int = TASKS) -> Path:
+    """Write a run whose first array tasks, none, half or all of them, are journaled as completed.
+
+    `folder` gets a `bin` too, with the program that prints what of the others is in the queue.
+    """
+    words = [sys.executable, "-m", "dlperf_slurm", "render", str(MATRIX), "--site", "local"]
+    done = subprocess.run(
+        [*words, "--results", str(folder)], check=True, capture_output=True, text=True
+    )
+    run = Path(re.findall(r"resume (\S+)", done.stdout)[0])
+    _write_manifest(run, tasks)
+    for path in (run / "scripts").glob("*.tasks"):
+        path.unlink()
+    size = tasks // GROUPS
+    ended = {"all pending": 0, "half finished": size // 2, "all finished": size}[state]
+    time = "2024-05-01T00:00:00Z"
+    events: list[dict[str, Any]] = []
+    queue = []
+    (run / "markers").mkdir(exist_ok=True)
+    for group in range(GROUPS):
+        name, job_id = f"1n1g-b{group}", str(group + 1)
+        numbers = range(group * size, (group + 1) * size)
+        lines = (f"pytorch\tcases/case{n % CASES}/r{1 + n // CASES}/a1" for n in numbers)
+        (run / "scripts" / f"{name}.tasks").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        events += [
+            {"event": event, "time": time, "group_id": name, "array_job_id": job_id}
+            for event in ("staged", "submitted")
+        ]
+        for index in range(ended):
+            ending = {"event": "state", "state": "COMPLETED", "array_task_id": index, "start": 0}
+            events.append({**ending, "group_id": name, "array_job_id": job_id, "time": time})
+            events[-1]["files"] = "0123456789abcdef 0e 0s"
+            for kind in ("started", "ended"):
+                (run / "markers" / f"{name}.{index}.s0.{kind}").touch()
+        if ended < size:
+            queue.append(f"{job_id}_[{ended}-{size - 1}%100]|PENDING||Priority")
+    text = "".join(json.dumps({"host": "login", **event}) + "\n" for event in events)
+    (run / "journal.jsonl").write_text(text, encoding="utf-8")
+    _write_clients(folder / "bin", "\n".join(queue))
+    return run
+
+
+def _write_manifest(run: Path, tasks: int) -> None:
+    path = run / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    case = {**manifest["cases"][0], "repeats": tasks // CASES, "reason": ""}
+    manifest["cases"] = [{**case, "case_id": f"case{number}"} for number in range(CASES)]
+    manifest["scheduler"] = "slurm"
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def _write_clients(bin_dir: Path, queue: str) -> None:
+    """Programs in place of squeue, which knows the jobs' names, and of sacct, which knows none."""
+    bin_dir.mkdir()
+    table = bin_dir / "queue.txt"
+    table.write_text(queue + "\n", encoding="utf-8")
+    for name, script in (("squeue", f"exec /bin/cat {table}"), ("sacct", "exit 0")):
+        program = bin_dir / name
+        program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        program.chmod(0o755)
+
+
+def measure(program: str, run: Path) -> tuple[float, int, float]:
+    """CPU seconds, opened files and folders, and MiB at most, of a process that looks at a run."""
+    path = f"{run.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(run)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PATH": path},
+    )
+    seconds, opened, mib = map(float, done.stderr.splitlines()[-1].split())
+    return seconds, int(opened), mib
+
+
+def list_rows() -> list[tuple[str, float, float, str]]:
+    """A row for each figure: what it is of, the most that it may be, what it is, and its unit."""
+    rows = []
+    for state in STATES:
+        with tempfile.TemporaryDirectory() as folder:
+            run = make_run(Path(folder), state)
+            for name, program, target in (("status", ONCE, 2.0), ("poll", POLL, 1.0)):
+                seconds, opened, mib = measure(program, run)
+                what = f"{name} of {TASKS} array tasks, {state}"
+                rows.append((f"{what}: CPU time", target, seconds, "s"))
+                rows.append((f"{what}: opened", 200.0, float(opened), "files and folders"))
+                rows.append((f"{what}: memory", 200.0, mib, "MiB"))
+    return rows
+
+
+def main() -> None:
+    for name, target, measured, unit in list_rows():
+        print(f"{name:52} {measured:9.2f} {unit} (at most {target:g})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
