@@ -46,7 +46,7 @@ def test_mistake_has_its_line_its_key_and_its_remedy(text, key, remedy):
     ("line", "remedy"),
     [
         ("account = proj42", "write a text in quotes"),
-        ("time_limit = 10:30", "write a text in quotes"),
+        ("time_limit = 90min", "write a text in quotes"),
         ("memory = 64G", "write a text in quotes"),
         ("umask = 022", 'write a number that begins with 0 in quotes, as in "022"'),
         ("exclusive = True", "write true and false in small letters"),
