@@ -2,12 +2,19 @@
 
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_slurm.config.folders import find_managed_environment
+from dlperf_slurm.config.folders import find_managed_environment, tell_creation
 from dlperf_slurm.provision.environments.create import State, find_state, read_stamp
+from dlperf_slurm.provision.environments.gpus import (
+    LOOK_AT_GPUS,
+    Gpus,
+    list_gpu_problems,
+    parse_gpus,
+)
 from dlperf_slurm.provision.environments.horovod import RECIPES, VERSION, has_horovod
 from dlperf_slurm.provision.environments.installation import choose_lines, make_variables
 from dlperf_slurm.provision.environments.pins import Pins, list_pins, read_pins
@@ -19,6 +26,8 @@ from dlperf_slurm.provision.environments.system import (
 
 RANKS = 2
 TIMEOUT_SECONDS = 300.0
+# in the place of a state, where `env create` has nothing to make
+NOT_TO_BE_HAD = "not to be had"
 
 IMPORT = """\
 import importlib, sys
@@ -47,11 +56,20 @@ class Check:
     version: str
     mpi: str
     horovod: str
+    gpu: str
     problems: tuple[str, ...]
 
     @property
     def row(self) -> list[str]:
-        return [self.framework, self.python, self.state, self.version, self.mpi, self.horovod]
+        return [
+            self.framework,
+            self.python,
+            self.state,
+            self.version,
+            self.mpi,
+            self.horovod,
+            self.gpu,
+        ]
 
     def is_broken(self, is_wanted: bool) -> bool:
         """Whether the environment must be mended; an absent one must if it `is_wanted`."""
@@ -60,34 +78,35 @@ class Check:
         return self.state != "current" or "fails" in self.row
 
 
-def list_environments() -> list[list[str]]:
+def list_environments(device: str) -> list[list[str]]:
     """The rows of a table, from files alone: framework, state, Python, Horovod, MiB, path."""
     rows = []
     for framework in list_pins():
-        pins, environment = read_pins(framework), find_managed_environment(framework)
+        pins = read_pins(framework, device)
+        environment = find_managed_environment(pins.name)
         stamp = read_stamp(environment)
         horovod = "-"
         if pins.can_have_horovod:
             horovod = VERSION if has_horovod(environment) else "not there"
         python, mib = (stamp.python, str(stamp.mib)) if stamp else ("-", "-")
-        state = find_state(environment, pins)
+        state = find_state(environment, pins) if not pins.none else NOT_TO_BE_HAD
         rows.append([framework, state, python, horovod, mib, str(environment)])
     return rows
 
 
-def check_environment(framework: str) -> Check:
+def check_environment(pins: Pins) -> Check:
     """Look at a framework's environment, load the framework, and start two ranks in it."""
-    pins = read_pins(framework)
-    environment = find_managed_environment(framework)
+    environment = find_managed_environment(pins.name)
     state = find_state(environment, pins)
     problems = _list_system_problems(pins, state)
-    version = mpi = horovod = "-"
+    version = mpi = horovod = gpu = "-"
     if state in ("current", "stale"):
         version = _check_import(environment, pins, problems)
         mpi = _check_mpi(environment, problems)
         horovod = _check_horovod(environment, pins, problems)
+        gpu = _check_gpu(environment, pins, problems)
     python = _describe_python(environment, pins)
-    return Check(framework, python, state, version, mpi, horovod, tuple(problems))
+    return Check(pins.name, python, state, version, mpi, horovod, gpu, tuple(problems))
 
 
 def _describe_python(environment: Path, pins: Pins) -> str:
@@ -100,11 +119,13 @@ def _describe_python(environment: Path, pins: Pins) -> str:
 
 def _list_system_problems(pins: Pins, state: State) -> list[str]:
     problems = []
+    if pins.none:
+        return [pins.none]
     if state != "current":
         if find_interpreter(pins.pythons) is None:
             problems.append(describe_missing_python(pins.pythons))
         else:
-            problems.append(f"{state}: dlperf-slurm env create {pins.framework}")
+            problems.append(f"{state}: {tell_creation(pins.framework, pins.device)}")
     for need in pins.needs:
         missing = find_missing_programs(need.program)
         if missing:
@@ -117,7 +138,8 @@ def _check_import(environment: Path, pins: Pins, problems: list[str]) -> str:
     version = _find_answers(output, "version")
     if version:
         return version[0]
-    fix = f"remove {environment} and make it again: dlperf-slurm env create {pins.framework}"
+    creation = tell_creation(pins.framework, pins.device)
+    fix = f"remove {environment} and make it again: {creation}"
     problems.append(f"`import {pins.module}` fails; {fix}{_quote(output)}")
     return "fails"
 
@@ -144,9 +166,24 @@ def _check_horovod(environment: Path, pins: Pins, problems: list[str]) -> str:
     output = _run(environment, _make_launcher(environment), COUNT_HOROVOD_RANKS, module)
     if _find_answers(output, "ranks") == [str(RANKS)] * RANKS:
         return f"{RANKS} ranks"
-    fix = f"remove {environment} and call dlperf-slurm env create --horovod {pins.framework}"
+    creation = tell_creation(pins.framework, pins.device)
+    fix = f"remove {environment} and call {creation} --horovod"
     problems.append(f"Horovod fails with {RANKS} ranks; {fix}{_quote(output)}")
     return "fails"
+
+
+def _check_gpu(environment: Path, pins: Pins, problems: list[str]) -> str:
+    """What the build is for, and the GPUs that are here; what they cannot run is a problem."""
+    if not pins.cuda:
+        return "-"
+    answers = _find_answers(_run(environment, [], LOOK_AT_GPUS), "gpus")
+    found = parse_gpus(answers[0]) if answers else Gpus("", (), "nvidia-ml-py gives no answer")
+    problems += [f"GPU: {problem}" for problem in list_gpu_problems(pins, found)]
+    names = Counter(f"{name} ({capability})" for name, capability in found.gpus)
+    here = ", ".join(f"{count} x {name}" for name, count in names.items())
+    if found.problem or not here:
+        return f"CUDA {pins.cuda}; none here"
+    return f"CUDA {pins.cuda}; {here}"
 
 
 def _make_launcher(environment: Path) -> list[str]:

@@ -21,7 +21,7 @@ from dlperf_slurm.provision.environments.installation import (
 )
 from dlperf_slurm.provision.environments.pins import Pins, add_hashes, read_pins
 from dlperf_slurm.provision.environments.pip_progress import describe_pip
-from dlperf_slurm.provision.environments.stand_ins import make_stand_ins
+from dlperf_slurm.provision.environments.stand_ins import link_libraries, make_stand_ins
 from dlperf_slurm.provision.environments.system import (
     Interpreter,
     describe_missing_python,
@@ -69,6 +69,7 @@ def create_environment(
     report: Callable[[str], None],
     with_horovod: bool = False,
     has_any_build: bool = False,
+    device: str = "cpu",
 ) -> Path:
     """Make or bring up to date a managed environment; a half-made one is made again.
 
@@ -76,9 +77,11 @@ def create_environment(
     Raises EnvironmentMissingError, with what to do, when it cannot be made; InputError for an
     unknown framework.
     """
-    pins = read_pins(framework)
-    environment = find_managed_environment(framework)
-    installation = Installation(framework, environment, report)
+    pins = read_pins(framework, device)
+    if pins.none:
+        raise EnvironmentMissingError(f"{pins.name}: {pins.none}")
+    environment = find_managed_environment(pins.name)
+    installation = Installation(framework, environment, report, device)
     if _is_whole(environment, pins, with_horovod):
         installation.tell(f"up to date at {environment}")
         return environment
@@ -101,13 +104,16 @@ def _is_whole(environment: Path, pins: Pins, with_horovod: bool) -> bool:
 def _make_environment(installation: Installation, pins: Pins, has_any_build: bool) -> None:
     interpreter = find_interpreter(pins.pythons)
     if interpreter is None:
-        raise EnvironmentMissingError(f"{pins.framework}: {describe_missing_python(pins.pythons)}")
+        raise EnvironmentMissingError(f"{pins.name}: {describe_missing_python(pins.pythons)}")
     start = time.monotonic()
     _make_venv(installation, interpreter)
     _install_packages(installation, pins, has_any_build)
     for package in pins.built:
         _install_built(installation, pins.find_requirement(package), interpreter)
-    make_stand_ins(installation, pins.module, pins.cuda_libraries)
+    if pins.cuda:
+        link_libraries(installation, pins.libraries_folder, pins.cuda_libraries)
+    else:
+        make_stand_ins(installation, pins.module, pins.cuda_libraries)
     seconds = time.monotonic() - start
     stamp = Stamp(pins.stamp, interpreter.version, round(seconds, 1), measure_mib(installation))
     write_file(installation.environment / STAMP_FILE, json.dumps(asdict(stamp)).encode())
@@ -132,7 +138,7 @@ def _make_venv(installation: Installation, interpreter: Interpreter) -> None:
 def _install_packages(installation: Installation, pins: Pins, has_any_build: bool) -> None:
     built = tuple(f"{package}==" for package in pins.built)
     lines = [line for line in pins.requirements if not line.startswith(built or ("#",))]
-    hashed = [] if has_any_build else add_hashes(pins.framework, lines)
+    hashed = [] if has_any_build else add_hashes(pins.framework, lines, pins.device)
     # pip takes hashes of all that it installs, or of nothing
     known = [line for line in hashed if "--hash=" in line]
     if known:
@@ -162,7 +168,7 @@ def _install_built(installation: Installation, requirement: str, interpreter: In
         missing = find_missing_programs("gcc")
         if missing:
             raise EnvironmentMissingError(
-                f"{installation.framework}: {requirement} has no wheel for Python "
+                f"{installation.name}: {requirement} has no wheel for Python "
                 f"{interpreter.version}, and cannot be built: {missing}"
             )
         # mpi4py would take the first mpicc of PATH, whose libraries may be another MPI's

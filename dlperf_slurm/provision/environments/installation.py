@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from dlperf_slurm.config.folders import name_environment
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.files.appending import open_to_append
 from dlperf_slurm.files.folders import make_folder
@@ -40,6 +41,12 @@ class Installation:
     framework: str
     environment: Path
     report: Callable[[str], None]
+    device: str = "cpu"
+
+    @property
+    def name(self) -> str:
+        """The name of the environment: "jax", "jax-cuda"."""
+        return name_environment(self.framework, self.device)
 
     @property
     def python(self) -> Path:
@@ -59,7 +66,7 @@ class Installation:
     @property
     def log(self) -> Path:
         """The file with the output of the latest step; it outlives the environment."""
-        return self.environment.parent / "logs" / f"{self.framework}.log"
+        return self.environment.parent / "logs" / f"{self.name}.log"
 
     def find_package(self, name: str) -> str:
         """An installed package with its version, local part included: "torch-2.13.0+cpu".
@@ -69,7 +76,7 @@ class Installation:
         return next(self.site_packages.glob(f"{name}-*.dist-info")).stem
 
     def tell(self, news: str) -> None:
-        self.report(f"{self.framework}: {news}")
+        self.report(f"{self.name}: {news}")
 
     def run_step(
         self,
@@ -144,11 +151,11 @@ def hold_environment(installation: Installation) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            lock = open_to_append(folder / f".{installation.framework}.lock", root=folder)
+            lock = open_to_append(folder / f".{installation.name}.lock", root=folder)
             descriptor = stack.enter_context(lock)
         except OSError as error:
             raise EnvironmentMissingError(
-                f"{installation.framework}: cannot write to {folder} ({error}); set "
+                f"{installation.name}: cannot write to {folder} ({error}); set "
                 "DLPERF_SLURM_ENVIRONMENTS to a folder of your own"
             ) from error
         os.set_inheritable(descriptor, True)

@@ -2,6 +2,7 @@
 
 A wheel whose only builds are for GPUs then loads, and computes on the CPU. Its RPATH leads to the
 folder `<module>.libs`; the stand-ins lie there, and nothing outside of the environment sees them.
+In an environment for GPUs such a folder has links to the real ones, which NVIDIA's packages bring.
 """
 
 import subprocess
@@ -27,6 +28,23 @@ for name in sys.argv[1:]:
     except OSError:
         print(name)
 """
+
+
+def link_libraries(installation: Installation, folder: str, libraries: Sequence[str]) -> None:
+    """Link libraries of NVIDIA's packages into a folder of site-packages, where a module looks.
+
+    Raises EnvironmentMissingError for one that none of the packages has.
+    """
+    packages = installation.site_packages
+    for library in libraries:
+        found = next(packages.glob(f"nvidia/*/lib/{library}"), None)
+        if found is None:
+            raise EnvironmentMissingError(
+                f"{installation.name}: none of its packages has {library}"
+            )
+        link = packages / folder / library
+        if not link.exists():
+            link.symlink_to(found)
 
 
 def make_stand_ins(installation: Installation, module: str, libraries: Sequence[str]) -> None:

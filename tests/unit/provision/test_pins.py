@@ -6,6 +6,7 @@ import pytest
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.provision.environments import pins as pins_module
+from dlperf_slurm.provision.environments.gpus import find_missing_code, has_code_for
 from dlperf_slurm.provision.environments.horovod import RECIPES, VERSION
 from dlperf_slurm.provision.environments.pins import (
     HASHES_FOLDER,
@@ -118,13 +119,18 @@ def test_stamp_changes_with_what_is_installed(write_pins, change):
 UNHASHED = {"pytorch": {"torch"}}
 
 
-@pytest.mark.parametrize("framework", list_pins())
-def test_every_pin_has_hashes_but_what_is_taken_from_any_index(framework):
-    requirements = list(read_pins(framework).requirements)
+# all but those that PyPI has no build of
+FOR_GPUS = [name for name in list_pins() if not read_pins(name, "cuda").none]
+ENVIRONMENTS = [(name, "cpu") for name in list_pins()] + [(name, "cuda") for name in FOR_GPUS]
+
+
+@pytest.mark.parametrize(("framework", "device"), ENVIRONMENTS)
+def test_every_pin_has_hashes_but_what_is_taken_from_any_index(framework, device):
+    requirements = list(read_pins(framework, device).requirements)
     if framework in RECIPES:
         requirements.append(f"horovod=={VERSION}")
     without = set()
-    for requirement, line in zip(requirements, add_hashes(framework, requirements)):
+    for requirement, line in zip(requirements, add_hashes(framework, requirements, device)):
         pin, *hashes = line.split()
         assert pin == requirement
         assert [
@@ -132,15 +138,64 @@ def test_every_pin_has_hashes_but_what_is_taken_from_any_index(framework):
         ] == []
         if not hashes:
             without.add(pin.partition("==")[0])
-    assert without == UNHASHED.get(framework, set())
+    assert without == (UNHASHED.get(framework, set()) if device == "cpu" else set())
 
 
-@pytest.mark.parametrize("framework", list_pins())
-def test_hashes_are_of_no_pin_that_is_gone(framework):
-    text = (PINS_DIR / HASHES_FOLDER / f"{framework}.txt").read_text(encoding="utf-8")
+@pytest.mark.parametrize(("framework", "device"), ENVIRONMENTS)
+def test_hashes_are_of_no_pin_that_is_gone(framework, device):
+    environment = read_pins(framework, device)
+    text = (PINS_DIR / HASHES_FOLDER / f"{environment.name}.txt").read_text(encoding="utf-8")
     listed = {normalize(line) for line in re.findall(r"^\S+==\S+", text, re.M)}
-    pins = {normalize(line) for line in read_pins(framework).requirements}
-    assert listed - pins == ({f"horovod=={VERSION}"} if framework in RECIPES else set())
+    pins = {normalize(line) for line in environment.requirements}
+    horovod = {f"horovod=={VERSION}"} if framework in RECIPES and device == "cpu" else set()
+    assert listed - pins == horovod
+
+
+@pytest.mark.parametrize("framework", FOR_GPUS)
+def test_environment_for_gpus_is_that_for_cpus_but_for_the_build(framework):
+    cpu, gpu = read_pins(framework), read_pins(framework, "cuda")
+    assert gpu.requirements[0].partition("==")[2] == cpu.requirements[0].partition("==")[2]
+    assert gpu.stamp != cpu.stamp or framework == "megengine"
+    assert {*cpu.requirements[1:]} <= {*gpu.requirements}
+    assert gpu.cuda
+    assert all(has_code_for(gpu.capabilities, text) for text in gpu.capabilities if "+" not in text)
+
+
+def test_build_that_is_on_no_index_says_where_it_is():
+    assert sorted({*list_pins()} - {*FOR_GPUS}) == ["paddle", "tensorflow1"]
+    assert "[environments.paddle]" in read_pins("paddle", "cuda").none
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "capability", "has_code"),
+    [
+        (["7.0"], "7.5", True),
+        (["7.5"], "7.0", False),
+        (["8.6"], "9.0", False),
+        (["7.5+ptx"], "9.0", True),
+        (["9.0+ptx"], "8.0", False),
+        (["5.0", "8.0"], "8.9", True),
+    ],
+)
+def test_machine_code_is_of_one_major_version_and_ptx_of_all_newer(
+    capabilities, capability, has_code
+):
+    assert has_code_for(capabilities, capability) is has_code
+
+
+# V100, A100, H100, B200: whose builds have no code for them
+@pytest.mark.parametrize(
+    ("capability", "without"),
+    [
+        ("7.0", ["jax", "pytorch"]),
+        ("8.0", []),
+        ("9.0", ["mxnet", "oneflow"]),
+        ("10.0", ["mxnet", "oneflow"]),
+    ],
+)
+def test_builds_without_code_for_a_gpu_are_known(capability, without):
+    found = [x for x in FOR_GPUS if find_missing_code(read_pins(x, "cuda"), capability)]
+    assert found == without
 
 
 def normalize(requirement):

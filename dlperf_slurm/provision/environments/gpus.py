@@ -1,0 +1,134 @@
+"""What an environment's build can run on, against the GPUs and the driver of this machine."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlperf_slurm.provision.environments.pins import Pins
+
+# after "Horovod"
+NO_HOROVOD = (
+    "for GPUs is not in the environments of `env create --cuda`: with NCCL it is built by CUDA's "
+    "compiler, nvcc, of the site's modules; build it in an environment of yours, and name that in "
+    "the site file under [environments]"
+)
+# packages that are builds for CPUs alone, by how the folders of their metadata are named
+_CPU_BUILDS = {
+    "paddle": "paddlepaddle-*",
+    "pytorch": "torch-*+cpu",
+    "tensorflow2": "tensorflow_cpu-*",
+}
+
+# printed by the environment's own Python, as nvidia-ml-py is there
+LOOK_AT_GPUS = """\
+import json
+try:
+    import pynvml
+    pynvml.nvmlInit()
+    gpus = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+    found = {
+        "cuda": pynvml.nvmlSystemGetCudaDriverVersion_v2(),
+        "gpus": [
+            [pynvml.nvmlDeviceGetName(gpu), *pynvml.nvmlDeviceGetCudaComputeCapability(gpu)]
+            for gpu in gpus
+        ],
+    }
+except Exception as error:
+    found = {"problem": str(error)}
+print("\\ngpus", json.dumps(found, separators=(",", ":"), default=str).replace(" ", "_"))
+"""
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """The GPUs of a machine, as names with compute capabilities; `cuda` is the driver's version."""
+
+    cuda: str
+    gpus: tuple[tuple[str, str], ...]
+    problem: str = ""
+
+
+def parse_gpus(answer: str) -> Gpus:
+    """What `LOOK_AT_GPUS` has printed; raises ValueError for anything else."""
+    found = json.loads(answer)
+    if "problem" in found:
+        return Gpus("", (), found["problem"].replace("_", " "))
+    gpus = tuple((name.replace("_", " "), f"{a}.{b}") for name, a, b in found["gpus"])
+    # NVML writes 12.4 as 12040
+    return Gpus(f"{found['cuda'] // 1000}.{found['cuda'] % 1000 // 10}", gpus)
+
+
+def is_amd(capability: str) -> bool:
+    """Whether a site's `compute_capability` names an architecture of AMD's: "gfx90a"."""
+    return capability.startswith("gfx")
+
+
+def has_code_for(capabilities: Sequence[str], capability: str) -> bool:
+    """Whether a build with code for these has some that a GPU of this compute capability runs.
+
+    Machine code runs on the same major version with that minor or a later one; PTX, as in
+    "9.0+ptx", is compiled by the driver for any GPU that is as new or newer (CUDA C++ Programming
+    Guide, "Binary Compatibility" and "PTX Compatibility").
+    """
+    if is_amd(capability):
+        return False
+    wanted = _parse(capability)
+    for text in capabilities:
+        version, is_ptx = _parse(text.removesuffix("+ptx")), text.endswith("+ptx")
+        if version <= wanted and (is_ptx or version[0] == wanted[0]):
+            return True
+    return False
+
+
+def describe_code(pins: Pins) -> str:
+    """What GPUs a build has code for, as in "has code for compute capabilities 8.0, 8.6"."""
+    machine_code = [text for text in pins.capabilities if not text.endswith("+ptx")]
+    ptx = [text.removesuffix("+ptx") for text in pins.capabilities if text.endswith("+ptx")]
+    newer = f", and by PTX of {ptx[-1]} for newer ones" if ptx else ""
+    return f"has code for compute capabilities {', '.join(machine_code)}{newer}"
+
+
+def find_missing_code(pins: Pins, capability: str) -> str:
+    """Why a GPU cannot run an environment's build; empty if it can, or the build is for CPUs."""
+    if not pins.capabilities or has_code_for(pins.capabilities, capability):
+        return ""
+    requirement = pins.requirements[0].replace("==", " ")
+    if is_amd(capability):
+        return (
+            f"{requirement} of `env create --cuda` is for NVIDIA's GPUs, and the site's are AMD's "
+            f"{capability}: name an environment of yours, with a build for ROCm, in the site file "
+            f"under [environments.{pins.framework}]"
+        )
+    return f"{requirement} for CUDA {pins.cuda} {describe_code(pins)}; the GPU is of {capability}"
+
+
+def list_gpu_problems(pins: Pins, found: Gpus) -> list[str]:
+    """What of the driver and the GPUs of this machine an environment's build cannot use."""
+    if found.problem or not pins.cuda:
+        return []
+    problems = [find_missing_code(pins, capability) for _, capability in sorted(set(found.gpus))]
+    if _parse(found.cuda)[0] < _parse(pins.cuda)[0]:
+        problems.append(
+            f"is built for CUDA {pins.cuda}, and the driver here is of CUDA {found.cuda}: take a "
+            "newer driver, or name an environment of yours in the site file"
+        )
+    return [problem for problem in problems if problem]
+
+
+def find_cpu_build(framework: str, venv: Path) -> str:
+    """The package of a virtual environment that is a build for CPUs; empty if none is known so."""
+    pattern = _CPU_BUILDS.get(framework)
+    if pattern is None:
+        return ""
+    found = sorted(venv.glob(f"lib/python3*/site-packages/{pattern}.dist-info"))
+    return found[0].name.replace(".dist-info", "") if found else ""
+
+
+def _parse(version: str) -> tuple[int, int]:
+    """The major and the minor version of a text such as "9.0"; a missing minor one is 0."""
+    match = re.fullmatch(r"(\d+)(?:\.(\d+))?", version)
+    if match is None:
+        raise ValueError(f"{version!r} is no version such as 9.0")
+    return int(match[1]), int(match[2] or 0)
