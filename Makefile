@@ -8,6 +8,10 @@
 # make test-frameworks   creates all environments (12 GB), builds Horovod for four, tests each, and
 #                        writes down what passed
 #
+# make gpu               the acceptance on this machine's NVIDIA GPUs, any number: ten minutes for the
+#                        first, without network; its report is .venv/gpu-report (docs/gpu.md)
+# make gpu-environments  what it runs in, 16 GB, where there is a network
+#
 # make docs              the pages of docs/ as a site, in .venv/site; every link is checked
 #
 # make bench             what this tool takes of CPU time, memory and files, beside others of its kind:
@@ -22,6 +26,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ENVIRONMENTS := .venv/environments
+GPU_FRAMEWORKS := pytorch jax tensorflow2
 PYTORCH := $(ENVIRONMENTS)/pytorch/bin/python
 # Ranks and jobs wait for each other, and may run out of time on a machine with other work: what
 # failed is shown, and tried once more in a process of its own.
@@ -34,6 +39,7 @@ PARTS := $(FIRST) $(OTHERS) test-slurm
 
 .PHONY: demo test lint docs test-unit test-browser test-worker test-slurm test-pythons test-changed
 .PHONY: test-containers test-faults test-frameworks test-release bench fuzz clean
+.PHONY: gpu gpu-environments
 .PHONY: $(PARTS:%=timed-%)
 .SECONDARY:
 .NOTPARALLEL:
@@ -113,6 +119,18 @@ test-changed: .venv/installed-dev
 
 test-frameworks: .venv/installed-dev
 	$(BIN)/python tests/run_on_frameworks.py
+
+# without what needs a network: not even the tool is brought up to date
+gpu:
+	@test -x $(BIN)/python || { \
+	  echo "make: first, where there is a network: make gpu-environments" >&2; exit 1; }
+	$(BIN)/python tests/run_on_gpus.py
+
+gpu-environments: .venv/installed-dev
+	$(BIN)/python -m dlperf_slurm env create --cuda $(GPU_FRAMEWORKS)
+	for name in $(GPU_FRAMEWORKS); do \
+	  $(ENVIRONMENTS)/$$name-cuda/bin/python -m pip install --quiet --disable-pip-version-check \
+	    pytest || exit 1; done
 
 fuzz: .venv/installed-dev
 	DLPERF_FUZZ_EXAMPLES=2000 $(BIN)/python -m pytest -q -n 2 tests/unit/fuzz

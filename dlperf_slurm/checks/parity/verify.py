@@ -13,12 +13,18 @@ from dlperf_slurm.checks.parity.run_case import (
     run_case,
 )
 from dlperf_slurm.checks.parity.tolerances import Agreement, compare_frameworks, compare_ranks
-from dlperf_slurm.config.folders import find_managed_environment
+from dlperf_slurm.config.folders import (
+    CUDA,
+    find_managed_environment,
+    name_environment,
+    tell_creation,
+)
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import HOROVOD, Axes
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import EnvironmentMissingError
+from dlperf_slurm.provision.environments.gpus import NO_HOROVOD
 from dlperf_slurm.provision.environments.horovod import has_horovod
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import load_model
@@ -62,7 +68,8 @@ def find_missing_environment(framework: str, site: Site) -> str:
     venv = site.find_environment(framework).venv
     if venv is None or (Path(venv) / "bin" / "python").exists():
         return ""
-    return f"{framework}: no environment; create it with `dlperf-slurm env create {framework}`"
+    creation = tell_creation(framework, site.device)
+    return f"{framework}: no environment; create it with `{creation}`"
 
 
 def find_missing_horovod(framework: str, site: Site) -> str:
@@ -70,10 +77,12 @@ def find_missing_horovod(framework: str, site: Site) -> str:
 
     It is empty where Horovod is there, and for other environments, where only the ranks can tell.
     """
-    environment = find_managed_environment(framework)
+    environment = find_managed_environment(name_environment(framework, site.device))
     if site.find_environment(framework).venv != str(environment) or has_horovod(environment):
         return ""
-    return f"no Horovod; add it with `dlperf-slurm env create {framework} --horovod`"
+    if site.device == CUDA:
+        return f"Horovod {NO_HOROVOD}"
+    return f"no Horovod; add it with `{tell_creation(framework, site.device)} --horovod`"
 
 
 def verify_parity(framework: str, model: str, is_clipped: bool, workplace: Workplace) -> Agreement:

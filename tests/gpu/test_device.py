@@ -1,0 +1,142 @@
+"""What every framework must show on one GPU: clock, telemetry, energy, number formats, refusal."""
+
+import os
+
+import pytest
+from support import sessions
+from support.gpu_attempts import make_attempt, run
+from support.gpu_machine import list_gpus
+from support.gpu_report import NOT_FOR_THIS_GPU
+
+from dlperf_slurm.contract.details import SAMPLES_FILE
+from dlperf_slurm.contract.record import FAILED, STEP_SECONDS_FILE
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.nvml import ask, find_handle, load_nvml
+from dlperf_slurm.worker.peaks import Setting, load_operations
+from dlperf_slurm.worker.peaks.device_peak import find_best_seconds
+from dlperf_slurm.worker.telemetry.series import ENERGY, POWER, SECONDS
+from dlperf_slurm.worker.telemetry.sources import choose_devices
+
+PRODUCT_SIZE = 8192
+PRODUCT_SECONDS = 5.0
+# whose data sheets have TF32 at several times the rate of fp32: A100, H100, B200
+WITH_FAST_TF32 = {(8, 0), (9, 0), (10, 0)}
+
+
+@pytest.fixture(scope="module")
+def attempt(framework, tmp_path_factory):
+    """A ResNet-50 in fp16 of some seconds, which all tests here look at; concluded."""
+    folder = tmp_path_factory.mktemp("attempt") / "a1"
+    attempt = make_attempt(
+        folder,
+        framework,
+        "resnet50",
+        precision="amp-fp16",
+        batch_size_per_device=64,
+        warmup_steps=20,
+        measured_steps=300,
+        telemetry_interval_seconds=0.1,
+    )
+    run(attempt)
+    return attempt
+
+
+@pytest.fixture(scope="module")
+def record(attempt):
+    return attempt.read_record()
+
+
+@pytest.fixture(scope="module")
+def watched(record):
+    """The telemetry of the GPU, not that of its host."""
+    found = [one for one in record.telemetry if one.device == 0]
+    assert found, f"no telemetry of the GPU: {record.platform.get('telemetry', 'no reason told')}"
+    return found[0]
+
+
+def test_steps_add_up_to_the_window(attempt, record, hold):
+    """By device events where the framework has them, they begin and end with the host's window."""
+    numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
+    steps = numpy.load(attempt.path / STEP_SECONDS_FILE)
+    difference = abs(float(steps.sum()) - record.window_seconds) / record.window_seconds
+    hold(f"sum of steps off the window, by {record.clock.name}", 100 * difference, "%", most=2)
+    hold("one boundary", 1e6 * record.clock.boundary_seconds, "us", most=100)
+
+
+def test_images_per_second_are_told(record, hold):
+    """No bound: it depends on the GPU."""
+    hold("ResNet-50, amp-fp16, batch 64", record.samples_per_s, "images/s")
+
+
+def test_telemetry_and_adapter_name_the_same_gpu(record, watched):
+    (rank,) = record.ranks
+    assert rank.device_name == watched.name
+
+
+def test_gpu_that_is_watched_is_the_one_that_works(watched, hold):
+    hold("samples", watched.samples, least=10)
+    hold("use", 100 * watched.mean_utilization, "%", least=50)
+    hold("clock", watched.mean_clock_mhz, "MHz", least=200)
+
+
+def test_frameworks_peak_memory_is_within_what_the_gpu_has_given(record, watched, hold):
+    peak = record.ranks[0].peak_memory_bytes
+    hold("peak of the framework", peak / 2**20, "MiB", least=100)
+    hold("of what NVML saw", 100 * peak / watched.peak_memory_bytes, "%", most=105)
+
+
+def test_energy_counter_agrees_with_power_over_time(attempt, hold):
+    numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
+    with numpy.load(attempt.path / SAMPLES_FILE) as arrays:
+        columns = {
+            name.rpartition("/")[2]: arrays[name]
+            for name in arrays.files
+            if name.split("/")[-2] == "0"
+        }
+    seconds, energy, power = (columns[name] for name in (SECONDS, ENERGY, POWER))
+    if numpy.isnan(energy).all():
+        pytest.skip(f"{NOT_FOR_THIS_GPU}NVML has no counter of its energy")
+    known = ~(numpy.isnan(energy) | numpy.isnan(power))
+    seconds, energy, power = seconds[known], energy[known], power[known]
+    joules = float((numpy.diff(seconds) * (power[1:] + power[:-1]) / 2).sum())
+    hold("counter", float(energy[-1] - energy[0]), "J", least=1)
+    hold("counter over power x time", float(energy[-1] - energy[0]) / joules, least=0.85, most=1.15)
+
+
+def test_tf32_is_twice_as_fast_as_fp32(framework, hold):
+    rates = {}
+    for number_format in ("fp32", "tf32"):
+        rates[number_format] = sessions.run_elsewhere(measure_product, framework, number_format)
+        hold(f"product in {number_format}", rates[number_format] / 1e12, "TFLOP/s")
+    capability = find_capability()
+    if capability not in WITH_FAST_TF32:
+        name = ".".join(map(str, capability))
+        pytest.skip(f"{NOT_FOR_THIS_GPU}TF32 of compute capability {name} need not be faster")
+    hold("tf32 over fp32", rates["tf32"] / rates["fp32"], least=2)
+
+
+def measure_product(framework, number_format):
+    """FLOP/s of a large product; in a process of its own, with which its memory goes."""
+    setting = Setting("cuda", number_format, 1)
+    product = load_operations(framework).make_product(setting, PRODUCT_SIZE)
+    return 2 * PRODUCT_SIZE**3 / find_best_seconds(product, PRODUCT_SECONDS)
+
+
+def find_capability():
+    """The compute capability of the first GPU, as (major, minor), by NVML."""
+    nvml = load_nvml()
+    handle = find_handle(nvml, list_gpus()[0])
+    return tuple(ask(nvml, "nvmlDeviceGetCudaComputeCapability", handle))
+
+
+def test_two_ranks_on_one_gpu_are_refused(framework, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", list_gpus()[0])
+    attempt = make_attempt(tmp_path / "a1", framework, "resnet50", ranks=2)
+    record = attempt.launch().conclude()
+    assert record.status == FAILED
+    assert "ranks 0 and 1 drive the same GPU" in record.reason
+
+
+def test_a_gpu_is_chosen_for_telemetry(attempt):
+    placement = Placement(0, 0, 1, "here", "127.0.0.1", 0)
+    assert choose_devices(attempt.case, placement, os.environ) == {0: list_gpus()[0]}

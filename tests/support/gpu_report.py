@@ -1,0 +1,163 @@
+"""What pytest says of checks on GPUs -> outcomes, and the report of them, as Markdown and JSON."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+PASSED = "passed"
+FAILED = "failed"
+NOT_RUN = "not run"
+# how the reason of a skipped check begins that says nothing against the machine
+NOT_FOR_THIS_GPU = "not for this GPU: "
+MEASURED = "measured"
+LONGEST_REASON = 3000
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A value of a check, and what it must be, in words; a bound "" is for a value to look at."""
+
+    what: str
+    value: float
+    unit: str
+    bound: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one check; `is_excused` is one that this machine need not have run."""
+
+    part: str
+    check: str
+    verdict: str
+    measured: tuple[Measured, ...] = ()
+    reason: str = ""
+    seconds: float = 0.0
+    is_excused: bool = False
+
+
+def read_outcomes(part: str, path: Path) -> list[Outcome]:
+    """The outcomes in a file of pytest's --junitxml; raises ParseError for one that is cut off."""
+    cases = ElementTree.parse(path).getroot().iter("testcase")
+    return [_read_outcome(part, case) for case in cases]
+
+
+def _read_outcome(part: str, case: ElementTree.Element) -> Outcome:
+    verdict, reason = PASSED, ""
+    for kind in ("failure", "error"):
+        found = case.find(kind)
+        if found is not None:
+            verdict, reason = FAILED, found.text or found.get("message", "")
+    skipped = case.find("skipped")
+    if verdict == PASSED and skipped is not None:
+        verdict, reason = NOT_RUN, skipped.get("message", "")
+    measured = [
+        Measured(**json.loads(found.get("value", "")))
+        for found in case.iter("property")
+        if found.get("name") == MEASURED
+    ]
+    return Outcome(
+        part,
+        case.get("name", ""),
+        verdict,
+        tuple(measured),
+        # the end of a traceback says most
+        reason[-LONGEST_REASON:].strip(),
+        float(case.get("time", "0")),
+        is_excused=reason.startswith(NOT_FOR_THIS_GPU),
+    )
+
+
+def find_verdict(outcomes: Iterable[Outcome]) -> str:
+    """PASSED if all that this machine can run have, and one at least; NOT_RUN if none ran."""
+    outcomes = list(outcomes)
+    if any(outcome.verdict == FAILED for outcome in outcomes):
+        return FAILED
+    if not any(outcome.verdict == PASSED for outcome in outcomes):
+        return NOT_RUN
+    missing = any(one.verdict == NOT_RUN and not one.is_excused for one in outcomes)
+    return FAILED if missing else PASSED
+
+
+def conclude(outcomes: Sequence[Outcome], gpus: int) -> str:
+    """One sentence: what was shown, and on how many GPUs."""
+    counts = {
+        verdict: sum(outcome.verdict == verdict for outcome in outcomes)
+        for verdict in (PASSED, FAILED, NOT_RUN)
+    }
+    where = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+    figures = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    verdict = find_verdict(outcomes)
+    if verdict == NOT_RUN:
+        return f"Nothing was shown: no check could run ({figures})."
+    words = "Accepted" if verdict == PASSED else "Not accepted"
+    return f"{words} on {where}: {figures}."
+
+
+def make_json(machine: dict[str, Any], outcomes: Sequence[Outcome], facts: dict[str, Any]) -> str:
+    """The whole report for programs."""
+    report = {
+        "schema_version": SCHEMA_VERSION,
+        "verdict": find_verdict(outcomes),
+        "conclusion": conclude(outcomes, machine["gpus"]),
+        **facts,
+        "machine": machine,
+        "outcomes": [asdict(outcome) for outcome in outcomes],
+    }
+    return json.dumps(report, indent=1) + "\n"
+
+
+def make_markdown(
+    machine: dict[str, Any], outcomes: Sequence[Outcome], facts: dict[str, Any]
+) -> str:
+    """The whole report for readers."""
+    lines = ["# Acceptance on GPUs", "", conclude(outcomes, machine["gpus"]), "", "## Where", ""]
+    told = {**facts, **{key: value for key, value in machine.items() if key != "packages"}}
+    told.update(told.pop("facts", {}))
+    told.update(told.pop("packages_by_environment", {}))
+    lines += [f"- {key.replace('_', ' ')}: {_write_value(value)}" for key, value in told.items()]
+    lines += ["", "## Checks", "", "| part | check | verdict | measured | bound | s |"]
+    lines += ["|---|---|---|---|---|---:|"]
+    for outcome in outcomes:
+        lines += [f"| {' | '.join(map(_escape, cells))} |" for cells in _list_rows(outcome)]
+    checks = group_by_reason(outcomes)
+    if checks:
+        lines += ["", "## Why"]
+    for reason, names in checks.items():
+        lines += ["", *(f"- {name}" for name in names), ""]
+        lines += [f"      {line}" for line in reason.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def group_by_reason(outcomes: Iterable[Outcome]) -> dict[str, list[str]]:
+    """The checks that have not passed, as "part: check, verdict", by their reason."""
+    checks: dict[str, list[str]] = {}
+    for one in outcomes:
+        if one.verdict != PASSED:
+            name = f"{one.part}: {one.check}, {one.verdict}"
+            checks.setdefault(one.reason or "no reason told", []).append(name)
+    return checks
+
+
+def _list_rows(outcome: Outcome) -> list[list[str]]:
+    """A row for the check, with its first value, and one for each further value."""
+    values = [
+        [f"{one.what}: {one.value:.4g} {one.unit}".strip(), one.bound] for one in outcome.measured
+    ]
+    first, *others = values or [["", ""]]
+    name = [outcome.part, outcome.check, outcome.verdict]
+    return [[*name, *first, f"{outcome.seconds:.1f}"], *(["", "", "", *one, ""] for one in others)]
+
+
+def _write_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {text}" for key, text in value.items()) or "-"
+    return str(value)
+
+
+def _escape(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("\n", " ")

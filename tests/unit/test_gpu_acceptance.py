@@ -1,0 +1,177 @@
+"""The acceptance on GPUs where there is none: parts, verdicts, reports, by the test's checks."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import run_on_gpus
+from run_on_gpus import CHECKOUT, FRAMEWORKS, NO_GPU, Part, accept, list_checks, list_parts
+from support.gpu_report import FAILED, NOT_FOR_THIS_GPU, NOT_RUN, PASSED, Outcome, find_verdict
+from support.gpu_timeline import find_gap_between_steps, find_gaps, list_transports
+
+GPU_TESTS = CHECKOUT / "tests" / "gpu"
+CHECKS = """
+import json, os, pytest
+
+def test_value_within_its_bounds(record_property):
+    value = {"what": "ratio", "value": 2.5, "unit": "x", "bound": ">= 2"}
+    record_property("measured", json.dumps(value))
+
+def test_other():
+    %s
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs a part of two checks on so many GPUs, the second one being this statement."""
+
+    def run(statement="pass", gpus=1, needed=1, limit_seconds=60.0):
+        checks = tmp_path / "test_checks.py"
+        checks.write_text(CHECKS % statement)
+        machine = {"gpus": gpus, "facts": {"gpu_models": "NVIDIA H100"}}
+        monkeypatch.setattr(run_on_gpus, "look_at_machine", lambda pythons: machine)
+        part = Part("parity", "", (str(checks),), limit_seconds, needed)
+        code = accept([part], tmp_path / "report")
+        report = json.loads((tmp_path / "report" / "report.json").read_text())
+        text = (tmp_path / "report" / "report.md").read_text()
+        return code, report, text, capsys.readouterr().out
+
+    return run
+
+
+def list_verdicts(report):
+    return [outcome["verdict"] for outcome in report["outcomes"]]
+
+
+def test_report_has_each_check_with_its_value_and_bound(run):
+    code, report, text, _ = run()
+    assert (code, report["verdict"], list_verdicts(report)) == (0, PASSED, [PASSED, PASSED])
+    assert report["conclusion"] == "Accepted on 1 GPU: 2 passed, 0 failed, 0 not run."
+    assert report["outcomes"][0]["measured"] == [
+        {"what": "ratio", "value": 2.5, "unit": "x", "bound": ">= 2"}
+    ]
+    assert "| test_value_within_its_bounds | passed | ratio: 2.5 x | >= 2 |" in text
+    assert "- gpu models: NVIDIA H100" in text
+
+
+def test_failed_check_is_told_and_fails_all(run):
+    code, report, text, out = run("assert 1 == 2, 'too slow'")
+    assert (code, report["verdict"], list_verdicts(report)) == (1, FAILED, [PASSED, FAILED])
+    assert "Not accepted on 1 GPU" in out
+    assert "too slow" in text
+
+
+def test_skipped_check_fails_all_unless_it_is_not_for_the_gpu(run):
+    code, report, _, _ = run("pytest.skip('no counter')")
+    assert (code, list_verdicts(report)) == (1, [PASSED, NOT_RUN])
+    code, report, _, out = run(f"pytest.skip('{NOT_FOR_THIS_GPU}too old')")
+    assert (code, list_verdicts(report)) == (0, [PASSED, NOT_RUN])
+    assert "parity: test_other, not run\n    not for this GPU: too old\n" in out
+
+
+@pytest.mark.parametrize(
+    ("statement", "limit_seconds", "reason"),
+    [
+        ("os._exit(9)", 60.0, "ended with exit code 9"),
+        ("import time; time.sleep(600)", 3.0, "was ended after 3 s"),
+    ],
+)
+def test_part_that_dies_or_hangs_is_a_failed_check(run, statement, limit_seconds, reason):
+    code, report, _, out = run(statement, limit_seconds=limit_seconds)
+    assert (code, list_verdicts(report)) == (1, [FAILED])
+    assert out.count(f"    {reason}\n") == 1
+
+
+def test_without_a_gpu_each_check_says_so_and_nothing_is_claimed(run):
+    code, report, _, out = run(gpus=0)
+    assert (code, report["verdict"], list_verdicts(report)) == (1, NOT_RUN, [NOT_RUN, NOT_RUN])
+    assert {outcome["reason"] for outcome in report["outcomes"]} == {NO_GPU}
+    assert "Nothing was shown" in out
+
+
+def test_part_for_more_gpus_than_there_are_claims_nothing(run):
+    code, report, _, out = run(needed=2)
+    assert (code, list_verdicts(report)) == (1, [NOT_RUN, NOT_RUN])
+    assert "it takes 2 GPUs, and there is 1" in out
+
+
+def test_more_gpus_are_not_needed_where_those_that_are_have_passed():
+    excused = Outcome("b", "x", NOT_RUN, is_excused=True)
+    passed = Outcome("a", "x", PASSED)
+    assert find_verdict([passed, excused]) == PASSED
+    assert find_verdict([excused]) == NOT_RUN
+    assert find_verdict([passed, excused, Outcome("c", "x", NOT_RUN)]) == FAILED
+
+
+def test_report_names_neither_the_machine_nor_its_folders(run, monkeypatch):
+    monkeypatch.setattr(run_on_gpus.socket, "gethostname", lambda: "node-7")
+    gpu = "GPU-0fe7dd12-ab34-5c6d-8e9f-001122334455"
+    _, _, text, _ = run(f"assert 0, '{gpu} on node-7 in {CHECKOUT} of {Path.home()}/x'")
+    assert "GPU-UUID on HOST in . of ~/x" in text
+    assert "node-7" not in text
+
+
+def test_missing_environment_names_what_makes_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", str(tmp_path / "none"))
+    part = Part("jax", "jax", ("tests/gpu/test_jax_device.py",))
+    assert accept([part], tmp_path / "report") == 1
+    out = capsys.readouterr().out
+    assert "jax: test_gpu_hardly_waits_between_steps, not run" in out
+    assert "there is no environment jax-cuda: make them where there is a network" in out
+
+
+def test_every_check_is_in_a_part():
+    parts = list(list_parts(FRAMEWORKS))
+    named = {path for part in parts for path in part.files}
+    assert set(GPU_TESTS.glob("test_*.py")) <= named
+    assert all(path.is_file() for path in named)
+    assert all(list_checks(part) for part in parts)
+
+
+@pytest.mark.integration
+def test_checks_are_skipped_with_a_reason_by_pytest_without_a_gpu(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", str(GPU_TESTS), "--framework", "jax"]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^\d+ skipped in", done.stdout, re.MULTILINE), done.stdout
+    assert "needs 1 NVIDIA GPUs, and 0 are to be seen" in done.stdout
+
+
+def test_patterns_of_kernels_are_regular_expressions_for_each_precision():
+    expected = json.loads((GPU_TESTS / "expected_kernels.json").read_text())
+    for models in expected.values():
+        for precisions in models.values():
+            assert set(precisions) == {"fp32", "tf32", "amp-bf16", "amp-fp16"}
+            for patterns in precisions.values():
+                assert set(patterns) == {"some", "none"}
+                assert patterns["some"]
+                assert all(re.compile(one) for one in (*patterns["some"], *patterns["none"]))
+
+
+def test_gaps_are_the_times_in_which_nothing_ran():
+    # overlapping, touching, in any order
+    intervals = [(5.0, 6.0), (0.0, 2.0), (1.0, 1.5), (2.0, 3.0), (9.0, 9.5)]
+    assert find_gaps(intervals) == [3.0, 2.0]
+    assert find_gaps([]) == []
+
+
+def test_gap_between_steps_is_the_mean_of_the_longest():
+    # three steps of two kernels each, a short gap within and a longer one between them
+    intervals = [(0, 1), (1.1, 2), (2.5, 3.5), (3.6, 4.5), (5.25, 6), (6.1, 7)]
+    assert find_gap_between_steps(intervals, 3) == pytest.approx((0.5 + 0.75) / 2)
+
+
+def test_transports_are_read_from_nccls_log():
+    log = """\
+n1:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read
+n1:8:9 [1] NCCL INFO Channel 01/0 : 1[1] -> 0[0] via SHM/direct/direct
+n1:8:9 [1] NCCL INFO Channel 02/0 : 1[1] -> 2[0] [send] via NET/IB/0
+n1:8:9 [1] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB
+"""
+    assert list_transports(log) == ["NET", "P2P", "SHM"]
+    assert list_transports("n1:8:9 NCCL INFO Connected all rings") == []

@@ -1,0 +1,48 @@
+"""What makes a framework's kernels deterministic: variables, and a switch of PyTorch's."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from dlperf_slurm.worker.determinism import XLA_FLAG, choose_variables, make_deterministic
+
+
+def test_what_the_user_has_set_stays():
+    chosen = choose_variables("tensorflow2", {"TF_DETERMINISTIC_OPS": "0"})
+    assert "TF_DETERMINISTIC_OPS" not in chosen
+    assert chosen["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
+def test_jax_alone_is_given_a_flag_of_xla_beside_those_that_are_set():
+    assert choose_variables("jax", {})["XLA_FLAGS"] == XLA_FLAG
+    chosen = choose_variables("jax", {"XLA_FLAGS": "--xla_dump_to=x"})
+    assert chosen["XLA_FLAGS"] == f"--xla_dump_to=x {XLA_FLAG}"
+    assert "XLA_FLAGS" not in choose_variables("tensorflow2", {})
+
+
+@pytest.fixture
+def same_environment(monkeypatch):
+    """What a test sets is gone after it."""
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+
+
+@pytest.mark.pytorch
+def test_pytorch_takes_deterministic_kernels_and_goes_on_without(torch, same_environment):
+    try:
+        make_deterministic("pytorch")
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_xla_of_the_pinned_jax_knows_the_flag(framework):
+    if framework != "jax":
+        pytest.skip("is about JAX: --framework jax")
+    # in a process of its own, which XLA would end
+    program = "import jax; jax.config.update('jax_platforms', 'cpu'); jax.devices()"
+    environ = {**os.environ, "XLA_FLAGS": XLA_FLAG}
+    done = subprocess.run([sys.executable, "-c", program], env=environ, stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr.decode()
