@@ -1,4 +1,4 @@
-"""What else a repeat's hosts did, before it and in its window, as the worker writes it down.
+"""What else a repeat's hosts did, before it and in its window, and how long it took to come there.
 
 The file lies beside the record, of which it says the case, the repeat and the attempt.
 """
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Tuple
 
 from dlperf_slurm.contract.json_files import ContractError, build_dataclass
+from dlperf_slurm.contract.phases import Phase
 from dlperf_slurm.files import FileProblem, reading
 from dlperf_slurm.files.writing import write_file
 
@@ -79,13 +80,17 @@ class HostSurroundings:
 
 @dataclasses.dataclass(frozen=True)
 class Surroundings:
-    """The surroundings of one attempt at a repeat, on all of its hosts."""
+    """The surroundings of one attempt at a repeat, on all of its hosts.
+
+    `phases` are those of its rank 0; earlier versions told none.
+    """
 
     run_id: str
     case_id: str
     repeat: int
     attempt: int
     hosts: Tuple[HostSurroundings, ...]
+    phases: Tuple[Phase, ...] = ()
 
 
 def write_surroundings(folder: Path, surroundings: Surroundings) -> None:

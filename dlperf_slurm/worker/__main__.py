@@ -1,10 +1,8 @@
 """python -m dlperf_slurm.worker run|search|script|node|conclude|verify|probe: case -> record."""
 
-import errno
 import math
 import os
 import sys
-import traceback
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +13,17 @@ from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.details import fold_details
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.peaks import write_peaks
+from dlperf_slurm.contract.phases import (
+    FIRST_STEP,
+    FRAMEWORK,
+    GATHER,
+    LOOK,
+    RANKS,
+    SAMPLER,
+    SESSION,
+    WARMUP,
+    WINDOW,
+)
 from dlperf_slurm.contract.record import (
     DATA_WAIT_SECONDS_FILE,
     OK,
@@ -35,7 +44,7 @@ from dlperf_slurm.worker.accuracy import train_to_accuracy
 from dlperf_slurm.worker.data_sources import open_batches
 from dlperf_slurm.worker.external_script import run_script
 from dlperf_slurm.worker.failed_record import conclude_attempt
-from dlperf_slurm.worker.failures import write_failure
+from dlperf_slurm.worker.failures import report_failure, write_failure
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.joining import Joining, parse_run_arguments, read_options
 from dlperf_slurm.worker.joining.network import choose_network
@@ -51,6 +60,7 @@ from dlperf_slurm.worker.parity import (
     verify_case,
 )
 from dlperf_slurm.worker.peaks.measure import gather_peaks, measure_peak
+from dlperf_slurm.worker.phases import ImportTimer, Phases
 from dlperf_slurm.worker.position import Position
 from dlperf_slurm.worker.probe import probe_rank
 from dlperf_slurm.worker.provenance import describe_job, describe_python, gather_platforms
@@ -65,7 +75,6 @@ if TYPE_CHECKING:
     from dlperf_slurm.worker.frameworks import Adapter
 
 MIB = 2**20
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def main(arguments: List[str]) -> int:
@@ -100,12 +109,13 @@ def main(arguments: List[str]) -> int:
                 else join_ranks(joining, case, options.directory)
             ),
         )
+    phases = Phases(os.environ)
     options = parse_run_arguments(arguments[1:])
     joining = read_options(options)
     hold_back_signal()
     return run_attempt(
         options.directory,
-        partial(watch_case, joining=joining),
+        partial(watch_case, joining=joining, phases=phases),
         lambda case: join_ranks(joining, case, options.directory),
     )
 
@@ -144,7 +154,8 @@ def run_attempt(
         work(case, adapter, world, attempt_dir)
     except BaseException as error:
         try:
-            report_failure(attempt_dir, world, adapter, error)
+            rank = world.rank if world is not None else None
+            report_failure(attempt_dir, rank, adapter, error)
         except OSError as problem:
             print(f"how this rank failed cannot be written: {problem}", file=sys.stderr)
         finally:
@@ -154,34 +165,18 @@ def run_attempt(
     return 0
 
 
-def report_failure(
-    attempt_dir: Path,
-    world: Union[RankWorld, Alone, None],
-    adapter: Optional["Adapter"],
-    error: BaseException,
-) -> None:
-    """Print and write how this rank failed; OSError where there is no room for it."""
-    is_disk_full = isinstance(error, OSError) and error.errno in DISK_FULL
-    if is_disk_full or isinstance(error, FileProblem):
-        # it says all; a full disk would be told in the traceback of each rank
-        print(error, file=sys.stderr)
-    else:
-        traceback.print_exc()
-    is_out_of_memory = isinstance(error, MemoryError)
-    try:
-        if adapter is not None:
-            is_out_of_memory = is_out_of_memory or adapter.is_out_of_memory(error)
-    finally:
-        rank = world.rank if world is not None else guess_rank()
-        write_failure(attempt_dir, rank, error, is_out_of_memory)
-
-
 def watch_case(
-    case: Case, adapter: "Adapter", world: RankWorld, attempt_dir: Path, joining: Joining
+    case: Case,
+    adapter: "Adapter",
+    world: RankWorld,
+    attempt_dir: Path,
+    joining: Joining,
+    phases: Phases,
 ) -> None:
     """Measure, with an end to this rank if it comes to stand still or its time is up."""
+    phases.end(RANKS)
     with watch_rank(attempt_dir, case.stall_seconds, world) as position:
-        measure_case(case, adapter, world, attempt_dir, joining, position)
+        measure_case(case, adapter, world, attempt_dir, joining, position, phases)
 
 
 def measure_case(
@@ -191,26 +186,34 @@ def measure_case(
     attempt_dir: Path,
     joining: Joining,
     position: Position,
+    phases: Phases,
 ) -> None:
     """Build, warm up, measure and gather; rank 0 writes step times first and the record last.
 
     Raises WrongWorkError for a model that is not the case's, and what any of these steps raises.
     """
-    import numpy
-
     placement = choose_network(world.place(case), world, joining)
     refuse_shared_gpus(case, placement, world, os.environ)
     started_at = format_now()
     before = look_around(case, placement, world)
     peak = measure_peak(case, placement, world, attempt_dir)
+    phases.end(LOOK)
     # it starts while the session is built
     sampler = Sampler(case, placement)
     # ranks that infer have nothing to tell each other
     framework_size = 1 if case.axes.mode == INFER else placement.world_size
     read = read_on_node(case, attempt_dir)
-    session = adapter.start(read, replace(placement, world_size=framework_size))
+    with ImportTimer() as imports:
+        session = adapter.start(read, replace(placement, world_size=framework_size))
     check_parameter_count(case, session)
+    phases.end(SESSION)
     sampler.await_ready()
+    phases.end(SAMPLER)
+
+    def start_window() -> None:
+        phases.end(WARMUP)
+        sampler.start_window()
+
     if case.is_to_accuracy:
         measurement = train_to_accuracy(session, world, read, placement, sampler, position)
     else:
@@ -219,10 +222,11 @@ def measure_case(
             world.barrier,
             case,
             open_batches(read, placement, session),
-            sampler.start_window,
+            start_window,
             sampler.end_window,
             position,
         )
+    phases.end(WINDOW)
     peak_memory_bytes = session.read_peak_memory_bytes()
     check_memory_limit(case, peak_memory_bytes)
     result = RankResult(
@@ -235,14 +239,14 @@ def measure_case(
         final_loss=session.read_loss(),
         data_wait_seconds=sum(measurement.data_wait_seconds),
     )
-    platform, hosts = gather_platforms(world, placement)
+    platform, hosts = gather_platforms(case, world, placement)
     telemetry, telemetry_problems = gather_telemetry(world, sampler, attempt_dir)
     surroundings = gather_surroundings(case, world, before, sampler.cpu_use)
     peaks = gather_peaks(case, world, peak, session.parameter_count)
     results = world.gather(result)
-    step_seconds = world.gather(measurement.step_seconds)
-    warmup_step_seconds = world.gather(measurement.warmup_step_seconds)
-    data_wait_seconds = world.gather(measurement.data_wait_seconds)
+    step_seconds = world.gather_rows(measurement.step_seconds)
+    warmup_step_seconds = world.gather_rows(measurement.warmup_step_seconds)
+    data_wait_seconds = world.gather_rows(measurement.data_wait_seconds)
     if world.rank == 0:
         record = Record(
             status=OK,
@@ -265,14 +269,18 @@ def measure_case(
         problem = find_record_problem(record)
         if problem:
             raise WrongWorkError(problem)
-        write_array(attempt_dir / STEP_SECONDS_FILE, numpy.array(step_seconds))
-        write_array(attempt_dir / WARMUP_STEP_SECONDS_FILE, numpy.array(warmup_step_seconds))
+        write_array(attempt_dir / STEP_SECONDS_FILE, step_seconds)
+        write_array(attempt_dir / WARMUP_STEP_SECONDS_FILE, warmup_step_seconds)
         if measurement.data_wait_seconds:
-            write_array(attempt_dir / DATA_WAIT_SECONDS_FILE, numpy.array(data_wait_seconds))
-        if surroundings.hosts:
-            write_surroundings(attempt_dir, surroundings)
+            write_array(attempt_dir / DATA_WAIT_SECONDS_FILE, data_wait_seconds)
         if peaks.devices:
             write_peaks(attempt_dir, peaks)
+        phases.end(GATHER)
+        parts = {SESSION: (FRAMEWORK, imports.seconds)}
+        if measurement.warmup_step_seconds:
+            parts[WARMUP] = (FIRST_STEP, measurement.warmup_step_seconds[0])
+        listed = phases.list_phases(parts)
+        write_surroundings(attempt_dir, replace(surroundings, phases=listed))
         write_json(attempt_dir / RECORD_FILE, record)
     session.close()
 
@@ -283,15 +291,6 @@ def check_memory_limit(case: Case, peak_memory_bytes: int) -> None:
     if limit_bytes and peak_memory_bytes > limit_bytes:
         peak_mib, limit_mib = math.ceil(peak_memory_bytes / MIB), limit_bytes // MIB
         raise MemoryError(f"the peak of {peak_mib} MiB is above the limit of {limit_mib} MiB")
-
-
-def guess_rank() -> int:
-    """The rank by the launcher's variables, for a process that could not join the others."""
-    # torchrun's before Slurm's, whose task it is
-    for name in ("PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID"):
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name])
-    return 0
 
 
 if __name__ == "__main__":

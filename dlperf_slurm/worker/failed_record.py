@@ -18,7 +18,7 @@ from dlperf_slurm.contract.record import (
     Record,
 )
 from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.worker.failures import RANK_LOST
+from dlperf_slurm.worker.failures import LIBRARY_MEMORY_SIGNS, RANK_LOST
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.provenance import describe_job, describe_platform
 from dlperf_slurm.worker.stalled_record import describe_stall, keep_steps
@@ -35,7 +35,7 @@ _OOM_SIGNS = re.compile(
     r"oom[-_]kill|Out Of Memory|\bOUT_OF_MEMORY|(?:Out|cgroup out) of memory: Kill"
 )
 # of any framework, beside its OUT_OF_MEMORY_MESSAGES
-_FRAMEWORK_SIGNS = ("OUT_OF_MEMORY", "Out of memory")
+_FRAMEWORK_SIGNS = ("OUT_OF_MEMORY", "Out of memory", *LIBRARY_MEMORY_SIGNS)
 # "... ran out of memory trying to allocate ... The caller indicates that this is not a failure":
 # TensorFlow and XLA, when they try a faster algorithm and then take another one
 _HARMLESS = "is not a failure"
@@ -67,6 +67,8 @@ def conclude_attempt(attempt_dir: Path, exit_code: int) -> Record:
 def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failure, ...]:
     """Those of the ranks, and the job's own where they cannot tell: when memory killed a process.
 
+    The host's memory says nothing of a batch that a GPU holds: there it is no lack of memory.
+
     A rank whose peer, or whose loader of data, is killed says that a connection was closed; so do
     those that are not the first to be ended when they have come to stand still. Of a rank that is
     gone, others tell where ranks have no MPI: it comes first, unless they were all told to end.
@@ -77,7 +79,10 @@ def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failur
     lines = _read_lines(attempt_dir / "err")
     if any(_OOM_SIGNS.search(line) for line in lines[-SIGN_TAIL_LINES:]):
         message = "a process was killed at the job's memory limit"
-        return (_describe_job(message, lines, is_out_of_memory=True), *failures)
+        is_on_cpu = case.device == "cpu"
+        if not is_on_cpu:
+            message += ", which is the host's, not the GPU's: see memory_mib_per_node"
+        return (_describe_job(message, lines, is_out_of_memory=is_on_cpu), *failures)
     lost = tuple(failure for failure in failures if failure.error == RANK_LOST)
     failures = tuple(failure for failure in failures if failure.error != RANK_LOST)
     stall = describe_stall(attempt_dir, case)

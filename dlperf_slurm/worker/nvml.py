@@ -1,7 +1,8 @@
 """NVML through pynvml (nvidia-ml-py) -> its answers, and whether each rank has a GPU of its own."""
 
 from importlib import import_module
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from itertools import takewhile
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import amd_smi
@@ -46,6 +47,25 @@ def find_handle(nvml: Any, name: str) -> Any:
     return ask(nvml, "nvmlDeviceGetHandleByUUID", name)
 
 
+def list_visible(environ: Mapping[str, str], numbers: Sequence[str]) -> List[str]:
+    """Numbers (of the host's `numbers`) or UUIDs of the GPUs that a process sees, in its order.
+
+    What stands behind a negative number is not seen (CUDA C++ Programming Guide, "CUDA Environment
+    Variables").
+    """
+    told = environ.get("CUDA_VISIBLE_DEVICES")
+    if told is None:
+        return list(numbers)
+    names = [name.strip() for name in told.split(",")]
+    return [name for name in takewhile(lambda name: not name.startswith("-"), names) if name]
+
+
+def choose_own(visible: Sequence[str], local_rank: int) -> Optional[str]:
+    """The one of these that a rank's adapter takes, see `Placement.choose_gpu`; None if none is."""
+    index = 0 if len(visible) == 1 else local_rank
+    return visible[index] if index < len(visible) else None
+
+
 def refuse_shared_gpus(
     case: Case, placement: Placement, world: World, environ: Mapping[str, str]
 ) -> None:
@@ -65,13 +85,9 @@ def find_device_uuid(case: Case, placement: Placement, environ: Mapping[str, str
     nvml = load_nvml()
     if nvml is None:
         return amd_smi.find_device_uuid(placement.local_rank, environ)
-    told = environ.get("CUDA_VISIBLE_DEVICES")
-    if told is None:
-        visible = [str(index) for index in range(ask(nvml, "nvmlDeviceGetCount") or 0)]
-    else:
-        visible = [name.strip() for name in told.split(",") if name.strip()]
-    index = 0 if len(visible) == 1 else placement.local_rank
-    handle = find_handle(nvml, visible[index]) if index < len(visible) else None
+    numbers = [str(index) for index in range(ask(nvml, "nvmlDeviceGetCount") or 0)]
+    own = choose_own(list_visible(environ, numbers), placement.local_rank)
+    handle = None if own is None else find_handle(nvml, own)
     return "" if handle is None else ask(nvml, "nvmlDeviceGetUUID", handle) or ""
 
 

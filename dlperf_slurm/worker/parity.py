@@ -11,6 +11,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.parity import PARITY_FILE, Difference, Parity
 from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.worker.determinism import make_deterministic
 from dlperf_slurm.worker.joining import Joining, add_options
 from dlperf_slurm.worker.joining.network import choose_network
 from dlperf_slurm.worker.joining.worlds import RankWorld
@@ -79,6 +80,8 @@ def verify_case(
     if not isinstance(world, Alone):
         placement = choose_network(placement, world, joining)
         versions.update(world.describe_versions())
+    if case.device == "cuda":
+        make_deterministic(case.axes.framework)
     session = adapter.start(case, placement)
     check_parameter_count(case, session)
     initial_weights = session.read_weights()

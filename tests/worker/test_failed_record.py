@@ -116,6 +116,22 @@ def test_slurm_saying_that_memory_ran_out_gives_status_oom(attempt_dir, line):
 
 
 @pytest.mark.parametrize("line", OOM_LINES)
+def test_memory_of_the_host_decides_nothing_of_a_gpu(attempt_dir, line):
+    write_json(attempt_dir / CASE_FILE, vary(CASE, device="cuda"))
+    (attempt_dir / "err").write_text("starting\n" + line + "\n")
+    record = conclude(attempt_dir, 137)
+    assert record.status == FAILED
+    assert record.reason.startswith("a process was killed at the job's memory limit, which is the ")
+
+
+def test_gpu_without_memory_is_out_of_it_though_the_host_was_too(attempt_dir):
+    write_json(attempt_dir / CASE_FILE, vary(CASE, device="cuda"))
+    add_failure(attempt_dir, 1, error="OutOfMemoryError", is_out_of_memory=True)
+    (attempt_dir / "err").write_text(OOM_LINES[0] + "\n")
+    assert conclude(attempt_dir, 137).status == OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("line", OOM_LINES)
 def test_rank_that_lost_its_peer_to_the_memory_limit_does_not_hide_it(attempt_dir, line):
     add_failure(attempt_dir, 0, error="RuntimeError")
     (attempt_dir / "err").write_text(line + "\nConnection closed by peer\n")

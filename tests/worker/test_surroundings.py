@@ -10,6 +10,7 @@ import pytest
 from support import attempts, frozen_code
 from support.cases import vary
 
+from dlperf_slurm.contract.phases import MEANINGS, PYTHON, WINDOW
 from dlperf_slurm.contract.record import OK
 from dlperf_slurm.contract.surroundings import (
     SURROUNDINGS_FILE,
@@ -124,7 +125,17 @@ def test_run_without_it_names_neither_it_nor_its_own_ranks(launch):
 
 
 def test_run_without_telemetry_tells_nothing_of_its_surroundings(launch):
-    assert launch(telemetry_interval_seconds=0) == (None, "")
+    surroundings, stderr = launch(telemetry_interval_seconds=0)
+    assert (surroundings.hosts, stderr) == ((), "")
+
+
+def test_phases_of_a_real_run_stand_in_their_order(launch):
+    surroundings, _ = launch()
+    told = {one.name: one.seconds for one in surroundings.phases}
+    # without a job script, they begin with the Python of rank 0
+    assert list(told) == list(MEANINGS)[list(MEANINGS).index(PYTHON) :]
+    # 100 steps of 20 ms
+    assert told[WINDOW] >= 2.0
 
 
 def test_gpu_of_others_and_its_clocks_are_seen_before_the_ranks_use_it(fake_nvml):

@@ -1,8 +1,9 @@
 """The ranks that MPI has started -> a World with what only MPI can do."""
 
 import time
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Sequence
 
+from dlperf_slurm.worker.joining.rows import check_sizes
 from dlperf_slurm.worker.ranks import World
 
 LOOK_SECONDS = 0.02
@@ -22,6 +23,22 @@ class MpiWorld(World):
         request = self._communicator.Ibarrier()
         while not request.Test():
             time.sleep(LOOK_SECONDS)
+
+    def gather_rows(self, values: Sequence[float]) -> Any:
+        """The figures of all ranks as an array [ranks, figures] on rank 0, None elsewhere.
+
+        They arrive in their place in it. Raises ValueError on all ranks alike where these have
+        different numbers of figures, or too many.
+        """
+        import numpy
+
+        row = numpy.asarray(values, "float64")
+        sizes = numpy.empty(self.size, "int64")
+        self._communicator.Allgather(numpy.array([row.size], "int64"), sizes)
+        check_sizes(sizes.tolist())
+        rows = numpy.empty((self.size, row.size), "float64") if self.rank == 0 else None
+        self._communicator.Gather(row, rows, root=0)
+        return rows
 
     def make_sum(self, values: Any) -> Optional[Callable[[], None]]:
         """What puts the sum over all ranks in the place of an array in host memory."""

@@ -11,7 +11,7 @@ import selectors
 import sys
 import threading
 from contextlib import suppress
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from dlperf_slurm.worker.joining.channel import Channel
 from dlperf_slurm.worker.joining.meeting import Met
@@ -72,6 +72,17 @@ class SocketCommunicator:
         for channel in self._channels.values():
             channel.send((name, values))
         return values
+
+    def send_in_turn(self, value: Any) -> None:
+        """Give a value to rank 0 when that asks for it; all other ranks do."""
+        self._take(self.take_in_turn.__name__, 0)
+        self._channels[0].send((self.send_in_turn.__name__, value))
+
+    def take_in_turn(self) -> Iterator[Any]:
+        """The values of the other ranks by rank, on rank 0, which asks for one after the other."""
+        for peer, channel in sorted(self._channels.items()):
+            channel.send((self.take_in_turn.__name__, None))
+            yield self._take(self.send_in_turn.__name__, peer)
 
     def Abort(self, exit_code: int) -> None:
         """End all ranks, this one with that exit code."""

@@ -3,12 +3,13 @@
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.failures import write_loss
 from dlperf_slurm.worker.joining.meeting import Place, meet
 from dlperf_slurm.worker.joining.network import add_suffix
+from dlperf_slurm.worker.joining.rows import check_sizes
 from dlperf_slurm.worker.joining.socket_communicator import SocketCommunicator
 from dlperf_slurm.worker.ranks import PlacementError, World
 
@@ -35,6 +36,25 @@ class SocketWorld(World):
     def await_all(self) -> None:
         """Wait for all ranks, which takes no CPU."""
         self.barrier()
+
+    def gather_rows(self, values: Sequence[float]) -> Any:
+        """The figures of all ranks as an array [ranks, figures] on rank 0, None elsewhere.
+
+        Ranks send in turn, so that one message at most is beside it. Raises ValueError on all ranks
+        alike where these have different numbers of figures, or too many.
+        """
+        import numpy
+
+        row = numpy.asarray(values, "float64")
+        check_sizes(self.exchange(row.size))
+        if self.rank != 0:
+            self._communicator.send_in_turn(row)
+            return None
+        rows = numpy.empty((self.size, row.size), "float64")
+        rows[0] = row
+        for rank, other in enumerate(self._communicator.take_in_turn(), start=1):
+            rows[rank] = other
+        return rows
 
     def make_sum(self, values: Any) -> Optional[Callable[[], None]]:
         """None: sums over sockets would say nothing of the machine."""

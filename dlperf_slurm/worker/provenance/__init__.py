@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 from dlperf_slurm.contract.record import HostPlatform
 from dlperf_slurm.worker.provenance.amd_gpu import describe_rocm
 from dlperf_slurm.worker.provenance.gpu import describe_gpus
+from dlperf_slurm.worker.provenance.gpu_affinity import describe_gpu_affinity
 from dlperf_slurm.worker.provenance.machine import (
     describe_binding,
     describe_cpu,
@@ -22,6 +23,7 @@ from dlperf_slurm.worker.provenance.software import (
 from dlperf_slurm.worker.provenance.variables import describe_environment
 
 if TYPE_CHECKING:
+    from dlperf_slurm.contract.case import Case
     from dlperf_slurm.worker.frameworks import Placement
 
 Facts = Dict[str, str]
@@ -98,11 +100,14 @@ def describe_rank() -> Dict[str, str]:
 
 
 def gather_platforms(
-    world: Any, placement: "Placement"
+    case: "Case", world: Any, placement: "Placement"
 ) -> "Tuple[Dict[str, str], Tuple[HostPlatform, ...]]":
     """`Record.platform` and `Record.hosts` on rank 0, nothing elsewhere; all ranks call it."""
     of_host = describe_host() if placement.local_rank == 0 else {}
-    return merge_platforms(world.gather((placement.host, of_host, describe_rank())))
+    of_rank = describe_rank()
+    if case.device == "cuda":
+        of_rank.update(describe_gpu_affinity(placement.local_rank, os.environ))
+    return merge_platforms(world.gather((placement.host, of_host, of_rank)))
 
 
 def merge_platforms(told: List[Told]) -> Tuple[Facts, Tuple[HostPlatform, ...]]:

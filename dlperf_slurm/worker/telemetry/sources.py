@@ -6,14 +6,14 @@ host's counters of CPUs, memory and CPU energy are read by psutil and from power
 
 import math
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import HOST
 from dlperf_slurm.worker import amd_smi
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.host import read_cpu_name
-from dlperf_slurm.worker.nvml import ask, find_handle, load_nvml
+from dlperf_slurm.worker.nvml import ask, choose_own, find_handle, list_visible, load_nvml
 from dlperf_slurm.worker.telemetry.amd_source import AmdSource
 from dlperf_slurm.worker.telemetry.series import (
     BUSY,
@@ -86,25 +86,24 @@ def open_devices(named: Mapping[int, str]) -> Iterator[Union[DeviceSource, AmdSo
 def choose_devices(case: Case, placement: Placement, environ: Mapping[str, str]) -> Dict[int, str]:
     """The GPUs that this rank has to watch, by number or UUID, by local rank.
 
-    The first rank of a host watches all, unless each rank sees its own only.
+    The first rank of a host watches all, unless ranks see fewer: then each watches its own.
     """
     if case.device != "cuda":
         return {}
     visible = _list_visible(case, environ)
     if len(visible) >= case.devices_per_node:
         return dict(enumerate(visible)) if placement.local_rank == 0 else {}
-    return {placement.local_rank: visible[0]} if visible else {}
+    own = choose_own(visible, placement.local_rank)
+    return {} if own is None else {placement.local_rank: own}
 
 
 def _list_visible(case: Case, environ: Mapping[str, str]) -> List[str]:
     """The devices that ranks see, at most as many as there are ranks on the host."""
-    numbers: Sequence[str] = [str(number) for number in range(case.devices_per_node)]
+    numbers = [str(number) for number in range(case.devices_per_node)]
     # Slurm may set AMD's variables beside NVIDIA's GPUs too
     if amd_smi.is_told_apart(environ) and load_nvml() is None:
         return amd_smi.list_visible(environ, numbers)[: case.devices_per_node]
-    told = environ.get("CUDA_VISIBLE_DEVICES")
-    names = numbers if told is None else [name.strip() for name in told.split(",")]
-    return [name for name in names if name][: case.devices_per_node]
+    return list_visible(environ, numbers)[: case.devices_per_node]
 
 
 class HostSource:

@@ -1,0 +1,109 @@
+"""Points of time of rank 0, the first of them the job script's -> seconds of each phase of a start.
+
+All are by the clock of the host (time.time), which the script's `date` reads too.
+"""
+
+import builtins
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any, List, Mapping, Optional, Tuple
+
+from dlperf_slurm.contract.phases import LAUNCHER, PYTHON, SCRIPT, Phase
+
+# what the job script exports: when it began with its array task, and when it called the launcher
+BEGUN_VARIABLE = "DLPERF_SLURM_BEGUN_AT"
+LAUNCHED_VARIABLE = "DLPERF_SLURM_LAUNCHED_AT"
+PROC = Path("/proc")
+
+
+class Phases:
+    """The phases of a start that have ended, one behind the other."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        """Begin where the job script did, as far as it told, else with this process."""
+        process_start = find_process_start()
+        begun, launched = (_read(environ, name) for name in (BEGUN_VARIABLE, LAUNCHED_VARIABLE))
+        known = [(SCRIPT, launched), (LAUNCHER, process_start), (PYTHON, time.time())]
+        self._begun = begun or launched or process_start or time.time()
+        skipped = 0 if begun and launched else 1 if launched else 2
+        # names, and when each ended
+        self._ends: List[Tuple[str, float]] = [
+            (name, end) for name, end in known[skipped:] if end is not None
+        ]
+
+    def end(self, name: str) -> None:
+        """The phase of this name ends now, and the next one begins."""
+        self._ends.append((name, time.time()))
+
+    def list_phases(self, parts: Mapping[str, Tuple[str, float]]) -> Tuple[Phase, ...]:
+        """All phases that have ended, with none below zero where the clock was set back.
+
+        `parts` has, by the name of a phase, what its first part is called, and how long that took.
+        """
+        begun, phases = self._begun, []
+        for name, end in self._ends:
+            seconds = max(0.0, end - begun)
+            if name in parts:
+                first, first_seconds = parts[name]
+                first_seconds = min(first_seconds, seconds)
+                phases.append(Phase(first, first_seconds))
+                seconds -= first_seconds
+            phases.append(Phase(name, seconds))
+            begun = end
+        return tuple(phases)
+
+
+class ImportTimer:
+    """How long the import statements of a thread take, beginning and end of `with` between.
+
+    One that another one leads to is counted with that.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._is_within = False
+
+    def __enter__(self) -> "ImportTimer":
+        self._import = builtins.__import__
+        self._thread = threading.get_ident()
+        builtins.__import__ = self._time_import
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        builtins.__import__ = self._import
+
+    def _time_import(self, *arguments: Any, **named: Any) -> Any:
+        if self._is_within or threading.get_ident() != self._thread:
+            return self._import(*arguments, **named)
+        self._is_within = True
+        start = time.perf_counter()
+        try:
+            return self._import(*arguments, **named)
+        finally:
+            self.seconds += time.perf_counter() - start
+            self._is_within = False
+
+
+def find_process_start(proc: Path = PROC) -> Optional[float]:
+    """When this process started, to a hundredth of a second; None where the system does not tell.
+
+    The kernel counts from its own start (proc_pid_stat(5), field 22).
+    """
+    try:
+        stat = (proc / "self" / "stat").read_text(encoding="utf-8", errors="replace")
+        # behind the name of the program, which may have anything in it: field 3 and those after it
+        ticks = int(stat.rpartition(")")[2].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
+    return time.time() - age
+
+
+def _read(environ: Mapping[str, str], name: str) -> Optional[float]:
+    """Seconds since the epoch; None where the script told none."""
+    try:
+        return float(environ[name])
+    except (KeyError, ValueError):
+        return None

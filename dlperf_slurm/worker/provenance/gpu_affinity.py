@@ -1,0 +1,69 @@
+"""A rank's GPU and its CPUs -> whether they are on one NUMA node, as far as NVML and sysfs tell."""
+
+import os
+from pathlib import Path
+from typing import Dict, List, Mapping, Set
+
+from dlperf_slurm.worker.nvml import ask, choose_own, find_handle, list_visible, load_nvml
+from dlperf_slurm.worker.provenance.files import ROOT, list_folder, read_text
+from dlperf_slurm.worker.provenance.machine import format_ranges
+
+AFFINITY = "gpu_affinity"
+NEAR = "near"
+FAR = "far"
+
+
+def describe_gpu_affinity(
+    local_rank: int, environ: Mapping[str, str], root: Path = ROOT
+) -> Dict[str, str]:
+    """The NUMA nodes of this rank's GPU and of its CPUs, and FAR where none of these is the GPU's.
+
+    {} where that is not known: without NVML, in a virtual machine that shows no nodes, and of an
+    instance of MIG, which has no place on the bus of its own.
+    """
+    nvml = load_nvml()
+    if nvml is None:
+        return {}
+    numbers = [str(index) for index in range(ask(nvml, "nvmlDeviceGetCount") or 0)]
+    own = choose_own(list_visible(environ, numbers), local_rank)
+    handle = None if own is None else find_handle(nvml, own)
+    bus = None if handle is None else ask(nvml, "nvmlDeviceGetPciInfo", handle)
+    node = "" if bus is None else read_gpu_node(bus.busId, root)
+    allowed = list_allowed_nodes(os.sched_getaffinity(0), root)
+    if not (node and allowed):
+        return {}
+    return {
+        "gpu_numa_node": node,
+        "cpu_numa_nodes": format_ranges(allowed),
+        AFFINITY: NEAR if int(node) in allowed else FAR,
+    }
+
+
+def read_gpu_node(bus_id: object, root: Path) -> str:
+    """The NUMA node of a place on the bus, such as "00000000:3B:00.0"; empty if it has none.
+
+    NVML has eight digits for the domain, the kernel four (sysfs-bus-pci).
+    """
+    # earlier pynvml answers in bytes
+    text = bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)
+    node = read_text(root / "sys/bus/pci/devices" / text.lower()[-12:] / "numa_node")
+    # -1 where the firmware does not tell
+    return node if node.isdigit() else ""
+
+
+def list_allowed_nodes(cpus: Set[int], root: Path) -> List[int]:
+    """The NUMA nodes that have any of these CPUs, ascending."""
+    return sorted(
+        int(path.name[len("node") :])
+        for path in list_folder(root / "sys/devices/system/node", "node[0-9]*")
+        if cpus & parse_ranges(read_text(path / "cpulist"))
+    )
+
+
+def parse_ranges(text: str) -> Set[int]:
+    """The numbers of a list as Linux writes it: 0-3,8; none of an empty one."""
+    numbers: Set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        numbers |= set(range(int(first), int(last or first) + 1))
+    return numbers

@@ -1,0 +1,102 @@
+"""The GPU that is watched for a rank is the one that its adapter drives, whichever it sees.
+
+Once by a pynvml of the tests, and once by the real one over a library of theirs.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.attempts import CASE
+from support.cases import vary
+
+from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.nvml import ask, find_device_uuid, find_handle, load_nvml
+from dlperf_slurm.worker.telemetry.series import MEMORY, POWER
+from dlperf_slurm.worker.telemetry.sources import choose_devices, open_devices
+
+RANKS = 8
+CUDA = vary(CASE, device="cuda", devices_per_node=RANKS)
+PLACEMENTS = [Placement(rank, rank, RANKS, "n1", "127.0.0.1", 0) for rank in range(RANKS)]
+LIBRARY = Path(__file__).parents[1] / "support" / "nvml_library.c"
+
+ALL = {rank: rank for rank in range(RANKS)}
+# what CUDA_VISIBLE_DEVICES is -> the GPU of each rank, by its number; those of MIG are `MIG`
+MIG = -1
+VISIBLE = [
+    (None, ALL),
+    ("0,1,2,3,4,5,6,7", ALL),
+    ("7,6,5,4,3,2,1,0", {rank: 7 - rank for rank in range(RANKS)}),
+    # fewer than ranks: those that see none of their own fail by themselves
+    ("7,6,5,4", {0: 7, 1: 6, 2: 5, 3: 4}),
+    ("GPU-5,GPU-2", {0: 5, 1: 2}),
+    ("3", dict.fromkeys(range(RANKS), 3)),
+    ("GPU-5", dict.fromkeys(range(RANKS), 5)),
+    ("MIG-1", dict.fromkeys(range(RANKS), MIG)),
+    ("2,1,-1,0", {0: 2, 1: 1}),
+    ("-1", {}),
+    ("", {}),
+]
+
+
+def find_watched(environ):
+    """The names of the GPUs that are watched, by local rank: none of them twice."""
+    watched = {}
+    for placement in PLACEMENTS:
+        chosen = choose_devices(CUDA, placement, environ)
+        assert not set(chosen) & set(watched)
+        watched.update(chosen)
+    return watched
+
+
+def find_uuid(name):
+    nvml = load_nvml()
+    return ask(nvml, "nvmlDeviceGetUUID", find_handle(nvml, name))
+
+
+def check_devices(environ, gpus):
+    uuids = {rank: "MIG-1" if gpu == MIG else f"GPU-{gpu}" for rank, gpu in gpus.items()}
+    driven = [find_device_uuid(CUDA, placement, environ) for placement in PLACEMENTS]
+    assert {rank: uuid for rank, uuid in enumerate(driven) if uuid} == uuids
+    watched = find_watched(environ)
+    assert {rank: find_uuid(name) for rank, name in watched.items()} == uuids
+    assert [source.device for source in open_devices(watched)] == sorted(gpus)
+
+
+@pytest.mark.parametrize(("visible", "gpus"), VISIBLE)
+def test_gpu_that_is_watched_is_the_one_that_is_driven(fake_nvml, visible, gpus):
+    fake_nvml(*({"UUID": f"GPU-{index}"} for index in range(RANKS)), {"UUID": "MIG-1"})
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    check_devices(environ, gpus)
+
+
+@pytest.mark.pytorch
+def test_real_pynvml_finds_the_same(tmp_path, monkeypatch):
+    """In a process of its own, as pynvml keeps the library that it has loaded."""
+    pytest.importorskip("pynvml", reason="needs pynvml: pip install nvidia-ml-py")
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc, for a library that answers as NVML does: apt-get install gcc")
+    library = tmp_path / "libnvidia-ml.so.1"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(LIBRARY)], check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    folders = [str(Path(__file__).parent), str(LIBRARY.parents[1]), str(LIBRARY.parents[2])]
+    program = (
+        f"import sys; sys.path[:0] = {folders!r}; import test_visible_gpus as test\n"
+        "test.check_all()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    assert (done.returncode, done.stdout.decode()) == (0, f"checked: {len(VISIBLE)}\n")
+
+
+def check_all():
+    """All that CUDA_VISIBLE_DEVICES may be, and one sample."""
+    for visible, gpus in VISIBLE:
+        check_devices({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}, gpus)
+    (source,) = open_devices({0: "3"})
+    sample = source.read()
+    assert (source.name, sample[POWER], sample[MEMORY]) == ("NVIDIA H100", 503.0, 50 * 2**30)
+    print(f"checked: {len(VISIBLE)}")
