@@ -15,8 +15,9 @@ HEAD = """\
 # Columns of the frames
 
 What `open_run(...).frame(name)`, `compare(...).frame()` and `open_history(...).frame()` of the
-Python interface return, column by column. The frames `cases`, `repeats` and `steps` are the files
-`cases.parquet`, `repeats.parquet` and `steps.parquet` of a report too, and `cases` is `report.csv`.
+Python interface return, column by column. The frames `cases` and `repeats` are the files
+`cases.parquet` and `repeats.parquet` of a report too, `steps` is `steps/*/steps.parquet`, and
+`cases` is `report.csv`.
 
 A value that is not known, or that a case does not have, is `NaN` in a frame's columns of numbers
 and `NA` in the others (`isna()` finds both), NULL in Parquet and an empty field in CSV. Frames of

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from typing import Optional, Union
 
-from dlperf_slurm.jobs.run_directory import Manifest
+from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.reports.cells import (
     MILLISECONDS,
     RATIO,

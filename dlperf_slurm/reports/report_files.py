@@ -1,9 +1,9 @@
 """A run and its outcomes -> the files of its report folder."""
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,19 +14,30 @@ from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.run_directory import MATRIX_FILE, REPORT_DIR, Run
 from dlperf_slurm.reports.formats import Report, list_formats, load_format
-from dlperf_slurm.reports.plots import ALL, NONE, SOME, Plot, make_name
+from dlperf_slurm.reports.plots import (
+    ALL,
+    FILES,
+    NONE,
+    SOME,
+    Plot,
+    draw_for_page,
+    list_for_page,
+    make_name,
+)
+from dlperf_slurm.reports.read_cases import read_cases
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.collect import find_attempts
+from dlperf_slurm.results.published import find_source_file
 
 if TYPE_CHECKING:
     from dlperf_slurm.reports.layouts.parts.document import Document
 
 PLOTS_DIR = "plots"
 # what the names of other choices of plots end with
-_VARIANTS = {SOME: "", ALL: "-all", NONE: "-none"}
+_VARIANTS = {SOME: "", FILES: "", ALL: "-all", NONE: "-none"}
 
 # what earlier versions wrote, and nobody brings up to date
-FORMER_FILES = ("report.parquet",)
+FORMER_FILES = ("report.parquet", "steps.parquet")
 
 
 def make_folder(run: Run) -> Path:
@@ -41,11 +52,16 @@ def make_folder(run: Run) -> Path:
     return folder
 
 
-def make_report(run: Run, outcomes: Sequence[CaseOutcomes], against: Sequence[str]) -> Report:
-    """All that a report shows but the plots; InputError for an unknown published source.
+def make_report(run: Run, against: Sequence[str]) -> Report:
+    """All that a report shows but the plots; the steps of all cases are in its folder afterwards.
+
+    Raises InputError for an unknown published source, before anything is written, and FileProblem
+    for steps that cannot be.
 
     With published figures it is a variant, which leaves the plain report's files as they are.
     """
+    for name in against:
+        find_source_file(name)
     try:
         toml = read_text(run.path / MATRIX_FILE, root=run.path)
     except FileNotFoundError:
@@ -53,9 +69,11 @@ def make_report(run: Run, outcomes: Sequence[CaseOutcomes], against: Sequence[st
         toml = ""
     except FileProblem as error:
         toml = f"# {error}\n"
-    summary = summarize(run.manifest, outcomes, against)
+    attempts = find_attempts(run)
+    cases = read_cases(attempts, make_folder(run))
+    summary = summarize(run.manifest, cases, against)
     variant = f"-{make_name('against', *against)}" if against else ""
-    return Report(summary, outcomes, matrix_toml=toml, variant=variant)
+    return Report(summary, cases, matrix_toml=toml, variant=variant, attempts=attempts)
 
 
 def write_files(report: Report, folder: Path, shows_plots: bool = False) -> list[Path]:
@@ -81,7 +99,7 @@ def write_layout(report: Report, layout: str, folder: Path) -> "Document":
     summary = report.summary
     document = load_layout(layout).lay_out(make_run_figures(summary.frame))
     against = tuple(map(tabulate_against, summary.against_tables))
-    document = dataclasses.replace(document, tables=document.tables + against)
+    document = replace(document, tables=document.tables + against)
     text = serialize(document, summary.manifest.title, summary.description)
     write_file(folder / f"report-{layout}{report.variant}.md", text.encode(), root=folder.parent)
     return document
@@ -91,14 +109,16 @@ def write_plots(report: Report, folder: Path, which: str) -> list[Path]:
     """Draw SOME, ALL or NONE of the plots, write them and the files that show them.
 
     Returns the paths of the latter. Those of ALL and NONE are variants with names of their own, so
-    that a quick look destroys nothing.
+    that a quick look destroys nothing. FILES are those of SOME, in a folder of their own too.
     """
     plots, ending = _draw(report, which), _VARIANTS[which]
-    files = {name: content for plot in plots for name, content in plot.files.items()}
-    if which != NONE:
-        replace_files(folder / f"{PLOTS_DIR}{ending}", folder.parent, files)
+    folders = {SOME: [""], FILES: ["", "-files"], ALL: ["-all"], NONE: []}[which]
+    for name in folders:
+        drawn = plots if name else list_for_page(plots)
+        files = {file: content for plot in drawn for file, content in plot.files.items()}
+        replace_files(folder / f"{PLOTS_DIR}{name}", folder.parent, files)
     variant = f"{report.variant}-plots{ending}" if ending else report.variant
-    shown = dataclasses.replace(report, plots=plots, variant=variant)
+    shown = replace(report, plots=plots, variant=variant)
     return write_files(shown, folder, shows_plots=True)
 
 
@@ -107,4 +127,5 @@ def _draw(report: Report, which: str) -> list[Plot]:
         return []
     from dlperf_slurm.reports.plots.run_plots import plot_run
 
-    return plot_run(report.summary, report.cases, is_every_case=which == ALL)
+    with draw_for_page(which == SOME):
+        return plot_run(report.summary, report.cases, which == ALL, report.attempts)

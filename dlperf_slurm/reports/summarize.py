@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlperf_slurm.contract.axes import INFER, TRAIN
-from dlperf_slurm.jobs.run_directory import Manifest
+from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.findings import Finding, list_findings
 from dlperf_slurm.reports.tables import (
@@ -19,6 +19,7 @@ from dlperf_slurm.reports.tables import (
     precision,
     ranks,
     resources,
+    starts,
     throughput,
 )
 from dlperf_slurm.results.collect import CaseOutcomes
@@ -54,7 +55,8 @@ class Summary:
     `latency_tables`; `precision_tables` show some of the former side by side, `against_tables` all
     of them beside published figures, when those were asked for. `data_tables` has what getting
     batches costs, `accuracy_tables` what trainings over epochs came to, `rank_tables` the cases of
-    several ranks, with who was slow, `resource_tables` what cases took of memory and energy.
+    several ranks, with who was slow, `resource_tables` what cases took of memory and energy,
+    `start_tables` where the time went before their first step.
     All of them are views of `frame`, which has a row for each case (results.frame). `banner` says
     that machines were not quiet, and is empty where they were. `skipped_repeats` were left out for
     want of time, and are not among the planned ones.
@@ -70,6 +72,7 @@ class Summary:
     against_tables: tuple[against.AgainstTable, ...] = ()
     rank_tables: tuple[ranks.RankTable, ...] = ()
     resource_tables: tuple[resources.ResourceTable, ...] = ()
+    start_tables: tuple[starts.StartTable, ...] = ()
     data_tables: tuple[data.DataTable, ...] = ()
     accuracy_tables: tuple[accuracy.AccuracyTable, ...] = ()
     frame: Any = field(default=None, compare=False, repr=False)
@@ -134,6 +137,7 @@ def summarize(
         latency_tables=latency.make_latency_tables(frame, footnotes),
         rank_tables=ranks.make_rank_tables(frame, footnotes),
         resource_tables=resources.make_resource_tables(frame, footnotes),
+        start_tables=starts.make_start_tables(frame),
         footnotes=tuple(footnotes.texts),
         ok_repeats=sum(len(c.records) for c in cases),
         planned_repeats=sum(c.case.repeats - c.skipped_repeats for c in cases if not c.case.reason),
@@ -161,6 +165,7 @@ def tabulate_run(summary: Summary, is_wide: bool = True) -> Iterator[Table]:
         yield latency.tabulate_latency(latency_table, is_wide)
     yield from map(against.tabulate_against, summary.against_tables)
     yield from map(resources.tabulate_resources, summary.resource_tables)
+    yield from map(starts.tabulate_starts, summary.start_tables)
     for rank_table in summary.rank_tables:
         yield ranks.tabulate_ranks(rank_table)
         if is_wide:

@@ -148,21 +148,25 @@ def print_table(
     """
     texts = _write_rows(rows, " ")
     table = _make_table(header, texts, title, text_columns, _WIDE_GAP)
-    if _measure(table).maximum > console.width:
+    width = _measure(table)
+    if width.maximum > console.width:
         texts = _write_rows(rows, "\n")
         columns = zip(*texts) if texts else [()] * len(header)
         header = [_wrap_head(head, column) for head, column in zip(header, columns)]
         table = _make_table(header, texts, title, text_columns, _NARROW_GAP)
-    if _measure(table).maximum > console.width:
+        width = _measure(table)
+    if width.maximum > console.width:
         table = _make_table(header, texts, title, text_columns, _LEAST_GAP)
+        width = _measure(table)
     broken = texts
     # words wrap rather than names are broken into short pieces
     for shortest, needs in ((_LONG_NAME, "maximum"), (_SHORT_NAME, "minimum")):
-        excess = getattr(_measure(table), needs) - console.width
+        excess = getattr(width, needs) - console.width
         if excess > 0:
             broken = _break_names(texts, excess, shortest)
             table = _make_table(header, broken, title, text_columns, _LEAST_GAP)
-    if _measure(table).minimum <= console.width:
+            width = _measure(table)
+    if width.minimum <= console.width:
         console.print(table)
     else:
         _print_list(header, texts, console, title)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Optional
 
 from dlperf_slurm.jobs.durations import write_duration
-from dlperf_slurm.jobs.run_directory import Manifest
+from dlperf_slurm.jobs.manifest import Manifest
 
 
 class TimeLeft:

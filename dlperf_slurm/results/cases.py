@@ -1,16 +1,15 @@
 """What all tables share: footnotes of cases, the names of columns, and words for what failed."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from dlperf_slurm.contract.axes import INFER, Axes
 from dlperf_slurm.contract.record import WHOLE_JOB
-from dlperf_slurm.jobs.run_directory import PlannedCase
+from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.matrix.axes import VARIANT_SPECS, list_variants, make_case_id
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Note
 from dlperf_slurm.results.ratios import Ratio
-from dlperf_slurm.results.stability import describe_stability
 from dlperf_slurm.stats.median import compute_median
 from dlperf_slurm.worker.models import list_models, load_model
 
@@ -26,8 +25,11 @@ def make_label(axes: Axes, names: Collection[str]) -> str:
     return " ".join([axes.framework, *list_variants(axes, names)])
 
 
-def list_notes(outcomes: CaseOutcomes) -> list[Note]:
-    """The case's notes, why it was not run, and what else a reader of its figures has to know."""
+def list_notes(outcomes: CaseOutcomes, doubts: Sequence[Note]) -> list[Note]:
+    """The case's notes, why it was not run, and what else a reader of its figures has to know.
+
+    The last of it are the `doubts` about its steps and repeats.
+    """
     case = outcomes.case
     if case.reason:
         return [*case.notes, case.reason]
@@ -37,7 +39,7 @@ def list_notes(outcomes: CaseOutcomes) -> list[Note]:
         *_describe_problems(outcomes),
         *_describe_batch_trials(outcomes),
         *_describe_publisher(outcomes),
-        *describe_stability(outcomes),
+        *doubts,
     ]
 
 

@@ -1,10 +1,10 @@
 """A run directory -> the outcome of every repeat of every case: a sound record, or why not."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, islice
-from typing import Any, Optional
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.nodes import describe_unhealthy
@@ -12,10 +12,14 @@ from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.attempts import judge_attempt
 from dlperf_slurm.jobs.beside_record import NOTHING_BESIDE, Beside
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, read_journal
+from dlperf_slurm.jobs.manifest import PlannedCase, find_block
 from dlperf_slurm.jobs.markers import list_markers, list_skipped
-from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask, find_block
+from dlperf_slurm.jobs.run_directory import Run, RunTask
 from dlperf_slurm.results.processes import map_on_cores
 from dlperf_slurm.stats.median import Latency, compute_latency, compute_median
+
+if TYPE_CHECKING:
+    from dlperf_slurm.results.reduced import Reduced
 
 # a process takes as long to start as a hundred records to be read
 WORTH_A_PROCESS = 200
@@ -29,6 +33,7 @@ class Outcome:
     `step_seconds` is the slowest rank's time of each measured step; empty where none were kept.
     `rank_step_seconds` is the array of all [ranks, steps], in the order of the record's ranks.
     `beside` is what else was written of it. `is_unhealthy` says that a node was not fit to measure.
+    `submitted_at` is when its job was, as files of a run have times; empty where nobody wrote it.
     """
 
     case_id: str
@@ -40,6 +45,7 @@ class Outcome:
     rank_step_seconds: Any = field(default=None, compare=False, repr=False)
     beside: Beside = NOTHING_BESIDE
     is_unhealthy: bool = False
+    submitted_at: str = ""
 
     @cached_property
     def latency(self) -> Optional[Latency]:
@@ -51,12 +57,14 @@ class Outcome:
 class CaseOutcomes:
     """A planned case with the outcomes of its repeats; none for a case that was left out.
 
-    For `skipped_repeats` of them there was no time.
+    For `skipped_repeats` of them there was no time. What is `reduced` has the figures of the case
+    already, and its outcomes no longer have what these were made of.
     """
 
     case: PlannedCase
     outcomes: tuple[Outcome, ...]
     skipped_repeats: int = 0
+    reduced: "Optional[Reduced]" = None
 
     @property
     def has_blocks(self) -> bool:
@@ -88,35 +96,74 @@ class CaseOutcomes:
         return tuple(o.record for o in self.outcomes if o.record is not None)
 
 
-def collect_outcomes(run: Run) -> list[CaseOutcomes]:
-    """Read all records of a run, in the order of its plan; needs the files and nothing else."""
+@dataclass(frozen=True)
+class Attempts:
+    """What was tried of each repeat of a run, by its plan and its journal, and the way to read it.
+
+    `tasks` has the array tasks by case and repeat, `states` the last state of each by its marker,
+    `submitted` when each group was, by its id, and "" where only its marker tells that it was; for
+    the `skipped` repeats there was no time.
+    """
+
+    run: Run
+    tasks: Mapping[tuple[str, int], Sequence[RunTask]]
+    states: Mapping[str, Event]
+    submitted: Mapping[str, str]
+    skipped: Set[tuple[str, int]]
+
+    def list_repeats(self, case: PlannedCase) -> list[int]:
+        """The repeats that were planned and not skipped; none of a case that was left out."""
+        planned = range(1, 1 + (0 if case.reason else case.repeats))
+        return [repeat for repeat in planned if (case.case_id, repeat) not in self.skipped]
+
+    def read(self, case: PlannedCase, repeat: int) -> Outcome:
+        """The outcome of a repeat: its first attempt with a sound record, else its last one."""
+        tasks = self.tasks.get((case.case_id, repeat))
+        if tasks is None:
+            return Outcome(case.case_id, repeat, None, "the journal knows no array task of it")
+        outcomes = [
+            read_outcome(
+                *(self.run, case, task),
+                self.states.get(task.marker),
+                self.submitted.get(task.group_id),
+            )
+            for task in sorted(tasks, key=lambda task: task.attempt)
+        ]
+        return next((outcome for outcome in outcomes if outcome.record), outcomes[-1])
+
+    def read_case(self, case: PlannedCase) -> CaseOutcomes:
+        """All outcomes of a case."""
+        return self.gather(case, [self.read(case, repeat) for repeat in self.list_repeats(case)])
+
+    def gather(self, case: PlannedCase, outcomes: Sequence[Outcome]) -> CaseOutcomes:
+        """A case with these outcomes, which are those of `list_repeats`."""
+        planned = 0 if case.reason else case.repeats
+        return CaseOutcomes(case, tuple(outcomes), planned - len(outcomes))
+
+
+def find_attempts(run: Run) -> Attempts:
+    """The attempts of a run, whose plan and journal are read, and nothing else."""
     events = read_journal(run.path)
-    submitted = {event.group_id for event in events if event.event == SUBMITTED}
-    submitted |= {marker.rpartition(".")[0] for marker in list_markers(run.path)}
+    submitted = {marker.rpartition(".")[0]: "" for marker in list_markers(run.path)}
+    submitted.update((event.group_id, event.time) for event in events if event.event == SUBMITTED)
     states = {
         f"{event.group_id}.{event.array_task_id}": event for event in events if event.event == STATE
     }
-    attempts: dict[tuple[str, int], list[RunTask]] = {}
+    tasks: dict[tuple[str, int], list[RunTask]] = {}
     for task in run.read_all_tasks():
-        attempts.setdefault((task.case_id, task.repeat), []).append(task)
-    skipped = _list_skipped(run, attempts)
+        tasks.setdefault((task.case_id, task.repeat), []).append(task)
+    return Attempts(run, tasks, states, submitted, _list_skipped(run, tasks))
 
-    def read(planned: tuple[PlannedCase, int]) -> Outcome:
-        case, repeat = planned
-        tasks = attempts.get((case.case_id, repeat))
-        if tasks is None:
-            return Outcome(case.case_id, repeat, None, "the journal knows no array task of it")
-        return _choose_outcome(run, case, tasks, states, submitted)
 
-    counts = [0 if case.reason else case.repeats for case in run.manifest.cases]
-    to_read = [
-        [(case, n) for n in range(1, count + 1) if (case.case_id, n) not in skipped]
-        for case, count in zip(run.manifest.cases, counts)
-    ]
-    outcomes = map_on_cores(read, list(chain.from_iterable(to_read)), WORTH_A_PROCESS)
+def collect_outcomes(run: Run) -> list[CaseOutcomes]:
+    """Read all records of a run, in the order of its plan; needs the files and nothing else."""
+    attempts = find_attempts(run)
+    repeats = [attempts.list_repeats(case) for case in run.manifest.cases]
+    planned = [(case, n) for case, own in zip(run.manifest.cases, repeats) for n in own]
+    outcomes = map_on_cores(lambda one: attempts.read(*one), planned, WORTH_A_PROCESS)
     return [
-        CaseOutcomes(case, tuple(islice(outcomes, len(repeats))), count - len(repeats))
-        for case, count, repeats in zip(run.manifest.cases, counts, to_read)
+        attempts.gather(case, list(islice(outcomes, len(own))))
+        for case, own in zip(run.manifest.cases, repeats)
     ]
 
 
@@ -134,35 +181,21 @@ def _list_skipped(
     }
 
 
-def _choose_outcome(
-    run: Run,
-    planned: PlannedCase,
-    tasks: Sequence[RunTask],
-    states: Mapping[str, Event],
-    submitted: set[str],
-) -> Outcome:
-    """The first attempt with a sound record, else the last one with its problem."""
-    outcomes = [
-        read_outcome(run, planned, task, states.get(task.marker), task.group_id in submitted)
-        for task in sorted(tasks, key=lambda task: task.attempt)
-    ]
-    return next((outcome for outcome in outcomes if outcome.record), outcomes[-1])
-
-
 def read_outcome(
     run: Run,
     planned: PlannedCase,
     task: RunTask,
     last_state: Optional[Event],
-    is_submitted: bool,
+    submitted_at: Optional[str],
 ) -> Outcome:
-    """The outcome of one attempt at a planned case."""
+    """The outcome of one attempt at a planned case; `submitted_at` is None before it was."""
     judged = judge_attempt(run, planned, task)
     if judged.record is None or judged.problem:
-        problem = judged.problem or _explain_absence(last_state, is_submitted)
+        problem = judged.problem or _explain_absence(last_state, submitted_at is not None)
         is_unhealthy = judged.record is not None and describe_unhealthy(judged.record) != ""
         return Outcome(task.case_id, task.repeat, None, problem, is_unhealthy=is_unhealthy)
-    return _make_outcome(task, judged.record, judged.step_seconds, judged.beside)
+    outcome = _make_outcome(task, judged.record, judged.step_seconds, judged.beside)
+    return replace(outcome, submitted_at=submitted_at or "")
 
 
 def _make_outcome(task: RunTask, record: Record, rank_step_seconds: Any, beside: Beside) -> Outcome:

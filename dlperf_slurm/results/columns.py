@@ -107,10 +107,21 @@ def make_frame(columns: Sequence[Column], rows: Iterable[object]) -> "DataFrame"
 
     The types do not depend on what was measured.
     """
+    return make_frame_of_values(columns, [list_values(columns, row) for row in rows])
+
+
+def list_values(columns: Sequence[Column], row: object) -> list[object]:
+    """The value that a row has in each column."""
+    return [column.find(row) for column in columns]
+
+
+def make_frame_of_values(
+    columns: Sequence[Column], values: Sequence[Sequence[object]]
+) -> "DataFrame":
+    """What `make_frame` makes of rows with these values."""
     from pandas import DataFrame, to_datetime
 
     kinds = list_kinds(columns)
-    values = [[column.find(row) for column in columns] for row in rows]
     frame = DataFrame(values, columns=[*kinds], dtype=object)
     for name, kind in kinds.items():
         if kind == TIME:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from dlperf_slurm.contract.axes import INFER
-from dlperf_slurm.jobs.run_directory import Manifest, PlannedCase
+from dlperf_slurm.jobs.manifest import Manifest, PlannedCase
 from dlperf_slurm.results.cases import name_case
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.ratios import take_ratio

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
+from dlperf_slurm.contract.phases import MEANINGS
 from dlperf_slurm.contract.record import OK, RankResult, Record
 from dlperf_slurm.results.cases import name_repeat_problem
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
@@ -20,10 +22,13 @@ from dlperf_slurm.results.columns import (
     Column,
     describe_latency,
     follow,
+    list_values,
     make_frame,
+    make_frame_of_values,
 )
-from dlperf_slurm.results.frame import find_computed_rate, find_waiting_share
+from dlperf_slurm.results.data_waits import find_computed_rate, find_waiting_share
 from dlperf_slurm.results.neighbours import find_worst
+from dlperf_slurm.results.starts import QUEUE, QUEUE_MEANING, find_start
 from dlperf_slurm.results.usage import find_peak_memory, find_power_watts
 from dlperf_slurm.stats.median import LATENCY_NAMES
 
@@ -56,6 +61,16 @@ def _declare_latencies() -> Iterator[Column]:
 
 def _find_ms(place: int, outcome: Outcome) -> Optional[float]:
     return 1000 * outcome.latency.values[place] if outcome.latency else None
+
+
+def _declare_phases() -> Iterator[Column]:
+    for name, meaning in {QUEUE: QUEUE_MEANING, **MEANINGS}.items():
+        meaning = f"on rank 0, {meaning}"
+        yield Column(f"phase_{name}_seconds", NUMBER, "s", meaning, partial(_find_phase, name))
+
+
+def _find_phase(name: str, outcome: Outcome) -> Optional[float]:
+    return find_start(outcome).seconds.get(name)
 
 
 _REPEAT = Column("repeat", COUNT, "", "which of the independent repeats, from 1")
@@ -98,6 +113,10 @@ REPEATS: tuple[Column, ...] = (
     Column("other_cpu_share", NUMBER, "share of 1", "CPU time of all CPUs that processes which are "
         "not the run's took, of the host where it is most",
         lambda outcome: follow(find_worst(outcome), "other_share")),
+    *_declare_phases(),
+    Column("to_first_step_seconds", NUMBER, "s", "from the beginning of the job script with the "
+        "array task to the end of the first step, on rank 0",
+        lambda outcome: find_start(outcome).to_first_step_seconds),
     Column("clock", TEXT, "", "where step times come from: host, or the device's events",
         "record.clock.name"),
     Column("hosts", TEXT, "", "in the order of ranks, separated by blanks",
@@ -134,7 +153,13 @@ STEPS: tuple[Column, ...] = (
 
 def make_repeat_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
     """A row for each planned repeat; `status` is "ok", or in a word why there are no figures."""
-    return make_frame(REPEATS, (outcome for c in cases for outcome in c.outcomes))
+    values = (c.reduced.repeats if c.reduced else list_repeat_values(c) for c in cases)
+    return make_frame_of_values(REPEATS, [*chain.from_iterable(values)])
+
+
+def list_repeat_values(outcomes: CaseOutcomes) -> list[list[object]]:
+    """Of each planned repeat the values in the columns of REPEATS."""
+    return [list_values(REPEATS, outcome) for outcome in outcomes.outcomes]
 
 
 def make_rank_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":

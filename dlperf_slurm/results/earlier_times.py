@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.config.site import Site
-from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.json_files import ContractError, read_json
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.durations import write_duration
 from dlperf_slurm.jobs.markers import WITHOUT_FOLDER, list_markers, read_marker
 from dlperf_slurm.jobs.plan import Plan, make_case
@@ -69,7 +70,7 @@ def _read_run(run: Run, wanted: Mapping[str, Case]) -> dict[str, float]:
 def _is_like(run: Run, task: RunTask, planned: Case) -> bool:
     """Whether it measured so much work as is planned; case ids do not tell."""
     try:
-        case = read_json(run.path / task.attempt_dir / CASE_FILE, Case, root=run.path)
+        case = read_planned_case(run.path, task)
     except (ContractError, OSError):
         return False
     return all(getattr(case, name) == getattr(planned, name) for name in _LIKE)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Optional
 
-from dlperf_slurm.contract.axes import ON_DEVICE, Axes
+from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.results.accuracy import Accuracy, find_accuracy, find_train_seconds
@@ -21,6 +21,7 @@ from dlperf_slurm.results.cases import (
     name_problem,
 )
 from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.data_waits import find_computed_rate, find_waiting_share, is_wait_known
 from dlperf_slurm.results.footnotes import Note
 from dlperf_slurm.results.latencies import CaseLatency, find_case_latency
 from dlperf_slurm.results.neighbours import CpuShares, find_cpu_shares
@@ -35,6 +36,8 @@ from dlperf_slurm.results.peaks import (
 from dlperf_slurm.results.provenance import describe_differences
 from dlperf_slurm.results.rank_times import RankSpread, find_rank_spread
 from dlperf_slurm.results.ratios import NO_RATIO, Ratio, add_ratios
+from dlperf_slurm.results.stability import describe_stability
+from dlperf_slurm.results.starts import Start, find_start, unite_starts
 from dlperf_slurm.results.usage import Usage, find_usage, is_usage_known, list_usage_notes
 from dlperf_slurm.stats.median import (
     Interval,
@@ -43,7 +46,6 @@ from dlperf_slurm.stats.median import (
     count_needed_samples,
     find_median,
 )
-from dlperf_slurm.worker.clock import HostClock
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -80,6 +82,8 @@ class CaseRow(Axes):
     `computed_samples_per_s` is the throughput without the time that ranks waited for data,
     `data_waiting_share` that time over the window, of the rank that waited longest; both are None
     of logs, which do not tell, and where they would be the host's and not the device's.
+
+    `start` has the medians over the repeats of how long each phase before the window took.
 
     Ratios are over the `baseline`, the smallest topology measured; over `reference_precision`;
     over the same case with its data on the device. `latency_speedups` and `train_speedup` say how
@@ -130,6 +134,7 @@ class CaseRow(Axes):
     is_usage_known: bool = False
     cpu_shares: CpuShares = field(default_factory=CpuShares)
     usage_notes: tuple[str, ...] = ()
+    start: Start = field(default_factory=Start)
     problem: str = ""
     case_notes: tuple[Note, ...] = ()
     table_notes: tuple[Note, ...] = ()
@@ -179,7 +184,7 @@ def make_case_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
     from pandas import DataFrame
 
     differences = describe_differences(cases)
-    rows = [_make_row(outcomes, differences.get(outcomes.case.case_id, ())) for outcomes in cases]
+    rows = [_find_row(c, differences.get(c.case.case_id, ())) for c in cases]
     frame = DataFrame([vars(row) for row in rows], columns=[*_COLUMNS], dtype=object)
     add_ratios(frame, AXES)
     add_reachable(frame, AXES)
@@ -217,12 +222,13 @@ def make_plain_row(outcomes: CaseOutcomes) -> CaseRow:
     )
 
 
-def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
+def make_row(outcomes: CaseOutcomes, doubts: Sequence[Note]) -> CaseRow:
+    """The row without what takes other cases; the doubts are those of `describe_stability`."""
     case, records = outcomes.case, outcomes.records
     row = make_plain_row(outcomes)
     latencies = tuple(outcome.latency for outcome in outcomes.outcomes if outcome.latency)
     own = [record for record in records if record.case.log_format is None]
-    notes = list_notes(outcomes)
+    notes = list_notes(outcomes, doubts)
     tflops = find_tflops(records, row.samples_per_s)
     return replace(
         row,
@@ -247,14 +253,22 @@ def _make_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
             *list_usage_notes(records),
             *map(str, list_peak_notes(outcomes.outcomes, tflops)),
         ),
+        start=unite_starts(map(find_start, outcomes.outcomes)),
         case_notes=tuple(notes),
-        table_notes=tuple(dict.fromkeys([*notes, *differences, *_describe_few(outcomes)])),
     )
 
 
-def _describe_few(outcomes: CaseOutcomes) -> list[str]:
+def _find_row(outcomes: CaseOutcomes, differences: Sequence[str]) -> CaseRow:
+    """The row with the notes of tables, which tell how the case differs from others too."""
+    reduced = outcomes.reduced
+    row = reduced.row if reduced else make_row(outcomes, describe_stability(outcomes))
+    notes = dict.fromkeys([*row.case_notes, *differences, *_describe_few(outcomes, row.units)])
+    return replace(row, table_notes=tuple(notes))
+
+
+def _describe_few(outcomes: CaseOutcomes, units: Sequence[float]) -> list[str]:
     """Why the median of a case has no interval."""
-    if not 0 < len(outcomes.units) < count_needed_samples():
+    if not 0 < len(units) < count_needed_samples():
         return []
     what = "blocks of repeats" if outcomes.has_blocks else "repeats"
     return [
@@ -263,33 +277,6 @@ def _describe_few(outcomes: CaseOutcomes) -> list[str]:
     ]
 
 
-def is_wait_known(record: Record) -> bool:
-    """Whether a device has nothing to do while its host waits for data.
-
-    Steps by the host's clock end when the device is done, those by its events need not; nor does
-    the device's work on a batch that is not the last of its step.
-    """
-    is_awaited = record.clock.name == HostClock.name and record.case.axes.gradient_accumulation == 1
-    return is_awaited or record.case.axes.data == ON_DEVICE
-
-
 def _has_room(record: Record) -> bool:
     """Whether no batch size that was tried was too large for the memory."""
     return not any(trial.is_out_of_memory for trial in record.batch_trials)
-
-
-def find_computed_rate(record: Record) -> Optional[float]:
-    """The throughput without the time that ranks waited for data; None where that is not known."""
-    return record.computed_samples_per_s if _tells_waiting(record) else None
-
-
-def find_waiting_share(record: Record) -> Optional[float]:
-    """How much of its window the rank that waited longest for data stood still, where known."""
-    if not _tells_waiting(record):
-        return None
-    return max(rank.data_wait_seconds / rank.window_seconds for rank in record.ranks)
-
-
-def _tells_waiting(record: Record) -> bool:
-    """Logs of other people's scripts say nothing of waiting."""
-    return record.case.log_format is None and is_wait_known(record)

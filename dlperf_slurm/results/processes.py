@@ -1,5 +1,6 @@
 """A function and its arguments -> its values in their order, made on several cores."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -69,6 +70,8 @@ def _send_values(
     pipes: Sequence[tuple[Connection, Connection]],
 ) -> None:
     """Send the value of each argument until one raises: who waits for it sees the end."""
+    # what was made before the copy may have threads, which are not here to be ended with it
+    gc.freeze()
     # whoever interrupts the tool is answered by the process that they started
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for reader, other in pipes:

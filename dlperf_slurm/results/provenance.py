@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.worker.provenance import IDENTITIES
+from dlperf_slurm.worker.provenance.gpu_affinity import AFFINITY, FAR
 
 # what all cases of a run should share, whatever they measure
 OF_RUN = (
@@ -44,8 +45,11 @@ OF_RUN = (
 OF_CASE = (
     "cgroup_cpus",
     "cgroup_memory_mib",
+    "cpu_numa_nodes",
     "cpus_allowed",
+    AFFINITY,
     "gpu_count",
+    "gpu_numa_node",
     "gpu_topology",
     "libraries",
 )
@@ -108,6 +112,21 @@ def describe_differences(cases: Sequence[CaseOutcomes]) -> dict[str, list[str]]:
         if differences:
             texts[case_id].append(f"not as most cases of this run: {'; '.join(differences)}")
     return {case_id: found for case_id, found in texts.items() if found}
+
+
+def describe_affinity(records: Iterable[Record]) -> Iterator[str]:
+    """Hosts where a rank's CPUs were all on another NUMA node than its GPU."""
+    hosts = dict.fromkeys(
+        host
+        for record in records
+        for host, facts in _list_hosts(record)
+        if FAR in facts.get(AFFINITY, "")
+    )
+    if hosts:
+        yield (
+            f"ranks on {', '.join(hosts)} had their cores on another NUMA node than their GPU "
+            f"({AFFINITY} in record.json says which): see `launcher.flags`"
+        )
 
 
 def _group_alike(cases: Iterable[CaseOutcomes]) -> list[list[str]]:

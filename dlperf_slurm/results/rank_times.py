@@ -59,7 +59,7 @@ def find_rank_spread(outcomes: CaseOutcomes) -> Optional[RankSpread]:
         return None
     places: dict[Machine, list[_Place]] = {}
     for repeat in repeats:
-        for row, machine in enumerate(repeat.machines):
+        for row, machine in enumerate(repeat.seconds):
             places.setdefault(machine, []).append((repeat, row))
     percentiles = _find_percentiles(places)
     ranks = [_make_rank(machine, places[machine], percentiles[machine]) for machine in places]
@@ -78,7 +78,10 @@ def _is_timed(outcome: Outcome) -> bool:
 
 
 class _Repeat:
-    """One repeat's ranks by their device; `seconds` are those of its median step."""
+    """One repeat's ranks by their device; `seconds` are those of its median step.
+
+    `slowness` is by row what that is over the median rank's.
+    """
 
     def __init__(self, outcome: Outcome) -> None:
         import numpy
@@ -87,14 +90,13 @@ class _Repeat:
         self.record: Record = outcome.record
         self.step_seconds: Any = outcome.rank_step_seconds
         medians = numpy.median(self.step_seconds, axis=1).tolist()
-        self.machines = [Machine(rank.host, rank.local_rank) for rank in self.record.ranks]
-        self.seconds = dict(zip(self.machines, medians))
+        machines = [Machine(rank.host, rank.local_rank) for rank in self.record.ranks]
+        self.seconds = dict(zip(machines, medians))
         self.slowest = find_slowest(self.seconds)
-        self.median_rank_seconds = compute_median(medians)
-
-    @property
-    def imbalance(self) -> float:
-        return max(map(self.find_slowness, self.machines))
+        usual = compute_median(medians)
+        # a clock that is too coarse for the steps tells no differences
+        self.slowness = [seconds / usual if usual else 1.0 for seconds in medians]
+        self.imbalance = max(self.slowness)
 
     @property
     def waiting_share(self) -> float:
@@ -104,10 +106,6 @@ class _Repeat:
         # nobody waits in a step that took no time
         alike = numpy.ones_like(slowest)
         return float(1 - numpy.divide(mean, slowest, out=alike, where=slowest > 0).mean())
-
-    def find_slowness(self, machine: Machine) -> float:
-        # a clock that is too coarse for the steps tells no differences
-        return self.seconds[machine] / self.median_rank_seconds if self.median_rank_seconds else 1.0
 
 
 # a repeat, and the row that a device has in its times
@@ -138,7 +136,7 @@ def _make_rank(machine: Machine, own: Sequence[_Place], percentiles: Sequence[fl
         ranks=tuple(sorted({result.rank for result in results})),
         repeats=len(own),
         slowest_repeats=sum(repeat.slowest == machine for repeat, _ in own),
-        slowness=compute_median([repeat.find_slowness(machine) for repeat, _ in own]),
+        slowness=compute_median([repeat.slowness[row] for repeat, row in own]),
         step_seconds=tuple(percentiles),
     )
 

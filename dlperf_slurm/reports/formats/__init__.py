@@ -4,10 +4,10 @@ import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Optional, Protocol, cast
 
 from dlperf_slurm.reports.summarize import Summary
-from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.collect import Attempts, CaseOutcomes
 
 if TYPE_CHECKING:
     from dlperf_slurm.reports.plots import Plot
@@ -18,6 +18,7 @@ class Report:
     """All that a format may show; `matrix_toml` is empty where a run has none.
 
     `variant` is what the names of its files end with where it is not the run's plain report.
+    The steps of reduced cases can be read again by their `attempts`.
     """
 
     summary: Summary
@@ -25,6 +26,7 @@ class Report:
     plots: "Sequence[Plot]" = ()
     matrix_toml: str = ""
     variant: str = ""
+    attempts: Optional[Attempts] = None
 
 
 class ReportFormat(Protocol):

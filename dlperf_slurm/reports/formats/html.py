@@ -20,7 +20,7 @@ from dlperf_slurm.reports.formats.page.provenance import (
 from dlperf_slurm.reports.formats.page.reproduce import write_command
 from dlperf_slurm.reports.formats.page.tables import HtmlTable, make_html_tables
 from dlperf_slurm.reports.formats.page.words import GLOSSARY, explain, explain_topology
-from dlperf_slurm.reports.plots import Plot
+from dlperf_slurm.reports.plots import KINDS_OF_PAGE, Plot
 from dlperf_slurm.reports.summarize import Summary, tabulate_run
 from dlperf_slurm.reports.tables.overview import (
     Overview,
@@ -39,8 +39,6 @@ _ASSETS = Path(__file__).with_name("page") / "assets"
 LONGEST_LINE = 36
 # rows of a table of facts that are shown without being asked for
 MOST_UNFOLDED = 12
-# kinds of figures that the page draws by itself
-_OWN_KINDS = ("throughput-", "speedup-", "efficiency-")
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ def _make_sections(
     tables += [table for table in tabulate_run(summary) if table.title not in joined]
     by_title: dict[str, list[Plot]] = {}
     for plot in plots:
-        if not plot.name.startswith(_OWN_KINDS):
+        if not plot.name.startswith(KINDS_OF_PAGE):
             overview = joined.get(plot.subject)
             if overview is None:
                 by_title.setdefault(plot.subject, []).append(plot)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Optional
 
-from dlperf_slurm.reports.plots import Plot, name_apart
+from dlperf_slurm.reports.plots import Plot, is_drawn_for_page, name_apart
 from dlperf_slurm.reports.plots.distribution import plot_distribution
 from dlperf_slurm.reports.plots.latency import plot_latency
 from dlperf_slurm.reports.plots.scaling import plot_efficiency, plot_speedup, plot_throughput
@@ -15,7 +15,7 @@ from dlperf_slurm.reports.plots.steps import (
     plot_timeline,
 )
 from dlperf_slurm.reports.summarize import Summary
-from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.collect import Attempts, CaseOutcomes
 from dlperf_slurm.results.processes import map_on_cores
 
 # what draws a figure, or finds that there is nothing to draw
@@ -29,16 +29,20 @@ MOST_CASES = 6
 
 
 def plot_run(
-    summary: Summary, cases: Sequence[CaseOutcomes], is_every_case: bool = False
+    summary: Summary,
+    cases: Sequence[CaseOutcomes],
+    is_every_case: bool = False,
+    attempts: Optional[Attempts] = None,
 ) -> list[Plot]:
     """Figures of the tables, then of steps and ranks: of every case, or of those worth a look.
 
     These are, for steps, the cases that have a footnote on them, and for ranks the largest
-    topologies.
+    topologies. For a page alone, what it shows is drawn. Reduced cases take the `attempts` that
+    they are from.
     """
     drawings = list(_list_table_drawings(summary, cases))
     doubtful, largest = list_doubtful(cases)[:MOST_CASES], list_largest(summary)[:MOST_CASES]
-    for steps in list_case_steps(cases):
+    for steps in list_case_steps(cases, attempts):
         if is_every_case or steps.case_id in doubtful:
             drawings.append(partial(plot_timeline, steps))
         if is_every_case or steps.case_id in largest:
@@ -56,9 +60,10 @@ def _list_table_drawings(summary: Summary, cases: Sequence[CaseOutcomes]) -> Ite
         c.case.case_id: [s for outcome in c.outcomes for s in outcome.step_seconds] for c in cases
     }
     for table in summary.throughput_tables:
-        yield partial(plot_throughput, table)
-        yield partial(plot_speedup, table)
-        yield partial(plot_efficiency, table)
+        if not is_drawn_for_page():
+            yield partial(plot_throughput, table)
+            yield partial(plot_speedup, table)
+            yield partial(plot_efficiency, table)
         yield partial(plot_distribution, table, seconds)
     for latency in summary.latency_tables:
         yield partial(plot_latency, latency)

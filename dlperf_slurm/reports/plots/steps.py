@@ -1,10 +1,12 @@
 """Outcomes -> the step times of a case: a strip per repeat over its steps, a heat map by rank."""
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
+from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports.plots import Plot, make_plot
 from dlperf_slurm.reports.plots.lines import HEADROOM, is_wide_range, show_ratios
 from dlperf_slurm.reports.plots.style import (
@@ -18,7 +20,7 @@ from dlperf_slurm.reports.plots.style import (
     mark_series,
     open_figure,
 )
-from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.collect import Attempts, CaseOutcomes, Outcome
 from dlperf_slurm.results.stability import describe_stability
 from dlperf_slurm.stats.step_times import STALL_FACTOR, find_slow_stretch
 
@@ -63,41 +65,75 @@ class RepeatSteps:
 
 @dataclass(frozen=True)
 class CaseSteps:
-    """The repeats of a case that kept step times, by their number."""
+    """The repeats of a case that kept step times, by their number.
+
+    Of a reduced case `read` fetches the steps of those that are drawn, and the others have none;
+    it raises InputError for what was changed meanwhile.
+    """
 
     case_id: str
     repeats: tuple[RepeatSteps, ...]
+    read: Optional[Callable[[int], Outcome]] = None
+
+    @property
+    def shown(self) -> list[RepeatSteps]:
+        """The first repeats, with their steps."""
+        return [self._load(repeat) for repeat in self.repeats[:MOST_REPEATS]]
 
     @property
     def middle(self) -> RepeatSteps:
-        """The repeat whose throughput is the median one, of two the slower."""
+        """The repeat whose throughput is the median one, of two the slower, with its steps."""
         ordered = sorted(self.repeats, key=lambda repeat: (repeat.samples_per_s, repeat.repeat))
-        return ordered[(len(ordered) - 1) // 2]
+        return self._load(ordered[(len(ordered) - 1) // 2])
+
+    def _load(self, repeat: RepeatSteps) -> RepeatSteps:
+        if self.read is None:
+            return repeat
+        steps = _find_steps(self.read(repeat.repeat))
+        if steps is None:
+            text = f"{self.case_id}: repeat {repeat.repeat} was changed while the report was made"
+            raise InputError(f"{text}; make it again")
+        return steps
 
 
-def list_case_steps(cases: Sequence[CaseOutcomes]) -> list[CaseSteps]:
-    """The steps of the cases that have any; logs of other people's scripts have none."""
-    found = [CaseSteps(c.case.case_id, tuple(_list_repeats(c))) for c in cases]
-    return [steps for steps in found if steps.repeats]
+def list_case_steps(
+    cases: Sequence[CaseOutcomes], attempts: Optional[Attempts] = None
+) -> list[CaseSteps]:
+    """The steps of the cases that have any; logs of other people's scripts have none.
+
+    Those of reduced cases are read again from their `attempts` when they are drawn.
+    """
+    found = []
+    for c in cases:
+        read = partial(attempts.read, c.case) if attempts and c.reduced else None
+        repeats = tuple(steps for steps in map(_find_steps, c.outcomes) if steps)
+        if repeats:
+            found.append(CaseSteps(c.case.case_id, repeats, read))
+    return found
 
 
-def _list_repeats(outcomes: CaseOutcomes) -> Iterator[RepeatSteps]:
-    for outcome in outcomes.outcomes:
-        record, seconds = outcome.record, outcome.rank_step_seconds
-        if record is not None and seconds is not None:
-            ranks = tuple(rank.rank for rank in record.ranks)
-            hosts = tuple(rank.host for rank in record.ranks)
-            yield RepeatSteps(outcome.repeat, record.samples_per_s, ranks, hosts, seconds)
+def _find_steps(outcome: Outcome) -> Optional[RepeatSteps]:
+    """None of a repeat that kept none."""
+    record, seconds = outcome.record, outcome.rank_step_seconds
+    if record is None or (seconds is None and not outcome.step_seconds):
+        return None
+    ranks = tuple(rank.rank for rank in record.ranks)
+    hosts = tuple(rank.host for rank in record.ranks)
+    return RepeatSteps(outcome.repeat, record.samples_per_s, ranks, hosts, seconds)
 
 
 def list_doubtful(cases: Sequence[CaseOutcomes]) -> list[str]:
     """Ids of the cases whose steps or repeats have a footnote."""
-    return [c.case.case_id for c in cases if describe_stability(c)]
+    return [
+        c.case.case_id
+        for c in cases
+        if (c.reduced.is_doubtful if c.reduced else describe_stability(c))
+    ]
 
 
 def plot_timeline(case: CaseSteps) -> Plot:
     """Strips share both axes."""
-    shown = case.repeats[:MOST_REPEATS]
+    shown = case.shown
     ranks = len(shown[0].seconds)
     what = "the slowest rank, in the band of all" if ranks > MOST_RANKS else "a line per rank"
     repeats = f"the first {len(shown)} of {len(case.repeats)} repeats"

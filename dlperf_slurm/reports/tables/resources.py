@@ -56,7 +56,9 @@ def tabulate_resources(table: ResourceTable) -> Table:
     words = [Column[ShownCase]("case", lambda row: Cell(row.case_id, notes=row.footnotes))]
     known = [c for c in columns if any(c.read(row) is not None for row in table.rows)]
     caption = (
-        "peak memory of the rank that takes most; use, power and clocks of all devices "
+        "peak memory of the rank that takes most (on GPUs what the framework's allocator gave out, "
+        "with mxnet and oneflow all that is taken of the device at the end; on CPUs what the "
+        "process took); use, power and clocks of all devices "
         "(of the hosts' CPUs, where these are the devices) over the window, medians over repeats"
     )
     return tabulate(f"{table.model}: memory and energy", words, known, table.rows, caption)

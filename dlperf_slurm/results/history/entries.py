@@ -3,9 +3,11 @@
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from glob import escape, glob
+from itertools import chain
 from pathlib import Path
 
 from dlperf_slurm.contract.case import CASE_FILE
@@ -17,7 +19,8 @@ from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.archives import ARCHIVE_SUFFIX
 from dlperf_slurm.files.listing import has_file
 from dlperf_slurm.jobs.journal import JOURNAL_FILE, Event, read_journal
-from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, SCRIPTS_DIR, Manifest, Run, open_run
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest
+from dlperf_slurm.jobs.run_directory import CASES_FILE, SCRIPTS_DIR, Run, open_run
 from dlperf_slurm.results.cases import name_case
 from dlperf_slurm.results.collect import CaseOutcomes, collect_outcomes
 from dlperf_slurm.results.frame import make_plain_row
@@ -30,18 +33,10 @@ from dlperf_slurm.results.same_work import Facts, list_surroundings, list_work
 
 # what a run directory has besides its manifest, so that one without is half a run
 _SIGNS = (JOURNAL_FILE, SCRIPTS_DIR, "cases")
-_FIGURES = (
-    MANIFEST_FILE,
-    JOURNAL_FILE,
-    f"{SCRIPTS_DIR}/*.tasks",
-    f"cases/*/r*/a*/{CASE_FILE}",
-    f"cases/*/r*/a*/{RECORD_FILE}",
-    f"cases/*/r*/a*/{STEP_SECONDS_FILE}",
-    f"cases/*/r*/a*/{DETAILS_FILE}",
-    f"cases/*/r*/a*/s*/{RECORD_FILE}",
-    f"cases/*/r*/a*/s*/{STEP_SECONDS_FILE}",
-    f"cases/*/r*/a*/s*/{DETAILS_FILE}",
-)
+_OF_RUN = (MANIFEST_FILE, JOURNAL_FILE, f"{SCRIPTS_DIR}/*.tasks", CASES_FILE)
+# in the folder of an attempt, or of one of its starts: cases/*/r*/a*/s*
+_FOLDERS = ("", "r", "a", "s")
+_OF_ATTEMPT = (CASE_FILE, RECORD_FILE, STEP_SECONDS_FILE, DETAILS_FILE)
 _OF_ROW = ("framework", "model", "topology", "precision", "mode", "script")
 # facts of the machine that are software too
 _DRIVERS = ("gpu_driver", "cuda_driver")
@@ -94,21 +89,33 @@ def digest_run(run_dir: Path) -> str:
     """Changes with the name, size or time of any file that the figures of a run are read from."""
     digest = hashlib.sha256()
     is_archive = run_dir.suffix == ARCHIVE_SUFFIX and run_dir.is_file()
-    for line in [_describe_file(run_dir, "")] if is_archive else _describe_files(run_dir):
+    for line in [_describe_file(str(run_dir), "")] if is_archive else _describe_files(run_dir):
         digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 
 def _describe_files(run_dir: Path) -> Iterator[str]:
-    for pattern in _FIGURES:
-        # a folder has thousands of these files: pathlib's own glob takes twice as long
-        for path in sorted(glob(f"{escape(str(run_dir))}/{pattern}")):  # noqa: PTH207
-            yield _describe_file(Path(path), path[len(str(run_dir)) :])
+    found = [sorted(glob(f"{escape(str(run_dir))}/{pattern}")) for pattern in _OF_RUN]  # noqa: PTH207
+    for path in chain(*found, _list_attempt_files(str(run_dir / "cases"), _FOLDERS)):
+        yield _describe_file(path, path[len(str(run_dir)) :])
 
 
-def _describe_file(path: Path, name: str) -> str:
+def _list_attempt_files(folder: str, below: Sequence[str]) -> Iterator[str]:
+    """Those of _OF_ATTEMPT, in folders whose names begin so; each folder is listed once."""
     try:
-        status = path.stat()
+        names = sorted(os.listdir(folder))  # noqa: PTH208
+    except OSError:
+        return
+    for name in names:
+        if name in _OF_ATTEMPT:
+            yield f"{folder}/{name}"
+        elif below and name.startswith(below[0]):
+            yield from _list_attempt_files(f"{folder}/{name}", below[1:])
+
+
+def _describe_file(path: str, name: str) -> str:
+    try:
+        status = os.stat(path)  # noqa: PTH116
     except OSError:
         # a link that leads nowhere, or a file that was just removed
         return f"{name}\0gone\n"

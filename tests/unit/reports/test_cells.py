@@ -213,5 +213,5 @@ def test_format_is_one_file_found_by_listing():
 def test_no_two_formats_write_the_same_file():
     names = list_report_files()
     assert {"report.html", "report.md", "report.csv", "report.json", "report.tex"} <= set(names)
-    assert {"cases.parquet", "repeats.parquet", "steps.parquet"} <= set(names)
+    assert {"cases.parquet", "repeats.parquet"} <= set(names)
     assert len(set(names)) == len(names)

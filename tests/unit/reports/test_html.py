@@ -331,13 +331,28 @@ def test_report_writes_the_page_and_its_figures(staged_run):
     assert main(["report"]) == 0
     folder = staged_run.path / "report"
     plots = [path for path in (folder / "plots").iterdir() if path.name != LIST_FILE]
-    names = {path.suffix for path in plots}
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert names == {".svg", ".pdf", ".png"}
-    assert len(plots) == 3 * len(list((folder / "plots").glob("*.svg")))
-    assert {path.read_bytes()[:4] for path in (folder / "plots").glob("*.png")} == {b"\x89PNG"}
+    kinds = {path.name.split("-resnet50")[0] for path in plots}
+    assert {path.suffix for path in plots} == {".svg"}
+    assert kinds == {"step-times", "ranks-pytorch"}
     # the matrix as it was
     assert "title = &#34;Small&#34;" in page
+
+
+def test_figures_for_papers_are_written_beside_those_of_the_page(staged_run):
+    measure(staged_run)
+    assert main(["report"]) == 0
+    folder = staged_run.path / "report"
+    before = {name: c for name, c in list_contents(folder).items() if "/" not in name}
+    plots = list_contents(folder / "plots")
+    assert main(["report", "--plots", "files"]) == 0
+    assert list_contents(folder / "plots") == plots
+    files = [path for path in (folder / "plots-files").iterdir() if path.name != LIST_FILE]
+    assert {path.suffix for path in files} == {".svg", ".pdf", ".png"}
+    assert len(files) == 3 * len(list((folder / "plots-files").glob("*.svg")))
+    assert {path.read_bytes()[:4] for path in files if path.suffix == ".png"} == {b"\x89PNG"}
+    assert any(path.name.startswith("throughput-") for path in files)
+    assert {name: c for name, c in list_contents(folder).items() if "/" not in name} == before
 
 
 def list_contents(folder):

@@ -9,7 +9,7 @@ import numpy
 import pytest
 from outcome_builders import make_case_outcomes
 
-from dlperf_slurm.reports.formats.parquet import serialize_steps
+from dlperf_slurm.reports.step_files import open_step_writer
 from dlperf_slurm.results.collect import CaseOutcomes
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "beyond-one-machine.md"
@@ -32,7 +32,9 @@ def test_query_of_the_page_runs_over_the_files_of_reports(tmp_path, monkeypatch)
         folder = tmp_path / "results" / run / "report"
         folder.mkdir(parents=True)
         cases = [add_steps(make_case_outcomes((10.0, 11.0), number)) for number in (0, 1)]
-        (folder / "steps.parquet").write_bytes(serialize_steps(cases))
+        with open_step_writer() as writer:
+            for case in cases:
+                writer.write(case, folder)
     monkeypatch.chdir(tmp_path)
     (query,) = re.findall(r'duckdb\.sql\("""\n(.*?)"""\)', PAGE.read_text(encoding="utf-8"), re.S)
     rows = duckdb.sql(query).fetchall()

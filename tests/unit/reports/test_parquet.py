@@ -1,5 +1,6 @@
 """Parquet: the rows of the frames, with their types."""
 
+import dataclasses
 import tempfile
 
 import duckdb
@@ -7,7 +8,8 @@ import pytest
 from builders import read_csv
 from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases
 
-from dlperf_slurm.reports.formats.parquet import serialize_frame, serialize_steps
+from dlperf_slurm.reports.formats.parquet import serialize_frame
+from dlperf_slurm.reports.step_files import find_step_file, open_step_writer
 from dlperf_slurm.results.case_columns import CASES, make_case_columns
 from dlperf_slurm.results.columns import list_kinds
 from dlperf_slurm.results.detail_frames import make_repeat_frame, make_step_frame
@@ -96,16 +98,32 @@ def test_steps_are_those_that_were_measured(read):
     assert {row["case_id"] for row in rows} == {"jax-resnet50-1n2g-bs8-fp32"}
 
 
-@pytest.mark.parametrize("cases", [[], make_cases()])
-def test_steps_are_written_case_by_case_as_they_are_in_the_frame(cases, tmp_path, monkeypatch):
+def read_rows(path):
+    with duckdb.connect() as connection:
+        return connection.execute("SELECT * FROM read_parquet($1)", [str(path)]).fetchall()
+
+
+def test_steps_of_each_case_are_in_a_file_as_they_are_in_the_frame(tmp_path, monkeypatch):
     folder = tmp_path / "it's $(x) #"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    (tmp_path / "steps.parquet").write_bytes(serialize_steps(cases))
+    cases = make_cases()
+    with open_step_writer() as writer:
+        for case in cases:
+            writer.write(case, folder)
+    assert list(folder.iterdir()) == [folder / "steps"]
+    written = [path for c in cases for path in [find_step_file(folder, c.case.case_id)]]
     (tmp_path / "frame.parquet").write_bytes(serialize_frame(make_step_frame(cases)))
-    with duckdb.connect() as connection:
-        steps, frame = [
-            connection.execute("SELECT * FROM read_parquet($1)", [str(tmp_path / name)]).fetchall()
-            for name in ("steps.parquet", "frame.parquet")
-        ]
-    assert steps == frame
+    rows = [row for path in written if path.exists() for row in read_rows(path)]
+    assert rows == read_rows(tmp_path / "frame.parquet")
+
+
+def test_case_that_lost_its_steps_has_no_file_of_them_any_more(tmp_path):
+    case = make_measured("jax", "1n2g", [0.1])
+    (outcome,) = case.outcomes
+    lost = dataclasses.replace(outcome, rank_step_seconds=None, step_seconds=())
+    with open_step_writer() as writer:
+        writer.write(case, tmp_path)
+        assert find_step_file(tmp_path, case.case.case_id).exists()
+        writer.write(dataclasses.replace(case, outcomes=(lost,)), tmp_path)
+    assert not find_step_file(tmp_path, case.case.case_id).exists()

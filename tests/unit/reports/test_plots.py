@@ -8,7 +8,16 @@ import pytest
 from builders import make_outcomes, make_planned_case
 from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases
 
-from dlperf_slurm.reports.plots import Plot, latency, make_name, name_apart, scaling
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.reports.plots import (
+    Plot,
+    draw_for_page,
+    latency,
+    list_for_page,
+    make_name,
+    name_apart,
+    scaling,
+)
 from dlperf_slurm.reports.plots.distribution import find_range, list_quantiles, plot_distribution
 from dlperf_slurm.reports.plots.lines import MOST_LINES, Chart, Point, Series, draw_chart
 from dlperf_slurm.reports.plots.run_plots import plot_run
@@ -27,7 +36,9 @@ from dlperf_slurm.reports.plots.style import FAINT, MARKERS, MUTED, mark_series,
 from dlperf_slurm.reports.tables import ShownCase
 from dlperf_slurm.reports.tables.latency import LatencyTable
 from dlperf_slurm.reports.tables.throughput import ThroughputTable
+from dlperf_slurm.results import processes
 from dlperf_slurm.results.latencies import CaseLatency
+from dlperf_slurm.results.reduced import reduce_case
 from dlperf_slurm.stats.median import Latency
 from dlperf_slurm.stats.step_times import find_stalls
 
@@ -405,3 +416,43 @@ def test_file_names_are_plain(text):
 def test_names_that_are_alike_get_numbers():
     plots = [Plot(name, "", "", "", b"", b"", b"") for name in ("a", "a", "b")]
     assert [plot.name for plot in name_apart(plots)] == ["a", "a-2", "b"]
+
+
+class Again:
+    """What reads the repeats of cases again."""
+
+    def __init__(self, cases):
+        self.cases = {c.case.case_id: c for c in cases}
+        self.repeats = []
+
+    def read(self, case, repeat):
+        self.repeats.append(repeat)
+        return self.cases[case.case_id].outcomes[repeat - 1]
+
+
+def test_figures_of_reduced_cases_are_those_of_the_whole_ones(plots, monkeypatch):
+    monkeypatch.setattr(processes, "_count_cores", lambda: 1)
+    cases = make_cases()
+    reduced = [reduce_case(case) for case in cases]
+    again = Again(cases)
+    found = plot_run(summarize_cases(reduced), reduced, True, again)
+    assert {plot.name: plot for plot in found} == plots
+    assert again.repeats
+
+
+def test_step_times_that_are_gone_when_they_are_drawn_are_an_error():
+    cases = [reduce_case(case) for case in make_cases()]
+    gone = Again([make_measured(c.case.axes.framework, c.case.axes.topology, [], ["x"] * 9)
+                  for c in cases])  # fmt: skip
+    steps = list_case_steps(cases, gone)[0]
+    with pytest.raises(InputError, match="was changed while the report was made"):
+        plot_timeline(steps)
+
+
+def test_page_alone_has_no_figure_that_it_does_not_show(plots):
+    cases = make_cases()
+    with draw_for_page():
+        drawn = plot_run(summarize_cases(cases), cases, is_every_case=True)
+    assert drawn == list_for_page(plots.values())
+    assert {plot.name for plot in plots.values()} > {plot.name for plot in drawn}
+    assert all(list(plot.files) == [f"{plot.name}.svg"] for plot in drawn)

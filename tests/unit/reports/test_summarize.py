@@ -6,7 +6,7 @@ from report_values import write_rows
 
 from dlperf_slurm.contract.record import BatchTrial
 from dlperf_slurm.contract.topology import parse_topology
-from dlperf_slurm.jobs.run_directory import IMPORT_SITE
+from dlperf_slurm.jobs.manifest import IMPORT_SITE
 from dlperf_slurm.reports.summarize import Summary, summarize
 from dlperf_slurm.reports.tables import make_throughput_cell
 from dlperf_slurm.reports.tables.throughput import ThroughputTable, tabulate_throughput

@@ -16,17 +16,18 @@ from builders import (
     make_record,
     make_site,
     read_case,
+    replace_case,
     write_matrix,
     write_record,
 )
 from support.cases import vary
 
-from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
+from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
-from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks
-from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, format_manifest, open_run
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE, format_manifest
+from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.jobs.stage import stage_groups
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
@@ -82,7 +83,7 @@ def test_each_record_belongs_to_its_own_repeat(staged_run):
 def plan_inference(run, task):
     """The case of an array task, which now infers, as the manifest says too."""
     case = vary(read_case(run, task), mode="infer")
-    write_json(run.path / task.attempt_dir / CASE_FILE, case)
+    replace_case(run, task, case)
     planned = (
         vary(planned, mode="infer") if planned.case_id == task.case_id else planned
         for planned in run.manifest.cases
@@ -317,7 +318,9 @@ def test_record_of_unknown_status_is_not_used(staged_run):
 
 
 def test_record_that_is_a_folder_is_broken(staged_run):
-    (staged_run.path / find_task(staged_run, "1n2g").attempt_dir / "record.json").mkdir()
+    (staged_run.path / find_task(staged_run, "1n2g").attempt_dir / "record.json").mkdir(
+        parents=True
+    )
     assert collect_one(staged_run).problem.startswith("broken record: ")
 
 
@@ -383,7 +386,7 @@ def test_repeat_whose_files_are_gone_too_is_named(staged_run):
 def write_start(run, number, record):
     """A record in the folder of one start of the first repeat on 1n2g; its path."""
     folder = run.path / find_task(run, "1n2g").attempt_dir / f"s{number}"
-    folder.mkdir()
+    folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "record.json", record)
     return folder / "record.json"
 

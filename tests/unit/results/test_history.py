@@ -14,6 +14,7 @@ from builders import (
     IMPORT_DIR,
     make_record,
     read_case,
+    replace_case,
     write_record,
 )
 from history_runs import (
@@ -28,11 +29,10 @@ from history_runs import (
 from outcome_builders import RATES
 from support.cases import vary
 
-from dlperf_slurm.contract.case import CASE_FILE
-from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
-from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, open_run
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE
+from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.results.history import catalogue
 from dlperf_slurm.results.history.catalogue import Catalogue, find_catalogue, read_catalogue
 from dlperf_slurm.results.history.timeline import drop_copies, make_timelines, select_entries
@@ -112,7 +112,7 @@ def test_run_that_is_on_its_way_is_missing(staged, home):
 def write_other_case(run, task, **changes):
     """A sound record of a case with these values, which was also asked for."""
     case = vary(read_case(run, task), **changes)
-    write_json(run.path / task.attempt_dir / CASE_FILE, case)
+    replace_case(run, task, case)
     write_record(run, task, make_record(case))
 
 

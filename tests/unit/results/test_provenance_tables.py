@@ -9,7 +9,12 @@ from support.cases import vary
 from dlperf_slurm.contract.record import HostPlatform
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.provenance import MAX_VALUE_CHARACTERS, describe_differences
+from dlperf_slurm.results.provenance import (
+    MAX_VALUE_CHARACTERS,
+    describe_affinity,
+    describe_differences,
+)
+from dlperf_slurm.results.stability import describe_stability
 
 RATES = (100.0, 101.0, 99.0)
 
@@ -138,3 +143,19 @@ def test_cell_of_a_case_refers_to_the_footnote():
     (cell,) = summary.throughput_tables[0].columns[0].cells
     texts = [summary.footnotes[number - 1] for number in cell.footnotes]
     assert any(text.startswith("hosts differ: cpu_model 'A' (n1") for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("affinity", "hosts"), [("near", []), ("far", ["n1"]), ("near; far", ["n1"])]
+)
+def test_host_is_named_whose_cores_are_far_from_a_gpu(affinity, hosts):
+    far = make_case("1n2g", changes=[on_cpu("A", gpu_affinity=affinity)], hosts=["n1"])
+    texts = list(describe_affinity(far.records))
+    assert len(texts) == len(hosts)
+    assert all(text.startswith(f"ranks on {hosts[0]} had their cores on") for text in texts)
+
+
+def test_far_cores_are_among_the_doubts_of_a_case():
+    far = make_case("1n1g", changes=[on_cpu("A", gpu_affinity="far")])
+    assert any("another NUMA node" in str(note) for note in describe_stability(far))
+    assert not any("NUMA" in str(note) for note in describe_stability(make_case("1n1g")))

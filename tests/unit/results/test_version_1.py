@@ -14,7 +14,8 @@ from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError, read_json, write_json
 from dlperf_slurm.contract.record import RECORD_FILE, Record
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, format_manifest, open_run
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE, format_manifest
+from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.results.cases import name_case
 from dlperf_slurm.results.collect import collect_outcomes
 from dlperf_slurm.results.compare import compare_runs

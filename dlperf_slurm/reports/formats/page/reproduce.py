@@ -3,7 +3,7 @@
 import shlex
 from pathlib import PurePath
 
-from dlperf_slurm.jobs.run_directory import Manifest
+from dlperf_slurm.jobs.manifest import Manifest
 
 _END = "END_OF_MATRIX"
 _PROGRAM = "dlperf-slurm"

@@ -1,0 +1,82 @@
+"""The step times of a case -> a Parquet file of its own in the report folder: steps/CASE_ID.
+
+Together they are one data set, whose rows are those of the frame of steps. A case whose records
+have not changed keeps its file.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dlperf_slurm.files.folders import make_folder
+from dlperf_slurm.files.writing import remove_file, write_file
+from dlperf_slurm.reports.formats.parquet import write_frame
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.database import open_database
+from dlperf_slurm.results.detail_frames import make_step_frame
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+STEPS_DIR = "steps"
+STEPS_FILE = "steps.parquet"
+
+
+def find_step_file(folder: Path, case_id: str) -> Path:
+    """The file of a case in a report folder, whether it is there or not."""
+    return folder / STEPS_DIR / case_id / STEPS_FILE
+
+
+def print_step_file(folder: Path, case_id: str) -> str:
+    """What differs once the file is another one; empty where there is none."""
+    with suppress(OSError):
+        status = find_step_file(folder, case_id).lstat()
+        return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+    return ""
+
+
+class StepWriter:
+    """Writes the files of cases by way of a folder of its own; copies of a process may share it."""
+
+    def __init__(self, own_folder: Path) -> None:
+        self._own_folder = own_folder
+
+    def write(self, outcomes: CaseOutcomes, folder: Path) -> None:
+        """Put the steps of a case into the report folder; raises FileProblem as `write_file`.
+
+        Where the case has none, there is no file afterwards.
+        """
+        path, root = find_step_file(folder, outcomes.case.case_id), folder.parent
+        if all(outcome.rank_step_seconds is None for outcome in outcomes.outcomes):
+            if path.parent.exists():
+                remove_file(path, root)
+            return
+        own = self._own_folder / f"{outcomes.case.case_id}.parquet"
+        write_frame(self._connection, make_step_frame([outcomes]), own)
+        make_folder(path.parent, root)
+        write_file(path, own.read_bytes(), root=root)
+        own.unlink()
+
+    def close(self) -> None:
+        """Close what this process has opened."""
+        if "_connection" in vars(self):
+            self._connection.close()
+
+    @cached_property
+    def _connection(self) -> "DuckDBPyConnection":
+        # of a process each its own: a connection cannot be shared with copies
+        return open_database(written=self._own_folder)
+
+
+@contextmanager
+def open_step_writer() -> Iterator[StepWriter]:
+    """A writer, whose folder is gone afterwards."""
+    with tempfile.TemporaryDirectory() as name:
+        writer = StepWriter(Path(name))
+        try:
+            yield writer
+        finally:
+            writer.close()

@@ -1,0 +1,61 @@
+"""Outcomes of a case -> where the time went from its submission until its steps were measured."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Optional
+
+from dlperf_slurm.contract.phases import MEANINGS, RANKS, TO_FIRST_STEP
+from dlperf_slurm.contract.times import parse_time
+from dlperf_slurm.results.collect import Outcome
+from dlperf_slurm.stats.median import find_median
+
+QUEUE = "queue"
+QUEUE_MEANING = (
+    "from the submission until the job script begins with the array task, by the clocks of two "
+    "hosts and to the second"
+)
+# the phases that are over when the record's own time begins
+_BEFORE_RECORD = tuple(MEANINGS)[: tuple(MEANINGS).index(RANKS) + 1]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Seconds of QUEUE and of each phase that is known, in their order, by name.
+
+    `to_first_step_seconds` is from the job script's beginning to the end of the first step.
+    """
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    to_first_step_seconds: Optional[float] = None
+
+
+def find_start(outcome: Outcome) -> Start:
+    """That of one repeat, empty where nothing tells it: in failed repeats and earlier versions."""
+    record, surroundings = outcome.record, outcome.beside.surroundings
+    if record is None or surroundings is None or not surroundings.phases:
+        return Start()
+    phases = {phase.name: phase.seconds for phase in surroundings.phases}
+    before = sum(phases.get(name, 0.0) for name in _BEFORE_RECORD)
+    known = {name: phases[name] for name in MEANINGS if name in phases}
+    with suppress(ValueError):  # no time stands there
+        waited = parse_time(record.started_at) - parse_time(outcome.submitted_at)
+        known = {QUEUE: max(0.0, waited.total_seconds() - before), **known}
+    return Start(known, sum(phases.get(name, 0.0) for name in TO_FIRST_STEP))
+
+
+def unite_starts(starts: Iterable[Start]) -> Start:
+    """The medians over the starts that tell; those of phases add up to no other one."""
+    known = [start for start in starts if start.seconds]
+    found = {
+        name: find_median(start.seconds[name] for start in known if name in start.seconds)
+        for name in (QUEUE, *MEANINGS)
+    }
+    return Start(
+        {name: seconds for name, seconds in found.items() if seconds is not None},
+        find_median(
+            start.to_first_step_seconds
+            for start in known
+            if start.to_first_step_seconds is not None
+        ),
+    )

@@ -1,0 +1,116 @@
+"""Phases of records and times of submissions become the table of where a start's time goes."""
+
+import dataclasses
+
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case
+from report_values import write_rows
+
+from dlperf_slurm.contract.phases import (
+    FIRST_STEP,
+    FRAMEWORK,
+    LOOK,
+    RANKS,
+    SCRIPT,
+    TO_FIRST_STEP,
+    WARMUP,
+    WINDOW,
+    Phase,
+)
+from dlperf_slurm.contract.surroundings import Surroundings
+from dlperf_slurm.jobs.beside_record import Beside
+from dlperf_slurm.reports.summarize import summarize
+from dlperf_slurm.reports.tables.starts import tabulate_starts
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.detail_frames import make_repeat_frame
+from dlperf_slurm.results.starts import QUEUE, Start, find_start
+
+SECONDS = {SCRIPT: 1.0, RANKS: 2.0, LOOK: 0.5, FIRST_STEP: 4.0, WARMUP: 8.0, WINDOW: 16.0}
+STARTED_AT = "2026-01-01T00:01:00Z"
+
+
+def make_case(*starts, submitted_at="2026-01-01T00:00:00Z", **changes) -> CaseOutcomes:
+    """A case with one repeat for each of these seconds by phase; None tells no phases."""
+    case = make_outcomes(make_planned_case(repeats=len(starts), **changes), [100.0] * len(starts))
+    outcomes = []
+    for outcome, seconds in zip(case.outcomes, starts):
+        phases = tuple(Phase(name, value) for name, value in (seconds or {}).items())
+        beside = Beside(Surroundings("run", outcome.case_id, outcome.repeat, 1, (), phases))
+        record = dataclasses.replace(outcome.record, started_at=STARTED_AT)
+        outcomes.append(
+            dataclasses.replace(outcome, record=record, beside=beside, submitted_at=submitted_at)
+        )
+    return CaseOutcomes(case.case, tuple(outcomes))
+
+
+def find_first(case) -> Start:
+    return find_start(case.outcomes[0])
+
+
+def test_queue_ends_where_the_script_began():
+    # a record's own time begins behind the ranks: 3 s after the script
+    assert find_first(make_case(SECONDS)).seconds[QUEUE] == 57
+
+
+def test_clock_of_the_node_behind_that_of_the_submission_is_no_negative_queue():
+    case = make_case(SECONDS, submitted_at="2026-01-01T00:02:00Z")
+    assert find_first(case).seconds[QUEUE] == 0
+
+
+@pytest.mark.parametrize("submitted_at", ["", "yesterday"])
+def test_submission_without_a_time_tells_no_queue(submitted_at):
+    case = make_case(SECONDS, submitted_at=submitted_at)
+    assert list(find_first(case).seconds) == list(SECONDS)
+
+
+def test_first_step_is_reached_with_its_end_and_without_the_rest_of_the_warmup():
+    assert find_first(make_case(SECONDS)).to_first_step_seconds == 7.5
+
+
+def test_phase_that_nobody_knows_is_left_out():
+    assert "later" not in find_first(make_case({**SECONDS, "later": 1.0})).seconds
+
+
+def test_record_without_phases_tells_nothing():
+    assert find_first(make_case(None)) == Start()
+
+
+def test_table_has_medians_over_the_repeats_that_tell():
+    case = make_case(SECONDS, None, {**SECONDS, FIRST_STEP: 6.0})
+    (table,) = summarize(make_manifest(), [case]).start_tables
+    assert write_rows(tabulate_starts(table)) == (
+        ("pytorch", "1n1g", "1", "57.0", "1.0", "2.0", "0.5", "5.0", "8.5", "8.0"),
+    )
+
+
+def test_columns_are_the_phases_that_any_row_knows():
+    case = make_case({**SECONDS, FRAMEWORK: 3.0}, submitted_at="")
+    (table,) = summarize(make_manifest(), [case]).start_tables
+    assert tabulate_starts(table).header == (
+        *("framework", "topology", "cases", "script", "ranks", "look", "framework", "first step"),
+        *("script to first step", "warmup"),
+    )
+
+
+def test_cases_of_one_framework_and_topology_are_one_row():
+    slow = {**SECONDS, LOOK: 2.5}
+    cases = [
+        make_case(SECONDS, case_id="a", precision="fp32"),
+        make_case(slow, case_id="b", precision="tf32"),
+        make_case(SECONDS, case_id="c", topology="1n2g"),
+    ]
+    (table,) = summarize(make_manifest(), cases).start_tables
+    rows = [(row.topology, row.cases, row.start.seconds[LOOK]) for row in table.rows]
+    assert rows == [("1n1g", 2, 1.5), ("1n2g", 1, 0.5)]
+
+
+def test_runs_of_earlier_versions_have_no_such_table():
+    assert summarize(make_manifest(), [make_case(None)]).start_tables == ()
+
+
+def test_each_repeat_has_its_phases_in_the_frame():
+    frame = make_repeat_frame([make_case(SECONDS, None)])
+    found = [frame[f"phase_{name}_seconds"].tolist() for name in (QUEUE, FIRST_STEP)]
+    assert [values[0] for values in found] == [57, 4]
+    assert frame.to_first_step_seconds.isna().tolist() == [False, True]
+    assert all(f"phase_{name}_seconds" in frame for name in TO_FIRST_STEP)
