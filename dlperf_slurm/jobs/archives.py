@@ -26,8 +26,9 @@ from dlperf_slurm.files.reading import read_bytes
 from dlperf_slurm.files.zips import make_entry
 from dlperf_slurm.jobs.journal import LOCK_FILE, RESERVE_FILE, hold_submit_lock
 from dlperf_slurm.jobs.leftovers import PARTIAL_SUFFIX
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE
-from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, Run, find_run, list_run_ids, open_run
+from dlperf_slurm.jobs.run_directory import Run, find_run, list_run_ids, open_run
 
 # what is of no use once nothing runs, and what nobody else may read
 LEFT_OUT = frozenset((LOCK_FILE, RESERVE_FILE, PRIVATE_FILE))

@@ -18,8 +18,9 @@ from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, RECORD_FILE, Record
 from dlperf_slurm.files.listing import list_names
 from dlperf_slurm.jobs.beside_record import NOTHING_BESIDE, Beside
 from dlperf_slurm.jobs.gate import UnbelievableError, read_believed
+from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.markers import WITHOUT_FOLDER
-from dlperf_slurm.jobs.run_directory import PlannedCase, Run, RunTask
+from dlperf_slurm.jobs.run_directory import Run, RunTask
 from dlperf_slurm.version import __version__
 
 
@@ -74,8 +75,8 @@ def find_start(attempt_dir: Path, number: int) -> Start:
 def print_files(run: Run, planned: PlannedCase, task: RunTask) -> str:
     """A hash that differs once an attempt may be worth something else.
 
-    It is of what was planned, of the names, sizes and times of its files, of which none is opened,
-    and of this version, which judges them.
+    It is of what was planned, of the names, sizes, times and inodes of its files, of which none is
+    opened, and of this version, which judges them.
     """
     attempt_dir = run.path / task.attempt_dir
     starts = list_starts(attempt_dir, run.path)
@@ -85,7 +86,7 @@ def print_files(run: Run, planned: PlannedCase, task: RunTask) -> str:
     return hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
 
 
-def _list_stats(folder: Path) -> list[tuple[str, int, int]]:
+def _list_stats(folder: Path) -> list[tuple[str, int, int, int]]:
     try:
         found = [
             (entry.name, entry.stat(follow_symlinks=False))
@@ -94,7 +95,7 @@ def _list_stats(folder: Path) -> list[tuple[str, int, int]]:
         ]
     except OSError:
         return []
-    return sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in found)
+    return sorted((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in found)
 
 
 def judge_attempt(run: Run, planned: PlannedCase, task: RunTask) -> Judgement:

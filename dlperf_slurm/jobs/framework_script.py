@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional
 
+from dlperf_slurm.config.folders import CUDA
 from dlperf_slurm.config.overrides import JobKind, find_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.jobs.grouping import ArrayTask, Group
 from dlperf_slurm.jobs.node_work import list_data_folders, list_starting_words
-from dlperf_slurm.jobs.plan import ArrayTask, Group
 from dlperf_slurm.jobs.quoting import Expanding
 from dlperf_slurm.jobs.sandbox import BoundedEnvironment
 from dlperf_slurm.jobs.start_command import make_container_parts, make_starter
@@ -44,7 +45,8 @@ class FrameworkScript:
     `host_python` is there only where the batch host has another Python than the ranks, a secret
     where these speak over sockets, what torchrun needs where that starts them,
     `search_command` where array tasks have to find their batch size, `script_commands`, by
-    starter, where they run somebody else's script, `node_command` where nodes make ready first.
+    starter, where they run somebody else's script, `node_command` where nodes make ready first;
+    `has_gpus` says that ranks compute on GPUs.
     """
 
     name: str
@@ -62,6 +64,7 @@ class FrameworkScript:
     script_command: Sequence[str]
     script_commands: Sequence[tuple[str, Sequence[str]]]
     conclude_command: Sequence[str]
+    has_gpus: bool
     node_command: Sequence[str] = ()
 
 
@@ -154,6 +157,7 @@ def make_framework_script(
             (name, command) for name, command in script_commands.items() if name in starters
         ],
         conclude_command=[*on_host, "conclude"],
+        has_gpus=site.device == CUDA,
         node_command=_make_node_command(site, kind.topology, on_host, node_file),
     )
 

@@ -34,10 +34,12 @@ from dlperf_slurm.jobs.beside_record import (
     find_beside_problem,
     parse_beside,
 )
+from dlperf_slurm.jobs.case_file import read_planned_case
+from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.quick_reading import read_json
 from dlperf_slurm.jobs.record_figures import find_figure_problem, find_step_problem
 from dlperf_slurm.jobs.record_ranges import find_range_problem
-from dlperf_slurm.jobs.run_directory import PlannedCase, RunTask
+from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
 
 Kind = TypeVar("Kind", Case, Record)
 
@@ -83,7 +85,7 @@ def read_believed(
     folder = place or run_dir / task.attempt_dir
     name = folder.relative_to(run_dir)
     record = _read(folder / RECORD_FILE, Record, run_dir)
-    asked = _read_case(run_dir / task.attempt_dir / CASE_FILE, run_dir)
+    asked = _read_case(run_dir, task)
     # one after the other: what the later ones compute takes what the former ones let pass
     differences = [
         *_find_case_problems(asked, run_id, planned, task),
@@ -122,13 +124,20 @@ def _read(path: Path, kind: type[Kind], run_dir: Path) -> Kind:
         raise ContractError(f"{path}: not of schema_version 1: {error}") from error
 
 
-def _read_case(path: Path, run_dir: Path) -> Case:
+def _read_case(run_dir: Path, task: RunTask) -> Case:
     try:
-        return _read(path, Case, run_dir)
+        return read_planned_case(run_dir, task)
+    except ContractError:
+        raise
     except FileNotFoundError:
+        is_in_folder = task.case_offset is None
+        path = run_dir / (f"{task.attempt_dir}/{CASE_FILE}" if is_in_folder else CASES_FILE)
         raise ContractError(
             f"{path}: is missing, and says what its record is of; was the whole run copied?"
         ) from None
+    except ValueError as error:
+        where = f"{run_dir / task.attempt_dir}"
+        raise ContractError(f"{where}: its case is not of schema_version 1: {error}") from error
 
 
 def _find_case_problems(

@@ -8,7 +8,7 @@ from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import DALI, FOLDER
 from dlperf_slurm.contract.nodes import NodeChecks, NodeWork
 from dlperf_slurm.contract.topology import Topology
-from dlperf_slurm.jobs.plan import Group
+from dlperf_slurm.jobs.grouping import Group
 
 # what sbatch was asked for, for each rank: srun would heed it for the one process on a node
 _OF_RANKS = ("SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_TRES_PER_TASK", "SLURM_GPU_BIND")

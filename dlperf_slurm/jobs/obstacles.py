@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Optional
 
+from dlperf_slurm.config.folders import CUDA, find_managed_environment, name_environment
 from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import (
@@ -19,6 +20,8 @@ from dlperf_slurm.contract.axes import (
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.matrix.expand import MatrixCase
+from dlperf_slurm.provision.environments.gpus import NO_HOROVOD, find_missing_code
+from dlperf_slurm.provision.environments.pins import read_pins
 from dlperf_slurm.worker.frameworks import join_reasons, load_adapter
 from dlperf_slurm.worker.joining import KINDS, MPI, SLURM, TORCHRUN
 from dlperf_slurm.worker.models import list_models, load_model
@@ -49,6 +52,7 @@ def find_obstacle(case: MatrixCase, job_case: Case, site: Site) -> Optional[str]
             _find_search_obstacle(case, site),
             _find_inference_obstacle(case),
             _find_training_obstacle(case),
+            _find_build_obstacle(case, site.settle(find_job_kind(case.axes))),
             *_find_ranks_obstacles(case, site.settle(find_job_kind(case.axes))),
         ]
     return join_reasons(obstacles) or _find_data_obstacle(case, site)
@@ -68,6 +72,19 @@ def _find_topology_obstacle(topology: Topology, site: Site, cpus_per_rank: int) 
                 f"them, set max_devices_per_node={topology.devices_per_node}"
             )
     return None
+
+
+def _find_build_obstacle(case: MatrixCase, settled: Site) -> Optional[str]:
+    """Why the managed build of a framework cannot use the site's GPUs, or None."""
+    framework, capability = case.axes.framework, settled.compute_capability
+    managed = find_managed_environment(name_environment(framework, settled.device))
+    if settled.device != CUDA or settled.find_environment(framework).venv != str(managed):
+        return None
+    pins = read_pins(framework, CUDA)
+    problem = pins.none or (capability and find_missing_code(pins, capability))
+    if not problem and case.axes.gradient_sync == HOROVOD:
+        problem = f"Horovod {NO_HOROVOD}"
+    return f"{framework}: {problem}" if problem else None
 
 
 def _find_search_obstacle(case: MatrixCase, site: Site) -> Optional[str]:

@@ -55,9 +55,17 @@ def _make_builder(kind: type) -> Convert:
     has_plain_init = not hasattr(kind, "__post_init__") and not hasattr(kind, "__slots__")
     assert has_plain_init, f"{kind.__name__} is more than its fields"
 
+    # as a file has them when all are there, each of its very type
+    names = tuple(sorted(types))
+    plain_types = tuple(types[name] for name in names)
+
     def build(data: Any) -> Any:
         if type(data) is not dict:
             raise _UnfitError
+        if tuple(data) == names and tuple(map(type, data.values())) == plain_types:
+            made: Any = object.__new__(kind)
+            made.__dict__.update(data)
+            return made
         values = dict(defaults)
         for name, value in data.items():
             if type(value) is types.get(name):
@@ -68,7 +76,7 @@ def _make_builder(kind: type) -> Convert:
                 raise _UnfitError
         if len(values) != len(fields):
             raise _UnfitError
-        made: Any = object.__new__(kind)
+        made = object.__new__(kind)
         made.__dict__.update(values)
         return made
 

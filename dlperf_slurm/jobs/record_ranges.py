@@ -19,12 +19,13 @@ from dlperf_slurm.contract.record import (
     Telemetry,
 )
 from dlperf_slurm.contract.surroundings import CpuUse, GpuBefore, Neighbour
-
-Range = tuple[float, float]
+from dlperf_slurm.jobs.quick_ranges import Check, Range, make_check
 
 # of every number without a range of its own: 30 million years in seconds, 900 TiB in bytes
 PLAUSIBLE: Range = (0, 1e15)
 SHARE: Range = (0, 1)
+# of a number that a word may stand for
+SIZE: Range = (1, 1e9)
 # a training may go wrong, and still have taken its time
 LOSS: Range = (-3.5e38, 3.5e38)
 # counters of two clocks, read one after the other
@@ -78,11 +79,19 @@ def find_range_problem(value: object) -> str:
 
     With what is allowed; empty when all can.
     """
+    kind = cast(type, type(value))
+    if _make_quick_check(kind)([value]):
+        return ""
     try:
-        _make_model(cast(type, type(value))).model_validate(value)
+        _make_model(kind).model_validate(value)
     except ValidationError as error:
         return "; ".join(_describe(mistake) for mistake in error.errors())
     return ""
+
+
+@cache
+def _make_quick_check(kind: type) -> Check:
+    return make_check(kind, RANGES, PLAUSIBLE, SIZE)
 
 
 def _describe(mistake: Mapping[str, Any]) -> str:
@@ -115,7 +124,7 @@ def _add_range(kind: type, name: str, expected: Any) -> Any:
         least, most = RANGES.get((kind, name), PLAUSIBLE)
         return Annotated[expected, Field(ge=least, le=most, allow_inf_nan=False)]
     if expected == Union[int, str]:
-        return Union[Annotated[int, Field(ge=1, le=1e9)], Text]
+        return Union[Annotated[int, Field(ge=SIZE[0], le=SIZE[1])], Text]
     if get_origin(expected) is dict and get_args(expected) == (str, str):
         return dict[Text, Text]
     if get_origin(expected) is tuple:

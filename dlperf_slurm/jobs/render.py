@@ -1,27 +1,27 @@
 """Plan x site -> the text of every script, through Jinja2; pure: same input, same bytes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Optional
 
 import jinja2
 
 from dlperf_slurm.config.folders import find_resource_dir
-from dlperf_slurm.config.overrides import JobKind, find_job_kind
+from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.nodes import format_node_work
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.framework_script import (
     RUN_COMMAND,
     FrameworkScript,
-    find_starter,
     make_framework_script,
     make_framework_scripts,
     sort_items,
 )
+from dlperf_slurm.jobs.grouping import END_SECONDS, Group
 from dlperf_slurm.jobs.node_work import make_node_work
-from dlperf_slurm.jobs.plan import END_SECONDS, Group
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE
 from dlperf_slurm.jobs.quoting import escape_pattern
 from dlperf_slurm.jobs.resources import (
@@ -31,8 +31,9 @@ from dlperf_slurm.jobs.resources import (
     make_task_directives,
 )
 from dlperf_slurm.jobs.run_directory import make_job_name
-from dlperf_slurm.jobs.sandbox import make_environment
+from dlperf_slurm.jobs.sandbox import BoundedEnvironment, make_environment
 from dlperf_slurm.jobs.site_words import fill_directives
+from dlperf_slurm.jobs.task_tables import TaskTables
 
 BASE_TEMPLATE = "base.sbatch.j2"
 VERIFY_TEMPLATE = "verify.sh.j2"
@@ -90,10 +91,13 @@ def render_scripts(
     run_dir: Path,
     header: str = "",
     worker_command: Sequence[str] = RUN_COMMAND,
+    earlier: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Every file under scripts/ as relative path -> text: a script and a task list per group.
+    """Every file of the groups as relative path -> text: a script and a task list for each.
 
-    A group whose nodes make ready before the ranks start has a file of what they do.
+    Before them is the file of their cases, and that of other people's scripts where there are any;
+    `earlier` is what the run has in these. A group whose nodes make ready before the ranks start
+    has a file of what they do.
 
     `header` is a line at the head of each script, which says what made it and for what;
     `worker_command` is the command of the worker that ranks obey.
@@ -102,6 +106,8 @@ def render_scripts(
     site's own is missing or wrong.
     """
     files: dict[str, str] = {}
+    tables = TaskTables(site, run_id, earlier)
+    environments: dict[Optional[str], BoundedEnvironment] = {}
     for group in groups:
         sites = settle_group(group, site)
         common = find_common(list(sites.values()))
@@ -112,7 +118,10 @@ def render_scripts(
             files[node_file] = format_node_work(work)
         name = BASE_TEMPLATE if common.template is None else Path(common.template).name
         try:
-            environment = make_environment(list_template_dirs(common))
+            if common.template not in environments:
+                environments[common.template] = make_environment(list_template_dirs(common))
+            environment = environments[common.template]
+            environment.looped = 0
             scripts = make_framework_scripts(
                 group,
                 sites,
@@ -130,18 +139,9 @@ def render_scripts(
             raise InputError(f"{name}: extends or includes itself without an end") from error
         files[f"scripts/{group.group_id}.sbatch"] = text
         names = {kind: script.name for kind, script in scripts.items()}
-        files[f"scripts/{group.group_id}.tasks"] = "".join(
-            "\t".join(fields) + "\n" for fields in _list_tasks(group, names)
-        )
-    return files
-
-
-def _list_tasks(group: Group, names: Mapping[JobKind, str]) -> Iterator[list[str]]:
-    """The fields of each array task in the group's file; the last is the job that it shares."""
-    for index, task in enumerate(group.array_tasks):
-        name = names[find_job_kind(task.case.axes)]
-        job = [] if group.tasks_per_job is None else [str(index // group.tasks_per_job)]
-        yield [name, task.attempt_dir, find_starter(task), *job]
+        files[f"scripts/{group.group_id}.tasks"] = tables.make_table(group, names, sites)
+    # what is pointed at is there before what points
+    return {**tables.files, **files}
 
 
 def find_warning_seconds(limit_minutes: int) -> Optional[int]:
@@ -179,8 +179,7 @@ def render_verification(
 
 def settle_group(group: Group, site: Site) -> dict[JobKind, Site]:
     """The site as each kind of job in a group has it."""
-    kinds = {find_job_kind(task.case.axes) for task in group.array_tasks}
-    return {kind: site.settle(kind) for kind in sorted(kinds)}
+    return {kind: site.settle(kind) for kind in group.kinds}
 
 
 def find_common(sites: Sequence[Site]) -> Site:

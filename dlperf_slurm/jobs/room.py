@@ -1,4 +1,4 @@
-"""A folder and the array tasks that will write there -> whether its disk has room for them."""
+"""A folder and the cases that will write there -> whether its disk has room for them."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.plan import ArrayTask
+from dlperf_slurm.matrix.expand import MatrixCase
 
 MIB = 2**20
 # the frozen worker, and what the journal grows by
@@ -26,12 +26,12 @@ _NO_ROOM = re.compile(
 )
 
 
-def check_room(folder: Path, tasks: Sequence[ArrayTask]) -> None:
-    """Raise InputError, which names the disk, when the array tasks would fill it.
+def check_room(folder: Path, cases: Sequence[MatrixCase]) -> None:
+    """Raise InputError, which names the disk, when the repeats of all cases would fill it.
 
     A quota of the user is not asked for: each array task tries what it may write.
     """
-    check_free(folder, RUN_BYTES + sum(map(_estimate_bytes, tasks)))
+    check_free(folder, RUN_BYTES + sum(map(_estimate_bytes, cases)))
 
 
 def check_free(folder: Path, needed_bytes: int) -> None:
@@ -78,10 +78,11 @@ def describe_disk(place: Path) -> str:
     return f"the disk at {mount} has {free} of {total} MiB free"
 
 
-def _estimate_bytes(task: ArrayTask) -> int:
-    protocol = task.case.protocol
+def _estimate_bytes(case: MatrixCase) -> int:
+    protocol = case.protocol
     steps = protocol.warmup_steps + protocol.measured_steps
-    return TASK_BYTES + BYTES_PER_STEP_OF_A_RANK * steps * task.case.topology.world_size
+    of_task = TASK_BYTES + BYTES_PER_STEP_OF_A_RANK * steps * case.topology.world_size
+    return protocol.repeats * of_task
 
 
 def _format_mib(size_bytes: int) -> str:

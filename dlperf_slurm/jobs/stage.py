@@ -1,4 +1,4 @@
-"""A plan -> a run directory: scripts, case files, a frozen worker, the manifest and a journal."""
+"""A plan -> a run directory: scripts, cases, a frozen worker, the manifest and a journal."""
 
 import dataclasses
 import getpass
@@ -15,17 +15,17 @@ import tomli_w
 
 from dlperf_slurm.config.site import LoadedSite, Site
 from dlperf_slurm.contract.axes import DALI, FOLDER
-from dlperf_slurm.contract.case import CASE_FILE, SCRIPT_FILE
-from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.folders import make_folder
 from dlperf_slurm.files.writing import remove_file, write_file
-from dlperf_slurm.jobs.external_script import render_external_script
+from dlperf_slurm.jobs.case_file import read_texts
+from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.jobs.journal import STAGED, Event, append_event
 from dlperf_slurm.jobs.leftovers import LOCK_FILE, PARTIAL_SUFFIX, hold_partial
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest, PlannedCase, format_manifest
 from dlperf_slurm.jobs.markers import MARKERS_DIR
-from dlperf_slurm.jobs.plan import Group, Plan, count_blocks, make_case
+from dlperf_slurm.jobs.plan import Plan, count_blocks
 from dlperf_slurm.jobs.private_values import (
     file_permissions,
     hide_private_values,
@@ -36,14 +36,12 @@ from dlperf_slurm.jobs.private_values import (
 from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.jobs.room import check_room
 from dlperf_slurm.jobs.run_directory import (
+    CASES_FILE,
     CODE_DIR,
-    MANIFEST_FILE,
+    EXTERNAL_SCRIPTS_FILE,
     MATRIX_FILE,
     SITE_FILE,
-    Manifest,
-    PlannedCase,
     Run,
-    format_manifest,
 )
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.matrix.file import MatrixFile
@@ -72,7 +70,7 @@ def stage_run(
     run_dir = results_dir.absolute() / run_id
     manifest = make_manifest(run_id, file, loaded, plan, command)
     manifest = dataclasses.replace(manifest, within_seconds=within_seconds)
-    check_room(results_dir, [task for group in plan.groups for task in group.array_tasks])
+    check_room(results_dir, plan.cases)
     partial = results_dir.absolute() / f".{run_id}{PARTIAL_SUFFIX}"
     try:
         with hold_partial(partial):
@@ -137,28 +135,20 @@ def freeze_site(site: Site, cases: Sequence[MatrixCase]) -> Site:
 def stage_groups(
     folder: Path, run_dir: Path, manifest: Manifest, groups: Sequence[Group], site: Site
 ) -> None:
-    """Write scripts and case files below `folder`, which is or becomes `run_dir`.
+    """Write scripts and cases below `folder`, which is or becomes `run_dir`.
 
-    A group belongs to the run from its line in the journal on, which is written last.
+    Nothing is made for an array task, which makes its own folder when it starts. A group belongs to
+    the run from its line in the journal on, which is written last.
     """
     run_id = manifest.run_id
-    scripts = render_scripts(groups, site, run_id, run_dir, manifest.headline)
-    for relative, text in scripts.items():
-        path = folder / relative
-        make_folder(path.parent, root=folder)
-        write_file(path, text.encode(), root=folder, is_synced=True)
+    earlier = {name: read_texts(folder, name) for name in (CASES_FILE, EXTERNAL_SCRIPTS_FILE)}
+    files = render_scripts(groups, site, run_id, run_dir, manifest.headline, earlier=earlier)
+    for relative, text in files.items():
+        # a job may be reading what is as it was
+        if text != earlier.get(relative):
+            make_folder((folder / relative).parent, root=folder)
+            write_file(folder / relative, text.encode(), root=folder, is_synced=True)
     for group in groups:
-        for task in group.array_tasks:
-            attempt_dir = folder / task.attempt_dir
-            make_folder(attempt_dir, root=folder)
-            case = make_case(task.case, site, run_id, task.repeat, task.attempt)
-            # Case files are thousands; a worker that finds one cut short says so in its record.
-            write_json(attempt_dir / CASE_FILE, case, root=folder, is_synced=False)
-            if task.case.script_table is not None:
-                text = render_external_script(
-                    task.case, task.case.script_table, task.repeat, site.device
-                )
-                write_file(attempt_dir / SCRIPT_FILE, text.encode(), root=folder)
         size = f"{len(group.array_tasks)} array tasks"
         append_event(folder, Event(STAGED, format_now(), group_id=group.group_id, detail=size))
 

@@ -6,6 +6,7 @@ Their order is launcher, the site's wrapper, container, `env` with the variables
 import shlex
 from collections.abc import Callable, Sequence
 
+from dlperf_slurm.config.folders import CUDA
 from dlperf_slurm.config.job_settings import Container, Environment
 from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
@@ -45,6 +46,7 @@ def make_starter(
         command=_split_command(site.launcher.command, values),
         by_node=site.task_request == "ntasks-per-node",
         host_suffix=site.rendezvous.host_suffix,
+        has_gpus=site.device == CUDA,
     )
     before = ["env", *assignments] if assignments else []
     return lambda program: make_command(site.starting_launcher, ranks, [*before, *program])

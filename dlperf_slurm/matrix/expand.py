@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Optional
 
 from dlperf_slurm.config.bounds import Bound
@@ -39,11 +40,11 @@ class MatrixCase:
     training: Training = NO_TRAINING
     dataset: str = ""
 
-    @property
+    @cached_property
     def topology(self) -> Topology:
         return parse_topology(self.axes.topology)
 
-    @property
+    @cached_property
     def case_id(self) -> str:
         return make_case_id(self.model, self.axes)
 

@@ -19,15 +19,17 @@ from dlperf_slurm.contract.json_files import SCHEMA_VERSION
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError, raise_problems
 from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.jobs.case_file import read_texts
+from dlperf_slurm.jobs.grouping import ArrayTask, Group, find_tasks_per_job
 from dlperf_slurm.jobs.journal import MENDED, Event, append_event, hold_submit_lock
-from dlperf_slurm.jobs.plan import ArrayTask, Group, find_tasks_per_job
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE, format_manifest
 from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.jobs.run_directory import (
-    MANIFEST_FILE,
+    CASES_FILE,
+    EXTERNAL_SCRIPTS_FILE,
     MATRIX_FILE,
     SITE_FILE,
     Run,
-    format_manifest,
 )
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
@@ -82,7 +84,10 @@ def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
             )
         # rendered first: a value that cannot stand in a script changes nothing
         groups = _find_groups(run, group_ids, after)
-        scripts = render_scripts(groups, after, run.run_id, run.path, run.manifest.headline)
+        earlier = {name: read_texts(run.path, name) for name in (CASES_FILE, EXTERNAL_SCRIPTS_FILE)}
+        scripts = render_scripts(
+            groups, after, run.run_id, run.path, run.manifest.headline, earlier=earlier
+        )
         if changes:
             append_event(run.path, Event(MENDED, format_now(), detail="; ".join(changes)))
             mended = (*run.manifest.mended, *changes)
@@ -97,6 +102,8 @@ def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
         text = tomli_w.dumps(after.model_dump(mode="json", exclude_none=True))
         write_file(run.path / SITE_FILE, text.encode(), root=run.path, is_synced=True)
         for relative, script in scripts.items():
+            if script == earlier.get(relative):
+                continue
             write_file(run.path / relative, script.encode(), root=run.path, is_synced=True)
     return run, changes
 

@@ -4,7 +4,7 @@ import re
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import SchedulerError
-from dlperf_slurm.jobs.run_directory import MAX_REPEATS
+from dlperf_slurm.jobs.manifest import MAX_REPEATS
 from dlperf_slurm.scheduler.states import UNKNOWN
 
 # "7_[0-2,5%10]"; by a step "7_[0-20:2]"

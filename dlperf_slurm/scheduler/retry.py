@@ -23,8 +23,9 @@ from dlperf_slurm.jobs.failed_nodes import (
     exclude_nodes,
     find_failed_nodes,
 )
+from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.journal import LOCK_PATIENCE_SECONDS, hold_submit_lock
-from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks, list_missing_environments
+from dlperf_slurm.jobs.plan import list_missing_environments
 from dlperf_slurm.jobs.room import (
     RUN_BYTES,
     TASK_BYTES,

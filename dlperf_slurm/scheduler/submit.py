@@ -18,8 +18,9 @@ from dlperf_slurm.jobs.journal import (
     append_reserved,
     read_whole_journal,
 )
+from dlperf_slurm.jobs.manifest import find_block
 from dlperf_slurm.jobs.markers import read_claim
-from dlperf_slurm.jobs.run_directory import Run, find_block
+from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.executors import LocalArrayExecutor, ScriptCall, SlurmArrayExecutor
 from dlperf_slurm.scheduler.queue import QueueWatcher, make_watcher

@@ -13,6 +13,7 @@ from dlperf_slurm.jobs.journal import (
     read_journal,
     read_whole_journal,
 )
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.markers import (
     NOTHING_SEEN,
     OF_NO_START,
@@ -21,7 +22,7 @@ from dlperf_slurm.jobs.markers import (
     MarkerFolder,
     Seen,
 )
-from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, Run, RunTask, make_job_name
+from dlperf_slurm.jobs.run_directory import Run, RunTask, make_job_name
 from dlperf_slurm.scheduler.in_turn import find_begun_jobs, see_in_turn
 from dlperf_slurm.scheduler.known import (
     Kept,

@@ -17,7 +17,8 @@ class Ranks:
     """The processes to start: how many, on how many nodes, with what.
 
     `wrapper` stands before the program of each, or of what starts those of a node. `by_node` says
-    that srun is told the number of tasks on a node too; `host_suffix` stands behind names of hosts.
+    that srun is told the number of tasks on a node too; `host_suffix` stands behind names of hosts;
+    `has_gpus` that each rank has a GPU.
     """
 
     topology: Topology
@@ -28,6 +29,7 @@ class Ranks:
     command: Sequence[str] = ()
     by_node: bool = True
     host_suffix: str = ""
+    has_gpus: bool = False
 
 
 class Launcher(Protocol):

@@ -14,12 +14,15 @@ def make_command(ranks: Ranks, program: Sequence[str]) -> list[str]:
     Slurm 22.05 stopped to hand --cpus-per-task from sbatch to srun and 23.11 began again, so that
     what is inherited depends on the version.
     """
+    has_placement = any(flag.startswith(("--distribution", "-m")) for flag in ranks.flags)
     return [
         "srun",
         f"--nodes={ranks.topology.nodes}",
         f"--ntasks={ranks.topology.world_size}",
         *([f"--ntasks-per-node={ranks.topology.devices_per_node}"] if ranks.by_node else []),
         f"--cpus-per-task={ranks.cpus_per_rank}",
+        # neighbours by rank on one socket, as GPUs by their number are
+        *(["--distribution=block:block"] if ranks.has_gpus and not has_placement else []),
         *([f"--mpi={ranks.mpi}"] if ranks.mpi != NO_MPI else []),
         # a rank that dies takes the others with it, instead of leaving them in a collective
         "--kill-on-bad-exit=1",

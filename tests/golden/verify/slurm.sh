@@ -3,7 +3,7 @@
 attempt_dir=/shared/results/verify/case
 export PYTHONPATH=/shared/results/verify/code PYTHONNOUSERSITE=1 PYTHONUNBUFFERED=1
 unset PYTHONHOME
-export OMP_NUM_THREADS=1
+export OMP_NUM_THREADS=8
 
 # Lines of the site's: each runs, with those that it goes on in, before the next; one that fails is the
 # end of the array task.
@@ -29,12 +29,12 @@ fail_setup() { # EXIT_CODE LINES
 activate_pytorch() {
   # what sites and `module` run here is not written for `set -u`
   set +u
-  export PATH=/shared/environments/pytorch/bin:$PATH
+  export PATH=/shared/environments/pytorch-cuda/bin:$PATH
   # a rank whose peer is gone leaves its NCCL collective with an error instead of waiting for ever
   export TORCH_NCCL_ASYNC_ERROR_HANDLING=1
 }
 launch_pytorch() {
-  exec srun --nodes=1 --ntasks=2 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmix --kill-on-bad-exit=1 python -m dlperf_slurm.worker verify --data-rank=0 '--reference=/shared/results/a b' "$attempt_dir"
+  exec srun --nodes=1 --ntasks=2 --ntasks-per-node=2 --cpus-per-task=8 --distribution=block:block --mpi=pmix --kill-on-bad-exit=1 python -m dlperf_slurm.worker verify --data-rank=0 '--reference=/shared/results/a b' "$attempt_dir"
 }
 conclude_pytorch() {
   exec python -m dlperf_slurm.worker conclude "$attempt_dir" "$1"

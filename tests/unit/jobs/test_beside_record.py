@@ -8,6 +8,7 @@ from builders import make_case, make_record
 
 from dlperf_slurm.contract.details import Detail
 from dlperf_slurm.contract.json_files import ContractError
+from dlperf_slurm.contract.phases import SCRIPT, Phase
 from dlperf_slurm.contract.surroundings import (
     SURROUNDINGS_FILE,
     CpuUse,
@@ -78,3 +79,16 @@ def test_file_with_an_unknown_key_cannot_be_used():
     detail = Detail(json.dumps(data).encode(), "a/surroundings.json")
     with pytest.raises(ContractError, match=r"a/surroundings\.json: more is not a key"):
         parse_beside({SURROUNDINGS_FILE: detail})
+
+
+def test_surroundings_of_a_version_without_phases_are_read():
+    data = dataclasses.asdict(SOUND)
+    del data["phases"]
+    told = parse_beside({SURROUNDINGS_FILE: Detail(json.dumps(data).encode(), "a")}).surroundings
+    assert told == SOUND
+
+
+def test_phase_that_cannot_have_been_measured_is_named():
+    surroundings = dataclasses.replace(SOUND, phases=(Phase(SCRIPT, -1.0),))
+    found = find_beside_problem(Beside(surroundings), make_record(CASE))
+    assert "phases[0].seconds is -1.0" in found

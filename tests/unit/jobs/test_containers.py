@@ -11,7 +11,7 @@ from dlperf_slurm.config.datasets import Dataset
 from dlperf_slurm.config.job_settings import Container, list_container_runtimes
 from dlperf_slurm.contract.axes import FOLDER
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks
+from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.render import render_scripts
 
 RUN_DIR = Path("/shared/results/run")

@@ -28,8 +28,8 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs import plan
 from dlperf_slurm.jobs.external_script import check_commands, render_external_script
 from dlperf_slurm.jobs.framework_script import find_starter
+from dlperf_slurm.jobs.grouping import ArrayTask
 from dlperf_slurm.jobs.obstacles import find_obstacle
-from dlperf_slurm.jobs.plan import ArrayTask
 from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
@@ -291,7 +291,8 @@ def test_script_starts_once_or_on_all_ranks(launch, starter, tmp_path):
     group = dataclasses.replace(make_group(site, repeats=1), array_tasks=(task,))
     files = render_scripts([group], site, "run", tmp_path)
     assert find_starter(task) == starter
-    assert files["scripts/1n1g.tasks"].endswith(f"\t{starter}\n")
+    assert files["scripts/1n1g.tasks"].split("\t")[2:] == [starter, "-", "1", "0", "0\n"]
+    assert files["scripts/external_scripts"] == "#!/bin/bash\ntrue\n\0"
     launcher = "srun" if launch == "per-rank" else "bash"
     (line,) = (x for x in files["scripts/1n1g.sbatch"].splitlines() if "worker script" in x)
     assert f'"$attempt_dir" -- {launcher}' in line

@@ -9,9 +9,11 @@ import pytest
 from builders import (
     find_task,
     make_failed_record,
+    make_rank,
     make_ranks,
     make_record,
     read_case,
+    replace_case,
     write_record,
 )
 from outcome_builders import make_telemetry
@@ -26,8 +28,10 @@ from dlperf_slurm.contract.record import (
     Epoch,
     Record,
 )
+from dlperf_slurm.jobs import record_ranges
 from dlperf_slurm.jobs.gate import UnbelievableError, read_believed
 from dlperf_slurm.jobs.record_ranges import RANGES, find_range_problem
+from dlperf_slurm.jobs.run_directory import CASES_FILE
 
 TOPOLOGY = "1n2g"
 
@@ -119,20 +123,41 @@ def test_failed_record_of_another_case_is_refused(staged_run, task, case):
         ({"run_id": "other"}, "case.run_id of case.json is 'other', this run has '"),
         ({"model": "bert"}, "case.model of case.json is 'bert', this run has 'resnet50'"),
         ({"precision": "tf32"}, "precision of case.json is 'tf32', the manifest has 'fp32'"),
-        ({"repeat": 2}, "case.repeat of case.json is 2, this run has 1"),
         ({"training": Training(epochs=9)}, "epochs of case.json is 9, the manifest has 0"),
     ],
 )
 def test_case_file_of_another_run_is_refused(staged_run, task, case, changes, expected):
     other = vary(case, **changes)
-    write_json(staged_run.path / task.attempt_dir / CASE_FILE, other)
+    replace_case(staged_run, task, other)
     assert expected in refuse(staged_run, task, make_record(other))
 
 
-def test_record_without_its_case_is_broken(staged_run, task, case):
+def test_case_in_the_folder_of_an_earlier_version_is_held_to_its_place(staged_run, task, case):
+    earlier = dataclasses.replace(task, case_offset=None)
+    other = vary(case, repeat=2)
+    (staged_run.path / task.attempt_dir).mkdir(parents=True)
+    write_json(staged_run.path / task.attempt_dir / CASE_FILE, other)
+    message = refuse(staged_run, earlier, make_record(other))
+    assert "case.repeat of case.json is 2, this run has 1" in message
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]\n", b"{}\n"])
+def test_file_of_cases_that_lacks_one_is_named(staged_run, task, case, damage):
     write_record(staged_run, task, make_record(case))
-    path = staged_run.path / task.attempt_dir / CASE_FILE
+    path = staged_run.path / CASES_FILE
+    path.write_bytes(path.read_bytes()[: task.case_offset] + damage)
+    with pytest.raises(ContractError, match=f"{path}: the case of {task.attempt_dir}: "):
+        believe(staged_run, task)
+
+
+@pytest.mark.parametrize("is_earlier", [False, True])
+def test_record_without_its_case_is_broken(staged_run, task, case, is_earlier):
+    write_record(staged_run, task, make_record(case))
+    path = staged_run.path / CASES_FILE
     path.unlink()
+    if is_earlier:
+        task = dataclasses.replace(task, case_offset=None)
+        path = staged_run.path / task.attempt_dir / CASE_FILE
     with pytest.raises(ContractError, match=f"{path}: is missing"):
         believe(staged_run, task)
 
@@ -202,7 +227,7 @@ def test_telemetry_of_a_device_that_no_rank_had_is_refused(staged_run, task, cas
 
 def test_no_step_is_no_measurement(staged_run, task, case):
     none = vary(case, measured_steps=0)
-    write_json(staged_run.path / task.attempt_dir / CASE_FILE, none)
+    replace_case(staged_run, task, none)
     message = refuse(staged_run, task, make_record(none))
     assert "case.measured_steps is 0; allowed: at least 1" in message
 
@@ -224,7 +249,7 @@ def test_model_that_cannot_be_built_is_refused_at_once(
     staged_run, task, case, parameters, expected
 ):
     odd = vary(case, model_parameters=parameters)
-    write_json(staged_run.path / task.attempt_dir / CASE_FILE, odd)
+    replace_case(staged_run, task, odd)
     assert expected in refuse(staged_run, task, make_record(odd))
 
 
@@ -234,7 +259,9 @@ def test_samples_beside_those_of_the_steps_are_refused(staged_run, task, case):
 
 
 def write_steps(run, task, seconds) -> None:
-    numpy.save(run.path / task.attempt_dir / "step_seconds.npy", numpy.array(seconds))
+    folder = run.path / task.attempt_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    numpy.save(folder / "step_seconds.npy", numpy.array(seconds))
 
 
 @pytest.mark.parametrize("factor", [1000, 1.05, 0.9, 0.001])
@@ -270,7 +297,7 @@ SEARCHED = "64 -> 16"
 def make_search(run, task, case, size, batch_size="64 -> 16", tried=64):
     """The record of a search that asked for `batch_size`, and what the manifest says of it."""
     asked = vary(case, batch_size_per_device=batch_size)
-    write_json(run.path / task.attempt_dir / CASE_FILE, asked)
+    replace_case(run, task, asked)
     trial = BatchTrial(tried, False, 0, 1.0)
     found = vary(case, batch_size_per_device=size)
     return make_record(found, batch_trials=(trial,)), {"batch_size_per_device": batch_size}
@@ -321,7 +348,7 @@ def make_epoch(number, **changes):
 )
 def test_training_is_that_of_its_epochs(staged_run, task, case, epochs, samples, expected):
     trained = dataclasses.replace(case, training=Training(epochs=2, target_top1=0.8))
-    write_json(staged_run.path / task.attempt_dir / CASE_FILE, trained)
+    replace_case(staged_run, task, trained)
     window = float(len(epochs) or 2)
     record = make_record(trained, window, epochs=epochs, trained_samples=samples)
     write_steps(staged_run, task, [[window / 10] * 10] * 2)
@@ -388,3 +415,23 @@ def test_no_number_of_a_record_may_be_anything(tmp_path):
 
 def test_half_a_character_in_facts_is_refused():
     assert "versions.torch is" in find_range_problem(make_record(versions={"torch": "\ud800"}))
+
+
+def test_plain_record_takes_no_model(monkeypatch):
+    record = make_record(versions={"torch": "2.1"}, telemetry=(make_telemetry(),))
+
+    def refuse(kind):
+        raise AssertionError(f"a model of {kind.__name__}")
+
+    monkeypatch.setattr(record_ranges, "_make_model", refuse)
+    assert find_range_problem(record) == ""
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 0.0, 1e10])
+def test_window_out_of_its_range_is_named(seconds):
+    ranks = (make_rank(0), make_rank(1, window_seconds=seconds))
+    assert "ranks[1].window_seconds is" in find_range_problem(make_record(ranks=ranks))
+
+
+def test_text_that_is_no_ascii_is_right():
+    assert find_range_problem(make_record(versions={"torch": "2.1 ü"})) == ""

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from builders import make_matrix_case, make_site
 
-from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks, make_case, make_plan
+from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
+from dlperf_slurm.jobs.plan import make_case, make_plan
 from dlperf_slurm.jobs.render import render_scripts
 from dlperf_slurm.matrix.expand import Expansion
 
@@ -28,6 +29,7 @@ def test_cases_that_ask_for_other_resources_are_jobs_of_their_own():
     cases = [make_matrix_case(framework=name) for name in ("pytorch", "mxnet", "jax")]
     files = render(site, *cases)
     assert sorted(files) == [
+        "cases.jsonl",
         *("scripts/1n1g-shape2.sbatch", "scripts/1n1g-shape2.tasks"),
         *("scripts/1n1g.sbatch", "scripts/1n1g.tasks"),
     ]
@@ -52,7 +54,7 @@ def test_one_array_starts_ranks_by_srun_and_by_mpirun():
     assert "launch_pytorch_native() {\n  exec srun " in script
     assert "launch_pytorch_horovod() {\n  exec mpirun -np 2 " in script
     columns = [line.split("\t") for line in files["scripts/1n2g.tasks"].splitlines()]
-    labels = {attempt: label for label, attempt, _ in columns}
+    labels = {attempt: label for label, attempt, *_ in columns}
     assert labels == {
         ArrayTask(case, 1, 1).attempt_dir: f"pytorch_{case.axes.gradient_sync}" for case in cases
     }

@@ -32,6 +32,20 @@ def test_srun_says_the_whole_shape_again():
     ]
 
 
+@pytest.mark.parametrize(
+    ("flags", "placements"),
+    [
+        ((), ["--distribution=block:block"]),
+        (("--distribution=cyclic",), ["--distribution=cyclic"]),
+        (("-m", "cyclic"), ["-m"]),
+        (("--mpi=none",), ["--distribution=block:block"]),
+    ],
+)
+def test_srun_places_neighbours_on_gpus_beside_each_other_unless_the_site_does(flags, placements):
+    words = make_command("srun", make_ranks(flags=flags, has_gpus=True), PROGRAM)
+    assert [word for word in words[:-3] if word.startswith(("--dist", "-m"))] == placements
+
+
 def test_srun_flags_come_after_ours_so_that_they_win():
     words = make_command("srun", make_ranks(flags=("--kill-on-bad-exit=0",)), PROGRAM)
     assert words[-5:] == ["--kill-on-bad-exit=1", "--kill-on-bad-exit=0", *PROGRAM]

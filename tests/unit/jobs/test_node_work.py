@@ -11,8 +11,9 @@ from golden import GOLDEN, assert_is_golden
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import FOLDER
 from dlperf_slurm.contract.nodes import NodeChecks, NodeWork, read_node_work
+from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.obstacles import find_obstacle
-from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks, make_case
+from dlperf_slurm.jobs.plan import make_case
 from dlperf_slurm.jobs.render import render_scripts
 
 RUN_DIR = Path("/shared/results/run")
@@ -44,7 +45,7 @@ def test_script_whose_nodes_make_ready_is_as_its_golden_file():
 
 def test_script_says_nothing_of_nodes_where_the_site_asks_nothing():
     files = render(make_site(datasets=STAGED))
-    assert list(files) == ["scripts/2n8g.sbatch", "scripts/2n8g.tasks"]
+    assert list(files) == ["cases.jsonl", "scripts/2n8g.sbatch", "scripts/2n8g.tasks"]
     assert "prepare_nodes" not in files["scripts/2n8g.sbatch"]
 
 

@@ -5,7 +5,8 @@ from builders import make_matrix_case, make_site
 
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import load_site
-from dlperf_slurm.jobs.plan import ArrayTask, Plan, group_array_tasks, make_plan
+from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
+from dlperf_slurm.jobs.plan import Plan, make_plan
 from dlperf_slurm.matrix.expand import Expansion, LeftOut, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import Protocol

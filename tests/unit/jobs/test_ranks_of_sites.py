@@ -9,8 +9,9 @@ from builders import make_group, make_matrix_case, make_site
 
 from dlperf_slurm.config.job_settings import LauncherOptions
 from dlperf_slurm.config.overrides import find_job_kind
+from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.obstacles import LAUNCHERS, find_obstacle
-from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks, make_case
+from dlperf_slurm.jobs.plan import make_case
 from dlperf_slurm.jobs.render import render_scripts, render_verification
 from dlperf_slurm.worker.joining import KINDS
 from dlperf_slurm.worker.joining.socket_world import read_secret

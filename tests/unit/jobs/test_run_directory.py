@@ -7,11 +7,11 @@ import pytest
 from builders import make_manifest, make_planned_case
 
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.manifest import format_manifest
 from dlperf_slurm.jobs.markers import Marker, read_last_error, read_marker
 from dlperf_slurm.jobs.run_directory import (
     RunTask,
     find_run,
-    format_manifest,
     list_latest_attempts,
     list_run_ids,
     make_job_name,

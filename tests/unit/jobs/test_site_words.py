@@ -7,7 +7,7 @@ import pytest
 from builders import make_group, make_matrix_case, make_site
 
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.plan import ArrayTask, group_array_tasks
+from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.quoting import Expanding, quote_expanding, quote_words
 from dlperf_slurm.jobs.render import render_scripts
 

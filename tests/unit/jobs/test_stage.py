@@ -1,6 +1,8 @@
 """Staging: what a run directory holds before its submission, whole or not at all."""
 
+import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,10 +14,12 @@ from builders import SMALL_MATRIX, make_site, read_case, write_matrix
 from dlperf_slurm.config.site import LoadedSite, Site, load_site
 from dlperf_slurm.config.toml_tables import read_toml
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.journal import STAGED, STATE, Event, append_event, read_journal
+from dlperf_slurm.jobs.markers import ERROR_FILE
 from dlperf_slurm.jobs.plan import make_plan
 from dlperf_slurm.jobs.run_directory import SITE_FILE, Run, open_run
 from dlperf_slurm.jobs.stage import make_run_id, stage_run
@@ -55,10 +59,82 @@ def test_every_array_task_has_its_case(staged_run):
     ]
 
 
-def test_case_file_is_what_the_worker_reads(staged_run):
-    (task, *_) = staged_run.read_tasks("2n2g")
-    case = read_json(staged_run.path / task.attempt_dir / "case.json", Case)
-    assert (case.world_size, case.global_batch_size, case.measured_steps) == (4, 32, 10)
+def run_script(run: Run, group_id: str, array_task_id: int) -> None:
+    """Start an array task as a scheduler would; there are no ranks to be started."""
+    command = ["bash", str(run.find_script(group_id)), str(array_task_id)]
+    subprocess.run(command, env={"PATH": os.environ["PATH"]}, capture_output=True)
+
+
+def test_case_that_the_job_writes_is_the_one_that_was_planned(home):
+    run = stage(home / "results")
+    for task in run.read_tasks("2n2g"):
+        run_script(run, "2n2g", task.array_task_id)
+        folder = run.path / task.attempt_dir / "s0"
+        case = read_json(folder / "case.json", Case)
+        assert (case.world_size, case.global_batch_size, case.measured_steps) == (4, 32, 10)
+        assert (case.repeat, case.attempt) == (task.repeat, 1)
+        assert case == read_planned_case(run.path, task)
+
+
+def test_repeats_of_a_training_have_the_seeds_that_were_planned(home):
+    (home / "data" / "images").mkdir(parents=True)
+    text = SMALL_MATRIX.replace("[axes]\n", '[axes]\ndata = "folder"\n')
+    run = stage(home / "results", f"{text}[training]\nepochs = 2\n")
+    tasks = run.read_tasks("1n1g")
+    for task in tasks:
+        run_script(run, "1n1g", task.array_task_id)
+    cases = [read_json(run.path / task.attempt_dir / "s0/case.json", Case) for task in tasks]
+    seeds = {case.repeat: case.seed for case in cases}
+    assert seeds[2] == seeds[1] + 1
+    assert cases == [read_planned_case(run.path, task) for task in tasks]
+
+
+def test_array_task_whose_case_is_not_there_says_so_and_starts_nothing(home):
+    run = stage(home / "results")
+    (task, *_) = run.read_tasks("2n2g")
+    path = run.path / "cases.jsonl"
+    path.write_bytes(path.read_bytes()[: task.case_offset] + b"cut short")
+    run_script(run, "2n2g", 0)
+    # a message would have no room for long paths
+    words = (run.path / task.attempt_dir / ERROR_FILE).read_text().splitlines()[-1]
+    assert words.startswith(f"{path}, as ")
+    assert words.endswith(f"lacks the case {task.case_id}")
+    ended = json.loads((run.path / "markers" / "2n2g.0.ended").read_text())
+    assert ended["exit_code"] == 69
+
+
+def test_nothing_is_made_for_an_array_task_before_it_starts(home):
+    few, many = (
+        stage(home / str(repeats), SMALL_MATRIX.replace("repeats = 2", f"repeats = {repeats}"))
+        for repeats in (1, 9)
+    )
+    listed = [sorted(path.relative_to(run.path) for path in run.path.rglob("*"))
+              for run in (few, many)]  # fmt: skip
+    assert listed[0] == listed[1]
+    assert not (many.path / "cases").exists()
+
+
+def test_each_case_is_written_once_and_a_retry_adds_none(home, monkeypatch):
+    run = stage(home / "results", ONE_TASK)
+    before = (run.path / "cases.jsonl").read_bytes()
+    retry_from(home / "elsewhere", run, monkeypatch)
+    assert (run.path / "cases.jsonl").read_bytes() == before
+    assert before.count(b"\n") == 1
+    first, second = (read_case(run, task) for task in run.read_all_tasks())
+    assert (first.attempt, second) == (1, dataclasses.replace(first, attempt=2))
+
+
+def test_retry_of_a_run_with_a_case_in_each_folder_has_the_file_of_cases(home, monkeypatch):
+    run = stage(home / "results", ONE_TASK)
+    (task,) = run.read_tasks("1n1g")
+    (run.path / task.attempt_dir).mkdir(parents=True)
+    write_json(run.path / task.attempt_dir / "case.json", read_case(run, task))
+    table = run.find_tasks_file("1n1g")
+    table.write_text("\t".join(table.read_text().split("\t")[:3]) + "\n")
+    (run.path / "cases.jsonl").unlink()
+    retry_from(home / "elsewhere", run, monkeypatch)
+    first, second = (read_case(run, task) for task in run.read_all_tasks())
+    assert second == dataclasses.replace(first, attempt=2)
 
 
 def test_groups_are_journaled_in_the_order_of_the_plan(staged_run):

@@ -20,8 +20,10 @@ from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.jobs.external_script import list_script_values
-from dlperf_slurm.jobs.plan import group_array_tasks, make_case, make_plan
-from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, PlannedCase, format_manifest, open_run
+from dlperf_slurm.jobs.grouping import group_array_tasks
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE, PlannedCase, format_manifest
+from dlperf_slurm.jobs.plan import make_case, make_plan
+from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.jobs.stage import make_manifest
 from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix

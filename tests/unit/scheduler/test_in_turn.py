@@ -21,8 +21,9 @@ GROUP = "1n1g"
 def shared_run(bin_dir, staged_run):
     """The two array tasks of its first group share one job, which is submitted as 1."""
     path = staged_run.find_tasks_file(GROUP)
-    lines = path.read_text(encoding="utf-8").splitlines()
-    path.write_text("".join(f"{line}\t0\n" for line in lines), encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+    assert "\t-\t" in text, "each has a job of its own"
+    path.write_text(text.replace("\t-\t", "\t0\t"), encoding="utf-8")
     write_program(bin_dir, "sacct", "true")
     append_event(staged_run.path, Event(SUBMITTED, format_now(), GROUP, array_job_id="1"))
     return staged_run

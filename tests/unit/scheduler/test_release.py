@@ -118,8 +118,8 @@ def test_release_that_fails_is_tried_again(staged_run, bin_dir, calls, tmp_path)
 
 def test_plain_job_is_released_by_its_own_id(staged_run, calls):
     path = staged_run.find_tasks_file("1n1g")
-    lines = path.read_text(encoding="utf-8").splitlines()
-    path.write_text("".join(f"{line}\t0\n" for line in lines), encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("\t-\t", "\t0\t"), encoding="utf-8")
     states = [
         dataclasses.replace(make_state("launch failed requeued held"), task=task)
         for task in staged_run.read_tasks("1n1g")

@@ -280,8 +280,9 @@ def test_damaged_journal_makes_nobody_submit_again(cluster, staged_run, home, co
     if content is not None:
         path.write_bytes(content)
     for number, group_id in enumerate(GROUPS, start=1):
-        task = staged_run.read_tasks(group_id)[0]
-        (staged_run.path / task.attempt_dir / "claim").symlink_to(str(number))
+        folder = staged_run.path / staged_run.read_tasks(group_id)[0].attempt_dir
+        folder.mkdir(parents=True)
+        (folder / "claim").symlink_to(str(number))
     assert submit_run(staged_run, print) == 0
     assert count_submissions(home) == 3
     ids = {e.group_id: e.array_job_id for e in read_journal(staged_run.path) if e.array_job_id}

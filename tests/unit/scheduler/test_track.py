@@ -69,7 +69,7 @@ def write_marker(run, task, kind, exit_code=0, start=0, hours=0.0, job_id="1"):
 def write_start(run, task, record, start=0, exit_code=0):
     """A start that came to its end, with this record."""
     folder = run.path / task.attempt_dir / f"s{start}"
-    folder.mkdir()
+    folder.mkdir(parents=True)
     if record is not None:
         write_json(folder / "record.json", record)
     write_marker(run, task, "started", start=start)
@@ -272,7 +272,9 @@ def test_repeat_whose_first_attempt_was_measured_late_is_not_retried(submitted_r
 
 def test_other_job_of_the_array_is_followed_when_it_has_the_claim(bin_dir, submitted_run, task):
     """The journal knows job 1; job 9 came first, and is in the queue no more."""
-    (submitted_run.path / task.attempt_dir / "claim").symlink_to("9")
+    folder = submitted_run.path / task.attempt_dir
+    folder.mkdir(parents=True)
+    (folder / "claim").symlink_to("9")
     show_queue(bin_dir, "COMPLETED")
     write_program(bin_dir, "sacct", "echo '9_0|CANCELLED by 0|n1|None'")
     tracker = Tracker(submitted_run)

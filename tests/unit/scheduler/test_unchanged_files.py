@@ -39,7 +39,7 @@ def ended_run(bin_dir, staged_run):
     for index, task in enumerate(staged_run.read_all_tasks()):
         case = read_case(staged_run, task)
         folder = staged_run.path / task.attempt_dir / "s0"
-        folder.mkdir()
+        folder.mkdir(parents=True)
         record = make_record(case) if index else make_failed_record(case)
         write_json(folder / "record.json", record)
         for kind in ("started", "ended"):

@@ -1,0 +1,45 @@
+"""An array task of a run -> its case, from the file that has each case of the run once."""
+
+from pathlib import Path
+
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import LIFTS, ContractError, lift
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.reading import open_file, parse_json, read_text
+from dlperf_slurm.jobs.quick_reading import build_quickly, read_json
+from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
+
+# of one case
+LINE_LIMIT_BYTES = 2**20
+# of all cases of a run, or the texts of all that runs instead of our worker
+TEXTS_LIMIT_BYTES = 2**28
+
+
+def read_planned_case(run_dir: Path, task: RunTask) -> Case:
+    """The case as the worker reads it, whether the array task has started or not.
+
+    Runs of earlier versions, and those of imported logs, have it in the attempt's folder. Raises
+    FileNotFoundError where its file is not there, ContractError where that does not have it.
+    """
+    if task.case_offset is None:
+        return read_json(run_dir / task.attempt_dir / CASE_FILE, Case, root=run_dir)
+    where = f"{run_dir / CASES_FILE}: the case of {task.attempt_dir}"
+    try:
+        with open_file(run_dir / CASES_FILE, run_dir) as file:
+            file.seek(task.case_offset)
+            line = file.readline(LINE_LIMIT_BYTES)
+        data = parse_json(line.decode("utf-8", "replace"), where)
+    except FileProblem as error:
+        raise ContractError(str(error)) from error
+    if not isinstance(data, dict):
+        raise ContractError(f"{where}: not a JSON object")
+    own = {"repeat": task.repeat, "attempt": task.attempt, "seed": task.seed}
+    return build_quickly(Case, lift({**data, **own}, LIFTS[Case], where), where)
+
+
+def read_texts(run_dir: Path, relative: str) -> str:
+    """What such a file of a run has; empty where there is none. Raises FileProblem."""
+    try:
+        return read_text(run_dir / relative, TEXTS_LIMIT_BYTES, root=run_dir)
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,200 @@
+"""manifest.json -> what was asked, where, by whom and with which code, and back."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from dlperf_slurm.contract.axes import Axes
+from dlperf_slurm.contract.json_files import (
+    FORMER_AXES,
+    SCHEMA_VERSION,
+    ContractError,
+    build_dataclass,
+    lift,
+    take_axes,
+)
+from dlperf_slurm.contract.times import parse_time
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.reading import read_json
+
+# the site of runs that import-logs made
+IMPORT_SITE = "import"
+MANIFEST_FILE = "manifest.json"
+SCHEDULERS = ("slurm", "local")
+# of all cases of a run together; a matrix may have a tenth of it
+MAX_REPEATS = 1_000_000
+# of a directory, which cannot lead out of its own
+_FILE_NAME = r"(?!\.{1,2}$)[^/\x00-\x1f]{1,255}"
+
+
+@dataclass(frozen=True)
+class PlannedCase:
+    """A case of the matrix as the tables show it; `reason` if it is left out.
+
+    A case with `epochs` trains to accuracy. Its repeats are spread over `blocks`, array jobs that
+    run one after the other.
+    """
+
+    case_id: str
+    model: str
+    axes: Axes
+    repeats: int
+    notes: tuple[str, ...]
+    reason: str
+    epochs: int = 0
+    blocks: int = 1
+
+    @property
+    def batch_size_text(self) -> str:
+        """The batch size per device as the matrix has it."""
+        return str(self.axes.batch_size_per_device)
+
+
+def find_block(repeat: int, blocks: int) -> int:
+    """The block, from 1, that a repeat belongs to: neighbouring repeats are in different ones."""
+    return 1 + (repeat - 1) % blocks
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What was asked, where, by whom and with which code; written before any submission.
+
+    `mended` has the site values that were changed afterwards, for what was not submitted yet.
+    After `within_seconds`, where it is not 0, no further repeat begins on this machine.
+    `clusters`, `inherit` and `max_submitted` are the site's.
+    """
+
+    run_id: str
+    title: str
+    matrix_name: str
+    site_name: str
+    scheduler: str
+    created_at: str
+    created_by: str
+    created_on: str
+    command: tuple[str, ...]
+    tool_version: str
+    tool_git: str
+    poll_seconds: float
+    slowest_poll_seconds: float
+    lost_after_seconds: float
+    cases: tuple[PlannedCase, ...]
+    mended: tuple[str, ...] = ()
+    within_seconds: float = 0.0
+    clusters: str = ""
+    inherit: tuple[str, ...] = ()
+    max_submitted: Optional[int] = None
+
+    @property
+    def is_import(self) -> bool:
+        """Whether the run is of logs that were made elsewhere: no site of ours ran it."""
+        return self.site_name == IMPORT_SITE
+
+    @property
+    def headline(self) -> str:
+        """The line at the head of the run's scripts: what made them, and for what."""
+        return f"dlperf-slurm {self.tool}: matrix {self.matrix_name}, site {self.site_name}"
+
+    @property
+    def tool(self) -> str:
+        """The version of the tool, with its commit where that is known."""
+        return f"{self.tool_version} {self.tool_git}".strip()
+
+
+def format_manifest(manifest: Manifest) -> str:
+    """The text of a manifest: a line for each key, and for each case."""
+    values = {"schema_version": SCHEMA_VERSION, **vars(manifest), "cases": ()}
+    cases = ({**vars(case), "axes": vars(case.axes)} for case in manifest.cases)
+    lines = [json.dumps(case, sort_keys=True) for case in cases]
+    texts = {name: json.dumps(value) for name, value in values.items()}
+    texts["cases"] = "[\n  " + ",\n  ".join(lines) + "\n ]" if lines else "[]"
+    keys = ",\n".join(f" {json.dumps(name)}: {text}" for name, text in sorted(texts.items()))
+    return f"{{\n{keys}\n}}\n"
+
+
+def read_manifest(path: Path) -> tuple[Manifest, int]:
+    """The manifest of a run directory, or of an archive of one, and the version of its files.
+
+    Raises InputError when it has none, or one of a version that this tool does not read.
+    """
+    file = path / MANIFEST_FILE
+    try:
+        data = read_json(file, root=path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: not a run directory: it has no {MANIFEST_FILE}") from None
+    except FileProblem as error:
+        raise InputError(str(error)) from error
+    if not isinstance(data, dict):
+        raise InputError(f"{file}: not a manifest: not a JSON object")
+    try:
+        manifest = build_dataclass(Manifest, lift(data, _lift_manifest, str(file)), str(file))
+    except ContractError as error:
+        raise InputError(str(error)) from error
+    except ValueError as error:
+        # of version 1, with anything where its cases should be
+        raise InputError(f"{file}: not a manifest: {error}") from error
+    problem = find_manifest_problem(manifest)
+    if problem:
+        raise InputError(f"{file}: {problem}")
+    return manifest, data["schema_version"]
+
+
+def find_manifest_problem(manifest: Manifest) -> str:
+    """The reason why a manifest is of no run, with the key; empty when it may be of one.
+
+    Its runs may be of frameworks and models that this version does not know.
+    """
+    times = (manifest.poll_seconds, manifest.slowest_poll_seconds, manifest.lost_after_seconds)
+    if not all(0 < seconds < 1e9 for seconds in times):
+        return "poll_seconds, slowest_poll_seconds and lost_after_seconds are above 0, in seconds"
+    if not 0 <= manifest.within_seconds < 1e9:
+        return "within_seconds is 0 or more, in seconds"
+    try:
+        parse_time(manifest.created_at)
+    except ValueError as error:
+        return f"created_at: {error}"
+    if manifest.scheduler not in SCHEDULERS:
+        return f"scheduler is {manifest.scheduler[:80]!r}; allowed: {', '.join(SCHEDULERS)}"
+    if not re.fullmatch(_FILE_NAME, manifest.run_id):
+        return f"run_id is {manifest.run_id[:80]!r}, which is the name of no directory"
+    for index, case in enumerate(manifest.cases):
+        axes = case.axes
+        if not re.fullmatch(_FILE_NAME, case.case_id):
+            return f"cases[{index}].case_id is {case.case_id[:80]!r}, the name of no directory"
+        if not (0 <= case.repeats <= MAX_REPEATS and 0 <= case.epochs < 10**9):
+            return f"cases[{index}]: repeats and epochs are {case.repeats} and {case.epochs}"
+        try:
+            numbers = [axes.world_size, *axes.batch_ladder]
+            numbers += [axes.batch_size] if not axes.has_batch_search else []
+        except ValueError as error:
+            return f"cases[{index}].axes: {error}"
+        numbers += [axes.data_workers, axes.prefetch_batches, axes.gradient_accumulation]
+        if not all(0 < number < 10**9 for number in numbers):
+            return f"cases[{index}].axes: a batch size or a number of batches is {min(numbers)}"
+    task_count = sum(case.repeats for case in manifest.cases)
+    if task_count > MAX_REPEATS:
+        return f"has {task_count} repeats; at most {MAX_REPEATS} are allowed"
+    if len({case.case_id for case in manifest.cases}) < len(manifest.cases):
+        return "has two cases of one case_id"
+    return ""
+
+
+def _lift_manifest(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest of version 1, whose cases had the axes beside their other values."""
+    return {**data, "cases": [_lift_planned_case(case) for case in data["cases"]]}
+
+
+def _lift_planned_case(data: Mapping[str, Any]) -> dict[str, Any]:
+    values = dict(data)
+    search = values.pop("batch_search", "")
+    if search:
+        values["batch_size_per_device"] = search
+    axes = take_axes(values)
+    return {
+        **{name: value for name, value in values.items() if name not in FORMER_AXES},
+        "axes": axes,
+    }

@@ -1,0 +1,108 @@
+"""What `plan` says of the builds of `env create --cuda` for the GPUs of a site."""
+
+import pytest
+from builders import make_matrix_case, make_site
+
+from dlperf_slurm.config.folders import find_managed_environment
+from dlperf_slurm.config.overrides import find_job_kind
+from dlperf_slurm.jobs.obstacles import find_obstacle
+from dlperf_slurm.jobs.plan import list_missing_environments, make_case
+from dlperf_slurm.worker.frameworks import list_frameworks
+
+V100, A100, H100, MI250X = "7.0", "8.0", "9.0", "gfx90a"
+# those that PyPI has for CPUs alone
+NONE = {"paddle", "tensorflow1"}
+COMPILERS = {"jax": "xla", "mindspore": "graph"}
+
+
+def make_framework_case(framework):
+    return make_matrix_case(framework=framework, compiler=COMPILERS.get(framework, "none"))
+
+
+def explain(framework, **values):
+    site = make_site(**{"device": "cuda", **values})
+    case = make_framework_case(framework)
+    return find_obstacle(case, make_case(case, site, "run", 1, 1), site)
+
+
+@pytest.mark.parametrize(
+    ("capability", "without"),
+    [
+        (V100, {"jax", "pytorch"}),
+        (A100, set()),
+        (H100, {"mxnet", "oneflow"}),
+        (MI250X, set(list_frameworks()) - NONE),
+        (None, set()),
+    ],
+)
+def test_frameworks_without_code_for_the_gpus_of_a_site_are_left_out(capability, without):
+    reasons = {
+        framework: explain(framework, compute_capability=capability)
+        for framework in list_frameworks()
+    }
+    assert {framework for framework, reason in reasons.items() if reason} == without | NONE
+
+
+@pytest.mark.parametrize(
+    ("framework", "capability", "reason"),
+    [
+        (
+            "pytorch",
+            V100,
+            "pytorch: torch 2.13.0 for CUDA 13.0 has code for compute capabilities 7.5, 8.0, 8.6, "
+            "9.0, 10.0, 12.0; the GPU is of 7.0",
+        ),
+        (
+            "mxnet",
+            H100,
+            "mxnet: mxnet_cu112 1.9.1 for CUDA 11.2 has code for compute capabilities 5.0, 6.0, "
+            "7.0, 8.0, 8.6; the GPU is of 9.0",
+        ),
+        (
+            "jax",
+            MI250X,
+            "jax: jax 0.10.2 of `env create --cuda` is for NVIDIA's GPUs, and the site's are AMD's "
+            "gfx90a: name an environment of yours, with a build for ROCm, in the site file under "
+            "[environments.jax]",
+        ),
+    ],
+)
+def test_reason_names_the_build_and_the_gpu(framework, capability, reason):
+    assert explain(framework, compute_capability=capability) == reason
+
+
+def test_horovod_takes_an_environment_of_the_sites_own():
+    case = make_matrix_case("1n2g", gradient_sync="horovod")
+    site = make_site(device="cuda")
+    reason = find_obstacle(case, make_case(case, site, "run", 1, 1), site)
+    assert reason.startswith("pytorch: Horovod for GPUs is not in the environments of `env create")
+    own = make_site(device="cuda", environments={"pytorch": {"venv": "/opt/torch"}})
+    assert find_obstacle(case, make_case(case, own, "run", 1, 1), own) is None
+
+
+@pytest.mark.parametrize("named", [{"venv": "/opt/torch"}, {"python": "/opt/torch/bin/python"}])
+def test_nothing_is_known_against_an_environment_of_the_sites_own(named):
+    assert explain("pytorch", compute_capability=V100, environments={"pytorch": named}) is None
+
+
+def test_override_says_which_gpus_a_job_gets():
+    override = [{"when": {"framework": "pytorch"}, "compute_capability": V100}]
+    assert explain("pytorch", compute_capability=A100, override=override) is not None
+    assert explain("jax", compute_capability=A100, override=override) is None
+
+
+def test_build_for_cpus_takes_any_site_without_gpus():
+    assert explain("paddle", device="cpu", compute_capability=V100) is None
+
+
+@pytest.mark.parametrize("framework", list_frameworks())
+def test_site_with_gpus_never_takes_an_environment_for_cpus(framework, monkeypatch, tmp_path):
+    monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", str(tmp_path))
+    site = make_site(device="cuda")
+    for_cpus = find_managed_environment(framework) / "bin" / "python"
+    for_cpus.parent.mkdir(parents=True)
+    for_cpus.touch()
+    assert site.find_environment(framework).venv == str(tmp_path / f"{framework}-cuda")
+    kind = find_job_kind(make_framework_case(framework).axes)
+    (line,) = list_missing_environments([kind], site)
+    assert f"`dlperf-slurm env create {framework} --cuda`" in line
