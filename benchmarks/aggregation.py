@@ -8,14 +8,17 @@ step times that add up to their windows. Its figures mean nothing.
 
 import argparse
 import json
-import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy
+from measuring import TOOL, Cost, measure_command
+from rows import Row
 
 from dlperf_slurm.cli import main as run_command
 from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.details import fold_details
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.record import (
     OK,
@@ -50,41 +53,102 @@ gpu_request = "none"
 modules = "pytorch"
 """
 HERE = Path(__file__).parent
+RECORDS = 10_000
+CAT, PLAIN, REPORT = "cat", "plain pandas", "report"
+AGAIN, CHANGED = "report again", "report after one record changed"
+WHY_CAT = (
+    "half is to parse and judge the JSON of 64 ranks of each record, a quarter each percentiles "
+    "and Parquet; fewer calls per rank were tried and kept, and what has not changed is not read "
+    "again"
+)
+WHY_PLAIN = "the plain program checks nothing of what it reads"
 
 
 def main() -> None:
     """Make the run where there is none, then measure each program in turn."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--records", type=int, default=1000)
+    parser.add_argument("--records", type=int, default=RECORDS)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--plots", default="none")
     options = parser.parse_args()
     run = find_run(options.folder, options.records, options.steps)
-    tool = [sys.executable, "-m", "dlperf_slurm", "report", str(run.path), "--plots", options.plots]
-    plain = [sys.executable, str(HERE / "plain" / "aggregate_pandas.py"), str(run.path)]
-    cat = ["bash", "-c", f"find {run.path}/cases -type f -print0 | xargs -0 cat | wc -c"]
-    for name, command in (
-        ("cat", cat),
-        ("plain pandas", plain),
-        ("report", tool),
-        ("report again", tool),
-        ("report after one record changed", tool),
-    ):
-        if name.endswith("changed"):
-            change_one(run)
-        wall, cpu, mib = measure(command)
-        print(f"{name:32} {wall:8.2f} s, {cpu:8.2f} CPU seconds, {mib:6.0f} MiB", flush=True)
+    for name, cost in measure(run, options.folder, options.plots).items():
+        print(
+            f"{name:32} {cost.cpu_seconds:8.2f} CPU seconds, {cost.peak_mib:6.0f} MiB", flush=True
+        )
 
 
-def find_run(folder: Path, records: int, steps: int) -> Run:
+def measure_rows(is_quick: bool) -> list[Row]:
+    """The rows of part 5; at a tenth of the records start-up is most of what is left."""
+    records = RECORDS // 10 if is_quick else RECORDS
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        costs = measure(find_run(folder, records, 100), folder, "none")
+    what = f"{records:,} records x 64 ranks x 100 steps"
+    full = f"python benchmarks/aggregation.py /tmp/large --records {records}"
+    rows = [
+        Row(
+            *(5, f"report of {what}: tables, CSV and Parquet", costs[REPORT].cpu_seconds, "CPU s"),
+            command=full,
+            peer=peer,
+            peer_measured=costs[peer].cpu_seconds,
+            target_ratio=ratio,
+            why_missed=why,
+        )
+        for peer, ratio, why in ((CAT, 5.0, WHY_CAT), (PLAIN, 0.2, WHY_PLAIN))
+    ]
+    rows += [
+        Row(5, f"{report} ({what})", costs[report].cpu_seconds, "CPU s", command=full)
+        for report in (AGAIN, CHANGED)
+    ]
+    memory = f"report of {what}: most memory of a process"
+    rows.append(
+        Row(
+            *(5, memory, costs[REPORT].peak_mib, "MiB"),
+            command=full,
+            peer=PLAIN,
+            peer_measured=costs[PLAIN].peak_mib,
+        )
+    )
+    with tempfile.TemporaryDirectory() as name:
+        costs = measure(find_run(Path(name), 3 * CASES, 100), Path(name), "none", only=REPORT)
+    page = f"report of {CASES} cases x 3 repeats x 64 ranks x 100 steps, with its page"
+    small = f"python benchmarks/aggregation.py /tmp/small --records {3 * CASES}"
+    rows.append(Row(5, page, costs[REPORT].cpu_seconds, "CPU s", command=small, target=3.0))
+    return rows
+
+
+def measure(run: Run, folder: Path, plots: str, only: str = "") -> dict[str, Cost]:
+    """What each program takes, or the only one of that name; the tool's cache begins empty."""
+    path = str(run.path)
+    report = [*TOOL, "report", path, "--plots", plots]
+    commands = {
+        CAT: ["bash", "-c", f"find {path}/cases -type f -print0 | xargs -0 cat > /dev/null"],
+        PLAIN: [sys.executable, str(HERE / "plain" / "aggregate_pandas.py"), path],
+        REPORT: report,
+        AGAIN: report,
+        CHANGED: report,
+    }
+    costs = {}
+    with tempfile.TemporaryDirectory(dir=folder) as cache:
+        for name, command in commands.items():
+            if only not in ("", name):
+                continue
+            if name == CHANGED:
+                change_one(run)
+            costs[name] = measure_command(command, env={"XDG_CACHE_HOME": cache})
+    return costs
+
+
+def find_run(folder: Path, records: int, steps: int, cases: int = CASES) -> Run:
     """The run in the folder, made if there is none."""
     found = sorted(folder.glob("results/*/manifest.json"))
     if found:
         return open_run(found[0].parent)
     folder.mkdir(parents=True, exist_ok=True)
-    sizes = ", ".join(str(8 * (i + 1)) for i in range(min(CASES, records)))
-    repeats = max(1, records // CASES)
+    sizes = ", ".join(str(8 * (i + 1)) for i in range(min(cases, records)))
+    repeats = max(1, records // cases)
     matrix, site = folder / "large.toml", folder / "site.toml"
     matrix.write_text(MATRIX.format(sizes=sizes, repeats=repeats, steps=steps), encoding="utf-8")
     site.write_text(SITE, encoding="utf-8")
@@ -132,6 +196,8 @@ def fill(folder: Path, run: Run, random: numpy.random.Generator) -> None:
     )
     write_json(folder / RECORD_FILE, record)
     write_array(folder / STEP_SECONDS_FILE, seconds)
+    # as a job does that has ended well
+    fold_details(folder)
 
 
 def change_one(run: Run) -> None:
@@ -141,22 +207,6 @@ def change_one(run: Run) -> None:
     record = json.loads(path.read_text(encoding="utf-8"))
     record["ended_at"] = "2024-05-01T12:02:00Z"
     path.write_text(json.dumps(record), encoding="utf-8")
-
-
-def measure(command: list[str]) -> tuple[float, float, float]:
-    """Wall and CPU seconds of a command, and the most memory of it or of what it started."""
-    code = (
-        "import resource, subprocess, sys, time\n"
-        "start = time.perf_counter()\n"
-        "subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)\n"
-        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
-        "print(time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *command], capture_output=True, text=True, check=True
-    )
-    wall, cpu, mib = map(float, done.stdout.split())
-    return wall, cpu, mib
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
     python benchmarks/many_timings.py /tmp/many --runs 157 --distinct 25
 
-A run has 50 cases x 20 repeats x 64 ranks x 100 steps, 6.4 million timings in its steps.parquet,
-with the columns that `report` writes; the times are made up. 157 runs have 10^9; `make bench` takes
-a tenth of them. Of those beyond the distinct ones the files are links to them, which spares the
-disk, not the query.
+A run has 50 cases x 20 repeats x 64 ranks x 100 steps, 6.4 million timings in one steps.parquet
+with the columns that `report` writes, a file per case; the times are made up. 157 runs have 10^9;
+`make bench` takes a tenth of them. Of those beyond the distinct ones the files are links to them,
+which spares the disk, not the query.
 """
 
 import argparse
@@ -33,7 +33,7 @@ FROM range({TIMINGS_PER_RUN}) AS rows(n)
 QUERY = """
 WITH slowest AS (
     SELECT filename, case_id, repeat, step, max(seconds) AS seconds, avg(seconds) AS mean
-    FROM read_parquet('{results}/*/report/steps.parquet', filename = true)
+    FROM read_parquet('{results}/*/report/steps/*/steps.parquet', filename = true)
     GROUP BY ALL
 )
 SELECT case_id, count(*) AS steps,
@@ -112,7 +112,7 @@ def ask(results: Path, runs: int, memory: str) -> list[Row]:
 
 def find_steps(results: Path, number: int) -> Path:
     """The file of a run."""
-    return results / f"run{number:04}" / "report" / "steps.parquet"
+    return results / f"run{number:04}" / "report" / "steps" / "all" / "steps.parquet"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ for path in sorted(run.glob("cases/*/r*/a*/**/record.json")):
     samples = len(record["ranks"]) * case["axes"]["batch_size_per_device"] * case["measured_steps"]
     repeats.append({**key, "window_seconds": window, "samples_per_s": samples / window})
     ranks.append(pandas.DataFrame(record["ranks"]).assign(**key))
-    seconds = numpy.load(path.with_name("step_seconds.npy"))
+    seconds = numpy.load(path.with_name("details.npz"))["step_seconds"]
     frame = pandas.DataFrame(seconds).stack().reset_index()
     frame.columns = ["rank", "step", "seconds"]
     steps.append(frame.assign(**key))
