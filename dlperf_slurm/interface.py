@@ -18,7 +18,7 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.archives import find_readable_run
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT, list_layouts
-from dlperf_slurm.reports.plots import ALL, NONE, SOME
+from dlperf_slurm.reports.plots import CHOICES, SOME
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -120,8 +120,8 @@ class RunResults:
         """Write the files of the report, as the command `report` does, and return their folder.
 
         `layout` is "default", or that of a published document, which is written beside the rest.
-        `plots` are "some", "all" or "none". A run that is not complete is no error here. Files of
-        a report with `against`, or with other plots than some, have names of their own.
+        `plots` are "some", "files", "all" or "none". A run that is not complete is no error here.
+        Files of a report with `against`, or with other plots than some, have names of their own.
 
         Raises InputError for an unknown layout, source or choice of plots, OSError when a file
         cannot be written.
@@ -129,9 +129,9 @@ class RunResults:
         from dlperf_slurm.reports import report_files
 
         _check_name("layout", layout, (DEFAULT_LAYOUT, *list_layouts()))
-        _check_name("choice of plots", plots, (SOME, ALL, NONE))
+        _check_name("choice of plots", plots, CHOICES)
         _check_list("against", against)
-        report = report_files.make_report(self._run, self._outcomes, against)
+        report = report_files.make_report(self._run, against)
         folder = report_files.make_folder(self._run)
         report_files.write_files(report, folder)
         if layout != DEFAULT_LAYOUT:

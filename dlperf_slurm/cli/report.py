@@ -12,7 +12,7 @@ from dlperf_slurm.cli.options import (
 from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.errors import CasesFailedError, InputError, UnhealthyNodesError
 from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT, list_layouts
-from dlperf_slurm.reports.plots import ALL, NONE, SOME
+from dlperf_slurm.reports.plots import CHOICES, SOME
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
@@ -42,10 +42,11 @@ def add_commands(commands: "Commands") -> None:
     add_repeated_option(parser, "--against", "NAME", text)
     parser.add_argument(
         "--plots",
-        choices=(SOME, ALL, NONE),
+        choices=CHOICES,
         default=SOME,
-        help="figures: of the tables and of the steps worth a look, of all cases' steps, or none, "
-        "which is faster (some); all and none have a page of their own",
+        help="figures: of the tables and of the steps worth a look, the same as PDF and PNG too, "
+        "of all cases' steps, or none, which is faster (some); all and none have a page of their "
+        "own",
     )
 
 
@@ -97,10 +98,8 @@ def report_run(
         write_plots,
     )
     from dlperf_slurm.reports.terminal import print_banner, print_summary
-    from dlperf_slurm.results.collect import collect_outcomes
 
-    outcomes = collect_outcomes(run)
-    report = make_report(run, outcomes, against)
+    report = make_report(run, against)
     summary, folder = report.summary, make_folder(run)
     write_files(report, folder)
     if layout == DEFAULT_LAYOUT:
@@ -121,7 +120,7 @@ def report_run(
     if not summary.is_complete:
         missing = summary.planned_repeats - summary.ok_repeats
         words = f"{missing} of {summary.planned_repeats} repeats have no sound record"
-        if all(one.record or one.is_unhealthy for case in outcomes for one in case.outcomes):
+        if all(one.record or one.is_unhealthy for case in report.cases for one in case.outcomes):
             raise UnhealthyNodesError(f"{words}, as nodes were not fit; the footnotes name each")
         raise CasesFailedError(f"{words}; the footnotes name each")
 

@@ -2,13 +2,12 @@
 
 import argparse
 import json
-import re
 import shlex
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlperf_slurm.cli.follow import advise, follow_run, warn_of_full_disk
 from dlperf_slurm.cli.options import (
     add_command,
     add_results_option,
@@ -21,7 +20,6 @@ from dlperf_slurm.cli.output import make_console, say, say_renamed, warn
 from dlperf_slurm.cli.staging import PATIENCE_SECONDS, load_plan, stage_matrix
 from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.errors import (
-    DlperfError,
     EnvironmentMissingError,
     InputError,
     SchedulerError,
@@ -30,7 +28,6 @@ from dlperf_slurm.errors import (
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
     from dlperf_slurm.jobs.run_directory import Run
-    from dlperf_slurm.scheduler.feed import Feeder
 
 
 def add_commands(commands: "Commands") -> None:
@@ -131,7 +128,7 @@ def run_submit(options: argparse.Namespace) -> None:
     if options.matrix is None:
         raise InputError(f"submit: name a MATRIX; to go on with a run: {PROGRAM} resume RUN")
     words = " ".join(map(shlex.quote, hide_private_values(options.words)))
-    with _advise(f"{PROGRAM} {words}", (SchedulerError, EnvironmentMissingError)):
+    with advise(f"{PROGRAM} {words}", (SchedulerError, EnvironmentMissingError)):
         run = stage_matrix(options, is_to_run=True)
     _submit(run, options.wait)
 
@@ -161,7 +158,7 @@ def run_retry(options: argparse.Namespace) -> None:
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
     run = find_chosen_run(options)
-    with _advise(f"{PROGRAM} retry {run.path}"):
+    with advise(f"{PROGRAM} retry {run.path}"):
         before = {task.marker for task in run.read_all_tasks()}
         bad_nodes: list[str] = []
         if options.exclude_bad_nodes:
@@ -188,7 +185,7 @@ def run_status(options: argparse.Namespace) -> None:
     else:
         print_states(run, states, make_console())
     if not options.json:
-        _warn_of_full_disk(run)
+        warn_of_full_disk(run)
     if tracker.journal_error:
         warn(tracker.journal_error)
     if tracker.scheduler_error:
@@ -199,7 +196,7 @@ def run_wait(options: argparse.Namespace) -> None:
     from dlperf_slurm.scheduler.feed import Feeder
 
     run = find_chosen_run(options)
-    _follow(run, Feeder(run, say, PATIENCE_SECONDS))
+    follow_run(run, Feeder(run, say, PATIENCE_SECONDS))
 
 
 def run_cancel(options: argparse.Namespace) -> None:
@@ -207,26 +204,6 @@ def run_cancel(options: argparse.Namespace) -> None:
 
     run = find_chosen_run(options)
     print(f"{cancel_run(run, warn)} array tasks of {run.run_id} cancelled")
-
-
-@contextmanager
-def _advise(
-    command: str, kinds: tuple[type[Exception], ...] = (DlperfError, OSError)
-) -> Iterator[None]:
-    """End the message of an error of these kinds with the command that goes on.
-
-    One that ends with a command for the same subject, the last word of `command`, stays as it is.
-    """
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except kinds as error:
-        subject = command.rpartition(" ")[2]
-        if re.search(rf"{PROGRAM} \w+ {re.escape(subject)}", str(error).rpartition("\n")[2]):
-            raise
-        kind = type(error) if isinstance(error, DlperfError) else InputError
-        raise kind(f"{error}\nTo go on: {command}") from error
 
 
 def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
@@ -237,7 +214,7 @@ def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
     say(f"Run directory: {run.path}")
     if run.manifest.scheduler == "local":
         _warn_of_noise()
-    with _advise(f"{PROGRAM} resume {run.path}"):
+    with advise(f"{PROGRAM} resume {run.path}"):
         check_free(run.path, TASK_BYTES * len(run.read_all_tasks()))
         feeder = Feeder(run, say, PATIENCE_SECONDS if must_wait else 0.0)
         feeder.submit()
@@ -245,7 +222,7 @@ def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
         if not must_wait or not (has_array_jobs or feeder.waiting):
             feeder.raise_for_rest()
     if must_wait:
-        _follow(run, feeder, before)
+        follow_run(run, feeder, before)
         return
     print(f"Follow it:  {PROGRAM} status {run.path}")
     print(f"Or wait:    {PROGRAM} wait {run.path}")
@@ -273,51 +250,3 @@ def _go_on_as_before(options: argparse.Namespace) -> None:
     else:
         say_renamed("submit --resume RUN", "resume RUN")
         run_resume(options)
-
-
-def _follow(run: "Run", feeder: "Feeder", before: Collection[str] = ()) -> None:
-    """Follow a run to its end, with what the feeder has waiting, and report.
-
-    Of the array tasks in `before`, those that have ended are not counted. Raises SchedulerError at
-    the end for what was refused.
-    """
-    from dlperf_slurm.cli.report import report_run
-    from dlperf_slurm.jobs.room import name_full_disk
-    from dlperf_slurm.reports.progress import show_progress
-    from dlperf_slurm.scheduler.release import Releaser
-    from dlperf_slurm.scheduler.retry import read_retry_limits, stage_retry_by_cause
-    from dlperf_slurm.scheduler.track import Tracker
-
-    # `wait` submits nothing
-    words = "resume --wait" if feeder.waiting else "wait"
-    with _advise(f"{PROGRAM} {words} {run.path}"), name_full_disk(run.path):
-        releaser = Releaser(run, read_retry_limits(run).launch)
-        named: set[str] = set()
-        while True:
-            task_count = len(run.read_all_tasks())
-            tracker = Tracker(run)
-            show_progress(tracker, releaser.release, named, make_console(), feeder, before)
-            stage_retry_by_cause(run, say)
-            # another `wait` may have staged them
-            if len(run.read_all_tasks()) == task_count:
-                break
-            feeder.submit()
-        if tracker.journal_error:
-            warn(tracker.journal_error)
-        _warn_of_full_disk(run)
-        calls = ", ".join(f"{count} {name}" for name, count in tracker.watcher.calls.items())
-        if calls:
-            print(f"{len(tracker.array_job_ids)} sbatch; while waiting: {calls}")
-    with _advise(f"{PROGRAM} retry {run.path}"), name_full_disk(run.path):
-        try:
-            report_run(run)
-        finally:
-            feeder.raise_for_rest()
-
-
-def _warn_of_full_disk(run: "Run") -> None:
-    """Say so where array tasks had hardly room to say it themselves."""
-    from dlperf_slurm.jobs.room import find_full_disk
-
-    if full := find_full_disk(run.path):
-        say(f"{full}: array tasks there cannot write; then: {PROGRAM} retry {run.path}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dlperf_slurm.cli.options import add_actions, add_command, add_site_options
 from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.cli.streams import PROGRAM
+from dlperf_slurm.config.folders import CUDA, tell_creation
 from dlperf_slurm.errors import EnvironmentMissingError, InputError
 
 if TYPE_CHECKING:
@@ -45,14 +46,17 @@ def add_commands(commands: "Commands") -> None:
     action = add_command(actions, "create", run_env_create, text)
     action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="as in env list")
     action.add_argument("--all", action="store_true", help="for every framework")
+    _add_device(action)
     action.add_argument("--horovod", action="store_true", help="with Horovod, where it exists")
     action.add_argument(
         "--any-build", action="store_true", help="also files of an index that PyPI does not have"
     )
-    add_command(actions, "list", run_env_list, "which environments there are, and where")
+    action = add_command(actions, "list", run_env_list, "which environments there are, and where")
+    _add_device(action)
     text = "what works in them, and what is missing"
     action = add_command(actions, "check", run_env_check, text)
     action.add_argument("frameworks", nargs="*", metavar="FRAMEWORK", help="default: all")
+    _add_device(action)
 
     actions = add_actions(commands, "config")
     text = "every value and the layer that it came from"
@@ -157,6 +161,15 @@ def _is_found(path: Path) -> bool:
     return path == Path.cwd() / "data" / path.name
 
 
+def _add_device(action: argparse.ArgumentParser) -> None:
+    action.add_argument("--cuda", action="store_true", help="those for NVIDIA GPUs")
+
+
+def choose_device(options: argparse.Namespace) -> str:
+    """The device that the options of `env` name an environment for."""
+    return CUDA if options.cuda else "cpu"
+
+
 def run_env_create(options: argparse.Namespace) -> None:
     """Make the named environments one after the other; one that fails does not stop the others.
 
@@ -164,14 +177,18 @@ def run_env_create(options: argparse.Namespace) -> None:
     EnvironmentMissingError when one could not be made.
     """
     from dlperf_slurm.provision.environments.create import create_environment
+    from dlperf_slurm.provision.environments.gpus import NO_HOROVOD
     from dlperf_slurm.provision.environments.pins import list_pins, read_pins
 
     if options.all == bool(options.frameworks):
         raise InputError(f"env create: name either frameworks ({', '.join(list_pins())}) or --all")
-    chosen = [read_pins(name) for name in (list_pins() if options.all else options.frameworks)]
+    device = choose_device(options)
+    names = list_pins() if options.all else options.frameworks
+    chosen = [read_pins(name, device) for name in names]
     without = [pins.framework for pins in chosen if not pins.can_have_horovod]
     if options.horovod and without and not options.all:
-        raise InputError(f"env create: Horovod does not exist for {', '.join(without)}")
+        why = f"does not exist for {', '.join(without)}" if device != CUDA else NO_HOROVOD
+        raise InputError(f"env create: Horovod {why}")
     missing = []
     for pins in chosen:
         with_horovod = options.horovod and pins.can_have_horovod
@@ -181,10 +198,11 @@ def run_env_create(options: argparse.Namespace) -> None:
                 lambda line: print(line, flush=True),
                 with_horovod,
                 options.any_build,
+                device,
             )
         except EnvironmentMissingError as error:
             print(f"{PROGRAM}: error: {error}", file=sys.stderr, flush=True)
-            missing.append(pins.framework)
+            missing.append(pins.name)
     if missing:
         raise EnvironmentMissingError(
             f"{len(missing)} of {len(chosen)} environments could not be made: {', '.join(missing)}"
@@ -192,15 +210,16 @@ def run_env_create(options: argparse.Namespace) -> None:
 
 
 def run_env_list(options: argparse.Namespace) -> None:
-    from dlperf_slurm.provision.environments.check import list_environments
+    from dlperf_slurm.provision.environments.check import NOT_TO_BE_HAD, list_environments
     from dlperf_slurm.reports.terminal import print_table
 
-    rows = list_environments()
+    device = choose_device(options)
+    rows = list_environments(device)
     header = ["framework", "environment", "Python", "Horovod", "MB", "path"]
     print_table(header, rows, make_console(), text_columns=None)
     for framework, state, *_ in rows:
-        if state != "current":
-            print(f"{framework} is {state}: {PROGRAM} env create {framework}")
+        if state not in ("current", NOT_TO_BE_HAD):
+            print(f"{framework} is {state}: {tell_creation(framework, device)}")
 
 
 def run_env_check(options: argparse.Namespace) -> None:
@@ -209,12 +228,12 @@ def run_env_check(options: argparse.Namespace) -> None:
     from dlperf_slurm.provision.environments.pins import list_pins, read_pins
     from dlperf_slurm.reports.terminal import print_table
 
-    names = [read_pins(name).framework for name in options.frameworks or list_pins()]
+    device = choose_device(options)
     checks = []
-    for name in names:
-        print(f"checking {name}", file=sys.stderr, flush=True)
-        checks.append(check_environment(name))
-    header = ["framework", "Python", "environment", "import", "MPI", "Horovod"]
+    for pins in [read_pins(name, device) for name in options.frameworks or list_pins()]:
+        print(f"checking {pins.name}", file=sys.stderr, flush=True)
+        checks.append(check_environment(pins))
+    header = ["framework", "Python", "environment", "import", "MPI", "Horovod", "GPU"]
     print_table(header, [check.row for check in checks], make_console(), text_columns=None)
     for check in checks:
         for problem in check.problems:

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from dlperf_slurm.errors import InputError
 
+CUDA = "cuda"
+# at the end of the name of an environment that is for GPUs
+CUDA_SUFFIX = "-cuda"
 PACKAGE = Path(__file__).parents[1]
 
 
@@ -72,6 +75,17 @@ def check_search_folder(folder: str) -> str:
     return folder
 
 
-def find_managed_environment(framework: str) -> Path:
-    """The folder that `env create` makes for a framework, whether it is there or not."""
-    return find_environments_dir() / framework
+def name_environment(framework: str, device: str) -> str:
+    """The name of a framework's managed environment for a device: "jax", "jax-cuda"."""
+    return f"{framework}{CUDA_SUFFIX}" if device == CUDA else framework
+
+
+def tell_creation(framework: str, device: str) -> str:
+    """The command that makes a framework's managed environment for a device."""
+    option = " --cuda" if device == CUDA else ""
+    return f"dlperf-slurm env create {framework}{option}"
+
+
+def find_managed_environment(name: str) -> Path:
+    """The folder that `env create` makes for an environment, whether it is there or not."""
+    return find_environments_dir() / name

@@ -6,18 +6,16 @@ from typing import Annotated, Any, Literal, Optional
 
 from pydantic import AfterValidator, Field
 
-from dlperf_slurm.config.folders import (
-    PACKAGE,
-    check_search_folder,
-    expand_home,
-    find_managed_environment,
-)
+from dlperf_slurm.config.folders import PACKAGE, check_search_folder, expand_home
 from dlperf_slurm.config.known_names import check_env_name, check_known, suggest
 from dlperf_slurm.config.node_settings import NodeSettings
 from dlperf_slurm.config.toml_tables import OneOrMore, Table
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.worker.frameworks import list_frameworks
 from dlperf_slurm.worker.joining import KINDS, MPI, TORCHRUN, Joining
+
+# "8.0" as NVIDIA has it; "gfx90a", which is AMD's, so that its GPUs are not taken for NVIDIA's
+COMPUTE_CAPABILITY = r"^([0-9]{1,2}\.[0-9]|gfx[0-9a-f]{3,5})$"
 
 
 def _check_topology_key(text: str) -> str:
@@ -216,7 +214,7 @@ class JobSettings(Table):
     """What jobs ask for, and how ranks start in them."""
 
     cpus_per_rank: PositiveInt = 1
-    """CPU cores of each rank."""
+    """CPU cores of each rank; on GPUs of Slurm's nodes 8, where nothing else is said."""
     partition: Optional[str] = None
     """Partition of the jobs."""
     account: Optional[str] = None
@@ -231,6 +229,8 @@ class JobSettings(Table):
     """How a job asks for GPUs."""
     gpu_type: Optional[Annotated[str, AfterValidator(_check_gpu_type)]] = None
     """Type of GPU to ask for."""
+    compute_capability: Optional[Annotated[str, Field(pattern=COMPUTE_CAPABILITY)]] = None
+    """"8.0" of A100, "9.0" of H100, AMD's "gfx90a": a build without code for it is left out."""
     exclusive: bool = False
     """Whether jobs have their nodes to themselves."""
     memory_mib_per_node: Optional[Annotated[int, Field(ge=0)]] = None
@@ -285,13 +285,3 @@ class JobSettings(Table):
         """The time limit of an array task: the topology's own, else the default, else 30."""
         limits = self.time_limit_minutes
         return limits.get(str(topology), limits.get("default", 30))
-
-    def find_environment(self, framework: str) -> Environment:
-        """The site's own environment for a framework, else the one that `env create` makes."""
-        named = self.environments.get(framework)
-        if named is not None and (
-            named.venv or named.modules or named.container or named.python != "python"
-        ):
-            return named
-        managed = str(find_managed_environment(framework))
-        return (named or Environment()).model_copy(update={"venv": managed})

@@ -46,6 +46,8 @@ def check_known(value: str, known: Sequence[str], what: str) -> str:
 
 # the variables of a job script, which would lose its place
 SCRIPT_VARIABLES = (
+    "DLPERF_SLURM_BEGUN_AT",
+    "DLPERF_SLURM_LAUNCHED_AT",
     "array_task_id",
     "array_tasks",
     "attempt_dir",

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, TypeVar, Union
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
@@ -31,7 +32,13 @@ class JobKind:
 
 def find_job_kind(axes: Axes) -> JobKind:
     """The kind of the job that runs a case with these axes."""
-    return JobKind(axes.framework, axes.gradient_sync, parse_topology(axes.topology))
+    return _make_kind(axes.framework, axes.gradient_sync, axes.topology)
+
+
+@cache
+def _make_kind(framework: str, gradient_sync: str, topology: str) -> JobKind:
+    """Thousands of cases are of a few kinds."""
+    return JobKind(framework, gradient_sync, parse_topology(topology))
 
 
 def _check_topology(text: str) -> str:

@@ -6,12 +6,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Optional
 
-from pydantic import AfterValidator, Field, field_serializer
+from pydantic import AfterValidator, Field, field_serializer, model_validator
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.config.datasets import Dataset, DatasetOrPath, spell_out_paths
-from dlperf_slurm.config.folders import expand_home, find_resource_dir, find_user_config_dir
-from dlperf_slurm.config.job_settings import JobSettings, PositiveInt, make_absolute
+from dlperf_slurm.config.folders import (
+    CUDA,
+    expand_home,
+    find_managed_environment,
+    find_resource_dir,
+    find_user_config_dir,
+    name_environment,
+)
+from dlperf_slurm.config.job_settings import Environment, JobSettings, PositiveInt, make_absolute
 from dlperf_slurm.config.key_paths import KeyPath
 from dlperf_slurm.config.known_names import check_env_name, check_inherited, suggest
 from dlperf_slurm.config.layers import Layer, merge_layers
@@ -46,6 +53,10 @@ class Tracking(Table):
     """Time between questions to the scheduler, at most."""
     lost_after_seconds: Annotated[float, Field(ge=1, strict=False)] = 300.0
     """Time after which a job that the scheduler does not know is given up."""
+
+
+# cores of a rank that has a GPU: for NCCL, loaders of data and autograd beside Python
+CPUS_PER_GPU = 8
 
 
 class Retry(Table):
@@ -93,6 +104,16 @@ class Site(JobSettings):
     override: OneOrMoreTables[SiteOverride] = ()
     """Other settings for some jobs; of several that fit a job, later ones win."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _give_ranks_on_gpus_their_cores(cls, data: Any) -> Any:
+        """A rank's NCCL, loaders of data and autograd would share a single core."""
+        is_given = isinstance(data, dict) and "cpus_per_rank" in data
+        if is_given or not isinstance(data, dict):
+            return data
+        has_gpus = data.get("device", CUDA) == CUDA and data.get("scheduler", "slurm") == "slurm"
+        return {**data, "cpus_per_rank": CPUS_PER_GPU} if has_gpus else data
+
     @field_serializer("override")
     def _write_what_is_set(self, overrides: tuple[SiteOverride, ...]) -> list[dict[str, Any]]:
         # a default that is written down would be a setting when it is read again
@@ -105,6 +126,16 @@ class Site(JobSettings):
             if override.when.holds(kind):
                 site = overlay(site, override)
         return site.model_copy(update={OVERRIDE: ()}) if self.override else self
+
+    def find_environment(self, framework: str) -> Environment:
+        """The site's own environment for a framework, else that of `env create` for its device."""
+        named = self.environments.get(framework)
+        if named is not None and (
+            named.venv or named.modules or named.container or named.python != "python"
+        ):
+            return named
+        managed = find_managed_environment(name_environment(framework, self.device))
+        return (named or Environment()).model_copy(update={"venv": str(managed)})
 
     @property
     def file_mask(self) -> int:

@@ -40,12 +40,16 @@ def make_folder(path: Path, root: Path) -> None:
 
 def encode_path(path: Path) -> bytes:
     """The path as the system has it; raises FileProblem for what is the name of no file."""
+    return _encode(str(path))
+
+
+def _encode(text: str) -> bytes:
     try:
-        name = os.fsencode(str(path))
+        name = os.fsencode(text)
     except UnicodeEncodeError:
         name = b"\0"
     if b"\0" in name:
-        raise FileProblem(f"{str(path)!a}: is no name of a file")
+        raise FileProblem(f"{text!a}: is no name of a file")
     return name
 
 
@@ -54,7 +58,7 @@ def list_parts(path: Path, root: Path) -> Iterator[bytes]:
     parts = path.parts[len(root.parts) :]
     if path.parts[: len(root.parts)] != root.parts or ".." in parts:
         raise FileProblem(f"{path}: leads out of {root}")
-    return map(encode_path, map(Path, parts))
+    return map(_encode, parts)
 
 
 def _make_below(folder: int, name: bytes, path: Path) -> None:

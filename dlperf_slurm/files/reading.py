@@ -25,6 +25,9 @@ ARRAY_LIMIT_BYTES = 128 * MIB
 
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 _INT64 = 2**63
+# of any digits, where each of them is written as 0
+_LARGE_INTEGER = b"0" * len(str(_INT64))
+_DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else ord(" ") for byte in range(256))
 
 
 @contextmanager
@@ -94,7 +97,9 @@ def parse_json(text: str, where: str) -> Any:
     FileProblem for what is no JSON, larger integers, and nesting too deep to be read.
     """
     try:
-        data = json.loads(text, parse_int=_parse_integer)
+        # most files have no number with so many digits, for which each would be looked at
+        is_large = _LARGE_INTEGER in text.encode("utf-8", "replace").translate(_DIGITS)
+        data = json.loads(text, parse_int=_parse_integer if is_large else None)
         return _replace_half_pairs(data) if _HALF_PAIR.search(text) else data
     except RecursionError:
         raise FileProblem(f"{where}: not JSON to be read: it is nested too deeply") from None

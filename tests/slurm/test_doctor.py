@@ -115,9 +115,10 @@ def test_environment_without_mpi4py_and_framework_is_told(site, tmp_path):
     assert "dlperf-slurm env create pytorch" in framework
 
 
-def test_ranks_that_see_no_gpus_are_told(site, tmp_path):
-    # Slurm hands out files that nothing answers behind
-    done = consult(tmp_path, site, "device=cuda", "gpu_request=gres")
+def test_build_for_cpus_is_told_where_slurm_hands_out_gpus(site, tmp_path):
+    venv = CHECKOUT / ".venv" / "environments" / "pytorch"
+    settings = ["device=cuda", "gpu_request=gres", f"environments.pytorch.venv={venv}"]
+    done = consult(tmp_path, site, *settings)
     assert done.returncode == UNSOUND, done.stdout + done.stderr
     (line,) = list_faults(done)
-    assert "devices: pytorch on n1, n2: a rank sees 0 GPUs" in line
+    assert "is a build for CPUs, and device of the site is 'cuda'" in line

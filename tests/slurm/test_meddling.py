@@ -166,8 +166,12 @@ def test_run_directory_that_is_read_only_for_a_while_is_followed(run, gate):
 
 
 def test_launcher_that_is_killed_fails_its_task_and_is_named(run):
-    for pid in find_processes("srun", str(run.path)):
-        os.kill(pid, signal.SIGKILL)
+    found = find_processes("srun", str(run.path))
+    assert found, "it is not there"
+    for pid in found:
+        # of its two processes one ends with the other
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     assert wait(run).returncode == CASES_FAILED
     assert find_states(run) == {"1n1g.0": "FAILED"}
     assert "SIGKILL" in find_details(run)["1n1g.0"]

@@ -8,6 +8,7 @@ from support.details import unfold
 from support.slurm_runs import CHECKOUT, QUICK_POLLS, SITE, stage_spin, submit, wait
 from support.tool import find_details, find_states, run_tool, stage
 
+from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.details import DETAILS_FILE
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.nodes import read_node_reports
@@ -131,7 +132,13 @@ def test_data_is_copied_once_to_each_node_and_read_from_there(cluster, tmp_path)
     done = wait(run)
     assert done.returncode == 0, done.stdout + done.stderr
     (start,) = run.path.glob("cases/*/r1/a1/s0")
-    assert {path.name for path in start.iterdir()} <= {RECORD_FILE, DETAILS_FILE, "out", "err"}
+    assert {path.name for path in start.iterdir()} <= {
+        CASE_FILE,
+        RECORD_FILE,
+        DETAILS_FILE,
+        "out",
+        "err",
+    }
     unfold(start)
     reports = read_node_reports(start)
     assert len(reports) == 2

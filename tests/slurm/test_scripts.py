@@ -14,13 +14,21 @@ from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
 pytestmark = pytest.mark.slurm
 
 TOPOLOGIES = ("1n1g", "1n8g", "2n8g", "4n8g")
+# a node of the cluster has 16 cores for 8 GPUs; site slurm asks for 8 cores a GPU
+FEW_CORES = "cpus_per_rank=2"
 SITES = {
     "testcluster": [str(SITE)],
-    "slurm": ["slurm"],
+    "slurm": ["slurm", FEW_CORES],
     "slurm-cpu": ["slurm-cpu"],
     "mpirun": [str(SITE), "launcher.name=mpirun"],
-    "gres": ["slurm", "gpu_request=gres"],
-    "exclusive": ["slurm", "exclusive=true", "memory_mib_per_node=0", "array_throttle=2"],
+    "gres": ["slurm", FEW_CORES, "gpu_request=gres"],
+    "exclusive": [
+        "slurm",
+        FEW_CORES,
+        "exclusive=true",
+        "memory_mib_per_node=0",
+        "array_throttle=2",
+    ],
     "who and where": [str(SITE), "partition=low", "qos=low", "account=root"],
 }
 # quotes, blanks and signs that shells, sbatch's line parser and its file names each read otherwise
@@ -44,7 +52,8 @@ def test_sbatch_accepts_each_script(cluster, tmp_path, site):
 @pytest.mark.parametrize("matrix", ["bert", "resnet50"])
 def test_sbatch_accepts_the_whole_protocol(cluster, tmp_path, matrix):
     path = CHECKOUT / "matrices" / f"{matrix}.toml"
-    run = stage([str(path), "--site", "slurm", "--results", str(tmp_path)], CHECKOUT)
+    words = [str(path), "--site", "slurm", "--set", FEW_CORES, "--results", str(tmp_path)]
+    run = stage(words, CHECKOUT)
     for group_id in run.list_group_ids():
         command = ["sbatch", "--test-only", str(run.find_script(group_id))]
         done = subprocess.run(command, capture_output=True, text=True)

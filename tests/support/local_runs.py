@@ -64,5 +64,8 @@ def write_matrix_file(
 
 
 def list_attempt_dirs(run: Run) -> list[Path]:
-    """In the order of their array tasks."""
-    return [run.path / task.attempt_dir for task in run.read_all_tasks()]
+    """In the order of their array tasks; they are there, as if each had been started."""
+    folders = [run.path / task.attempt_dir for task in run.read_all_tasks()]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    return folders

@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Optional, Union
 
@@ -12,11 +12,14 @@ from support.cases import vary
 import dlperf_slurm
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import Axes
-from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.record import FAILED, OK, RECORD_FILE, Clock, Failure, RankResult, Record
-from dlperf_slurm.jobs.plan import ArrayTask, Group, group_array_tasks
-from dlperf_slurm.jobs.run_directory import Manifest, PlannedCase, Run, RunTask
+from dlperf_slurm.jobs.case_file import read_planned_case
+from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_array_tasks
+from dlperf_slurm.jobs.manifest import Manifest, PlannedCase
+from dlperf_slurm.jobs.run_directory import CASES_FILE, Run, RunTask
+from dlperf_slurm.jobs.task_tables import format_case
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.reports.formats.csv import serialize_cases
@@ -157,7 +160,34 @@ def make_failed_record(
 
 def read_case(run: Run, task: RunTask) -> Case:
     """What the worker would read of an array task."""
-    return read_json(run.path / task.attempt_dir / CASE_FILE, Case)
+    return read_planned_case(run.path, read_again(run, task))
+
+
+def read_again(run: Run, task: RunTask) -> RunTask:
+    """The array task as its table has it now: where its case begins may have changed."""
+    return run.read_tasks(task.group_id)[task.array_task_id]
+
+
+def replace_case(run: Run, task: RunTask, case: Case) -> None:
+    """Have another case planned for this array task, and the others of the same case."""
+    assert task.case_offset is not None, "the run is of an earlier version"
+    start = read_again(run, task).case_offset
+    rewrite_cases(run.path, lambda offset, line: format_case(case) if offset == start else line)
+
+
+def rewrite_cases(path: Path, change: Callable[[int, str], str]) -> None:
+    """Change lines of a run's file of cases, each by its offset and text, and what points there."""
+    lines, offsets, former, size = [], {}, 0, 0
+    for line in (path / CASES_FILE).read_text(encoding="utf-8").splitlines():
+        offsets[str(former)] = str(size)
+        lines.append(change(former, line) + "\n")
+        former += len(line.encode()) + 1
+        size += len(lines[-1].encode())
+    (path / CASES_FILE).write_text("".join(lines), encoding="utf-8")
+    for table in path.glob("scripts/*.tasks"):
+        rows = [row.split("\t") for row in table.read_text(encoding="utf-8").splitlines()]
+        texts = ("\t".join([*row[:5], offsets[row[5]], *row[6:]]) + "\n" for row in rows)
+        table.write_text("".join(texts), encoding="utf-8")
 
 
 def find_task(run: Run, topology: str, repeat: int = 1) -> RunTask:
@@ -167,6 +197,7 @@ def find_task(run: Run, topology: str, repeat: int = 1) -> RunTask:
 
 def write_record(run: Run, task: RunTask, record: Record) -> Path:
     path = run.path / task.attempt_dir / RECORD_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, record)
     return path
 

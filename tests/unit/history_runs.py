@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from operator import methodcaller
 from pathlib import Path
 
 import numpy
@@ -10,6 +11,7 @@ from builders import (
     make_record,
     make_site,
     read_case,
+    rewrite_cases,
     write_matrix,
     write_record,
 )
@@ -18,8 +20,9 @@ from outcome_builders import RATES
 from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE, Record
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE, format_manifest
 from dlperf_slurm.jobs.plan import make_plan
-from dlperf_slurm.jobs.run_directory import CODE_DIR, MANIFEST_FILE, format_manifest, open_run
+from dlperf_slurm.jobs.run_directory import CODE_DIR, open_run
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
@@ -78,9 +81,11 @@ def set_manifest(path, **changes):
     former = open_run(path).manifest
     manifest = dataclasses.replace(former, **changes)
     if manifest.run_id != former.run_id:
+        rename = methodcaller("replace", former.run_id, manifest.run_id)
+        rewrite_cases(path, lambda _, line: rename(line))
         for file in path.glob("cases/*/r*/a*/*.json"):
             text = file.read_text(encoding="utf-8")
-            file.write_text(text.replace(former.run_id, manifest.run_id), encoding="utf-8")
+            file.write_text(rename(text), encoding="utf-8")
     (path / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
 
 

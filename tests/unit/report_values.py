@@ -8,7 +8,7 @@ from support.cases import vary
 from unit.builders import make_case, make_manifest, make_planned_case, make_record
 
 from dlperf_slurm.contract.topology import parse_topology
-from dlperf_slurm.jobs.run_directory import PlannedCase
+from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.formats import Report, list_formats, load_format
 from dlperf_slurm.reports.summarize import Summary, summarize

@@ -327,7 +327,7 @@ def test_report_is_written_and_nothing_printed(run, capsys):
     folder = run.report(layout="dlperf", plots="none")
     assert folder == run.path / "report"
     names = {path.name for path in folder.iterdir()}
-    assert names == {*list_report_files("report-plots-none.html"), "report-dlperf.md"}
+    assert names == {*list_report_files("report-plots-none.html"), "report-dlperf.md", "steps"}
     assert capsys.readouterr() == ("", "")
 
 
@@ -362,7 +362,7 @@ def test_report_of_an_incomplete_run_is_written(two_runs):
     ("options", "message"),
     [
         ({"layout": "dlpref"}, "'dlpref' is no layout; known: default, dlperf, nvidia, tensorpack"),
-        ({"plots": "few"}, "'few' is no choice of plots; known: some, all, none"),
+        ({"plots": "few"}, "'few' is no choice of plots; known: some, files, all, none"),
     ],
 )
 def test_unknown_option_of_a_report_is_an_input_error(options, message, run):

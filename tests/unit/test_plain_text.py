@@ -9,7 +9,7 @@ from builders import find_task, make_failed_record, make_record, read_case, writ
 from rich.text import Text
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.jobs.run_directory import MANIFEST_FILE, format_manifest
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE, format_manifest
 from dlperf_slurm.plain_text import defuse_cell, strip_controls
 from dlperf_slurm.reports.plain_console import PlainConsole
 

@@ -8,6 +8,7 @@ from typing import Optional
 
 from dlperf_slurm.checks.doctor.finding import Finding, make_fault
 from dlperf_slurm.checks.doctor.probe import End, Probe
+from dlperf_slurm.config.folders import tell_creation
 from dlperf_slurm.contract.json_files import ContractError, build_dataclass
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json, read_text
@@ -214,4 +215,4 @@ def _mend_environment(probe: Probe) -> str:
     if environment.container is not None:
         return f"take an image that has it, or see environments.{framework}.container"
     python = f"{environment.venv}/bin/python" if environment.venv else environment.python
-    return f"`{python} -m pip install` it, or `dlperf-slurm env create {framework}`"
+    return f"`{python} -m pip install` it, or `{tell_creation(framework, probe.site.device)}`"

@@ -12,14 +12,13 @@ from dlperf_slurm import slurm_client
 from dlperf_slurm.config.overrides import OVERRIDE, JobKind, find_job_kind
 from dlperf_slurm.config.site import LoadedSite, Site
 from dlperf_slurm.contract.axes import WORKER
-from dlperf_slurm.contract.case import CASE_FILE
-from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.files.folders import make_folder
 from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.jobs.markers import MARKERS_DIR
-from dlperf_slurm.jobs.plan import ArrayTask, Group, Plan, group_array_tasks, make_case
+from dlperf_slurm.jobs.plan import Plan
 from dlperf_slurm.jobs.private_values import (
     file_permissions,
     share_with_group,
@@ -149,8 +148,6 @@ def stage_probe(probe: Probe, folder: Path) -> Path:
             make_folder((folder / relative).parent, root=folder)
             write_file(folder / relative, text.encode(), root=folder)
         make_folder(attempt, root=folder)
-        case = make_case(probe.case, probe.site, folder.name[1:], 1, 1)
-        write_json(attempt / CASE_FILE, case, root=folder)
         module = read_pins(probe.case.axes.framework).module
         write_file(attempt / MODULE_FILE, module.encode(), root=folder)
     return attempt

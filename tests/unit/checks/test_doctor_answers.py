@@ -128,7 +128,7 @@ def test_each_rank_of_a_node_needs_a_gpu_of_those_that_it_sees(gpus, is_fault, h
 
 def test_ranks_with_one_gpu_between_them_are_named(home):
     answers = [make_answer(rank, gpus=1, uuid="GPU-0") for rank in range(2)]
-    (line,) = list_faults(home, answers, make_probe("1n2g", device="cuda"))
+    (line,) = list_faults(home, answers, make_probe("1n2g", device="cuda", cpus_per_rank=1))
     assert "ranks share one GPU" in line
 
 

@@ -214,6 +214,37 @@ def test_gradients_may_differ_by_the_models_own_tolerance():
     assert "gradients" not in list_failed(found["resnet50"])
 
 
+def compare_on_gpu(model, **changes):
+    """What is beyond a GPU's tolerances of a case that differs so."""
+    case = vary(make_case(REFERENCE, model, SITE), device="cuda")
+    expected = dataclasses.replace(PARITY, case=case)
+    found = dataclasses.replace(change_parity(**changes), case=case)
+    return list_failed(compare_frameworks(found, expected))
+
+
+def test_gpus_round_otherwise_and_are_held_to_wider_tolerances():
+    assert compare_on_gpu("bert", initial_loss=4e-5, updates=4e-5, gradients=4e-5) == []
+    assert compare_on_gpu("bert", initial_loss=6e-5) == ["loss"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"gradients": 6e-5}, id="tanh form of GELU"),
+        pytest.param({"updates": 2e-4}, id="undecayed matrices"),
+    ],
+)
+def test_gpus_tolerances_still_find_what_they_are_for(changes):
+    assert compare_on_gpu("bert", **changes) == list(changes)
+
+
+def test_kinks_of_relus_may_move_a_gradient_on_gpus_alone():
+    assert compare_on_gpu("resnet50", gradients=5e-2) == []
+    assert compare_on_gpu("resnet50", gradients=2e-1) == ["gradients"]
+    beyond = change_parity(gradients=5e-2)
+    assert list_failed(compare_frameworks(beyond, PARITY)) == ["gradients"]
+
+
 @pytest.mark.parametrize("name", ["local", "slurm", "example"])
 def test_script_is_as_its_golden_file(name, monkeypatch):
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", "/shared/environments")

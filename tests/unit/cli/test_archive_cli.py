@@ -25,7 +25,7 @@ from dlperf_slurm.jobs.run_directory import open_run
 DAY_1 = "20240501-120000-seven-tiny-abcd"
 DAY_2 = "20240502-120000-seven-tiny-abcd"
 ARCHIVE = RESULTS / f"{DAY_1}.zip"
-TABLES = ("report.csv", "report.json", "report.md", "cases.parquet", "steps.parquet")
+TABLES = ("report.csv", "report.json", "report.md", "cases.parquet", "repeats.parquet")
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +88,7 @@ def test_report_of_an_archive_has_the_tables_of_the_run(run, capsys):
     assert capsys.readouterr().out.splitlines()[:-1] == printed.splitlines()[:-1]
     for name in TABLES:
         assert (beside / name).read_bytes() == (run / "report" / name).read_bytes(), name
+    assert list_contents(beside / "steps") == list_contents(run / "report" / "steps") != {}
 
 
 def test_archive_has_every_file_of_the_run_and_their_digests(run):

@@ -333,7 +333,7 @@ def test_report_writes_its_files_beside_the_run(staged_run):
     names = {path.name for path in (staged_run.path / "report").iterdir()}
     reports = {f"report.{kind}" for kind in ("csv", "html", "json", "md", "tex")}
     # nothing was measured, so that there is nothing to draw
-    assert names == reports | {f"{rows}.parquet" for rows in ("cases", "repeats", "steps")}
+    assert names == reports | {f"{rows}.parquet" for rows in ("cases", "repeats")}
 
 
 def test_report_of_a_run_with_holes_has_no_blank_cell(staged_run):

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.integration
 BAD = Path("results/20240502-120000-seven-tiny-abcd")
 GOOD = Path("results/20240501-120000-seven-tiny-abcd")
 FIRST = f"cases/{CASE_1}/r1/a1"
+TASKS = "scripts/1n1g.tasks"
 SECRET = "not for anybody else's eyes"
 
 
@@ -49,13 +50,16 @@ def _end(number, frame):
 
 def change_json(path, **changes):
     """`a__b=1` sets data["a"]["b"]; a number is an index."""
-    data = json.loads(path.read_text())
+    path.write_text(json.dumps(change(json.loads(path.read_text()), changes)))
+
+
+def change(data, changes):
     for keys, value in changes.items():
         place, parts = data, [int(k) if k.isdigit() else k for k in keys.split("__")]
         for part in parts[:-1]:
             place = place[part]
         place[parts[-1]] = value
-    path.write_text(json.dumps(data))
+    return data
 
 
 def change_record(**changes):
@@ -67,9 +71,21 @@ def change_both(**changes):
 
     def damage():
         change_json(BAD / FIRST / "record.json", **{f"case__{k}": v for k, v in changes.items()})
-        change_json(BAD / FIRST / "case.json", **changes)
+        give_case_of_its_own(changes)
 
     return damage
+
+
+def give_case_of_its_own(changes):
+    """The first array task has a line of its own in the file of cases, with these changes."""
+    path, table = BAD / "cases.jsonl", BAD / TASKS
+    rows = [row.split("\t") for row in table.read_text().splitlines()]
+    (row,) = (row for row in rows if row[1] == FIRST)
+    content = path.read_bytes()
+    case = change(json.loads(content[int(row[5]) :].splitlines()[0]), changes)
+    row[5] = str(len(content))
+    path.write_bytes(content + json.dumps(case).encode() + b"\n")
+    table.write_text("".join("\t".join(row) + "\n" for row in rows))
 
 
 def write(name, content):
@@ -141,13 +157,12 @@ RECORDS = {
     "times": write(f"{FIRST}/step_seconds.npy", b"\x93NUMPY\x01\x00"),
     **{
         f"{thing} for {name}": put(f"{FIRST}/{name}", make)
-        for name in ("record.json", "case.json", "step_seconds.npy")
+        for name in ("record.json", "step_seconds.npy")
         for thing, make in THINGS.items()
         if (name, thing) not in (("step_seconds.npy", "absent"),)
     },
 }  # fmt: skip
 
-TASKS = "scripts/1n1g.tasks"
 RUNS = {
     "note of half a character": lambda: change_json(
         BAD / "manifest.json", cases__0__notes=["\ud800 \x1b[2J </script>"]
@@ -182,6 +197,9 @@ RUNS = {
     "attempt out of the run": write(TASKS, f"pytorch\t../../cases/{CASE_1}/r1/a1\n"),
     "attempt of no number": write(TASKS, f"pytorch\tcases/{CASE_1}/rx/a1\n"),
     "attempt of 10^6 digits": write(TASKS, f"pytorch\tcases/{CASE_1}/r{'1' * 10**6}/a1\n"),
+    "case beyond the file": write(TASKS, f"pytorch\t{FIRST}\tsrun\t-\t1\t{10**11}\n"),
+    "case in the middle of a line": write(TASKS, f"pytorch\t{FIRST}\tsrun\t-\t1\t7\n"),
+    "case without an end": write("cases.jsonl", '{"axes": ' + "[" * 10**7),
     "group out of the run": write(
         "journal.jsonl", '{"event": "staged", "time": "", "group_id": "../../../../etc/passwd"}\n'
     ),
@@ -192,8 +210,8 @@ RUNS = {
     **{
         f"{thing} for {name}": put(name, make)
         for name in (
-            "manifest.json", "journal.jsonl", "matrix.toml", TASKS, "cases", "markers", "scripts",
-            "report", "markers/1n1g.0.ended", "submit.lock",
+            "manifest.json", "journal.jsonl", "matrix.toml", "cases.jsonl", TASKS, "cases",
+            "markers", "scripts", "report", "markers/1n1g.0.ended", "submit.lock",
         )
         for thing, make in THINGS.items()
     },

@@ -253,7 +253,7 @@ def good_run(tmp_path_factory):
     return add_run(stage_seven(folder), 1, results=folder / "results", repeats=1)
 
 
-FILES = ("manifest.json", "record.json", "case.json", "journal.jsonl", "tasks")
+FILES = ("manifest.json", "record.json", "cases.jsonl", "journal.jsonl", "tasks")
 
 
 @fuzz

@@ -1,0 +1,64 @@
+/* libnvidia-ml.so.1 of eight H100, the first with an instance of MIG: what the tests ask of it.
+ * A handle is the number of the GPU and 1; that of the instance is MIG. Other queries are missing,
+ * as an old driver's library lacks them. Types and codes are those of nvml.h. */
+#include <stdio.h>
+#include <string.h>
+
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_FOUND = 6 };
+enum { GPUS = 8, MIG = 100 };
+
+typedef unsigned long long Bytes;
+
+static long find_number(void *handle) { return (long)handle - 1; }
+
+int nvmlInitWithFlags(unsigned flags) { return SUCCESS; }
+int nvmlShutdown(void) { return SUCCESS; }
+const char *nvmlErrorString(int code) { return "an error"; }
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+  *count = GPUS;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
+  if (index >= GPUS) return INVALID_ARGUMENT;
+  *handle = (void *)(long)(index + 1);
+  return SUCCESS;
+}
+
+int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned length) {
+  if ((long)handle == MIG) snprintf(uuid, length, "MIG-1");
+  else snprintf(uuid, length, "GPU-%ld", find_number(handle));
+  return SUCCESS;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
+  int number;
+  if (strcmp(uuid, "MIG-1") == 0) *handle = (void *)(long)MIG;
+  else if (sscanf(uuid, "GPU-%d", &number) == 1) *handle = (void *)(long)(number + 1);
+  else return NOT_FOUND;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetName(void *handle, char *name, unsigned length) {
+  snprintf(name, length, "NVIDIA H100");
+  return SUCCESS;
+}
+
+/* in mW, another one of each GPU */
+int nvmlDeviceGetPowerUsage(void *handle, unsigned *power) {
+  *power = 500000 + 1000 * find_number(handle);
+  return SUCCESS;
+}
+
+int nvmlDeviceGetTemperature(void *handle, int sensor, unsigned *celsius) {
+  *celsius = 61;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetMemoryInfo(void *handle, Bytes *memory) {
+  memory[0] = 80ULL << 30;
+  memory[1] = 30ULL << 30;
+  memory[2] = 50ULL << 30;
+  return SUCCESS;
+}
