@@ -31,7 +31,7 @@ from dlperf_slurm.matrix.tables import Matrix
 from dlperf_slurm.worker.models import list_models, load_model
 
 # the keys of a [model] table that are no parameters of the model
-OWN_MODEL_KEYS = ("name", "dataset")
+OWN_MODEL_KEYS = ("name", "preset", "dataset")
 # the tables of which `--set` sets single values; any other key is one of the site
 SETTABLE = ("axes", "protocol", "training")
 
@@ -126,8 +126,10 @@ def _check_models(data: TomlTable, reporter: Reporter) -> None:
         if not isinstance(name, str) or name not in remaining:
             continue
         remaining.remove(name)
-        base = {key: value for key, value in model.items() if key not in OWN_MODEL_KEYS}
-        problems = find_parameter_problems(name, base)
+        own = {key: value for key, value in model.items() if key not in OWN_MODEL_KEYS}
+        preset, problems = find_preset(name, model.get("preset", ""))
+        base = {**preset, **own}
+        problems += find_parameter_problems(name, base)
         for key, message in problems:
             reporter.add(("model", index, key) if is_list else ("model", key), message)
         if not problems:
@@ -142,6 +144,19 @@ def _check_model_overrides(name: str, base: TomlTable, overrides: Any, reporter:
         if isinstance(changes, dict) and name in (named if isinstance(named, list) else [named]):
             for key, message in find_parameter_problems(name, {**base, **changes}):
                 reporter.add(("override", index, "model", key), message)
+
+
+def find_preset(model: str, name: Any) -> tuple[Mapping[str, Any], list[tuple[str, str]]]:
+    """The parameters of a model's preset, none for "", and what is wrong with its name."""
+    presets = load_model(model).PRESETS
+    if not isinstance(name, str) or not name or name in presets:
+        # what is no text is reported by the table's own check
+        return presets.get(name, {}) if isinstance(name, str) else {}, []
+    if not presets:
+        return {}, [("preset", f"{model} has no presets; name its parameters instead")]
+    known = ", ".join(presets)
+    message = f"{name!r} is not a preset of {model}; known: {known}{suggest(name, presets)}"
+    return {}, [("preset", message)]
 
 
 def find_parameter_problems(model: str, parameters: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from dlperf_slurm.contract.case import NO_TRAINING, Training
 from dlperf_slurm.logs import list_formats
 from dlperf_slurm.matrix.selections import AxesTable, Condition, Selection, Values, check_values
 from dlperf_slurm.matrix.values import Model, OneOf, PositiveInt
+from dlperf_slurm.worker.models import load_model
 
 
 class Protocol(Table):
@@ -103,12 +104,16 @@ class ModelTable(Table):
 
     name: Model
     """Model, by its name."""
+    preset: str = ""
+    """Published size by its name, from which the other keys of the table differ."""
     dataset: str = ""
     """Name of the real files that the data sources "folder" and "dali" read."""
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        return self.__pydantic_extra__ or {}
+        """All sizes that are not the model's defaults."""
+        preset = load_model(self.name).PRESETS[self.preset] if self.preset else {}
+        return {**preset, **(self.__pydantic_extra__ or {})}
 
 
 def _check_models_differ(models: tuple[ModelTable, ...]) -> tuple[ModelTable, ...]:

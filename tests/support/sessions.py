@@ -39,6 +39,24 @@ _SMALLER = {
         "predictions_per_sequence": 5,
         "dropout": 0.0,
     },
+    "llama": {
+        "sequence_length": 16,
+        "layers": 2,
+        "hidden_size": 64,
+        "heads": 4,
+        "kv_heads": 2,
+        "intermediate_size": 128,
+        "vocabulary_size": 200,
+    },
+    "vit": {
+        "image_size": 32,
+        "patch_size": 8,
+        "layers": 2,
+        "hidden_size": 32,
+        "heads": 4,
+        "intermediate_size": 64,
+        "classes": 10,
+    },
     "resnet50": {"image_size": 64, "stage_blocks": (1, 1, 1, 1), "width": 8, "classes": 10},
 }
 # of every model, a new one too

@@ -183,19 +183,9 @@ def mask_words(
 def describe_text(data_dir: str, definition: "Definition") -> TextDescription:
     """What dataset.json says; DataError when the model cannot read such a text."""
     path = str(Path(data_dir) / DESCRIPTION_FILE)
-    try:
-        text = read_description(Path(data_dir), TextDescription)
-    except OSError as error:
-        raise DataError(
-            f"{path!r} cannot be read ({error.strerror}); `dlperf-slurm data make text` makes one"
-        ) from error
+    text = read_text_description(data_dir)
     words = definition.sequence_length - MARKS
-    if text.vocabulary_size > definition.vocabulary_size:
-        raise DataError(
-            f"{path!r}: vocabulary_size is {text.vocabulary_size}, the model's is "
-            f"{definition.vocabulary_size}; set it in the matrix's [[model]] table, "
-            f"or make a text with --vocabulary {definition.vocabulary_size}"
-        )
+    check_vocabulary(text, data_dir, definition.vocabulary_size)
     if text.mask_id != definition.MASK_ID:
         raise DataError(f"{path!r}: mask_id is {text.mask_id}, the model's {definition.MASK_ID}")
     if words < 2 or definition.predictions_per_sequence > words:
@@ -204,3 +194,25 @@ def describe_text(data_dir: str, definition: "Definition") -> TextDescription:
             f"text; predictions_per_sequence may be that at most, and two words are the least"
         )
     return text
+
+
+def read_text_description(data_dir: str) -> TextDescription:
+    """What dataset.json says; DataError, with what to do, where it cannot be read."""
+    try:
+        return read_description(Path(data_dir), TextDescription)
+    except OSError as error:
+        path = str(Path(data_dir) / DESCRIPTION_FILE)
+        raise DataError(
+            f"{path!r} cannot be read ({error.strerror}); `dlperf-slurm data make text` makes one"
+        ) from error
+
+
+def check_vocabulary(text: TextDescription, data_dir: str, vocabulary_size: int) -> None:
+    """Raise DataError for a text with more words than the model has."""
+    if text.vocabulary_size > vocabulary_size:
+        path = str(Path(data_dir) / DESCRIPTION_FILE)
+        raise DataError(
+            f"{path!r}: vocabulary_size is {text.vocabulary_size}, the model's is "
+            f"{vocabulary_size}; set it in the matrix's [[model]] table, "
+            f"or make a text with --vocabulary {vocabulary_size}"
+        )

@@ -47,6 +47,10 @@ if TYPE_CHECKING:
             backward pass has one product for the input's and one for the weight's gradient.
             """
 
+        @property
+        def tokens_per_sample(self) -> int:
+            """What its throughput in tokens counts of a sample; 0 for one published in samples."""
+
         def make_sample(self, random: RandomState) -> Dict[str, NDArray[Any]]:
             """A synthetic sample: arrays of fixed shapes, without the batch's axis."""
 
@@ -74,6 +78,8 @@ if TYPE_CHECKING:
         LAYERS: Tuple[str, ...]
         # how the names of parameters end whose gradient is exactly zero, which rounding is not
         ZERO_GRADIENTS: Tuple[str, ...]
+        # published sizes by their names: parameters that differ from the defaults
+        PRESETS: Mapping[str, Mapping[str, ModelParameter]]
         VERIFICATION: "Verification"
         Definition: Any
 
@@ -118,6 +124,18 @@ def list_linear(
     yield Parameter(f"{name}.bias", (out_size,), 0.0)
 
 
+def list_matrix(
+    name: str, in_size: int, out_size: int, standard_deviation: float
+) -> Iterator[Parameter]:
+    """Weight of a linear layer without a bias."""
+    yield Parameter(f"{name}.weight", (out_size, in_size), 0.0, standard_deviation)
+
+
+def list_scale(name: str, size: int) -> Iterator[Parameter]:
+    """Weight of a normalization without a bias, which starts as the identity."""
+    yield Parameter(f"{name}.weight", (size,), 1.0)
+
+
 def list_normalization(name: str, size: int) -> Iterator[Parameter]:
     """Weight and bias of a batch or layer normalization, which starts as the identity."""
     yield Parameter(f"{name}.weight", (size,), 1.0)
@@ -135,13 +153,16 @@ def load_model(name: str) -> "Model":
 
 
 def find_type_problems(definition: object) -> List[str]:
-    """Fields that are not what their default is: an int, a float or a tuple of ints."""
+    """Fields that are not what their default is: an int, a float, a bool or a tuple of ints."""
     problems = []
     for field in dataclasses.fields(cast(Any, definition)):
         value = getattr(definition, field.name)
         if isinstance(field.default, tuple):
             if type(value) is not tuple or not all(type(item) is int for item in value):
                 problems.append(f"{field.name} is {value!r}; allowed: a list of integers")
+        elif isinstance(field.default, bool):
+            if type(value) is not bool:
+                problems.append(f"{field.name} is {value!r}; allowed: true or false")
         elif isinstance(field.default, float):
             if type(value) not in (int, float):
                 problems.append(f"{field.name} is {value!r}; allowed: a number")
@@ -158,7 +179,7 @@ def find_size_problems(definition: object, minimum: Mapping[str, int]) -> List[s
     problems = []
     for field in dataclasses.fields(cast(Any, definition)):
         value = getattr(definition, field.name)
-        if isinstance(field.default, float):
+        if isinstance(field.default, (float, bool)):
             continue
         least = minimum.get(field.name, 1)
         if any(size < least for size in (value if isinstance(value, tuple) else (value,))):

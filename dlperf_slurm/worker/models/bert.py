@@ -1,7 +1,7 @@
 """BERT-base pre-training: masked words and next sentence, Devlin et al. 2018."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, List
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, List, Mapping
 
 from dlperf_slurm.worker.models import (
     Parameter,
@@ -26,6 +26,7 @@ HAS_BATCH_STATISTICS = False
 LAYERS = ("embedding", "attention", "layer normalization")
 # it adds the same to all scores of a query, which their softmax does not see
 ZERO_GRADIENTS = (".attention.key.bias",)
+PRESETS: Mapping[str, Mapping[str, Any]] = {}
 VERIFICATION = Verification(
     model_parameters={
         "sequence_length": 32,
@@ -123,6 +124,10 @@ class Definition:
         mlm_head = self.predictions_per_sequence * hidden * (hidden + self.vocabulary_size)
         nsp_head = hidden * (hidden + 2)
         return 2 * (self.layers * (projections + attention) + mlm_head + nsp_head)
+
+    @property
+    def tokens_per_sample(self) -> int:
+        return 0
 
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
         """Two sentences that fill the sequence: no padding, so every framework does the same work.

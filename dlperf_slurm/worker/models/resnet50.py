@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, List, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 from dlperf_slurm.worker.models import (
     Parameter,
@@ -26,6 +26,7 @@ HAS_ACCURACY = True
 HAS_BATCH_STATISTICS = True
 LAYERS = ("convolution", "max pooling", "batch normalization")
 ZERO_GRADIENTS = ()
+PRESETS: Mapping[str, Mapping[str, Any]] = {}
 VERIFICATION = Verification(
     # blocks with and without a projection
     model_parameters={
@@ -101,6 +102,10 @@ class Definition:
             weight_decay=self.WEIGHT_DECAY,
             momentum=self.MOMENTUM,
         )
+
+    @property
+    def tokens_per_sample(self) -> int:
+        return 0
 
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
         """images: float32 [channel, height, width] ~ N(0, 1); labels: int64 []."""

@@ -1,0 +1,101 @@
+"""LLaMA pre-training in PyTorch, from the framework-neutral definition."""
+
+from typing import Dict
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dlperf_slurm.worker.models.llama import Definition
+
+
+class Attention(nn.Module):
+    """Causal self-attention over hidden [batch, length, hidden_size].
+
+    `cosine` and `sine`, [length, head_size / 2], turn queries and keys by their positions.
+    """
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, kv_size = definition.hidden_size, definition.kv_size
+        self.head_size = definition.head_size
+        self.is_grouped = definition.kv_heads != definition.heads
+        self.query = nn.Linear(hidden, hidden, bias=False)
+        self.key = nn.Linear(hidden, kv_size, bias=False)
+        self.value = nn.Linear(hidden, kv_size, bias=False)
+        self.output = nn.Linear(hidden, hidden, bias=False)
+
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        query, key, value = (
+            projection(x).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
+        )
+        y = F.scaled_dot_product_attention(
+            rotate(query, cosine, sine),
+            rotate(key, cosine, sine),
+            value,
+            is_causal=True,
+            enable_gqa=self.is_grouped,
+        )
+        return self.output(y.transpose(1, 2).flatten(-2))
+
+
+def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """x [batch, heads, length, head_size], its halves turned as pairs, in the type of x."""
+    cosine, sine = cosine.to(x.dtype), sine.to(x.dtype)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
+
+
+class Layer(nn.Module):
+    """Attention and SwiGLU, each of the normalized input and beside the residual."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, inner = definition.hidden_size, definition.intermediate_size
+        epsilon = definition.normalization_epsilon
+        self.attention_normalization = nn.RMSNorm(hidden, eps=epsilon)
+        self.attention = Attention(definition)
+        self.feed_forward_normalization = nn.RMSNorm(hidden, eps=epsilon)
+        self.gate = nn.Linear(hidden, inner, bias=False)
+        self.up = nn.Linear(hidden, inner, bias=False)
+        self.down = nn.Linear(inner, hidden, bias=False)
+
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_normalization(x), cosine, sine)
+        y = self.feed_forward_normalization(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+class Llama(nn.Module):
+    """input_ids int64 [batch, length] -> logits of the next words [batch, length, words]."""
+
+    cosine: Tensor
+    sine: Tensor
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, words = definition.hidden_size, definition.vocabulary_size
+        self.embedding = nn.Embedding(words, hidden)
+        self.layers = nn.ModuleList([Layer(definition) for _ in range(definition.layers)])
+        self.normalization = nn.RMSNorm(hidden, eps=definition.normalization_epsilon)
+        self.head = nn.Linear(hidden, words, bias=False)
+        if definition.tied_embedding:
+            self.head.weight = self.embedding.weight
+        for name, table in zip(("cosine", "sine"), definition.make_rotation()):
+            self.register_buffer(name, torch.from_numpy(table), persistent=False)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = self.embedding(input_ids)
+        for layer in self.layers:
+            x = layer(x, self.cosine, self.sine)
+        return self.head(self.normalization(x))
+
+
+def build_model(definition: Definition) -> nn.Module:
+    return Llama(definition)
+
+
+def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
+    """Mean cross-entropy of the next word at all positions."""
+    return F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())

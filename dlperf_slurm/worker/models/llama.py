@@ -1,0 +1,242 @@
+"""LLaMA pre-training: a decoder-only transformer that predicts each next word, Touvron et al. 2023.
+
+Grouped queries are those of Touvron et al. 2023 (Llama 2), rotary positions those of Su et al. 2021
+with the halves of a head as pairs.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, List, Mapping, Tuple
+
+from dlperf_slurm.worker.models import (
+    Parameter,
+    Verification,
+    find_size_problems,
+    find_type_problems,
+    list_matrix,
+    list_scale,
+)
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
+
+if TYPE_CHECKING:
+    from numpy.random import RandomState
+    from numpy.typing import NDArray
+
+SAMPLE_UNIT = "sequences"
+INPUT = "packed_tokens"
+DATASET = "text"
+INPUTS = ("input_ids",)
+HAS_ACCURACY = False
+HAS_BATCH_STATISTICS = False
+LAYERS = ("embedding", "attention", "root mean square normalization")
+ZERO_GRADIENTS = ()
+# Parameters of the models' cards. The scaled positions of Llama 3.2, for texts beyond 8,192 words,
+# are left out: they cost nothing.
+_LLAMA_3 = {"sequence_length": 8192, "vocabulary_size": 128256, "rotary_theta": 500000.0}
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "tinyllama-1.1b": {
+        "sequence_length": 2048,
+        "layers": 22,
+        "hidden_size": 2048,
+        "heads": 32,
+        "kv_heads": 4,
+        "intermediate_size": 5632,
+    },
+    "llama-3.2-1b": {
+        **_LLAMA_3,
+        "layers": 16,
+        "hidden_size": 2048,
+        "heads": 32,
+        "kv_heads": 8,
+        "intermediate_size": 8192,
+        "tied_embedding": True,
+    },
+    "llama-3.2-3b": {
+        **_LLAMA_3,
+        "layers": 28,
+        "hidden_size": 3072,
+        "heads": 24,
+        "kv_heads": 8,
+        "intermediate_size": 8192,
+        "tied_embedding": True,
+    },
+    "llama-7b": {
+        "sequence_length": 2048,
+        "layers": 32,
+        "hidden_size": 4096,
+        "heads": 32,
+        "kv_heads": 32,
+        "intermediate_size": 11008,
+        "normalization_epsilon": 1e-6,
+    },
+    "llama-2-7b": {
+        "sequence_length": 4096,
+        "layers": 32,
+        "hidden_size": 4096,
+        "heads": 32,
+        "kv_heads": 32,
+        "intermediate_size": 11008,
+    },
+    "llama-3-8b": {
+        **_LLAMA_3,
+        "layers": 32,
+        "hidden_size": 4096,
+        "heads": 32,
+        "kv_heads": 8,
+        "intermediate_size": 14336,
+    },
+}
+VERIFICATION = Verification(
+    # two queries to a key, and heads in which each pair of a rotation has a frequency of its own
+    model_parameters={
+        "sequence_length": 32,
+        "layers": 2,
+        "hidden_size": 128,
+        "heads": 4,
+        "kv_heads": 2,
+        "intermediate_size": 256,
+        "vocabulary_size": 500,
+    },
+    batch_size_per_device=4,
+    gradient_tolerance=1e-5,
+)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Sizes of the network and its fixed hyper-parameters.
+
+    The loss is the mean cross-entropy of the next word at each position. `intermediate_size`
+    defaults to two thirds of four times the hidden size, up to the next multiple of 256, as
+    published. No layer has a bias.
+    """
+
+    sequence_length: int = 1024
+    layers: int = 12
+    hidden_size: int = 768
+    heads: int = 12
+    kv_heads: int = 12
+    intermediate_size: int = 2048
+    vocabulary_size: int = 32000
+    rotary_theta: float = 10000.0
+    normalization_epsilon: float = 1e-5
+    tied_embedding: bool = False
+
+    WEIGHT_STANDARD_DEVIATION: ClassVar[float] = 0.02
+    LEARNING_RATE: ClassVar[float] = 3e-4
+    BETA1: ClassVar[float] = 0.9
+    BETA2: ClassVar[float] = 0.95
+    ADAM_EPSILON: ClassVar[float] = 1e-5
+    WEIGHT_DECAY: ClassVar[float] = 0.1
+    CLIP_GLOBAL_NORM: ClassVar[float] = 1.0
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.heads
+
+    @property
+    def kv_size(self) -> int:
+        """Width of all keys of a position, and of all values."""
+        return self.kv_heads * self.head_size
+
+    def make_rotation(self) -> "Tuple[NDArray[Any], NDArray[Any]]":
+        """Cosines and sines of each position's angles: float32 [sequence_length, head_size / 2].
+
+        At position p, pair i of a head turns by p * rotary_theta^(-2 i / head_size). A pair is
+        (x[i], x[i + head_size / 2]); it becomes (x1 cos - x2 sin, x2 cos + x1 sin).
+        """
+        import numpy
+
+        half = self.head_size // 2
+        frequencies = float(self.rotary_theta) ** (-numpy.arange(half) / half)
+        angles = numpy.outer(numpy.arange(self.sequence_length), frequencies)
+        return numpy.cos(angles).astype(numpy.float32), numpy.sin(angles).astype(numpy.float32)
+
+    def list_parameters(self) -> Iterator[Parameter]:
+        """The head is absent where it is the embedding."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        deviation = self.WEIGHT_STANDARD_DEVIATION
+        yield from list_matrix("embedding", hidden, self.vocabulary_size, deviation)
+        for index in range(self.layers):
+            layer = f"layers.{index}"
+            yield from list_scale(f"{layer}.attention_normalization", hidden)
+            yield from list_matrix(f"{layer}.attention.query", hidden, hidden, deviation)
+            yield from list_matrix(f"{layer}.attention.key", hidden, self.kv_size, deviation)
+            yield from list_matrix(f"{layer}.attention.value", hidden, self.kv_size, deviation)
+            yield from list_matrix(f"{layer}.attention.output", hidden, hidden, deviation)
+            yield from list_scale(f"{layer}.feed_forward_normalization", hidden)
+            yield from list_matrix(f"{layer}.gate", hidden, inner, deviation)
+            yield from list_matrix(f"{layer}.up", hidden, inner, deviation)
+            yield from list_matrix(f"{layer}.down", inner, hidden, deviation)
+        yield from list_scale("normalization", hidden)
+        if not self.tied_embedding:
+            yield from list_matrix("head", hidden, self.vocabulary_size, deviation)
+
+    def list_running_statistics(self) -> Iterator[Parameter]:
+        return iter(())
+
+    @property
+    def parameter_count(self) -> int:
+        """134,105,856 by default."""
+        return sum(parameter.size for parameter in self.list_parameters())
+
+    @property
+    def flops_per_sample(self) -> int:
+        """The cost of a sequence's forward pass, a multiply-add as 2; training costs 3 times that.
+
+        Matrix products only: 2 for each weight and token, but for the embedding's look-up, and both
+        products of attention over all of the sequence, though a causal kernel needs half of them
+        (Chowdhery et al. 2022, appendix B). 2.6e11 by default.
+        """
+        hidden, length = self.hidden_size, self.sequence_length
+        attention = 2 * hidden * (hidden + self.kv_size) + 2 * length * hidden
+        feed_forward = 3 * hidden * self.intermediate_size
+        head = hidden * self.vocabulary_size
+        return 2 * length * (self.layers * (attention + feed_forward) + head)
+
+    @property
+    def tokens_per_sample(self) -> int:
+        return self.sequence_length
+
+    def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
+        """A full sequence, so that every framework does the same work.
+
+        int64 [sequence_length] both: input_ids, and labels, the word after each.
+        """
+        import numpy
+
+        ids = random.randint(0, self.vocabulary_size, self.sequence_length + 1, dtype=numpy.int64)
+        return {"input_ids": ids[:-1], "labels": ids[1:]}
+
+    def make_rule(self, global_batch_size: int) -> Rule:
+        """AdamW; its learning rate is the same for any batch."""
+        return Rule(
+            name=ADAMW,
+            learning_rate=self.LEARNING_RATE,
+            weight_decay=self.WEIGHT_DECAY,
+            betas=(self.BETA1, self.BETA2),
+            epsilon=self.ADAM_EPSILON,
+        )
+
+    def find_problems(self) -> List[str]:
+        problems = find_type_problems(self)
+        if problems:
+            return problems
+        problems = find_size_problems(self, {"vocabulary_size": 2})
+        if problems:
+            return problems
+        if self.hidden_size % (2 * self.heads):
+            problems.append(
+                f"hidden_size is {self.hidden_size}; allowed: a multiple of twice the heads "
+                f"({2 * self.heads}), as positions turn pairs of values"
+            )
+        if self.heads % self.kv_heads:
+            problems.append(
+                f"kv_heads is {self.kv_heads}; allowed: a divisor of heads ({self.heads})"
+            )
+        if not self.rotary_theta > 0:
+            problems.append(f"rotary_theta is {self.rotary_theta}; allowed: more than 0")
+        if not 0 < self.normalization_epsilon < 1:
+            problems.append(
+                f"normalization_epsilon is {self.normalization_epsilon}; allowed: 0 < value < 1"
+            )
+        return problems

@@ -1,0 +1,186 @@
+"""ViT-B/16: image classification by a transformer over patches, Dosovitskiy et al. 2021."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, List, Mapping
+
+from dlperf_slurm.worker.models import (
+    Parameter,
+    Verification,
+    find_size_problems,
+    find_type_problems,
+    list_linear,
+    list_normalization,
+)
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
+
+if TYPE_CHECKING:
+    from numpy.random import RandomState
+    from numpy.typing import NDArray
+
+SAMPLE_UNIT = "images"
+INPUT = "images"
+DATASET = "images"
+INPUTS = ("images",)
+HAS_ACCURACY = True
+HAS_BATCH_STATISTICS = False
+LAYERS = ("convolution", "attention", "layer normalization")
+# it adds the same to all scores of a query, which their softmax does not see
+ZERO_GRADIENTS = (".attention.key.bias",)
+# the sizes of table 1, and the small one of Touvron et al. 2021
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "vit-s-16": {"hidden_size": 384, "heads": 6, "intermediate_size": 1536},
+    "vit-b-16": {},
+    "vit-b-32": {"patch_size": 32},
+    "vit-l-16": {"layers": 24, "hidden_size": 1024, "heads": 16, "intermediate_size": 4096},
+    "vit-h-14": {
+        "patch_size": 14,
+        "layers": 32,
+        "hidden_size": 1280,
+        "heads": 16,
+        "intermediate_size": 5120,
+    },
+}
+VERIFICATION = Verification(
+    model_parameters={
+        "image_size": 32,
+        "patch_size": 8,
+        "layers": 2,
+        "hidden_size": 128,
+        "heads": 4,
+        "intermediate_size": 256,
+        "classes": 10,
+    },
+    batch_size_per_device=4,
+    gradient_tolerance=1e-5,
+)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Sizes of the network and its fixed hyper-parameters.
+
+    Layers normalize before attention and before the feed-forward part, and once more after the
+    last. A learned token stands before the patches, from which the classes are read. GELU is the
+    exact one, with erf. There is no dropout.
+    """
+
+    image_size: int = 224
+    patch_size: int = 16
+    layers: int = 12
+    hidden_size: int = 768
+    heads: int = 12
+    intermediate_size: int = 3072
+    classes: int = 1000
+    label_smoothing: float = 0.0
+
+    IMAGE_CHANNELS: ClassVar[int] = 3
+    WEIGHT_STANDARD_DEVIATION: ClassVar[float] = 0.02
+    LAYER_NORM_EPSILON: ClassVar[float] = 1e-6
+    LEARNING_RATE: ClassVar[float] = 3e-4
+    BETA1: ClassVar[float] = 0.9
+    BETA2: ClassVar[float] = 0.999
+    ADAM_EPSILON: ClassVar[float] = 1e-8
+    WEIGHT_DECAY: ClassVar[float] = 0.3
+    CLIP_GLOBAL_NORM: ClassVar[float] = 1.0
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.heads
+
+    @property
+    def patches(self) -> int:
+        """Patches of an image, row by row."""
+        return (self.image_size // self.patch_size) ** 2
+
+    @property
+    def sequence_length(self) -> int:
+        """The class token and the patches."""
+        return 1 + self.patches
+
+    def list_parameters(self) -> Iterator[Parameter]:
+        """class_token [hidden_size]; positions [sequence_length, hidden_size], the first its."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        deviation = self.WEIGHT_STANDARD_DEVIATION
+        kernel = (hidden, self.IMAGE_CHANNELS, self.patch_size, self.patch_size)
+        yield Parameter("class_token", (hidden,), 0.0, deviation)
+        yield Parameter("positions", (self.sequence_length, hidden), 0.0, deviation)
+        yield Parameter("patch_embedding.weight", kernel, 0.0, deviation)
+        yield Parameter("patch_embedding.bias", (hidden,), 0.0)
+        for index in range(self.layers):
+            layer = f"layers.{index}"
+            yield from list_normalization(f"{layer}.attention_normalization", hidden)
+            for name in ("query", "key", "value", "output"):
+                yield from list_linear(f"{layer}.attention.{name}", hidden, hidden, deviation)
+            yield from list_normalization(f"{layer}.feed_forward_normalization", hidden)
+            yield from list_linear(f"{layer}.intermediate", hidden, inner, deviation)
+            yield from list_linear(f"{layer}.output", inner, hidden, deviation)
+        yield from list_normalization("normalization", hidden)
+        yield from list_linear("classifier", hidden, self.classes, deviation)
+
+    def list_running_statistics(self) -> Iterator[Parameter]:
+        return iter(())
+
+    @property
+    def parameter_count(self) -> int:
+        """86,567,656 at full size."""
+        return sum(parameter.size for parameter in self.list_parameters())
+
+    @property
+    def flops_per_sample(self) -> int:
+        """The cost of an image's forward pass, a multiply-add as 2; training costs 3 times that.
+
+        Matrix products and the patches' convolution only: 3.5e10 at full size.
+        """
+        hidden, length = self.hidden_size, self.sequence_length
+        patches = self.patches * self.IMAGE_CHANNELS * self.patch_size**2 * hidden
+        projections = length * (4 * hidden**2 + 2 * hidden * self.intermediate_size)
+        attention = 2 * length**2 * hidden
+        return 2 * (patches + self.layers * (projections + attention) + hidden * self.classes)
+
+    @property
+    def tokens_per_sample(self) -> int:
+        return 0
+
+    def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
+        """images: float32 [channel, height, width] ~ N(0, 1); labels: int64 []."""
+        import numpy
+
+        shape = (self.IMAGE_CHANNELS, self.image_size, self.image_size)
+        return {
+            "images": random.standard_normal(shape).astype(numpy.float32),
+            "labels": numpy.array(random.randint(0, self.classes), numpy.int64),
+        }
+
+    def make_rule(self, global_batch_size: int) -> Rule:
+        """AdamW.
+
+        The recipe's peak of 3e-3 comes after 10,000 steps of warm-up and with batches of 4096. We
+        have 120 steps, so that a tenth of it is taken for any batch. A step costs the same.
+        """
+        return Rule(
+            name=ADAMW,
+            learning_rate=self.LEARNING_RATE,
+            weight_decay=self.WEIGHT_DECAY,
+            betas=(self.BETA1, self.BETA2),
+            epsilon=self.ADAM_EPSILON,
+        )
+
+    def find_problems(self) -> List[str]:
+        problems = find_type_problems(self)
+        if problems:
+            return problems
+        problems = find_size_problems(self, {})
+        if problems:
+            return problems
+        if self.image_size % self.patch_size:
+            problems.append(
+                f"image_size is {self.image_size}; allowed: a multiple of patch_size "
+                f"({self.patch_size})"
+            )
+        if self.hidden_size % self.heads:
+            problems.append(
+                f"hidden_size is {self.hidden_size}; allowed: a multiple of heads ({self.heads})"
+            )
+        if not 0 <= self.label_smoothing < 1:
+            problems.append(f"label_smoothing is {self.label_smoothing}; allowed: 0 <= value < 1")
+        return problems
