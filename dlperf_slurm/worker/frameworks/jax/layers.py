@@ -45,14 +45,14 @@ class Scope:
 class Linear:
     """x [..., in] -> [..., out]."""
 
-    def __init__(self, name: str, weight: str = "") -> None:
+    def __init__(self, name: str, weight: str = "", has_bias: bool = True) -> None:
         self.weight = weight or f"{name}.weight"
-        self.bias = f"{name}.bias"
+        self.bias = f"{name}.bias" if has_bias else ""
 
     def __call__(self, scope: Scope, x: Array) -> Array:
         weight = scope.cast(self.weight)
         y = lax.dot_general(x.astype(weight.dtype), weight, (((x.ndim - 1,), (1,)), ((), ())))
-        return y + scope.cast(self.bias)
+        return y + scope.cast(self.bias) if self.bias else y
 
 
 class Embedding:
@@ -92,6 +92,20 @@ class LayerNorm:
         x = x * lax.rsqrt(variance + self.epsilon)
         weight, bias = scope.weights[self.weight], scope.weights[self.bias]
         return (x * weight + bias).astype(weight.dtype)
+
+
+class RMSNorm:
+    """Over the last axis, in float32 whatever comes in; the result is of the weight's type."""
+
+    def __init__(self, name: str, epsilon: float) -> None:
+        self.weight = f"{name}.weight"
+        self.epsilon = epsilon
+
+    def __call__(self, scope: Scope, x: Array) -> Array:
+        x = x.astype(jnp.float32)
+        x = x * lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
+        weight = scope.weights[self.weight]
+        return (x * weight).astype(weight.dtype)
 
 
 class Conv2d:

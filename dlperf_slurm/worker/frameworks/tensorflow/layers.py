@@ -1,6 +1,6 @@
-"""The layers of both models, and a model's variables by canonical name."""
+"""The layers of all models, and a model's variables by canonical name."""
 
-from typing import Any, Dict, Iterable, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterable, NamedTuple, Optional, Sequence, Tuple
 
 import numpy
 import tensorflow as tf
@@ -85,17 +85,17 @@ class Linear(tf.Module):
 
     AXES = (1, 0)
 
-    def __init__(self, in_size: int, out_size: int) -> None:
+    def __init__(self, in_size: int, out_size: int, has_bias: bool = True) -> None:
         super().__init__()
         self.weight = make_variable([in_size, out_size])
-        self.bias = make_variable([out_size])
+        self.bias = make_variable([out_size]) if has_bias else None
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         if IS_VERSION_1:
             return multiply_rows(x, self.weight, self.bias)
         # tensordot flattens to one matrix product; matmul would broadcast the kernel over the batch
         y = tf.tensordot(x, tf.cast(self.weight, x.dtype), 1)
-        return tf.nn.bias_add(y, tf.cast(self.bias, x.dtype))
+        return y if self.bias is None else tf.nn.bias_add(y, tf.cast(self.bias, x.dtype))
 
 
 class Embedding(tf.Module):
@@ -127,6 +127,20 @@ class LayerNorm(tf.Module):
         return tf.cast(y, x.dtype)
 
 
+class RMSNorm(tf.Module):
+    """The last dimension over the root of its mean square, computed in float32."""
+
+    def __init__(self, size: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = make_variable([size], 1.0)
+        self.epsilon = epsilon
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        wide = tf.cast(x, tf.float32)
+        square = tf.reduce_mean(tf.square(wide), -1, keepdims=True)
+        return tf.cast(wide * tf.math.rsqrt(square + self.epsilon) * self.weight, x.dtype)
+
+
 def make_variable(
     shape: Sequence[int], value: float = 0, dtype: tf.DType = tf.float32, trainable: bool = True
 ) -> Any:
@@ -149,13 +163,14 @@ def pad_sides(padding: int) -> Tuple[Tuple[int, int], ...]:
 
 
 def multiply_rows(
-    x: tf.Tensor, weight: tf.Tensor, bias: tf.Tensor, transpose: bool = False
+    x: tf.Tensor, weight: tf.Tensor, bias: Optional[tf.Tensor] = None, transpose: bool = False
 ) -> tf.Tensor:
     """[..., in] times a matrix [in, out], or the transpose of one, plus bias, as one product."""
     *outer, size = x.shape.as_list()
     rows = tf.reshape(x, (-1, size))
     y = tf.matmul(rows, tf.cast(weight, x.dtype), transpose_b=transpose)
-    y = tf.nn.bias_add(y, tf.cast(bias, x.dtype))
+    if bias is not None:
+        y = tf.nn.bias_add(y, tf.cast(bias, x.dtype))
     return tf.reshape(y, (*outer, y.shape.as_list()[-1]))
 
 
@@ -185,6 +200,24 @@ def drop_out(x: tf.Tensor, rate: float, training: bool) -> tf.Tensor:
     return tf.nn.dropout(x, rate=rate) if training and rate > 0 else x
 
 
+def compute_class_loss(logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float) -> tf.Tensor:
+    """Mean cross-entropy of logits [batch, classes], in float32.
+
+    Against labels [batch], or probabilities [batch, classes].
+    """
+    logits = tf.cast(logits, tf.float32)
+    if labels.dtype.is_floating:
+        losses = tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    else:
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    loss = tf.reduce_mean(losses)
+    if label_smoothing == 0:
+        return loss
+    # smoothing spreads its share evenly over all classes, the right one included
+    even = -tf.reduce_mean(tf.nn.log_softmax(logits))
+    return (1 - label_smoothing) * loss + label_smoothing * even
+
+
 class NamedVariable(NamedTuple):
     """A variable, and where the canonical dimensions stand in it."""
 
@@ -198,7 +231,8 @@ def find_variables(model: tf.Module, parameters: Iterable[Parameter]) -> Dict[st
     for parameter in parameters:
         path, _, attribute = parameter.name.rpartition(".")
         layer: Any = model
-        for part in path.split("."):
+        # a parameter of the model itself has no path
+        for part in filter(None, path.split(".")):
             layer = layer[int(part)] if part.isdigit() else getattr(layer, part)
         axes = layer.AXES if len(parameter.shape) > 1 else (0,)
         variables[parameter.name] = NamedVariable(getattr(layer, attribute), axes)

@@ -8,6 +8,7 @@ from dlperf_slurm.worker.frameworks.tensorflow.layers import (
     BatchNorm2d,
     Conv2d,
     Linear,
+    compute_class_loss,
     pad_sides,
 )
 from dlperf_slurm.worker.models.resnet50 import Definition
@@ -85,16 +86,4 @@ def compute_loss(
 
     Against labels [batch], or probabilities [batch, classes] where images are mixtures.
     """
-    logits = tf.cast(logits, tf.float32)
-    loss = tf.reduce_mean(compute_cross_entropies(logits, batch["labels"]))
-    if definition.label_smoothing == 0:
-        return loss
-    # smoothing spreads its share evenly over all classes, the right one included
-    even = -tf.reduce_mean(tf.nn.log_softmax(logits))
-    return (1 - definition.label_smoothing) * loss + definition.label_smoothing * even
-
-
-def compute_cross_entropies(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    if labels.dtype.is_floating:
-        return tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    return compute_class_loss(logits, batch["labels"], definition.label_smoothing)

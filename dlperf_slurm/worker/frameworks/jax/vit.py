@@ -1,0 +1,85 @@
+"""Vision transformer in JAX, from the framework-neutral definition."""
+
+from typing import Dict
+
+import jax
+from jax import Array
+from jax import numpy as jnp
+
+from dlperf_slurm.worker.frameworks.jax.layers import (
+    Conv2d,
+    LayerNorm,
+    Linear,
+    Scope,
+    cross_entropy,
+)
+from dlperf_slurm.worker.models.vit import Definition
+
+
+class Attention:
+    """Self-attention over hidden [batch, length, hidden_size]."""
+
+    def __init__(self, definition: Definition, name: str) -> None:
+        self.head_shape = (definition.heads, definition.head_size)
+        self.query = Linear(f"{name}.query")
+        self.key = Linear(f"{name}.key")
+        self.value = Linear(f"{name}.value")
+        self.output = Linear(f"{name}.output")
+
+    def __call__(self, scope: Scope, x: Array) -> Array:
+        query, key, value = (
+            projection(scope, x).reshape(*x.shape[:2], *self.head_shape)
+            for projection in (self.query, self.key, self.value)
+        )
+        y = jax.nn.dot_product_attention(query, key, value)
+        return self.output(scope, y.reshape(x.shape))
+
+
+class Layer:
+    """Attention and feed-forward, each of the normalized input and beside the residual."""
+
+    def __init__(self, definition: Definition, name: str) -> None:
+        epsilon = definition.LAYER_NORM_EPSILON
+        self.attention_normalization = LayerNorm(f"{name}.attention_normalization", epsilon)
+        self.attention = Attention(definition, f"{name}.attention")
+        self.feed_forward_normalization = LayerNorm(f"{name}.feed_forward_normalization", epsilon)
+        self.intermediate = Linear(f"{name}.intermediate")
+        self.output = Linear(f"{name}.output")
+
+    def __call__(self, scope: Scope, x: Array) -> Array:
+        x = x + self.attention(scope, self.attention_normalization(scope, x))
+        y = self.intermediate(scope, self.feed_forward_normalization(scope, x))
+        # the exact one: JAX's own default is the approximation by tanh
+        return x + self.output(scope, jax.nn.gelu(y, approximate=False))
+
+
+class VisionTransformer:
+    """images [batch, 3, height, width] or channels last -> logits [batch, classes]."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.patch_embedding = Conv2d("patch_embedding", definition.patch_size, padding=0)
+        self.layers = [Layer(definition, f"layers.{i}") for i in range(definition.layers)]
+        self.normalization = LayerNorm("normalization", definition.LAYER_NORM_EPSILON)
+        self.classifier = Linear("classifier")
+
+    def __call__(self, scope: Scope, images: Array) -> Array:
+        patches = jnp.moveaxis(self.patch_embedding(scope, images), scope.channel_axis, -1)
+        batch, *_, hidden = patches.shape
+        patches = patches.reshape(batch, -1, hidden) + scope.cast("patch_embedding.bias")
+        token = jnp.broadcast_to(scope.cast("class_token"), (batch, 1, hidden))
+        x = jnp.concatenate((token, patches), axis=1) + scope.weights["positions"]
+        for layer in self.layers:
+            x = layer(scope, x)
+        return self.classifier(scope, self.normalization(scope, x[:, 0]))
+
+
+def build_model(definition: Definition) -> VisionTransformer:
+    return VisionTransformer(definition)
+
+
+def compute_loss(definition: Definition, logits: Array, batch: Dict[str, Array]) -> Array:
+    """Mean cross-entropy of logits [batch, classes].
+
+    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    """
+    return cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)
