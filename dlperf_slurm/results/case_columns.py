@@ -124,6 +124,8 @@ CASES: tuple[Column, ...] = (
         lambda row: min(row.samples, default=None)),
     Column("largest", NUMBER, THROUGHPUT, "highest throughput of any repeat",
         lambda row: max(row.samples, default=None)),
+    Column("tokens_per_s", NUMBER, "tokens/s", "`samples_per_s` x the tokens of a sample; missing "
+        "of models that are published in samples"),
     Column("repeats_measured", COUNT, "repeats", "with a sound record"),
     Column("repeats_planned", COUNT, "repeats", "asked for; 0 of a case that was left out"),
     Column("baseline", TEXT, "", "smallest topology measured: `speedup` is relative to it"),

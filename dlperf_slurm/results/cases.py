@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from typing import Optional
 
 from dlperf_slurm.contract.axes import INFER, Axes
-from dlperf_slurm.contract.record import WHOLE_JOB
+from dlperf_slurm.contract.record import WHOLE_JOB, Record
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.matrix.axes import VARIANT_SPECS, list_variants, make_case_id
 from dlperf_slurm.results.collect import CaseOutcomes
@@ -131,6 +132,18 @@ def find_unit(model: str) -> str:
     """The unit of a throughput: images/s; samples/s for a model of somebody else's script."""
     unit = load_model(model).SAMPLE_UNIT if model in list_models() else "samples"
     return f"{unit}/s"
+
+
+def find_tokens_per_sample(records: Sequence[Record]) -> Optional[int]:
+    """What a throughput in tokens counts of a sample; None where it is told in samples alone.
+
+    The sizes of a model of somebody else's script are not known.
+    """
+    if not records or records[0].case.log_format:
+        return None
+    case = records[0].case
+    definition = load_model(case.model).Definition(**case.model_parameters)
+    return int(definition.tokens_per_sample) or None
 
 
 def find_batch_sizes(outcomes: CaseOutcomes) -> tuple[int, ...]:

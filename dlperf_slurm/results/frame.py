@@ -16,6 +16,7 @@ from dlperf_slurm.results.accuracy import Accuracy, find_accuracy, find_train_se
 from dlperf_slurm.results.cases import (
     describe_hardware,
     find_batch_sizes,
+    find_tokens_per_sample,
     find_unit,
     list_notes,
     name_problem,
@@ -105,6 +106,7 @@ class CaseRow(Axes):
     unit: str = ""
     samples: tuple[float, ...] = ()
     units: tuple[float, ...] = ()
+    tokens_per_sample: Optional[int] = None
     repeats_planned: int = 0
     samples_per_s: Optional[float] = None
     interval: Optional[Interval] = None
@@ -147,6 +149,13 @@ class CaseRow(Axes):
     @property
     def repeats_measured(self) -> int:
         return len(self.samples)
+
+    @property
+    def tokens_per_s(self) -> Optional[float]:
+        """The throughput in tokens; None for a model whose throughput is told in samples alone."""
+        if self.samples_per_s is None or self.tokens_per_sample is None:
+            return None
+        return self.samples_per_s * self.tokens_per_sample
 
     @property
     def measured_peak_share(self) -> Optional[float]:
@@ -215,6 +224,7 @@ def make_plain_row(outcomes: CaseOutcomes) -> CaseRow:
         unit=find_unit(case.model),
         samples=samples,
         units=outcomes.units,
+        tokens_per_sample=find_tokens_per_sample(records),
         repeats_planned=0 if case.reason else case.repeats,
         samples_per_s=find_median(outcomes.units),
         interval=compute_median_interval(outcomes.units),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dlperf_slurm.worker import datasets, models
-from dlperf_slurm.worker.models import bert, resnet50
+from dlperf_slurm.worker.models import bert, llama, resnet50, vit
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_package_lists_its_models():
     names = models.list_models()
     assert names == sorted(names)
-    assert {"bert", "resnet50"} <= {*names}
+    assert {"bert", "llama", "resnet50", "vit"} <= {*names}
 
 
 def test_model_is_loaded_by_its_name_in_toml():
@@ -29,14 +29,65 @@ def test_unknown_model_is_a_module_not_found():
         models.load_model("resnet51")
 
 
-@pytest.mark.parametrize(("model", "unit"), [(bert, "sequences"), (resnet50, "images")])
+@pytest.mark.parametrize(
+    ("model", "unit"),
+    [(bert, "sequences"), (llama, "sequences"), (resnet50, "images"), (vit, "images")],
+)
 def test_sample_unit_is_the_models_own(model, unit):
     assert unit == model.SAMPLE_UNIT
 
 
-@pytest.mark.parametrize(("model", "count"), [(bert, 110_106_428), (resnet50, 25_557_032)])
+def test_throughput_in_tokens_is_that_of_models_published_so():
+    assert llama.Definition(sequence_length=512).tokens_per_sample == 512
+    assert [model.Definition().tokens_per_sample for model in (bert, resnet50, vit)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        (bert, 110_106_428),
+        # 2 * 32000 * 768 + 12 * (4 * 768^2 + 3 * 768 * 2048 + 2 * 768) + 768
+        (llama, 134_105_856),
+        (resnet50, 25_557_032),
+        (vit, 86_567_656),
+    ],
+)
 def test_full_size_has_the_published_parameter_count(model, count):
     assert model.Definition().parameter_count == count
+
+
+@pytest.mark.parametrize(
+    ("model", "preset", "count"),
+    [
+        (llama, "tinyllama-1.1b", 1_100_048_384),
+        (llama, "llama-3.2-1b", 1_235_814_400),
+        (llama, "llama-3.2-3b", 3_212_749_824),
+        (llama, "llama-7b", 6_738_415_616),
+        (llama, "llama-2-7b", 6_738_415_616),
+        (llama, "llama-3-8b", 8_030_261_248),
+        (vit, "vit-s-16", 22_050_664),
+        (vit, "vit-b-16", 86_567_656),
+        (vit, "vit-b-32", 88_224_232),
+        (vit, "vit-l-16", 304_326_632),
+        (vit, "vit-h-14", 632_045_800),
+    ],
+)
+def test_preset_has_the_published_parameter_count(model, preset, count):
+    definition = model.Definition(**model.PRESETS[preset])
+    assert definition.find_problems() == []
+    assert definition.parameter_count == count
+
+
+def test_tied_embedding_is_counted_once():
+    tied, untied = (llama.Definition(tied_embedding=is_tied) for is_tied in (True, False))
+    assert untied.parameter_count - tied.parameter_count == 32000 * 768
+    assert untied.flops_per_sample == tied.flops_per_sample
+
+
+def test_swiglu_has_two_thirds_of_four_times_the_width_in_multiples_of_256():
+    for definition in (llama.Definition(), llama.Definition(**llama.PRESETS["llama-2-7b"])):
+        wanted = -(-8 * definition.hidden_size // 3 // 256) * 256
+        assert definition.intermediate_size == wanted
 
 
 def test_padded_vocabulary_gives_the_published_parameter_count():
@@ -52,6 +103,37 @@ def test_bert_layers_cost_about_two_flops_per_weight_and_token():
     weights = 4 * 768**2 + 2 * 768 * 3072
     scores = 2 * 128 * 128 * 768
     assert two.flops_per_sample - one.flops_per_sample == 2 * (128 * weights + scores)
+
+
+def test_llama_training_costs_six_flops_per_weight_and_token_and_attention():
+    definition = llama.Definition(**llama.PRESETS["llama-3-8b"])
+    # of the parameters, the embedding is looked up and normalizations are no products
+    weights = definition.parameter_count - 128256 * 4096 - 65 * 4096
+    # 12 per layer, head, value of a head and position (Chowdhery et al. 2022, appendix B)
+    attention = 12 * 32 * 32 * 128 * 8192
+    assert 3 * definition.flops_per_sample == 8192 * (6 * weights + attention)
+
+
+def test_vit_b_16_forward_pass_costs_the_published_17_6_giga_multiply_adds():
+    assert vit.Definition().flops_per_sample / 2 == pytest.approx(17.56e9, rel=0.001)
+
+
+def test_rotation_turns_each_pair_of_halves_by_its_own_frequency():
+    numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
+    definition = llama.Definition(sequence_length=5, hidden_size=8, heads=1, rotary_theta=10000.0)
+    cosine, sine = definition.make_rotation()
+    assert (cosine.shape, sine.shape, cosine.dtype) == ((5, 4), (5, 4), numpy.float32)
+    # 10000^(-2 i / 8)
+    angles = [3.0, 0.3, 0.03, 0.003]
+    assert cosine[3] == pytest.approx(numpy.cos(angles), rel=1e-6)
+    assert sine[3] == pytest.approx(numpy.sin(angles), rel=1e-6)
+
+
+def test_decoder_predicts_the_word_after_each():
+    numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
+    sample = llama.Definition().make_sample(numpy.random.RandomState(3))
+    assert sample["input_ids"].shape == sample["labels"].shape == (1024,)
+    assert (sample["input_ids"][1:] == sample["labels"][:-1]).all()
 
 
 @pytest.mark.parametrize("name", models.list_models())
@@ -92,7 +174,7 @@ def test_learning_rate_is_linear_in_the_batch_up_to_256_images():
     assert definition.learning_rate(256) == definition.learning_rate(8192) == 0.256
 
 
-@pytest.mark.parametrize("model", [bert, resnet50])
+@pytest.mark.parametrize("model", [bert, llama, resnet50, vit])
 def test_full_size_has_no_problems(model):
     assert model.Definition().find_problems() == []
 
@@ -132,6 +214,27 @@ def test_full_size_has_no_problems(model):
             bert.Definition(sequence_length=20),
             "predictions_per_sequence is 20; allowed: less than sequence_length (20)",
         ),
+        (
+            llama.Definition(heads=10, kv_heads=5),
+            "hidden_size is 768; allowed: a multiple of twice the heads (20), as positions turn "
+            "pairs of values",
+        ),
+        (llama.Definition(kv_heads=5), "kv_heads is 5; allowed: a divisor of heads (12)"),
+        (llama.Definition(kv_heads=24), "kv_heads is 24; allowed: a divisor of heads (12)"),
+        (llama.Definition(rotary_theta=0.0), "rotary_theta is 0.0; allowed: more than 0"),
+        (
+            llama.Definition(normalization_epsilon=0.0),
+            "normalization_epsilon is 0.0; allowed: 0 < value < 1",
+        ),
+        (
+            vit.Definition(patch_size=15),
+            "image_size is 224; allowed: a multiple of patch_size (15)",
+        ),
+        (vit.Definition(heads=7), "hidden_size is 768; allowed: a multiple of heads (7)"),
+        (
+            vit.Definition(label_smoothing=1.0),
+            "label_smoothing is 1.0; allowed: 0 <= value < 1",
+        ),
         (bert.Definition(dropout=-0.1), "dropout is -0.1; allowed: 0 <= value < 1"),
     ],
 )
@@ -149,6 +252,8 @@ def test_impossible_size_is_named_with_what_is_allowed(definition, problem):
         (resnet50, "stage_blocks", (3, 4, 6, "3"), "a list of integers"),
         (bert, "dropout", "0.1", "a number"),
         (bert, "dropout", True, "a number"),
+        (llama, "tied_embedding", 1, "true or false"),
+        (llama, "kv_heads", False, "an integer"),
     ],
 )
 def test_wrong_type_is_named_with_what_is_allowed(model, field, value, allowed):

@@ -24,15 +24,28 @@ from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from dlperf_slurm.worker.frameworks.pytorch import bert as bert_builder  # noqa: E402
+from dlperf_slurm.worker.frameworks.pytorch import llama as llama_builder  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch import resnet50 as resnet50_builder  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch import session  # noqa: E402
+from dlperf_slurm.worker.frameworks.pytorch import vit as vit_builder  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch.device import load_weights  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch.training import make_optimizer  # noqa: E402
 
 pytestmark = pytest.mark.pytorch
 ADAPTER = load_adapter("pytorch")
 NO_ENGINE = RuntimeError("FIND was unable to find an engine to execute this computation")
-BUILDERS = {"bert": bert_builder, "resnet50": resnet50_builder}
+BUILDERS = {
+    "bert": bert_builder,
+    "llama": llama_builder,
+    "resnet50": resnet50_builder,
+    "vit": vit_builder,
+}
+LAST_LAYERS = {
+    "bert": "next_sentence",
+    "llama": "head",
+    "resnet50": "classifier",
+    "vit": "classifier",
+}
 SMALL = {**sessions.SMALL, "resnet50": {**sessions.SMALL["resnet50"], "image_size": 32}}
 MODELS = sorted(SMALL)
 CASE = sessions.make_case("pytorch", "bert")
@@ -74,6 +87,10 @@ def measure_gradient_norm(running):
         ("bert", SMALL["bert"]),
         ("bert", {"layers": 1, "heads": 8, "hidden_size": 64, "type_vocabulary_size": 3}),
         ("resnet50", SMALL["resnet50"]),
+        ("llama", SMALL["llama"]),
+        ("llama", {**SMALL["llama"], "tied_embedding": True, "kv_heads": 1}),
+        ("vit", {}),
+        ("vit", SMALL["vit"]),
         ("resnet50", {"stage_blocks": (1, 2, 1, 3), "width": 12, "image_size": 40}),
     ],
 )
@@ -89,7 +106,8 @@ def test_state_dict_has_the_definitions_names_and_shapes_in_its_order(model):
     built = BUILDERS[model].build_model(definition)
     found = [(name, tuple(values.shape)) for name, values in built.named_parameters()]
     assert found == [(p.name, p.shape) for p in definition.list_parameters()]
-    statistics = {name: values for name, values in built.named_buffers() if values.ndim}
+    kept = built.state_dict()
+    statistics = {n: values for n, values in built.named_buffers() if values.ndim and n in kept}
     assert list(statistics) == [p.name for p in definition.list_running_statistics()]
     for parameter in definition.list_running_statistics():
         assert statistics[parameter.name].tolist() == [parameter.mean] * parameter.size
@@ -186,7 +204,7 @@ def test_autocast_computes_in_the_precision_asked_for(model):
         ("amp-fp16", torch.float16),
     ):
         running = sessions.start(make_case(model, precision=precision))
-        layer = running._model.next_sentence if model == "bert" else running._model.classifier
+        layer = getattr(running._model, LAST_LAYERS[model])
         seen = []
         layer.register_forward_hook(lambda module, inputs, output, seen=seen: seen.append(output))
         running.step()

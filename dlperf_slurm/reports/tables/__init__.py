@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from dlperf_slurm.reports.cells import Cell, Number
+from dlperf_slurm.reports.cells import Cell, Column, Number
 from dlperf_slurm.results.cases import list_ratio_notes
 from dlperf_slurm.results.footnotes import Footnotes, Note
 from dlperf_slurm.results.frame import CaseRow
@@ -44,6 +44,20 @@ def make_throughput_cell(case: ShownCase) -> Cell:
         repeats=(count, case.repeats_planned) if 0 < count < case.repeats_planned else None,
         notes=case.footnotes,
     )
+
+
+def make_tokens_cell(case: ShownCase) -> Cell:
+    """The same in tokens per second, without what stands beside it already."""
+    plain = replace(make_throughput_cell(case), hides_bounds=True, repeats=None, notes=())
+    return replace(plain, form=Number(factor=case.tokens_per_sample or 1))
+
+
+def list_throughput_columns(cases: Iterable[ShownCase], unit: str) -> list[Column[ShownCase]]:
+    """The throughput in samples, and in tokens where the model has such."""
+    in_samples = Column(unit, make_throughput_cell)
+    if not any(case.tokens_per_sample for case in cases):
+        return [in_samples]
+    return [Column("tokens/s", make_tokens_cell), in_samples]
 
 
 def make_plain_throughput_cell(case: ShownCase) -> Cell:

@@ -13,7 +13,7 @@ from dlperf_slurm.reports.cells import (
     join_counts,
     tabulate,
 )
-from dlperf_slurm.reports.tables import ShownCase, find_range, make_throughput_cell, show_ratio
+from dlperf_slurm.reports.tables import ShownCase, find_range, list_throughput_columns, show_ratio
 from dlperf_slurm.results.cases import VARIANT_AXES, make_label
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.frame import CaseRow, list_rows
@@ -86,7 +86,7 @@ def tabulate_latency(table: LatencyTable, is_wide: bool = True) -> Table:
     is_compared = len(precisions) > 1 and bool(table.reference_precision)
     figures: list[Column[ShownCase]] = [
         Column("batch size", _make_batch_size_cell),
-        Column(table.unit, make_throughput_cell),
+        *list_throughput_columns(table.rows, table.unit),
     ]
     if is_compared:
         figures.append(SPEEDUP)

@@ -18,7 +18,7 @@ from dlperf_slurm.reports.cells import (
     join_counts,
     tabulate,
 )
-from dlperf_slurm.reports.tables import NO_CASE, ShownCase, make_throughput_cell, show_ratio
+from dlperf_slurm.reports.tables import NO_CASE, ShownCase, list_throughput_columns, show_ratio
 from dlperf_slurm.results.cases import VARIANT_AXES, make_label
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.frame import CaseRow, list_rows
@@ -175,7 +175,7 @@ def list_figure_columns(
     work = Number(".3g", factor)
     return [
         *([sizes] if is_searched else []),
-        Column(unit, make_throughput_cell),
+        *list_throughput_columns(cases, unit),
         Column("speedup", lambda case: case.speedup, missing=NO_REFERENCE),
         Column("efficiency", get_efficiency, SHARE, NO_REFERENCE),
         Column(f"{prefix}FLOP/s per device", lambda case: case.tflops_per_device, work, UNKNOWN),

@@ -11,6 +11,7 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.matrix.axes import AXES
+from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import find_parameter_problems, read_matrix
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 
@@ -261,6 +262,48 @@ def test_condition_on_an_axis_that_an_override_sets_is_refused():
 def test_mistake_in_a_model_parameter_says_what_is_allowed(line, answer):
     text = SOUND.replace('name = "resnet50"', f'name = "resnet50"\n{line}')
     assert read_mistakes(text) == [answer]
+
+
+LLAMA = SOUND.replace('"resnet50"', '"llama"\npreset = "llama-3-8b"')
+
+
+def test_preset_sets_all_sizes_and_single_parameters_override_it():
+    text = LLAMA.replace("[axes]", "layers = 2\nrotary_theta = 10000.0\n[axes]")
+    (case,) = expand_matrix(read_matrix(write_matrix(text))).cases
+    assert case.model_parameters == {
+        "sequence_length": 8192,
+        "layers": 2,
+        "hidden_size": 4096,
+        "heads": 32,
+        "kv_heads": 8,
+        "intermediate_size": 14336,
+        "vocabulary_size": 128256,
+        "rotary_theta": 10000.0,
+    }
+
+
+def test_unknown_preset_is_named_with_those_that_there_are():
+    (mistake,) = read_mistakes(LLAMA.replace("llama-3-8b", "llama-3-9b"))
+    assert mistake.startswith("matrix.toml:3: model.preset: 'llama-3-9b' is not a preset of llama")
+    assert "known: tinyllama-1.1b, " in mistake
+    assert mistake.endswith("Did you mean 'llama-3-8b'?")
+
+
+def test_preset_of_a_model_without_any_is_a_mistake():
+    assert read_mistakes(LLAMA.replace('"llama"', '"bert"')) == [
+        "matrix.toml:3: model.preset: bert has no presets; name its parameters instead"
+    ]
+
+
+def test_preset_that_is_no_text_is_a_mistake():
+    (mistake,) = read_mistakes(LLAMA.replace('"llama-3-8b"', "3"))
+    assert mistake.startswith("matrix.toml:3: model.preset: ")
+
+
+def test_heads_are_checked_together_with_the_preset():
+    assert read_mistakes(LLAMA.replace("[axes]", "kv_heads = 5\n[axes]")) == [
+        "matrix.toml:4: model.kv_heads: kv_heads is 5; allowed: a divisor of heads (32)"
+    ]
 
 
 def test_override_of_a_model_is_checked_together_with_the_base():
