@@ -7,6 +7,7 @@
 #                        the options that plug-ins such as Pyxis add to srun
 # make test-frameworks   creates all environments (12 GB), builds Horovod for four, tests each, and
 #                        writes down what passed
+# make test-transformers our LLaMA and ViT beside those of Hugging Face, with the same weights (1 GB)
 #
 # make gpu               the acceptance on this machine's NVIDIA GPUs, any number: ten minutes for the
 #                        first, without network; its report is .venv/gpu-report (docs/gpu.md)
@@ -38,7 +39,7 @@ OTHERS := test-pythons test-release test-browser test-changed
 PARTS := $(FIRST) $(OTHERS) test-slurm
 
 .PHONY: demo test lint docs test-unit test-browser test-worker test-slurm test-pythons test-changed
-.PHONY: test-containers test-faults test-frameworks test-release bench fuzz clean
+.PHONY: test-containers test-faults test-frameworks test-release test-transformers bench fuzz clean
 .PHONY: gpu gpu-environments
 .PHONY: $(PARTS:%=timed-%)
 .SECONDARY:
@@ -81,6 +82,16 @@ test-browser: .venv/installed-dev
 test-worker: $(ENVIRONMENTS)/pytorch/with-pytest
 	$(PYTORCH) -m pytest -q tests/worker --framework pytorch || \
 	  $(PYTORCH) -m pytest -q tests/worker --framework pytorch $(AGAIN)
+
+# our models beside those of Hugging Face, in an environment of its own
+test-transformers: .venv/transformers/installed
+	.venv/transformers/bin/python -m pytest -q tests/transformers
+
+.venv/transformers/installed: tests/transformers/requirements.txt | .venv/bin/python
+	$(PYTHON) -m venv .venv/transformers
+	.venv/transformers/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --requirement tests/transformers/requirements.txt
+	touch $@
 
 test-slurm: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
 	$(BIN)/python -m pytest -q tests/slurm -m "not faults and not containers" || \

@@ -296,7 +296,7 @@ def test_biases_and_normalizations_do_not_decay(model):
     built = BUILDERS[model].build_model(load_model(model).Definition(**SMALL[model]))
     decaying, other = find_groups(model, built)
     for name, parameter in built.named_parameters():
-        is_free = name.endswith("bias") or "normalization" in name
+        is_free = name.endswith(("bias", "class_token")) or "normalization" in name
         assert (id(parameter) in other) == is_free
         assert (id(parameter) in decaying) != is_free
 
