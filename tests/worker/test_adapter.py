@@ -22,7 +22,7 @@ from dlperf_slurm.worker.weights import make_weights
 numpy = pytest.importorskip("numpy")
 
 # Of batch size 2 and seed 7 without dropout, as PyTorch 2.13 computes them.
-FULL_SIZE_LOSSES = {"bert": 10.832193, "resnet50": 6.743633}
+FULL_SIZE_LOSSES = {"bert": 10.832193, "llama": 10.524151, "resnet50": 6.743633, "vit": 6.832892}
 
 
 def pytest_generate_tests(metafunc):
@@ -43,13 +43,15 @@ def pytest_generate_tests(metafunc):
 
 
 def list_models_to_test(framework, test):
-    """Each model of the adapter; where one takes much longer than others, it is exhaustive."""
+    """Each model of the adapter; where some take much longer than others, they are exhaustive."""
     exhaustive = {
-        test_full_size_step_has_all_parameters_and_the_loss_of_pytorch: "bert",
-        test_two_ranks_average_their_gradients: "resnet50",
+        test_full_size_step_has_all_parameters_and_the_loss_of_pytorch: ("bert", "llama", "vit"),
+        test_two_ranks_average_their_gradients: ("resnet50",),
     }
     return [
-        pytest.param(model, marks=[pytest.mark.exhaustive] if exhaustive.get(test) == model else [])
+        pytest.param(
+            model, marks=[pytest.mark.exhaustive] if model in exhaustive.get(test, ()) else []
+        )
         for model in sessions.list_supported_models(framework)
     ]
 

@@ -19,16 +19,26 @@ numpy = pytest.importorskip("numpy")
 
 from jax import numpy as jnp  # noqa: E402
 
-from dlperf_slurm.worker.frameworks.jax import bert, device, forward, layers, resnet50  # noqa: E402
+from dlperf_slurm.worker.frameworks.jax import (  # noqa: E402
+    bert,
+    device,
+    forward,
+    layers,
+    llama,
+    resnet50,
+    vit,
+)
 from dlperf_slurm.worker.frameworks.jax.training import clip_gradients  # noqa: E402
 
 ADAPTER = load_adapter("jax")
-BUILDERS = {"bert": bert, "resnet50": resnet50}
+BUILDERS = {"bert": bert, "llama": llama, "resnet50": resnet50, "vit": vit}
 MODELS = sorted(BUILDERS)
 # of some parameters deep and shallow: of others, float32 does not resolve the slope
 LARGE_GRADIENTS = {
     "bert": ("embeddings.word.weight", "layers.0.attention.value.weight", "pooler.weight"),
+    "llama": ("embedding.weight", "layers.0.attention.value.weight", "head.weight"),
     "resnet50": ("blocks.0.spatial.convolution.weight", "classifier.weight"),
+    "vit": ("patch_embedding.weight", "layers.0.attention.value.weight", "classifier.weight"),
 }
 COUNT_THREADS = """
 from pathlib import Path
@@ -96,7 +106,15 @@ def trace_model(definition, builder, compute_type=jnp.float32):
     return scopes[0], jax.tree.leaves(logits)
 
 
-@pytest.mark.parametrize(("model", "count"), [("bert", 110_106_428), ("resnet50", 25_557_032)])
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        ("bert", 110_106_428),
+        ("llama", 134_105_856),
+        ("resnet50", 25_557_032),
+        ("vit", 86_567_656),
+    ],
+)
 def test_full_size_model_reads_exactly_the_definitions_parameters(model, count):
     definition = sessions.make_definition(make_case(model, model_parameters={}))
     scope, _ = trace_model(definition, BUILDERS[model])

@@ -138,7 +138,7 @@ def test_gathered_rows_have_a_dense_gradient_that_adds_up_repeats(run):
     numpy.testing.assert_array_equal(run(gradient)[0], [[0, 0], [3, 3], [0, 0], [1, 1]])
 
 
-@pytest.mark.parametrize("model", ["bert", "resnet50"])
+@pytest.mark.parametrize("model", ["bert", "llama", "resnet50", "vit"])
 def test_amp_computes_products_and_convolutions_in_float16(model):
     case = sessions.make_case("tensorflow1", model, precision="amp-fp16")
     nodes = read_step_graph(sessions.start(case))
@@ -192,7 +192,7 @@ def test_inference_drops_no_convolution_and_has_no_backward_pass():
     assert not [name for name in operations if "CrossEntropy" in name]
 
 
-@pytest.mark.parametrize("model", ["bert", "resnet50"])
+@pytest.mark.parametrize("model", ["bert", "resnet50", "vit"])
 def test_neither_batch_nor_weights_are_constants_of_the_step(model):
     nodes = read_step_graph(sessions.start(sessions.make_case("tensorflow1", model)))
     constants = [node.attr["value"].tensor for node in nodes if node.op == "Const"]

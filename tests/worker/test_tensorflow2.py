@@ -20,7 +20,7 @@ tf = pytest.importorskip(
 )
 numpy = pytest.importorskip("numpy")
 
-from dlperf_slurm.worker.frameworks.tensorflow import bert, resnet50  # noqa: E402
+from dlperf_slurm.worker.frameworks.tensorflow import bert, llama, resnet50, vit  # noqa: E402
 from dlperf_slurm.worker.frameworks.tensorflow.parameter_servers import (  # noqa: E402
     ServerGraph,
     name_server,
@@ -29,7 +29,7 @@ from dlperf_slurm.worker.frameworks.tensorflow2 import training  # noqa: E402
 from dlperf_slurm.worker.frameworks.tensorflow2.parameter_servers import make_weights  # noqa: E402
 
 ADAPTER = load_adapter("tensorflow2")
-BUILDERS = {"bert": bert, "resnet50": resnet50}
+BUILDERS = {"bert": bert, "llama": llama, "resnet50": resnet50, "vit": vit}
 MODELS = sorted(BUILDERS)
 DROPOUT = {"model_parameters": {**sessions.SMALL["bert"], "dropout": 0.5}}
 
@@ -40,7 +40,7 @@ def make_case(model, **changes):
 
 @pytest.fixture(scope="module", autouse=True)
 def started():
-    """Both models, for tests that leave the weights as they are.
+    """All models, for tests that leave the weights as they are.
 
     First of all: the threads of a process cannot be set once it has computed something.
     """
@@ -56,6 +56,12 @@ def started():
         ("resnet50", "stem.convolution.weight"),
         ("resnet50", "blocks.2.spatial.convolution.weight"),
         ("resnet50", "blocks.1.shortcut.normalization.bias"),
+        ("llama", "embedding.weight"),
+        ("llama", "layers.0.attention.value.weight"),
+        ("llama", "layers.1.down.weight"),
+        ("vit", "class_token"),
+        ("vit", "positions"),
+        ("vit", "patch_embedding.weight"),
     ],
 )
 def test_loss_changes_along_a_gradient_by_its_norm(started, model, name):

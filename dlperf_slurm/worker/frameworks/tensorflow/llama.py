@@ -2,7 +2,6 @@
 
 from typing import Any, Dict, NamedTuple
 
-import numpy
 import tensorflow as tf
 
 from dlperf_slurm.worker.frameworks.tensorflow.layers import (
@@ -106,14 +105,15 @@ class Llama(tf.Module):
         self.normalization = RMSNorm(hidden, definition.normalization_epsilon)
         self.head = None if definition.tied_embedding else Linear(hidden, words, has_bias=False)
         # kept in NumPy: a tensor would belong to the graph that is built now
-        cosine, sine = (table[:, None, :] for table in definition.make_rotation())
-        length = definition.sequence_length
-        self.places = Places(cosine, sine, numpy.tri(length, dtype=bool))
+        self.rotation = [table[:, None, :] for table in definition.make_rotation()]
 
     def __call__(self, input_ids: tf.Tensor, training: bool) -> tf.Tensor:
         x = tf.cast(self.embedding(input_ids), self.compute_type)
+        # not a constant of the graph, which would have the square of the length
+        positions = tf.range(input_ids.shape.as_list()[1])
+        places = Places(*self.rotation, positions[:, None] >= positions)
         for layer in self.layers:
-            x = layer(x, self.places)
+            x = layer(x, places)
         x = self.normalization(x)
         if self.head is None:
             return multiply_rows(x, self.embedding.weight, transpose=True)
