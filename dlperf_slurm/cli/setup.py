@@ -28,17 +28,17 @@ def add_commands(commands: "Commands") -> None:
     actions = add_actions(commands, "data")
     kinds = add_actions(actions, "make", "make a small data set", metavar="KIND")
 
-    text = "made-up photographs, as large as ImageNet's, for resnet50"
+    text = "made-up photographs, as large as ImageNet's, for models of images"
     kind = _add_kind(kinds, "images", text, run_make_images)
     _add_numbers(kind, ("train", 1000, "training images"), ("val", 100, "validation images"))
     _add_numbers(kind, ("classes", 10, "classes"), ("size", 500, "longer side in pixels"))
 
-    text = "made-up tokenised text, no real words, for bert"
+    text = "made-up tokenised text, no real words, for models of text"
     kind = _add_kind(kinds, "text", text, run_make_text)
     _add_numbers(kind, ("train", 1_000_000, "training ids"), ("val", 100_000, "validation ids"))
     _add_numbers(kind, ("vocabulary", 30522, "size of the vocabulary"))
 
-    text = "1,797 handwritten digits (scikit-learn's), for resnet50"
+    text = "1,797 handwritten digits (scikit-learn's), for models of images"
     _add_kind(kinds, "digits", text, run_make_digits)
 
     actions = add_actions(commands, "env")

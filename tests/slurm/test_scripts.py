@@ -49,7 +49,7 @@ def test_sbatch_accepts_each_script(cluster, tmp_path, site):
         assert done.returncode == 0, f"{group_id}: {done.stderr}"
 
 
-@pytest.mark.parametrize("matrix", ["bert", "resnet50"])
+@pytest.mark.parametrize("matrix", ["bert", "llama", "resnet50", "vit"])
 def test_sbatch_accepts_the_whole_protocol(cluster, tmp_path, matrix):
     path = CHECKOUT / "matrices" / f"{matrix}.toml"
     words = [str(path), "--site", "slurm", "--set", FEW_CORES, "--results", str(tmp_path)]

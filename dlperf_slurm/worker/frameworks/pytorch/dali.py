@@ -4,7 +4,7 @@ On a GPU DALI decodes there too. Tried with DALI 2.4 on the CPU.
 """
 
 import os
-from typing import Any, Iterator
+from typing import TYPE_CHECKING, Any, Iterator
 
 import torch
 
@@ -14,11 +14,13 @@ from dlperf_slurm.worker.datasets.description import CROP_AND_FLIP, TRAIN_SPLIT,
 from dlperf_slurm.worker.datasets.images import describe_images
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.pytorch.loader import Tensors
-from dlperf_slurm.worker.models.resnet50 import Definition
+
+if TYPE_CHECKING:
+    from dlperf_slurm.worker.datasets.images import Definition
 
 
 def open_dali(
-    case: Case, placement: Placement, definition: Definition, device: torch.device
+    case: Case, placement: Placement, definition: "Definition", device: torch.device
 ) -> Iterator[Tensors]:
     """Endless batches of this rank's share of the images, in an order of DALI's own.
 
@@ -39,7 +41,7 @@ def open_dali(
 
 
 def make_pipeline(
-    case: Case, placement: Placement, definition: Definition, device: torch.device
+    case: Case, placement: Placement, definition: "Definition", device: torch.device
 ) -> Any:
     from nvidia.dali import fn, pipeline_def, types
 
