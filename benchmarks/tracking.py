@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from dlperf_slurm.jobs.journal import Event, append_events
+
 TASKS = 100_000
 GROUPS = 10
 CASES = 1_000
@@ -91,14 +93,14 @@ def make_run(folder: Path, state: str, tasks: int = TASKS) -> Path:
         ]
         for index in range(ended):
             ending = {"event": "state", "state": "COMPLETED", "array_task_id": index, "start": 0}
+            ending = {**ending, "files": "0123456789abcdef 0e 0s"}
             events.append({**ending, "group_id": name, "array_job_id": job_id, "time": time})
-            events[-1]["files"] = "0123456789abcdef 0e 0s"
             for kind in ("started", "ended"):
                 (run / "markers" / f"{name}.{index}.s0.{kind}").touch()
         if ended < size:
             queue.append(f"{job_id}_[{ended}-{size - 1}%100]|PENDING||Priority")
-    text = "".join(json.dumps({"host": "login", **event}) + "\n" for event in events)
-    (run / "journal.jsonl").write_text(text, encoding="utf-8")
+    (run / "journal.jsonl").unlink()
+    append_events(run, [Event(**event, host="login") for event in events])
     _write_clients(folder / "bin", "\n".join(queue))
     return run
 

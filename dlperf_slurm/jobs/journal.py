@@ -4,6 +4,7 @@ import dataclasses
 import fcntl
 import hashlib
 import io
+import itertools
 import json
 import os
 import socket
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.errors import InputError, JournalError, SchedulerError
@@ -68,6 +70,8 @@ class Event:
     host: str = dataclasses.field(default_factory=socket.gethostname)
 
 
+# lines that are parsed as one text, whose values are there at once
+_LINES_AT_ONCE = 1000
 _EVENT_KEYS = frozenset(field.name for field in dataclasses.fields(Event))
 
 
@@ -198,22 +202,40 @@ def _parse_lines(data: bytes, path: Path) -> tuple[list[Event], bool]:
     events: list[Event] = []
     is_whole = True
     where = str(path)
-    for line in io.BytesIO(data):
-        line = line.rstrip(b"\n")
-        if not line:
-            continue
-        try:
-            values = {"host": "", **parse_json(line.decode(), where)}
-            # the same few words in each line take the room of one
-            known = {
-                key: sys.intern(value) if type(value) is str else value
-                for key, value in values.items()
-                if key in _EVENT_KEYS
-            }
-            events.append(build_quickly(Event, known, where))
-        except (FileProblem, ContractError, UnicodeDecodeError, TypeError):
-            is_whole = False
+    lines = (line.rstrip(b"\n") for line in io.BytesIO(data))
+    written = filter(None, lines)
+    while chunk := list(itertools.islice(written, _LINES_AT_ONCE)):
+        for values in _parse_chunk(chunk, where):
+            try:
+                events.append(_build_event(values, where))
+            except (ContractError, TypeError):
+                is_whole = False
     return events, is_whole
+
+
+def _parse_chunk(lines: Sequence[bytes], where: str) -> Sequence[Any]:
+    """What each line holds; None for one that is no JSON."""
+    try:
+        # no text goes on past the end of its line
+        values: Sequence[Any] = parse_json((b"[" + b",\n".join(lines) + b"]").decode(), where)
+        if len(values) == len(lines):
+            return values
+    except (FileProblem, UnicodeDecodeError):
+        pass
+    return [None] if len(lines) == 1 else [_parse_chunk([line], where)[0] for line in lines]
+
+
+def _build_event(values: Any, where: str) -> Event:
+    """Raises ContractError or TypeError for what is no event."""
+    # the same few words in each line take the room of one
+    known = {
+        key: sys.intern(value) if type(value) is str else value
+        for key, value in {**values}.items()
+        if key in _EVENT_KEYS
+    }
+    # journals of earlier versions name no host
+    known.setdefault("host", "")
+    return build_quickly(Event, known, where)
 
 
 @contextmanager

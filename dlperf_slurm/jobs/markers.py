@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Optional
 
@@ -108,8 +109,8 @@ def _split_name(name: str) -> tuple[str, int, str]:
     match = _MARKER.fullmatch(name)
     if match is None:
         return "", WITHOUT_FOLDER, ""
-    number = WITHOUT_FOLDER if match["start"] is None else int(match["start"])
-    return match["task"], number, sys.intern(match["kind"])
+    task, start, kind = match.group("task", "start", "kind")
+    return task, WITHOUT_FOLDER if start is None else int(start), sys.intern(kind)
 
 
 class MarkerFolder:
@@ -119,8 +120,6 @@ class MarkerFolder:
         self._run_dir = run_dir
         self._names: set[str] = set()
         self._seen: dict[str, Seen] = {}
-        # most array tasks have the same markers
-        self._alike: dict[Seen, Seen] = {}
 
     def read(self) -> Mapping[str, Seen]:
         """The markers that are there now, by the array task's; it lists one folder."""
@@ -128,16 +127,19 @@ class MarkerFolder:
         for name in self._names - names:
             task, number, kind = _split_name(name)
             if task:
-                self._put(task, self._seen.get(task, NOTHING_SEEN) - {(number, kind)})
+                self._seen[task] = self._seen.get(task, NOTHING_SEEN) - {(number, kind)}
         for name in names - self._names:
             task, number, kind = _split_name(name)
             if task:
-                self._put(task, self._seen.get(task, NOTHING_SEEN) | {(number, kind)})
+                self._seen[task] = _add(self._seen.get(task, NOTHING_SEEN), number, kind)
         self._names = names
         return self._seen
 
-    def _put(self, task: str, seen: Seen) -> None:
-        self._seen[task] = self._alike.setdefault(seen, seen)
+
+@lru_cache(maxsize=4096)
+def _add(seen: Seen, start: int, kind: str) -> Seen:
+    """One more marker; most array tasks have the same ones."""
+    return seen | {(start, kind)}
 
 
 def read_marker(

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION
@@ -38,8 +38,7 @@ _TASK = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class RunTask:
+class RunTask(NamedTuple):
     """An array task of a run; `attempt_dir` is relative to the run directory.
 
     `shared_job` is the index of the group's job that runs it, and others before and after it; it is
@@ -61,7 +60,13 @@ class RunTask:
 
     def find_job_id(self, array_job_id: str) -> str:
         """The id of that job once its group is submitted; a plain job is its own element 0."""
-        return f"{array_job_id}_{self.job[1]}"
+        index = self.array_task_id if self.shared_job is None else self.shared_job
+        return f"{array_job_id}_{index}"
+
+    @property
+    def repeat_dir(self) -> str:
+        """Where all attempts at the same repeat of its case lie, relative to the run directory."""
+        return self.attempt_dir.rpartition("/")[0]
 
     @property
     def case_id(self) -> str:

@@ -140,14 +140,16 @@ def _describe(state: TaskState) -> str:
 
 def _describe_later_attempts(states: Sequence[TaskState]) -> dict[str, str]:
     """What became of array tasks that were tried again, by their markers."""
-    latest: dict[tuple[str, int], TaskState] = {}
+    latest: dict[str, TaskState] = {}
     for state in states:
-        key = (state.task.case_id, state.task.repeat)
-        if key not in latest or state.task.attempt > latest[key].task.attempt:
-            latest[key] = state
-    found = {}
+        known = latest.setdefault(state.task.repeat_dir, state)
+        if known is not state and state.task.attempt > known.task.attempt:
+            latest[state.task.repeat_dir] = state
+    found: dict[str, str] = {}
+    if len(latest) == len(states):
+        return found
     for state in states:
-        last = latest[state.task.case_id, state.task.repeat]
+        last = latest[state.task.repeat_dir]
         if last is not state:
             found[state.task.marker] = f"; tried again, now {last.state}"
     return found

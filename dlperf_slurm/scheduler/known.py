@@ -1,8 +1,8 @@
 """The journal's final states, and what was told of the others -> what of it still holds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Optional
+from functools import lru_cache
+from typing import NamedTuple, Optional
 
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import CANCELLED, STATE, Event
@@ -11,8 +11,7 @@ from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.scheduler.states import FINAL_STATES, TaskState
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     """A final state, and the markers when it was found; None if the journal says it.
 
     `files` is the print of the files that it was judged by, and of the markers.
@@ -23,8 +22,7 @@ class Known:
     files: str
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """A state that is not final, and all that it was told from."""
 
     state: TaskState
@@ -46,6 +44,7 @@ def read_known(tasks: Mapping[str, RunTask], events: Sequence[Event]) -> dict[st
     return known
 
 
+@lru_cache(maxsize=4096)
 def print_markers(seen: Seen) -> str:
     """Such as "0e 0s": start and kind of each marker."""
     return " ".join(f"{start}{kind[0]}" for start, kind in sorted(seen))

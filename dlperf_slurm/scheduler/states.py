@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dlperf_slurm.jobs import markers
 from dlperf_slurm.jobs.failed_nodes import NODE_FAIL, UNHEALTHY
@@ -45,8 +45,7 @@ FINAL_STATES = frozenset(
 REQUEUED_STATES = frozenset((PENDING, "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"))
 
 
-@dataclass(frozen=True)
-class TaskState:
+class TaskState(NamedTuple):
     """Where an array task stands, and why (scheduler's reason or the failure's first line).
 
     `start` is the number of the start that it is about.

@@ -6,7 +6,7 @@ import pytest
 from support.slurm_runs import (
     CHECKOUT,
     ask,
-    count_array_tasks_in_accounting,
+    assert_array_tasks_in_accounting,
     find_array_job,
     stage_quick,
     submit,
@@ -69,7 +69,7 @@ def test_task_that_dies_or_takes_too_long_ends_no_other_one_of_its_job(cluster, 
     expected = ["COMPLETED", "FAILED", "COMPLETED", "TIMEOUT", "COMPLETED", "COMPLETED"]
     assert list(find_states(run).values()) == expected
     assert "exit code 9" in find_details(run)["1n1g.1"]
-    assert count_array_tasks_in_accounting(run) == 1
+    assert_array_tasks_in_accounting(run, 1)
     faults.unlink()
     retried = run_tool(["retry", str(run.path), "--wait"], CHECKOUT)
     assert retried.returncode == 0, retried.stdout + retried.stderr

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from support.slurm_runs import (
     ask,
-    count_array_tasks_in_accounting,
+    assert_array_tasks_in_accounting,
     count_starts_of_rank_0,
     stage_spin,
     submit,
@@ -75,8 +75,7 @@ def test_submit_killed_and_resumed_runs_each_case_once(run, tmp_path, moment):
     release_held(run)
     assert wait(run).returncode == 0
     assert count_starts_of_rank_0(run) == [1] * TASKS
-    await_that(lambda: count_array_tasks_in_accounting(run) >= TASKS, "accounting knows them")
-    assert count_array_tasks_in_accounting(run) == TASKS
+    assert_array_tasks_in_accounting(run, TASKS)
     assert [count_events(run)[SUBMITTED, group] for group in GROUPS] == [1, 1]
 
 
@@ -93,5 +92,4 @@ def test_answer_that_was_lost_does_not_submit_again(run, tmp_path):
     done = submit_with(run, tmp_path, f'"$real" "$@" > /dev/null; {lost}')
     assert done.returncode == 0, done.stderr
     assert wait(run).returncode == 0
-    await_that(lambda: count_array_tasks_in_accounting(run) >= TASKS, "accounting knows them")
-    assert count_array_tasks_in_accounting(run) == TASKS
+    assert_array_tasks_in_accounting(run, TASKS)

@@ -5,7 +5,7 @@ import signal
 import pytest
 from support.slurm_runs import (
     CHECKOUT,
-    count_array_tasks_in_accounting,
+    assert_array_tasks_in_accounting,
     count_starts_of_rank_0,
     stage_quick,
     stage_spin,
@@ -39,7 +39,7 @@ def test_submission_that_waits_submits_the_rest_as_room_appears(cluster, tmp_pat
     )
     assert "6/6 done: 6 COMPLETED" in done.stdout
     assert list_submitted(run) == ["1n1g", "1n2g", "2n1g"]
-    assert count_array_tasks_in_accounting(run) == 6
+    assert_array_tasks_in_accounting(run, 6)
 
 
 def test_submission_that_is_killed_while_it_waits_is_gone_on_with(cluster, tmp_path):
@@ -59,7 +59,7 @@ def test_submission_that_is_killed_while_it_waits_is_gone_on_with(cluster, tmp_p
     await_that(lambda: list(find_states(run).values())[:2] == ["COMPLETED"] * 2, "room", 120)
     done = submit(run, "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert count_array_tasks_in_accounting(run) == 6
+    assert_array_tasks_in_accounting(run, 6)
 
 
 def test_queue_of_four_is_fed_without_a_refusal_whoever_is_killed_meanwhile(cluster, tmp_path):
@@ -77,7 +77,7 @@ def test_queue_of_four_is_fed_without_a_refusal_whoever_is_killed_meanwhile(clus
     assert "QOSMaxSubmitJobPerUser" not in done.stdout
     assert "10 of 10 repeats measured" in " ".join(done.stdout.split())
     assert count_starts_of_rank_0(run) == [1] * 10
-    assert count_array_tasks_in_accounting(run) == 10
+    assert_array_tasks_in_accounting(run, 10)
 
 
 def test_account_that_was_refused_is_mended(cluster, tmp_path):

@@ -10,7 +10,7 @@ from support.slurm_runs import (
     CHECKOUT,
     SITE,
     SMALL_RESNET,
-    count_array_tasks_in_accounting,
+    assert_array_tasks_in_accounting,
     write_matrix,
     write_wrapper,
 )
@@ -112,7 +112,7 @@ def test_ranks_computed_with_torch_over_mpi(submitted):
 def test_one_sbatch_for_each_group(submitted):
     _, run, calls = submitted
     assert [name for name, _ in calls].count("sbatch") == len(run.list_group_ids()) == 3
-    assert count_array_tasks_in_accounting(run) == len(TOPOLOGIES) * REPEATS
+    assert_array_tasks_in_accounting(run, len(TOPOLOGIES) * REPEATS)
 
 
 def test_one_squeue_a_poll_at_most(submitted):

@@ -155,6 +155,12 @@ def count_array_tasks_in_accounting(run: Run) -> int:
     return len(ask(*command, "--starttime=now-1hours", f"--name={names}").split())
 
 
+def assert_array_tasks_in_accounting(run: Run, expected: int) -> None:
+    """Slurm has known so many, no more; accounting hears of the last ones seconds later."""
+    await_that(lambda: count_array_tasks_in_accounting(run) >= expected, "accounting knows them")
+    assert count_array_tasks_in_accounting(run) == expected
+
+
 def count_starts_of_rank_0(run: Run) -> list[int]:
     """How often each array task of the run has started, in their order."""
     folders = [run.path / task.attempt_dir for task in run.read_all_tasks()]

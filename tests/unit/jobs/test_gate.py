@@ -133,7 +133,7 @@ def test_case_file_of_another_run_is_refused(staged_run, task, case, changes, ex
 
 
 def test_case_in_the_folder_of_an_earlier_version_is_held_to_its_place(staged_run, task, case):
-    earlier = dataclasses.replace(task, case_offset=None)
+    earlier = task._replace(case_offset=None)
     other = vary(case, repeat=2)
     (staged_run.path / task.attempt_dir).mkdir(parents=True)
     write_json(staged_run.path / task.attempt_dir / CASE_FILE, other)
@@ -156,7 +156,7 @@ def test_record_without_its_case_is_broken(staged_run, task, case, is_earlier):
     path = staged_run.path / CASES_FILE
     path.unlink()
     if is_earlier:
-        task = dataclasses.replace(task, case_offset=None)
+        task = task._replace(case_offset=None)
         path = staged_run.path / task.attempt_dir / CASE_FILE
     with pytest.raises(ContractError, match=f"{path}: is missing"):
         believe(staged_run, task)

@@ -231,6 +231,17 @@ def test_line_that_is_no_event_is_ignored(home, line):
     assert read_journal(home) == [FIRST]
 
 
+@pytest.mark.parametrize("line", ["{", "{},{}", "[", '{"event": "', '"event": "x"'])
+def test_line_that_is_no_event_takes_no_other_of_thousands_with_it(home, line):
+    before = [dataclasses.replace(FIRST, array_task_id=n) for n in range(1500)]
+    after = [dataclasses.replace(SECOND, array_task_id=n) for n in range(1500)]
+    append_events(home, before)
+    with (home / JOURNAL_FILE).open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+    append_events(home, after)
+    assert read_whole_journal(home) == (before + after, False)
+
+
 def test_lock_refuses_a_second_holder(home):
     with hold_submit_lock(home), pytest.raises(SchedulerError, match="another process"), \
             hold_submit_lock(home):  # fmt: skip

@@ -1,6 +1,5 @@
 """What `wait` releases by itself, how often, and what it leaves held."""
 
-import dataclasses
 import itertools
 import shutil
 from collections import namedtuple
@@ -121,7 +120,7 @@ def test_plain_job_is_released_by_its_own_id(staged_run, calls):
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace("\t-\t", "\t0\t"), encoding="utf-8")
     states = [
-        dataclasses.replace(make_state("launch failed requeued held"), task=task)
+        make_state("launch failed requeued held")._replace(task=task)
         for task in staged_run.read_tasks("1n1g")
     ]
     (line,) = Releaser(staged_run, launch_tries=1).release(states, poll=1)
