@@ -15,7 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from dlperf_slurm.jobs.attempts import print_files
 from dlperf_slurm.jobs.journal import Event, append_events
+from dlperf_slurm.jobs.run_directory import RunTask, open_run
 
 TASKS = 100_000
 GROUPS = 10
@@ -82,6 +84,7 @@ def make_run(folder: Path, state: str, tasks: int = TASKS) -> Path:
     events: list[dict[str, Any]] = []
     queue = []
     (run / "markers").mkdir(exist_ok=True)
+    prints = _list_prints(run)
     for group in range(GROUPS):
         name, job_id = f"1n1g-b{group}", str(group + 1)
         numbers = range(group * size, (group + 1) * size)
@@ -92,8 +95,13 @@ def make_run(folder: Path, state: str, tasks: int = TASKS) -> Path:
             for event in ("staged", "submitted")
         ]
         for index in range(ended):
-            ending = {"event": "state", "state": "COMPLETED", "array_task_id": index, "start": 0}
-            ending = {**ending, "files": "0123456789abcdef 0e 0s"}
+            ending: dict[str, Any] = {
+                "event": "state",
+                "state": "COMPLETED",
+                "array_task_id": index,
+                "start": 0,
+            }
+            ending["files"] = f"{prints[(group * size + index) % CASES]} 0e 0s"
             events.append({**ending, "group_id": name, "array_job_id": job_id, "time": time})
             for kind in ("started", "ended"):
                 (run / "markers" / f"{name}.{index}.s0.{kind}").touch()
@@ -103,6 +111,15 @@ def make_run(folder: Path, state: str, tasks: int = TASKS) -> Path:
     append_events(run, [Event(**event, host="login") for event in events])
     _write_clients(folder / "bin", "\n".join(queue))
     return run
+
+
+def _list_prints(run: Path) -> list[str]:
+    """The print by which a state is judged again or not, of each case: none has a folder."""
+    opened = open_run(run)
+    return [
+        print_files(opened, case, RunTask("", 0, f"cases/{case.case_id}/r1/a1"))
+        for case in opened.manifest.cases
+    ]
 
 
 def _write_manifest(run: Path, tasks: int) -> None:
