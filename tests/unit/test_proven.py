@@ -141,17 +141,22 @@ def test_nothing_is_proven_without_the_file(home):
     assert proven.read_proofs(home / "proofs.txt") == {}
 
 
-def test_gate_tests_all_that_needs_pytorch_and_what_changed_in_brief():
+def test_gate_tests_what_needs_pytorch_and_what_changed_in_brief():
     frameworks = ["jax", "mxnet", "paddle", "pytorch", "tensorflow1", "tensorflow2"]
     changed = {"jax", "mxnet", "mxnet-horovod", "tensorflow2-horovod"}
     brief = ("-m", "not exhaustive")
     assert run_on_frameworks.choose_tasks(frameworks, changed, is_gate=True) == [
         Task("jax", False, brief),
         Task("mxnet", True, brief),
-        Task("pytorch", False, ("-m", "pytorch or framework")),
+        Task("pytorch", False, ("-m", "(pytorch or framework) and not exhaustive")),
         Task("tensorflow1", False, brief),
         Task("tensorflow2", True, brief),
     ]
+
+
+def test_gate_tests_a_pytorch_that_changed_by_all_that_needs_it():
+    tasks = run_on_frameworks.choose_tasks(["pytorch"], {"pytorch"}, is_gate=True)
+    assert tasks == [Task("pytorch", False, ("-m", "(pytorch or framework)"))]
 
 
 def test_without_the_gate_all_are_tested_whole_whatever_changed():

@@ -29,7 +29,8 @@ from dlperf_slurm.config.toml_tables import tomllib
 
 pytestmark = pytest.mark.integration
 
-EXAMPLES = int(os.environ.get("DLPERF_FUZZ_EXAMPLES", "100"))
+IN_GATE = 40
+EXAMPLES = int(os.environ.get("DLPERF_FUZZ_EXAMPLES", IN_GATE))
 # of a processor: a machine with other work takes longer
 LIMIT_SECONDS = 10
 # without one, as whoever waits for a pipe
@@ -40,7 +41,7 @@ CODES = (0, 2, 3, 4, 5)
 
 fuzz = settings(
     max_examples=EXAMPLES,
-    derandomize=EXAMPLES == 100,
+    derandomize=EXAMPLES == IN_GATE,
     deadline=None,
     database=None,
     suppress_health_check=list(HealthCheck),
