@@ -22,7 +22,7 @@ from dlperf_slurm.worker.weights import make_weights
 numpy = pytest.importorskip("numpy")
 
 # Of batch size 2 and seed 7 without dropout, as PyTorch 2.13 computes them.
-FULL_SIZE_LOSSES = {"bert": 10.832193, "llama": 10.524151, "resnet50": 6.743633, "vit": 6.832892}
+FULL_SIZE_LOSSES = {"bert": 10.832193, "llama": 10.541706, "resnet50": 6.743633, "vit": 6.832892}
 
 
 def pytest_generate_tests(metafunc):

@@ -110,7 +110,7 @@ def trace_model(definition, builder, compute_type=jnp.float32):
     ("model", "count"),
     [
         ("bert", 110_106_428),
-        ("llama", 134_105_856),
+        ("llama", 162_417_408),
         ("resnet50", 25_557_032),
         ("vit", 86_567_656),
     ],

@@ -105,9 +105,8 @@ VERIFICATION = Verification(
 class Definition:
     """Sizes of the network and its fixed hyper-parameters.
 
-    The loss is the mean cross-entropy of the next word at each position. `intermediate_size`
-    defaults to two thirds of four times the hidden size, up to the next multiple of 256, as
-    published. No layer has a bias.
+    The loss is the mean cross-entropy of the next word at each position. No layer has a bias. The
+    published sizes are presets; the default is as wide and deep as BERT-base.
     """
 
     sequence_length: int = 1024
@@ -115,7 +114,7 @@ class Definition:
     hidden_size: int = 768
     heads: int = 12
     kv_heads: int = 12
-    intermediate_size: int = 2048
+    intermediate_size: int = 3072
     vocabulary_size: int = 32000
     rotary_theta: float = 10000.0
     normalization_epsilon: float = 1e-5
@@ -176,7 +175,7 @@ class Definition:
 
     @property
     def parameter_count(self) -> int:
-        """134,105,856 by default."""
+        """162,417,408 by default."""
         return sum(parameter.size for parameter in self.list_parameters())
 
     @property
@@ -185,7 +184,7 @@ class Definition:
 
         Matrix products only: 2 for each weight and token, but for the embedding's look-up, and both
         products of attention over all of the sequence, though a causal kernel needs half of them
-        (Chowdhery et al. 2022, appendix B). 2.6e11 by default.
+        (Chowdhery et al. 2022, appendix B). 3.2e11 by default.
         """
         hidden, length = self.hidden_size, self.sequence_length
         attention = 2 * hidden * (hidden + self.kv_size) + 2 * length * hidden
