@@ -1,0 +1,81 @@
+"""What is rehearsed: models, precisions, steps, GPUs and ranks, and the case of each."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+from dlperf_slurm.contract.axes import INFER, TRAIN, Axes
+from dlperf_slurm.contract.case import Case
+
+PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16")
+STEPS = ("plain", "clip", "accumulate", "val")
+CAPABILITIES = (80, 90)
+RANKS = (1, 2)
+# full width, as that chooses kernels; fewer layers, words and pixels than a benchmark has
+SIZES = {
+    "bert": {"layers": 2, "vocabulary_size": 1000},
+    "resnet50": {"image_size": 64, "stage_blocks": (1, 1, 1, 1)},
+}
+BATCH_SIZE = 8
+ACCUMULATED = 2
+MEASURED_STEPS = 3
+# fp16 gradients take a scale that does not change
+CONSTANT_LOSS_SCALE = 128
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One row of the table; `step` is one of STEPS, `fault` what is broken on purpose."""
+
+    model: str
+    precision: str
+    step: str
+    capability: int
+    ranks: int
+    fault: str = ""
+
+    @property
+    def is_training(self) -> bool:
+        return self.step != "val"
+
+    @property
+    def name(self) -> str:
+        where = f"{self.capability / 10:.1f}, {self.ranks} rank{'s' * (self.ranks > 1)}"
+        return f"{self.model} {self.precision} {self.step} ({where})"
+
+
+def list_combinations() -> Iterator[Combination]:
+    """All of them, those of one kind of GPU together."""
+    for capability, model, precision, step, ranks in product(
+        CAPABILITIES, SIZES, PRECISIONS, STEPS, RANKS
+    ):
+        yield Combination(model, precision, step, capability, ranks)
+
+
+def make_case(combination: Combination) -> Case:
+    """The case, as a job on a node with as many GPUs as ranks has it."""
+    axes = Axes(
+        framework="pytorch",
+        topology=f"1n{combination.ranks}g",
+        batch_size_per_device=BATCH_SIZE,
+        precision=combination.precision,
+        clip_global_norm=combination.step == "clip",
+        mode=TRAIN if combination.is_training else INFER,
+        gradient_accumulation=ACCUMULATED if combination.step == "accumulate" else 1,
+    )
+    if combination.precision == "fp16" and combination.is_training:
+        axes = replace(axes, loss_scale=CONSTANT_LOSS_SCALE)
+    return Case(
+        run_id="rehearsal",
+        case_id="rehearsal",
+        repeat=1,
+        attempt=1,
+        axes=axes,
+        model=combination.model,
+        model_parameters=SIZES[combination.model],
+        device="cuda",
+        cpus_per_rank=1,
+        warmup_steps=2,
+        measured_steps=MEASURED_STEPS,
+        seed=1,
+    )

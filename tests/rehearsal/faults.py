@@ -1,0 +1,123 @@
+"""Faults that a rehearsal must find: each breaks the adapter or its session, in this process."""
+
+import torch
+
+from dlperf_slurm.worker.frameworks.pytorch import session, training
+
+
+def change_nothing():
+    pass
+
+
+def add_to_step(work):
+    """Do `work(session)` after each step."""
+    step = session.TorchSession.step
+
+    def with_work(self):
+        step(self)
+        work(self)
+
+    session.TorchSession.step = with_work
+
+
+def read_the_loss():
+    add_to_step(lambda self: self._loss.item())
+
+
+def copy_from_pageable_memory():
+    pageable = torch.zeros(1024)
+    add_to_step(lambda self: pageable.to(self._device, non_blocking=True))
+
+
+def give_memory_back():
+    add_to_step(lambda self: torch.cuda.empty_cache())
+
+
+def leave_autocast_off():
+    session.AUTOCAST_TYPES = {}
+
+
+def cast_to_the_other_type():
+    types = session.AUTOCAST_TYPES
+    session.AUTOCAST_TYPES = {
+        "amp-bf16": types["amp-fp16"],
+        "amp-fp16": types["amp-bf16"],
+    }
+
+
+def leave_tf32_as_torch_has_it():
+    session.allow_tf32 = lambda is_allowed: None
+
+
+def always_allow_tf32():
+    allow = session.allow_tf32
+    session.allow_tf32 = lambda is_allowed: allow(True)
+
+
+def do_not_fuse_the_optimizer():
+    adamw, sgd = torch.optim.AdamW, torch.optim.SGD
+    torch.optim.AdamW = lambda groups, fused, **options: adamw(groups, foreach=True, **options)
+    torch.optim.SGD = lambda groups, fused, **options: sgd(groups, foreach=True, **options)
+
+
+def attend_by_plain_products():
+    for switch in ("flash", "mem_efficient", "cudnn"):
+        getattr(torch.backends.cuda, f"enable_{switch}_sdp")(False)
+
+
+def average_nothing():
+    wrap = training.wrap_in_ddp
+
+    def wrap_and_forget(model, device):
+        wrapped = wrap(model, device)
+        wrapped.require_backward_grad_sync = False
+        return wrapped
+
+    training.wrap_in_ddp = wrap_and_forget
+
+
+def average_each_batch():
+    session.TorchSession.accumulate = lambda self: self._backpropagate()
+
+
+def drive_the_first_gpu():
+    session.choose_device = lambda case, placement: torch.device("cuda", 0)
+
+
+def leave_something_on_the_first_gpu():
+    add_to_step(lambda self: torch.ones(1, device="cuda:0") + 1)
+
+
+def do_not_wait_for_inference():
+    infer, wait = session.TorchSession.infer, session.TorchSession.synchronize
+
+    def infer_without_waiting(self):
+        session.TorchSession.synchronize = lambda self: None
+        infer(self)
+        session.TorchSession.synchronize = wait
+
+    session.TorchSession.infer = infer_without_waiting
+
+
+FAULTS = {
+    "": change_nothing,
+    **{
+        function.__name__.replace("_", " "): function
+        for function in (
+            read_the_loss,
+            copy_from_pageable_memory,
+            give_memory_back,
+            leave_autocast_off,
+            cast_to_the_other_type,
+            leave_tf32_as_torch_has_it,
+            always_allow_tf32,
+            do_not_fuse_the_optimizer,
+            attend_by_plain_products,
+            average_nothing,
+            average_each_batch,
+            drive_the_first_gpu,
+            leave_something_on_the_first_gpu,
+            do_not_wait_for_inference,
+        )
+    },
+}

@@ -1,0 +1,127 @@
+"""In a CUDA environment, over the stand-ins: combinations on stdin -> what each step asked for.
+
+A line of stdin is a combination as JSON; a line of stdout answers it: {"ranks": [...]}, or
+{"error": ...} with the end of what its ranks said. Every rank is a process that begins where torch
+is imported and nothing else has happened.
+"""
+
+import ctypes
+import json
+import multiprocessing
+import os
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+# before the ranks begin, so that each need not import it
+import torch  # noqa: F401
+from rehearsal.combinations import Combination, make_case
+from rehearsal.faults import FAULTS
+
+from dlperf_slurm.worker.frameworks import Placement, load_adapter
+from dlperf_slurm.worker.measure import measure_steps
+from dlperf_slurm.worker.position import MEASURED, Position
+
+LIMIT_SECONDS = 180.0
+SAID_AT_MOST = 3000
+RUNTIME = "libcudart.so.13"
+
+
+class Watched(Position):
+    """A position that begins a new interval of the trace after each measured step."""
+
+    def __init__(self, trace):
+        self._trace = trace
+        super().__init__()
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        # 0 is set when a phase is entered, the number of a step when it has ended
+        if name == "step" and value and self.phase == MEASURED:
+            self._trace.rehearsal_next_interval()
+
+
+def main():
+    context = multiprocessing.get_context("fork")
+    for line in sys.stdin:
+        combination = Combination(**json.loads(line))
+        with tempfile.TemporaryDirectory() as folder:
+            answer = observe(context, combination, Path(folder))
+        print(json.dumps(answer), flush=True)
+
+
+def observe(context, combination, folder):
+    """The answer for one combination, from as many processes as it has ranks."""
+    barrier = context.Barrier(combination.ranks, timeout=LIMIT_SECONDS)
+    port = find_free_port()
+    processes = [
+        context.Process(target=run_rank, args=(combination, rank, port, barrier, folder))
+        for rank in range(combination.ranks)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(LIMIT_SECONDS)
+        if process.is_alive():
+            process.kill()
+            process.join()
+    failed = [rank for rank, process in enumerate(processes) if process.exitcode != 0]
+    if failed:
+        said = (folder / f"rank-{failed[0]}.log").read_text(errors="replace")[-SAID_AT_MOST:]
+        code = processes[failed[0]].exitcode
+        return {"error": f"rank {failed[0]} ended with {code}: {said.strip()}"}
+    return {"ranks": [read_rank(folder, rank) for rank in range(combination.ranks)]}
+
+
+def find_free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def run_rank(combination, rank, port, barrier, folder):
+    with (folder / f"rank-{rank}.log").open("wb") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    try:
+        watch_rank(combination, rank, port, barrier, folder)
+    except BaseException:
+        # the others wait no longer
+        barrier.abort()
+        raise
+
+
+def watch_rank(combination, rank, port, barrier, folder):
+    """Run one rank's steps, and write its trace and what it is about into the folder."""
+    FAULTS[combination.fault]()
+    trace = ctypes.CDLL(RUNTIME)
+    case = make_case(combination)
+    placement = Placement(rank, rank, case.world_size, "here", "127.0.0.1", port)
+    session = load_adapter(case.axes.framework).start(case, placement)
+    measure_steps(
+        session,
+        barrier.wait,
+        case,
+        on_window_start=trace.rehearsal_next_interval,
+        position=Watched(trace),
+    )
+    told = {"parameter_count": session.parameter_count, "device_name": session.device_name}
+    (folder / f"rank-{rank}.json").write_text(json.dumps(told))
+    trace.rehearsal_write(str(folder / f"rank-{rank}.trace").encode())
+    barrier.wait()
+    session.close()
+
+
+def read_rank(folder, rank):
+    """What a rank has written: {entry: count} of each interval, the first before the window."""
+    told = json.loads((folder / f"rank-{rank}.json").read_text())
+    intervals = {}
+    for line in (folder / f"rank-{rank}.trace").read_text().splitlines():
+        interval, count, entry = line.split("\t")
+        intervals.setdefault(int(interval), {})[entry] = int(count)
+    return {**told, "intervals": [intervals.get(i, {}) for i in range(max(intervals) + 1)]}
+
+
+if __name__ == "__main__":
+    main()
