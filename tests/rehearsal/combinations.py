@@ -18,6 +18,8 @@ SIZES = {
 }
 BATCH_SIZE = 8
 ACCUMULATED = 2
+# DDP waits on rank 0 in its first ten steps and in each hundredth, to log how long they took
+WARMUP_STEPS = 12
 MEASURED_STEPS = 3
 # fp16 gradients take a scale that does not change
 CONSTANT_LOSS_SCALE = 128
@@ -75,7 +77,7 @@ def make_case(combination: Combination) -> Case:
         model_parameters=SIZES[combination.model],
         device="cuda",
         cpus_per_rank=1,
-        warmup_steps=2,
+        warmup_steps=WARMUP_STEPS,
         measured_steps=MEASURED_STEPS,
         seed=1,
     )

@@ -32,7 +32,8 @@ cublasStatus_t cublasGetPointerMode_v2(cublasHandle_t handle, cublasPointerMode_
 
 static cublasStatus_t multiply(const char *by, cublasHandle_t handle, cudaDataType type,
                                cublasComputeType_t compute) {
-  rehearsal_record("product by=%s type=%d compute=%d math=%d", by, type, compute, handle->math);
+  rehearsal_record("product by=%s device=%d type=%d compute=%d math=%d", by, rehearsal_device(),
+                   type, compute, handle->math);
   rehearsal_work(PRODUCT_NS);
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -62,8 +62,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                               const void *c, cublasLtMatrixLayout_t layout_c, void *d,
                               cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t *algo,
                               void *workspace, size_t size, cudaStream_t stream) {
-  rehearsal_record("product by=%s type=%d compute=%d math=0", __func__, (int)layout_a->data[0],
-                   (int)product->data[0]);
+  rehearsal_record("product by=%s device=%d type=%d compute=%d math=%d", __func__,
+                   rehearsal_device(), (int)layout_a->data[0], (int)product->data[0],
+                   CUBLAS_DEFAULT_MATH);
   rehearsal_work(PRODUCT_NS);
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -35,9 +35,20 @@ MAKE(cudnnCreateActivationDescriptor, cudnnActivationDescriptor_t)
 MAKE(cudnnCreatePoolingDescriptor, cudnnPoolingDescriptor_t)
 MAKE(cudnnCreateDropoutDescriptor, cudnnDropoutDescriptor_t)
 
+cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
+  *(cudaStream_t *)handle = stream;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t *stream) {
+  *stream = *(cudaStream_t *)handle;
+  return CUDNN_STATUS_SUCCESS;
+}
+
 size_t cudnnGetVersion(void) { return CUDNN_VERSION; }
 size_t cudnnGetCudartVersion(void) { return CUDART_VERSION; }
-const char *cudnnGetErrorString(cudnnStatus_t status) { return "CUDNN_STATUS_OF_REHEARSAL"; }
+const char *cudnnGetErrorString(cudnnStatus_t status) {
+  return status == CUDNN_STATUS_SUCCESS ? "CUDNN_STATUS_SUCCESS" : "CUDNN_STATUS_OF_REHEARSAL";
+}
 void cudnnGetLastErrorString(char *text, size_t size) {
   if (size) *text = 0;
 }
@@ -155,7 +166,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const made,
                                        int64_t *count, void *values) {
   struct descriptor *one = made, **given = values;
   const struct attribute *held = find(one, name);
-  int64_t found = 0, zero = 0;
+  int64_t found = 0;
   if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
     struct descriptor *graph = follow(one, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
     found = ENGINES;
@@ -171,9 +182,10 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const made,
   } else if (held) {
     found = held->count;
     if (values) memcpy(values, held->bytes, (asked < found ? asked : found) * measure(type));
-  } else if (type == CUDNN_TYPE_INT64) {
+  } else if (type == CUDNN_TYPE_INT64 || type == CUDNN_TYPE_INT32) {
+    /* sizes of memory that an engine takes: none */
     found = 1;
-    if (values && asked) memcpy(values, &zero, sizeof zero);
+    if (values && asked) memset(values, 0, measure(type));
   }
   if (count) *count = found;
   return CUDNN_STATUS_SUCCESS;
@@ -212,16 +224,18 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     rehearsal_refuse("a plan of cuDNN without operations");
     return CUDNN_STATUS_NOT_SUPPORTED;
   }
+  int products = 0;
   for (int64_t i = 0; i < operations->count; i++) {
     struct descriptor *one = ((struct descriptor **)operations->bytes)[i];
     cudnnBackendAttributeName_t input = name_input(one->type);
-    if (!input) {
-      rehearsal_record("operation type=%d", one->type);
-      continue;
-    }
+    if (one->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR && ++products == 1)
+      rehearsal_record("attention device=%d type=%d", rehearsal_device(),
+                       (int)read_number(follow(one, CUDNN_ATTR_OPERATION_MATMUL_ADESC),
+                                        CUDNN_ATTR_TENSOR_DATA_TYPE));
+    if (!input) continue;
     struct descriptor *convolution = follow(one, name_convolution(one->type));
-    rehearsal_record("convolution type=%d compute=%d has_tensor_cores=%d",
-                     (int)read_number(follow(one, input), CUDNN_ATTR_TENSOR_DATA_TYPE),
+    rehearsal_record("convolution device=%d type=%d compute=%d has_tensor_cores=%d",
+                     rehearsal_device(), (int)read_number(follow(one, input), CUDNN_ATTR_TENSOR_DATA_TYPE),
                      (int)read_number(convolution, CUDNN_ATTR_CONVOLUTION_COMP_TYPE),
                      has_tensor_cores);
   }
