@@ -116,6 +116,20 @@ def build(environment: Path, folder: Path) -> list[Path]:
     return [build_library(library, packages, folder) for library in LIBRARIES]
 
 
+def build_nvml(source: Path, folder: Path) -> None:
+    """The NVML of the tests beside the others; its functions are declared by itself."""
+    target = folder / "libnvidia-ml.so.1"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", target, source], check=True)
+
+
+def list_versions(environment: Path) -> dict[str, str]:
+    """Of the packages that a rehearsal is about."""
+    names = (one.name for one in find_packages(environment).glob("*.dist-info"))
+    packages = (name.removesuffix(".dist-info").rpartition("-") for name in names)
+    wanted = re.compile("torch|nvidia_(cublas|cudnn|nccl|cuda_runtime).*")
+    return {name: version for name, _, version in sorted(packages) if wanted.fullmatch(name)}
+
+
 def find_packages(environment: Path) -> Path:
     found = next(environment.glob("lib/python3.*/site-packages"), None)
     if found is None:
@@ -149,7 +163,7 @@ def build_library(library: Library, packages: Path, folder: Path) -> Path:
 
 
 def list_functions(library: Library, packages: Path) -> list[str]:
-    """What the real library exports; of the driver, which no wheel has, what its header declares."""
+    """What the real library exports; of the driver, what its header has: no wheel has it."""
     if library.name == DRIVER:
         header = (packages / DRIVER_HEADER).read_text("utf-8", errors="replace")
         names = set(re.findall(r"CUDAAPI\s+(cu\w+)\s*\(", header))

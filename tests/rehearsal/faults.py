@@ -1,5 +1,7 @@
 """Faults that a rehearsal must find: each breaks the adapter or its session, in this process."""
 
+import ctypes
+
 import torch
 
 from dlperf_slurm.worker.frameworks.pytorch import session, training
@@ -99,6 +101,22 @@ def do_not_wait_for_inference():
     session.TorchSession.infer = infer_without_waiting
 
 
+def call_what_is_not_known():
+    library = ctypes.CDLL("libcublas.so.13")
+    add_to_step(lambda self: library.cublasSgemv_v2())
+
+
+def do_more_in_each_step():
+    earlier = []
+
+    def do_more(self):
+        earlier.append(None)
+        for _ in earlier:
+            self._loss + 1
+
+    add_to_step(do_more)
+
+
 FAULTS = {
     "": change_nothing,
     **{
@@ -118,6 +136,8 @@ FAULTS = {
             drive_the_first_gpu,
             leave_something_on_the_first_gpu,
             do_not_wait_for_inference,
+            call_what_is_not_known,
+            do_more_in_each_step,
         )
     },
 }

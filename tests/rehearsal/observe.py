@@ -16,12 +16,12 @@ from pathlib import Path
 
 # before the ranks begin, so that each need not import it
 import torch  # noqa: F401
-from rehearsal.combinations import Combination, make_case
-from rehearsal.faults import FAULTS
 
 from dlperf_slurm.worker.frameworks import Placement, load_adapter
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.position import MEASURED, Position
+from rehearsal.combinations import Combination, make_case
+from rehearsal.faults import FAULTS
 
 LIMIT_SECONDS = 180.0
 SAID_AT_MOST = 3000

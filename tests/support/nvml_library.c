@@ -12,6 +12,7 @@ typedef unsigned long long Bytes;
 static long find_number(void *handle) { return (long)handle - 1; }
 
 int nvmlInitWithFlags(unsigned flags) { return SUCCESS; }
+int nvmlInit_v2(void) { return SUCCESS; }
 int nvmlShutdown(void) { return SUCCESS; }
 const char *nvmlErrorString(int code) { return "an error"; }
 
@@ -60,5 +61,22 @@ int nvmlDeviceGetMemoryInfo(void *handle, Bytes *memory) {
   memory[0] = 80ULL << 30;
   memory[1] = 30ULL << 30;
   memory[2] = 50ULL << 30;
+  return SUCCESS;
+}
+
+/* torch takes these from the library before it says that memory is full, and the first asks none */
+int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **handle) { return NOT_FOUND; }
+int nvmlDeviceGetComputeRunningProcesses(void *handle, unsigned *count, void *processes) {
+  *count = 0;
+  return SUCCESS;
+}
+int nvmlDeviceGetNvLinkRemoteDeviceType(void *handle, unsigned link, int *type) {
+  return INVALID_ARGUMENT;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *handle, unsigned link, void *place) {
+  return INVALID_ARGUMENT;
+}
+int nvmlSystemGetCudaDriverVersion_v2(int *version) {
+  *version = 13000;
   return SUCCESS;
 }

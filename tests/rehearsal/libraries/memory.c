@@ -53,7 +53,8 @@ cudaError_t take_memory(void **start, size_t size, enum cudaMemoryType kind) {
   pthread_mutex_unlock(&lock);
   if (is_device) rehearsal_record("memory device=%d is_full=%d", device, is_full);
   else rehearsal_record("pinned");
-  if (mapped == MAP_FAILED) return fail(cudaErrorMemoryAllocation);
+  if (mapped == MAP_FAILED)
+    return fail(getenv("REHEARSAL_HIDES_FULL_MEMORY") ? cudaErrorUnknown : cudaErrorMemoryAllocation);
   *start = mapped;
   return cudaSuccess;
 }

@@ -1,0 +1,157 @@
+"""What a rehearsal found -> rows, and the report of them as Markdown."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rehearsal.checks import Rank
+from rehearsal.combinations import STEPS, Combination
+
+OK, FAILED, CAUGHT, MISSED = "ok", "FAILED", "caught", "MISSED"
+MIB = 2**20
+# of what is wrong with a row; the report has the rest by its log
+PROBLEMS_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table; `problems` tell, check by check, why it failed, or how it was caught."""
+
+    name: str
+    cells: tuple[str, ...]
+    verdict: str
+    problems: dict[str, list[str]]
+
+    @property
+    def is_sound(self) -> bool:
+        return self.verdict in (OK, CAUGHT)
+
+
+ROWS_HEADER = (
+    "model",
+    "precision",
+    "step",
+    "GPU",
+    "ranks",
+    "waits",
+    "kernels",
+    "products",
+    "convolutions",
+    "attention",
+    "MiB sent",
+    "verdict",
+)
+FAULTS_HEADER = ("fault", "in", "check that must find it", "what it found", "verdict")
+SEARCHES_HEADER = ("search", "GPU's memory", "trials", "largest batch", "peak", "verdict")
+
+
+def make_row(
+    combination: Combination, ranks: Sequence[Rank], problems: dict[str, list[str]]
+) -> Row:
+    """A combination's row, with what its last rank asked for in a step; no ranks where none ran."""
+    cells = [
+        combination.model,
+        combination.precision,
+        combination.step,
+        f"{combination.capability / 10:.1f}",
+        str(combination.ranks),
+        *(describe_step(ranks[-1]) if ranks else "-" * 6),
+    ]
+    return Row(combination.name, tuple(cells), FAILED if problems else OK, problems)
+
+
+def describe_step(rank: Rank) -> list[str]:
+    """Cells of the first measured step."""
+    step = rank.steps[0]
+
+    def count(kind: str) -> int:
+        return sum(one.count for one in step if one.kind == kind)
+
+    sent = sum(one.count * one.number("bytes") for one in step if one.kind == "collective")
+    return [
+        str(count("wait")),
+        str(count("kernel")),
+        str(count("product")),
+        str(count("convolution")),
+        name_attention(rank),
+        f"{sent / MIB:.1f}",
+    ]
+
+
+def name_attention(rank: Rank) -> str:
+    if any(True for _ in rank.list_kinds("attention")):
+        return "cuDNN"
+    for name, word in (("flash_fwd", "flash"), ("fmha", "memory-efficient")):
+        if any(name in kernel for kernel in rank.kernels):
+            return word
+    return "-"
+
+
+def make_fault_row(combination: Combination, check: str, problems: dict[str, list[str]]) -> Row:
+    """A fault is caught by the check that it is for; others may find it too."""
+    found = problems.get(check, [])
+    shown = found[0] if found else "nothing"
+    cells = (combination.fault, combination.name, check, shown)
+    return Row(f"{combination.fault}: {combination.name}", cells, CAUGHT if found else MISSED, {})
+
+
+def list_rejected(rows: Iterable[Row]) -> list[str]:
+    """What is wrong, a line for each check of a row."""
+    return [
+        f"{row.name}: {check}: {problem}"
+        for row in rows
+        for check, problems in row.problems.items()
+        for problem in problems[:PROBLEMS_SHOWN]
+    ]
+
+
+def make_summary(rows: Sequence[Row]) -> str:
+    """How many of the steps, GPUs and ranks of each model and precision are sound."""
+    lines = make_lines(("model", "precision", *STEPS, "verdict"))
+    kinds = {row.cells[:2]: None for row in rows}
+    for model, precision in kinds:
+        of_kind = [row for row in rows if row.cells[:2] == (model, precision)]
+        counts = []
+        for step in STEPS:
+            of_step = [row for row in of_kind if row.cells[2] == step]
+            counts.append(f"{sum(row.is_sound for row in of_step)} of {len(of_step)}")
+        verdict = OK if all(row.is_sound for row in of_kind) else FAILED
+        lines.append(join_cells((model, precision, *counts, verdict)))
+    return "\n".join(lines) + "\n"
+
+
+def make_table(header: Sequence[str], rows: Iterable[Row]) -> str:
+    lines = make_lines(header)
+    lines += [join_cells((*row.cells, row.verdict)) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def make_lines(header: Sequence[str]) -> list[str]:
+    return [join_cells(header), join_cells(["---"] * len(header))]
+
+
+def join_cells(cells: Iterable[str]) -> str:
+    escaped = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
+    return f"| {' | '.join(escaped)} |"
+
+
+def make_markdown(
+    facts: dict[str, str], rows: Sequence[Row], searches: Sequence[Row], faults: Sequence[Row]
+) -> str:
+    """The whole report."""
+    every = [*rows, *searches, *faults]
+    sound = sum(row.is_sound for row in every)
+    parts = [
+        "# Rehearsal without a GPU\n",
+        f"{sound} of {len(every)} as they must be.\n",
+        "".join(f"- {name}: {value}\n" for name, value in facts.items()),
+        make_summary(rows),
+    ]
+    rejected = list_rejected(every)
+    if rejected:
+        parts.append("## What is wrong\n\n" + "".join(f"- {line}\n" for line in rejected))
+    parts += [
+        "## Searches for the largest batch\n\n" + make_table(SEARCHES_HEADER, searches),
+        "## Faults put in on purpose\n\n" + make_table(FAULTS_HEADER, faults),
+        "## Steps\n\n" + make_table(ROWS_HEADER, rows),
+    ]
+    return "\n".join(parts)

@@ -1,0 +1,54 @@
+"""In a CUDA environment, over the stand-ins: a search for the largest batch -> how it ended.
+
+    python search.py MODEL RANKS FOLDER
+
+The memory of the rehearsal's GPUs (REHEARSAL_MEMORY_MIB) is what ends it. Ranks are started by
+mpirun, as in a job, and NVML is that of the tests. A line of stdout tells what came of it, as JSON.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from support.attempts import Attempt
+
+from dlperf_slurm.contract.axes import LARGEST
+from rehearsal.combinations import SIZES
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def main():
+    model, ranks, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    attempt = Attempt(
+        folder / "r1" / "a1",
+        CHECKOUT,
+        framework="pytorch",
+        model=model,
+        model_parameters=SIZES[model],
+        devices_per_node=ranks,
+        device="cuda",
+        precision="amp-fp16",
+        batch_size_per_device=LARGEST,
+        batch_size_step=16,
+        warmup_steps=2,
+        measured_steps=3,
+        telemetry_interval_seconds=0.0,
+    )
+    record = attempt.search().read_record()
+    trials = [(one.batch_size_per_device, one.is_out_of_memory) for one in record.batch_trials]
+    answer = {
+        "status": record.status,
+        "reason": record.reason,
+        "batch_size": record.case.axes.batch_size_per_device,
+        "step": attempt.case.batch_size_step,
+        "trials": [
+            [one.batch_size_per_device, one.is_out_of_memory] for one in record.batch_trials
+        ],
+        "peak_memory_bytes": max((rank.peak_memory_bytes for rank in record.ranks), default=0),
+    }
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Which fault each check of a rehearsal must find, and where; a check without one is not sound."""
+
+from rehearsal.combinations import Combination
+
+H100 = 90
+
+
+def break_on_purpose(fault: str, model: str, precision: str, step: str = "plain", ranks: int = 1):
+    return Combination(model, precision, step, H100, ranks, fault)
+
+
+# the check that must find it -> the faults
+SELF_CHECKS = {
+    "waits": (
+        break_on_purpose("read the loss", "bert", "amp-fp16"),
+        break_on_purpose("do not wait for inference", "resnet50", "fp32", "val"),
+    ),
+    "copies": (break_on_purpose("copy from pageable memory", "resnet50", "amp-bf16"),),
+    "memory": (break_on_purpose("give memory back", "bert", "bf16"),),
+    "kernels": (
+        break_on_purpose("do not fuse the optimizer", "bert", "amp-bf16"),
+        break_on_purpose("do not fuse the optimizer", "resnet50", "fp32"),
+        break_on_purpose("attend by plain products", "bert", "amp-fp16"),
+    ),
+    "numbers": (
+        break_on_purpose("leave autocast off", "bert", "amp-bf16"),
+        break_on_purpose("leave autocast off", "resnet50", "amp-fp16", "val"),
+        break_on_purpose("cast to the other type", "bert", "amp-fp16"),
+        break_on_purpose("leave tf32 as torch has it", "resnet50", "fp32"),
+        break_on_purpose("leave tf32 as torch has it", "bert", "tf32"),
+        break_on_purpose("always allow tf32", "bert", "fp32"),
+    ),
+    "mean": (
+        break_on_purpose("average nothing", "resnet50", "fp32", ranks=2),
+        break_on_purpose("average each batch", "bert", "amp-bf16", "accumulate", ranks=2),
+    ),
+    "known": (break_on_purpose("call what is not known", "bert", "fp32"),),
+    "alike": (break_on_purpose("do more in each step", "bert", "fp32"),),
+    "device": (
+        break_on_purpose("drive the first gpu", "resnet50", "fp32", ranks=2),
+        break_on_purpose("leave something on the first gpu", "bert", "fp32", ranks=2),
+    ),
+}
