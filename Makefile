@@ -13,6 +13,9 @@
 #                        first, without network; its report is .venv/gpu-report (docs/gpu.md)
 # make gpu-environments  what it runs in, 16 GB, where there is a network
 #
+# make rehearse          PyTorch's GPU paths without a GPU: its CUDA build (5 GB) over stand-ins for
+#                        NVIDIA's libraries, for ten minutes; its report is .venv/rehearsal/report.md
+#
 # make docs              the pages of docs/ as a site, in .venv/site; every link is checked
 #
 # make bench             what this tool takes of CPU time, memory and files, beside others of its kind:
@@ -40,7 +43,7 @@ PARTS := $(FIRST) $(OTHERS) test-slurm
 
 .PHONY: demo test lint docs test-unit test-browser test-worker test-slurm test-pythons test-changed
 .PHONY: test-containers test-faults test-frameworks test-release test-transformers bench fuzz clean
-.PHONY: gpu gpu-environments
+.PHONY: gpu gpu-environments rehearse
 .PHONY: $(PARTS:%=timed-%)
 .SECONDARY:
 .NOTPARALLEL:
@@ -142,6 +145,11 @@ gpu-environments: .venv/installed-dev
 	for name in $(GPU_FRAMEWORKS); do \
 	  $(ENVIRONMENTS)/$$name-cuda/bin/python -m pip install --quiet --disable-pip-version-check \
 	    pytest || exit 1; done
+
+# not a part of `make test`: for a night, or before a release
+rehearse: .venv/installed-dev
+	$(BIN)/python -m dlperf_slurm env create --cuda pytorch
+	$(BIN)/python tests/rehearse.py
 
 fuzz: .venv/installed-dev
 	DLPERF_FUZZ_EXAMPLES=2000 $(BIN)/python -m pytest -q -n 2 tests/unit/fuzz

@@ -42,9 +42,7 @@ def main():
         "reason": record.reason,
         "batch_size": record.case.axes.batch_size_per_device,
         "step": attempt.case.batch_size_step,
-        "trials": [
-            [one.batch_size_per_device, one.is_out_of_memory] for one in record.batch_trials
-        ],
+        "trials": trials,
         "peak_memory_bytes": max((rank.peak_memory_bytes for rank in record.ranks), default=0),
     }
     print(json.dumps(answer))

@@ -64,7 +64,7 @@ int nvmlDeviceGetMemoryInfo(void *handle, Bytes *memory) {
   return SUCCESS;
 }
 
-/* torch takes these from the library before it says that memory is full, and the first asks none */
+/* torch takes these from the library when it says that memory is full */
 int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **handle) { return NOT_FOUND; }
 int nvmlDeviceGetComputeRunningProcesses(void *handle, unsigned *count, void *processes) {
   *count = 0;
@@ -76,6 +76,7 @@ int nvmlDeviceGetNvLinkRemoteDeviceType(void *handle, unsigned link, int *type) 
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *handle, unsigned link, void *place) {
   return INVALID_ARGUMENT;
 }
+int nvmlDeviceGetGpuFabricInfoV(void *handle, void *fabric) { return INVALID_ARGUMENT; }
 int nvmlSystemGetCudaDriverVersion_v2(int *version) {
   *version = 13000;
   return SUCCESS;
