@@ -133,7 +133,7 @@ def list_versions(environment: Path) -> dict[str, str]:
 def find_packages(environment: Path) -> Path:
     found = next(environment.glob("lib/python3.*/site-packages"), None)
     if found is None:
-        raise BuildError(f"{environment} is no environment: dlperf-slurm env create pytorch --cuda")
+        raise BuildError(f"{environment} is no environment: dlperf-slurm env create --cuda pytorch")
     return found
 
 

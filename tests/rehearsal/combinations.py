@@ -18,7 +18,7 @@ SIZES = {
 }
 BATCH_SIZE = 8
 ACCUMULATED = 2
-# DDP waits on rank 0 in its first ten steps and in each hundredth, to log how long they took
+# DDP waits for events after its first ten steps and each hundredth, to log how long they took
 WARMUP_STEPS = 12
 MEASURED_STEPS = 3
 # fp16 gradients take a scale that does not change
