@@ -5,7 +5,8 @@
 #include <string.h>
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_FOUND = 6 };
-enum { GPUS = 8, MIG = 100 };
+/* the first GPU's place, as in tests/rehearsal */
+enum { GPUS = 8, MIG = 100, FIRST_BUS = 16 };
 
 typedef unsigned long long Bytes;
 
@@ -65,7 +66,11 @@ int nvmlDeviceGetMemoryInfo(void *handle, Bytes *memory) {
 }
 
 /* torch takes these from the library when it says that memory is full */
-int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **handle) { return NOT_FOUND; }
+int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **handle) {
+  unsigned bus;
+  if (sscanf(id, "%*x:%x", &bus) != 1 || bus < FIRST_BUS) return NOT_FOUND;
+  return nvmlDeviceGetHandleByIndex_v2(bus - FIRST_BUS, handle);
+}
 int nvmlDeviceGetComputeRunningProcesses(void *handle, unsigned *count, void *processes) {
   *count = 0;
   return SUCCESS;
