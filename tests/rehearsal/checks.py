@@ -120,11 +120,16 @@ def check_waits(combination: Combination, rank: Rank) -> Iterator[str]:
 
 
 def check_copies(combination: Combination, rank: Rank) -> Iterator[str]:
-    """What a step needs lies on the GPU: no copy from or to the host, pageable or not."""
-    for one in rank.list_kinds("copy"):
-        ends = {one.words["from"], one.words["to"]}
-        if ends != {"device"} or one.words["by"] == "cudaMemcpy":
-            yield f"{one.words['by']} {one.words['from']} -> {one.words['to']}"
+    """What a step needs lies on the GPU, or comes from pinned memory, which nothing waits for."""
+    copies = list(rank.list_kinds("copy"))
+    inside, loaded = ("device", "device"), ("pinned", "device")
+    expected = {inside, loaded} if combination.step == "host" else {inside}
+    for one in copies:
+        ends = (one.words["from"], one.words["to"])
+        if ends not in expected or one.words["by"] == "cudaMemcpy":
+            yield f"{one.words['by']} {' -> '.join(ends)}"
+    if combination.step == "host" and not any(one.words["from"] == "pinned" for one in copies):
+        yield "nothing is copied from pinned memory"
 
 
 def check_memory(combination: Combination, rank: Rank) -> Iterator[str]:

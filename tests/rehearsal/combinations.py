@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from dlperf_slurm.contract.axes import INFER, TRAIN, Axes
+from dlperf_slurm.contract.axes import INFER, ON_DEVICE, ON_HOST, TRAIN, Axes
 from dlperf_slurm.contract.case import Case
 
 PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16")
-STEPS = ("plain", "clip", "accumulate", "val")
+STEPS = ("plain", "clip", "accumulate", "host", "val")
 CAPABILITIES = (80, 90)
 RANKS = (1, 2)
 # full width, as that chooses kernels; fewer layers, words and pixels than a benchmark has
@@ -56,6 +56,7 @@ def list_combinations() -> Iterator[Combination]:
 
 def make_case(combination: Combination) -> Case:
     """The case, as a job on a node with as many GPUs as ranks has it."""
+    is_turned = combination.step == "host" and combination.model == "resnet50"
     axes = Axes(
         framework="pytorch",
         topology=f"1n{combination.ranks}g",
@@ -63,6 +64,9 @@ def make_case(combination: Combination) -> Case:
         precision=combination.precision,
         clip_global_norm=combination.step == "clip",
         mode=TRAIN if combination.is_training else INFER,
+        # images are then turned on their way, too
+        memory_format="channels_last" if is_turned else "default",
+        data=ON_HOST if combination.step == "host" else ON_DEVICE,
         gradient_accumulation=ACCUMULATED if combination.step == "accumulate" else 1,
     )
     if combination.precision == "fp16" and combination.is_training:

@@ -31,6 +31,10 @@ def copy_from_pageable_memory():
     add_to_step(lambda self: pageable.to(self._device, non_blocking=True))
 
 
+def do_not_pin_batches():
+    session.TorchSession.stage = lambda self, batch: session.make_tensors(batch)
+
+
 def give_memory_back():
     add_to_step(lambda self: torch.cuda.empty_cache())
 
@@ -124,6 +128,7 @@ FAULTS = {
         for function in (
             read_the_loss,
             copy_from_pageable_memory,
+            do_not_pin_batches,
             give_memory_back,
             leave_autocast_off,
             cast_to_the_other_type,

@@ -17,6 +17,7 @@ from pathlib import Path
 # before the ranks begin, so that each need not import it
 import torch  # noqa: F401
 
+from dlperf_slurm.worker.data_sources import open_batches
 from dlperf_slurm.worker.frameworks import Placement, load_adapter
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.position import MEASURED, Position
@@ -103,6 +104,7 @@ def watch_rank(combination, rank, port, barrier, folder):
         session,
         barrier.wait,
         case,
+        open_batches(case, placement, session),
         on_window_start=trace.rehearsal_next_interval,
         position=Watched(trace),
     )

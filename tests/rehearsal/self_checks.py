@@ -15,7 +15,10 @@ SELF_CHECKS = {
         break_on_purpose("read the loss", "bert", "amp-fp16"),
         break_on_purpose("do not wait for inference", "resnet50", "fp32", "val"),
     ),
-    "copies": (break_on_purpose("copy from pageable memory", "resnet50", "amp-bf16"),),
+    "copies": (
+        break_on_purpose("copy from pageable memory", "resnet50", "amp-bf16"),
+        break_on_purpose("do not pin batches", "bert", "amp-bf16", "host"),
+    ),
     "memory": (break_on_purpose("give memory back", "bert", "bf16"),),
     "kernels": (
         break_on_purpose("do not fuse the optimizer", "bert", "amp-bf16"),

@@ -1,6 +1,7 @@
 """The rehearsal without a GPU: what its checks find in traces, and what it refuses."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import rehearse
@@ -99,6 +100,16 @@ def test_what_is_wrong_in_an_inference_is_found(check, changes):
     assert check in find(INFERENCE, step)
 
 
+def test_batches_from_the_host_come_from_pinned_memory():
+    host = replace(TRAINING, step="host")
+    pinned = "copy by=cudaMemcpyAsync from=pinned to=device"
+    assert find(host, {**STEP, pinned: 6}) == set()
+    assert find(host, STEP) == {"copies"}
+    assert find(TRAINING, {**STEP, pinned: 6}) == {"copies"}
+    pageable = "copy by=cudaMemcpyAsync from=pageable to=device"
+    assert find(host, {**STEP, pinned: 5, pageable: 1}) == {"copies"}
+
+
 def test_steps_that_differ_are_found():
     told = tell_rank(INFERRED)
     told["intervals"][2] = {**INFERRED, CONVOLUTION: 6}
@@ -119,7 +130,7 @@ def test_all_models_and_precisions_of_the_adapter_are_rehearsed():
     assert {one.step for one in combinations} == set(STEPS)
     adapter = load_adapter("pytorch")
     assert adapter.SUPPORTED["precision"] == PRECISIONS
-    assert [adapter.find_unsupported(make_case(one)) for one in combinations] == [None] * 192
+    assert not any(adapter.find_unsupported(make_case(one)) for one in combinations)
 
 
 def test_another_major_version_of_cuda_is_refused(tmp_path):
