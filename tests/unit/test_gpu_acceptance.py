@@ -146,6 +146,9 @@ def test_patterns_of_kernels_are_regular_expressions_for_each_precision():
     expected = json.loads((GPU_TESTS / "expected_kernels.json").read_text())
     for models in expected.values():
         for precisions in models.values():
+            own = precisions.pop("own")
+            assert own
+            assert all(map(re.compile, own))
             assert set(precisions) == {"fp32", "tf32", "amp-bf16", "amp-fp16"}
             for patterns in precisions.values():
                 assert set(patterns) == {"some", "none"}
