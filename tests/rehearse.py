@@ -49,7 +49,6 @@ FOLDER = CHECKOUT / ".venv" / "rehearsal"
 RUNS = "runs"
 SEARCHES = (("bert", 1), ("resnet50", 2))
 SEARCH_MEMORY_MIB = 2500
-SEARCH_SECONDS = 900.0
 # the stand-in's allocator then fails with another error than one of memory
 HIDE_FULL_MEMORY = {"REHEARSAL_HIDES_FULL_MEMORY": "1"}
 
@@ -99,7 +98,6 @@ class Stage:
                 env={**self._variables, **memory, **variables},
                 capture_output=True,
                 text=True,
-                timeout=SEARCH_SECONDS,
             )
         if done.returncode != 0:
             return {"error": done.stderr[-2000:]}

@@ -15,6 +15,8 @@ from support.attempts import Attempt
 from dlperf_slurm.contract.axes import LARGEST
 from rehearsal.combinations import SIZES
 
+# few trials each, of some seconds
+STEPS = {"bert": 32, "resnet50": 512}
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -30,7 +32,7 @@ def main():
         device="cuda",
         precision="amp-fp16",
         batch_size_per_device=LARGEST,
-        batch_size_step=16,
+        batch_size_step=STEPS[model],
         warmup_steps=2,
         measured_steps=3,
         telemetry_interval_seconds=0.0,
