@@ -14,7 +14,7 @@
 # make gpu-environments  what it runs in, 16 GB, where there is a network
 #
 # make rehearse          PyTorch's GPU paths without a GPU: its CUDA build (5 GB) over stand-ins for
-#                        NVIDIA's libraries, for ten minutes; its report is .venv/rehearsal/report.md
+#                        NVIDIA's libraries; fifteen minutes; its report is .venv/rehearsal/report.md
 #
 # make docs              the pages of docs/ as a site, in .venv/site; every link is checked
 #

@@ -25,7 +25,13 @@ INCLUDES = (
 DRIVER_HEADER = "nvidia/cu13/include/cuda.h"
 DRIVER = "libcuda.so.1"
 # functions are checked against how NVIDIA's headers declare them
-OPTIONS = ("-shared", "-fPIC", "-O1", "-Wall", "-Werror")
+OPTIONS = (
+    "-shared",
+    "-fPIC",
+    "-O1",
+    "-Werror=implicit-function-declaration",
+    "-Werror=incompatible-pointer-types",
+)
 
 
 class BuildError(RuntimeError):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rehearsal.checks import Rank
+from rehearsal.checks import CHECKS, Rank
 from rehearsal.combinations import STEPS, Combination
 
 OK, FAILED, CAUGHT, MISSED = "ok", "FAILED", "caught", "MISSED"
@@ -152,6 +152,7 @@ def make_markdown(
     parts += [
         "## Searches for the largest batch\n\n" + make_table(SEARCHES_HEADER, searches),
         "## Faults put in on purpose\n\n" + make_table(FAULTS_HEADER, faults),
-        "## Steps\n\n" + make_table(ROWS_HEADER, rows),
+        f"## Steps\n\nEach was checked for {', '.join(CHECKS)}.\n\n"
+        + make_table(ROWS_HEADER, rows),
     ]
     return "\n".join(parts)
