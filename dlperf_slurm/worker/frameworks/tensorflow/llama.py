@@ -111,7 +111,8 @@ class Llama(tf.Module):
         x = tf.cast(self.embedding(input_ids), self.compute_type)
         # not a constant of the graph, which would have the square of the length
         positions = tf.range(input_ids.shape.as_list()[1])
-        places = Places(*self.rotation, positions[:, None] >= positions)
+        cosine, sine = self.rotation
+        places = Places(cosine, sine, positions[:, None] >= positions)
         for layer in self.layers:
             x = layer(x, places)
         x = self.normalization(x)
