@@ -24,6 +24,10 @@ numpy = pytest.importorskip("numpy")
 # Of batch size 2 and seed 7 without dropout, as PyTorch 2.13 computes them.
 FULL_SIZE_LOSSES = {"bert": 10.832193, "llama": 10.541706, "resnet50": 6.743633, "vit": 6.832892}
 
+# Of the small decoder with one matrix for words read and predicted, whose sizes are in `sessions`:
+# loss and norm of the gradient, as PyTorch 2.13 computes them.
+TIED = (5.351418, 1.8379303)
+
 
 def pytest_generate_tests(metafunc):
     """`variant`: each precision and each compiler, beside the plainest of the other.
@@ -98,6 +102,15 @@ def take_full_size_step(case):
     session.step()
     session.synchronize()
     return session.parameter_count, session.read_loss()
+
+
+def test_tied_embedding_has_the_loss_and_the_gradient_of_pytorch(framework):
+    if "llama" not in sessions.list_supported_models(framework):
+        pytest.skip(f"{framework} has no builder of it")
+    parameters = {**sessions.SMALL["llama"], "tied_embedding": True}
+    session = sessions.start(sessions.make_case(framework, "llama", model_parameters=parameters))
+    norm = measure_norm(session.compute_gradients().values())
+    assert (session.evaluate_loss(), norm) == pytest.approx(TIED, rel=1e-5)
 
 
 def test_model_starts_with_the_weights_of_the_seed(framework, model):

@@ -17,7 +17,7 @@ from dlperf_slurm.contract.parity import PARITY_FILE, Parity
 from dlperf_slurm.worker import work
 from dlperf_slurm.worker.__main__ import main
 from dlperf_slurm.worker.failed_record import read_failures
-from dlperf_slurm.worker.models import bert, list_models, load_model, resnet50
+from dlperf_slurm.worker.models import bert, list_models, load_model, resnet50, vit
 from dlperf_slurm.worker.parity import (
     GRADIENTS_FILE,
     WrongWorkError,
@@ -286,6 +286,7 @@ def test_other_label_smoothing_is_seen_in_the_loss(tmp_path, torch):
     [
         (resnet50.Definition, "BATCH_NORM_EPSILON", 1e-3),
         (bert.Definition, "LAYER_NORM_EPSILON", 1e-5),
+        (vit.Definition, "LAYER_NORM_EPSILON", 1e-3),
     ],
 )
 def test_other_epsilon_is_seen_in_the_gradients(
@@ -298,11 +299,36 @@ def test_other_epsilon_is_seen_in_the_gradients(
     assert found.gradients[0].relative > 1e-3
 
 
-def test_gelus_tanh_form_is_seen_in_the_gradients(tmp_path, torch, monkeypatch):
-    verify_well(make_case("bert"), tmp_path / "a")
-    patch_call(monkeypatch, torch.nn.functional, "gelu", approximate="tanh")
-    found = verify_well(make_case("bert"), tmp_path / "b", f"--reference={tmp_path / 'a'}")
-    assert found.gradients[0].relative > 1e-4
+@pytest.mark.parametrize(
+    ("model", "function", "change", "least"),
+    [
+        ("bert", "gelu", {"approximate": "tanh"}, 1e-4),
+        ("vit", "gelu", {"approximate": "tanh"}, 2e-5),
+        ("llama", "scaled_dot_product_attention", {"is_causal": False}, 1e-2),
+    ],
+)
+def test_other_function_is_seen_in_the_gradients(
+    model, function, change, least, tmp_path, torch, monkeypatch
+):
+    verify_well(make_case(model), tmp_path / "a")
+    patch_call(monkeypatch, torch.nn.functional, function, **change)
+    found = verify_well(make_case(model), tmp_path / "b", f"--reference={tmp_path / 'a'}")
+    assert found.gradients[0].relative > least
+
+
+def test_other_pairs_of_a_rotation_are_seen_in_the_gradients(tmp_path, torch, monkeypatch):
+    builder = import_module("dlperf_slurm.worker.frameworks.pytorch.llama")
+    plain = builder.rotate
+
+    def rotate_neighbours(x, cosine, sine):
+        """Of the pairs (x[0], x[1]), (x[2], x[3]), ... instead of the halves."""
+        y = plain(x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2), cosine, sine)
+        return y.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
+
+    verify_well(make_case("llama"), tmp_path / "a")
+    monkeypatch.setattr(builder, "rotate", rotate_neighbours)
+    found = verify_well(make_case("llama"), tmp_path / "b", f"--reference={tmp_path / 'a'}")
+    assert found.gradients[0].relative > 1e-3
 
 
 def test_batch_norms_momentum_is_seen_in_evaluation_after_the_steps(tmp_path, torch, monkeypatch):
