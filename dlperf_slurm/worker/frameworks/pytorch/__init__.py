@@ -32,7 +32,9 @@ SUPPORTED = {
 }
 
 # What a plain RuntimeError says: from the CUDA driver or NCCL, torch's CPU allocator, cuBLAS, cuDNN
-# before and since version 9 (cudaMalloc failed inside it), C++.
+# before and since version 9 (cudaMalloc failed inside it), C++; and torch's CUDA allocator, which
+# asks NVML how much memory others hold, of a GPU that NVML does not know, as an instance of MIG in
+# a container (pytorch/pytorch#112377).
 OUT_OF_MEMORY_MESSAGES = (
     "out of memory",
     "can't allocate memory",
@@ -41,6 +43,7 @@ OUT_OF_MEMORY_MESSAGES = (
     "CUDNN_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
     "std::bad_alloc",
+    "NVML_SUCCESS == DriverAPI::get()->nvmlDeviceGetHandleByPciBusId",
 )
 
 # What the search for a convolution's algorithm ends with. torch drops what each candidate failed

@@ -12,6 +12,8 @@ from dlperf_slurm.worker.horovod import join_horovod
 from dlperf_slurm.worker.update_rule import ADAMW, Rule, group_by_decay
 
 PURE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+# of DDP's own log of its steps: every how many one is timed, after the first ten
+NEVER = 2**31 - 1
 
 
 def make_optimizer(rule: Rule, model: nn.Module) -> torch.optim.Optimizer:
@@ -126,7 +128,7 @@ def do_nothing() -> None:
 
 
 def wrap_in_ddp(model: nn.Module, device: torch.device) -> nn.parallel.DistributedDataParallel:
-    return nn.parallel.DistributedDataParallel(
+    wrapped = nn.parallel.DistributedDataParallel(
         model,
         device_ids=[device.index] if device.type == "cuda" else None,
         gradient_as_bucket_view=True,
@@ -135,6 +137,10 @@ def wrap_in_ddp(model: nn.Module, device: torch.device) -> nn.parallel.Distribut
         # the argument has a new name, which older ones lack.)
         broadcast_buffers=False,
     )
+    if device.type == "cuda":
+        # Else it waits for events of the step before, to log how long that took, in each hundredth.
+        wrapped._set_ddp_runtime_logging_sample_rate(NEVER)
+    return wrapped
 
 
 class HorovodMean:
