@@ -89,7 +89,6 @@ def measure_gradient_norm(running):
         ("resnet50", SMALL["resnet50"]),
         ("llama", SMALL["llama"]),
         ("llama", {**SMALL["llama"], "tied_embedding": True, "kv_heads": 1}),
-        ("vit", {}),
         ("vit", SMALL["vit"]),
         ("resnet50", {"stage_blocks": (1, 2, 1, 3), "width": 12, "image_size": 40}),
     ],
