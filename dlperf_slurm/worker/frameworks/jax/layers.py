@@ -164,6 +164,26 @@ class BatchNorm2d:
         return mean, variance
 
 
+def attend(query: Array, key: Array, value: Array, is_causal: bool = False) -> Array:
+    """Scaled dot-product attention; query, value and the result [batch, length, heads, head_size].
+
+    `key` and `value` may have fewer heads. XLA's CPU has no products of float16 with sums in
+    float32, which JAX asks for (jaxlib 0.10): there, all of it is in float32.
+    """
+
+    def attend_in(query: Array, key: Array, value: Array) -> Array:
+        return jax.nn.dot_product_attention(query, key, value, is_causal=is_causal)
+
+    def attend_in_float32(*arrays: Array) -> Array:
+        y = attend_in(*(array.astype(jnp.float32) for array in arrays))
+        return y.astype(query.dtype)
+
+    if query.dtype != jnp.float16:
+        return attend_in(query, key, value)
+    y: Array = lax.platform_dependent(query, key, value, cpu=attend_in_float32, default=attend_in)
+    return y
+
+
 def max_pool(scope: Scope, x: Array, size: int, stride: int, padding: int) -> Array:
     """Maxima of size x size windows."""
     window, strides, pads = [1] * x.ndim, [1] * x.ndim, [(0, 0)] * x.ndim

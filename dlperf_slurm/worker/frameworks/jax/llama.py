@@ -11,6 +11,7 @@ from dlperf_slurm.worker.frameworks.jax.layers import (
     Linear,
     RMSNorm,
     Scope,
+    attend,
     cross_entropy,
 )
 from dlperf_slurm.worker.models.llama import Definition
@@ -34,9 +35,7 @@ class Attention:
             projection(scope, x).reshape(*x.shape[:2], -1, self.head_size)
             for projection in (self.query, self.key, self.value)
         )
-        y = jax.nn.dot_product_attention(
-            rotate(query, cosine, sine), rotate(key, cosine, sine), value, is_causal=True
-        )
+        y = attend(rotate(query, cosine, sine), rotate(key, cosine, sine), value, is_causal=True)
         return self.output(scope, y.reshape(x.shape))
 
 

@@ -11,6 +11,7 @@ from dlperf_slurm.worker.frameworks.jax.layers import (
     LayerNorm,
     Linear,
     Scope,
+    attend,
     cross_entropy,
 )
 from dlperf_slurm.worker.models.vit import Definition
@@ -31,7 +32,7 @@ class Attention:
             projection(scope, x).reshape(*x.shape[:2], *self.head_shape)
             for projection in (self.query, self.key, self.value)
         )
-        y = jax.nn.dot_product_attention(query, key, value)
+        y = attend(query, key, value)
         return self.output(scope, y.reshape(x.shape))
 
 
