@@ -60,6 +60,13 @@ def list_visible(environ: Mapping[str, str], numbers: Sequence[str]) -> List[str
     return [name for name in takewhile(lambda name: not name.startswith("-"), names) if name]
 
 
+def list_seen(nvml: Any, environ: Mapping[str, str]) -> List[str]:
+    """The same of a host whose GPUs NVML counts: nor is what stands behind a number of none."""
+    numbers = [str(index) for index in range(ask(nvml, "nvmlDeviceGetCount") or 0)]
+    visible = list_visible(environ, numbers)
+    return list(takewhile(lambda name: name in numbers or not name.isdigit(), visible))
+
+
 def choose_own(visible: Sequence[str], local_rank: int) -> Optional[str]:
     """The one of these that a rank's adapter takes, see `Placement.choose_gpu`; None if none is."""
     index = 0 if len(visible) == 1 else local_rank
@@ -85,8 +92,7 @@ def find_device_uuid(case: Case, placement: Placement, environ: Mapping[str, str
     nvml = load_nvml()
     if nvml is None:
         return amd_smi.find_device_uuid(placement.local_rank, environ)
-    numbers = [str(index) for index in range(ask(nvml, "nvmlDeviceGetCount") or 0)]
-    own = choose_own(list_visible(environ, numbers), placement.local_rank)
+    own = choose_own(list_seen(nvml, environ), placement.local_rank)
     handle = None if own is None else find_handle(nvml, own)
     return "" if handle is None else ask(nvml, "nvmlDeviceGetUUID", handle) or ""
 

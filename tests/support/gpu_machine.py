@@ -5,7 +5,7 @@ import os
 import platform
 from importlib import metadata
 
-from dlperf_slurm.worker.nvml import ask, list_visible, load_nvml
+from dlperf_slurm.worker.nvml import list_seen, list_visible, load_nvml
 from dlperf_slurm.worker.probe import count_by_driver
 from dlperf_slurm.worker.provenance.gpu import describe_gpus
 
@@ -21,9 +21,10 @@ def list_gpus():
     Where pynvml is missing, nvidia-smi counts them.
     """
     nvml = load_nvml()
-    count = count_by_driver() if nvml is None else ask(nvml, "nvmlDeviceGetCount") or 0
-    numbers = [str(number) for number in range(count)]
-    return list_visible(os.environ, numbers)[:count]
+    if nvml is not None:
+        return list_seen(nvml, os.environ)
+    numbers = [str(number) for number in range(count_by_driver())]
+    return list_visible(os.environ, numbers)[: len(numbers)]
 
 
 def describe():

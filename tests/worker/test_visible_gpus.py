@@ -36,6 +36,8 @@ VISIBLE = [
     ("GPU-5", dict.fromkeys(range(RANKS), 5)),
     ("MIG-1", dict.fromkeys(range(RANKS), MIG)),
     ("2,1,-1,0", {0: 2, 1: 1}),
+    # all ranks are given the only one before a number that no GPU has
+    ("0,9,1", dict.fromkeys(range(RANKS), 0)),
     ("-1", {}),
     ("", {}),
 ]

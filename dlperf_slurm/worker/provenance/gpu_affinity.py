@@ -4,7 +4,13 @@ import os
 from pathlib import Path
 from typing import Dict, List, Mapping, Set
 
-from dlperf_slurm.worker.nvml import ask, choose_own, find_handle, list_visible, load_nvml
+from dlperf_slurm.worker.nvml import (
+    ask,
+    choose_own,
+    find_handle,
+    list_seen,
+    load_nvml,
+)
 from dlperf_slurm.worker.provenance.files import ROOT, list_folder, read_text
 from dlperf_slurm.worker.provenance.machine import format_ranges
 
@@ -24,8 +30,7 @@ def describe_gpu_affinity(
     nvml = load_nvml()
     if nvml is None:
         return {}
-    numbers = [str(index) for index in range(ask(nvml, "nvmlDeviceGetCount") or 0)]
-    own = choose_own(list_visible(environ, numbers), local_rank)
+    own = choose_own(list_seen(nvml, environ), local_rank)
     handle = None if own is None else find_handle(nvml, own)
     bus = None if handle is None else ask(nvml, "nvmlDeviceGetPciInfo", handle)
     node = "" if bus is None else read_gpu_node(bus.busId, root)

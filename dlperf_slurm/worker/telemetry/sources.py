@@ -13,7 +13,14 @@ from dlperf_slurm.contract.record import HOST
 from dlperf_slurm.worker import amd_smi
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.host import read_cpu_name
-from dlperf_slurm.worker.nvml import ask, choose_own, find_handle, list_visible, load_nvml
+from dlperf_slurm.worker.nvml import (
+    ask,
+    choose_own,
+    find_handle,
+    list_seen,
+    list_visible,
+    load_nvml,
+)
 from dlperf_slurm.worker.telemetry.amd_source import AmdSource
 from dlperf_slurm.worker.telemetry.series import (
     BUSY,
@@ -99,11 +106,13 @@ def choose_devices(case: Case, placement: Placement, environ: Mapping[str, str])
 
 def _list_visible(case: Case, environ: Mapping[str, str]) -> List[str]:
     """The devices that ranks see, at most as many as there are ranks on the host."""
+    nvml = load_nvml()
+    if nvml is not None:
+        return list_seen(nvml, environ)[: case.devices_per_node]
     numbers = [str(number) for number in range(case.devices_per_node)]
     # Slurm may set AMD's variables beside NVIDIA's GPUs too
-    if amd_smi.is_told_apart(environ) and load_nvml() is None:
-        return amd_smi.list_visible(environ, numbers)[: case.devices_per_node]
-    return list_visible(environ, numbers)[: case.devices_per_node]
+    list_names = amd_smi.list_visible if amd_smi.is_told_apart(environ) else list_visible
+    return list_names(environ, numbers)[: case.devices_per_node]
 
 
 class HostSource:
