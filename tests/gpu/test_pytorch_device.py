@@ -20,7 +20,9 @@ EXPECTED = json.loads(Path(__file__).with_name("expected_kernels.json").read_tex
 TOO_LARGE, FITTING = 65536, 8
 SIZES = {
     "bert": {"layers": 2},
+    "llama": {"layers": 2},
     "resnet50": {"image_size": 64, "stage_blocks": (1, 1, 1, 1), "classes": 10},
+    "vit": {"layers": 2},
 }
 
 

@@ -13,7 +13,7 @@ from dlperf_slurm.checks.parity.verify import (
 from dlperf_slurm.config.site import load_site
 
 FRAMEWORKS = ("pytorch", "jax", "tensorflow2")
-MODELS = ("bert", "resnet50")
+MODELS = ("bert", "llama", "resnet50", "vit")
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,12 @@ RANKS = (1, 2)
 # full width, as that chooses kernels; fewer layers, words and pixels than a benchmark has
 SIZES = {
     "bert": {"layers": 2, "vocabulary_size": 1000},
+    "llama": {"layers": 2, "vocabulary_size": 1000, "sequence_length": 256, "kv_heads": 4},
     "resnet50": {"image_size": 64, "stage_blocks": (1, 1, 1, 1)},
+    "vit": {"layers": 2, "image_size": 64},
 }
+# images are turned on their way to the device, too
+IMAGES = ("resnet50", "vit")
 BATCH_SIZE = 8
 ACCUMULATED = 2
 # DDP waits for events after its first ten steps and each hundredth, to log how long they took
@@ -56,7 +60,7 @@ def list_combinations() -> Iterator[Combination]:
 
 def make_case(combination: Combination) -> Case:
     """The case, as a job on a node with as many GPUs as ranks has it."""
-    is_turned = combination.step == "host" and combination.model == "resnet50"
+    is_turned = combination.step == "host" and combination.model in IMAGES
     axes = Axes(
         framework="pytorch",
         topology=f"1n{combination.ranks}g",
@@ -64,7 +68,6 @@ def make_case(combination: Combination) -> Case:
         precision=combination.precision,
         clip_global_norm=combination.step == "clip",
         mode=TRAIN if combination.is_training else INFER,
-        # images are then turned on their way, too
         memory_format="channels_last" if is_turned else "default",
         data=ON_HOST if combination.step == "host" else ON_DEVICE,
         gradient_accumulation=ACCUMULATED if combination.step == "accumulate" else 1,
