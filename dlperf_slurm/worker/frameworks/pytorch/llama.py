@@ -19,7 +19,7 @@ class Attention(nn.Module):
         super().__init__()
         hidden, kv_size = definition.hidden_size, definition.kv_size
         self.head_size = definition.head_size
-        self.is_grouped = definition.kv_heads != definition.heads
+        self.queries_per_key = definition.heads // definition.kv_heads
         self.query = nn.Linear(hidden, hidden, bias=False)
         self.key = nn.Linear(hidden, kv_size, bias=False)
         self.value = nn.Linear(hidden, kv_size, bias=False)
@@ -30,13 +30,13 @@ class Attention(nn.Module):
             projection(x).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
         )
-        y = F.scaled_dot_product_attention(
-            rotate(query, cosine, sine),
-            rotate(key, cosine, sine),
-            value,
-            is_causal=True,
-            enable_gqa=self.is_grouped,
-        )
+        query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
+        is_grouped = self.queries_per_key > 1
+        if is_grouped and query.dtype == torch.float32:
+            # torch's kernels for groups on GPUs are of 16 bits; the others would be written out
+            key, value = (x.repeat_interleave(self.queries_per_key, dim=1) for x in (key, value))
+            is_grouped = False
+        y = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=is_grouped)
         return self.output(y.transpose(1, 2).flatten(-2))
 
 
