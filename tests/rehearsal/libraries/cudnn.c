@@ -213,6 +213,14 @@ static cudnnBackendAttributeName_t name_convolution(cudnnBackendDescriptorType_t
   }
 }
 
+static cudnnBackendAttributeName_t name_query(cudnnBackendDescriptorType_t type) {
+  switch (type) {
+    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR: return CUDNN_ATTR_OPERATION_MATMUL_ADESC;
+    case CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR: return CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC;
+    default: return 0;
+  }
+}
+
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
                                   cudnnBackendDescriptor_t variants) {
   struct descriptor *configuration = follow(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
@@ -228,10 +236,11 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   for (int64_t i = 0; i < operations->count; i++) {
     struct descriptor *one = ((struct descriptor **)operations->bytes)[i];
     cudnnBackendAttributeName_t input = name_input(one->type);
-    if (one->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR && ++products == 1)
+    /* one operation, or with a mask its products and what lies between them */
+    cudnnBackendAttributeName_t query = name_query(one->type);
+    if (query && ++products == 1)
       rehearsal_record("attention device=%d type=%d", rehearsal_device(),
-                       (int)read_number(follow(one, CUDNN_ATTR_OPERATION_MATMUL_ADESC),
-                                        CUDNN_ATTR_TENSOR_DATA_TYPE));
+                       (int)read_number(follow(one, query), CUDNN_ATTR_TENSOR_DATA_TYPE));
     if (!input) continue;
     struct descriptor *convolution = follow(one, name_convolution(one->type));
     rehearsal_record("convolution device=%d type=%d compute=%d has_tensor_cores=%d",
