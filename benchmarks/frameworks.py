@@ -13,7 +13,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from rows import Row
 
@@ -34,6 +38,14 @@ PAIRS = 3
 WARMUP_STEPS = 2
 MEASURED_STEPS = 6
 THREADS = 2
+# as torchrun would start it: the environment of a public script has no MPI
+ONE_RANK = {
+    "RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29500",
+}
 
 
 def main() -> None:
@@ -54,64 +66,82 @@ def measure_framework(framework: str, pairs: int) -> Row:
     if not python.exists():
         problem = f"no environment; dlperf-slurm env create {framework}"
         return Row(part=8, name=name, measured=None, unit="ms", problem=problem)
-    times = [(time_ours(framework, python), time_plain(framework, python)) for _ in range(pairs)]
+    script = [str(python), str(PLAIN / f"resnet50_{framework}.py")]
+    row = measure_pairs(make_case(framework), python, script, pairs)
+    return replace(
+        row,
+        name=f"{name}; {row.name}",
+        command=f"python benchmarks/frameworks.py {framework}",
+        peer="plain script",
+    )
+
+
+def measure_pairs(case: Case, python: Path, script: list[str], pairs: int) -> Row:
+    """A case's step by `python`, and the script's, in turns: a row named after their ratios.
+
+    The script takes the number of steps as its last argument.
+    """
+    times = [(time_ours(case, python), time_script(script)) for _ in range(pairs)]
     ratios = [ours / plain for ours, plain in times]
     ours, plain = (1000 * statistics.median(side) for side in zip(*times))
     return Row(
         part=8,
-        name=f"{name}; ratios of {pairs} pairs {min(ratios):.2f} to {max(ratios):.2f}",
+        name=f"ratios of {pairs} pairs {min(ratios):.2f} to {max(ratios):.2f}",
         measured=ours,
         unit="ms",
-        command=f"python benchmarks/frameworks.py {framework}",
-        peer="plain script",
         peer_measured=plain,
     )
 
 
-def time_ours(framework: str, python: Path) -> float:
+def time_ours(case: Case, python: Path) -> float:
     """Mean seconds of a measured step, by the worker's own record."""
     with tempfile.TemporaryDirectory() as folder:
-        write_json(Path(folder, CASE_FILE), make_case(framework))
+        write_json(Path(folder, CASE_FILE), case)
         worker = [str(python), "-m", "dlperf_slurm.worker"]
-        run([*worker, "run", folder])
+        run([*worker, "run", "--ranks=torchrun", folder])
         run([*worker, "conclude", folder, "0"])
         record = read_json(Path(folder, RECORD_FILE), Record)
-    return record.window_seconds / MEASURED_STEPS
+    return record.window_seconds / case.measured_steps
 
 
-def time_plain(framework: str, python: Path) -> float:
-    """Mean seconds of a step after the warm-up."""
-    script = PLAIN / f"resnet50_{framework}.py"
-    output = run([str(python), str(script), str(WARMUP_STEPS + MEASURED_STEPS)])
+def time_script(script: list[str]) -> float:
+    """Mean seconds of a step after the warm-up, by the script's own list of them."""
+    output = run([*script, str(WARMUP_STEPS + MEASURED_STEPS)])
     return statistics.mean(json.loads(output.splitlines()[-1])[WARMUP_STEPS:])
 
 
 def run(command: list[str]) -> str:
     """Standard output of a command in which both sides have the same threads."""
-    env = {**os.environ, "PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": str(THREADS)}
+    paths = {"PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": str(THREADS)}
+    env = {**os.environ, **paths, **ONE_RANK}
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
     return done.stdout
 
 
-def make_case(framework: str) -> Case:
+def make_case(
+    framework: str,
+    model: str = "resnet50",
+    model_parameters: Mapping[str, Any] = MappingProxyType({}),
+    batch_size: int = 2,
+) -> Case:
     adapter = load_adapter(framework)
     return Case(
         run_id="benchmark",
-        case_id=framework,
+        case_id=f"{framework}-{model}",
         repeat=1,
         attempt=1,
         axes=Axes(
             framework=framework,
             topology="1n1g",
-            batch_size_per_device=2,
+            batch_size_per_device=batch_size,
             compiler=COMPILERS.get(framework, "none"),
             memory_format=MEMORY_FORMATS.get(framework, "default"),
             gradient_sync=adapter.SUPPORTED["gradient_sync"][0],
         ),
-        model="resnet50",
-        model_parameters={},
+        model=model,
+        model_parameters=dict(model_parameters),
         device="cpu",
         cpus_per_rank=THREADS,
         warmup_steps=WARMUP_STEPS,

@@ -169,16 +169,6 @@ def run_rank():
     session.close()
 
 
-def test_attention_does_not_read_masked_out_tokens():
-    running = sessions.start(make_case("bert"))
-    running._batch["attention_mask"][:, -1] = 0
-    outputs = []
-    for token in (1, 2):
-        running._batch["input_ids"][:, -1] = token
-        outputs.append(running._model(*running._inputs)[1].asnumpy())
-    assert numpy.array_equal(*outputs)
-
-
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

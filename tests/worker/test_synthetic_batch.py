@@ -30,7 +30,7 @@ def test_another_seed_or_rank_gives_another_batch(definition, seed, rank):
 
 @pytest.mark.parametrize(
     ("definition", "digest"),
-    [(SMALL_RESNET50, "156f0e5168eb8433"), (SMALL_BERT, "f7c828becfa4f06f")],
+    [(SMALL_RESNET50, "156f0e5168eb8433"), (SMALL_BERT, "19ce63a0309c1a80")],
 )
 def test_batch_has_the_same_bits_under_every_numpy(definition, digest):
     batch = make_batch(definition, 3, 7, 1)
@@ -65,7 +65,6 @@ def test_sequences_have_their_shapes_and_are_int64():
     assert {name: values.shape for name, values in batch.items()} == {
         "input_ids": (3, 16),
         "token_type_ids": (3, 16),
-        "attention_mask": (3, 16),
         "masked_positions": (3, 5),
         "masked_ids": (3, 5),
         "next_sentence_labels": (3,),

@@ -145,18 +145,6 @@ def test_gradient_of_the_tied_embedding_is_dense(started):
     assert all(isinstance(gradient, tf.Tensor) for gradient in gradients)
 
 
-def test_attention_does_not_read_masked_out_tokens(started):
-    running = started["bert"]
-    batch = {name: values.numpy() for name, values in running._batch.items()}
-    batch["attention_mask"][:, -1] = 0
-    outputs = []
-    for token in (1, 2):
-        batch["input_ids"][:, -1] = token
-        inputs = [tf.constant(batch[name]) for name in load_model("bert").INPUTS]
-        outputs.append(running._model(*inputs, training=False)[1].numpy())
-    numpy.testing.assert_array_equal(*outputs)
-
-
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

@@ -107,7 +107,6 @@ class TokenFolder:
         return {
             "input_ids": input_ids,
             "token_type_ids": token_type_ids,
-            "attention_mask": numpy.ones(len(input_ids), numpy.int64),
             "masked_positions": masked_positions,
             "masked_ids": masked_ids,
             "next_sentence_labels": numpy.array(0 if is_next else 1, numpy.int64),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SAMPLE_UNIT = "sequences"
 INPUT = "tokens"
 DATASET = "text"
-INPUTS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions")
+INPUTS = ("input_ids", "token_type_ids", "masked_positions")
 HAS_ACCURACY = False
 HAS_BATCH_STATISTICS = False
 LAYERS = ("embedding", "attention", "layer normalization")
@@ -132,7 +132,7 @@ class Definition:
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
         """Two sentences that fill the sequence: no padding, so every framework does the same work.
 
-        int64 all; input_ids, token_type_ids, attention_mask: [sequence_length]; masked_positions
+        int64 all; input_ids, token_type_ids: [sequence_length]; masked_positions
         (ascending, never the first, no repeats), masked_ids: [predictions_per_sequence];
         next_sentence_labels: [].
         """
@@ -149,7 +149,6 @@ class Definition:
         return {
             "input_ids": input_ids,
             "token_type_ids": token_type_ids,
-            "attention_mask": numpy.ones(length, numpy.int64),
             "masked_positions": masked_positions.astype(numpy.int64),
             "masked_ids": masked_ids,
             "next_sentence_labels": numpy.array(random.randint(0, 2), numpy.int64),

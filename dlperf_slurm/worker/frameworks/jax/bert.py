@@ -12,6 +12,7 @@ from dlperf_slurm.worker.frameworks.jax.layers import (
     LayerNorm,
     Linear,
     Scope,
+    attend,
     cross_entropy,
 )
 from dlperf_slurm.worker.models.bert import Definition
@@ -34,9 +35,9 @@ class Embeddings:
 
 
 class Attention:
-    """Self-attention over hidden [batch, length, hidden_size]; mask is true where to attend.
+    """Self-attention over hidden [batch, length, hidden_size].
 
-    Written out, since jax.nn.dot_product_attention has no dropout.
+    Written out where there is dropout, which jax.nn.dot_product_attention has none of.
     """
 
     def __init__(self, definition: Definition, name: str) -> None:
@@ -47,15 +48,18 @@ class Attention:
         self.output = Linear(f"{name}.output")
         self.dropout = Dropout(definition.dropout)
 
-    def __call__(self, scope: Scope, x: Array, mask: Array) -> Array:
+    def __call__(self, scope: Scope, x: Array) -> Array:
         query, key, value = (
             projection(scope, x).reshape(*x.shape[:2], *self.head_shape)
             for projection in (self.query, self.key, self.value)
         )
-        scores = jnp.einsum("bqhd,bkhd->bhqk", query, key).astype(jnp.float32)
-        scores = jnp.where(mask, scores / self.head_shape[1] ** 0.5, -jnp.inf)
-        weights = self.dropout(scope, jax.nn.softmax(scores)).astype(value.dtype)
-        y = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
+        if scope.is_training and self.dropout.rate > 0.0:
+            scores = jnp.einsum("bqhd,bkhd->bhqk", query, key).astype(jnp.float32)
+            weights = jax.nn.softmax(scores / self.head_shape[1] ** 0.5)
+            weights = self.dropout(scope, weights).astype(value.dtype)
+            y = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
+        else:
+            y = attend(query, key, value)
         return self.output(scope, y.reshape(x.shape))
 
 
@@ -71,8 +75,8 @@ class Layer:
         self.output_normalization = LayerNorm(f"{name}.output_normalization", epsilon)
         self.dropout = Dropout(definition.dropout)
 
-    def __call__(self, scope: Scope, x: Array, mask: Array) -> Array:
-        y = self.dropout(scope, self.attention(scope, x, mask))
+    def __call__(self, scope: Scope, x: Array) -> Array:
+        y = self.dropout(scope, self.attention(scope, x))
         x = self.attention_normalization(scope, x + y)
         y = self.output(scope, gelu(self.intermediate(scope, x)))
         return self.output_normalization(scope, x + self.dropout(scope, y))
@@ -110,13 +114,11 @@ class Bert:
         scope: Scope,
         input_ids: Array,
         token_type_ids: Array,
-        attention_mask: Array,
         masked_positions: Array,
     ) -> Tuple[Array, Array]:
-        mask = attention_mask.astype(bool)[:, None, None, :]
         x = self.embeddings(scope, input_ids, token_type_ids)
         for layer in self.layers:
-            x = layer(scope, x, mask)
+            x = layer(scope, x)
         pooled = jnp.tanh(self.pooler(scope, x[:, 0]))
         return self.masked_words(scope, x, masked_positions), self.next_sentence(scope, pooled)
 

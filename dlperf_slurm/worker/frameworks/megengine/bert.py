@@ -8,9 +8,6 @@ from megengine import module as nn
 
 from dlperf_slurm.worker.models.bert import Definition
 
-# Added to the scores of what must not be attended to; float16 has it, and exp makes it 0.
-MASKED_OUT_SCORE = -1e4
-
 
 class Embeddings(nn.Module):
     """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""
@@ -31,7 +28,7 @@ class Embeddings(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention over hidden [batch, length, hidden_size]; mask is added to the scores."""
+    """Self-attention over hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -44,13 +41,13 @@ class Attention(nn.Module):
         self.output = nn.Linear(hidden, hidden)
         self.dropout = nn.Dropout(definition.dropout)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         batch_size, length, _ = x.shape
         query, key, value = (
             projection(x).reshape(batch_size, length, *self.head_shape).transpose(0, 2, 1, 3)
             for projection in (self.query, self.key, self.value)
         )
-        scores = F.matmul(query * self.scale, key, transpose_b=True) + mask
+        scores = F.matmul(query * self.scale, key, transpose_b=True)
         y = F.matmul(self.dropout(F.softmax(scores, axis=-1)), value)
         return self.output(y.transpose(0, 2, 1, 3).reshape(batch_size, length, -1))
 
@@ -68,8 +65,8 @@ class Layer(nn.Module):
         self.output_normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
         self.dropout = nn.Dropout(definition.dropout)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        x = self.attention_normalization(x + self.dropout(self.attention(x, mask)))
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.attention_normalization(x + self.dropout(self.attention(x)))
         y = self.output(F.gelu(self.intermediate(x)))
         return self.output_normalization(x + self.dropout(y))
 
@@ -111,14 +108,11 @@ class Bert(nn.Module):
         self,
         input_ids: Tensor,
         token_type_ids: Tensor,
-        attention_mask: Tensor,
         masked_positions: Tensor,
     ) -> Tuple[Tensor, Tensor]:
-        mask = (1 - attention_mask.astype("float32")) * MASKED_OUT_SCORE
-        mask = F.expand_dims(mask, axis=(1, 2))
         x = self.embeddings(input_ids, token_type_ids)
         for layer in self.layers:
-            x = layer(x, mask)
+            x = layer(x)
         pooled = F.tanh(self.pooler(x[:, 0]))
         return self.masked_words(x, masked_positions), self.next_sentence(pooled)
 

@@ -7,9 +7,6 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from dlperf_slurm.worker.models.bert import Definition
 
-# Added to the scores of what must not be attended to; float16 has it, and exp makes it 0.
-MASKED_OUT_SCORE = -1e4
-
 
 class Embeddings(nn.Cell):
     """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""
@@ -30,7 +27,7 @@ class Embeddings(nn.Cell):
 
 
 class Attention(nn.Cell):
-    """Self-attention over hidden [batch, length, hidden_size]; mask is added to the scores."""
+    """Self-attention over hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -43,12 +40,12 @@ class Attention(nn.Cell):
         self.output = nn.Dense(hidden, hidden)
         self.dropout = nn.Dropout(p=definition.dropout)
 
-    def construct(self, x: Tensor, mask: Tensor) -> Tensor:
+    def construct(self, x: Tensor) -> Tensor:
         # MindSpore's own attention in one operator is for Ascend only.
         query = self.split_heads(self.query(x))
         key = self.split_heads(self.key(x))
         value = self.split_heads(self.value(x))
-        scores = ops.matmul(query * self.scale, key.swapaxes(2, 3)) + mask
+        scores = ops.matmul(query * self.scale, key.swapaxes(2, 3))
         y = ops.matmul(self.dropout(ops.softmax(scores)), value)
         return self.output(y.swapaxes(1, 2).reshape(x.shape))
 
@@ -70,8 +67,8 @@ class Layer(nn.Cell):
         self.output_normalization = make_normalization(definition)
         self.dropout = nn.Dropout(p=definition.dropout)
 
-    def construct(self, x: Tensor, mask: Tensor) -> Tensor:
-        x = self.attention_normalization(x + self.dropout(self.attention(x, mask)))
+    def construct(self, x: Tensor) -> Tensor:
+        x = self.attention_normalization(x + self.dropout(self.attention(x)))
         y = self.output(ops.gelu(self.intermediate(x), approximate="none"))
         return self.output_normalization(x + self.dropout(y))
 
@@ -124,14 +121,11 @@ class Bert(nn.Cell):
         self,
         input_ids: Tensor,
         token_type_ids: Tensor,
-        attention_mask: Tensor,
         masked_positions: Tensor,
     ) -> Tuple[Tensor, Tensor]:
-        mask = (1 - attention_mask.astype(ms.float32)) * MASKED_OUT_SCORE
-        mask = mask.expand_dims(1).expand_dims(1)
         x = self.embeddings(input_ids, token_type_ids)
         for layer in self.layers:
-            x = layer(x, mask)
+            x = layer(x)
         pooled = ops.tanh(self.pooler(x[:, 0]))
         return self.masked_words(x, masked_positions), self.next_sentence(pooled)
 

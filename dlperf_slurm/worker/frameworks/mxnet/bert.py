@@ -8,9 +8,6 @@ from mxnet.gluon import HybridBlock, nn
 from dlperf_slurm.worker.frameworks.mxnet.layers import compute_cross_entropy
 from dlperf_slurm.worker.models.bert import Definition
 
-# Added to the scores of what must not be attended to; float16 has it, and exp makes it 0.
-MASKED_OUT_SCORE = -1e4
-
 
 class Embeddings(HybridBlock):
     """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""
@@ -32,7 +29,7 @@ class Embeddings(HybridBlock):
 
 
 class Attention(HybridBlock):
-    """Self-attention over hidden [batch, length, hidden_size]; mask is added to the scores."""
+    """Self-attention over hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -45,7 +42,7 @@ class Attention(HybridBlock):
         self.output = make_linear(hidden, hidden)
         self.dropout = nn.Dropout(definition.dropout)
 
-    def hybrid_forward(self, F: Any, x: Any, mask: Any) -> Any:
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
         # [batch * heads, length, head_size]; in a shape, 0 is "as it is" and -4 splits an axis
         query, key, value = (
             projection(x)
@@ -55,9 +52,7 @@ class Attention(HybridBlock):
             for projection in (self.query, self.key, self.value)
         )
         scores = F.batch_dot(query * self._scale, key, transpose_b=True)
-        scores = F.broadcast_add(scores.reshape(shape=(-4, -1, self._heads, 0, 0)), mask)
-        weights = self.dropout(F.softmax(scores))
-        y = F.batch_dot(weights.reshape(shape=(-1, 0, 0), reverse=True), value)
+        y = F.batch_dot(self.dropout(F.softmax(scores)), value)
         y = y.reshape(shape=(-4, -1, self._heads, 0, 0)).transpose((0, 2, 1, 3))
         return self.output(y.reshape(shape=(0, 0, -1)))
 
@@ -75,8 +70,8 @@ class Layer(HybridBlock):
         self.output_normalization = make_normalization(definition)
         self.dropout = nn.Dropout(definition.dropout)
 
-    def hybrid_forward(self, F: Any, x: Any, mask: Any) -> Any:
-        x = self.attention_normalization(x + self.dropout(self.attention(x, mask)))
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        x = self.attention_normalization(x + self.dropout(self.attention(x)))
         y = self.output(compute_gelu(F, self.intermediate(x)))
         return self.output_normalization(x + self.dropout(y))
 
@@ -122,14 +117,11 @@ class Bert(HybridBlock):
         F: Any,
         input_ids: Any,
         token_type_ids: Any,
-        attention_mask: Any,
         masked_positions: Any,
     ) -> Tuple[Any, Any]:
-        mask = (1 - attention_mask.astype("float32")) * MASKED_OUT_SCORE
-        mask = mask.reshape(shape=(0, 1, 1, -1))
         x = self.embeddings(input_ids, token_type_ids)
         for layer in self.layers:
-            x = layer(x, mask)
+            x = layer(x)
         first = F.slice_axis(x, axis=1, begin=0, end=1).reshape(shape=(0, -1))
         pooled = F.tanh(self.pooler(first))
         return self.masked_words(x, masked_positions), self.next_sentence(pooled)

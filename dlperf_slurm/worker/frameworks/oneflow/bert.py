@@ -8,9 +8,6 @@ from oneflow.nn import functional as F
 
 from dlperf_slurm.worker.models.bert import Definition
 
-# The score of what must not be attended to; float16 has it, and exp makes it 0.
-MASKED_OUT_SCORE = -1e4
-
 
 class Dropout(nn.Module):
     """By OneFlow's default generator: nn.Dropout has one of its own, of the same seed anywhere."""
@@ -42,7 +39,7 @@ class Embeddings(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention over hidden [batch, length, hidden_size]; mask is true where to attend."""
+    """Self-attention over hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -55,13 +52,12 @@ class Attention(nn.Module):
         self.output = nn.Linear(hidden, hidden)
         self.dropout = Dropout(definition.dropout)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         query, key, value = (
             projection(x).reshape(*x.shape[:2], *self.head_shape).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
         )
         scores = flow.matmul(query * self.scale, key.transpose(-2, -1))
-        scores = scores.masked_fill(flow.logical_not(mask), MASKED_OUT_SCORE)
         y = flow.matmul(self.dropout(flow.softmax(scores, dim=-1)), value)
         return self.output(y.transpose(1, 2).flatten(-2))
 
@@ -79,8 +75,8 @@ class Layer(nn.Module):
         self.output_normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
         self.dropout = Dropout(definition.dropout)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        x = self.attention_normalization(x + self.dropout(self.attention(x, mask)))
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.attention_normalization(x + self.dropout(self.attention(x)))
         y = self.output(F.gelu(self.intermediate(x)))
         return self.output_normalization(x + self.dropout(y))
 
@@ -121,13 +117,11 @@ class Bert(nn.Module):
         self,
         input_ids: Tensor,
         token_type_ids: Tensor,
-        attention_mask: Tensor,
         masked_positions: Tensor,
     ) -> Tuple[Tensor, Tensor]:
-        mask = attention_mask.bool().unsqueeze(1).unsqueeze(1)
         x = self.embeddings(input_ids, token_type_ids)
         for layer in self.layers:
-            x = layer(x, mask)
+            x = layer(x)
         pooled = flow.tanh(self.pooler(x[:, 0]))
         return self.masked_words(x, masked_positions), self.next_sentence(pooled)
 

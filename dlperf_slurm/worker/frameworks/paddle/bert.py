@@ -28,7 +28,7 @@ class Embeddings(nn.Layer):
 
 
 class Attention(nn.Layer):
-    """Self-attention over hidden [batch, length, hidden_size]; the mask is added to the scores."""
+    """Self-attention over hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -40,8 +40,8 @@ class Attention(nn.Layer):
         self.output = nn.Linear(hidden, hidden)
         self.dropout = definition.dropout
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        # Paddle's attention takes [batch, length, heads, head_size], and a mask of the same type.
+    def forward(self, x: Tensor) -> Tensor:
+        # Paddle's attention takes [batch, length, heads, head_size].
         query, key, value = (
             projection(x).unflatten(-1, self.head_shape)
             for projection in (self.query, self.key, self.value)
@@ -50,7 +50,6 @@ class Attention(nn.Layer):
             query,
             key,
             value,
-            attn_mask=mask.astype(query.dtype),
             dropout_p=self.dropout,
             training=self.training,
         )
@@ -70,8 +69,8 @@ class Layer(nn.Layer):
         self.output_normalization = nn.LayerNorm(hidden, epsilon=definition.LAYER_NORM_EPSILON)
         self.dropout = nn.Dropout(definition.dropout)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        x = self.attention_normalization(x + self.dropout(self.attention(x, mask)))
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.attention_normalization(x + self.dropout(self.attention(x)))
         y = self.output(F.gelu(self.intermediate(x)))
         return self.output_normalization(x + self.dropout(y))
 
@@ -126,13 +125,11 @@ class Bert(nn.Layer):
         self,
         input_ids: Tensor,
         token_type_ids: Tensor,
-        attention_mask: Tensor,
         masked_positions: Tensor,
     ) -> Tuple[Tensor, Tensor]:
-        mask = attention_mask.astype("float32").log().unsqueeze([1, 2])
         x = self.embeddings(input_ids, token_type_ids)
         for layer in self.layers:
-            x = layer(x, mask)
+            x = layer(x)
         pooled = F.tanh(self.pooler(x[:, 0]))
         return self.masked_words(x, masked_positions), self.next_sentence(pooled)
 

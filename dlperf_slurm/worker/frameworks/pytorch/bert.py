@@ -28,7 +28,7 @@ class Embeddings(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention over hidden [batch, length, hidden_size]; mask is true where to attend."""
+    """Self-attention over hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -40,13 +40,13 @@ class Attention(nn.Module):
         self.output = nn.Linear(hidden, hidden)
         self.dropout = definition.dropout
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         query, key, value = (
             projection(x).unflatten(-1, self.head_shape).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
         )
         dropout = self.dropout if self.training else 0.0
-        y = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+        y = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
         return self.output(y.transpose(1, 2).flatten(-2))
 
 
@@ -63,8 +63,8 @@ class Layer(nn.Module):
         self.output_normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
         self.dropout = nn.Dropout(definition.dropout)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        x = self.attention_normalization(x + self.dropout(self.attention(x, mask)))
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.attention_normalization(x + self.dropout(self.attention(x)))
         y = self.output(F.gelu(self.intermediate(x)))
         return self.output_normalization(x + self.dropout(y))
 
@@ -105,13 +105,11 @@ class Bert(nn.Module):
         self,
         input_ids: Tensor,
         token_type_ids: Tensor,
-        attention_mask: Tensor,
         masked_positions: Tensor,
     ) -> Tuple[Tensor, Tensor]:
-        mask = attention_mask.bool()[:, None, None, :]
         x = self.embeddings(input_ids, token_type_ids)
         for layer in self.layers:
-            x = layer(x, mask)
+            x = layer(x)
         pooled = torch.tanh(self.pooler(x[:, 0]))
         return self.masked_words(x, masked_positions), self.next_sentence(pooled)
 

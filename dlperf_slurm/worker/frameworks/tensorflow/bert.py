@@ -37,7 +37,7 @@ class Embeddings(tf.Module):
 
 
 class Attention(tf.Module):
-    """Self-attention over hidden [batch, length, hidden_size]; mask is true where to attend."""
+    """Self-attention over hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Attention(tf.Module):
         self.output = Linear(hidden, hidden)
         self.dropout = definition.dropout
 
-    def __call__(self, x: tf.Tensor, mask: tf.Tensor, training: bool) -> tf.Tensor:
+    def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
         batch, length, hidden = x.shape.as_list()
         query, key, value = (
             tf.transpose(
@@ -59,8 +59,8 @@ class Attention(tf.Module):
             for projection in (self.query, self.key, self.value)
         )
         scores = tf.matmul(query * self.head_size**-0.5, key, transpose_b=True)
-        weights = tf.nn.softmax(tf.compat.v1.where_v2(mask, scores, scores.dtype.min))
-        y = tf.matmul(drop_out(weights, self.dropout, training), value)
+        weights = drop_out(tf.nn.softmax(scores), self.dropout, training)
+        y = tf.matmul(weights, value)
         return self.output(tf.reshape(tf.transpose(y, (0, 2, 1, 3)), (batch, length, hidden)))
 
 
@@ -77,8 +77,8 @@ class Layer(tf.Module):
         self.output_normalization = LayerNorm(hidden, epsilon=definition.LAYER_NORM_EPSILON)
         self.dropout = definition.dropout
 
-    def __call__(self, x: tf.Tensor, mask: tf.Tensor, training: bool) -> tf.Tensor:
-        y = drop_out(self.attention(x, mask, training), self.dropout, training)
+    def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
+        y = drop_out(self.attention(x, training), self.dropout, training)
         x = self.attention_normalization(x + y)
         y = self.output(gelu(self.intermediate(x)))
         return self.output_normalization(x + drop_out(y, self.dropout, training))
@@ -132,14 +132,12 @@ class Bert(tf.Module):
         self,
         input_ids: tf.Tensor,
         token_type_ids: tf.Tensor,
-        attention_mask: tf.Tensor,
         masked_positions: tf.Tensor,
         training: bool,
     ) -> Tuple[tf.Tensor, tf.Tensor]:
-        mask = tf.cast(attention_mask, tf.bool)[:, None, None, :]
         x = tf.cast(self.embeddings(input_ids, token_type_ids, training), self.compute_type)
         for layer in self.layers:
-            x = layer(x, mask, training)
+            x = layer(x, training)
         pooled = tf.tanh(self.pooler(x[:, 0]))
         return self.masked_words(x, masked_positions), self.next_sentence(pooled)
 
