@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from support import sessions
@@ -247,7 +248,16 @@ def test_xla_computes_with_as_many_threads_as_the_rank_has_cpus():
     assert found.stdout.split() == ["3"]
 
 
-def test_only_a_rank_that_sees_several_gpus_chooses_by_its_local_rank(monkeypatch):
+def test_rank_chooses_by_its_local_rank_among_the_gpus_that_its_variable_has(monkeypatch):
+    monkeypatch.setattr(device, "load_nvml", lambda: None)
     for visible, expected in (("3", 0), ("0,1,2,3", 2)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert device.choose_gpu(replace(sessions.ALONE, local_rank=2)) == expected
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, 0), (4, 2)])
+def test_rank_chooses_among_the_gpus_of_its_container(monkeypatch, count, expected):
+    nvml = SimpleNamespace(nvmlDeviceGetCount=lambda: count, NVMLError=RuntimeError)
+    monkeypatch.setattr(device, "load_nvml", lambda: nvml)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert device.choose_gpu(replace(sessions.ALONE, local_rank=2)) == expected

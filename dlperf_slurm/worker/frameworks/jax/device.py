@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.nvml import list_seen, list_visible, load_nvml
 
 RANKS = "ranks"
 # XLA's default on GPUs is TF32
@@ -39,11 +40,10 @@ def configure_devices(case: Case, placement: Placement) -> None:
 
 
 def choose_gpu(placement: Placement) -> int:
-    # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None and "," not in visible:
-        return 0
-    return placement.local_rank
+    """Counted by NVML: JAX has to be told before it looks, and then takes memory on all it sees."""
+    nvml = load_nvml()
+    visible = list_seen(nvml, os.environ) if nvml else list_visible(os.environ, ())
+    return placement.choose_gpu(len(visible))
 
 
 def join_process_group(placement: Placement) -> None:
