@@ -6,6 +6,7 @@ from megengine import Tensor
 from megengine import functional as F
 from megengine import module as nn
 
+from dlperf_slurm.worker.frameworks.megengine.layers import compute_class_loss
 from dlperf_slurm.worker.models.resnet50 import Definition
 
 
@@ -75,13 +76,4 @@ def build_model(definition: Definition) -> nn.Module:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Mean cross-entropy of logits [batch, classes].
-
-    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
-    """
-    labels, smoothing = batch["labels"], definition.label_smoothing
-    if labels.ndim == 1:
-        return F.nn.cross_entropy(logits, labels, label_smooth=smoothing)
-    log_probabilities = F.logsoftmax(logits.astype("float32"), axis=1)
-    labels = labels * (1 - smoothing) + smoothing / definition.classes
-    return -F.sum(labels * log_probabilities, axis=1).mean()
+    return compute_class_loss(logits, batch["labels"], definition.label_smoothing)

@@ -17,7 +17,8 @@ def find_parameters(model: nn.Cell) -> Dict[str, Parameter]:
     for path, parameter in model.parameters_and_names():
         module, _, name = path.rpartition(".")
         if parameter.requires_grad:
-            found[f"{module}.{CANONICAL_NAMES.get(name, name)}"] = parameter
+            name = CANONICAL_NAMES.get(name, name)
+            found[f"{module}.{name}" if module else name] = parameter
     return found
 
 

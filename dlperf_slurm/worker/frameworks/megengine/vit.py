@@ -1,0 +1,84 @@
+"""Vision transformer in MegEngine, from the framework-neutral definition."""
+
+from typing import Dict
+
+import numpy
+from megengine import Parameter, Tensor
+from megengine import functional as F
+from megengine import module as nn
+
+from dlperf_slurm.worker.frameworks.megengine.layers import compute_class_loss
+from dlperf_slurm.worker.models.vit import Definition
+
+
+class Attention(nn.Module):
+    """Self-attention over hidden [batch, length, hidden_size]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.head_shape = (definition.heads, definition.head_size)
+        self.scale = definition.head_size**-0.5
+        self.query = nn.Linear(hidden, hidden)
+        self.key = nn.Linear(hidden, hidden)
+        self.value = nn.Linear(hidden, hidden)
+        self.output = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch_size, length, _ = x.shape
+        query, key, value = (
+            projection(x).reshape(batch_size, length, *self.head_shape).transpose(0, 2, 1, 3)
+            for projection in (self.query, self.key, self.value)
+        )
+        scores = F.matmul(query * self.scale, key, transpose_b=True)
+        y = F.matmul(F.softmax(scores, axis=-1), value)
+        return self.output(y.transpose(0, 2, 1, 3).reshape(batch_size, length, -1))
+
+
+class Layer(nn.Module):
+    """Attention and feed-forward, each of the normalized input and beside the residual."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, inner = definition.hidden_size, definition.intermediate_size
+        self.attention_normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
+        self.attention = Attention(definition)
+        self.feed_forward_normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
+        self.intermediate = nn.Linear(hidden, inner)
+        self.output = nn.Linear(inner, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_normalization(x))
+        y = self.intermediate(self.feed_forward_normalization(x))
+        return x + self.output(F.gelu(y))
+
+
+class VisionTransformer(nn.Module):
+    """images [batch, 3, height, width] -> logits [batch, classes]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, size = definition.hidden_size, definition.patch_size
+        self.class_token = Parameter(numpy.zeros(hidden, numpy.float32))
+        self.positions = Parameter(numpy.zeros((definition.sequence_length, hidden), numpy.float32))
+        self.patch_embedding = nn.Conv2d(definition.IMAGE_CHANNELS, hidden, size, stride=size)
+        self.layers = [Layer(definition) for _ in range(definition.layers)]
+        self.normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
+        self.classifier = nn.Linear(hidden, definition.classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        patches = F.flatten(self.patch_embedding(images), 2).transpose(0, 2, 1)
+        batch_size, _, hidden = patches.shape
+        token = F.broadcast_to(self.class_token.astype(patches.dtype), (batch_size, 1, hidden))
+        x = F.concat((token, patches), axis=1) + self.positions
+        for layer in self.layers:
+            x = layer(x)
+        return self.classifier(self.normalization(x[:, 0]))
+
+
+def build_model(definition: Definition) -> nn.Module:
+    return VisionTransformer(definition)
+
+
+def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
+    return compute_class_loss(logits, batch["labels"], definition.label_smoothing)

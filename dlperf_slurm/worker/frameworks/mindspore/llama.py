@@ -1,0 +1,134 @@
+"""LLaMA pre-training in MindSpore, from the framework-neutral definition."""
+
+from typing import Dict
+
+import mindspore as ms
+from mindspore import Parameter, Tensor, nn, ops
+
+from dlperf_slurm.worker.models.llama import Definition
+
+# Of what must not be attended to; float16 has it, and exp makes it 0.
+MASKED_OUT_SCORE = -1e4
+
+
+class RMSNorm(nn.Cell):
+    """Over the last axis, in float32 whatever comes in; MindSpore's own is for Ascend only."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        self.weight = Parameter(ops.ones(definition.hidden_size, ms.float32))
+        self.epsilon = definition.normalization_epsilon
+
+    def construct(self, x: Tensor) -> Tensor:
+        x = x.astype(ms.float32)
+        mean_square = ops.mean(ops.square(x), -1, True)
+        return x * ops.rsqrt(mean_square + self.epsilon) * self.weight
+
+
+class Attention(nn.Cell):
+    """Causal self-attention over hidden [batch, length, hidden_size].
+
+    The queries of a group are the rows of one product with the key that they share. `cosine` and
+    `sine`, [length, 1, head_size / 2], turn queries and keys; `is_seen`, bool [length, length], is
+    true where a query's position sees a key's.
+    """
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, kv_size = definition.hidden_size, definition.kv_size
+        self.heads, self.kv_heads = definition.heads, definition.kv_heads
+        self.group = definition.heads // definition.kv_heads
+        self.head_size = definition.head_size
+        self.scale = definition.head_size**-0.5
+        self.query = nn.Dense(hidden, hidden, has_bias=False)
+        self.key = nn.Dense(hidden, kv_size, has_bias=False)
+        self.value = nn.Dense(hidden, kv_size, has_bias=False)
+        self.output = nn.Dense(hidden, hidden, has_bias=False)
+
+    def construct(self, x: Tensor, cosine: Tensor, sine: Tensor, is_seen: Tensor) -> Tensor:
+        batch_size, length, _ = x.shape
+        kv_heads, group, size = self.kv_heads, self.group, self.head_size
+        query = self.query(x).reshape((batch_size, length, self.heads, size))
+        query = (rotate(query, cosine, sine) * self.scale).swapaxes(1, 2)
+        query = query.reshape((batch_size, kv_heads, group * length, size))
+        key = self.key(x).reshape((batch_size, length, kv_heads, size))
+        key = rotate(key, cosine, sine).transpose((0, 2, 3, 1))
+        value = self.value(x).reshape((batch_size, length, kv_heads, size)).swapaxes(1, 2)
+        scores = ops.matmul(query, key).reshape((batch_size, kv_heads, group, length, length))
+        weights = ops.softmax(ops.where(is_seen, scores, MASKED_OUT_SCORE))
+        weights = weights.reshape((batch_size, kv_heads, group * length, length))
+        y = ops.matmul(weights, value).reshape((batch_size, self.heads, length, size))
+        return self.output(y.swapaxes(1, 2).reshape(x.shape))
+
+
+def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """x [batch, length, heads, head_size], its halves turned as pairs, in the type of x."""
+    half = x.shape[-1] // 2
+    cosine, sine = cosine.astype(x.dtype), sine.astype(x.dtype)
+    first, second = x[..., :half], x[..., half:]
+    return ops.cat((first * cosine - second * sine, second * cosine + first * sine), -1)
+
+
+class Layer(nn.Cell):
+    """Attention and SwiGLU, each of the normalized input and beside the residual."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, inner = definition.hidden_size, definition.intermediate_size
+        self.attention_normalization = RMSNorm(definition)
+        self.attention = Attention(definition)
+        self.feed_forward_normalization = RMSNorm(definition)
+        self.gate = nn.Dense(hidden, inner, has_bias=False)
+        self.up = nn.Dense(hidden, inner, has_bias=False)
+        self.down = nn.Dense(inner, hidden, has_bias=False)
+
+    def construct(self, x: Tensor, cosine: Tensor, sine: Tensor, is_seen: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_normalization(x), cosine, sine, is_seen)
+        y = self.feed_forward_normalization(x)
+        return x + self.down(ops.silu(self.gate(y)) * self.up(y))
+
+
+class TiedHead(nn.Cell):
+    """The embedding as a linear layer."""
+
+    def __init__(self, embedding: nn.Embedding) -> None:
+        super().__init__()
+        self.weight = embedding.embedding_table
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.matmul(x, self.weight.T)
+
+
+class Llama(nn.Cell):
+    """input_ids int64 [batch, length] -> logits of the next words [batch, length, words]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, words = definition.hidden_size, definition.vocabulary_size
+        self.embedding = nn.Embedding(words, hidden)
+        self.layers = nn.CellList([Layer(definition) for _ in range(definition.layers)])
+        self.normalization = RMSNorm(definition)
+        if definition.tied_embedding:
+            self.head = TiedHead(self.embedding)
+        else:
+            self.head = nn.Dense(hidden, words, has_bias=False)
+        cosine, sine = definition.make_rotation()
+        self.cosine, self.sine = Tensor(cosine[:, None, :]), Tensor(sine[:, None, :])
+
+    def construct(self, input_ids: Tensor) -> Tensor:
+        positions = ops.arange(input_ids.shape[1])
+        is_seen = positions.expand_dims(1) >= positions
+        x = self.embedding(input_ids)
+        for layer in self.layers:
+            x = layer(x, self.cosine, self.sine, is_seen)
+        return self.head(self.normalization(x))
+
+
+def build_model(definition: Definition) -> nn.Cell:
+    return Llama(definition)
+
+
+def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
+    """Mean cross-entropy of the next word at all positions."""
+    logits = logits.reshape((-1, logits.shape[-1]))
+    return ops.cross_entropy(logits, batch["labels"].reshape(-1))

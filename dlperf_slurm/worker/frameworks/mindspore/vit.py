@@ -1,0 +1,94 @@
+"""Vision transformer in MindSpore, from the framework-neutral definition."""
+
+from typing import Dict
+
+import mindspore as ms
+from mindspore import Parameter, Tensor, nn, ops
+
+from dlperf_slurm.worker.models.vit import Definition
+
+
+class Attention(nn.Cell):
+    """Self-attention over hidden [batch, length, hidden_size]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.head_shape = (definition.heads, definition.head_size)
+        self.scale = definition.head_size**-0.5
+        self.query = nn.Dense(hidden, hidden)
+        self.key = nn.Dense(hidden, hidden)
+        self.value = nn.Dense(hidden, hidden)
+        self.output = nn.Dense(hidden, hidden)
+
+    def construct(self, x: Tensor) -> Tensor:
+        query = self.split_heads(self.query(x))
+        key = self.split_heads(self.key(x))
+        value = self.split_heads(self.value(x))
+        scores = ops.matmul(query * self.scale, key.swapaxes(2, 3))
+        y = ops.matmul(ops.softmax(scores), value)
+        return self.output(y.swapaxes(1, 2).reshape(x.shape))
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """[batch, length, hidden_size] -> [batch, heads, length, head_size]."""
+        return x.reshape(x.shape[:2] + self.head_shape).swapaxes(1, 2)
+
+
+class Layer(nn.Cell):
+    """Attention and feed-forward, each of the normalized input and beside the residual."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, inner = definition.hidden_size, definition.intermediate_size
+        self.attention_normalization = make_normalization(definition)
+        self.attention = Attention(definition)
+        self.feed_forward_normalization = make_normalization(definition)
+        self.intermediate = nn.Dense(hidden, inner)
+        self.output = nn.Dense(inner, hidden)
+
+    def construct(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_normalization(x))
+        y = self.intermediate(self.feed_forward_normalization(x))
+        return x + self.output(ops.gelu(y, approximate="none"))
+
+
+class VisionTransformer(nn.Cell):
+    """images [batch, 3, height, width] -> logits [batch, classes]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, size = definition.hidden_size, definition.patch_size
+        self.class_token = Parameter(ops.zeros(hidden, ms.float32))
+        self.positions = Parameter(ops.zeros((definition.sequence_length, hidden), ms.float32))
+        self.patch_embedding = nn.Conv2d(
+            definition.IMAGE_CHANNELS, hidden, size, size, pad_mode="valid", has_bias=True
+        )
+        self.layers = nn.CellList([Layer(definition) for _ in range(definition.layers)])
+        self.normalization = make_normalization(definition)
+        self.classifier = nn.Dense(hidden, definition.classes)
+
+    def construct(self, images: Tensor) -> Tensor:
+        patches = self.patch_embedding(images)
+        patches = patches.reshape(patches.shape[:2] + (-1,)).swapaxes(1, 2)
+        token = self.class_token.astype(patches.dtype)
+        token = token.broadcast_to((patches.shape[0], 1, patches.shape[2]))
+        x = ops.cat((token, patches), 1) + self.positions
+        for layer in self.layers:
+            x = layer(x)
+        return self.classifier(self.normalization(x[:, 0]))
+
+
+def make_normalization(definition: Definition) -> nn.LayerNorm:
+    return nn.LayerNorm([definition.hidden_size], epsilon=definition.LAYER_NORM_EPSILON)
+
+
+def build_model(definition: Definition) -> nn.Cell:
+    return VisionTransformer(definition)
+
+
+def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
+    """Mean cross-entropy of logits [batch, classes].
+
+    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    """
+    return ops.cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)
