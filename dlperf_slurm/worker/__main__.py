@@ -239,6 +239,7 @@ def measure_case(
         final_loss=session.read_loss(),
         data_wait_seconds=sum(measurement.data_wait_seconds),
     )
+    attention = session.name_attention()
     platform, hosts = gather_platforms(case, world, placement)
     telemetry, telemetry_problems = gather_telemetry(world, sampler, attempt_dir)
     surroundings = gather_surroundings(case, world, before, sampler.cpu_use)
@@ -258,7 +259,12 @@ def measure_case(
             clock=Clock(measurement.clock, measurement.boundary_seconds),
             ranks=tuple(results),
             failures=(),
-            versions={**describe_python(), **world.describe_versions(), **session.versions},
+            versions={
+                **describe_python(),
+                **world.describe_versions(),
+                **session.versions,
+                **({"attention": attention} if attention else {}),
+            },
             platform={**platform, **telemetry_problems},
             job=describe_job(),
             telemetry=telemetry,

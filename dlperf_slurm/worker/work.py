@@ -13,6 +13,9 @@ from dlperf_slurm.worker.weights import generate_weights
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# of attention: products and a softmax, one after the other
+WRITTEN_OUT = "written out"
+
 
 class Work:
     """What a case asks of a rank, in plain Python and NumPy.
@@ -26,6 +29,7 @@ class Work:
         self.definition: Any = model.Definition(**case.model_parameters)
         # the names of what the network takes of a batch
         self.inputs = model.INPUTS
+        self.has_attention = "attention" in model.LAYERS
         self.rule = make_rule(case, self.definition)
         # of all gradients together, where they are clipped
         self.largest_norm: Optional[float] = (
@@ -45,6 +49,10 @@ class Work:
     def compute_loss(self, logits: Any, batch: Mapping[str, Any]) -> Any:
         """The builder's, of what the network gave and the batch that this was of."""
         return self.builder.compute_loss(self.definition, logits, batch)
+
+    def name_attention(self, kernel: str = WRITTEN_OUT) -> str:
+        """The kernel that the adapter has for it; empty for a model without."""
+        return kernel if self.has_attention else ""
 
     def generate_weights(self) -> "Iterator[Tuple[str, NDArray[Any]]]":
         """The initial weights by canonical name, one at a time."""

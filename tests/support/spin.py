@@ -113,6 +113,9 @@ class SpinSession:
     def read_peak_memory_bytes(self):
         return len(self.batch)
 
+    def name_attention(self):
+        return ""
+
     def read_loss(self):
         return float("nan") if self.has_fault and self.fault == "nan" else 1.0
 

@@ -338,6 +338,7 @@ def test_two_ranks_are_measured_step_by_step(framework, adapter, distribution, t
     record = attempt.launch().conclude()
     assert record.status == OK, attempt.stderr
     assert [rank.rank for rank in record.ranks] == [0, 1]
+    assert record.versions["attention"]
 
 
 @sessions.needs_mpirun

@@ -6,13 +6,14 @@ import pytest
 from support import sessions
 from support.cases import vary
 
-from dlperf_slurm.contract.axes import INFER
+from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import bert, load_model, resnet50
 from dlperf_slurm.worker.synthetic_batch import make_batch
 from dlperf_slurm.worker.update_rule import make_rule
 from dlperf_slurm.worker.weights import make_weights
+from dlperf_slurm.worker.work import WRITTEN_OUT
 
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
 torch = pytest.importorskip(
@@ -141,6 +142,23 @@ def test_gradients_are_those_of_the_step_before_scale_and_clip(model, precision)
     for name, parameter in stepped._model.named_parameters():
         expected = parameter.grad.numpy()
         numpy.testing.assert_allclose(gradients[name], expected, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("mode", [TRAIN, INFER])
+@pytest.mark.parametrize(
+    ("model", "parameters", "kernel"),
+    [
+        ("llama", {}, "flash_attention_for_cpu"),
+        ("bert", {"dropout": 0.5}, WRITTEN_OUT),
+        ("resnet50", {}, ""),
+    ],
+)
+def test_kernel_of_attention_is_the_one_that_is_taken(mode, model, parameters, kernel):
+    case = vary(make_case(model, mode=mode), model_parameters={**SMALL[model], **parameters})
+    running = sessions.start(case)
+    # dropout, which torch's kernel for CPUs lacks, is of training
+    expected = "flash_attention_for_cpu" if model == "bert" and mode == INFER else kernel
+    assert running.name_attention() == expected
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -137,6 +137,13 @@ if TYPE_CHECKING:
 
         def read_peak_memory_bytes(self) -> int: ...
 
+        def name_attention(self) -> str:
+            """What computes attention: the framework's own name of a kernel, or WRITTEN_OUT.
+
+            Empty for a model that has none. Called on all ranks alike, and after the window, as it
+            may cost a forward pass.
+            """
+
         def read_loss(self) -> float:
             """The last step's loss on this rank, read back from the device.
 

@@ -53,6 +53,7 @@ class JaxSession:
 
     def __init__(self, case: Case, placement: Placement, mesh: Mesh) -> None:
         work = Work(case, placement, __package__)
+        self._work = work
         self._case = case
         self._image_layout, self._kernel_layout, _ = LAYOUTS[case.axes.memory_format]
         self._classes = work.classes
@@ -148,6 +149,9 @@ class JaxSession:
         if self._device.platform == "cpu":
             return host.read_peak_resident_bytes()
         return int(self._device.memory_stats()["peak_bytes_in_use"])
+
+    def name_attention(self) -> str:
+        return self._work.name_attention()
 
     def read_loss(self) -> float:
         if self._is_training:

@@ -205,6 +205,9 @@ class MegEngineSession:
             return int(mge.get_max_allocated_memory())
         return host.read_peak_resident_bytes()
 
+    def name_attention(self) -> str:
+        return self._work.name_attention()
+
     def read_loss(self) -> float:
         if self._is_training:
             return float(self._loss.numpy())

@@ -44,6 +44,7 @@ class MindSporeSession:
         model = work.builder.build_model(work.definition)
         self._parameters = find_parameters(model)
         load_weights(self._parameters, work.generate_weights())
+        self._work = work
         self._case = case
         self._classes = work.classes
         self._is_cuda = case.device == "cuda"
@@ -151,6 +152,9 @@ class MindSporeSession:
         if self._is_cuda:
             return int(ms.runtime.max_memory_allocated())
         return host.read_peak_resident_bytes()
+
+    def name_attention(self) -> str:
+        return self._work.name_attention()
 
     def read_loss(self) -> float:
         if self._is_training:

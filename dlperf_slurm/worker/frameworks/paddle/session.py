@@ -165,6 +165,9 @@ class PaddleSession:
             return int(paddle.device.cuda.max_memory_allocated())
         return host.read_peak_resident_bytes()
 
+    def name_attention(self) -> str:
+        return self._work.name_attention("scaled_dot_product_attention")
+
     def read_loss(self) -> float:
         if self._is_training:
             return float(self._loss)

@@ -11,6 +11,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import EventClock, HostClock
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.pytorch.attention import NamesOfAttention
 from dlperf_slurm.worker.frameworks.pytorch.dali import open_dali
 from dlperf_slurm.worker.frameworks.pytorch.device import (
     allow_tf32,
@@ -32,7 +33,7 @@ from dlperf_slurm.worker.frameworks.pytorch.training import (
     make_scaler,
     set_learning_rate,
 )
-from dlperf_slurm.worker.work import Work
+from dlperf_slurm.worker.work import WRITTEN_OUT, Work
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.datasets import Dataset
@@ -186,6 +187,14 @@ class TorchSession:
         if self._device.type == "cuda":
             return int(torch.cuda.max_memory_allocated(self._device))
         return host.read_peak_resident_bytes()
+
+    def name_attention(self) -> str:
+        """What torch takes for these inputs, seen in one more forward pass."""
+        if not self._work.has_attention:
+            return ""
+        with NamesOfAttention() as names, torch.set_grad_enabled(self._is_training), self._autocast:
+            self._plain_model(*self._inputs)
+        return " and ".join(sorted(names.found)) or WRITTEN_OUT
 
     def read_loss(self) -> float:
         if self._is_training:

@@ -43,6 +43,7 @@ class TensorFlowSession:
 
     def __init__(self, case: Case, placement: Placement) -> None:
         work = Work(case, placement, tensorflow.__name__)
+        self._work = work
         self._case = case
         self._classes = work.classes
         batch = self.stage(work.make_batch())
@@ -138,6 +139,9 @@ class TensorFlowSession:
         if self._peak_memory is None:
             return host.read_peak_resident_bytes()
         return int(self._session.run(self._peak_memory))
+
+    def name_attention(self) -> str:
+        return self._work.name_attention()
 
     def read_loss(self) -> float:
         return float(self._session.run(self._program.loss))

@@ -168,6 +168,9 @@ class TensorFlowSession:
             return int(tf.config.experimental.get_memory_info(self._device)["peak"])
         return host.read_peak_resident_bytes()
 
+    def name_attention(self) -> str:
+        return self._work.name_attention()
+
     def read_loss(self) -> float:
         if self._is_training:
             return float(self._loss)
