@@ -183,6 +183,14 @@ def test_unsupported_case_is_refused_with_what_works(changes, reason):
     assert reason in ADAPTER.find_unsupported(make_case("bert", **changes))
 
 
+def test_tf32_is_refused_where_matrix_products_are_most_of_the_work():
+    is_refused = {
+        model: bool(ADAPTER.find_unsupported(make_case(model, precision="tf32", device="cuda")))
+        for model in ("resnet50", "vit")
+    }
+    assert is_refused == {"resnet50": False, "vit": True}
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

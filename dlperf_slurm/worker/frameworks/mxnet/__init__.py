@@ -53,7 +53,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
         return find_lack_of_gpu(case, "'fp32' or 'amp-bf16'")
     if case.device == "cuda" and case.axes.precision == "amp-bf16":
         return "mxnet: precision 'amp-bf16' needs device 'cpu'; on GPUs use 'amp-fp16'"
-    if case.axes.precision == "tf32" and load_model(case.model).INPUT != "images":
+    if case.axes.precision == "tf32" and "attention" in load_model(case.model).LAYERS:
         return (
             "mxnet has precision 'tf32' in convolutions only, not in matrix products; "
             f"use 'fp32' or 'amp-fp16' for {case.model!r}"
