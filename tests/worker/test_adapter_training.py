@@ -355,7 +355,14 @@ SHARDED_VARIANTS = {
 
 
 @sessions.needs_mpirun
-@pytest.mark.parametrize("variant", SHARDED_VARIANTS)
+@pytest.mark.parametrize(
+    "variant",
+    ["clipped and accumulated"]
+    + [
+        pytest.param(name, marks=pytest.mark.exhaustive)
+        for name in ("checkpointed", "scaled", "momentum")
+    ],
+)
 def test_sharded_weights_become_those_of_whole_ones(framework, adapter, variant, tmp_path):
     parities = []
     for distribution in ("native", SHARDED):
