@@ -22,5 +22,6 @@ AXIS_SAMPLES: dict[str, Any] = {
     "prefetch_batches": 7,
     "optimizer": "adamw",
     "gradient_accumulation": 3,
+    "activation_checkpointing": True,
     "loss_scale": 128,
 }

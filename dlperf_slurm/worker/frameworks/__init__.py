@@ -238,6 +238,7 @@ OF_ALL: Mapping[str, Any] = {
     "prefetch_batches": ANY,
     "optimizer": (DEFAULT_OPTIMIZER, SGD, MOMENTUM, ADAMW),
     "gradient_accumulation": ANY,
+    "activation_checkpointing": (False,),
     "loss_scale": ANY,
 }
 

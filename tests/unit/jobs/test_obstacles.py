@@ -68,8 +68,8 @@ def explain(case, site=None):
             ),
             {"device": "cpu"},
             "jax compiles whatever it trains; use compiler 'xla'; also: jax has no gradient_sync "
-            "'horovod'; it has: native; also: jax has no data 'dali'; it has: device, host, "
-            "python-queue, dataset, zmq, folder",
+            "'horovod'; it has: native, sharded; also: jax has no data 'dali'; it has: device, "
+            "host, python-queue, dataset, zmq, folder",
         ),
         (
             make_matrix_case(mode="infer", gradient_sync="horovod"),

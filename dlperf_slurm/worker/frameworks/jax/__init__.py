@@ -6,7 +6,7 @@ Written for jax 0.10.
 from dataclasses import replace
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.contract.axes import TRAIN
+from dlperf_slurm.contract.axes import SHARDED, TRAIN
 from dlperf_slurm.worker.frameworks import (
     OF_ALL,
     find_lack_of_gpu,
@@ -27,6 +27,8 @@ SUPPORTED = {
     "precision": ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16"),
     "compiler": ("xla",),
     "memory_format": ("default", "channels_last"),
+    "gradient_sync": ("native", SHARDED),
+    "activation_checkpointing": (False, True),
 }
 
 # What a plain RuntimeError says: XLA's status code for allocators of all devices, C++.

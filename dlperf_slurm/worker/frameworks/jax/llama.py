@@ -80,7 +80,7 @@ class Llama:
     def __call__(self, scope: Scope, input_ids: Array) -> Array:
         x = self.embedding(scope, input_ids)
         for layer in self.layers:
-            x = layer(scope, x, *self.rotation)
+            x = scope.run(layer, x, *self.rotation)
         return self.head(scope, self.normalization(scope, x))
 
 

@@ -1,4 +1,5 @@
-"""PyTorch: eager or torch.compile, AMP by autocast, data parallel by DDP or Horovod.
+"""PyTorch: eager or torch.compile, AMP by autocast, data parallel by DDP, FSDP2 or
+Horovod.
 
 Written for torch 2.5 and newer.
 """
@@ -6,7 +7,7 @@ Written for torch 2.5 and newer.
 import sys
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.contract.axes import DALI, TRAIN
+from dlperf_slurm.contract.axes import DALI, HOROVOD, SHARDED, TRAIN
 from dlperf_slurm.worker.frameworks import (
     OF_ALL,
     find_lack_of_gpu,
@@ -27,7 +28,8 @@ SUPPORTED = {
     "precision": ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16"),
     "compiler": ("none", "torch.compile"),
     "memory_format": ("default", "channels_last"),
-    "gradient_sync": ("native", "horovod"),
+    "gradient_sync": ("native", HOROVOD, SHARDED),
+    "activation_checkpointing": (False, True),
     "data": ("device", "host", "python-queue", "dataset", "zmq", "folder", "dali"),
 }
 
@@ -69,6 +71,15 @@ def find_unsupported(case: "Case") -> Optional[str]:
         )
     if case.axes.data == DALI and load_model(case.model).INPUT != "images":
         return f"pytorch: data 'dali' reads images; use 'folder' for {case.model!r}"
+    if case.axes.gradient_sync == SHARDED and case.axes.memory_format != "default":
+        return (
+            "pytorch: gradient_sync 'sharded' splits parameters in the default memory_format alone"
+        )
+    if case.axes.activation_checkpointing and load_model(case.model).HAS_BATCH_STATISTICS:
+        return (
+            "pytorch: activation_checkpointing would move the running statistics of "
+            f"{case.model!r} twice a step, as it computes forward passes twice"
+        )
     return find_lack_of_images(case)
 
 
