@@ -284,6 +284,16 @@ def find_lack_of_images(case: "Case") -> Optional[str]:
     )
 
 
+def find_twice_moved_statistics(case: "Case") -> Optional[str]:
+    """Why a second forward pass of its blocks would change what the case trains, or None."""
+    if not (case.axes.activation_checkpointing and load_model(case.model).HAS_BATCH_STATISTICS):
+        return None
+    return (
+        f"{case.axes.framework}: activation_checkpointing would move the running statistics of "
+        f"{case.model!r} twice a step, as it computes forward passes twice"
+    )
+
+
 def is_memory_error(
     error: BaseException, kinds: Tuple[Type[BaseException], ...], messages: Iterable[str]
 ) -> bool:

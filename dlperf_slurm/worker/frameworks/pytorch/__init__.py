@@ -12,6 +12,7 @@ from dlperf_slurm.worker.frameworks import (
     OF_ALL,
     find_lack_of_gpu,
     find_lack_of_images,
+    find_twice_moved_statistics,
     find_unknown_values,
     is_memory_error,
     list_builders,
@@ -75,12 +76,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
         return (
             "pytorch: gradient_sync 'sharded' splits parameters in the default memory_format alone"
         )
-    if case.axes.activation_checkpointing and load_model(case.model).HAS_BATCH_STATISTICS:
-        return (
-            "pytorch: activation_checkpointing would move the running statistics of "
-            f"{case.model!r} twice a step, as it computes forward passes twice"
-        )
-    return find_lack_of_images(case)
+    return find_twice_moved_statistics(case) or find_lack_of_images(case)
 
 
 def start(case: "Case", placement: "Placement") -> "Session":
