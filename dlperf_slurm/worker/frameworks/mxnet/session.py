@@ -12,7 +12,7 @@ from mxnet.gluon.utils import clip_global_norm
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.clock import CompletionClock
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.mxnet.device import (
     choose_device,
@@ -37,7 +37,7 @@ AMP_TYPES = {"amp-bf16": "bfloat16", "amp-fp16": "float16"}
 
 
 class MXNetSession:
-    """The adapter's Session; MXNet has no device events, so that a step returns when it is done."""
+    """The adapter's Session; MXNet has no device events: a step ends when its weights are there."""
 
     def __init__(self, case: Case, placement: Placement, device: mx.Context) -> None:
         work = Work(case, placement, __package__)
@@ -96,7 +96,6 @@ class MXNetSession:
             )
             self._trainer.update(1)
         self._forget_gradients()
-        self.synchronize()
 
     def accumulate(self) -> None:
         self._backpropagate()
@@ -154,8 +153,17 @@ class MXNetSession:
     def synchronize(self) -> None:
         mx.nd.waitall()
 
-    def make_clock(self, boundaries: int) -> HostClock:
-        return HostClock(boundaries)
+    def make_clock(self, boundaries: int) -> CompletionClock:
+        return CompletionClock(boundaries, self._copy_updated, wait_for_all)
+
+    def _copy_updated(self) -> List[mx.nd.NDArray]:
+        """A value of the first and of the last weights, as the step leaves them.
+
+        Copies, as the weights themselves are not ready before the next step is done too; the loss
+        is ready before the gradients. The gradients of the first weights are the last to come.
+        """
+        first, *_, last = (parameter.data() for parameter in self._parameters.values())
+        return [weight.reshape(-1)[:1].copy() for weight in (first, last)]
 
     def reset_peak_memory(self) -> None:
         """On a GPU there is no reset: MXNet's pool never gives back what it once had."""
@@ -207,6 +215,11 @@ def start_session(case: Case, placement: Placement) -> MXNetSession:
         # puts casts into MXNet's operators, for the whole process
         amp.init(AMP_TYPES[case.axes.precision])
     return MXNetSession(case, placement, device)
+
+
+def wait_for_all(arrays: List[mx.nd.NDArray]) -> None:
+    for array in arrays:
+        array.wait_to_read()
 
 
 def choose_gradient_kind(case: Case) -> str:
