@@ -100,7 +100,8 @@ def clip_gradients(gradients: Arrays, largest_norm: Optional[float]) -> Arrays:
     """All scaled alike to have `largest_norm` together, if they have more."""
     if largest_norm is None:
         return gradients
-    squares = (jnp.vdot(values, values) for values in map(to_float32, gradients.values()))
+    # not a product, which may be in TF32
+    squares = (jnp.square(values).sum() for values in map(to_float32, gradients.values()))
     scale = jnp.minimum(1.0, largest_norm / jnp.sqrt(sum(squares)))
     return {name: (gradient * scale) for name, gradient in gradients.items()}
 

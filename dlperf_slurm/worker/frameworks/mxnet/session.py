@@ -1,13 +1,11 @@
 """A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 import gc
-import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence
 
 import mxnet as mx
 from mxnet import autograd
 from mxnet.contrib import amp
-from mxnet.gluon.utils import clip_global_norm
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
@@ -24,6 +22,7 @@ from dlperf_slurm.worker.frameworks.mxnet.device import (
 )
 from dlperf_slurm.worker.frameworks.mxnet.loader import Arrays, make_arrays, open_loader
 from dlperf_slurm.worker.frameworks.mxnet.training import (
+    clip_gradients,
     join_ranks,
     make_optimizer,
     set_learning_rate,
@@ -87,13 +86,8 @@ class MXNetSession:
             self._trainer.step(1)
         else:
             self._trainer.allreduce_grads()
-            # The gradients are sums, and scaled; without the check it does not read the norm back.
-            # It adds 1e-8 to the norm that it divides by, PyTorch 1e-6.
-            clip_global_norm(
-                self._list_gradients(),
-                self._clip_global_norm / self._trainer._scale,
-                check_isfinite=False,
-            )
+            # the gradients are sums, and scaled
+            clip_gradients(self._list_gradients(), self._clip_global_norm / self._trainer._scale)
             self._trainer.update(1)
         self._forget_gradients()
 
@@ -209,8 +203,6 @@ class MXNetSession:
 
 def start_session(case: Case, placement: Placement) -> MXNetSession:
     device = choose_device(case, placement)
-    # cuBLAS and cuDNN, whatever MXNet asks for
-    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if case.axes.precision == "tf32" else "0"
     if case.axes.precision in AMP_TYPES:
         # puts casts into MXNet's operators, for the whole process
         amp.init(AMP_TYPES[case.axes.precision])
