@@ -297,7 +297,7 @@ def list_products(text):
             operands, _, _ = line.rpartition(" : (")[2].partition(") ->")
             own = re.findall(r"[lr]hs_precision_type = (\w+)", line)
             types = own or re.findall(r"(?:x|<)([a-z]+\d+)>", operands)
-            precisions = re.findall(r"precision = \[(\w+), (\w+)\]", line)[0]
+            precisions = re.findall("HIGHEST|HIGH|DEFAULT", line)
             found |= set(itertools.product(types, precisions))
     return found
 
