@@ -133,3 +133,9 @@ class CompletionClock:
 
     def read_ended_seconds(self, steps: int) -> List[float]:
         return self.read_step_seconds()[: min(steps, self._ended)]
+
+
+# of scripts without an adapter, which print their own times
+LOG = "log"
+# what records have as the name of their clock
+CLOCKS = (HostClock.name, EventClock.name, CompletionClock.name, LOG)
