@@ -24,6 +24,7 @@ numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip insta
 
 from dlperf_slurm.worker.frameworks.mxnet import device, set_environment  # noqa: E402
 from dlperf_slurm.worker.frameworks.mxnet.layers import compute_cross_entropy  # noqa: E402
+from dlperf_slurm.worker.frameworks.mxnet.session import wait_for_all  # noqa: E402
 from dlperf_slurm.worker.frameworks.mxnet.training import (  # noqa: E402
     SERVER,
     clip_gradients,
@@ -250,3 +251,17 @@ def test_server_ends_when_its_rank_is_killed():
     rank.kill()
     rank.wait()
     ports.wait_until_listening(port, False)
+
+
+def test_values_that_the_clock_waits_for_are_of_the_weights_that_their_step_left():
+    running = sessions.start(make_case("resnet50"))
+    taken = []
+    for _ in range(2):
+        running.step()
+        taken.append(running._copy_updated())
+    for values in taken:
+        wait_for_all(values)
+    earlier, later = ([float(value.asscalar()) for value in values] for values in taken)
+    first, *_, last = (values.ravel()[0] for values in running.read_weights().values())
+    assert later == pytest.approx([first, last], abs=0)
+    assert earlier != later
