@@ -55,7 +55,10 @@ if TYPE_CHECKING:
         name: str
 
         def mark(self, index: int) -> None:
-            """Take boundary `index`; neither waits for the device nor allocates."""
+            """Take boundary `index`, and wait for the device until it is one step behind at most.
+
+            The first is at a fence. The last may wait for the device: after it comes a fence.
+            """
 
         def read_step_seconds(self) -> List[float]:
             """Times between consecutive boundaries; called after the last device sync."""
@@ -84,7 +87,8 @@ if TYPE_CHECKING:
         def step(self) -> None:
             """One optimizer update over one global batch, without reading anything back.
 
-            Of mode "train" only. It need not wait for the device where `make_clock` has events.
+            Of mode "train" only. It need not wait for the device where the clock does: one of
+            events, or of completion.
             Where a case accumulates gradients it is the last batch of those, each with the same
             weight, after as many calls of `accumulate` as there are others.
             """

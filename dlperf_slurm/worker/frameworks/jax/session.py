@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.clock import CompletionClock
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.jax.device import (
     RANKS,
@@ -56,7 +56,7 @@ DROPOUT_GENERATOR = "rbg"
 
 
 class JaxSession:
-    """The adapter's Session; a step returns when it is done, since JAX has no device events."""
+    """The adapter's Session; JAX has no device events: a step ends when its losses are there."""
 
     def __init__(self, case: Case, placement: Placement, mesh: Mesh) -> None:
         work = Work(case, placement, __package__)
@@ -102,10 +102,8 @@ class JaxSession:
 
     def step(self) -> None:
         self._state, self._losses = self._step(self._state, self._batch)
-        jax.block_until_ready((self._state, self._losses))
 
     def accumulate(self) -> None:
-        """It does not wait for the device, as the next step does."""
         self._state, self._losses = self._accumulate(self._state, self._batch)
 
     def _clear_accumulated(self) -> None:
@@ -141,11 +139,10 @@ class JaxSession:
         jax.block_until_ready(self._logits)
 
     def synchronize(self) -> None:
-        """Steps and inferences have waited for what they make; this is for what they start from."""
         jax.block_until_ready((self._state, self._batch))
 
-    def make_clock(self, boundaries: int) -> HostClock:
-        return HostClock(boundaries)
+    def make_clock(self, boundaries: int) -> CompletionClock:
+        return CompletionClock(boundaries, lambda: self._losses, jax.block_until_ready)
 
     def reset_peak_memory(self) -> None:
         """On a GPU there is no reset: the peak is that since the start of the process."""

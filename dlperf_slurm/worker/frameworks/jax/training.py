@@ -116,8 +116,8 @@ def clip_gradients(gradients: Arrays, largest_norm: Optional[float], axes: Split
     # of those that all ranks have, and of the parts
     squares = {False: jnp.zeros(()), True: jnp.zeros(())}
     for name, values in gradients.items():
-        values = to_float32(values)
-        squares[axes[name] is not None] += jnp.vdot(values, values)
+        # not a product, which may be in TF32
+        squares[axes[name] is not None] += jnp.square(to_float32(values)).sum()
     total = squares[False]
     if any(axis is not None for axis in axes.values()):
         total = total + lax.psum(squares[True], RANKS)

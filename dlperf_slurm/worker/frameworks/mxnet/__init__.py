@@ -95,16 +95,23 @@ def start(case: "Case", placement: "Placement") -> "Session":
     lack = find_lack_of_cpu(case)
     if lack:
         raise RuntimeError(lack)
-    # MXNet reads these when it is loaded: threads within an operator, operators at once.
+    set_environment(case)
+    from dlperf_slurm.worker.frameworks.mxnet.session import start_session
+
+    return start_session(case, placement)
+
+
+def set_environment(case: "Case") -> None:
+    """What MXNet and its libraries read when they are loaded."""
+    # threads within an operator, operators at once
     os.environ["OMP_NUM_THREADS"] = str(case.cpus_per_rank)
     os.environ["MXNET_CPU_WORKER_NTHREADS"] = "1"
     # Arrays of this size and more are copied by a team of OpenMP threads, Python's thread leading
     # it. With the engine's own team there are then more threads than CPUs, and libgomp's sleep at
     # every barrier instead of spinning: 1,300 context switches in a step of ResNet-50, not 14.
     os.environ["MXNET_CPU_PARALLEL_SIZE"] = str(2**31 - 1)
-    from dlperf_slurm.worker.frameworks.mxnet.session import start_session
-
-    return start_session(case, placement)
+    # cuBLAS and cuDNN, whatever MXNet asks for
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if case.axes.precision == "tf32" else "0"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

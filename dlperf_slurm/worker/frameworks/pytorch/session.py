@@ -4,7 +4,6 @@ import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
 
 import torch
-from torch import nn
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
@@ -27,6 +26,7 @@ from dlperf_slurm.worker.frameworks.pytorch.device import (
 from dlperf_slurm.worker.frameworks.pytorch.loader import Tensors, make_tensors, open_loader
 from dlperf_slurm.worker.frameworks.pytorch.training import (
     PURE_TYPES,
+    clip_gradients,
     distribute,
     do_nothing,
     is_sharded,
@@ -109,7 +109,7 @@ class TorchSession:
         self._compute_mean()
         if self._clip_global_norm is not None:
             self._scaler.unscale_(self._optimizer)
-            nn.utils.clip_grad_norm_(self._parameters, self._clip_global_norm)
+            clip_gradients(self._parameters, self._clip_global_norm)
         self._scaler.step(self._optimizer)
         self._scaler.update()
 

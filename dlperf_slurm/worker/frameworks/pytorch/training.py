@@ -73,6 +73,22 @@ class ConstantScaler:
         return float(self._scale)
 
 
+def clip_gradients(parameters: List[nn.Parameter], largest_norm: float) -> None:
+    """All scaled alike to have `largest_norm` together, if they have more; by a norm of float32.
+
+    torch's own norm is of the gradients' type, where float16 ends at 65504.
+    """
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if gradients[0].dtype == torch.float32:
+        nn.utils.clip_grad_norm_(parameters, largest_norm)
+        return
+    norms = torch._foreach_norm(gradients, 2, torch.float32)
+    norm = torch.linalg.vector_norm(torch.stack(norms))
+    # as torch does
+    scale = (largest_norm / (norm + 1e-6)).clamp(max=1.0)
+    torch._foreach_mul_(gradients, scale)
+
+
 def list_gradients(optimizer: torch.optim.Optimizer) -> List[Tensor]:
     groups: Any = optimizer.param_groups
     return [parameter.grad for group in groups for parameter in group["params"]]
