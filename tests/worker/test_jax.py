@@ -40,6 +40,8 @@ from dlperf_slurm.worker.frameworks.jax.training import (  # noqa: E402
 from dlperf_slurm.worker.work import Work  # noqa: E402
 
 ADAPTER = load_adapter("jax")
+# by name, what the ranks have a part of
+WHOLE = dict.fromkeys("ab")
 BUILDERS = {"bert": bert, "llama": llama, "resnet50": resnet50, "vit": vit}
 MODELS = sorted(BUILDERS)
 # of some parameters deep and shallow: of others, float32 does not resolve the slope
@@ -160,10 +162,10 @@ def test_gradient_is_the_slope_of_the_loss(model):
 
 def test_clip_scales_all_gradients_to_the_norm_and_leaves_small_ones():
     gradients = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}
-    clipped = clip_gradients(gradients, 1.0)
+    clipped = clip_gradients(gradients, 1.0, WHOLE)
     assert numpy.allclose(clipped["a"], [0.6, 0.0])
     assert numpy.allclose(clipped["b"], 0.8)
-    assert numpy.array_equal(clip_gradients(gradients, 6.0)["a"], gradients["a"])
+    assert numpy.array_equal(clip_gradients(gradients, 6.0, WHOLE)["a"], gradients["a"])
 
 
 def test_step_whose_scaled_gradients_overflow_is_skipped_and_halves_the_scale(monkeypatch):
@@ -276,8 +278,9 @@ def lower_step(case):
     device.configure_devices(case, sessions.ALONE)
     work = Work(case, sessions.ALONE, ADAPTER.__name__)
     mesh = device.make_mesh(sessions.ALONE)
-    training = Training(case, work, forward.Forward(case, work), mesh)
-    state = session.make_state(case, work, mesh)
+    weights, axes = session.place_weights(case, work, mesh)
+    training = Training(case, work, forward.Forward(case, work, axes), mesh, axes)
+    state = session.make_state(case, work, mesh, weights)
     state = state._replace(
         optimizer=jax.eval_shape(training.initialize_optimizer, state.weights),
         learning_rate=jnp.float32(1.0),
@@ -323,5 +326,5 @@ def test_all_products_of_a_step_are_of_the_precision_of_the_case(model, precisio
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_norm_whose_squares_are_beyond_float16_is_clipped_to(dtype):
     gradients = {"a": jnp.full(3, 3000.0, dtype), "b": jnp.full((1,), 3000.0, dtype)}
-    clipped = clip_gradients(gradients, 1.0)
+    clipped = clip_gradients(gradients, 1.0, WHOLE)
     assert numpy.allclose(clipped["a"], 0.5, rtol=1e-2)
