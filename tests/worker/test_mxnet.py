@@ -269,7 +269,7 @@ def test_values_that_the_clock_waits_for_are_of_the_weights_that_their_step_left
         taken.append(running._copy_updated())
     for values in taken:
         wait_for_all(values)
-    earlier, later = ([float(value.asscalar()) for value in values] for values in taken)
+    earlier, later = ([value.asnumpy().ravel()[0] for value in values] for values in taken)
     first, *_, last = (values.ravel()[0] for values in running.read_weights().values())
     assert later == pytest.approx([first, last], abs=0)
     assert earlier != later

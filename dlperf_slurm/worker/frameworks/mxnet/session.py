@@ -151,13 +151,13 @@ class MXNetSession:
         return CompletionClock(boundaries, self._copy_updated, wait_for_all)
 
     def _copy_updated(self) -> List[mx.nd.NDArray]:
-        """A value of the first and of the last weights, as the step leaves them.
+        """A row of the first and of the last weights, as the step leaves them.
 
         Copies, as the weights themselves are not ready before the next step is done too; the loss
         is ready before the gradients. The gradients of the first weights are the last to come.
         """
         first, *_, last = (parameter.data() for parameter in self._parameters.values())
-        return [copy_value(weight) for weight in (first, last)]
+        return [copy_row(weight) for weight in (first, last)]
 
     def reset_peak_memory(self) -> None:
         """On a GPU there is no reset: MXNet's pool never gives back what it once had."""
@@ -212,9 +212,13 @@ def start_session(case: Case, placement: Placement) -> MXNetSession:
     return MXNetSession(case, placement, device)
 
 
-def copy_value(array: mx.nd.NDArray) -> mx.nd.NDArray:
-    """Its first value, in one operation, which is an array of its own; an index makes a view."""
-    return mx.nd.slice(array, begin=(0,) * array.ndim, end=(1,) * array.ndim)
+def copy_row(array: mx.nd.NDArray) -> mx.nd.NDArray:
+    """The first one, in one operation, which is an array of its own; an index makes a view.
+
+    `mx.nd.slice` ends the process with a division by zero where oneDNN has made the array's layout
+    its own, as it does with the kernels of convolutions (MXNet 1.9).
+    """
+    return mx.nd.slice_axis(array, axis=0, begin=0, end=1)
 
 
 def wait_for_all(arrays: List[mx.nd.NDArray]) -> None:
