@@ -26,6 +26,7 @@ INPUT = "packed_tokens"
 DATASET = "text"
 INPUTS = ("input_ids",)
 HAS_ACCURACY = False
+GENERATES = True
 HAS_BATCH_STATISTICS = False
 LAYERS = ("embedding", "attention", "root mean square normalization")
 ZERO_GRADIENTS = ()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import DALI, TRAIN
 from dlperf_slurm.worker.frameworks import (
+    ANY,
     OF_ALL,
     find_lack_of_gpu,
     find_lack_of_images,
@@ -28,6 +29,8 @@ SUPPORTED = {
     "compiler": ("none", "torch.compile"),
     "memory_format": ("default", "channels_last"),
     "gradient_sync": ("native", "horovod"),
+    "output_tokens": ANY,
+    "prompt_length": ANY,
     "data": ("device", "host", "python-queue", "dataset", "zmq", "folder", "dali"),
 }
 
