@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.worker.frameworks import (
+    ANY,
     OF_ALL,
     find_lack_of_gpu,
     find_lack_of_images,
@@ -27,6 +28,8 @@ SUPPORTED = {
     "precision": ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16"),
     "compiler": ("xla",),
     "memory_format": ("default", "channels_last"),
+    "output_tokens": ANY,
+    "prompt_length": ANY,
 }
 
 # What a plain RuntimeError says: XLA's status code for allocators of all devices, C++.

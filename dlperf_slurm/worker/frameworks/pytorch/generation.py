@@ -24,7 +24,7 @@ class Generation:
         # by number, where those of the prompt and of each further token are
         positions = torch.arange(length + axes.output_tokens, device=prompts.device)
         self._prompt_positions = positions[:length]
-        self._positions = positions[length:].split(1)
+        self._positions = [position.clone() for position in positions[length:].split(1)]
         self._tokens: List[Tensor] = []
         self._choose = self._choose_next
         if axes.compiler == "torch.compile":
