@@ -23,4 +23,6 @@ AXIS_SAMPLES: dict[str, Any] = {
     "optimizer": "adamw",
     "gradient_accumulation": 3,
     "loss_scale": 128,
+    "output_tokens": 6,
+    "prompt_length": 9,
 }

@@ -262,6 +262,8 @@ OF_ALL: Mapping[str, Any] = {
     "optimizer": (DEFAULT_OPTIMIZER, SGD, MOMENTUM, ADAMW),
     "gradient_accumulation": ANY,
     "loss_scale": ANY,
+    # a length of what `output_tokens` continue, of which an adapter itself has to know
+    "prompt_length": ANY,
 }
 
 

@@ -29,7 +29,6 @@ SUPPORTED = {
     "compiler": ("xla",),
     "memory_format": ("default", "channels_last"),
     "output_tokens": ANY,
-    "prompt_length": ANY,
 }
 
 # What a plain RuntimeError says: XLA's status code for allocators of all devices, C++.

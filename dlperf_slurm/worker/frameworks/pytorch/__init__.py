@@ -30,7 +30,6 @@ SUPPORTED = {
     "memory_format": ("default", "channels_last"),
     "gradient_sync": ("native", "horovod"),
     "output_tokens": ANY,
-    "prompt_length": ANY,
     "data": ("device", "host", "python-queue", "dataset", "zmq", "folder", "dali"),
 }
 
