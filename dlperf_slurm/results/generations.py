@@ -41,8 +41,8 @@ def find_generation_latency(outcomes: CaseOutcomes) -> Optional[GenerationLatenc
     timed = [(o, o.beside.token_seconds) for o in outcomes.outcomes if o.record]
     if not timed or any(seconds is None for _, seconds in timed):
         return None
-    samples = timed[0][0].record.case.global_batch_size
-    axes = outcomes.case.axes
+    case = outcomes.records[0].case
+    samples, axes = case.global_batch_size, case.axes
 
     def unite(find: FindSeconds, what: str) -> CaseLatency:
         values = [

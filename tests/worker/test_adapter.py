@@ -41,7 +41,8 @@ WORDS = [
 def pytest_generate_tests(metafunc):
     """`variant`: each precision and each compiler, beside the plainest of the other.
 
-    `inferring` are those of inference, `generating` those of models that continue texts, `model` each model that the adapter has.
+    `inferring` are those of inference, `generating` those of models that continue texts, `model`
+    each model that the adapter has.
     """
     framework = metafunc.config.getoption("--framework", default=None)
     if "model" in metafunc.fixturenames:

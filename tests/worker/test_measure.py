@@ -198,9 +198,7 @@ def test_without_batches_there_is_no_wait_for_data(rank):
 
 
 def test_generation_is_a_prefill_and_a_decoding_of_each_further_token(rank):
-    measurement, log = rank.measure(
-        mode="infer", output_tokens=3, warmup_steps=1, measured_steps=2
-    )
+    measurement, log = rank.measure(mode="infer", output_tokens=3, warmup_steps=1, measured_steps=2)
     generation = ["prefill", "decode", "decode"]
     assert log == [
         *["sync", *generation],

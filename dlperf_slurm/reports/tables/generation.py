@@ -40,9 +40,7 @@ class GenerationTable:
         )
 
 
-def make_generation_tables(
-    frame: "DataFrame", footnotes: Footnotes
-) -> tuple[GenerationTable, ...]:
+def make_generation_tables(frame: "DataFrame", footnotes: Footnotes) -> tuple[GenerationTable, ...]:
     """One table per model, topology and lengths, with the frameworks side by side by batch size."""
     cases = frame[(frame["mode"] == INFER) & (frame["output_tokens"] > 0)]
     groups = cases.groupby(["model", *_OWN_AXES], sort=False)

@@ -59,10 +59,11 @@ class Generation:
         self._predict = compile_over_ranks(
             self._predict_without_cache, mesh, (STATE_SPECS, P(RANKS), P()), P(RANKS)
         )
+        self._next: Any = None
         self._tokens: List[Array] = []
 
     def prefill(self, state: State) -> None:
-        # the memory of the last cache is free for the new one
+        # its cache's memory is free for the new one
         self._next = None
         self._next = self._run_prefill(state, self._prompts)
         self._tokens = [self._next.token]
@@ -77,7 +78,8 @@ class Generation:
     @property
     def logits(self) -> Array:
         """Those of the last token of each text, [batch, words]."""
-        return self._next.logits
+        logits: Array = self._next.logits
+        return logits
 
     @property
     def last(self) -> Array:

@@ -146,8 +146,8 @@ class Llama:
         )
         filled = []
         for layer, own in zip(self.layers, cache):
-            x, own = layer(scope, x, cosine, sine, own, position)
-            filled.append(own)
+            x, grown = layer(scope, x, cosine, sine, own, position)
+            filled.append(grown)
         return self.head(scope, self.normalization(scope, x[:, -1])), filled
 
 
