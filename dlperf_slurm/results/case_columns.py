@@ -98,6 +98,15 @@ def _declare_phases() -> Iterator[Column]:
         "following tokens over their mean time, of all ranks",
         "generation.decode_tokens_per_s",
     )
+    yield Column(
+        *("decode_gb_per_s", NUMBER, "10^9 bytes/s"),
+        "what a decoding has to read of a device's memory, weights and cache, over its mean time",
+        "generation.decode_gb_per_s",
+    )
+    yield Column(
+        *("decode_bandwidth_share", NUMBER, "share of 1"),
+        "`decode_gb_per_s` over `copied_gb_per_s`",
+    )
 
 
 def _get_phase_ms(path: str, place: int, row: CaseRow) -> Optional[Ratio]:

@@ -170,6 +170,12 @@ class CaseRow(Axes):
         return take_share(self.tflops_per_device, self.reach.published_tflops)
 
     @property
+    def decode_bandwidth_share(self) -> Optional[float]:
+        """What decodings have to read over what a copy in the device's memory reads and writes."""
+        needed = self.generation.decode_gb_per_s if self.generation else None
+        return take_share(needed, self.reach.copied_gb_per_s)
+
+    @property
     def model_parameters(self) -> Optional[str]:
         """The sizes of the model as JSON; None where no record tells them."""
         if self.first_record is None:

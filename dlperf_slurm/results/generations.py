@@ -4,9 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.peaks import NUMBER_FORMATS
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.latencies import CaseLatency, Timed, unite_latencies
+from dlperf_slurm.results.peaks import GIGA
 from dlperf_slurm.stats.median import compute_latency
+from dlperf_slurm.worker.models import load_model
 
 # of the times of all tokens [ranks, generations, tokens], the values that a latency is of
 FindSeconds = Callable[[Any], Any]
@@ -20,7 +24,9 @@ class GenerationLatency:
     time of a following token over one generation (TPOT), `between_tokens` the time of each
     following token by itself (ITL). Nothing follows where one token is all.
     `prefill_tokens_per_s` are tokens of prompts, and `decode_tokens_per_s` following tokens, of all
-    ranks together over the mean time of the phase.
+    ranks together over the mean time of the phase. `decode_gb_per_s` is what a decoding has to read
+    of a device's memory, over the mean time of one: weights once, and the keys and values of all
+    words before.
     """
 
     first_token: CaseLatency
@@ -28,6 +34,7 @@ class GenerationLatency:
     between_tokens: Optional[CaseLatency] = None
     prefill_tokens_per_s: Optional[float] = None
     decode_tokens_per_s: Optional[float] = None
+    decode_gb_per_s: Optional[float] = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -63,10 +70,26 @@ def find_generation_latency(outcomes: CaseOutcomes) -> Optional[GenerationLatenc
         between_tokens=unite(lambda seconds: seconds[:, :, 1:], "tokens"),
         prefill_tokens_per_s=prefill_rate,
         decode_tokens_per_s=_find_rate(samples, mean),
+        decode_gb_per_s=_find_rate(count_decoded_bytes(case) / GIGA, mean),
     )
 
 
-def _find_rate(tokens: int, latency: CaseLatency) -> Optional[float]:
-    """Of so many tokens in the mean time."""
+def count_decoded_bytes(case: Case) -> float:
+    """What one decoding of a rank's batch has to read of its device's memory, on average.
+
+    Mixed precision reads weights in full precision, and has its keys and values as it multiplies.
+    """
+    axes = case.axes
+    definition = load_model(case.model).Definition(**case.model_parameters)
+    # the first of them reads the prompt and the token behind it, the last all tokens but one
+    positions = axes.prompt_length + axes.output_tokens / 2
+    weights, cached = definition.count_decoded_values(axes.batch_size, positions)
+    weight_bytes = 2 if axes.precision in ("bf16", "fp16") else 4
+    cache_bytes = 2 if NUMBER_FORMATS.get(axes.precision) in ("bf16", "fp16") else 4
+    return float(weight_bytes * weights + cache_bytes * cached)
+
+
+def _find_rate(amount: float, latency: CaseLatency) -> Optional[float]:
+    """Of so many tokens, or bytes, in the mean time."""
     mean = latency.values[0]
-    return tokens / mean if mean else None
+    return amount / mean if mean else None

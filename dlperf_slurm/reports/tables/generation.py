@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import INFER
-from dlperf_slurm.reports.cells import COUNT, MILLISECONDS, Cell, Column, Table, tabulate
+from dlperf_slurm.reports.cells import COUNT, MILLISECONDS, SHARE, Cell, Column, Table, tabulate
 from dlperf_slurm.reports.tables import ShownCase, find_range, show_case
 from dlperf_slurm.reports.tables.latency import TOO_FEW
 from dlperf_slurm.results.cases import VARIANT_AXES, make_label
@@ -74,11 +74,14 @@ def tabulate_generation(table: GenerationTable) -> Table:
         *_list_latencies("ITL", lambda generation: generation.between_tokens, (99,)),
         Column("decode tokens/s", _make_rate(lambda one: one.decode_tokens_per_s)),
     ]
+    if any(row.decode_bandwidth_share is not None for row in table.rows):
+        figures.append(Column("of bandwidth", lambda row: row.decode_bandwidth_share, SHARE))
     caption = (
         "TTFT: time to the first token behind the prompt; TPOT: time per following token, mean "
         "over a generation; ITL: time of each following token by itself; a rank's batch goes on "
-        "together; tokens/s: of all ranks, over the mean time of the phase; intervals are in the "
-        "report's CSV"
+        "together; tokens/s: of all ranks, over the mean time of the phase; of bandwidth: weights "
+        "and cache that decoding has to read, over what a copy in the same memory reads and "
+        "writes; intervals are in the report's CSV"
     )
     return tabulate(table.title, words, figures, table.rows, caption, lambda row: row.problem)
 

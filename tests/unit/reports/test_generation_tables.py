@@ -7,12 +7,24 @@ import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
 from report_values import write_rows
 
+from dlperf_slurm.contract.peaks import DevicePeak, Peaks
 from dlperf_slurm.jobs.beside_record import Beside
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.reports.tables.generation import tabulate_generation
 from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.generations import count_decoded_bytes
 
 PROMPT, OUTPUT, BATCH = 100, 3, 8
+# one layer of 4 x 4 matrices, and a vocabulary of 10
+SMALL = {
+    "sequence_length": 128,
+    "layers": 1,
+    "hidden_size": 4,
+    "heads": 2,
+    "kv_heads": 1,
+    "intermediate_size": 4,
+    "vocabulary_size": 10,
+}
 # of two generations: 10 and 30 ms to the first token, then 1 and 3 ms, 2 and 6 ms
 TOKENS = numpy.array([[[0.010, 0.001, 0.003], [0.030, 0.002, 0.006]]])
 
@@ -27,9 +39,18 @@ def make_generation(framework="pytorch", tokens=TOKENS, repeats=1, **changes) ->
         repeats=repeats,
         **axes,
     )
+    planned = replace(planned, model="llama")
     outcomes = make_outcomes(planned, [100.0] * repeats, batch_seconds=[0.014, 0.038])
-    beside = Beside(token_seconds=tokens)
-    return CaseOutcomes(planned, tuple(replace(one, beside=beside) for one in outcomes.outcomes))
+    return CaseOutcomes(planned, tuple(add_tokens(one, tokens) for one in outcomes.outcomes))
+
+
+def add_tokens(outcome, tokens):
+    """With these times, those of a small decoder, and the memory of its device."""
+    record = replace(
+        outcome.record, case=replace(outcome.record.case, model="llama", model_parameters=SMALL)
+    )
+    peaks = Peaks("run", "case", 1, 1, "fp32", (DevicePeak("node1", 1e12, 64, 4e6),), ())
+    return replace(outcome, record=record, beside=Beside(peaks=peaks, token_seconds=tokens))
 
 
 def read_cells(*cases: CaseOutcomes) -> list[dict[str, str]]:
@@ -73,7 +94,7 @@ def test_frameworks_stand_side_by_side_and_other_lengths_in_other_tables():
         ["pytorch", "jax"],
         ["pytorch"],
     ]
-    assert tables[0].title == "resnet50 generation: prompts of 100 tokens, 3 generated, 1n1g"
+    assert tables[0].title == "llama generation: prompts of 100 tokens, 3 generated, 1n1g"
 
 
 def test_csv_has_both_phases_and_the_generated_tokens():
@@ -90,3 +111,23 @@ def test_inference_without_generation_has_no_such_table():
     planned = make_planned_case(mode="infer", repeats=1)
     case = make_outcomes(planned, [100.0], batch_seconds=[0.01])
     assert summarize(make_manifest(), [case]).generation_tables == ()
+
+
+def test_decoding_is_set_beside_the_bandwidth_of_memory():
+    (line,) = read_csv(summarize(make_manifest(), [make_generation()]))
+    # query and output 4 x 4, key and value 2 x 4, gate, up and down 4 x 4, three scales, head
+    weights = 2 * 16 + 2 * 8 + 3 * 16 + 3 * 4 + 40
+    # a key and a value of 2 at 101.5 positions of 8 texts
+    cached = 2 * 2 * 101.5 * BATCH
+    rate = 4 * (weights + cached) / 0.003
+    assert float(line["decode_gb_per_s"]) == pytest.approx(rate / 1e9)
+    assert float(line["decode_bandwidth_share"]) == pytest.approx(rate / 4e6)
+
+
+@pytest.mark.parametrize(
+    ("precision", "weight_bytes", "cache_bytes"),
+    [("fp32", 4, 4), ("tf32", 4, 4), ("amp-bf16", 4, 2), ("bf16", 2, 2), ("fp16", 2, 2)],
+)
+def test_bytes_of_a_decoding_are_those_of_its_precision(precision, weight_bytes, cache_bytes):
+    case = make_generation(precision=precision).records[0].case
+    assert count_decoded_bytes(case) == weight_bytes * 148 + cache_bytes * 3248
