@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 _OWN_AXES = ["topology", "prompt_length", "output_tokens"]
 _PERCENTS = (50, 95, 99)
+_OF_BANDWIDTH = (
+    "of bandwidth: weights and cache that decoding has to read, over what a copy in the same memory "
+    "reads and writes; "
+)
 
 
 @dataclass(frozen=True)
@@ -74,14 +78,15 @@ def tabulate_generation(table: GenerationTable) -> Table:
         *_list_latencies("ITL", lambda generation: generation.between_tokens, (99,)),
         Column("decode tokens/s", _make_rate(lambda one: one.decode_tokens_per_s)),
     ]
+    bandwidth = ""
     if any(row.decode_bandwidth_share is not None for row in table.rows):
         figures.append(Column("of bandwidth", lambda row: row.decode_bandwidth_share, SHARE))
+        bandwidth = _OF_BANDWIDTH
     caption = (
         "TTFT: time to the first token behind the prompt; TPOT: time per following token, mean "
         "over a generation; ITL: time of each following token by itself; a rank's batch goes on "
-        "together; tokens/s: of all ranks, over the mean time of the phase; of bandwidth: weights "
-        "and cache that decoding has to read, over what a copy in the same memory reads and "
-        "writes; intervals are in the report's CSV"
+        "together; tokens/s: of all ranks, over the mean time of the phase; "
+        f"{bandwidth}intervals are in the report's CSV"
     )
     return tabulate(table.title, words, figures, table.rows, caption, lambda row: row.problem)
 
