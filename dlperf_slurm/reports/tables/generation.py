@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _OWN_AXES = ["topology", "prompt_length", "output_tokens"]
 _PERCENTS = (50, 95, 99)
 _OF_BANDWIDTH = (
-    "of bandwidth: weights and cache that decoding has to read, over what a copy in the same memory "
+    "of bandwidth: weights and cache that decoding has to read, over what a copy in that memory "
     "reads and writes; "
 )
 
