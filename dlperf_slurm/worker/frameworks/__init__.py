@@ -175,6 +175,29 @@ if TYPE_CHECKING:
         def close(self) -> None:
             """Leave the process group; called on success only."""
 
+    class GeneratingSession(Session, Protocol):
+        """One whose case is a generation; in place of `infer` it has these.
+
+        Of each batch of prompts, all as long, it continues each greedily, by the word with the
+        highest logit, with keys and values of the words before in a cache of constant shape. Each
+        call returns when the tokens are on the device.
+        """
+
+        def prefill(self) -> None:
+            """Begin anew: read the prompts, fill the cache, and take the first token of each."""
+
+        def decode(self) -> None:
+            """The next token of each, from the one before."""
+
+        def read_tokens(self) -> "NDArray[Any]":
+            """The tokens since the last prefill, int64 [batch, tokens] in host memory."""
+
+        def continue_without_cache(self) -> "NDArray[Any]":
+            """All tokens that a generation has, each from a forward pass over all before it.
+
+            For proofs, as `read_tokens` has them.
+            """
+
     class Adapter(Protocol):
         # by axis, "model" and "device", the values that it has; see OF_ALL and ANY
         SUPPORTED: Mapping[str, Any]
@@ -244,6 +267,8 @@ OF_ALL: Mapping[str, Any] = {
     "gradient_accumulation": ANY,
     "activation_checkpointing": (False,),
     "loss_scale": ANY,
+    "prompt_length": ANY,
+    "output_tokens": (0,),
 }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import DALI, HOROVOD, SHARDED, TRAIN
 from dlperf_slurm.worker.frameworks import (
+    ANY,
     OF_ALL,
     find_lack_of_gpu,
     find_lack_of_images,
@@ -31,6 +32,7 @@ SUPPORTED = {
     "memory_format": ("default", "channels_last"),
     "gradient_sync": ("native", HOROVOD, SHARDED),
     "activation_checkpointing": (False, True),
+    "output_tokens": ANY,
     "data": ("device", "host", "python-queue", "dataset", "zmq", "folder", "dali"),
 }
 
