@@ -28,6 +28,8 @@ OPTIMIZERS = (DEFAULT_OPTIMIZER, "sgd", "momentum", "adamw")
 
 PARAMETER_SERVER = "parameter_server"
 HOROVOD = "horovod"
+# each rank keeps a part of the weights, of their gradients and of the optimizer's state
+SHARDED = "sharded"
 
 # our own worker's name among the scripts that may measure a case
 WORKER = "worker"
@@ -74,6 +76,7 @@ class Axes:
     prefetch_batches: int = 2
     optimizer: str = DEFAULT_OPTIMIZER
     gradient_accumulation: int = 1
+    activation_checkpointing: bool = False
     loss_scale: Union[int, str] = DYNAMIC
     output_tokens: int = 0
     prompt_length: int = 128

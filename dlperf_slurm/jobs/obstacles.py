@@ -15,6 +15,7 @@ from dlperf_slurm.contract.axes import (
     INFER,
     ON_DEVICE,
     PARAMETER_SERVER,
+    SHARDED,
     WORKER,
 )
 from dlperf_slurm.contract.case import Case
@@ -109,7 +110,7 @@ def _find_inference_obstacle(case: MatrixCase) -> Optional[str]:
             return obstacle
     if axes.clip_global_norm:
         return "clip_global_norm is for gradients, which mode 'infer' has not; use mode 'train'"
-    if axes.gradient_sync in (PARAMETER_SERVER, HOROVOD):
+    if axes.gradient_sync in (PARAMETER_SERVER, HOROVOD, SHARDED):
         return (
             f"gradient_sync {axes.gradient_sync!r} brings gradients together, which mode 'infer' "
             "has not; use 'native', or mode 'train'"
@@ -197,6 +198,11 @@ def _find_training_obstacle(case: MatrixCase) -> Optional[str]:
         return (
             f"{case.model} has no accuracy to train to; use {' or '.join(others)}, or leave "
             f"[training] out"
+        )
+    if case.axes.gradient_sync == SHARDED:
+        return (
+            "gradient_sync 'sharded' brings weights together for each batch, also of a validation, "
+            "where ranks have unlike numbers of them; to train over epochs use 'native'"
         )
     if case.axes.has_batch_search:
         return (

@@ -123,7 +123,8 @@ AXIS_SPECS = (
     AxisSpec(
         "gradient_sync",
         GradientSync,
-        "What brings the gradients of the ranks together: 'native' is the framework's own means.",
+        "What brings the gradients of the ranks together: 'native' is the framework's own means; "
+        "'sharded' also splits parameters and the optimizer's state over the ranks.",
     ),
     AxisSpec(
         "clip_global_norm",
@@ -177,6 +178,14 @@ AXIS_SPECS = (
         label="accumulate {}",
         id_text="accumulate{}",
         bound=BoundOrNumber,
+        applies=_is_training,
+    ),
+    AxisSpec(
+        "activation_checkpointing",
+        bool,
+        "Whether the activations of each block are computed again in the backward pass, not kept.",
+        label="checkpointed",
+        id_text="checkpointed",
         applies=_is_training,
     ),
     AxisSpec(

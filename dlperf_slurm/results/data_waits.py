@@ -10,7 +10,7 @@ from dlperf_slurm.worker.clock import HostClock
 def is_wait_known(record: Record) -> bool:
     """Whether a device has nothing to do while its host waits for data.
 
-    Steps by the host's clock end when the device is done, those by its events need not; nor does
+    Steps by the host's clock end when the device is done, those by other clocks need not; nor does
     the device's work on a batch that is not the last of its step.
     """
     is_awaited = record.clock.name == HostClock.name and record.case.axes.gradient_accumulation == 1

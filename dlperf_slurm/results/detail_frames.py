@@ -31,6 +31,7 @@ from dlperf_slurm.results.neighbours import find_worst
 from dlperf_slurm.results.starts import QUEUE, QUEUE_MEANING, find_start
 from dlperf_slurm.results.usage import find_peak_memory, find_power_watts
 from dlperf_slurm.stats.median import LATENCY_NAMES
+from dlperf_slurm.worker.clock import CLOCKS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -117,7 +118,7 @@ REPEATS: tuple[Column, ...] = (
     Column("to_first_step_seconds", NUMBER, "s", "from the beginning of the job script with the "
         "array task to the end of the first step, on rank 0",
         lambda outcome: find_start(outcome).to_first_step_seconds),
-    Column("clock", TEXT, "", "where step times come from: host, or the device's events",
+    Column("clock", TEXT, "", "where step times come from: " + ", ".join(CLOCKS),
         "record.clock.name"),
     Column("hosts", TEXT, "", "in the order of ranks, separated by blanks",
         _of_record(lambda record: " ".join(dict.fromkeys(rank.host for rank in record.ranks)))),

@@ -21,6 +21,7 @@ from dlperf_slurm.contract.record import (
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.reading.runs import SETTINGS, ImportedRun, ImportOptions, import_log
+from dlperf_slurm.worker.clock import LOG
 from dlperf_slurm.worker.failed_record import make_failed_record
 from dlperf_slurm.worker.processes import Child
 from dlperf_slurm.worker.provenance import describe_job, describe_platform
@@ -57,7 +58,7 @@ def make_record(case: Case, log: Path, exit_code: int) -> Record:
         started_at="",
         ended_at=format_now(),
         parameter_count=0,
-        clock=Clock("log", 0.0),
+        clock=Clock(LOG, 0.0),
         ranks=(RankResult(WHOLE_JOB, WHOLE_JOB, "", "", samples / run.samples_per_s, 0, 0.0),),
         failures=(),
         versions=dict(run.identity.versions),

@@ -12,7 +12,7 @@ from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.position import END, MEASURED, WARMUP, Position
 
 if TYPE_CHECKING:
-    from dlperf_slurm.worker.frameworks import GeneratingSession, Session, StepClock
+    from dlperf_slurm.worker.session import GeneratingSession, Session, StepClock
 
 BOUNDARY_SAMPLES = 1000
 

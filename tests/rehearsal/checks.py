@@ -23,6 +23,8 @@ CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32 = 68, 77
 CUBLAS_TF32_TENSOR_OP_MATH, CUBLAS_MATH_MODES = 3, 0xF
 CUDNN_DATA_FLOAT, CUDNN_DATA_HALF, CUDNN_DATA_BFLOAT16 = 0, 2, 9
 NCCL_FLOAT16, NCCL_FLOAT32, NCCL_BFLOAT16 = 6, 7, 9
+# what waits for the clock's event of the step before
+STEP_BEFORE = "cudaEventSynchronize"
 
 
 @dataclass(frozen=True)
@@ -111,10 +113,10 @@ def read_rank(told: Mapping[str, Any]) -> Rank:
 
 
 def check_waits(combination: Combination, rank: Rank) -> Iterator[str]:
-    """A step waits for nothing; an inference once, for its end."""
+    """A step waits once, for the end of the one before it; an inference for its own."""
     for number, step in enumerate(rank.steps, 1):
         waits = [f"{one.count} x {one.words['by']}" for one in step if one.kind == "wait"]
-        expected = [] if combination.is_training else ["1 x cudaDeviceSynchronize"]
+        expected = [f"1 x {STEP_BEFORE if combination.is_training else 'cudaDeviceSynchronize'}"]
         if waits != expected:
             yield f"step {number} waits by {', '.join(waits) or 'nothing'}"
 

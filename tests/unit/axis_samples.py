@@ -22,6 +22,7 @@ AXIS_SAMPLES: dict[str, Any] = {
     "prefetch_batches": 7,
     "optimizer": "adamw",
     "gradient_accumulation": 3,
+    "activation_checkpointing": True,
     "loss_scale": 128,
     "output_tokens": 6,
     "prompt_length": 9,

@@ -21,12 +21,14 @@ PRODUCT = "product by=cublasGemmEx device=0 type=2 compute=68 math=0"
 MEAN = "collective by=ncclAllReduce type=7 bytes=2000 ranks=2 device=0"
 ADAM = "kernel device=0 name=FusedAdamMathFunctor"
 ATTENTION = "kernel device=0 name=fmha_cutlassF_f16"
+STEP_BEFORE = "wait by=cudaEventSynchronize"
 STEP = {
     PRODUCT: 4,
     MEAN: 2,
     ADAM: 1,
     ATTENTION: 2,
     "copy by=cudaMemcpyAsync from=device to=device": 1,
+    STEP_BEFORE: 1,
 }
 WAIT = "wait by=cudaDeviceSynchronize"
 CONVOLUTION = "convolution device=0 type=0 compute=0 has_tensor_cores=1"
@@ -62,6 +64,8 @@ def test_sound_steps_have_no_problems():
     ("check", "changes"),
     [
         ("waits", {"wait by=cudaStreamSynchronize": 1}),
+        ("waits", {STEP_BEFORE: 0}),
+        ("waits", {STEP_BEFORE: 2}),
         ("copies", {"copy by=cudaMemcpyAsync from=pageable to=device": 1}),
         ("copies", {"copy by=cudaMemcpyAsync from=device to=pinned": 1}),
         ("memory", {"memory device=0 is_full=0": 1}),

@@ -14,6 +14,7 @@ from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.contract.record import OK, STEP_SECONDS_FILE, TOKEN_SECONDS_FILE
 from dlperf_slurm.worker import synthetic_batch
 from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.parity import check_weights, find_difference
 from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
@@ -429,6 +430,18 @@ def take_inferred_loss(case, rank):
     session = sessions.start(case, rank)
     session.infer()
     return session.read_loss()
+
+
+def test_steps_fill_the_window_and_end_in_it(framework):
+    case = sessions.make_case(framework, "resnet50", warmup_steps=2, measured_steps=5)
+    session = sessions.start(case)
+    found = [measure_steps(session, lambda: None, case) for _ in range(3)]
+    for one in found:
+        assert len(one.step_seconds) == 5
+        assert min(one.step_seconds) > 0
+        assert sum(one.step_seconds) <= one.window_seconds
+    # without its end, the last step would be lacking; others have this machine's CPUs at times
+    assert max(sum(one.step_seconds) / one.window_seconds for one in found) > 0.95
 
 
 @sessions.needs_mpirun

@@ -9,7 +9,7 @@ import pytest
 from support import attempts, sessions
 from support.cases import vary
 
-from dlperf_slurm.contract.axes import DALI, FOLDER, ON_DEVICE
+from dlperf_slurm.contract.axes import DALI, FOLDER, ON_DEVICE, SHARDED
 from dlperf_slurm.contract.case import Training
 from dlperf_slurm.contract.record import OK, STEP_SECONDS_FILE
 from dlperf_slurm.worker.data_sources import open_batches
@@ -344,3 +344,73 @@ def write_images(folder):
                 Image.new("RGB", (40, 36), (level,) * 3).save(
                     str(folder / split / name / f"{number}.png")
                 )
+
+
+SHARDED_VARIANTS = {
+    "clipped and accumulated": {"clip_global_norm": True, "gradient_accumulation": 2},
+    "checkpointed": {"activation_checkpointing": True},
+    "scaled": {"precision": "amp-fp16"},
+    "momentum": {"optimizer": "momentum"},
+}
+
+
+@sessions.needs_mpirun
+@pytest.mark.parametrize(
+    "variant",
+    ["clipped and accumulated"]
+    + [
+        pytest.param(name, marks=pytest.mark.exhaustive)
+        for name in ("checkpointed", "scaled", "momentum")
+    ],
+)
+def test_sharded_weights_become_those_of_whole_ones(framework, adapter, variant, tmp_path):
+    parities = []
+    for distribution in ("native", SHARDED):
+        case = sessions.make_case(
+            framework,
+            "llama",
+            devices_per_node=2,
+            gradient_sync=distribution,
+            **SHARDED_VARIANTS[variant],
+        )
+        sessions.skip_unsupported(adapter, case)
+        folder = tmp_path / distribution
+        folder.mkdir()
+        parity, _ = sessions.verify_on_ranks(case, folder)
+        parities.append(parity)
+    whole, split = parities
+    assert split.gradient_norm == pytest.approx(whole.gradient_norm, rel=1e-5)
+    for loss in ("initial_loss", "trained_loss", "trained_evaluation_loss"):
+        assert getattr(split, loss) == pytest.approx(getattr(whole, loss), rel=1e-5)
+    assert split.updates.relative == pytest.approx(whole.updates.relative, rel=0.1, abs=1e-5)
+
+
+def test_checkpointed_activations_change_no_gradient(framework, adapter):
+    case = sessions.make_case(framework, "bert")
+    # the mask is to be the same when activations are computed again
+    case = vary(case, model_parameters={**case.model_parameters, "dropout": 0.5})
+    checkpointed = vary(case, activation_checkpointing=True)
+    sessions.skip_unsupported(adapter, checkpointed)
+    gradients = [sessions.start(one).compute_gradients() for one in (case, checkpointed)]
+    assert find_difference(*gradients).relative < 1e-6
+
+
+@pytest.mark.exhaustive
+@sessions.needs_mpirun
+def test_sharded_weights_of_16_bits_are_clipped_as_whole_ones(framework, adapter, tmp_path):
+    losses = []
+    for distribution in ("native", SHARDED):
+        case = sessions.make_case(
+            framework,
+            "llama",
+            devices_per_node=2,
+            gradient_sync=distribution,
+            precision="bf16",
+            clip_global_norm=True,
+        )
+        sessions.skip_unsupported(adapter, case)
+        attempt = attempts.Attempt(tmp_path / distribution, sessions.CHECKOUT, **vars(case))
+        record = attempt.launch().conclude()
+        assert record.status == OK, attempt.stderr
+        losses.append([rank.final_loss for rank in record.ranks])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)

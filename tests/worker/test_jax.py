@@ -1,6 +1,8 @@
 """What is particular to the JAX adapter, with the real JAX."""
 
+import itertools
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -27,9 +29,15 @@ from dlperf_slurm.worker.frameworks.jax import (  # noqa: E402
     layers,
     llama,
     resnet50,
+    session,
     vit,
 )
-from dlperf_slurm.worker.frameworks.jax.training import clip_gradients  # noqa: E402
+from dlperf_slurm.worker.frameworks.jax.loader import prepare_batch  # noqa: E402
+from dlperf_slurm.worker.frameworks.jax.training import (  # noqa: E402
+    Training,
+    clip_gradients,
+)
+from dlperf_slurm.worker.work import Work  # noqa: E402
 
 ADAPTER = load_adapter("jax")
 BUILDERS = {"bert": bert, "llama": llama, "resnet50": resnet50, "vit": vit}
@@ -261,3 +269,59 @@ def test_rank_chooses_among_the_gpus_of_its_container(monkeypatch, count, expect
     monkeypatch.setattr(device, "load_nvml", lambda: nvml)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert device.choose_gpu(replace(sessions.ALONE, local_rank=2)) == expected
+
+
+def lower_step(case):
+    """The StableHLO of a training step, which is not compiled."""
+    device.configure_devices(case, sessions.ALONE)
+    work = Work(case, sessions.ALONE, ADAPTER.__name__)
+    mesh = device.make_mesh(sessions.ALONE)
+    training = Training(case, work, forward.Forward(case, work), mesh)
+    state = session.make_state(case, work, mesh)
+    state = state._replace(
+        optimizer=jax.eval_shape(training.initialize_optimizer, state.weights),
+        learning_rate=jnp.float32(1.0),
+    )
+    batch = prepare_batch(work.make_batch(), layers.LAYOUTS["default"][0], work.classes)
+    return training.step.lower(state, batch).as_text()
+
+
+def list_products(text):
+    """The type in which is multiplied and the precision, of all products and convolutions.
+
+    An algorithm, which JAX's attention asks for, has types of its own.
+    """
+    found = set()
+    for line in text.splitlines():
+        if re.search(r"stablehlo\.(dot_general|convolution)", line):
+            operands, _, _ = line.rpartition(" : (")[2].partition(") ->")
+            own = re.findall(r"[lr]hs_precision_type = (\w+)", line)
+            types = own or re.findall(r"(?:x|<)([a-z]+\d+)>", operands)
+            precisions = re.findall("HIGHEST|HIGH|DEFAULT", line)
+            found |= set(itertools.product(types, precisions))
+    return found
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [
+        ("fp32", {("f32", "HIGHEST")}),
+        # of float32 left to XLA, which takes TF32 on GPUs
+        ("tf32", {("f32", "DEFAULT")}),
+        ("amp-bf16", {("bf16", "DEFAULT")}),
+    ],
+)
+def test_all_products_of_a_step_are_of_the_precision_of_the_case(model, precision, expected):
+    case = make_case(model, precision=precision, clip_global_norm=True)
+    try:
+        assert list_products(lower_step(case)) == expected
+    finally:
+        jax.config.update("jax_default_matmul_precision", None)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_norm_whose_squares_are_beyond_float16_is_clipped_to(dtype):
+    gradients = {"a": jnp.full(3, 3000.0, dtype), "b": jnp.full((1,), 3000.0, dtype)}
+    clipped = clip_gradients(gradients, 1.0)
+    assert numpy.allclose(clipped["a"], 0.5, rtol=1e-2)

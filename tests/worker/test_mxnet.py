@@ -22,9 +22,13 @@ from dlperf_slurm.worker.reference_optimizers import measure_norm
 mx = pytest.importorskip("mxnet", reason="needs MXNet: dlperf-slurm env create mxnet")
 numpy = pytest.importorskip("numpy", reason="the worker side needs it: pip install numpy")
 
-from dlperf_slurm.worker.frameworks.mxnet import device  # noqa: E402
+from dlperf_slurm.worker.frameworks.mxnet import device, set_environment  # noqa: E402
 from dlperf_slurm.worker.frameworks.mxnet.layers import compute_cross_entropy  # noqa: E402
-from dlperf_slurm.worker.frameworks.mxnet.training import SERVER  # noqa: E402
+from dlperf_slurm.worker.frameworks.mxnet.session import wait_for_all  # noqa: E402
+from dlperf_slurm.worker.frameworks.mxnet.training import (  # noqa: E402
+    SERVER,
+    clip_gradients,
+)
 
 ADAPTER = load_adapter("mxnet")
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join([str(sessions.CHECKOUT), *sys.path])}
@@ -54,6 +58,27 @@ def test_gradient_is_the_slope_of_the_loss(model, name, distance):
         running.compute_gradients()
         losses.append(running.read_loss())
     assert (losses[0] - losses[1]) / (2 * distance) == pytest.approx(norm, rel=0.02)
+
+
+def clip_in_mixed_precision():
+    from mxnet.contrib import amp
+
+    amp.init("float16")
+    gradients = [mx.nd.full((3,), 3000.0), mx.nd.full((1, 1), 3000.0)]
+    clip_gradients(gradients, 1.0)
+    return [gradient.asnumpy().ravel().tolist() for gradient in gradients]
+
+
+def test_norm_whose_squares_are_beyond_float16_is_clipped_to_with_mixed_precision():
+    first, second = sessions.run_elsewhere(clip_in_mixed_precision)
+    assert [*first, *second] == pytest.approx([0.5] * 4, rel=1e-6)
+
+
+@pytest.mark.parametrize(("precision", "expected"), [("tf32", "1"), ("fp32", "0")])
+def test_tf32_is_decided_before_mxnet_is_loaded(monkeypatch, precision, expected):
+    monkeypatch.setattr(os, "environ", {})
+    set_environment(make_case("resnet50", device="cuda", precision=precision))
+    assert os.environ["NVIDIA_TF32_OVERRIDE"] == expected
 
 
 def find_types_in_bfloat16():
@@ -183,6 +208,14 @@ def test_unsupported_case_is_refused_with_what_works(changes, reason):
     assert reason in ADAPTER.find_unsupported(make_case("bert", **changes))
 
 
+def test_tf32_is_refused_where_matrix_products_are_most_of_the_work():
+    is_refused = {
+        model: bool(ADAPTER.find_unsupported(make_case(model, precision="tf32", device="cuda")))
+        for model in ("resnet50", "vit")
+    }
+    assert is_refused == {"resnet50": False, "vit": True}
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -226,3 +259,17 @@ def test_server_ends_when_its_rank_is_killed():
     rank.kill()
     rank.wait()
     ports.wait_until_listening(port, False)
+
+
+def test_values_that_the_clock_waits_for_are_of_the_weights_that_their_step_left():
+    running = sessions.start(make_case("resnet50"))
+    taken = []
+    for _ in range(2):
+        running.step()
+        taken.append(running._copy_updated())
+    for values in taken:
+        wait_for_all(values)
+    earlier, later = ([float(value.asscalar()) for value in values] for values in taken)
+    first, *_, last = (values.ravel()[0] for values in running.read_weights().values())
+    assert later == pytest.approx([first, last], abs=0)
+    assert earlier != later

@@ -10,6 +10,7 @@ from support.cases import vary
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import Training
+from dlperf_slurm.worker.clock import CompletionClock
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.parity import find_difference
@@ -20,6 +21,7 @@ flow = pytest.importorskip("oneflow", reason="needs OneFlow: dlperf-slurm env cr
 numpy = pytest.importorskip("numpy", reason="comes with OneFlow")
 
 from dlperf_slurm.worker.frameworks.oneflow import resnet50  # noqa: E402
+from dlperf_slurm.worker.frameworks.oneflow.device import wait_for_all  # noqa: E402
 
 CPU = flow.device("cpu")
 ADAPTER = load_adapter("oneflow")
@@ -241,3 +243,22 @@ def test_wrong_shape_is_not_out_of_memory():
     with pytest.raises(RuntimeError) as caught:
         flow.matmul(flow.ones(2, 3), flow.ones(2, 3))
     assert not ADAPTER.is_out_of_memory(caught.value)
+
+
+@pytest.mark.parametrize("compiler", ["none", "graph"])
+def test_clock_of_gpus_waits_for_the_weights_that_each_step_leaves(compiler):
+    running = sessions.start(make_case("resnet50", compiler=compiler))
+    taken = []
+
+    def take(tensors):
+        wait_for_all(tensors)
+        taken.append([float(tensor.numpy()[0]) for tensor in tensors])
+
+    clock = CompletionClock(4, running._copy_updated, take)
+    clock.mark(0)
+    for index in range(1, 4):
+        running.step()
+        clock.mark(index)
+    first, *_, last = (parameter.numpy().ravel()[0] for parameter in running._parameters.values())
+    assert taken[-1] == pytest.approx([first, last], abs=0)
+    assert taken[0] != taken[1] != taken[2]

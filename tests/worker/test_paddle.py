@@ -132,3 +132,11 @@ def test_wrong_shape_is_not_out_of_memory():
     with pytest.raises(ValueError, match="matmul") as caught:
         paddle.ones([2, 3]) @ paddle.ones([2, 3])
     assert not ADAPTER.is_out_of_memory(caught.value)
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_tf32_is_switched_in_products_and_convolutions(is_allowed):
+    device.allow_tf32(not is_allowed)
+    device.allow_tf32(is_allowed)
+    assert paddle.base.core.get_cublas_switch() == is_allowed
+    assert paddle.base.core.get_cudnn_switch() == is_allowed

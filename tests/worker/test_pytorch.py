@@ -30,7 +30,10 @@ from dlperf_slurm.worker.frameworks.pytorch import resnet50 as resnet50_builder 
 from dlperf_slurm.worker.frameworks.pytorch import session  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch import vit as vit_builder  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch.device import load_weights  # noqa: E402
-from dlperf_slurm.worker.frameworks.pytorch.training import make_optimizer  # noqa: E402
+from dlperf_slurm.worker.frameworks.pytorch.training import (  # noqa: E402
+    clip_gradients,
+    make_optimizer,
+)
 
 pytestmark = pytest.mark.pytorch
 ADAPTER = load_adapter("pytorch")
@@ -306,6 +309,30 @@ def test_tf32_switches_it_on():
     session.allow_tf32(True)
     assert torch.backends.cuda.matmul.allow_tf32
     assert torch.backends.cudnn.allow_tf32
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float16, 1e-3), (torch.bfloat16, 1e-2)]
+)
+def test_norm_whose_squares_are_beyond_float16_is_clipped_to(dtype, tolerance):
+    sizes = (3_000, 1_000)
+    parameters = [torch.nn.Parameter(torch.zeros(size, dtype=dtype)) for size in sizes]
+    for parameter in parameters:
+        parameter.grad = torch.full_like(parameter, 3000.0)
+    clip_gradients(parameters, 100.0)
+    # all 4000 are alike
+    for parameter in parameters:
+        assert parameter.grad.float().tolist() == pytest.approx(
+            [100.0 / math.sqrt(4000)] * parameter.numel(), rel=tolerance
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_gradients_of_a_smaller_norm_are_not_scaled(dtype):
+    parameter = torch.nn.Parameter(torch.zeros(4, dtype=dtype))
+    parameter.grad = torch.full_like(parameter, 0.25)
+    clip_gradients([parameter], 1.0)
+    assert parameter.grad.tolist() == [0.25] * 4
 
 
 @pytest.mark.parametrize("model", MODELS)

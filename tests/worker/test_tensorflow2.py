@@ -25,7 +25,7 @@ from dlperf_slurm.worker.frameworks.tensorflow.parameter_servers import (  # noq
     ServerGraph,
     name_server,
 )
-from dlperf_slurm.worker.frameworks.tensorflow2 import training  # noqa: E402
+from dlperf_slurm.worker.frameworks.tensorflow2 import device, training  # noqa: E402
 from dlperf_slurm.worker.frameworks.tensorflow2.parameter_servers import make_weights  # noqa: E402
 
 ADAPTER = load_adapter("tensorflow2")
@@ -228,3 +228,25 @@ def test_wrong_shape_is_not_out_of_memory():
 def test_session_says_what_ran_and_has_the_threads_asked_for(started):
     assert started["bert"].versions == {"tensorflow": tf.__version__}
     assert tf.config.threading.get_intra_op_parallelism_threads() == make_case("bert").cpus_per_rank
+
+
+@pytest.mark.parametrize(("precision", "is_on"), [("tf32", True), ("fp32", False)])
+def test_tf32_is_on_for_tf32_alone(precision, is_on):
+    device.set_up(make_case("resnet50", precision=precision), sessions.ALONE)
+    try:
+        assert tf.config.experimental.tensor_float_32_execution_enabled() == is_on
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
+def test_clock_of_gpus_reads_each_loss_behind_its_step(monkeypatch):
+    running = sessions.start(make_case("bert"))
+    monkeypatch.setattr(running, "_is_gpu", True)
+    clock = running.make_clock(4)
+    clock.mark(0)
+    for index in range(1, 4):
+        running.step()
+        clock.mark(index)
+    assert clock.name == "completion"
+    assert len(clock.read_ended_seconds(3)) == 3
+    assert all(0 < value < 10 for value in clock.read_step_seconds())

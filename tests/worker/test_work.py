@@ -8,7 +8,6 @@ from support import attempts
 from support.cases import vary
 
 from dlperf_slurm.contract.case import Training
-from dlperf_slurm.worker.clock import EventClock
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.horovod import join_horovod, read_horovod_version
 from dlperf_slurm.worker.models import bert, resnet50
@@ -56,36 +55,6 @@ def test_inputs_of_bert_are_in_the_order_of_its_network():
     assert Work(vary(CASE, model="bert", model_parameters={}), PLACEMENT, PACKAGE).inputs == (
         bert.INPUTS
     )
-
-
-class Event:
-    """An event of a device whose time is that of its record, in milliseconds."""
-
-    def record(self, stream):
-        stream.append(10.0 * len(stream) ** 2)
-        self.time = stream[-1]
-
-    def query(self):
-        return self.time < 90.0
-
-    def elapsed_time(self, end):
-        return end.time - self.time
-
-
-def test_event_clock_takes_the_times_between_its_marks_on_the_stream():
-    clock = EventClock([Event() for _ in range(3)], [])
-    for index in range(3):
-        clock.mark(index)
-    assert clock.read_step_seconds() == pytest.approx([0.01, 0.03])
-
-
-def test_event_clock_tells_the_steps_that_the_device_has_ended_of_those_that_are_marked():
-    clock = EventClock([Event() for _ in range(6)], [])
-    for index in range(4):
-        clock.mark(index)
-    # the device is not done with the third
-    assert clock.read_ended_seconds(3) == pytest.approx([0.01, 0.03])
-    assert clock.read_ended_seconds(1) == pytest.approx([0.01])
 
 
 def test_matrices_decay_and_vectors_do_not():

@@ -366,6 +366,7 @@ def test_horovod_that_is_not_there_is_left_out_with_the_command(
     assert [(line.variant, line.is_left_out) for line in data_parallel] == [
         ("native", False),
         ("horovod", True),
+        ("sharded", False),
     ]
     assert "`dlperf-slurm env create pytorch --horovod`" in data_parallel[1].verdict
 
@@ -406,7 +407,7 @@ def test_command_prints_both_tables_and_the_place_of_the_files(write_python, par
 def test_command_has_an_exit_code_for_work_that_differs(write_python, capsys):
     write_python("exit 7")
     assert main(["parity", "pytorch", "--model", "bert"]) == 5
-    assert "3 of 3 comparisons failed" in capsys.readouterr().err
+    assert "4 of 4 comparisons failed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["pytroch"], ["--model", "brt"]])

@@ -68,8 +68,8 @@ def explain(case, site=None):
             ),
             {"device": "cpu"},
             "jax compiles whatever it trains; use compiler 'xla'; also: jax has no gradient_sync "
-            "'horovod'; it has: native; also: jax has no data 'dali'; it has: device, host, "
-            "python-queue, dataset, zmq, folder",
+            "'horovod'; it has: native, sharded; also: jax has no data 'dali'; it has: device, "
+            "host, python-queue, dataset, zmq, folder",
         ),
         (
             make_matrix_case(mode="infer", gradient_sync="horovod"),
@@ -103,8 +103,7 @@ def explain(case, site=None):
         (
             make_matrix_case(model="llama", framework="tensorflow2", mode="infer", output_tokens=4),
             {},
-            "tensorflow2 does not support output_tokens = 4: its adapter knows nothing of that "
-            "axis; use 0",
+            "tensorflow2 has no output_tokens 4; it has: 0",
         ),
     ],
 )

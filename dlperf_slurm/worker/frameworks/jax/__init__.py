@@ -6,7 +6,7 @@ Written for jax 0.10.
 from dataclasses import replace
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.contract.axes import TRAIN
+from dlperf_slurm.contract.axes import SHARDED, TRAIN
 from dlperf_slurm.worker.frameworks import (
     ANY,
     OF_ALL,
@@ -20,7 +20,8 @@ from dlperf_slurm.worker.frameworks import (
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import Placement, Session
+    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.session import Session
 
 SUPPORTED = {
     **OF_ALL,
@@ -28,6 +29,8 @@ SUPPORTED = {
     "precision": ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16"),
     "compiler": ("xla",),
     "memory_format": ("default", "channels_last"),
+    "gradient_sync": ("native", SHARDED),
+    "activation_checkpointing": (False, True),
     "output_tokens": ANY,
 }
 

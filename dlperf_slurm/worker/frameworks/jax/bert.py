@@ -118,7 +118,7 @@ class Bert:
     ) -> Tuple[Array, Array]:
         x = self.embeddings(scope, input_ids, token_type_ids)
         for layer in self.layers:
-            x = layer(scope, x)
+            x = scope.run(layer, x)
         pooled = jnp.tanh(self.pooler(scope, x[:, 0]))
         return self.masked_words(scope, x, masked_positions), self.next_sentence(scope, pooled)
 

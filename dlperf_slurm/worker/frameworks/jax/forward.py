@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.jax.device import RANKS, Arrays
 from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS, Scope
+from dlperf_slurm.worker.frameworks.jax.sharding import GatheredWeights, SplitAxes, is_sharded
 from dlperf_slurm.worker.work import Work
 
 # of the dynamic loss scale; JAX itself has none, and these are those of PyTorch's GradScaler
@@ -68,16 +69,22 @@ class State(NamedTuple):
     loss_scale: Optional[LossScale] = None
     accumulated: Optional[Arrays] = None
 
+    def take_forward(self) -> "State":
+        return State(self.weights, self.statistics, self.keys)
 
-# what is the same on all ranks, and what each has of its own
-STATE_SPECS = State(P(), P(RANKS), P(RANKS), P(), P(), P(), P(RANKS))
+
+def make_state_specs(weights: Any, optimizer: Any) -> State:
+    """What is the same on all ranks, and what each has of its own; the given parts lie as told."""
+    return State(weights, P(RANKS), P(RANKS), optimizer, P(), P(), P(RANKS))
 
 
 class Forward:
     """What a case computes of its weights and this rank's part of the batch."""
 
-    def __init__(self, case: Case, work: Work) -> None:
+    def __init__(self, case: Case, work: Work, axes: SplitAxes) -> None:
         self._work = work
+        self._split_axes = axes if is_sharded(case) else None
+        self._is_checkpointed = case.axes.activation_checkpointing
         self.model = work.builder.build_model(work.definition)
         self.compute_type = COMPUTE_TYPES.get(case.axes.precision, jnp.float32)
         self._layout = LAYOUTS[case.axes.memory_format]
@@ -92,13 +99,15 @@ class Forward:
 
     def make_scope(self, weights: Arrays, state: State, is_training: bool) -> Scope:
         """What the layers of one forward pass read."""
+        split_axes = self._split_axes
         return Scope(
-            weights=weights,
+            weights=weights if split_axes is None else GatheredWeights(weights, split_axes),
             statistics={name: values[0] for name, values in state.statistics.items()},
             key=state.keys[0],
             is_training=is_training,
             compute_type=self.compute_type,
             layout=self._layout,
+            is_checkpointed=self._is_checkpointed,
         )
 
     def compute_loss(self, logits: Any, batch: Arrays) -> Array:
@@ -111,9 +120,9 @@ class Evaluation:
     By the running statistics and without dropout; each rank has logits and a loss of its own.
     """
 
-    def __init__(self, forward: Forward, mesh: Mesh) -> None:
+    def __init__(self, forward: Forward, mesh: Mesh, specs: State) -> None:
         self._forward = forward
-        self.infer = compile_over_ranks(self._infer, mesh, (STATE_SPECS, P(RANKS)), P(RANKS))
+        self.infer = compile_over_ranks(self._infer, mesh, (specs, P(RANKS)), P(RANKS))
         self.compute_losses = compile_over_ranks(
             self._compute_losses, mesh, (P(RANKS), P(RANKS)), P(RANKS)
         )

@@ -12,11 +12,14 @@ from jax.sharding import PartitionSpec as P
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.worker.frameworks.jax.device import RANKS
 from dlperf_slurm.worker.frameworks.jax.forward import (
-    STATE_SPECS,
     Forward,
     State,
     compile_over_ranks,
+    make_state_specs,
 )
+
+# in inference all ranks have whole weights
+STATE_SPECS = make_state_specs(P(), P())
 
 
 class Next(NamedTuple):

@@ -1,7 +1,7 @@
 """Named layers without arrays: a scope of weights and running statistics -> activations."""
 
-from dataclasses import dataclass, field
-from typing import Dict, Mapping, Optional, Tuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 import jax
 from jax import Array, lax
@@ -21,6 +21,7 @@ class Scope:
     is_training: bool
     compute_type: jnp.dtype
     layout: Tuple[str, str, str]
+    is_checkpointed: bool = False
     new_statistics: Dict[str, Array] = field(default_factory=dict)
     keys_taken: int = 0
 
@@ -37,9 +38,28 @@ class Scope:
         self.keys_taken += 1
         return jax.random.fold_in(self.key, self.keys_taken)
 
+    def run(self, block: "Block", *arrays: Any) -> Any:
+        """A block of this scope; where it is checkpointed, its inputs alone are kept."""
+        if not (self.is_training and self.is_checkpointed):
+            return block(self, *arrays)
+
+        def compute(*arrays: Any) -> Tuple[Any, Dict[str, Array]]:
+            inner = replace(self, new_statistics={})
+            y = block(inner, *arrays)
+            self.keys_taken = inner.keys_taken
+            return y, inner.new_statistics
+
+        y, new_statistics = jax.checkpoint(compute)(*arrays)
+        self.new_statistics.update(new_statistics)
+        return y
+
     def cast(self, name: str) -> Array:
         """A weight as products and convolutions read it."""
         return self.weights[name].astype(self.compute_type)
+
+
+# of a scope and arrays -> an array, or several
+Block = Callable[..., Any]
 
 
 class Linear:

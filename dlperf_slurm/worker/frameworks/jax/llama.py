@@ -124,7 +124,7 @@ class Llama:
         x = self.embedding(scope, input_ids)
         cosine, sine = (table[: input_ids.shape[1]] for table in self.rotation)
         for layer in self.layers:
-            x, _ = layer(scope, x, cosine, sine)
+            x, _ = scope.run(layer, x, cosine, sine)
         return self.head(scope, self.normalization(scope, x))
 
     def make_cache(self, batch: int, length: int, dtype: Any) -> List[Cache]:

@@ -61,7 +61,7 @@ class ResNet50:
         x = jax.nn.relu(self.stem(scope, images))
         x = max_pool(scope, x, size=3, stride=2, padding=1)
         for block in self.blocks:
-            x = block(scope, x)
+            x = scope.run(block, x)
         return self.classifier(scope, x.mean(scope.image_axes))
 
 

@@ -1,7 +1,7 @@
 """A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
 
 import jax
 import numpy
@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.clock import CompletionClock
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.jax.device import (
     RANKS,
@@ -34,10 +34,17 @@ from dlperf_slurm.worker.frameworks.jax.forward import (
     Forward,
     State,
     make_loss_scale,
+    make_state_specs,
 )
 from dlperf_slurm.worker.frameworks.jax.generation import Generation
 from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS
 from dlperf_slurm.worker.frameworks.jax.loader import open_loader, prepare_batch, transpose
+from dlperf_slurm.worker.frameworks.jax.sharding import (
+    SplitAxes,
+    find_split_axis,
+    is_sharded,
+    make_specs,
+)
 from dlperf_slurm.worker.frameworks.jax.training import Training
 from dlperf_slurm.worker.work import Work
 
@@ -50,7 +57,7 @@ DROPOUT_GENERATOR = "rbg"
 
 
 class JaxSession:
-    """The adapter's Session; a step returns when it is done, since JAX has no device events."""
+    """The adapter's Session; JAX has no device events: a step ends when its losses are there."""
 
     def __init__(self, case: Case, placement: Placement, mesh: Mesh) -> None:
         work = Work(case, placement, __package__)
@@ -63,10 +70,12 @@ class JaxSession:
         self.device_name = read_device_name(self._device)
         self.versions = read_versions(self._device)
         self._inputs = work.inputs
-        self._forward = Forward(case, work)
-        self._evaluation = Evaluation(self._forward, mesh)
-        self._prediction = Evaluation(self._forward, self._own_mesh)
-        self._state = make_state(case, work, mesh)
+        weights, self._split_axes = place_weights(case, work, mesh)
+        self._state = make_state(case, work, mesh, weights)
+        specs = make_state_specs(make_specs(self._split_axes), P())
+        self._forward = Forward(case, work, self._split_axes)
+        self._evaluation = Evaluation(self._forward, mesh, specs)
+        self._prediction = Evaluation(self._forward, self._own_mesh, specs)
         self.parameter_count = sum(values.size for values in self._state.weights.values())
         self.load(self.stage(work.make_batch()))
         self._is_training = case.axes.mode == TRAIN
@@ -80,7 +89,7 @@ class JaxSession:
 
     def _prepare_training(self, case: Case, work: Work) -> None:
         mesh = self._mesh
-        self._training = training = Training(case, work, self._forward, mesh)
+        self._training = training = Training(case, work, self._forward, mesh, self._split_axes)
         weights, replicated = self._state.weights, NamedSharding(mesh, P())
         loss_scale = make_loss_scale(case)
         self._state = self._state._replace(
@@ -97,10 +106,8 @@ class JaxSession:
 
     def step(self) -> None:
         self._state, self._losses = self._step(self._state, self._batch)
-        jax.block_until_ready((self._state, self._losses))
 
     def accumulate(self) -> None:
-        """It does not wait for the device, as the next step does."""
         self._state, self._losses = self._accumulate(self._state, self._batch)
 
     def _clear_accumulated(self) -> None:
@@ -127,9 +134,8 @@ class JaxSession:
         padded = {
             name: numpy.resize(batch[name], (size, *batch[name].shape[1:])) for name in self._inputs
         }
-        state = State(self._state.weights, self._state.statistics, self._state.keys)
         own_batch = load_batch(self.stage(padded), self._own_mesh)
-        logits = self._prediction.infer(take_own(state), own_batch)
+        logits = self._prediction.infer(take_own(self._state.take_forward()), own_batch)
         return numpy.array(logits, numpy.float32)[: len(batch["images"])]
 
     def infer(self) -> None:
@@ -149,11 +155,10 @@ class JaxSession:
         return self._generation.continue_without_cache(self._state)
 
     def synchronize(self) -> None:
-        """Steps and inferences have waited for what they make; this is for what they start from."""
         jax.block_until_ready((self._state, self._batch))
 
-    def make_clock(self, boundaries: int) -> HostClock:
-        return HostClock(boundaries)
+    def make_clock(self, boundaries: int) -> CompletionClock:
+        return CompletionClock(boundaries, lambda: self._losses, jax.block_until_ready)
 
     def reset_peak_memory(self) -> None:
         """On a GPU there is no reset: the peak is that since the start of the process."""
@@ -179,7 +184,7 @@ class JaxSession:
         return self._read_loss_of(self._logits)
 
     def evaluate_loss(self) -> float:
-        return self._read_loss_of(self._evaluation.infer(self._state, self._batch))
+        return self._read_loss_of(self._evaluation.infer(self._state.take_forward(), self._batch))
 
     def _read_loss_of(self, logits: Any) -> float:
         return read_own(self._evaluation.compute_losses(logits, self._batch))
@@ -197,6 +202,8 @@ class JaxSession:
         return self._to_numpy(self._state.weights)
 
     def _to_numpy(self, arrays: Dict[str, Array]) -> Dict[str, Any]:
+        if is_sharded(self._case):
+            arrays = self._gather(arrays)
         # copied: the device's memory is donated to the next step
         return {
             name: numpy.array(
@@ -204,6 +211,11 @@ class JaxSession:
             )
             for name, values in arrays.items()
         }
+
+    def _gather(self, arrays: Dict[str, Array]) -> Dict[str, Array]:
+        whole = NamedSharding(self._mesh, P())
+        gathered: Dict[str, Array] = jax.jit(dict, out_shardings=whole)(arrays)
+        return gathered
 
     def close(self) -> None:
         if jax.distributed.is_initialized():
@@ -217,15 +229,22 @@ def start_session(case: Case, placement: Placement) -> JaxSession:
     return JaxSession(case, placement, make_mesh(placement))
 
 
-def make_state(case: Case, work: Work, mesh: Mesh) -> State:
-    """What a forward pass starts from, on the devices; a step needs the rest as well."""
-    replicated, per_rank = NamedSharding(mesh, P()), NamedSharding(mesh, P(RANKS))
+def place_weights(case: Case, work: Work, mesh: Mesh) -> Tuple[Arrays, SplitAxes]:
+    """The weights on the devices, and which axes the ranks have a part of."""
     kernel_layout = LAYOUTS[case.axes.memory_format][1]
     weight_type = PURE_TYPES.get(case.axes.precision, numpy.float32)
-    weights = {
-        name: place(transpose(values, KERNEL_LAYOUT, kernel_layout).astype(weight_type), replicated)
-        for name, values in work.generate_weights()
-    }
+    weights, axes = {}, {}
+    for name, values in work.generate_weights():
+        values = transpose(values, KERNEL_LAYOUT, kernel_layout).astype(weight_type)
+        axes[name] = find_split_axis(case, values.shape)
+        sharding = NamedSharding(mesh, make_specs(axes)[name])
+        weights[name] = jax.make_array_from_callback(values.shape, sharding, values.__getitem__)
+    return weights, axes
+
+
+def make_state(case: Case, work: Work, mesh: Mesh, weights: Arrays) -> State:
+    """What a forward pass starts from, on the devices; a step needs the rest as well."""
+    per_rank = NamedSharding(mesh, P(RANKS))
     statistics = {
         statistic.name: place(
             numpy.full((1, *statistic.shape), statistic.mean, numpy.float32), per_rank

@@ -8,18 +8,25 @@ import jax
 from jax import Array, lax
 from jax import numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.jax.device import RANKS, Arrays
 from dlperf_slurm.worker.frameworks.jax.forward import (
-    STATE_SPECS,
     Forward,
     State,
     are_finite,
     compile_over_ranks,
+    make_state_specs,
     select,
+)
+from dlperf_slurm.worker.frameworks.jax.sharding import (
+    SplitAxes,
+    gather_again,
+    is_sharded,
+    make_shardings,
+    make_specs,
 )
 from dlperf_slurm.worker.update_rule import ADAMW, Rule
 from dlperf_slurm.worker.work import Work
@@ -37,6 +44,9 @@ class Momentum:
     def initialize(self, weights: Arrays) -> Arrays:
         """Without momentum there is nothing to keep."""
         return jax.tree.map(jnp.zeros_like, weights) if self.rule.momentum else {}
+
+    def make_specs(self, weights: Dict[str, P]) -> Dict[str, P]:
+        return weights if self.rule.momentum else {}
 
     def update(
         self, weights: Arrays, velocity: Arrays, gradients: Arrays, learning_rate: Array
@@ -62,6 +72,9 @@ class AdamW:
     def initialize(self, weights: Arrays) -> Dict[str, Any]:
         first, second = (jax.tree.map(jnp.zeros_like, weights) for _ in self.rule.betas)
         return {"first": first, "second": second, "step": jnp.zeros((), jnp.int32)}
+
+    def make_specs(self, weights: Dict[str, P]) -> Dict[str, Any]:
+        return {"first": weights, "second": weights, "step": P()}
 
     def update(
         self, weights: Arrays, state: Dict[str, Any], gradients: Arrays, learning_rate: Array
@@ -96,12 +109,19 @@ def to_float32(values: Array) -> Array:
     return values.astype(jnp.float32)
 
 
-def clip_gradients(gradients: Arrays, largest_norm: Optional[float]) -> Arrays:
+def clip_gradients(gradients: Arrays, largest_norm: Optional[float], axes: SplitAxes) -> Arrays:
     """All scaled alike to have `largest_norm` together, if they have more."""
     if largest_norm is None:
         return gradients
-    squares = (jnp.vdot(values, values) for values in map(to_float32, gradients.values()))
-    scale = jnp.minimum(1.0, largest_norm / jnp.sqrt(sum(squares)))
+    # of those that all ranks have, and of the parts
+    squares = {False: jnp.zeros(()), True: jnp.zeros(())}
+    for name, values in gradients.items():
+        # not a product, which may be in TF32
+        squares[axes[name] is not None] += jnp.square(to_float32(values)).sum()
+    total = squares[False]
+    if any(axis is not None for axis in axes.values()):
+        total = total + lax.psum(squares[True], RANKS)
+    scale = jnp.minimum(1.0, largest_norm / jnp.sqrt(total))
     return {name: (gradient * scale) for name, gradient in gradients.items()}
 
 
@@ -112,9 +132,14 @@ class Training:
     losses, statistics and the step's gradients.
     """
 
-    def __init__(self, case: Case, work: Work, forward: Forward, mesh: Mesh) -> None:
+    def __init__(
+        self, case: Case, work: Work, forward: Forward, mesh: Mesh, axes: SplitAxes
+    ) -> None:
         self._forward = forward
         self._optimizer = make_optimizer(work.rule)
+        self._split_axes = axes
+        self._is_sharded = is_sharded(case)
+        self._world_size = case.world_size
         self._clip_global_norm = work.largest_norm
         self._batches_per_step = case.axes.gradient_accumulation
         self._constant_scale = float(case.axes.constant_loss_scale or 1)
@@ -122,31 +147,36 @@ class Training:
         # each then costs milliseconds of waiting, small ones too (jaxlib 0.10).
         self._is_flattened = case.device == "cpu" and case.world_size > 1
 
-        in_specs = (STATE_SPECS, P(RANKS))
+        weights = make_specs(axes)
+        optimizer = self._optimizer.make_specs(weights)
+        state = make_state_specs(weights, optimizer)
+        in_specs = (state, P(RANKS))
         # donated: the new state takes the old one's memory
         self.step = compile_over_ranks(
-            self._step, mesh, in_specs, (STATE_SPECS, P(RANKS)), donate_argnums=0
+            self._step, mesh, in_specs, (state, P(RANKS)), donate_argnums=0
         )
         self.accumulate = compile_over_ranks(
-            self._accumulate, mesh, in_specs, (STATE_SPECS, P(RANKS)), donate_argnums=0
+            self._accumulate, mesh, in_specs, (state, P(RANKS)), donate_argnums=0
         )
         self.backpropagate = compile_over_ranks(
-            self._backpropagate, mesh, in_specs, (P(RANKS), P(RANKS), P())
+            self._backpropagate, mesh, in_specs, (P(RANKS), P(RANKS), weights)
         )
         self.initialize_optimizer = jax.jit(
-            self._optimizer.initialize, out_shardings=NamedSharding(mesh, P())
+            self._optimizer.initialize, out_shardings=make_shardings(mesh, optimizer)
         )
-        self.initialize_accumulated = compile_over_ranks(make_zeros, mesh, P(), P(RANKS))
+        self.initialize_accumulated = compile_over_ranks(make_zeros, mesh, (weights,), P(RANKS))
 
     def _step(self, state: State, batch: Arrays) -> Tuple[State, Array]:
         losses, statistics, gradients = self._backpropagate(state, batch)
         scale = state.loss_scale
-        clipped = clip_gradients(gradients, self._clip_global_norm)
+        clipped = clip_gradients(gradients, self._clip_global_norm, self._split_axes)
         weights, optimizer = self._optimizer.update(
             state.weights, state.optimizer, clipped, state.learning_rate
         )
         if scale is not None:
             is_finite = are_finite(gradients)
+            if self._is_sharded:
+                is_finite = lax.pmin(is_finite.astype(jnp.int32), RANKS) > 0
             weights = select(is_finite, weights, state.weights)
             optimizer = select(is_finite, optimizer, state.optimizer)
             scale = scale.update(is_finite)
@@ -192,7 +222,14 @@ class Training:
 
         # As this rank's own, weights have this rank's own gradients: those of replicated weights
         # would come summed over the ranks (jax.shard_map, "automatic differentiation").
-        weights = lax.pcast(state.weights, RANKS, to="varying")
+        weights = {
+            name: lax.pcast(values, RANKS, to="varying")
+            if self._split_axes[name] is None
+            else values
+            for name, values in state.weights.items()
+        }
+        if self._is_sharded:
+            compute_scaled_loss = gather_again(compute_scaled_loss)
         gradients, (loss, statistics) = jax.grad(compute_scaled_loss, has_aux=True)(weights)
         if state.accumulated is not None:
             gradients = {
@@ -204,11 +241,19 @@ class Training:
         return self._constant_scale if state.loss_scale is None else state.loss_scale.scale
 
     def _average(self, gradients: Arrays) -> Arrays:
-        """The mean over the ranks."""
+        """The mean over the ranks; parts are the sum's already."""
+        parts = {
+            name: values / self._world_size
+            for name, values in gradients.items()
+            if self._split_axes[name] is not None
+        }
+        whole = {name: values for name, values in gradients.items() if name not in parts}
         if not self._is_flattened:
-            return lax.pmean(gradients, RANKS)
-        flat, restore = ravel_pytree(gradients)
-        return restore(lax.pmean(flat, RANKS))
+            whole = lax.pmean(whole, RANKS)
+        elif whole:
+            flat, restore = ravel_pytree(whole)
+            whole = restore(lax.pmean(flat, RANKS))
+        return {name: parts[name] if name in parts else whole[name] for name in gradients}
 
 
 def add_axis(arrays: Arrays) -> Arrays:

@@ -70,7 +70,7 @@ class VisionTransformer:
         token = jnp.broadcast_to(scope.cast("class_token"), (batch, 1, hidden))
         x = jnp.concatenate((token, patches), axis=1) + scope.weights["positions"]
         for layer in self.layers:
-            x = layer(scope, x)
+            x = scope.run(layer, x)
         return self.classifier(scope, self.normalization(scope, x[:, 0]))
 
 

@@ -20,7 +20,8 @@ from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import Placement, Session
+    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.session import Session
 
 SUPPORTED = {
     **OF_ALL,
@@ -53,7 +54,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
         return find_lack_of_gpu(case, "'fp32' or 'amp-bf16'")
     if case.device == "cuda" and case.axes.precision == "amp-bf16":
         return "mxnet: precision 'amp-bf16' needs device 'cpu'; on GPUs use 'amp-fp16'"
-    if case.axes.precision == "tf32" and load_model(case.model).INPUT != "images":
+    if case.axes.precision == "tf32" and "attention" in load_model(case.model).LAYERS:
         return (
             "mxnet has precision 'tf32' in convolutions only, not in matrix products; "
             f"use 'fp32' or 'amp-fp16' for {case.model!r}"
@@ -95,16 +96,23 @@ def start(case: "Case", placement: "Placement") -> "Session":
     lack = find_lack_of_cpu(case)
     if lack:
         raise RuntimeError(lack)
-    # MXNet reads these when it is loaded: threads within an operator, operators at once.
+    set_environment(case)
+    from dlperf_slurm.worker.frameworks.mxnet.session import start_session
+
+    return start_session(case, placement)
+
+
+def set_environment(case: "Case") -> None:
+    """What MXNet and its libraries read when they are loaded."""
+    # threads within an operator, operators at once
     os.environ["OMP_NUM_THREADS"] = str(case.cpus_per_rank)
     os.environ["MXNET_CPU_WORKER_NTHREADS"] = "1"
     # Arrays of this size and more are copied by a team of OpenMP threads, Python's thread leading
     # it. With the engine's own team there are then more threads than CPUs, and libgomp's sleep at
     # every barrier instead of spinning: 1,300 context switches in a step of ResNet-50, not 14.
     os.environ["MXNET_CPU_PARALLEL_SIZE"] = str(2**31 - 1)
-    from dlperf_slurm.worker.frameworks.mxnet.session import start_session
-
-    return start_session(case, placement)
+    # cuBLAS and cuDNN, whatever MXNet asks for
+    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if case.axes.precision == "tf32" else "0"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -5,7 +5,12 @@ from typing import Any, Dict, Tuple
 import mxnet as mx
 from mxnet.gluon import HybridBlock, nn
 
-from dlperf_slurm.worker.frameworks.mxnet.layers import compute_cross_entropy
+from dlperf_slurm.worker.frameworks.mxnet.layers import (
+    compute_cross_entropy,
+    compute_gelu,
+    make_linear,
+    make_normalization,
+)
 from dlperf_slurm.worker.models.bert import Definition
 
 
@@ -18,7 +23,7 @@ class Embeddings(HybridBlock):
         self.word = nn.Embedding(definition.vocabulary_size, hidden)
         self.position = nn.Embedding(definition.max_positions, hidden)
         self.token_type = nn.Embedding(definition.type_vocabulary_size, hidden)
-        self.normalization = make_normalization(definition)
+        self.normalization = make_normalization(hidden, definition.LAYER_NORM_EPSILON)
         self.dropout = nn.Dropout(definition.dropout)
 
     def hybrid_forward(self, F: Any, input_ids: Any, token_type_ids: Any) -> Any:
@@ -64,10 +69,10 @@ class Layer(HybridBlock):
         super().__init__()
         hidden, inner = definition.hidden_size, definition.intermediate_size
         self.attention = Attention(definition)
-        self.attention_normalization = make_normalization(definition)
+        self.attention_normalization = make_normalization(hidden, definition.LAYER_NORM_EPSILON)
         self.intermediate = make_linear(hidden, inner)
         self.output = make_linear(inner, hidden)
-        self.output_normalization = make_normalization(definition)
+        self.output_normalization = make_normalization(hidden, definition.LAYER_NORM_EPSILON)
         self.dropout = nn.Dropout(definition.dropout)
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
@@ -83,7 +88,7 @@ class MaskedWordHead(HybridBlock):
         super().__init__()
         hidden = definition.hidden_size
         self.transform = make_linear(hidden, hidden)
-        self.normalization = make_normalization(definition)
+        self.normalization = make_normalization(hidden, definition.LAYER_NORM_EPSILON)
         self.decoder = make_linear(
             hidden, definition.vocabulary_size, params=word_embedding.collect_params()
         )
@@ -125,19 +130,6 @@ class Bert(HybridBlock):
         first = F.slice_axis(x, axis=1, begin=0, end=1).reshape(shape=(0, -1))
         pooled = F.tanh(self.pooler(first))
         return self.masked_words(x, masked_positions), self.next_sentence(pooled)
-
-
-def make_linear(in_size: int, out_size: int, **options: Any) -> nn.Dense:
-    return nn.Dense(out_size, in_units=in_size, flatten=False, **options)
-
-
-def make_normalization(definition: Definition) -> nn.LayerNorm:
-    return nn.LayerNorm(epsilon=definition.LAYER_NORM_EPSILON, in_channels=definition.hidden_size)
-
-
-def compute_gelu(F: Any, x: Any) -> Any:
-    """The exact one, with erf, as which MXNet has it among its leaky ReLUs."""
-    return F.LeakyReLU(x, act_type="gelu")
 
 
 def build_model(definition: Definition) -> HybridBlock:

@@ -45,11 +45,11 @@ def find_parameters(model: HybridBlock) -> Dict[str, Parameter]:
     found: Dict[str, Parameter] = {}
     # the names by which Gluon saves and loads a model's parameters
     for path, parameter in model._collect_params_with_prefix().items():
-        module, _, name = path.rpartition(".")
+        module, dot, name = path.rpartition(".")
         # compared by identity: `in` would ask Parameter for equality
         is_tied = any(parameter is other for other in found.values())
         if parameter.grad_req != "null" and not is_tied:
-            found[f"{module}.{CANONICAL_NAMES.get(name, name)}"] = parameter
+            found[f"{module}{dot}{CANONICAL_NAMES.get(name, name)}"] = parameter
     return found
 
 

@@ -1,6 +1,22 @@
-"""What both models are made of: cross-entropy of logits, accurate in float32."""
+"""What several models are made of: layers, and cross-entropy of logits, accurate in float32."""
+
+from typing import Any
 
 import mxnet as mx
+from mxnet.gluon import nn
+
+
+def make_linear(in_size: int, out_size: int, **options: Any) -> nn.Dense:
+    return nn.Dense(out_size, in_units=in_size, flatten=False, **options)
+
+
+def make_normalization(size: int, epsilon: float) -> nn.LayerNorm:
+    return nn.LayerNorm(epsilon=epsilon, in_channels=size)
+
+
+def compute_gelu(F: Any, x: Any) -> Any:
+    """The exact one, with erf, as which MXNet has it among its leaky ReLUs."""
+    return F.LeakyReLU(x, act_type="gelu")
 
 
 def compute_cross_entropy(

@@ -1,18 +1,16 @@
 """A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 import gc
-import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Sequence
 
 import mxnet as mx
 from mxnet import autograd
 from mxnet.contrib import amp
-from mxnet.gluon.utils import clip_global_norm
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.clock import CompletionClock
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.mxnet.device import (
     choose_device,
@@ -24,6 +22,7 @@ from dlperf_slurm.worker.frameworks.mxnet.device import (
 )
 from dlperf_slurm.worker.frameworks.mxnet.loader import Arrays, make_arrays, open_loader
 from dlperf_slurm.worker.frameworks.mxnet.training import (
+    clip_gradients,
     join_ranks,
     make_optimizer,
     set_learning_rate,
@@ -37,7 +36,7 @@ AMP_TYPES = {"amp-bf16": "bfloat16", "amp-fp16": "float16"}
 
 
 class MXNetSession:
-    """The adapter's Session; MXNet has no device events, so that a step returns when it is done."""
+    """The adapter's Session; MXNet has no device events: a step ends when its weights are there."""
 
     def __init__(self, case: Case, placement: Placement, device: mx.Context) -> None:
         work = Work(case, placement, __package__)
@@ -87,16 +86,10 @@ class MXNetSession:
             self._trainer.step(1)
         else:
             self._trainer.allreduce_grads()
-            # The gradients are sums, and scaled; without the check it does not read the norm back.
-            # It adds 1e-8 to the norm that it divides by, PyTorch 1e-6.
-            clip_global_norm(
-                self._list_gradients(),
-                self._clip_global_norm / self._trainer._scale,
-                check_isfinite=False,
-            )
+            # the gradients are sums, and scaled
+            clip_gradients(self._list_gradients(), self._clip_global_norm / self._trainer._scale)
             self._trainer.update(1)
         self._forget_gradients()
-        self.synchronize()
 
     def accumulate(self) -> None:
         self._backpropagate()
@@ -154,8 +147,17 @@ class MXNetSession:
     def synchronize(self) -> None:
         mx.nd.waitall()
 
-    def make_clock(self, boundaries: int) -> HostClock:
-        return HostClock(boundaries)
+    def make_clock(self, boundaries: int) -> CompletionClock:
+        return CompletionClock(boundaries, self._copy_updated, wait_for_all)
+
+    def _copy_updated(self) -> List[mx.nd.NDArray]:
+        """A value of the first and of the last weights, as the step leaves them.
+
+        Copies, as the weights themselves are not ready before the next step is done too; the loss
+        is ready before the gradients. The gradients of the first weights are the last to come.
+        """
+        first, *_, last = (parameter.data() for parameter in self._parameters.values())
+        return [copy_value(weight) for weight in (first, last)]
 
     def reset_peak_memory(self) -> None:
         """On a GPU there is no reset: MXNet's pool never gives back what it once had."""
@@ -204,12 +206,20 @@ class MXNetSession:
 
 def start_session(case: Case, placement: Placement) -> MXNetSession:
     device = choose_device(case, placement)
-    # cuBLAS and cuDNN, whatever MXNet asks for
-    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if case.axes.precision == "tf32" else "0"
     if case.axes.precision in AMP_TYPES:
         # puts casts into MXNet's operators, for the whole process
         amp.init(AMP_TYPES[case.axes.precision])
     return MXNetSession(case, placement, device)
+
+
+def copy_value(array: mx.nd.NDArray) -> mx.nd.NDArray:
+    """Its first value, in one operation, which is an array of its own; an index makes a view."""
+    return mx.nd.slice(array, begin=(0,) * array.ndim, end=(1,) * array.ndim)
+
+
+def wait_for_all(arrays: List[mx.nd.NDArray]) -> None:
+    for array in arrays:
+        array.wait_to_read()
 
 
 def choose_gradient_kind(case: Case) -> str:

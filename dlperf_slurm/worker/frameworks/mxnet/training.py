@@ -11,6 +11,7 @@ import mxnet as mx
 import numpy
 from mxnet.gluon import Parameter, Trainer
 from mxnet.kvstore.kvstore_server import KVStoreServer
+from mxnet.ndarray import dot
 
 from dlperf_slurm.contract.axes import PARAMETER_SERVER
 from dlperf_slurm.contract.case import Case
@@ -117,6 +118,21 @@ def choose_decay(parameters: List[Parameter]) -> None:
     """
     for parameter in parameters:
         parameter.wd_mult = 1.0 if len(parameter.shape) > 1 else 0.0
+
+
+def clip_gradients(gradients: List[mx.nd.NDArray], largest_norm: float) -> None:
+    """All scaled alike, in place, to have `largest_norm` together, if they have more.
+
+    The norm is not read back. As Gluon's clip_global_norm, but in float32 with mixed precision too:
+    there Gluon's squares are of float16 or bfloat16, as AMP puts casts before `mx.nd.dot`. The one
+    used here was imported before that.
+    """
+    squares = [dot(flat, flat) for flat in (gradient.reshape(-1) for gradient in gradients)]
+    norm = mx.nd.sqrt(mx.nd.add_n(*squares))
+    # added by Gluon too; PyTorch adds 1e-6
+    scale = mx.nd.minimum(largest_norm / (norm + 1e-8), 1)
+    for gradient in gradients:
+        gradient *= scale
 
 
 class Ranks(NamedTuple):

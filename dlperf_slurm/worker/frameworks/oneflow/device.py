@@ -51,6 +51,19 @@ def to_numpy(tensor: flow.Tensor) -> Any:
     return tensor.to("cpu", flow.float32).numpy().copy()
 
 
+def copy_value(tensor: flow.Tensor) -> flow.Tensor:
+    """The first value of what this rank has of a tensor, being copied to host memory."""
+    own = tensor.detach()
+    own = own.to_local() if own.is_global else own
+    return own.reshape(-1)[:1].clone().to("cpu")
+
+
+def wait_for_all(tensors: Iterable[flow.Tensor]) -> None:
+    """Wait until these are in host memory; what was asked for after them may go on."""
+    for tensor in tensors:
+        tensor.numpy()
+
+
 def count_parameters(model: nn.Module) -> int:
     """Trainable scalars; `parameters` yields a tied weight once."""
     return sum(parameter.numel() for parameter in model.parameters())

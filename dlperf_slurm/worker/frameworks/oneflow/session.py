@@ -1,7 +1,7 @@
 """A case on this rank -> a model and its batch on the device, ready to step or to infer."""
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import oneflow as flow
 from oneflow import nn
@@ -9,15 +9,17 @@ from oneflow import nn
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.clock import CompletionClock, HostClock
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.oneflow.device import (
     choose_device,
+    copy_value,
     count_parameters,
     load_weights,
     read_device_name,
     read_versions,
     to_numpy,
+    wait_for_all,
 )
 from dlperf_slurm.worker.frameworks.oneflow.loader import Batch, make_tensors, open_loader
 from dlperf_slurm.worker.frameworks.oneflow.training import (
@@ -38,9 +40,10 @@ if TYPE_CHECKING:
 
 
 class OneFlowSession:
-    """The adapter's Session; OneFlow has no device events, so that a step returns when it is done.
+    """The adapter's Session; OneFlow has no device events: a step ends when its weights are there.
 
-    On the CPU as on a GPU, it computes in a thread of its own while Python goes on.
+    On the CPU as on a GPU, it computes in a thread of its own while Python goes on. There a step
+    waits for it: a wait for one value takes CPU time, and to be ahead saved none.
     """
 
     def __init__(self, case: Case, placement: Placement, device: flow.device) -> None:
@@ -103,7 +106,8 @@ class OneFlowSession:
                 nn.utils.clip_grad_norm_(self._parameters.values(), self._clip_global_norm)
             self._optimizer.step()
             self._forget_gradients()
-        self.synchronize()
+        if self._device.type == "cpu":
+            self.synchronize()
 
     def accumulate(self) -> None:
         with self._without_mean():
@@ -179,8 +183,18 @@ class OneFlowSession:
         if self._device.type == "cuda":
             flow.cuda.synchronize(self._device)
 
-    def make_clock(self, boundaries: int) -> HostClock:
-        return HostClock(boundaries)
+    def make_clock(self, boundaries: int) -> Any:
+        if self._device.type == "cpu":
+            return HostClock(boundaries)
+        return CompletionClock(boundaries, self._copy_updated, wait_for_all)
+
+    def _copy_updated(self) -> List[flow.Tensor]:
+        """A value of the first and of the last weights as the step leaves them, on the way here.
+
+        The loss is ready before the gradients. Those of the first weights are the last to come.
+        """
+        first, *_, last = self._parameters.values()
+        return [copy_value(weight) for weight in (first, last)]
 
     def reset_peak_memory(self) -> None:
         """On a GPU there is no reset: OneFlow's pool never gives back what it once had."""

@@ -9,6 +9,7 @@ from dlperf_slurm.worker.frameworks import (
     OF_ALL,
     find_lack_of_gpu,
     find_lack_of_images,
+    find_twice_moved_statistics,
     find_unknown_values,
     is_memory_error,
     list_builders,
@@ -16,7 +17,8 @@ from dlperf_slurm.worker.frameworks import (
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import Placement, Session
+    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.session import Session
 
 SUPPORTED = {
     **OF_ALL,
@@ -24,6 +26,7 @@ SUPPORTED = {
     "precision": ("fp32", "tf32", "amp-bf16", "amp-fp16"),
     "compiler": ("none", "to_static", "cinn"),
     "memory_format": ("default", "channels_last"),
+    "activation_checkpointing": (False, True),
 }
 
 # What an OSError or RuntimeError says: from CUDA, NCCL, cuBLAS, cuDNN, an operator in a graph, C++.
@@ -57,7 +60,12 @@ def find_unsupported(case: "Case") -> Optional[str]:
             "paddle: compiler 'cinn' needs device 'cuda': Paddle for CPUs is built without CINN; "
             "use 'to_static'"
         )
-    return find_lack_of_images(case)
+    if case.axes.activation_checkpointing and case.axes.compiler != "none":
+        return (
+            f"paddle: compiler {case.axes.compiler!r} computes no activations again; "
+            "with activation_checkpointing use 'none'"
+        )
+    return find_twice_moved_statistics(case) or find_lack_of_images(case)
 
 
 def start(case: "Case", placement: "Placement") -> "Session":

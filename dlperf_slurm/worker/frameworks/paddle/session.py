@@ -12,6 +12,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import EventClock, HostClock
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.paddle.blocks import checkpoint_blocks
 from dlperf_slurm.worker.frameworks.paddle.device import (
     allow_tf32,
     choose_device,
@@ -70,6 +71,8 @@ class PaddleSession:
         self._scaler = make_scaler(case, list(self._parameters.values()))
         self._batches_per_step = case.axes.gradient_accumulation
         self._compute_loss = work.builder.compute_loss
+        if case.axes.activation_checkpointing:
+            checkpoint_blocks(model)
         if case.axes.compiler != "none":
             model, self._compute_loss = (
                 compile_graph(part, case.axes.compiler) for part in (model, self._compute_loss)

@@ -1,4 +1,5 @@
-"""PyTorch: eager or torch.compile, AMP by autocast, data parallel by DDP or Horovod.
+"""PyTorch: eager or torch.compile, AMP by autocast, data parallel by DDP, FSDP2 or
+Horovod.
 
 Written for torch 2.5 and newer.
 """
@@ -6,12 +7,13 @@ Written for torch 2.5 and newer.
 import sys
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.contract.axes import DALI, TRAIN
+from dlperf_slurm.contract.axes import DALI, HOROVOD, SHARDED, TRAIN
 from dlperf_slurm.worker.frameworks import (
     ANY,
     OF_ALL,
     find_lack_of_gpu,
     find_lack_of_images,
+    find_twice_moved_statistics,
     find_unknown_values,
     is_memory_error,
     list_builders,
@@ -20,7 +22,8 @@ from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import Placement, Session
+    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.session import Session
 
 SUPPORTED = {
     **OF_ALL,
@@ -28,7 +31,8 @@ SUPPORTED = {
     "precision": ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16"),
     "compiler": ("none", "torch.compile"),
     "memory_format": ("default", "channels_last"),
-    "gradient_sync": ("native", "horovod"),
+    "gradient_sync": ("native", HOROVOD, SHARDED),
+    "activation_checkpointing": (False, True),
     "output_tokens": ANY,
     "data": ("device", "host", "python-queue", "dataset", "zmq", "folder", "dali"),
 }
@@ -71,7 +75,11 @@ def find_unsupported(case: "Case") -> Optional[str]:
         )
     if case.axes.data == DALI and load_model(case.model).INPUT != "images":
         return f"pytorch: data 'dali' reads images; use 'folder' for {case.model!r}"
-    return find_lack_of_images(case)
+    if case.axes.gradient_sync == SHARDED and case.axes.memory_format != "default":
+        return (
+            "pytorch: gradient_sync 'sharded' splits parameters in the default memory_format alone"
+        )
+    return find_twice_moved_statistics(case) or find_lack_of_images(case)
 
 
 def start(case: "Case", placement: "Placement") -> "Session":

@@ -59,7 +59,13 @@ def load_weights(model: nn.Module, weights: Iterable[Tuple[str, Any]]) -> None:
 
 
 def to_numpy(tensor: torch.Tensor) -> Any:
-    """A float32 copy in host memory, in the tensor's logical layout."""
+    """A float32 copy in host memory, in the tensor's logical layout.
+
+    One that is split over the ranks is gathered on all of them, which all have to ask for.
+    """
+    gather = getattr(tensor, "full_tensor", None)
+    if gather is not None:
+        tensor = gather()
     return tensor.detach().to("cpu", torch.float32, copy=True).contiguous().numpy()
 
 

@@ -4,7 +4,6 @@ import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
 
 import torch
-from torch import nn
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
@@ -12,6 +11,7 @@ from dlperf_slurm.worker import host
 from dlperf_slurm.worker.clock import EventClock, HostClock
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.frameworks.pytorch.attention import NamesOfAttention
+from dlperf_slurm.worker.frameworks.pytorch.blocks import checkpoint_blocks
 from dlperf_slurm.worker.frameworks.pytorch.dali import open_dali
 from dlperf_slurm.worker.frameworks.pytorch.device import (
     allow_tf32,
@@ -27,7 +27,10 @@ from dlperf_slurm.worker.frameworks.pytorch.generation import Generation
 from dlperf_slurm.worker.frameworks.pytorch.loader import Tensors, make_tensors, open_loader
 from dlperf_slurm.worker.frameworks.pytorch.training import (
     PURE_TYPES,
+    clip_gradients,
     distribute,
+    do_nothing,
+    is_sharded,
     join_ranks,
     leave_ranks,
     make_optimizer,
@@ -47,7 +50,10 @@ class TorchSession:
 
     def __init__(self, case: Case, placement: Placement, device: torch.device) -> None:
         work = Work(case, placement, __package__)
-        model = work.builder.build_model(work.definition).to(device)
+        model = work.builder.build_model(work.definition)
+        # else it is put there as it is split, which may be all that a device has room for
+        if not is_sharded(case):
+            model = model.to(device)
         load_weights(model, work.generate_weights())
         torch.manual_seed(work.dropout_seed)
         if case.axes.precision in PURE_TYPES:
@@ -63,7 +69,6 @@ class TorchSession:
         self._device = device
         self._input_type = PURE_TYPES.get(case.axes.precision, torch.float32)
         self._plain_model = model
-        self._parameters = list(model.parameters())
         self._autocast = torch.autocast(
             device.type,
             AUTOCAST_TYPES.get(case.axes.precision),
@@ -78,14 +83,17 @@ class TorchSession:
 
     def _prepare_training(self, case: Case, placement: Placement) -> None:
         work, model = self._work, self._plain_model
-        self._optimizer = make_optimizer(work.rule, model)
+        if case.axes.activation_checkpointing:
+            checkpoint_blocks(model)
+        self._model, self._wait, self._without_mean, self._forget_gathered = distribute(
+            case, placement, model, self._device
+        )
+        self._parameters = list(model.parameters())
+        self._optimizer = make_optimizer(case, work.rule, model)
         self._clip_global_norm = work.largest_norm
         self._scaler = make_scaler(case, self._device)
         self._batches_per_step = case.axes.gradient_accumulation
         self._is_step_begun = False
-        self._model, self._wait, self._without_mean = distribute(
-            case, placement, model, self._device
-        )
         self._compute_loss = work.builder.compute_loss
         if case.axes.compiler == "torch.compile":
             self._model = torch.compile(self._model, dynamic=False)
@@ -94,6 +102,7 @@ class TorchSession:
 
     def _prepare_inference(self, case: Case) -> None:
         self._model = self._plain_model.eval()
+        self._forget_gathered = do_nothing
         if case.axes.is_generation:
             kind = AUTOCAST_TYPES.get(case.axes.precision, self._input_type)
             with torch.inference_mode():
@@ -105,7 +114,7 @@ class TorchSession:
         self._compute_mean()
         if self._clip_global_norm is not None:
             self._scaler.unscale_(self._optimizer)
-            nn.utils.clip_grad_norm_(self._parameters, self._clip_global_norm)
+            clip_gradients(self._parameters, self._clip_global_norm)
         self._scaler.step(self._optimizer)
         self._scaler.update()
 
@@ -216,6 +225,7 @@ class TorchSession:
             return ""
         with NamesOfAttention() as names, torch.set_grad_enabled(self._is_training), self._autocast:
             self._plain_model(*self._inputs)
+        self._forget_gathered()
         return " and ".join(sorted(names.found)) or WRITTEN_OUT
 
     def read_loss(self) -> float:
@@ -233,6 +243,7 @@ class TorchSession:
         self._plain_model.eval()
         with torch.no_grad(), self._autocast:
             logits = self._plain_model(*inputs)
+        self._forget_gathered()
         self._plain_model.train(self._is_training)
         return logits
 

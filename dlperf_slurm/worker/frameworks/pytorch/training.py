@@ -6,8 +6,10 @@ from typing import Any, Callable, ContextManager, Iterator, List, NamedTuple, Un
 import torch
 from torch import Tensor, distributed, nn
 
+from dlperf_slurm.contract.axes import HOROVOD, SHARDED
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks import Placement
+from dlperf_slurm.worker.frameworks.pytorch.blocks import shard
 from dlperf_slurm.worker.horovod import join_horovod
 from dlperf_slurm.worker.update_rule import ADAMW, Rule, group_by_decay
 
@@ -16,14 +18,17 @@ PURE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 NEVER = 2**31 - 1
 
 
-def make_optimizer(rule: Rule, model: nn.Module) -> torch.optim.Optimizer:
+def make_optimizer(case: Case, rule: Rule, model: nn.Module) -> torch.optim.Optimizer:
     # fused: under GradScaler the others read the overflow flag back to the host in every step.
+    # torch's SGD has none for parameters that are split over ranks (2.13).
     groups = group_by_decay(model.parameters(), rule.weight_decay)
     if rule.name == ADAMW:
         return torch.optim.AdamW(
             groups, lr=rule.learning_rate, betas=rule.betas, eps=rule.epsilon, fused=True
         )
-    optimizer = torch.optim.SGD(groups, lr=rule.learning_rate, momentum=rule.momentum, fused=True)
+    optimizer = torch.optim.SGD(
+        groups, lr=rule.learning_rate, momentum=rule.momentum, fused=not is_sharded(case)
+    )
     if rule.momentum:
         # Left alone, fused SGD allocates the momentum uninitialized in the first step, and keeps it
         # so when GradScaler skips that step for an overflow, as it does (seen in torch 2.13).
@@ -68,6 +73,22 @@ class ConstantScaler:
         return float(self._scale)
 
 
+def clip_gradients(parameters: List[nn.Parameter], largest_norm: float) -> None:
+    """All scaled alike to have `largest_norm` together, if they have more; by a norm of float32.
+
+    torch's own norm is of the gradients' type, where float16 ends at 65504.
+    """
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if gradients[0].dtype == torch.float32:
+        nn.utils.clip_grad_norm_(parameters, largest_norm)
+        return
+    norms = torch._foreach_norm(gradients, 2, torch.float32)
+    norm = torch.linalg.vector_norm(torch.stack(norms))
+    # as torch does
+    scale = (largest_norm / (norm + 1e-6)).clamp(max=1.0)
+    torch._foreach_mul_(gradients, scale)
+
+
 def list_gradients(optimizer: torch.optim.Optimizer) -> List[Tensor]:
     groups: Any = optimizer.param_groups
     return [parameter.grad for group in groups for parameter in group["params"]]
@@ -83,17 +104,24 @@ class Distribution(NamedTuple):
     """`model` takes the inputs; after `wait` the gradients of a backward pass are the mean's.
 
     Those of one within `without_mean` are kept on their rank, for the next one to send.
+    `forget_gathered` comes after a forward pass that no backward pass follows.
     """
 
     model: nn.Module
     wait: Callable[[], None]
     without_mean: Callable[[], ContextManager[Any]]
+    forget_gathered: Callable[[], None]
+
+
+def is_sharded(case: Case) -> bool:
+    """Whether parameters are split over the ranks; a lone one has them all."""
+    return case.axes.gradient_sync == SHARDED and case.world_size > 1
 
 
 def join_ranks(case: Case, placement: Placement, device: torch.device) -> None:
     if placement.world_size == 1:
         return
-    if case.axes.gradient_sync == "horovod":
+    if case.axes.gradient_sync == HOROVOD:
         import horovod.torch as hvd
 
         join_horovod(hvd, placement)
@@ -115,12 +143,15 @@ def distribute(
     case: Case, placement: Placement, model: nn.Module, device: torch.device
 ) -> Distribution:
     if placement.world_size == 1:
-        return Distribution(model, do_nothing, nullcontext)
-    if case.axes.gradient_sync == "horovod":
+        return Distribution(model, do_nothing, nullcontext, do_nothing)
+    if case.axes.gradient_sync == SHARDED:
+        pause = shard(model)
+        return Distribution(model, do_nothing, pause, model.reshard)
+    if case.axes.gradient_sync == HOROVOD:
         mean = HorovodMean(model)
-        return Distribution(model, mean.wait, mean.pause)
+        return Distribution(model, mean.wait, mean.pause, do_nothing)
     wrapped = wrap_in_ddp(model, device)
-    return Distribution(wrapped, do_nothing, wrapped.no_sync)
+    return Distribution(wrapped, do_nothing, wrapped.no_sync, do_nothing)
 
 
 def do_nothing() -> None:
@@ -186,7 +217,7 @@ class HorovodMean:
 def leave_ranks(case: Case) -> None:
     if distributed.is_initialized():
         distributed.destroy_process_group()
-    if case.axes.gradient_sync == "horovod" and case.world_size > 1:
+    if case.axes.gradient_sync == HOROVOD and case.world_size > 1:
         import horovod.torch as hvd
 
         hvd.shutdown()

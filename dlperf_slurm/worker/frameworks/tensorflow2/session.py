@@ -8,7 +8,7 @@ import tensorflow as tf
 from dlperf_slurm.contract.axes import PARAMETER_SERVER, TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import host
-from dlperf_slurm.worker.clock import HostClock
+from dlperf_slurm.worker.clock import CompletionClock, HostClock
 from dlperf_slurm.worker.frameworks import Placement, tensorflow
 from dlperf_slurm.worker.frameworks.tensorflow.layers import (
     count_parameters,
@@ -106,10 +106,8 @@ class TensorFlowSession:
         return self._compute_loss(batch, training=False)
 
     def step(self) -> None:
+        """On the CPU a function returns when it is done, on GPUs when all of it is queued."""
         self._loss = self._training.step(self._batch)
-        # On the CPU a function returns when it is done; TensorFlow has no events for GPUs.
-        if self._is_gpu:
-            self.synchronize()
 
     def accumulate(self) -> None:
         self._loss = self._training.accumulate(self._batch)
@@ -154,7 +152,15 @@ class TensorFlowSession:
             tf.raw_ops.SyncDevice()
 
     def make_clock(self, boundaries: int) -> Any:
-        return HostClock(boundaries)
+        """TensorFlow has no events for GPUs; a copy from one comes behind all that is queued."""
+        if not self._is_gpu:
+            return HostClock(boundaries)
+        return CompletionClock(
+            boundaries,
+            take_result=lambda: self._loss,
+            wait_for=lambda loss: loss.numpy(),
+            is_order_of_requests=True,
+        )
 
     def reset_peak_memory(self) -> None:
         if self._is_gpu:

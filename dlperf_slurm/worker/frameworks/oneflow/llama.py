@@ -1,0 +1,121 @@
+"""LLaMA pre-training in OneFlow, from the framework-neutral definition."""
+
+from typing import Dict
+
+import oneflow as flow
+from oneflow import Tensor, nn
+from oneflow.nn import functional as F
+
+from dlperf_slurm.worker.models.llama import Definition
+
+
+class RMSNorm(nn.Module):
+    """Normalization by the root mean square of the last axis; OneFlow's own is for GPUs only."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(flow.empty(definition.hidden_size))
+        self.epsilon = definition.normalization_epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean_square = x.square().mean(dim=-1, keepdim=True)
+        return x * flow.rsqrt(mean_square + self.epsilon) * self.weight
+
+
+class Attention(nn.Module):
+    """Causal self-attention over hidden [batch, length, hidden_size].
+
+    `cosine` and `sine`, [length, head_size / 2], turn queries and keys by their positions. `mask`,
+    [length, length], is what is added to scores: minus infinity for later words than a query's.
+    """
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, kv_size = definition.hidden_size, definition.kv_size
+        self.heads, self.kv_heads = definition.heads, definition.kv_heads
+        self.head_size = definition.head_size
+        self.scale = definition.head_size**-0.5
+        self.query = nn.Linear(hidden, hidden, bias=False)
+        self.key = nn.Linear(hidden, kv_size, bias=False)
+        self.value = nn.Linear(hidden, kv_size, bias=False)
+        self.output = nn.Linear(hidden, hidden, bias=False)
+
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: Tensor) -> Tensor:
+        batch, length, _ = x.shape
+        query, key, value = (
+            projection(x).reshape(batch, length, -1, self.head_size).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
+        )
+        query, key = rotate(query * self.scale, cosine, sine), rotate(key, cosine, sine)
+        # the queries of a key are one matrix, so that no key is repeated
+        query = query.reshape(batch, self.kv_heads, -1, self.head_size)
+        scores = flow.matmul(query, key.transpose(-2, -1))
+        scores = scores.reshape(batch, self.heads, length, length)
+        weights = flow.softmax(scores + mask.to(scores.dtype), dim=-1)
+        y = flow.matmul(weights.reshape(batch, self.kv_heads, -1, length), value)
+        y = y.reshape(batch, self.heads, length, self.head_size)
+        return self.output(y.transpose(1, 2).flatten(-2))
+
+
+def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """x [batch, heads, length, head_size], its halves turned as pairs, in the type of x."""
+    cosine, sine = cosine.to(x.dtype), sine.to(x.dtype)
+    first, second = x.chunk(2, dim=-1)
+    return flow.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
+
+
+class Layer(nn.Module):
+    """Attention and SwiGLU, each of the normalized input and beside the residual."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, inner = definition.hidden_size, definition.intermediate_size
+        self.attention_normalization = RMSNorm(definition)
+        self.attention = Attention(definition)
+        self.feed_forward_normalization = RMSNorm(definition)
+        self.gate = nn.Linear(hidden, inner, bias=False)
+        self.up = nn.Linear(hidden, inner, bias=False)
+        self.down = nn.Linear(inner, hidden, bias=False)
+
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_normalization(x), cosine, sine, mask)
+        y = self.feed_forward_normalization(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+
+class Llama(nn.Module):
+    """input_ids int64 [batch, length] -> logits of the next words [batch, length, words]."""
+
+    cosine: Tensor
+    sine: Tensor
+    mask: Tensor
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, words = definition.hidden_size, definition.vocabulary_size
+        length = definition.sequence_length
+        self.embedding = nn.Embedding(words, hidden)
+        self.layers = nn.ModuleList([Layer(definition) for _ in range(definition.layers)])
+        self.normalization = RMSNorm(definition)
+        self.head = nn.Linear(hidden, words, bias=False)
+        if definition.tied_embedding:
+            self.head.weight = self.embedding.weight
+        for name, table in zip(("cosine", "sine"), definition.make_rotation()):
+            self.register_buffer(name, flow.from_numpy(table), persistent=False)
+        mask = flow.triu(flow.full((length, length), float("-inf")), diagonal=1)
+        self.register_buffer("mask", mask, persistent=False)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = self.embedding(input_ids)
+        for layer in self.layers:
+            x = layer(x, self.cosine, self.sine, self.mask)
+        return self.head(self.normalization(x))
+
+
+def build_model(definition: Definition, device: flow.device) -> nn.Module:
+    return Llama(definition).to(device)
+
+
+def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
+    """Mean cross-entropy of the next word at all positions."""
+    return F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())

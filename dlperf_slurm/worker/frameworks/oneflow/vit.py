@@ -1,0 +1,84 @@
+"""Vision transformer in OneFlow, from the framework-neutral definition."""
+
+from typing import Dict
+
+import oneflow as flow
+from oneflow import Tensor, nn
+from oneflow.nn import functional as F
+
+from dlperf_slurm.worker.models.vit import Definition
+
+
+class Attention(nn.Module):
+    """Self-attention over hidden [batch, length, hidden_size]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.head_shape = (definition.heads, definition.head_size)
+        self.scale = definition.head_size**-0.5
+        self.query = nn.Linear(hidden, hidden)
+        self.key = nn.Linear(hidden, hidden)
+        self.value = nn.Linear(hidden, hidden)
+        self.output = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (
+            projection(x).reshape(*x.shape[:2], *self.head_shape).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
+        )
+        scores = flow.matmul(query * self.scale, key.transpose(-2, -1))
+        y = flow.matmul(flow.softmax(scores, dim=-1), value)
+        return self.output(y.transpose(1, 2).flatten(-2))
+
+
+class Layer(nn.Module):
+    """Attention and feed-forward, each of the normalized input and beside the residual."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, inner = definition.hidden_size, definition.intermediate_size
+        self.attention_normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
+        self.attention = Attention(definition)
+        self.feed_forward_normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
+        self.intermediate = nn.Linear(hidden, inner)
+        self.output = nn.Linear(inner, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_normalization(x))
+        y = self.intermediate(self.feed_forward_normalization(x))
+        return x + self.output(F.gelu(y))
+
+
+class VisionTransformer(nn.Module):
+    """images [batch, 3, height, width] -> logits [batch, classes]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, size = definition.hidden_size, definition.patch_size
+        self.class_token = nn.Parameter(flow.empty(hidden))
+        self.positions = nn.Parameter(flow.empty(definition.sequence_length, hidden))
+        self.patch_embedding = nn.Conv2d(definition.IMAGE_CHANNELS, hidden, size, stride=size)
+        self.layers = nn.ModuleList([Layer(definition) for _ in range(definition.layers)])
+        self.normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
+        self.classifier = nn.Linear(hidden, definition.classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        patches = self.patch_embedding(images).flatten(2).transpose(1, 2)
+        token = self.class_token.to(patches.dtype).expand(patches.shape[0], 1, -1)
+        x = flow.cat((token, patches), dim=1) + self.positions
+        for layer in self.layers:
+            x = layer(x)
+        return self.classifier(self.normalization(x[:, 0]))
+
+
+def build_model(definition: Definition, device: flow.device) -> nn.Module:
+    return VisionTransformer(definition).to(device)
+
+
+def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
+    """Mean cross-entropy of logits [batch, classes].
+
+    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    """
+    return F.cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)

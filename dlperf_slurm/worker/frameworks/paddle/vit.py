@@ -1,0 +1,97 @@
+"""Vision transformer in Paddle, from the framework-neutral definition."""
+
+from typing import Dict
+
+import paddle
+from paddle import Tensor, nn
+from paddle.nn import functional as F
+
+from dlperf_slurm.worker.models.vit import Definition
+
+
+class Attention(nn.Layer):
+    """Self-attention over hidden [batch, length, hidden_size]."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.head_shape = (definition.heads, definition.head_size)
+        self.query = nn.Linear(hidden, hidden)
+        self.key = nn.Linear(hidden, hidden)
+        self.value = nn.Linear(hidden, hidden)
+        self.output = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Paddle's attention takes [batch, length, heads, head_size].
+        query, key, value = (
+            projection(x).unflatten(-1, self.head_shape)
+            for projection in (self.query, self.key, self.value)
+        )
+        y = F.scaled_dot_product_attention(query, key, value)
+        return self.output(y.flatten(-2))
+
+
+class Layer(nn.Layer):
+    """Attention and feed-forward, each of the normalized input and beside the residual."""
+
+    def __init__(self, definition: Definition) -> None:
+        super().__init__()
+        hidden, inner = definition.hidden_size, definition.intermediate_size
+        epsilon = definition.LAYER_NORM_EPSILON
+        self.attention_normalization = nn.LayerNorm(hidden, epsilon=epsilon)
+        self.attention = Attention(definition)
+        self.feed_forward_normalization = nn.LayerNorm(hidden, epsilon=epsilon)
+        self.intermediate = nn.Linear(hidden, inner)
+        self.output = nn.Linear(inner, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_normalization(x))
+        y = self.intermediate(self.feed_forward_normalization(x))
+        return x + self.output(F.gelu(y))
+
+
+class VisionTransformer(nn.Layer):
+    """images [batch, 3, height, width] or [batch, height, width, 3] -> logits [batch, classes]."""
+
+    def __init__(self, definition: Definition, data_format: str) -> None:
+        super().__init__()
+        hidden, size = definition.hidden_size, definition.patch_size
+        self.class_token = self.create_parameter([hidden])
+        self.positions = self.create_parameter([definition.sequence_length, hidden])
+        self.patch_embedding = nn.Conv2D(
+            definition.IMAGE_CHANNELS, hidden, size, stride=size, data_format=data_format
+        )
+        self.layers = nn.LayerList([Layer(definition) for _ in range(definition.layers)])
+        self.normalization = nn.LayerNorm(hidden, epsilon=definition.LAYER_NORM_EPSILON)
+        self.classifier = nn.Linear(hidden, definition.classes)
+        self._data_format = data_format
+
+    def forward(self, images: Tensor) -> Tensor:
+        patches = self.patch_embedding(images)
+        if self._data_format == "NCHW":
+            patches = patches.flatten(2).transpose((0, 2, 1))
+        else:
+            patches = patches.flatten(1, 2)
+        token = self.class_token.astype(patches.dtype).expand((patches.shape[0], 1, -1))
+        x = paddle.concat((token, patches), axis=1) + self.positions
+        for layer in self.layers:
+            x = layer(x)
+        return self.classifier(self.normalization(x[:, 0]))
+
+
+def build_model(definition: Definition, data_format: str) -> nn.Layer:
+    return VisionTransformer(definition, data_format)
+
+
+def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
+    """Mean cross-entropy of logits [batch, classes].
+
+    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    """
+    labels = batch["labels"]
+    return F.cross_entropy(
+        logits,
+        labels,
+        soft_label=labels.ndim == logits.ndim,
+        label_smoothing=definition.label_smoothing,
+    )
