@@ -57,6 +57,8 @@ class Axes:
     measures, WORKER our own. `data` is one of DATA_SOURCES, read by `data_workers` at once,
     `prefetch_batches` ahead. A step is one update of the optimizer, from `gradient_accumulation`
     batches of `batch_size_per_device` on each rank. `loss_scale` is a number or DYNAMIC.
+    With `output_tokens`, mode "infer" is generations: each continues prompts of `prompt_length`
+    tokens by so many; 0 is a forward pass.
     """
 
     framework: str
@@ -76,6 +78,13 @@ class Axes:
     gradient_accumulation: int = 1
     activation_checkpointing: bool = False
     loss_scale: Union[int, str] = DYNAMIC
+    output_tokens: int = 0
+    prompt_length: int = 128
+
+    @property
+    def is_generation(self) -> bool:
+        """Whether a step is the prefill of a batch of prompts, and the decoding of its tokens."""
+        return self.mode == INFER and self.output_tokens > 0
 
     @property
     def batch_size(self) -> int:

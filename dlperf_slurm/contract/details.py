@@ -16,6 +16,7 @@ from dlperf_slurm.contract.peaks import PEAKS_FILE
 from dlperf_slurm.contract.record import (
     DATA_WAIT_SECONDS_FILE,
     STEP_SECONDS_FILE,
+    TOKEN_SECONDS_FILE,
     WARMUP_STEP_SECONDS_FILE,
 )
 from dlperf_slurm.contract.surroundings import SURROUNDINGS_FILE
@@ -39,6 +40,7 @@ _FOLDED = (
     STEP_SECONDS_FILE,
     WARMUP_STEP_SECONDS_FILE,
     DATA_WAIT_SECONDS_FILE,
+    TOKEN_SECONDS_FILE,
     SAMPLES_FILE,
     SURROUNDINGS_FILE,
     PEAKS_FILE,

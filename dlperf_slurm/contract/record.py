@@ -11,6 +11,8 @@ STEP_SECONDS_FILE = "step_seconds.npy"
 WARMUP_STEP_SECONDS_FILE = "warmup_step_seconds.npy"
 # the file with seconds as [ranks, measured steps], for a case whose batches come from somewhere
 DATA_WAIT_SECONDS_FILE = "data_wait_seconds.npy"
+# the file with seconds of each token as [ranks, measured steps, tokens], the first by prefill
+TOKEN_SECONDS_FILE = "token_seconds.npy"
 # the seconds of the measured steps as [ranks, steps] that a failed attempt had finished; NaN for
 # one that its rank did not finish, or could not tell of
 PARTIAL_STEP_SECONDS_FILE = "partial_step_seconds.npy"

@@ -1,26 +1,33 @@
 """The folder of a record -> what else was written of the same repeat, or what contradicts it."""
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
-from typing import Optional, Union
+from dataclasses import dataclass, field
+from typing import Any, Optional, Union
 
 from dlperf_slurm.contract.details import Detail
+from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.peaks import NUMBER_FORMATS, PEAKS_FILE, Peaks, parse_peaks
-from dlperf_slurm.contract.record import Record
+from dlperf_slurm.contract.record import TOKEN_SECONDS_FILE, Record
 from dlperf_slurm.contract.surroundings import (
     SURROUNDINGS_FILE,
     Surroundings,
     parse_surroundings,
 )
+from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.arrays import parse_array
 from dlperf_slurm.jobs.record_ranges import find_range_problem
 
 
 @dataclass(frozen=True)
 class Beside:
-    """What stands in files of its own; None for what was not written."""
+    """What stands in files of its own; None for what was not written.
+
+    `token_seconds` is the array [ranks, steps, tokens] of generations.
+    """
 
     surroundings: Optional[Surroundings] = None
     peaks: Optional[Peaks] = None
+    token_seconds: Any = field(default=None, compare=False, repr=False)
 
 
 NOTHING_BESIDE = Beside()
@@ -32,7 +39,17 @@ def parse_beside(details: Mapping[str, Detail]) -> Beside:
     return Beside(
         None if surroundings is None else parse_surroundings(*surroundings),
         None if peaks is None else parse_peaks(*peaks),
+        _parse_tokens(details.get(TOKEN_SECONDS_FILE)),
     )
+
+
+def _parse_tokens(detail: Optional[Detail]) -> Any:
+    if detail is None:
+        return None
+    try:
+        return parse_array(*detail)
+    except FileProblem as error:
+        raise ContractError(str(error)) from error
 
 
 def find_beside_problem(beside: Beside, record: Record) -> str:

@@ -21,6 +21,7 @@ from dlperf_slurm.contract.record import (
     OK,
     RECORD_FILE,
     STEP_SECONDS_FILE,
+    TOKEN_SECONDS_FILE,
     Record,
     find_record_problem,
 )
@@ -37,7 +38,11 @@ from dlperf_slurm.jobs.beside_record import (
 from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.quick_reading import read_json
-from dlperf_slurm.jobs.record_figures import find_figure_problem, find_step_problem
+from dlperf_slurm.jobs.record_figures import (
+    find_figure_problem,
+    find_step_problem,
+    find_token_problem,
+)
 from dlperf_slurm.jobs.record_ranges import find_range_problem
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
 
@@ -48,6 +53,7 @@ MAX_PROBLEM_CHARACTERS = 1000
 # what is read of that which lies beside a record, and how large it may be
 _DETAILS = {
     STEP_SECONDS_FILE: ARRAY_LIMIT_BYTES,
+    TOKEN_SECONDS_FILE: ARRAY_LIMIT_BYTES,
     SURROUNDINGS_FILE: JSON_LIMIT_BYTES,
     PEAKS_FILE: JSON_LIMIT_BYTES,
 }
@@ -108,6 +114,9 @@ def read_believed(
     if problem:
         raise UnbelievableError(f"{name}/{STEP_SECONDS_FILE}: {problem}")
     beside = parse_beside(details)
+    problem = find_token_problem(record, beside.token_seconds, seconds)
+    if problem:
+        raise UnbelievableError(f"{name}/{TOKEN_SECONDS_FILE}: {problem}")
     problem = find_beside_problem(beside, record)
     if problem:
         raise UnbelievableError(f"{name}/{problem[:MAX_PROBLEM_CHARACTERS]}")

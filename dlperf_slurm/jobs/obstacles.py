@@ -104,6 +104,10 @@ def _find_inference_obstacle(case: MatrixCase) -> Optional[str]:
     axes = case.axes
     if axes.mode != INFER:
         return None
+    if axes.is_generation:
+        obstacle = _find_generation_obstacle(case)
+        if obstacle:
+            return obstacle
     if axes.clip_global_norm:
         return "clip_global_norm is for gradients, which mode 'infer' has not; use mode 'train'"
     if axes.gradient_sync in (PARAMETER_SERVER, HOROVOD, SHARDED):
@@ -115,6 +119,23 @@ def _find_inference_obstacle(case: MatrixCase) -> Optional[str]:
         return (
             f"data {axes.data!r} would be part of the latency of mode 'infer', whose batch is on "
             f"the device; use data '{ON_DEVICE}', or mode 'train'"
+        )
+    return None
+
+
+def _find_generation_obstacle(case: MatrixCase) -> Optional[str]:
+    """Why a model does not continue such prompts by so many tokens, or None."""
+    axes, model = case.axes, load_model(case.model)
+    if not model.GENERATES:
+        others = [repr(name) for name in list_models() if load_model(name).GENERATES]
+        return (
+            f"{case.model} generates no text; use output_tokens = 0, or model {' or '.join(others)}"
+        )
+    most = model.Definition(**case.model_parameters).sequence_length
+    if axes.prompt_length + axes.output_tokens > most:
+        return (
+            f"prompt_length {axes.prompt_length} and output_tokens {axes.output_tokens} are "
+            f"together more than the sequence_length of {case.model}, {most}"
         )
     return None
 

@@ -137,5 +137,25 @@ def find_step_problem(record: Record, seconds: Any) -> str:
     return ""
 
 
+def find_token_problem(record: Record, seconds: Any, step_seconds: Any) -> str:
+    """Why tokens [ranks, steps, tokens] are not those of the record's steps; empty when they are.
+
+    Either is None where none were kept.
+    """
+    import numpy
+
+    axes = record.case.axes
+    if seconds is None:
+        return "is missing, and has the times of a generation" if axes.is_generation else ""
+    shape = (*(() if step_seconds is None else step_seconds.shape), axes.output_tokens)
+    if not axes.is_generation or seconds.shape != shape:
+        return f"has the shape {seconds.shape}, not [ranks, steps, tokens] {shape}"
+    if not (numpy.isfinite(seconds) & (seconds >= 0)).all():
+        return "has values that are no times"
+    if (seconds.sum(axis=2) > step_seconds + CLOCK_SECONDS).any():
+        return "has tokens that together took longer than their step"
+    return ""
+
+
 def _find_slack(window_seconds: float) -> float:
     return WINDOW_TOLERANCE * window_seconds + WINDOW_SLACK_SECONDS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
-from dlperf_slurm.contract.axes import ON_DEVICE, ON_HOST, TRAIN, Axes
+from dlperf_slurm.contract.axes import INFER, ON_DEVICE, ON_HOST, TRAIN, Axes
 from dlperf_slurm.matrix.values import (
     AnyBatchSize,
     BatchBound,
@@ -19,6 +19,7 @@ from dlperf_slurm.matrix.values import (
     LossScale,
     MemoryFormat,
     Mode,
+    NaturalInt,
     Optimizer,
     PositiveInt,
     Precision,
@@ -38,6 +39,14 @@ def _is_training(point: Point) -> bool:
 
 def _is_scaled(point: Point) -> bool:
     return _is_training(point) and point["precision"] in _SCALED_PRECISIONS
+
+
+def _is_inference(point: Point) -> bool:
+    return bool(point["mode"] == INFER)
+
+
+def _is_generation(point: Point) -> bool:
+    return _is_inference(point) and bool(point["output_tokens"])
 
 
 def _has_loader(point: Point) -> bool:
@@ -127,7 +136,8 @@ AXIS_SPECS = (
     AxisSpec(
         "mode",
         Mode,
-        "What a step is: an update of the optimizer, or a forward pass in evaluation mode.",
+        "What a step is: an update of the optimizer, or inference: a forward pass in evaluation "
+        "mode, or a generation where there are `output_tokens`.",
         label="",
     ),
     AxisSpec(
@@ -185,6 +195,27 @@ AXIS_SPECS = (
         label="loss scale {}",
         id_text="scale{}",
         applies=_is_scaled,
+    ),
+    AxisSpec(
+        "output_tokens",
+        NaturalInt,
+        "Tokens that inference generates behind each prompt, by prefill and decoding with a cache "
+        "of keys and values; 0 is a forward pass.",
+        unit="tokens",
+        label="output {}",
+        id_text="output{}",
+        bound=BoundOrNumber,
+        applies=_is_inference,
+    ),
+    AxisSpec(
+        "prompt_length",
+        PositiveInt,
+        "Tokens of each prompt.",
+        unit="tokens",
+        label="prompt {}",
+        id_text="prompt{}",
+        bound=BoundOrNumber,
+        applies=_is_generation,
     ),
 )
 AXES = tuple(spec.name for spec in AXIS_SPECS)

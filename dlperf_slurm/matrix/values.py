@@ -135,6 +135,7 @@ _COUNT_OR_TEXT = {"type": ["integer", "string"], "minimum": 1}
 _NUMBER_OR_TEXT = {"type": ["integer", "string"]}
 
 PositiveInt = Annotated[int, Ge(1)]
+NaturalInt = Annotated[int, Ge(0)]
 Framework = Annotated[str, OneOf("a framework", list_frameworks)]
 Model = Annotated[str, OneOf("a model", list_models)]
 TopologyName = Annotated[str, Parsed(_check_topology, {"type": "string"})]

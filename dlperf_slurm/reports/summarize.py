@@ -15,6 +15,7 @@ from dlperf_slurm.reports.tables import (
     accuracy,
     against,
     data,
+    generation,
     latency,
     precision,
     ranks,
@@ -54,7 +55,8 @@ class Summary:
     Each case of training has its place in `throughput_tables`, each of inference in
     `latency_tables`; `precision_tables` show some of the former side by side, `against_tables` all
     of them beside published figures, when those were asked for. `data_tables` has what getting
-    batches costs, `accuracy_tables` what trainings over epochs came to, `rank_tables` the cases of
+    batches costs, `accuracy_tables` what trainings over epochs came to, `generation_tables` the
+    phases of those cases of inference that generate, `rank_tables` the cases of
     several ranks, with who was slow, `resource_tables` what cases took of memory and energy,
     `start_tables` where the time went before their first step.
     All of them are views of `frame`, which has a row for each case (results.frame). `banner` says
@@ -75,6 +77,7 @@ class Summary:
     start_tables: tuple[starts.StartTable, ...] = ()
     data_tables: tuple[data.DataTable, ...] = ()
     accuracy_tables: tuple[accuracy.AccuracyTable, ...] = ()
+    generation_tables: tuple[generation.GenerationTable, ...] = ()
     frame: Any = field(default=None, compare=False, repr=False)
     banner: str = ""
     skipped_repeats: int = 0
@@ -135,6 +138,7 @@ def summarize(
         data_tables=data.make_data_tables(frame, footnotes),
         accuracy_tables=accuracy.make_accuracy_tables(frame, footnotes),
         latency_tables=latency.make_latency_tables(frame, footnotes),
+        generation_tables=generation.make_generation_tables(frame, footnotes),
         rank_tables=ranks.make_rank_tables(frame, footnotes),
         resource_tables=resources.make_resource_tables(frame, footnotes),
         start_tables=starts.make_start_tables(frame),
@@ -163,6 +167,7 @@ def tabulate_run(summary: Summary, is_wide: bool = True) -> Iterator[Table]:
     yield from map(accuracy.tabulate_accuracy, summary.accuracy_tables)
     for latency_table in summary.latency_tables:
         yield latency.tabulate_latency(latency_table, is_wide)
+    yield from map(generation.tabulate_generation, summary.generation_tables)
     yield from map(against.tabulate_against, summary.against_tables)
     yield from map(resources.tabulate_resources, summary.resource_tables)
     yield from map(starts.tabulate_starts, summary.start_tables)

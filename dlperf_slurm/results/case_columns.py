@@ -24,9 +24,11 @@ from dlperf_slurm.results.columns import (
     Column,
     declare_bounds,
     describe_latency,
+    follow,
     make_frame,
 )
 from dlperf_slurm.results.frame import CaseRow, list_rows
+from dlperf_slurm.results.latencies import CaseLatency
 from dlperf_slurm.results.ratios import Ratio
 from dlperf_slurm.stats.median import LATENCY_NAMES
 
@@ -71,10 +73,53 @@ def _declare_latencies() -> Iterator[Column]:
         yield from declare_bounds(f"latency_{name}_speedup", "ratio", meaning, speedup)
 
 
+# the names of the columns, what they are of, and where a row has them
+_PHASES = (
+    ("ttft", "time to the first token behind the prompt", "generation.first_token"),
+    ("tpot", "time per following token, mean over a generation", "generation.per_token"),
+    ("itl", "time of each following token", "generation.between_tokens"),
+)
+
+
+def _declare_phases() -> Iterator[Column]:
+    """Of generations, with the mean and those percentiles that are told of them elsewhere."""
+    for name, meaning, path in _PHASES:
+        for place, part in enumerate(LATENCY_NAMES):
+            what = f"{describe_latency(part)}: {meaning}; of generations"
+            find = partial(_get_phase_ms, path, place)
+            yield from declare_bounds(f"{name}_{part}_ms", "ms", what, find)
+    yield Column(
+        *("prefill_tokens_per_s", NUMBER, "tokens/s"),
+        "tokens of prompts over the mean time to the first token, of all ranks",
+        "generation.prefill_tokens_per_s",
+    )
+    yield Column(
+        *("decode_tokens_per_s", NUMBER, "tokens/s"),
+        "following tokens over their mean time, of all ranks",
+        "generation.decode_tokens_per_s",
+    )
+    yield Column(
+        *("decode_gb_per_s", NUMBER, "10^9 bytes/s"),
+        "what a decoding has to read of a device's memory, weights and cache, over its mean time",
+        "generation.decode_gb_per_s",
+    )
+    yield Column(
+        *("decode_bandwidth_share", NUMBER, "share of 1"),
+        "`decode_gb_per_s` over `copied_gb_per_s`",
+    )
+
+
+def _get_phase_ms(path: str, place: int, row: CaseRow) -> Optional[Ratio]:
+    latency: Optional[CaseLatency] = follow(row, path)
+    return None if latency is None else _scale_to_ms(latency, place)
+
+
+def _scale_to_ms(latency: CaseLatency, place: int) -> Ratio:
+    return Ratio(latency.values[place], latency.intervals[place]).scale(1000)
+
+
 def _get_ms(place: int, row: CaseRow) -> Optional[Ratio]:
-    if row.latency is None:
-        return None
-    return Ratio(row.latency.values[place], row.latency.intervals[place]).scale(1000)
+    return None if row.latency is None else _scale_to_ms(row.latency, place)
 
 
 def _get_latency_speedup(place: int, row: CaseRow) -> Optional[Ratio]:
@@ -91,6 +136,7 @@ def _join_notes(row: CaseRow) -> str:
     of_ratios = (note for name in _RATIOS for note in list_ratio_notes(getattr(row, name)))
     notes = [*map(str, row.table_notes), *of_ratios, *row.data_notes, *row.usage_notes]
     notes += [*row.scaling_notes, *(row.latency.notes if row.latency else ())]
+    notes += row.generation.notes if row.generation else ()
     return "; ".join(note for note in dict.fromkeys(notes) if note != row.reason)
 
 
@@ -156,6 +202,7 @@ CASES: tuple[Column, ...] = (
     *declare_bounds("precision_speedup", "ratio", "throughput over that in `reference_precision`, "
         "at the same topology"),
     *_declare_latencies(),
+    *_declare_phases(),
     COMPUTED,
     DATA_WAITING,
     *declare_bounds("relative_to_device_data", "ratio", "throughput over that of the same case "

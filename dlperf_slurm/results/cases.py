@@ -137,11 +137,14 @@ def find_unit(model: str) -> str:
 def find_tokens_per_sample(records: Sequence[Record]) -> Optional[int]:
     """What a throughput in tokens counts of a sample; None where it is told in samples alone.
 
+    Of a generation it is what was generated, without the prompt.
     The sizes of a model of somebody else's script are not known.
     """
     if not records or records[0].case.log_format:
         return None
     case = records[0].case
+    if case.axes.is_generation:
+        return case.axes.output_tokens
     definition = load_model(case.model).Definition(**case.model_parameters)
     return int(definition.tokens_per_sample) or None
 

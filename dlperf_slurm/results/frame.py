@@ -24,6 +24,7 @@ from dlperf_slurm.results.cases import (
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.data_waits import find_computed_rate, find_waiting_share, is_wait_known
 from dlperf_slurm.results.footnotes import Note
+from dlperf_slurm.results.generations import GenerationLatency, find_generation_latency
 from dlperf_slurm.results.latencies import CaseLatency, find_case_latency
 from dlperf_slurm.results.neighbours import CpuShares, find_cpu_shares
 from dlperf_slurm.results.peaks import (
@@ -78,7 +79,7 @@ class CaseRow(Axes):
     `reach` is what its devices could do.
 
     `latencies` are those of each repeat of inference, where the batches of all ranks count alike;
-    `latency` is that of the case.
+    `latency` is that of the case, and `generation` that of the phases of its generations.
 
     `computed_samples_per_s` is the throughput without the time that ranks waited for data,
     `data_waiting_share` that time over the window, of the rank that waited longest; both are None
@@ -123,6 +124,7 @@ class CaseRow(Axes):
     precision_speedup: Ratio = NO_RATIO
     latencies: tuple[Latency, ...] = ()
     latency: Optional[CaseLatency] = None
+    generation: Optional[GenerationLatency] = None
     latency_speedups: tuple[Ratio, ...] = ()
     computed_samples_per_s: Optional[float] = None
     data_waiting_share: Optional[float] = None
@@ -166,6 +168,12 @@ class CaseRow(Axes):
     def published_peak_share(self) -> Optional[float]:
         """The model's work over what the device's vendor publishes."""
         return take_share(self.tflops_per_device, self.reach.published_tflops)
+
+    @property
+    def decode_bandwidth_share(self) -> Optional[float]:
+        """What decodings have to read over what a copy in the device's memory reads and writes."""
+        needed = self.generation.decode_gb_per_s if self.generation else None
+        return take_share(needed, self.reach.copied_gb_per_s)
 
     @property
     def model_parameters(self) -> Optional[str]:
@@ -247,6 +255,7 @@ def make_row(outcomes: CaseOutcomes, doubts: Sequence[Note]) -> CaseRow:
         reach=find_reach(outcomes.outcomes),
         latencies=latencies,
         latency=find_case_latency(outcomes),
+        generation=find_generation_latency(outcomes),
         computed_samples_per_s=find_median(outcomes.unite_records(find_computed_rate)),
         data_waiting_share=find_median(map(find_waiting_share, records)),
         data_notes=(

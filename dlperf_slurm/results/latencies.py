@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.stats.median import (
     LATENCY_PERCENTILES,
     Interval,
+    Latency,
     compute_latency,
     compute_median_interval,
     count_needed_batches,
@@ -39,22 +40,33 @@ class CaseLatency:
         return tuple(map(compute_median_interval, self.units))
 
 
+class Timed(NamedTuple):
+    """The times of one repeat, and the latency over them."""
+
+    repeat: int
+    seconds: Sequence[float]
+    latency: Latency
+
+
 def find_case_latency(outcomes: CaseOutcomes) -> Optional[CaseLatency]:
     """The latency over the sound repeats of a case; None in training."""
-    timed = [(outcome, outcome.latency) for outcome in outcomes.outcomes if outcome.latency]
-    if not timed:
-        return None
-    least = min(len(outcome.batch_seconds) for outcome, _ in timed)
-    together = [seconds for outcome, _ in timed for seconds in outcome.batch_seconds]
+    timed = [Timed(o.repeat, o.batch_seconds, o.latency) for o in outcomes.outcomes if o.latency]
+    return unite_latencies(outcomes, timed, "batches") if timed else None
+
+
+def unite_latencies(outcomes: CaseOutcomes, timed: Sequence[Timed], what: str) -> CaseLatency:
+    """The latency over repeats of a case, at least one; `what` they are the times of, for notes."""
+    least = min(len(one.seconds) for one in timed)
+    together = [seconds for one in timed for seconds in one.seconds]
     of_all = compute_latency(together).percentiles
-    units = [outcomes.unite([(outcome.repeat, latency.mean) for outcome, latency in timed])]
+    units = [outcomes.unite([(one.repeat, one.latency.mean) for one in timed])]
     pooled: list[int] = []
     missing: list[int] = []
     for place, percent in enumerate(LATENCY_PERCENTILES):
         needed = count_needed_batches(percent)
         # the slowest batch of a repeat may be below a percentile of all
         if least >= needed and not (pooled and percent == SLOWEST):
-            values = [(outcome.repeat, latency.percentiles[place]) for outcome, latency in timed]
+            values = [(one.repeat, one.latency.percentiles[place]) for one in timed]
             units.append(outcomes.unite(values))
         elif len(together) >= needed:
             pooled.append(percent)
@@ -65,14 +77,14 @@ def find_case_latency(outcomes: CaseOutcomes) -> Optional[CaseLatency]:
     notes = []
     if pooled:
         notes.append(
-            f"{_name(pooled)} over the {len(together)} batches of all repeats together, without "
+            f"{_name(pooled)} over the {len(together)} {what} of all repeats together, without "
             f"interval: the {pooled[0]} % latency takes {count_needed_batches(pooled[0])}, and a "
             f"repeat has {least}"
         )
     if missing:
         needed_counts = _join(map(count_needed_batches, missing))
         notes.append(
-            f"{_name(missing)} left out: {needed_counts} batches are needed, and all repeats "
+            f"{_name(missing)} left out: {needed_counts} {what} are needed, and all repeats "
             f"together have {len(together)}"
         )
     return CaseLatency(tuple(units), tuple(notes))

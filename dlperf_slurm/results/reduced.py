@@ -37,7 +37,8 @@ def reduce_case(outcomes: CaseOutcomes) -> CaseOutcomes:
 
 def _abridge(outcome: Outcome) -> Outcome:
     record = None if outcome.record is None else abridge_record(outcome.record)
-    return replace(outcome, record=record, batch_seconds=(), rank_step_seconds=None)
+    beside = replace(outcome.beside, token_seconds=None)
+    return replace(outcome, record=record, batch_seconds=(), rank_step_seconds=None, beside=beside)
 
 
 def abridge_record(record: Record) -> Record:

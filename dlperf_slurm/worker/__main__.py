@@ -29,6 +29,7 @@ from dlperf_slurm.contract.record import (
     OK,
     RECORD_FILE,
     STEP_SECONDS_FILE,
+    TOKEN_SECONDS_FILE,
     WARMUP_STEP_SECONDS_FILE,
     Clock,
     RankResult,
@@ -248,6 +249,7 @@ def measure_case(
     step_seconds = world.gather_rows(measurement.step_seconds)
     warmup_step_seconds = world.gather_rows(measurement.warmup_step_seconds)
     data_wait_seconds = world.gather_rows(measurement.data_wait_seconds)
+    token_seconds = world.gather_rows(measurement.token_seconds)
     if world.rank == 0:
         record = Record(
             status=OK,
@@ -279,6 +281,9 @@ def measure_case(
         write_array(attempt_dir / WARMUP_STEP_SECONDS_FILE, warmup_step_seconds)
         if measurement.data_wait_seconds:
             write_array(attempt_dir / DATA_WAIT_SECONDS_FILE, data_wait_seconds)
+        if measurement.token_seconds:
+            shape = (world.size, case.measured_steps, case.axes.output_tokens)
+            write_array(attempt_dir / TOKEN_SECONDS_FILE, token_seconds.reshape(shape))
         if peaks.devices:
             write_peaks(attempt_dir, peaks)
         phases.end(GATHER)

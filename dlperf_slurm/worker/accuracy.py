@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dlperf_slurm.worker.datasets import Dataset
-    from dlperf_slurm.worker.frameworks import Placement, Session
+    from dlperf_slurm.worker.frameworks import Placement
     from dlperf_slurm.worker.ranks import World
+    from dlperf_slurm.worker.session import Session
     from dlperf_slurm.worker.telemetry import Sampler
 
 

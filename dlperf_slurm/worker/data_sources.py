@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dlperf_slurm.worker.datasets import Dataset
-    from dlperf_slurm.worker.frameworks import Keys, Placement, Session
+    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.session import Keys, Session
 
     Batch = Dict[str, NDArray[Any]]
 

@@ -1,8 +1,9 @@
 """A session that can step -> step times and the window; the only timing loop there is."""
 
 import time
+from array import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple, cast
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.case import Case
@@ -11,7 +12,7 @@ from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.position import END, MEASURED, WARMUP, Position
 
 if TYPE_CHECKING:
-    from dlperf_slurm.worker.frameworks import Session, StepClock
+    from dlperf_slurm.worker.session import GeneratingSession, Session, StepClock
 
 BOUNDARY_SAMPLES = 1000
 
@@ -22,7 +23,8 @@ class Measurement:
 
     `data_wait_seconds` are those parts of the measured steps in which its host stood still for
     data; none where there is nothing to wait for. `epochs` and `trained_samples`, of all ranks, are
-    those of a training to accuracy.
+    those of a training to accuracy. `token_seconds` are the parts of each measured generation, one
+    behind the other.
     """
 
     step_seconds: List[float]
@@ -33,6 +35,7 @@ class Measurement:
     data_wait_seconds: List[float] = field(default_factory=list)
     epochs: Tuple[Epoch, ...] = ()
     trained_samples: int = 0
+    token_seconds: List[float] = field(default_factory=list)
 
 
 class Step:
@@ -63,6 +66,40 @@ class Step:
         self._taken += 1
 
 
+class Generation:
+    """The tokens of one batch of prompts, each taken when the device has it.
+
+    The first is that of the prefill, which reads the prompt. Times are by the host's clock, from
+    the end of the token before, and of the first from the call.
+    """
+
+    def __init__(self, session: "GeneratingSession", case: Case) -> None:
+        self._session = session
+        self._tokens = case.axes.output_tokens
+        steps = case.warmup_steps + case.measured_steps
+        self._ends = array("d", bytes(8 * steps * (self._tokens + 1)))
+        self._taken = 0
+
+    def __call__(self) -> None:
+        ends, place = self._ends, self._taken
+        ends[place] = time.perf_counter()
+        self._session.prefill()
+        ends[place + 1] = time.perf_counter()
+        for index in range(place + 2, place + self._tokens + 1):
+            self._session.decode()
+            ends[index] = time.perf_counter()
+        self._taken += self._tokens + 1
+
+    def list_token_seconds(self, step: int) -> List[float]:
+        """The times of the tokens from this step on, step after step."""
+        marks = self._tokens + 1
+        return [
+            self._ends[index] - self._ends[index - 1]
+            for index in range(step * marks, self._taken)
+            if index % marks
+        ]
+
+
 def measure_steps(
     session: "Session",
     barrier: Callable[[], None],
@@ -81,12 +118,16 @@ def measure_steps(
     In mode "infer" a step is one batch's inference, which waits for its end, and its time is by the
     host's clock in every framework: the latency that a caller sees, from the call to the logits.
     Times between device events would leave out how long the call takes to reach the device, and
-    batches that are queued one behind the other have no latency of their own.
+    batches that are queued one behind the other have no latency of their own. A generation is such
+    a step too, and has the times of its tokens.
     """
     position = position or Position()
     whole_step = Step(session, batches, case)
     step: Callable[[], None] = whole_step
-    if case.axes.mode == INFER:
+    generation = None
+    if case.axes.is_generation:
+        step = generation = Generation(cast("GeneratingSession", session), case)
+    elif case.axes.mode == INFER:
         step = session.infer
     elif batches is None and case.axes.gradient_accumulation == 1:
         step = session.step
@@ -126,6 +167,7 @@ def measure_steps(
         clock=clock.name,
         boundary_seconds=measure_boundary(session, make_clock(BOUNDARY_SAMPLES + 1)),
         data_wait_seconds=whole_step.wait_seconds[case.warmup_steps :] if batches else [],
+        token_seconds=generation.list_token_seconds(case.warmup_steps) if generation else [],
     )
 
 

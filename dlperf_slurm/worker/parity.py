@@ -25,7 +25,8 @@ from dlperf_slurm.worker.weights import generate_weights
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dlperf_slurm.worker.frameworks import Adapter, Session
+    from dlperf_slurm.worker.frameworks import Adapter
+    from dlperf_slurm.worker.session import Session
 
     Arrays = Dict[str, NDArray[Any]]
 

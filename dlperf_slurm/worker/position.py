@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, List, Optional
 
 if TYPE_CHECKING:
-    from dlperf_slurm.worker.frameworks import StepClock
+    from dlperf_slurm.worker.session import StepClock
 
 START = "start"
 WARMUP = "warm-up"

@@ -59,5 +59,9 @@ class Work:
         return generate_weights(self.definition, self._case.seed)
 
     def make_batch(self) -> "Dict[str, NDArray[Any]]":
-        """This rank's own batch."""
-        return make_batch(self.definition, self._case.axes.batch_size, self._case.seed, self._rank)
+        """This rank's own batch; of texts to be continued, the prompts alone."""
+        axes = self._case.axes
+        batch = make_batch(self.definition, axes.batch_size, self._case.seed, self._rank)
+        if axes.is_generation:
+            return {name: values[:, : axes.prompt_length] for name, values in batch.items()}
+        return batch

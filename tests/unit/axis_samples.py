@@ -24,4 +24,6 @@ AXIS_SAMPLES: dict[str, Any] = {
     "gradient_accumulation": 3,
     "activation_checkpointing": True,
     "loss_scale": 128,
+    "output_tokens": 6,
+    "prompt_length": 9,
 }

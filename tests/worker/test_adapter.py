@@ -11,7 +11,7 @@ from support import attempts, sessions
 from support.cases import vary
 
 from dlperf_slurm.contract.axes import INFER, TRAIN
-from dlperf_slurm.contract.record import OK, STEP_SECONDS_FILE
+from dlperf_slurm.contract.record import OK, STEP_SECONDS_FILE, TOKEN_SECONDS_FILE
 from dlperf_slurm.worker import synthetic_batch
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.measure import measure_steps
@@ -30,10 +30,20 @@ FULL_SIZE_LOSSES = {"bert": 10.832193, "llama": 10.541706, "resnet50": 6.743633,
 TIED = (5.351418, 1.8379303)
 
 
+# Of the small decoder in `sessions`, batch size 3 and seed 7: six words behind each prompt of five,
+# as PyTorch 2.13 chooses them.
+WORDS = [
+    [124, 187, 7, 11, 12, 145],
+    [80, 108, 196, 178, 100, 108],
+    [84, 105, 191, 142, 126, 142],
+]
+
+
 def pytest_generate_tests(metafunc):
     """`variant`: each precision and each compiler, beside the plainest of the other.
 
-    `inferring` are those of inference, `model` each model that the adapter has.
+    `inferring` are those of inference, `generating` those of models that continue texts, `model`
+    each model that the adapter has.
     """
     framework = metafunc.config.getoption("--framework", default=None)
     if "model" in metafunc.fixturenames:
@@ -45,6 +55,8 @@ def pytest_generate_tests(metafunc):
         if name in metafunc.fixturenames:
             variants = list(list_variants(framework, mode)) if adapter else []
             metafunc.parametrize(name, variants)
+    if "generating" in metafunc.fixturenames:
+        metafunc.parametrize("generating", list(list_generations(adapter)) if adapter else [])
 
 
 def list_models_to_test(framework, test):
@@ -82,6 +94,17 @@ def list_variants(framework, mode):
             if adapter.find_unsupported(case) is None:
                 marks = () if is_brief else (pytest.mark.exhaustive,)
                 yield pytest.param(case, marks=marks, id=f"{model}-{precision}-{compiler}")
+
+
+def list_generations(adapter):
+    """The variants of inference that generate, of an adapter that knows how to."""
+    framework = adapter.__name__.rpartition(".")[2]
+    for variant in list_variants(framework, INFER):
+        (case,) = variant.values
+        generation = vary(case, output_tokens=6, prompt_length=5, batch_size_per_device=3)
+        is_known = "output_tokens" in adapter.SUPPORTED
+        if is_known and load_model(case.model).GENERATES:
+            yield pytest.param(generation, marks=variant.marks, id=variant.id)
 
 
 def test_full_size_step_has_all_parameters_and_the_loss_of_pytorch(framework, model):
@@ -211,6 +234,53 @@ def take_inferred_losses(case):
         session.infer()
         losses.append(session.read_loss())
     return [*losses, session.evaluate_loss()]
+
+
+def test_words_from_the_cache_are_those_without_one_and_those_of_pytorch(framework, generating):
+    words, loss, without_cache = sessions.run_elsewhere(generate, generating)
+    assert math.isfinite(loss)
+    if generating.axes.precision == "fp32":
+        assert words == without_cache == WORDS
+        # the probability of the last words is that of a forward pass over all before them
+        assert loss == pytest.approx(4.7919502, rel=1e-5)
+    else:
+        # where two words are as likely to a few digits, rounding may choose either
+        pairs = [pair for row in zip(words, without_cache) for pair in zip(*row)]
+        assert sum(one == other for one, other in pairs) > len(pairs) / 2
+        assert loss == pytest.approx(4.7919502, rel=1e-2)
+
+
+def generate(case):
+    """The words, the loss of the last ones, and the words without a cache."""
+    session = sessions.start(case)
+    session.prefill()
+    for _ in range(case.axes.output_tokens - 1):
+        session.decode()
+    words, loss = session.read_tokens().tolist(), session.read_loss()
+    return words, loss, session.continue_without_cache().tolist()
+
+
+def test_each_prefill_begins_anew(generating):
+    if generating.axes.precision != "fp32":
+        pytest.skip("one precision will do")
+    session = sessions.start(generating)
+    texts = []
+    for decodings in (5, 2, 5):
+        session.prefill()
+        for _ in range(decodings):
+            session.decode()
+        texts.append(session.read_tokens().tolist())
+    assert texts == [WORDS, [row[:3] for row in WORDS], WORDS]
+
+
+def test_prompt_may_be_one_word_and_the_text_as_long_as_the_model_reads(generating):
+    if generating.axes.precision != "fp32":
+        pytest.skip("one precision will do")
+    longest = generating.model_parameters["sequence_length"]
+    case = vary(generating, prompt_length=1, output_tokens=longest - 1)
+    words, _, without_cache = generate(case)
+    assert numpy.shape(words) == (3, longest - 1)
+    assert words == without_cache
 
 
 def test_inference_changes_neither_weights_nor_statistics(framework, model):
@@ -386,3 +456,22 @@ def test_latencies_of_inference_make_up_its_throughput(framework, tmp_path):
     # what the window has beside the steps is one wait for a device that is done
     batches_per_s = record.samples_per_s / case.axes.batch_size
     assert batches_per_s * step_seconds.mean() == pytest.approx(1, rel=0.01)
+
+
+@sessions.needs_mpirun
+def test_times_of_words_make_up_their_generations_on_each_rank(generating, tmp_path):
+    if generating.axes.precision != "fp32":
+        pytest.skip("one precision will do")
+    case = vary(generating, devices_per_node=2, warmup_steps=2, measured_steps=20)
+    attempt = attempts.Attempt(tmp_path / "attempt", sessions.CHECKOUT, **vars(case))
+    record = attempt.launch().conclude()
+    assert record.status == OK, attempt.stderr
+    step_seconds, token_seconds = (
+        numpy.load(str(attempt.path / name)) for name in (STEP_SECONDS_FILE, TOKEN_SECONDS_FILE)
+    )
+    assert token_seconds.shape == (2, 20, 6)
+    assert (token_seconds > 0).all()
+    # a generation is its words, and the marks of clocks
+    unexplained = step_seconds - token_seconds.sum(axis=2)
+    assert (unexplained >= 0).all()
+    assert numpy.median(unexplained) < 1e-4

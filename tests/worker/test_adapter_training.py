@@ -393,3 +393,24 @@ def test_checkpointed_activations_change_no_gradient(framework, adapter):
     sessions.skip_unsupported(adapter, checkpointed)
     gradients = [sessions.start(one).compute_gradients() for one in (case, checkpointed)]
     assert find_difference(*gradients).relative < 1e-6
+
+
+@pytest.mark.exhaustive
+@sessions.needs_mpirun
+def test_sharded_weights_of_16_bits_are_clipped_as_whole_ones(framework, adapter, tmp_path):
+    losses = []
+    for distribution in ("native", SHARDED):
+        case = sessions.make_case(
+            framework,
+            "llama",
+            devices_per_node=2,
+            gradient_sync=distribution,
+            precision="bf16",
+            clip_global_norm=True,
+        )
+        sessions.skip_unsupported(adapter, case)
+        attempt = attempts.Attempt(tmp_path / distribution, sessions.CHECKOUT, **vars(case))
+        record = attempt.launch().conclude()
+        assert record.status == OK, attempt.stderr
+        losses.append([rank.final_loss for rank in record.ranks])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)

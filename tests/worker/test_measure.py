@@ -8,6 +8,7 @@ from dlperf_slurm.worker.measure import BOUNDARY_SAMPLES, measure_steps
 
 # seconds of what a rank does; powers of two, so that sums are exact
 STEP, ACCUMULATE, INFER, LOAD, FETCH = 1.0, 0.5, 2.0, 0.25, 0.125
+PREFILL, DECODE = 8.0, 1 / 32
 SYNCHRONIZE, BARRIER, HOOK, MARK = 4.0, 64.0, 256.0, 1 / 1024
 
 
@@ -34,6 +35,12 @@ class Rank:
 
     def infer(self):
         self.spend("infer", INFER)
+
+    def prefill(self):
+        self.spend("prefill", PREFILL)
+
+    def decode(self):
+        self.spend("decode", DECODE)
 
     def load(self, batch):
         self.spend(f"load {batch}", LOAD)
@@ -188,3 +195,26 @@ def test_without_batches_there_is_no_wait_for_data(rank):
     measurement, log = rank.measure(warmup_steps=1, measured_steps=2)
     assert measurement.data_wait_seconds == []
     assert not any(what.startswith("load") for what in log)
+
+
+def test_generation_is_a_prefill_and_a_decoding_of_each_further_token(rank):
+    measurement, log = rank.measure(mode="infer", output_tokens=3, warmup_steps=1, measured_steps=2)
+    generation = ["prefill", "decode", "decode"]
+    assert log == [
+        *["sync", *generation],
+        *["reset", "sync", "barrier", "start"],
+        *[*generation, *generation, "sync", "end"],
+    ]
+    assert measurement.token_seconds == 2 * [PREFILL, DECODE, DECODE]
+    assert measurement.step_seconds == 2 * [PREFILL + 2 * DECODE]
+    assert measurement.clock == "host"
+
+
+def test_generation_of_one_token_is_a_prefill(rank):
+    measurement, _ = rank.measure(mode="infer", output_tokens=1, warmup_steps=0, measured_steps=2)
+    assert measurement.token_seconds == [PREFILL, PREFILL]
+
+
+def test_what_generates_nothing_has_no_times_of_tokens(rank):
+    measurement, _ = rank.measure(mode="infer", warmup_steps=0, measured_steps=2)
+    assert measurement.token_seconds == []

@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.reports.formats import Report
-from dlperf_slurm.reports.tables import ShownCase, accuracy, data
+from dlperf_slurm.reports.tables import ShownCase, accuracy, data, generation
 from dlperf_slurm.reports.tables.against import AgainstRow
 from dlperf_slurm.reports.tables.ranks import RankRow
 from dlperf_slurm.results.case_columns import make_case_columns
@@ -84,6 +84,12 @@ _NAMES: Mapping[str, Names] = {
         **_find_ratio("speedup", "precision_speedup"),
         "latency_speedup": _list_latency_speedups,
         "latency_speedup_intervals": _list_latency_intervals,
+    },
+    "generation_tables": {
+        **_CASE,
+        **_find("precision"),
+        "label": generation.find_label,
+        "batch_size": "batch_size_text",
     },
     "data_tables": {
         **_CASE,

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dlperf_slurm.worker.datasets import Dataset
-    from dlperf_slurm.worker.frameworks import Keys, Placement
+    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.session import Keys
 
     Sample = Dict[str, NDArray[Any]]
 

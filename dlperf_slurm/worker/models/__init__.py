@@ -71,6 +71,10 @@ if TYPE_CHECKING:
         DATASET: str
         # whether it is a classifier, with a field `classes`, that can be trained to an accuracy
         HAS_ACCURACY: bool
+        # whether it continues texts token by token: its logits are of the next token, the arrays of
+        # a sample are [sequence_length], and that field is the most of a prompt and what follows;
+        # its definition has `count_decoded_values`, as that of `llama`
+        GENERATES: bool
         # whether what a sample gives depends on the others of its rank's batch: two ranks are then
         # not one rank with the joined batch
         HAS_BATCH_STATISTICS: bool

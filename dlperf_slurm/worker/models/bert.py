@@ -22,6 +22,7 @@ INPUT = "tokens"
 DATASET = "text"
 INPUTS = ("input_ids", "token_type_ids", "masked_positions")
 HAS_ACCURACY = False
+GENERATES = False
 HAS_BATCH_STATISTICS = False
 LAYERS = ("embedding", "attention", "layer normalization")
 # it adds the same to all scores of a query, which their softmax does not see

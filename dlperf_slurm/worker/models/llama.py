@@ -26,6 +26,7 @@ INPUT = "packed_tokens"
 DATASET = "text"
 INPUTS = ("input_ids",)
 HAS_ACCURACY = False
+GENERATES = True
 HAS_BATCH_STATISTICS = False
 LAYERS = ("embedding", "attention", "root mean square normalization")
 ZERO_GRADIENTS = ()
@@ -191,6 +192,16 @@ class Definition:
         feed_forward = 3 * hidden * self.intermediate_size
         head = hidden * self.vocabulary_size
         return 2 * length * (self.layers * (attention + feed_forward) + head)
+
+    def count_decoded_values(self, batch_size: int, positions: float) -> Tuple[int, float]:
+        """Weights, and cached keys and values, that one decoding of so many texts has to read.
+
+        At so many positions, on average. Of the embedding it reads a row for each text only, which
+        does not count, unless the head is the same matrix.
+        """
+        embedding = 0 if self.tied_embedding else self.vocabulary_size * self.hidden_size
+        cache = 2 * self.layers * self.kv_size * positions * batch_size
+        return self.parameter_count - embedding, cache
 
     @property
     def tokens_per_sample(self) -> int:

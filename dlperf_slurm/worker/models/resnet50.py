@@ -23,6 +23,7 @@ INPUT = "images"
 DATASET = "images"
 INPUTS = ("images",)
 HAS_ACCURACY = True
+GENERATES = False
 HAS_BATCH_STATISTICS = True
 LAYERS = ("convolution", "max pooling", "batch normalization")
 ZERO_GRADIENTS = ()

@@ -22,6 +22,7 @@ INPUT = "images"
 DATASET = "images"
 INPUTS = ("images",)
 HAS_ACCURACY = True
+GENERATES = False
 HAS_BATCH_STATISTICS = False
 LAYERS = ("convolution", "attention", "layer normalization")
 # it adds the same to all scores of a query, which their softmax does not see

@@ -8,6 +8,7 @@ import numpy
 import pytest
 from builders import (
     find_task,
+    make_case,
     make_failed_record,
     make_rank,
     make_ranks,
@@ -30,6 +31,7 @@ from dlperf_slurm.contract.record import (
 )
 from dlperf_slurm.jobs import record_ranges
 from dlperf_slurm.jobs.gate import UnbelievableError, read_believed
+from dlperf_slurm.jobs.record_figures import find_token_problem
 from dlperf_slurm.jobs.record_ranges import RANGES, find_range_problem
 from dlperf_slurm.jobs.run_directory import CASES_FILE
 
@@ -435,3 +437,40 @@ def test_window_out_of_its_range_is_named(seconds):
 
 def test_text_that_is_no_ascii_is_right():
     assert find_range_problem(make_record(versions={"torch": "2.1 ü"})) == ""
+
+
+GENERATIONS = numpy.full((2, 10, 3), 0.1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "axes", "problem"),
+    [
+        (GENERATIONS, {"output_tokens": 3}, ""),
+        (None, {"output_tokens": 3}, "is missing, and has the times of a generation"),
+        (None, {}, ""),
+        (GENERATIONS, {}, "has the shape (2, 10, 3), not [ranks, steps, tokens] (2, 10, 0)"),
+        (
+            GENERATIONS[:, :9],
+            {"output_tokens": 3},
+            "has the shape (2, 9, 3), not [ranks, steps, tokens] (2, 10, 3)",
+        ),
+        (-GENERATIONS, {"output_tokens": 3}, "has values that are no times"),
+        (math.inf * GENERATIONS, {"output_tokens": 3}, "has values that are no times"),
+        (
+            2 * GENERATIONS,
+            {"output_tokens": 3},
+            "has tokens that together took longer than their step",
+        ),
+    ],
+)
+def test_tokens_are_those_of_the_steps(seconds, axes, problem):
+    record = make_record(vary(make_case(), mode="infer", **axes))
+    assert find_token_problem(record, seconds, numpy.full((2, 10), 0.31)) == problem
+
+
+def test_tokens_beside_a_record_are_read_and_judged(staged_run, task, case):
+    path = write_record(staged_run, task, make_record(case))
+    numpy.save(path.parent / "step_seconds.npy", numpy.full((2, 10), 0.2))
+    numpy.save(path.parent / "token_seconds.npy", GENERATIONS)
+    with pytest.raises(UnbelievableError, match=r"token_seconds\.npy: has the shape"):
+        believe(staged_run, task)

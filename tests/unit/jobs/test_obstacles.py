@@ -83,6 +83,28 @@ def explain(case, site=None):
             "data 'folder' would be part of the latency of mode 'infer', whose batch is on the "
             "device; use data 'device', or mode 'train'",
         ),
+        (
+            make_matrix_case(mode="infer", output_tokens=4),
+            {},
+            "resnet50 generates no text; use output_tokens = 0, or model 'llama'",
+        ),
+        (
+            make_matrix_case(
+                model="llama",
+                model_parameters={"sequence_length": 16},
+                mode="infer",
+                output_tokens=9,
+                prompt_length=8,
+            ),
+            {},
+            "prompt_length 8 and output_tokens 9 are together more than the sequence_length of "
+            "llama, 16",
+        ),
+        (
+            make_matrix_case(model="llama", framework="tensorflow2", mode="infer", output_tokens=4),
+            {},
+            "tensorflow2 has no output_tokens 4; it has: 0",
+        ),
     ],
 )
 def test_reason_says_what_is_missing_and_what_would_work(case, site, reason):

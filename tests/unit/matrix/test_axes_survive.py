@@ -50,6 +50,8 @@ CONTEXTS = {
     "data_workers": {"data": "zmq"},
     "prefetch_batches": {"data": "zmq"},
     "loss_scale": {"precision": "amp-fp16"},
+    "output_tokens": {"mode": INFER},
+    "prompt_length": {"mode": INFER, "output_tokens": 4},
 }
 
 # where an axis is no part of a label, tables tell it by their titles, rows and columns

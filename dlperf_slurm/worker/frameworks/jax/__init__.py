@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import SHARDED, TRAIN
 from dlperf_slurm.worker.frameworks import (
+    ANY,
     OF_ALL,
     find_lack_of_gpu,
     find_lack_of_images,
@@ -19,7 +20,8 @@ from dlperf_slurm.worker.frameworks import (
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import Placement, Session
+    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.session import Session
 
 SUPPORTED = {
     **OF_ALL,
@@ -29,6 +31,7 @@ SUPPORTED = {
     "memory_format": ("default", "channels_last"),
     "gradient_sync": ("native", SHARDED),
     "activation_checkpointing": (False, True),
+    "output_tokens": ANY,
 }
 
 # What a plain RuntimeError says: XLA's status code for allocators of all devices, C++.

@@ -85,26 +85,30 @@ class Forward:
         self._work = work
         self._split_axes = axes if is_sharded(case) else None
         self._is_checkpointed = case.axes.activation_checkpointing
-        self._model = work.builder.build_model(work.definition)
-        self._compute_type = COMPUTE_TYPES.get(case.axes.precision, jnp.float32)
+        self.model = work.builder.build_model(work.definition)
+        self.compute_type = COMPUTE_TYPES.get(case.axes.precision, jnp.float32)
         self._layout = LAYOUTS[case.axes.memory_format]
 
     def compute_logits(
         self, weights: Arrays, state: State, batch: Arrays, is_training: bool
     ) -> Tuple[Any, Arrays]:
         """The logits, and the statistics that a step would leave."""
+        scope = self.make_scope(weights, state, is_training)
+        logits = self.model(scope, *self._work.take_inputs(batch))
+        return logits, scope.new_statistics
+
+    def make_scope(self, weights: Arrays, state: State, is_training: bool) -> Scope:
+        """What the layers of one forward pass read."""
         split_axes = self._split_axes
-        scope = Scope(
+        return Scope(
             weights=weights if split_axes is None else GatheredWeights(weights, split_axes),
             statistics={name: values[0] for name, values in state.statistics.items()},
             key=state.keys[0],
             is_training=is_training,
-            compute_type=self._compute_type,
+            compute_type=self.compute_type,
             layout=self._layout,
             is_checkpointed=self._is_checkpointed,
         )
-        logits = self._model(scope, *self._work.take_inputs(batch))
-        return logits, scope.new_statistics
 
     def compute_loss(self, logits: Any, batch: Arrays) -> Array:
         return self._work.compute_loss(logits, batch)

@@ -1,7 +1,7 @@
 """Named layers without arrays: a scope of weights and running statistics -> activations."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Mapping, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 import jax
 from jax import Array, lax
@@ -38,12 +38,12 @@ class Scope:
         self.keys_taken += 1
         return jax.random.fold_in(self.key, self.keys_taken)
 
-    def run(self, block: "Block", *arrays: Any) -> Array:
+    def run(self, block: "Block", *arrays: Any) -> Any:
         """A block of this scope; where it is checkpointed, its inputs alone are kept."""
         if not (self.is_training and self.is_checkpointed):
             return block(self, *arrays)
 
-        def compute(*arrays: Any) -> Tuple[Array, Dict[str, Array]]:
+        def compute(*arrays: Any) -> Tuple[Any, Dict[str, Array]]:
             inner = replace(self, new_statistics={})
             y = block(inner, *arrays)
             self.keys_taken = inner.keys_taken
@@ -58,8 +58,8 @@ class Scope:
         return self.weights[name].astype(self.compute_type)
 
 
-# of a scope and arrays -> an array
-Block = Callable[..., Array]
+# of a scope and arrays -> an array, or several
+Block = Callable[..., Any]
 
 
 class Linear:
@@ -184,15 +184,25 @@ class BatchNorm2d:
         return mean, variance
 
 
-def attend(query: Array, key: Array, value: Array, is_causal: bool = False) -> Array:
+def attend(
+    query: Array,
+    key: Array,
+    value: Array,
+    is_causal: bool = False,
+    seen: Optional[Array] = None,
+) -> Array:
     """Scaled dot-product attention; query, value and the result [batch, length, heads, head_size].
 
-    `key` and `value` may have fewer heads. XLA's CPU has no products of float16 with sums in
+    `key` and `value` may have fewer heads; only the first `seen` of their positions count, int32
+    [], where it is given. XLA's CPU has no products of float16 with sums in
     float32, which JAX asks for (jaxlib 0.10): there, all of it is in float32.
     """
 
     def attend_in(query: Array, key: Array, value: Array) -> Array:
-        return jax.nn.dot_product_attention(query, key, value, is_causal=is_causal)
+        lengths = None if seen is None else jnp.full(key.shape[0], seen)
+        return jax.nn.dot_product_attention(
+            query, key, value, is_causal=is_causal, key_value_seq_lengths=lengths
+        )
 
     def attend_in_float32(*arrays: Array) -> Array:
         y = attend_in(*(array.astype(jnp.float32) for array in arrays))

@@ -1,9 +1,9 @@
 """LLaMA pre-training in JAX, from the framework-neutral definition."""
 
-from typing import Any, Dict
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import jax
-from jax import Array
+from jax import Array, lax
 from jax import numpy as jnp
 
 from dlperf_slurm.worker.frameworks.jax.layers import (
@@ -17,10 +17,28 @@ from dlperf_slurm.worker.frameworks.jax.layers import (
 from dlperf_slurm.worker.models.llama import Definition
 
 
+class Cache(NamedTuple):
+    """A layer's keys and values by position, [batch, length, kv_heads, head_size] both."""
+
+    keys: Array
+    values: Array
+
+    def fill(self, position: Array, key: Array, value: Array) -> "Cache":
+        """With these keys and values at the position and those behind it."""
+        return Cache(
+            lax.dynamic_update_slice_in_dim(self.keys, key.astype(self.keys.dtype), position, 1),
+            lax.dynamic_update_slice_in_dim(
+                self.values, value.astype(self.values.dtype), position, 1
+            ),
+        )
+
+
 class Attention:
     """Causal self-attention over hidden [batch, length, hidden_size].
 
-    `cosine` and `sine`, [length, head_size / 2], turn queries and keys by their positions.
+    `cosine` and `sine`, [length, head_size / 2], turn queries and keys by their positions. With a
+    cache, what comes is at `position` of it and behind: a single word sees all before it there,
+    more of them each other. The result has the filled cache, or None without one.
     """
 
     def __init__(self, definition: Definition, name: str) -> None:
@@ -30,13 +48,27 @@ class Attention:
         self.value = Linear(f"{name}.value", has_bias=False)
         self.output = Linear(f"{name}.output", has_bias=False)
 
-    def __call__(self, scope: Scope, x: Array, cosine: Any, sine: Any) -> Array:
+    def __call__(
+        self,
+        scope: Scope,
+        x: Array,
+        cosine: Any,
+        sine: Any,
+        cache: Optional[Cache] = None,
+        position: Any = 0,
+    ) -> Tuple[Array, Optional[Cache]]:
         query, key, value = (
             projection(scope, x).reshape(*x.shape[:2], -1, self.head_size)
             for projection in (self.query, self.key, self.value)
         )
-        y = attend(rotate(query, cosine, sine), rotate(key, cosine, sine), value, is_causal=True)
-        return self.output(scope, y.reshape(x.shape))
+        query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
+        if cache is not None:
+            cache = cache.fill(position, key, value)
+        if cache is not None and x.shape[1] == 1:
+            y = attend(query, cache.keys, cache.values, seen=position + 1)
+        else:
+            y = attend(query, key, value, is_causal=True)
+        return self.output(scope, y.reshape(x.shape)), cache
 
 
 def rotate(x: Array, cosine: Any, sine: Any) -> Array:
@@ -60,10 +92,20 @@ class Layer:
         self.up = Linear(f"{name}.up", has_bias=False)
         self.down = Linear(f"{name}.down", has_bias=False)
 
-    def __call__(self, scope: Scope, x: Array, cosine: Any, sine: Any) -> Array:
-        x = x + self.attention(scope, self.attention_normalization(scope, x), cosine, sine)
+    def __call__(
+        self,
+        scope: Scope,
+        x: Array,
+        cosine: Any,
+        sine: Any,
+        cache: Optional[Cache] = None,
+        position: Any = 0,
+    ) -> Tuple[Array, Optional[Cache]]:
+        y = self.attention_normalization(scope, x)
+        y, cache = self.attention(scope, y, cosine, sine, cache, position)
+        x = x + y
         y = self.feed_forward_normalization(scope, x)
-        return x + self.down(scope, jax.nn.silu(self.gate(scope, y)) * self.up(scope, y))
+        return x + self.down(scope, jax.nn.silu(self.gate(scope, y)) * self.up(scope, y)), cache
 
 
 class Llama:
@@ -76,12 +118,37 @@ class Llama:
         tied = self.embedding.weight if definition.tied_embedding else ""
         self.head = Linear("head", weight=tied, has_bias=False)
         self.rotation = definition.make_rotation()
+        self.kv_heads, self.head_size = definition.kv_heads, definition.head_size
 
     def __call__(self, scope: Scope, input_ids: Array) -> Array:
         x = self.embedding(scope, input_ids)
+        cosine, sine = (table[: input_ids.shape[1]] for table in self.rotation)
         for layer in self.layers:
-            x = scope.run(layer, x, *self.rotation)
+            x, _ = scope.run(layer, x, cosine, sine)
         return self.head(scope, self.normalization(scope, x))
+
+    def make_cache(self, batch: int, length: int, dtype: Any) -> List[Cache]:
+        """Keys and values of texts of this length, by layer."""
+        shape = (batch, length, self.kv_heads, self.head_size)
+        return [Cache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in self.layers]
+
+    def predict_next(
+        self, scope: Scope, input_ids: Array, position: Array, cache: List[Cache]
+    ) -> Tuple[Array, List[Any]]:
+        """Logits of the word behind the last of ids [batch, length], the first at `position`.
+
+        The cache that is returned has the ids too.
+        """
+        x = self.embedding(scope, input_ids)
+        cosine, sine = (
+            lax.dynamic_slice_in_dim(jnp.asarray(table), position, input_ids.shape[1])
+            for table in self.rotation
+        )
+        filled = []
+        for layer, own in zip(self.layers, cache):
+            x, grown = layer(scope, x, cosine, sine, own, position)
+            filled.append(grown)
+        return self.head(scope, self.normalization(scope, x[:, -1])), filled
 
 
 def build_model(definition: Definition) -> Llama:

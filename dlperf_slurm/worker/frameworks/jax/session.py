@@ -36,6 +36,7 @@ from dlperf_slurm.worker.frameworks.jax.forward import (
     make_loss_scale,
     make_state_specs,
 )
+from dlperf_slurm.worker.frameworks.jax.generation import Generation
 from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS
 from dlperf_slurm.worker.frameworks.jax.loader import open_loader, prepare_batch, transpose
 from dlperf_slurm.worker.frameworks.jax.sharding import (
@@ -80,6 +81,9 @@ class JaxSession:
         self._is_training = case.axes.mode == TRAIN
         if self._is_training:
             self._prepare_training(case, work)
+        elif case.axes.is_generation:
+            prompts = work.take_inputs(self._batch)[0]
+            self._generation = Generation(self._forward, self._state, prompts, case.axes, mesh)
         else:
             self._infer = self._evaluation.infer.lower(self._state, self._batch).compile()
 
@@ -138,6 +142,18 @@ class JaxSession:
         self._logits = self._infer(self._state, self._batch)
         jax.block_until_ready(self._logits)
 
+    def prefill(self) -> None:
+        self._generation.prefill(self._state)
+
+    def decode(self) -> None:
+        self._generation.decode(self._state)
+
+    def read_tokens(self) -> Any:
+        return self._generation.read_tokens()
+
+    def continue_without_cache(self) -> Any:
+        return self._generation.continue_without_cache(self._state)
+
     def synchronize(self) -> None:
         jax.block_until_ready((self._state, self._batch))
 
@@ -161,6 +177,10 @@ class JaxSession:
     def read_loss(self) -> float:
         if self._is_training:
             return read_own(self._losses)
+        if self._case.axes.is_generation:
+            # that of the last tokens, as if each were the right one
+            logits, labels = self._generation.logits[:, None], {"labels": self._generation.last}
+            return read_own(self._evaluation.compute_losses(logits, labels))
         return self._read_loss_of(self._logits)
 
     def evaluate_loss(self) -> float:

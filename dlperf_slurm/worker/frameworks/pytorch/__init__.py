@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import DALI, HOROVOD, SHARDED, TRAIN
 from dlperf_slurm.worker.frameworks import (
+    ANY,
     OF_ALL,
     find_lack_of_gpu,
     find_lack_of_images,
@@ -21,7 +22,8 @@ from dlperf_slurm.worker.models import load_model
 
 if TYPE_CHECKING:
     from dlperf_slurm.contract.case import Case
-    from dlperf_slurm.worker.frameworks import Placement, Session
+    from dlperf_slurm.worker.frameworks import Placement
+    from dlperf_slurm.worker.session import Session
 
 SUPPORTED = {
     **OF_ALL,
@@ -31,6 +33,7 @@ SUPPORTED = {
     "memory_format": ("default", "channels_last"),
     "gradient_sync": ("native", HOROVOD, SHARDED),
     "activation_checkpointing": (False, True),
+    "output_tokens": ANY,
     "data": ("device", "host", "python-queue", "dataset", "zmq", "folder", "dali"),
 }
 

@@ -1,6 +1,6 @@
 """LLaMA pre-training in PyTorch, from the framework-neutral definition."""
 
-from typing import Dict
+from typing import Dict, List, NamedTuple, Optional
 
 import torch
 from torch import Tensor, nn
@@ -9,10 +9,19 @@ from torch.nn import functional as F
 from dlperf_slurm.worker.models.llama import Definition
 
 
+class Cache(NamedTuple):
+    """A layer's keys and values by position, [batch, kv_heads, length, head_size] both."""
+
+    keys: Tensor
+    values: Tensor
+
+
 class Attention(nn.Module):
     """Causal self-attention over hidden [batch, length, hidden_size].
 
-    `cosine` and `sine`, [length, head_size / 2], turn queries and keys by their positions.
+    `cosine` and `sine`, [length, head_size / 2], turn queries and keys by their positions. With a
+    cache, these `positions` of it are filled; a single one sees all before it there, and more of
+    them each other.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -25,12 +34,24 @@ class Attention(nn.Module):
         self.value = nn.Linear(hidden, kv_size, bias=False)
         self.output = nn.Linear(hidden, hidden, bias=False)
 
-    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        cosine: Tensor,
+        sine: Tensor,
+        cache: Optional[Cache] = None,
+        positions: Optional[Tensor] = None,
+    ) -> Tensor:
         query, key, value = (
             projection(x).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
         )
         query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
+        if cache is not None and positions is not None:
+            cache.keys.index_copy_(2, positions, key)
+            cache.values.index_copy_(2, positions, value)
+            if x.shape[1] == 1:
+                return self.output(attend_to_cache(query, cache, positions).flatten(1)[:, None])
         is_grouped = self.queries_per_key > 1
         if is_grouped and query.dtype == torch.float32:
             # torch's kernels for groups on GPUs are of 16 bits; the others would be written out
@@ -38,6 +59,18 @@ class Attention(nn.Module):
             is_grouped = False
         y = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=is_grouped)
         return self.output(y.transpose(1, 2).flatten(-2))
+
+
+def attend_to_cache(query: Tensor, cache: Cache, position: Tensor) -> Tensor:
+    """Attention of one token, query and result [batch, heads, 1, head_size].
+
+    The queries of a key stand where the positions of a text do, so that a cache whose keys serve
+    several needs no copies; what is behind the position is masked.
+    """
+    grouped = query.unflatten(1, (cache.keys.shape[1], -1)).squeeze(3)
+    is_seen = torch.arange(cache.keys.shape[2], device=query.device) <= position
+    y = F.scaled_dot_product_attention(grouped, cache.keys, cache.values, attn_mask=is_seen[None])
+    return y.reshape(query.shape)
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
@@ -61,8 +94,16 @@ class Layer(nn.Module):
         self.up = nn.Linear(hidden, inner, bias=False)
         self.down = nn.Linear(inner, hidden, bias=False)
 
-    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        x = x + self.attention(self.attention_normalization(x), cosine, sine)
+    def forward(
+        self,
+        x: Tensor,
+        cosine: Tensor,
+        sine: Tensor,
+        cache: Optional[Cache] = None,
+        positions: Optional[Tensor] = None,
+    ) -> Tensor:
+        y = self.attention_normalization(x)
+        x = x + self.attention(y, cosine, sine, cache, positions)
         y = self.feed_forward_normalization(x)
         return x + self.down(F.silu(self.gate(y)) * self.up(y))
 
@@ -87,9 +128,29 @@ class Llama(nn.Module):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         x = self.embedding(input_ids)
+        length = input_ids.shape[1]
         for layer in self.layers:
-            x = layer(x, self.cosine, self.sine)
+            x = layer(x, self.cosine[:length], self.sine[:length])
         return self.head(self.normalization(x))
+
+    def make_cache(self, batch: int, length: int, dtype: torch.dtype) -> List[Cache]:
+        """Keys and values of texts of this length, by layer."""
+        attention = self.layers[0].attention
+        kv_heads = attention.key.out_features // attention.head_size
+        shape = (batch, kv_heads, length, attention.head_size)
+        device = self.cosine.device
+        return [
+            Cache(*(torch.zeros(shape, dtype=dtype, device=device) for _ in range(2)))
+            for _ in self.layers
+        ]
+
+    def predict_next(self, input_ids: Tensor, positions: Tensor, cache: List[Cache]) -> Tensor:
+        """Logits of the word behind the last of ids [batch, length], which are at `positions`."""
+        x = self.embedding(input_ids)
+        cosine, sine = self.cosine[positions], self.sine[positions]
+        for layer, own in zip(self.layers, cache):
+            x = layer(x, cosine, sine, own, positions)
+        return self.head(self.normalization(x[:, -1]))
 
 
 def build_model(definition: Definition) -> nn.Module:

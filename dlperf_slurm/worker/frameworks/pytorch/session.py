@@ -23,6 +23,7 @@ from dlperf_slurm.worker.frameworks.pytorch.device import (
     read_versions,
     to_numpy,
 )
+from dlperf_slurm.worker.frameworks.pytorch.generation import Generation
 from dlperf_slurm.worker.frameworks.pytorch.loader import Tensors, make_tensors, open_loader
 from dlperf_slurm.worker.frameworks.pytorch.training import (
     PURE_TYPES,
@@ -102,7 +103,11 @@ class TorchSession:
     def _prepare_inference(self, case: Case) -> None:
         self._model = self._plain_model.eval()
         self._forget_gathered = do_nothing
-        if case.axes.compiler == "torch.compile":
+        if case.axes.is_generation:
+            kind = AUTOCAST_TYPES.get(case.axes.precision, self._input_type)
+            with torch.inference_mode():
+                self._generation = Generation(self._model, self._inputs[0], kind, case.axes)
+        elif case.axes.compiler == "torch.compile":
             self._model = torch.compile(self._model, dynamic=False)
 
     def step(self) -> None:
@@ -176,6 +181,23 @@ class TorchSession:
             self._logits = self._model(*self._inputs)
         self.synchronize()
 
+    def prefill(self) -> None:
+        with torch.inference_mode(), self._autocast:
+            self._generation.prefill()
+        self.synchronize()
+
+    def decode(self) -> None:
+        with torch.inference_mode(), self._autocast:
+            self._generation.decode()
+        self.synchronize()
+
+    def read_tokens(self) -> Any:
+        return self._generation.read_tokens()
+
+    def continue_without_cache(self) -> Any:
+        with torch.inference_mode(), self._autocast:
+            return self._generation.continue_without_cache()
+
     def synchronize(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
@@ -209,6 +231,8 @@ class TorchSession:
     def read_loss(self) -> float:
         if self._is_training:
             return float(self._loss.item())
+        if self._case.axes.is_generation:
+            return self._read_loss_of_last()
         return self._read_loss_of(self._logits)
 
     def evaluate_loss(self) -> float:
@@ -227,6 +251,12 @@ class TorchSession:
         with torch.no_grad(), self._autocast:
             loss = self._work.compute_loss(logits, self._batch)
         return float(loss.item())
+
+    def _read_loss_of_last(self) -> float:
+        """That of the last tokens, as if each were the right one."""
+        labels = {"labels": self._generation.last}
+        with torch.inference_mode(), self._autocast:
+            return float(self._work.compute_loss(self._generation.logits[:, None], labels))
 
     def compute_gradients(self) -> Dict[str, Any]:
         for _ in range(self._batches_per_step - 1):

@@ -1,0 +1,59 @@
+"""A model and its prompts -> their continuation, token by token, with a cache of constant shape."""
+
+from typing import Any, List
+
+import torch
+from torch import Tensor, nn
+
+from dlperf_slurm.contract.axes import Axes
+
+
+class Generation:
+    """Prompts int64 [batch, length], each continued greedily by `output_tokens` tokens.
+
+    The model has `make_cache(batch, length, dtype)`, and of ids [batch, length], their positions
+    [length] and such a cache, `predict_next` makes logits [batch, words], and fills the cache.
+    """
+
+    def __init__(self, model: nn.Module, prompts: Tensor, cache_type: torch.dtype, axes: Axes):
+        self._plain_model: Any = model
+        self._prompts = prompts
+        self._output_tokens = axes.output_tokens
+        batch, length = prompts.shape
+        self._cache = self._plain_model.make_cache(batch, length + axes.output_tokens, cache_type)
+        # by number, where those of the prompt and of each further token are
+        positions = torch.arange(length + axes.output_tokens, device=prompts.device)
+        self._prompt_positions = positions[:length]
+        self._positions = [position.clone() for position in positions[length:].split(1)]
+        self._tokens: List[Tensor] = []
+        self._choose = self._choose_next
+        if axes.compiler == "torch.compile":
+            self._choose = torch.compile(self._choose_next, dynamic=False)
+
+    def prefill(self) -> None:
+        self.logits, token = self._choose(self._prompts, self._prompt_positions)
+        self._tokens = [token]
+
+    def decode(self) -> None:
+        position = self._positions[len(self._tokens) - 1]
+        self.logits, token = self._choose(self._tokens[-1], position)
+        self._tokens.append(token)
+
+    @property
+    def last(self) -> Tensor:
+        """The last token of each text, int64 [batch, 1]."""
+        return self._tokens[-1]
+
+    def read_tokens(self) -> Any:
+        return torch.cat(self._tokens, dim=1).cpu().numpy()
+
+    def continue_without_cache(self) -> Any:
+        texts = self._prompts
+        for _ in range(self._output_tokens):
+            token = self._plain_model(texts)[:, -1].argmax(-1, keepdim=True)
+            texts = torch.cat((texts, token), dim=1)
+        return texts[:, self._prompts.shape[1] :].cpu().numpy()
+
+    def _choose_next(self, ids: Tensor, positions: Tensor) -> Any:
+        logits = self._plain_model.predict_next(ids, positions, self._cache)
+        return logits, logits.argmax(-1, keepdim=True)
