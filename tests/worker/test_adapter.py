@@ -42,8 +42,8 @@ WORDS = [
 def pytest_generate_tests(metafunc):
     """`variant`: each precision and each compiler, beside the plainest of the other.
 
-    `inferring` are those of inference, `generating` those of models that continue texts, `model`
-    each model that the adapter has.
+    `inferring` are those of inference, `generating` those of models that continue texts,
+    `generating_in_fp32` the plainest of them, `model` each model that the adapter has.
     """
     framework = metafunc.config.getoption("--framework", default=None)
     if "model" in metafunc.fixturenames:
@@ -57,6 +57,10 @@ def pytest_generate_tests(metafunc):
             metafunc.parametrize(name, variants)
     if "generating" in metafunc.fixturenames:
         metafunc.parametrize("generating", list(list_generations(adapter)) if adapter else [])
+    if "generating_in_fp32" in metafunc.fixturenames:
+        generations = list(list_generations(adapter)) if adapter else []
+        in_fp32 = [one for one in generations if one.values[0].axes.precision == "fp32"]
+        metafunc.parametrize("generating_in_fp32", in_fp32)
 
 
 def list_models_to_test(framework, test):
@@ -102,8 +106,7 @@ def list_generations(adapter):
     for variant in list_variants(framework, INFER):
         (case,) = variant.values
         generation = vary(case, output_tokens=6, prompt_length=5, batch_size_per_device=3)
-        is_known = "output_tokens" in adapter.SUPPORTED
-        if is_known and load_model(case.model).GENERATES:
+        if load_model(case.model).GENERATES and not adapter.find_unsupported(generation):
             yield pytest.param(generation, marks=variant.marks, id=variant.id)
 
 
@@ -260,10 +263,8 @@ def generate(case):
     return words, loss, session.continue_without_cache().tolist()
 
 
-def test_each_prefill_begins_anew(generating):
-    if generating.axes.precision != "fp32":
-        pytest.skip("one precision will do")
-    session = sessions.start(generating)
+def test_each_prefill_begins_anew(generating_in_fp32):
+    session = sessions.start(generating_in_fp32)
     texts = []
     for decodings in (5, 2, 5):
         session.prefill()
@@ -273,11 +274,9 @@ def test_each_prefill_begins_anew(generating):
     assert texts == [WORDS, [row[:3] for row in WORDS], WORDS]
 
 
-def test_prompt_may_be_one_word_and_the_text_as_long_as_the_model_reads(generating):
-    if generating.axes.precision != "fp32":
-        pytest.skip("one precision will do")
-    longest = generating.model_parameters["sequence_length"]
-    case = vary(generating, prompt_length=1, output_tokens=longest - 1)
+def test_prompt_may_be_one_word_and_the_text_as_long_as_the_model_reads(generating_in_fp32):
+    longest = generating_in_fp32.model_parameters["sequence_length"]
+    case = vary(generating_in_fp32, prompt_length=1, output_tokens=longest - 1)
     words, _, without_cache = generate(case)
     assert numpy.shape(words) == (3, longest - 1)
     assert words == without_cache
@@ -459,10 +458,8 @@ def test_latencies_of_inference_make_up_its_throughput(framework, tmp_path):
 
 
 @sessions.needs_mpirun
-def test_times_of_words_make_up_their_generations_on_each_rank(generating, tmp_path):
-    if generating.axes.precision != "fp32":
-        pytest.skip("one precision will do")
-    case = vary(generating, devices_per_node=2, warmup_steps=2, measured_steps=20)
+def test_times_of_words_make_up_their_generations_on_each_rank(generating_in_fp32, tmp_path):
+    case = vary(generating_in_fp32, devices_per_node=2, warmup_steps=2, measured_steps=20)
     attempt = attempts.Attempt(tmp_path / "attempt", sessions.CHECKOUT, **vars(case))
     record = attempt.launch().conclude()
     assert record.status == OK, attempt.stderr
