@@ -347,8 +347,8 @@ def test_biases_and_normalizations_do_not_decay(model):
 
 def find_groups(model, built):
     definition = load_model(model).Definition(**SMALL[model])
-    rule = make_rule(sessions.make_case("pytorch", model), definition)
-    groups = make_optimizer(rule, built).param_groups
+    case = sessions.make_case("pytorch", model)
+    groups = make_optimizer(case, make_rule(case, definition), built).param_groups
     assert [group["weight_decay"] for group in groups] == [definition.WEIGHT_DECAY, 0.0]
     return [{id(parameter) for parameter in group["params"]} for group in groups]
 
