@@ -96,7 +96,8 @@ class Clock:
 @pytest.fixture
 def rank(monkeypatch):
     one = Rank()
-    monkeypatch.setattr("time.perf_counter", lambda: one.now)
+    for name in ("time.perf_counter", "dlperf_slurm.worker.clock.perf_counter"):
+        monkeypatch.setattr(name, lambda: one.now)
     return one
 
 
