@@ -21,6 +21,7 @@ jax = pytest.importorskip("jax", reason="needs JAX: dlperf-slurm env create jax"
 numpy = pytest.importorskip("numpy")
 
 from jax import numpy as jnp  # noqa: E402
+from jax.sharding import PartitionSpec as P  # noqa: E402
 
 from dlperf_slurm.worker.frameworks.jax import (  # noqa: E402
     bert,
@@ -30,6 +31,7 @@ from dlperf_slurm.worker.frameworks.jax import (  # noqa: E402
     llama,
     resnet50,
     session,
+    sharding,
     vit,
 )
 from dlperf_slurm.worker.frameworks.jax.loader import prepare_batch  # noqa: E402
@@ -328,3 +330,19 @@ def test_norm_whose_squares_are_beyond_float16_is_clipped_to(dtype):
     gradients = {"a": jnp.full(3, 3000.0, dtype), "b": jnp.full((1,), 3000.0, dtype)}
     clipped = clip_gradients(gradients, 1.0, WHOLE)
     assert numpy.allclose(clipped["a"], 0.5, rtol=1e-2)
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_only_checkpointed_blocks_are_kept_from_being_computed_once(is_checkpointed):
+    case = sessions.make_case("jax", "llama", activation_checkpointing=is_checkpointed)
+    running = sessions.start(case)
+    text = running._training.step.lower(running._state, running._batch).as_text()
+    assert ("optimization_barrier" in text) == is_checkpointed
+
+
+def test_matrices_are_split_by_their_first_even_axis_and_vectors_stay_whole():
+    case = sessions.make_case("jax", "llama", devices_per_node=2, gradient_sync="sharded")
+    shapes = {"a": (6, 3), "b": (3, 4), "c": (3, 5), "d": (8,)}
+    axes = {name: sharding.find_split_axis(case, shape) for name, shape in shapes.items()}
+    assert axes == {"a": 0, "b": 1, "c": None, "d": None}
+    assert sharding.make_specs(axes)["b"] == P(None, "ranks")

@@ -12,7 +12,7 @@ from dlperf_slurm.worker.synthetic_batch import make_batch
 
 paddle = pytest.importorskip("paddle", reason="needs PaddlePaddle: dlperf-slurm env create paddle")
 
-from dlperf_slurm.worker.frameworks.paddle import device  # noqa: E402
+from dlperf_slurm.worker.frameworks.paddle import blocks, device  # noqa: E402
 
 ADAPTER = load_adapter("paddle")
 CASE = sessions.make_case("paddle", "bert")
@@ -140,3 +140,16 @@ def test_tf32_is_switched_in_products_and_convolutions(is_allowed):
     device.allow_tf32(is_allowed)
     assert paddle.base.core.get_cublas_switch() == is_allowed
     assert paddle.base.core.get_cudnn_switch() == is_allowed
+
+
+def test_each_block_is_checkpointed(monkeypatch):
+    computed = []
+
+    def recompute(function, *arguments, **options):
+        computed.append(function)
+        return function(*arguments)
+
+    monkeypatch.setattr(blocks, "recompute", recompute)
+    case = sessions.make_case("paddle", "llama", activation_checkpointing=True)
+    sessions.start(case).step()
+    assert len(set(computed)) == case.model_parameters["layers"]

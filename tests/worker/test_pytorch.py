@@ -29,6 +29,7 @@ from dlperf_slurm.worker.frameworks.pytorch import llama as llama_builder  # noq
 from dlperf_slurm.worker.frameworks.pytorch import resnet50 as resnet50_builder  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch import session  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch import vit as vit_builder  # noqa: E402
+from dlperf_slurm.worker.frameworks.pytorch.blocks import shard  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch.device import load_weights  # noqa: E402
 from dlperf_slurm.worker.frameworks.pytorch.training import (  # noqa: E402
     clip_gradients,
@@ -162,6 +163,39 @@ def test_kernel_of_attention_is_the_one_that_is_taken(mode, model, parameters, k
     # dropout, which torch's kernel for CPUs lacks, is of training
     expected = "flash_attention_for_cpu" if model == "bert" and mode == INFER else kernel
     assert running.name_attention() == expected
+
+
+def measure_saved_bytes(is_checkpointed):
+    running = sessions.start(make_case("llama", activation_checkpointing=is_checkpointed))
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: saved.append(tensor.nbytes) or tensor, lambda tensor: tensor
+    ):
+        running._model(*running._inputs)
+    return sum(saved)
+
+
+def test_checkpointed_blocks_keep_less_for_the_backward_pass():
+    assert measure_saved_bytes(True) < 0.5 * measure_saved_bytes(False)
+
+
+def test_each_rank_has_its_part_of_sharded_parameters():
+    running = sessions.run_elsewhere(count_own_values)
+    assert running == (4 * 3 + 8 * 4, 8 * 3 + 16 * 4)
+
+
+def count_own_values():
+    """Values that the first of two ranks keeps, and those of all."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    store = FakeStore()
+    torch.distributed.init_process_group("fake", rank=0, world_size=2, store=store)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(3, 8, bias=False), torch.nn.Linear(4, 16, bias=False)
+    )
+    shard(model, torch.device("cpu"))
+    parameters = list(model.parameters())
+    return sum(p.to_local().numel() for p in parameters), sum(p.numel() for p in parameters)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -1,5 +1,4 @@
-"""PyTorch: eager or torch.compile, AMP by autocast, data parallel by DDP, FSDP2 or
-Horovod.
+"""PyTorch: eager or torch.compile, AMP by autocast, data parallel by DDP, FSDP2, Horovod.
 
 Written for torch 2.5 and newer.
 """

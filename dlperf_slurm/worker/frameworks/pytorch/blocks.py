@@ -4,7 +4,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Callable, ContextManager, Iterator
 
-from torch import nn
+import torch
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.checkpoint import checkpoint
 
 
@@ -22,7 +24,7 @@ def checkpoint_blocks(model: nn.Module) -> None:
         block.forward = forward
 
 
-def shard(model: nn.Module) -> Callable[[], ContextManager[None]]:
+def shard(model: nn.Module, device: torch.device) -> Callable[[], ContextManager[None]]:
     """Have each rank keep its part of all parameters, of their gradients and what follows of them.
 
     A block's parameters are gathered when it is computed, and again for its backward pass (FSDP2);
@@ -31,9 +33,11 @@ def shard(model: nn.Module) -> Callable[[], ContextManager[None]]:
     """
     from torch.distributed.fsdp import fully_shard
 
+    # else a build for GPUs takes these, whatever the case's device is
+    mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
     for block in list_blocks(model):
-        fully_shard(block)
-    root: Any = fully_shard(model)
+        fully_shard(block, mesh=mesh)
+    root: Any = fully_shard(model, mesh=mesh)
 
     @contextmanager
     def pause() -> Iterator[None]:

@@ -220,11 +220,14 @@ class TorchSession:
         return host.read_peak_resident_bytes()
 
     def name_attention(self) -> str:
-        """What torch takes for these inputs, seen in one more forward pass."""
+        """What torch takes for such inputs, seen in a forward pass of one sample.
+
+        Of all samples it may need more memory than the steps did, which a compiler has spared.
+        """
         if not self._work.has_attention:
             return ""
         with NamesOfAttention() as names, torch.set_grad_enabled(self._is_training), self._autocast:
-            self._plain_model(*self._inputs)
+            self._plain_model(*(values[:1] for values in self._inputs))
         self._forget_gathered()
         return " and ".join(sorted(names.found)) or WRITTEN_OUT
 

@@ -145,7 +145,7 @@ def distribute(
     if placement.world_size == 1:
         return Distribution(model, do_nothing, nullcontext, do_nothing)
     if case.axes.gradient_sync == SHARDED:
-        pause = shard(model)
+        pause = shard(model, device)
         return Distribution(model, do_nothing, pause, model.reshard)
     if case.axes.gradient_sync == HOROVOD:
         mean = HorovodMean(model)
