@@ -28,6 +28,12 @@ ADAPTER = load_adapter("mindspore")
 CASE = sessions.make_case("mindspore", "bert")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def device():
+    """Named before anything is computed here: afterwards MindSpore refuses it to sessions."""
+    ms.set_device("CPU")
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
