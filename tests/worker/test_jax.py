@@ -21,6 +21,7 @@ jax = pytest.importorskip("jax", reason="needs JAX: dlperf-slurm env create jax"
 numpy = pytest.importorskip("numpy")
 
 from jax import numpy as jnp  # noqa: E402
+from jax._src.cudnn import fused_attention_stablehlo  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
 from dlperf_slurm.worker.frameworks.jax import (  # noqa: E402
@@ -275,20 +276,22 @@ def test_rank_chooses_among_the_gpus_of_its_container(monkeypatch, count, expect
     assert device.choose_gpu(replace(sessions.ALONE, local_rank=2)) == expected
 
 
-def lower_step(case):
-    """The StableHLO of a training step, which is not compiled."""
+def lower_step(case, platform="cpu"):
+    """The StableHLO of a training step, which is not compiled, and what computes its attention."""
     device.configure_devices(case, sessions.ALONE)
     work = Work(case, sessions.ALONE, ADAPTER.__name__)
     mesh = device.make_mesh(sessions.ALONE)
     weights, axes = session.place_weights(case, work, mesh)
-    training = Training(case, work, forward.Forward(case, work, axes), mesh, axes)
+    passes = forward.Forward(case, work, axes)
+    training = Training(case, work, passes, mesh, axes)
     state = session.make_state(case, work, mesh, weights)
     state = state._replace(
         optimizer=jax.eval_shape(training.initialize_optimizer, state.weights),
         learning_rate=jnp.float32(1.0),
     )
     batch = prepare_batch(work.make_batch(), layers.LAYOUTS["default"][0], work.classes)
-    return training.step.lower(state, batch).as_text()
+    lowered = training.step.trace(state, batch).lower(lowering_platforms=(platform,))
+    return lowered.as_text(), passes.name_attention()
 
 
 def list_products(text):
@@ -320,9 +323,58 @@ def list_products(text):
 def test_all_products_of_a_step_are_of_the_precision_of_the_case(model, precision, expected):
     case = make_case(model, precision=precision, clip_global_norm=True)
     try:
-        assert list_products(lower_step(case)) == expected
+        text, _ = lower_step(case)
+        assert list_products(text) == expected
     finally:
         jax.config.update("jax_default_matmul_precision", None)
+
+
+@pytest.mark.parametrize("precision", ["amp-bf16", "amp-fp16", "bf16"])
+@pytest.mark.parametrize("model", ["bert", "llama"])
+def test_attention_is_one_kernel_of_cudnn_per_layer_where_that_is_chosen(
+    cudnn, monkeypatch, model, precision
+):
+    monkeypatch.setattr(forward, "choose_attention", lambda *asked: (layers.CUDNN, ""))
+    case = sessions.make_case("jax", model, precision=precision)
+    text, name = lower_step(case, "cuda")
+    for kernel in ("__cudnn$fmhaSoftmax(", "__cudnn$fmhaSoftmaxBackward("):
+        assert text.count(kernel) == case.model_parameters["layers"]
+    assert name == "cuDNN"
+
+
+@pytest.fixture
+def cudnn(monkeypatch):
+    """A GPU and a cuDNN are there, for all that JAX asks of them as it traces a step."""
+    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91000)
+    monkeypatch.setattr(fused_attention_stablehlo, "check_compute_capability", lambda least: True)
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "expected"),
+    [
+        ("llama", {"precision": "amp-bf16", "device": "cuda"}, "cuDNN is not detected."),
+        ("llama", {"device": "cuda"}, ""),
+        ("llama", {"precision": "amp-bf16"}, ""),
+        ("resnet50", {"precision": "amp-bf16", "device": "cuda"}, ""),
+    ],
+)
+def test_attention_is_xlas_where_cudnn_has_none_and_says_why(model, changes, expected):
+    check_that_it_is_xlas(model, changes, expected)
+
+
+def test_attention_over_an_odd_length_is_xlas_in_training(cudnn):
+    changes = {"precision": "amp-bf16", "device": "cuda"}
+    # of 4 x 4 patches and the class token
+    check_that_it_is_xlas("vit", changes, "Unsupported sequence length Q 17, KV 17.")
+
+
+def check_that_it_is_xlas(model, changes, expected):
+    case = sessions.make_case("jax", model, **changes)
+    work = Work(case, sessions.ALONE, ADAPTER.__name__)
+    compute_type = forward.COMPUTE_TYPES.get(case.axes.precision, jnp.float32)
+    attention, lack = forward.choose_attention(case, work, compute_type)
+    assert attention == layers.XLA
+    assert lack.rpartition("refused: ")[2] == expected
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])

@@ -59,7 +59,7 @@ class Attention:
             weights = self.dropout(scope, weights).astype(value.dtype)
             y = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
         else:
-            y = attend(query, key, value)
+            y = attend(scope, query, key, value)
         return self.output(scope, y.reshape(x.shape))
 
 

@@ -1,6 +1,6 @@
 """A model, its loss and a loss scale -> a forward pass in the case's precision, and evaluation."""
 
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple, Optional, Set, Tuple
 
 import jax
 import numpy
@@ -9,11 +9,12 @@ from jax import numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.jax.device import RANKS, Arrays
-from dlperf_slurm.worker.frameworks.jax.layers import LAYOUTS, Scope
+from dlperf_slurm.worker.frameworks.jax.layers import CUDNN, LAYOUTS, XLA, Scope
 from dlperf_slurm.worker.frameworks.jax.sharding import GatheredWeights, SplitAxes, is_sharded
-from dlperf_slurm.worker.work import Work
+from dlperf_slurm.worker.work import WRITTEN_OUT, Work
 
 # of the dynamic loss scale; JAX itself has none, and these are those of PyTorch's GradScaler
 INITIAL_SCALE = 2.0**16
@@ -88,6 +89,17 @@ class Forward:
         self.model = work.builder.build_model(work.definition)
         self.compute_type = COMPUTE_TYPES.get(case.axes.precision, jnp.float32)
         self._layout = LAYOUTS[case.axes.memory_format]
+        self._attention, self._lack_of_cudnn = choose_attention(case, work, self.compute_type)
+        self._attention_taken: Set[str] = set()
+
+    def name_attention(self) -> str:
+        """What computes it in all that was traced so far; empty for a model without.
+
+        Where cuDNN was asked for and had none, its reason too.
+        """
+        names = {XLA: f"{WRITTEN_OUT}{self._lack_of_cudnn}", CUDNN: "cuDNN"}
+        found = " and ".join(sorted(names[each] for each in self._attention_taken))
+        return self._work.name_attention(found or WRITTEN_OUT)
 
     def compute_logits(
         self, weights: Arrays, state: State, batch: Arrays, is_training: bool
@@ -108,10 +120,41 @@ class Forward:
             compute_type=self.compute_type,
             layout=self._layout,
             is_checkpointed=self._is_checkpointed,
+            attention=self._attention,
+            attention_taken=self._attention_taken,
         )
 
     def compute_loss(self, logits: Any, batch: Arrays) -> Array:
         return self._work.compute_loss(logits, batch)
+
+
+def choose_attention(case: Case, work: Work, compute_type: Any) -> Tuple[str, str]:
+    """cuDNN's kernels where the case is of 16 bits on a GPU that has them, else XLA's; and why.
+
+    They are compiled alone, of one head of one sample: what lacks them (a GPU, a length) is noticed
+    before a model is made of them.
+    """
+    if case.device != "cuda" or compute_type == jnp.float32 or not work.has_attention:
+        return XLA, ""
+    definition = work.definition
+    shape = (1, definition.sequence_length, 1, definition.head_size)
+    arrays = [jax.ShapeDtypeStruct(shape, compute_type)] * 3
+    attend = jax.grad(sum_attention, (0, 1, 2)) if case.axes.mode == TRAIN else sum_attention
+    try:
+        jax.jit(attend).lower(*arrays).compile()
+    except Exception as error:  # of whatever kind JAX, XLA and cuDNN have for it
+        (reason, *_) = str(error).splitlines() or [type(error).__name__]
+        return XLA, f", as cuDNN's is refused: {reason[:100]}"
+    return CUDNN, ""
+
+
+def sum_attention(query: Array, key: Array, value: Array) -> Array:
+    """Of attention by cuDNN over all, and over those before: float32 []."""
+    both = (
+        jax.nn.dot_product_attention(query, key, value, is_causal=each, implementation="cudnn")
+        for each in (False, True)
+    )
+    return sum(each.sum(dtype=jnp.float32) for each in both)
 
 
 class Evaluation:

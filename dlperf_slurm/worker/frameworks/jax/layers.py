@@ -1,7 +1,7 @@
 """Named layers without arrays: a scope of weights and running statistics -> activations."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Set, Tuple
 
 import jax
 from jax import Array, lax
@@ -9,6 +9,8 @@ from jax import numpy as jnp
 
 # of images, kernels and images again; OIHW is the definition's layout
 LAYOUTS = {"default": ("NCHW", "OIHW", "NCHW"), "channels_last": ("NHWC", "HWIO", "NHWC")}
+# what computes attention: products and a softmax that XLA fuses as it can, or one kernel of cuDNN
+XLA, CUDNN = "xla", "cudnn"
 
 
 @dataclass
@@ -22,6 +24,8 @@ class Scope:
     compute_type: jnp.dtype
     layout: Tuple[str, str, str]
     is_checkpointed: bool = False
+    attention: str = XLA
+    attention_taken: Set[str] = field(default_factory=set)
     new_statistics: Dict[str, Array] = field(default_factory=dict)
     keys_taken: int = 0
 
@@ -185,6 +189,7 @@ class BatchNorm2d:
 
 
 def attend(
+    scope: Scope,
     query: Array,
     key: Array,
     value: Array,
@@ -194,21 +199,28 @@ def attend(
     """Scaled dot-product attention; query, value and the result [batch, length, heads, head_size].
 
     `key` and `value` may have fewer heads; only the first `seen` of their positions count, int32
-    [], where it is given. XLA's CPU has no products of float16 with sums in
-    float32, which JAX asks for (jaxlib 0.10): there, all of it is in float32.
+    [], where it is given: that is XLA's, whatever the scope says. XLA's CPU has no products of
+    float16 with sums in float32, which JAX asks for (jaxlib 0.10): there, all of it is in float32.
     """
+    implementation: Any = scope.attention if seen is None else XLA
+    scope.attention_taken.add(implementation)
 
     def attend_in(query: Array, key: Array, value: Array) -> Array:
         lengths = None if seen is None else jnp.full(key.shape[0], seen)
         return jax.nn.dot_product_attention(
-            query, key, value, is_causal=is_causal, key_value_seq_lengths=lengths
+            query,
+            key,
+            value,
+            is_causal=is_causal,
+            key_value_seq_lengths=lengths,
+            implementation=implementation,
         )
 
     def attend_in_float32(*arrays: Array) -> Array:
         y = attend_in(*(array.astype(jnp.float32) for array in arrays))
         return y.astype(query.dtype)
 
-    if query.dtype != jnp.float16:
+    if query.dtype != jnp.float16 or implementation == CUDNN:
         return attend_in(query, key, value)
     y: Array = lax.platform_dependent(query, key, value, cpu=attend_in_float32, default=attend_in)
     return y

@@ -65,9 +65,9 @@ class Attention:
         if cache is not None:
             cache = cache.fill(position, key, value)
         if cache is not None and x.shape[1] == 1:
-            y = attend(query, cache.keys, cache.values, seen=position + 1)
+            y = attend(scope, query, cache.keys, cache.values, seen=position + 1)
         else:
-            y = attend(query, key, value, is_causal=True)
+            y = attend(scope, query, key, value, is_causal=True)
         return self.output(scope, y.reshape(x.shape)), cache
 
 

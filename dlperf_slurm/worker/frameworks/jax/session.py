@@ -172,7 +172,7 @@ class JaxSession:
         return int(self._device.memory_stats()["peak_bytes_in_use"])
 
     def name_attention(self) -> str:
-        return self._work.name_attention()
+        return self._forward.name_attention()
 
     def read_loss(self) -> float:
         if self._is_training:

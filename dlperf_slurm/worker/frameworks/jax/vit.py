@@ -32,7 +32,7 @@ class Attention:
             projection(scope, x).reshape(*x.shape[:2], *self.head_shape)
             for projection in (self.query, self.key, self.value)
         )
-        y = attend(query, key, value)
+        y = attend(scope, query, key, value)
         return self.output(scope, y.reshape(x.shape))
 
 
