@@ -124,6 +124,18 @@ def test_each_case_is_written_once_and_a_retry_adds_none(home, monkeypatch):
     assert (first.attempt, second) == (1, dataclasses.replace(first, attempt=2))
 
 
+def test_retry_gives_the_worker_of_an_older_version_no_keys_that_it_lacks(home, monkeypatch):
+    run = stage(home / "results", ONE_TASK)
+    path = run.path / "cases.jsonl"
+    values = json.loads(path.read_bytes())
+    del values["memory_limit_bytes"], values["axes"]["output_tokens"]
+    del values["training"]["mixup_alpha"]
+    path.write_text(json.dumps(values, sort_keys=True) + "\n{cut short\n")
+    before = path.read_bytes()
+    retry_from(home / "elsewhere", run, monkeypatch)
+    assert path.read_bytes() == before
+
+
 def test_retry_of_a_run_with_a_case_in_each_folder_has_the_file_of_cases(home, monkeypatch):
     run = stage(home / "results", ONE_TASK)
     (task,) = run.read_tasks("1n1g")
