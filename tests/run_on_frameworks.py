@@ -7,7 +7,8 @@ frameworks are tested at a time: a test runs on one core most of the time. What 
 printed when it is done. A test that failed beside another framework's is tried once more by
 itself, as ranks that wait for each other may run out of time on cores that they share; it is
 named in any case. What this machine lacks (an interpreter, a compiler) is named, with what to do,
-and the rest goes on. What passed is written to tests/proven_frameworks.txt, over which files.
+and the rest goes on. What passed is written to tests/proven_frameworks.txt as soon as it has, over
+which files.
 
 With --changed, only those are tested whose files changed since that was written, and PyTorch and
 TensorFlow 1: without the tests that are marked as exhaustive, but for a PyTorch that changed, and
@@ -21,8 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,9 +84,12 @@ def main() -> int:
     tasks = [task for task in order_tasks(tasks, proofs) if is_possible(task.framework)]
     if arguments.only_make:
         return make_environments(tasks)
-    results = test_tasks(tasks)
-    if not arguments.changed:
-        write_proofs(tasks, results, hashes, proofs)
+
+    def keep(results: Mapping[str, Result]) -> None:
+        if not arguments.changed:
+            write_proofs(tasks, results, hashes, proofs)
+
+    results = test_tasks(tasks, keep)
     compared = [task.framework for task in tasks]
     if arguments.changed:
         compared = [name for name in compared if name in changed and name != REFERENCE]
@@ -188,20 +192,30 @@ def make_environment(task: Task) -> str:
     return f"{written}{note}--- environment of {task.framework}: {seconds:.0f} s\n"
 
 
-def test_tasks(tasks: Sequence[Task]) -> dict[str, Result]:
-    """Make the environments and test two frameworks at a time; what failed is tried again alone."""
+def test_tasks(
+    tasks: Sequence[Task], keep: Callable[[Mapping[str, Result]], None]
+) -> dict[str, Result]:
+    """Make the environments and test two frameworks at a time; what failed is tried again alone.
+
+    `keep` is given the results by framework as these grow.
+    """
+    results: dict[str, Result] = {}
     with ThreadPoolExecutor(1) as making, ThreadPoolExecutor(TESTED_AT_ONCE) as testing:
         made = {task: making.submit(make_environment, task) for task in tasks}
-        tested = {task: testing.submit(test_made, task, made[task]) for task in tasks}
-        results = {task: test.result() for task, test in tested.items()}
-    for task, result in results.items():
+        tested = {testing.submit(test_made, task, made[task]): task for task in tasks}
+        for test in as_completed(tested):
+            results[tested[test].framework] = test.result()
+            keep(results)
+    for task in tasks:
+        result = results[task.framework]
         if result.failed and result.failed != NOT_MADE:
             again = run_tests(task, ["--last-failed"])
             if not again.failed:
                 lines = [f"{task.framework}: passed alone, after {x}" for x in result.failed]
                 print("\n".join(lines), flush=True)
-            results[task] = Result(again.failed, result.seconds)
-    return {task.framework: result for task, result in results.items()}
+            results[task.framework] = Result(again.failed, result.seconds)
+            keep(results)
+    return results
 
 
 def test_made(task: Task, making: "Future[str]") -> Result:
@@ -256,9 +270,11 @@ def write_proofs(
     hashes: Mapping[str, str],
     proofs: Mapping[str, Proof],
 ) -> None:
-    """Write down what passed whole; what did not is no longer proven."""
+    """Write down what passed whole; what did not is no longer proven, and of others what was."""
     written = {name: proof for name, proof in proofs.items() if name in hashes}
     for task in tasks:
+        if task.framework not in results:
+            continue
         result = results[task.framework]
         names = [task.framework]
         if has_horovod(find_managed_environment(task.framework)):
