@@ -7,7 +7,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from dlperf_slurm.worker.models.llama import Definition
 
-# Of what must not be attended to; float16 has it, and exp makes it 0.
+# Added to the scores of what must not be attended to; float16 has it, and exp makes it 0.
 MASKED_OUT_SCORE = -1e4
 
 
@@ -29,8 +29,8 @@ class Attention(nn.Cell):
     """Causal self-attention over hidden [batch, length, hidden_size].
 
     The queries of a group are the rows of one product with the key that they share. `cosine` and
-    `sine`, [length, 1, head_size / 2], turn queries and keys; `is_seen`, bool [length, length], is
-    true where a query's position sees a key's.
+    `sine`, [length, 1, head_size / 2], turn queries and keys; `mask`, float32 [length, length], is
+    added to the scores: 0 where a query's position sees a key's.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -45,7 +45,7 @@ class Attention(nn.Cell):
         self.value = nn.Dense(hidden, kv_size, has_bias=False)
         self.output = nn.Dense(hidden, hidden, has_bias=False)
 
-    def construct(self, x: Tensor, cosine: Tensor, sine: Tensor, is_seen: Tensor) -> Tensor:
+    def construct(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: Tensor) -> Tensor:
         batch_size, length, _ = x.shape
         kv_heads, group, size = self.kv_heads, self.group, self.head_size
         query = self.query(x).reshape((batch_size, length, self.heads, size))
@@ -55,7 +55,7 @@ class Attention(nn.Cell):
         key = rotate(key, cosine, sine).transpose((0, 2, 3, 1))
         value = self.value(x).reshape((batch_size, length, kv_heads, size)).swapaxes(1, 2)
         scores = ops.matmul(query, key).reshape((batch_size, kv_heads, group, length, length))
-        weights = ops.softmax(ops.where(is_seen, scores, MASKED_OUT_SCORE))
+        weights = ops.softmax(scores + mask.astype(scores.dtype))
         weights = weights.reshape((batch_size, kv_heads, group * length, length))
         y = ops.matmul(weights, value).reshape((batch_size, self.heads, length, size))
         return self.output(y.swapaxes(1, 2).reshape(x.shape))
@@ -82,8 +82,8 @@ class Layer(nn.Cell):
         self.up = nn.Dense(hidden, inner, has_bias=False)
         self.down = nn.Dense(inner, hidden, has_bias=False)
 
-    def construct(self, x: Tensor, cosine: Tensor, sine: Tensor, is_seen: Tensor) -> Tensor:
-        x = x + self.attention(self.attention_normalization(x), cosine, sine, is_seen)
+    def construct(self, x: Tensor, cosine: Tensor, sine: Tensor, mask: Tensor) -> Tensor:
+        x = x + self.attention(self.attention_normalization(x), cosine, sine, mask)
         y = self.feed_forward_normalization(x)
         return x + self.down(ops.silu(self.gate(y)) * self.up(y))
 
@@ -117,10 +117,10 @@ class Llama(nn.Cell):
 
     def construct(self, input_ids: Tensor) -> Tensor:
         positions = ops.arange(input_ids.shape[1])
-        is_seen = positions.expand_dims(1) >= positions
+        mask = (positions.expand_dims(1) < positions).astype(ms.float32) * MASKED_OUT_SCORE
         x = self.embedding(input_ids)
         for layer in self.layers:
-            x = layer(x, self.cosine, self.sine, is_seen)
+            x = layer(x, self.cosine, self.sine, mask)
         return self.head(self.normalization(x))
 
 
