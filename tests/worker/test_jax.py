@@ -398,3 +398,36 @@ def test_matrices_are_split_by_their_first_even_axis_and_vectors_stay_whole():
     axes = {name: sharding.find_split_axis(case, shape) for name, shape in shapes.items()}
     assert axes == {"a": 0, "b": 1, "c": None, "d": None}
     assert sharding.make_specs(axes)["b"] == P(None, "ranks")
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("kind", "scattering"), [("cpu", False), ("cuda", True)])
+def test_gradient_of_gathered_parts_is_summed_without_the_reduce_scatter_of_gloo(
+    kind, scattering, axis
+):
+    case = sessions.make_case(
+        "jax", "llama", devices_per_node=2, gradient_sync="sharded", device=kind
+    )
+    gradients, expected, text = sessions.run_elsewhere(differentiate_gathered, case, axis)
+    assert numpy.allclose(gradients, expected, rtol=1e-6)
+    assert ("reduce_scatter" in text) == scattering
+
+
+def differentiate_gathered(case, axis):
+    """Of two devices in one process: the gradients of a matrix, those expected, and the program."""
+    jax.config.update("jax_num_cpu_devices", 2)
+    mesh = jax.sharding.Mesh(numpy.array(jax.devices()), (device.RANKS,))
+    gather = sharding.choose_gather(case)
+    random = numpy.random.default_rng(1)
+    matrix = random.normal(size=(4, 6)).astype("float32")
+    factors = random.normal(size=(2, 4, 6)).astype("float32")
+
+    def differentiate(part, factor):
+        return jax.grad(lambda each: (gather(each, axis) * factor[0]).sum())(part)
+
+    split = P(*[None] * axis, device.RANKS)
+    mapped = jax.shard_map(
+        differentiate, mesh=mesh, in_specs=(split, P(device.RANKS)), out_specs=split
+    )
+    program = jax.jit(mapped).lower(matrix, factors)
+    return numpy.asarray(program.compile()(matrix, factors)), factors.sum(0), program.as_text()

@@ -13,7 +13,12 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker.frameworks.jax.device import RANKS, Arrays
 from dlperf_slurm.worker.frameworks.jax.layers import CUDNN, LAYOUTS, XLA, Scope
-from dlperf_slurm.worker.frameworks.jax.sharding import GatheredWeights, SplitAxes, is_sharded
+from dlperf_slurm.worker.frameworks.jax.sharding import (
+    GatheredWeights,
+    SplitAxes,
+    choose_gather,
+    is_sharded,
+)
 from dlperf_slurm.worker.work import WRITTEN_OUT, Work
 
 # of the dynamic loss scale; JAX itself has none, and these are those of PyTorch's GradScaler
@@ -85,6 +90,7 @@ class Forward:
     def __init__(self, case: Case, work: Work, axes: SplitAxes) -> None:
         self._work = work
         self._split_axes = axes if is_sharded(case) else None
+        self._gather = choose_gather(case)
         self._is_checkpointed = case.axes.activation_checkpointing
         self.model = work.builder.build_model(work.definition)
         self.compute_type = COMPUTE_TYPES.get(case.axes.precision, jnp.float32)
@@ -111,9 +117,9 @@ class Forward:
 
     def make_scope(self, weights: Arrays, state: State, is_training: bool) -> Scope:
         """What the layers of one forward pass read."""
-        split_axes = self._split_axes
+        axes = self._split_axes
         return Scope(
-            weights=weights if split_axes is None else GatheredWeights(weights, split_axes),
+            weights=weights if axes is None else GatheredWeights(weights, axes, self._gather),
             statistics={name: values[0] for name, values in state.statistics.items()},
             key=state.keys[0],
             is_training=is_training,
