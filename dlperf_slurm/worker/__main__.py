@@ -40,7 +40,7 @@ from dlperf_slurm.contract.surroundings import write_surroundings
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.arrays import write_array
-from dlperf_slurm.worker import servers
+from dlperf_slurm.worker import ending, servers
 from dlperf_slurm.worker.accuracy import train_to_accuracy
 from dlperf_slurm.worker.data_sources import open_batches
 from dlperf_slurm.worker.external_script import run_script
@@ -163,6 +163,8 @@ def run_attempt(
             if world is not None:
                 world.end_after_failure()
         return 1
+    if ending.is_at_once and not isinstance(world, Alone):
+        ending.end_at_once(world)
     return 0
 
 

@@ -24,6 +24,12 @@ class MpiWorld(World):
         while not request.Test():
             time.sleep(LOOK_SECONDS)
 
+    def leave(self) -> None:
+        """Leave all ranks, as the process's end does; this world is of no use after."""
+        from mpi4py import MPI
+
+        MPI.Finalize()
+
     def gather_rows(self, values: Sequence[float]) -> Any:
         """The figures of all ranks as an array [ranks, figures] on rank 0, None elsewhere.
 

@@ -41,7 +41,7 @@ class SocketCommunicator:
         self._failing: Set[int] = set()
         self._all_are_failing = threading.Event()
         threading.Thread(target=self._listen, name="listen", daemon=True).start()
-        atexit.register(self._tell, GOODBYE)
+        atexit.register(self.leave)
         # a child that outlives this rank would keep its end from the others
         os.register_at_fork(after_in_child=self._close)
 
@@ -72,6 +72,10 @@ class SocketCommunicator:
         for channel in self._channels.values():
             channel.send((name, values))
         return values
+
+    def leave(self) -> None:
+        """Tell the other ranks that this one's end is none of a failure."""
+        self._tell(GOODBYE)
 
     def send_in_turn(self, value: Any) -> None:
         """Give a value to rank 0 when that asks for it; all other ranks do."""

@@ -33,6 +33,10 @@ class SocketWorld(World):
         met = meet(place._replace(first_host=first_host), secret)
         super().__init__(SocketCommunicator(place.rank, met, partial(write_loss, attempt_dir)))
 
+    def leave(self) -> None:
+        """Leave all ranks, as the process's end does; this world is of no use after."""
+        self._communicator.leave()
+
     def await_all(self) -> None:
         """Wait for all ranks, which takes no CPU."""
         self.barrier()

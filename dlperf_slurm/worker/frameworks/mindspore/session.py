@@ -9,7 +9,7 @@ from mindspore.graph.api import _pynative_executor
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.worker import host
+from dlperf_slurm.worker import ending, host
 from dlperf_slurm.worker.clock import EventClock, HostClock
 from dlperf_slurm.worker.datasets.batches import spread_labels
 from dlperf_slurm.worker.frameworks import Placement
@@ -185,7 +185,12 @@ class MindSporeSession:
         return {name: to_numpy(parameter) for name, parameter in self._parameters.items()}
 
     def close(self) -> None:
-        """MindSpore has nothing to leave by: its group ends with the processes."""
+        """MindSpore has nothing to leave by: its group ends with the processes.
+
+        These end at once, as leaving its cluster may crash: a thread of it then reads from a
+        connection that another has closed (2.10; every third time on busy cores).
+        """
+        ending.is_at_once = self._case.world_size > 1
 
 
 def start_session(case: Case, placement: Placement) -> MindSporeSession:
