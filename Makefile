@@ -13,8 +13,10 @@
 #                        first, without network; its report is .venv/gpu-report (docs/gpu.md)
 # make gpu-environments  what it runs in, 16 GB, where there is a network
 #
-# make rehearse          PyTorch's GPU paths without a GPU: its CUDA build (5 GB) over stand-ins for
-#                        NVIDIA's libraries; fifteen minutes; its report is .venv/rehearsal/report.md
+# make rehearse          GPU paths of PyTorch, and numbers of TensorFlow 2 and JAX, without a GPU: CUDA
+#                        builds (16 GB) over stand-ins for NVIDIA's libraries, and compiled for H100;
+#                        a quarter of an hour on two idle cores, an hour beside other work; its
+#                        report is .venv/rehearsal/report.md
 #
 # make docs              the pages of docs/ as a site, in .venv/site; every link is checked
 #
@@ -148,7 +150,7 @@ gpu-environments: .venv/installed-dev
 
 # not a part of `make test`: for a night, or before a release
 rehearse: .venv/installed-dev
-	$(BIN)/python -m dlperf_slurm env create --cuda pytorch
+	$(BIN)/python -m dlperf_slurm env create --cuda pytorch tensorflow2 jax
 	$(BIN)/python tests/rehearse.py
 
 fuzz: .venv/installed-dev

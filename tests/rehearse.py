@@ -2,136 +2,129 @@
 
     python tests/rehearse.py [--only TEXT]
 
-Runs steps of both models in each precision, on GPUs of two kinds, by one and two ranks, and checks
-what they wait for, copy, launch, compute with and send; then searches for the largest batch, which
-memory ends; then the same with faults put in on purpose, each of which a check must find. Kernels
-are counted by name and not run. The environment is that of `env create pytorch --cuda`. The exit
-code is 0 where all is as it must be; the report lies in .venv/rehearsal. With --only, the rows
-whose name has that text, without faults.
+Runs PyTorch's steps of all models in each precision, on GPUs of two kinds, by one and two ranks,
+and checks what they wait for, copy, launch, compute with and send; then searches for the largest
+batch, which memory ends; then the same with faults put in on purpose, each of which a check must
+find. Kernels are counted by name and not run. Of TensorFlow 2's steps, and of JAX's, which XLA
+compiles for an absent H100, the numbers are checked. The environments are those of `env create
+--cuda`. The exit code is 0 where all is as it must be; the report lies in .venv/rehearsal. With
+--only, one framework (jax, pytorch, tensorflow2), or PyTorch's rows whose name has that text,
+without faults.
 """
 
 import argparse
-import json
 import os
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from rehearsal.build import BuildError, build, build_nvml, list_versions
-from rehearsal.checks import find_problems, read_rank
-from rehearsal.combinations import CAPABILITIES, RANKS, Combination, list_combinations
+from rehearsal.build import LIBRARIES, LIBRARIES_12, BuildError, list_versions
+from rehearsal.checks import Problems, find_problems, read_rank
+from rehearsal.combinations import (
+    CAPABILITIES,
+    SEARCH_MEMORY_MIB,
+    Combination,
+    list_combinations,
+    list_tensorflow,
+)
+from rehearsal.compiled import find_compiled_problems, list_broken, list_compilations
+from rehearsal.other_frameworks import make_called_row, make_compiled_row
 from rehearsal.report import (
     CAUGHT,
-    FAILED,
-    MISSED,
-    OK,
+    Found,
     Row,
     list_rejected,
     make_fault_row,
     make_markdown,
     make_row,
+    make_step_row,
     make_summary,
 )
-from rehearsal.self_checks import SELF_CHECKS
+from rehearsal.self_checks import SELF_CHECKS, TENSORFLOW_FAULTS
+from rehearsal.stage import CHECKOUT, PROGRAMS, VARIABLES, Stage, ask, find_environment
 
-from dlperf_slurm.config.folders import CUDA, find_managed_environment, name_environment
-
-CHECKOUT = Path(__file__).resolve().parents[1]
-PROGRAMS = CHECKOUT / "tests" / "rehearsal"
 FOLDER = CHECKOUT / ".venv" / "rehearsal"
+PYTORCH = "pytorch"
 # what a rank that ends early is told by
 RUNS = "runs"
+SEARCH = "search"
 SEARCHES = (("bert", 1), ("resnet50", 2))
-SEARCH_MEMORY_MIB = 2500
 # the stand-in's allocator then fails with another error than one of memory
 HIDE_FULL_MEMORY = {"REHEARSAL_HIDES_FULL_MEMORY": "1"}
-
-
-class Stage:
-    """The environment's Python over the stand-ins."""
-
-    def __init__(self, environment: Path, libraries: Sequence[Path]) -> None:
-        self._python = environment / "bin" / "python"
-        self._variables = {
-            **os.environ,
-            "PATH": f"{environment / 'bin'}:{os.environ.get('PATH', '')}",
-            "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'tests'}",
-            "LD_PRELOAD": ":".join(map(str, libraries)),
-            # where pynvml and torch look for NVML
-            "LD_LIBRARY_PATH": str(libraries[0].parent),
-            "REHEARSAL_DEVICES": str(max(RANKS)),
-            "OMP_NUM_THREADS": "1",
-        }
-        self._variables.pop("CUDA_VISIBLE_DEVICES", None)
-
-    def observe(self, combinations: Sequence[Combination], log: Path) -> Iterator[dict[str, Any]]:
-        """What each of these, on GPUs of one kind, asked for; one after the other."""
-        variables = {"REHEARSAL_CAPABILITY": str(combinations[0].capability)}
-        lines = "".join(f"{json.dumps(asdict(one))}\n" for one in combinations)
-        with log.open("wb") as err, tempfile.TemporaryFile() as asked:
-            asked.write(lines.encode())
-            asked.seek(0)
-            with subprocess.Popen(
-                [self._python, PROGRAMS / "observe.py"],
-                env={**self._variables, **variables},
-                stdin=asked,
-                stdout=subprocess.PIPE,
-                stderr=err,
-            ) as process:
-                for _ in combinations:
-                    line = process.stdout.readline() if process.stdout else b""
-                    said = f"observe.py ended: see {log}"
-                    yield json.loads(line) if line else {"error": said}
-
-    def search(self, model: str, ranks: int, variables: dict[str, str]) -> dict[str, Any]:
-        """How a search for the largest batch ended."""
-        memory = {"REHEARSAL_MEMORY_MIB": str(SEARCH_MEMORY_MIB)}
-        with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run(
-                [self._python, PROGRAMS / "search.py", model, str(ranks), folder],
-                env={**self._variables, **memory, **variables},
-                capture_output=True,
-                text=True,
-            )
-        if done.returncode != 0:
-            return {"error": done.stderr[-2000:]}
-        return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> int:
     """Rehearse, print the table and write the report; 0 if all is as it must be."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose name has it")
-    options = parser.parse_args()
+    parser.add_argument("--only", default="", metavar="TEXT", help="a framework, or rows by name")
+    only = parser.parse_args().only
     started = time.monotonic()
-    environment = find_managed_environment(name_environment("pytorch", CUDA))
+    chosen = [PYTORCH, *OTHERS] if not only else [only if only in OTHERS else PYTORCH]
+    found = Found()
     try:
-        libraries = build(environment, FOLDER / "libraries")
-        build_nvml(CHECKOUT / "tests" / "support" / "nvml_library.c", FOLDER / "libraries")
+        for framework in chosen:
+            found.add_versions(framework, list_versions(find_environment(framework)))
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        for framework in chosen:
+            if framework == PYTORCH:
+                rehearse_pytorch(found, "" if only == PYTORCH else only)
+            else:
+                OTHERS[framework](found)
     except BuildError as error:
         print(f"rehearse: {error}", file=sys.stderr)
         return 1
-    stage = Stage(environment, libraries)
-    combinations = [one for one in list_combinations() if options.only in one.name]
-    rows = rehearse(stage, combinations)
-    searches = [search(stage, *one) for one in SEARCHES if options.only in " ".join(map(str, one))]
-    faults = [*rehearse_faults(stage), fail_search(stage)] if not options.only else []
-    facts = {**list_versions(environment), "seconds": f"{time.monotonic() - started:.0f}"}
+    found.facts["seconds"] = f"{time.monotonic() - started:.0f}"
     report = FOLDER / "report.md"
-    report.write_text(make_markdown(facts, rows, searches, faults), encoding="utf-8")
-    every = [*rows, *searches, *faults]
-    print(make_summary(rows))
-    print(*list_rejected(every), sep="\n")
-    caught = sum(row.verdict == CAUGHT for row in faults)
-    told = "no faults were put in" if options.only else f"{caught} of {len(faults)} faults caught"
+    report.write_text(make_markdown(found), encoding="utf-8")
+    if found.rows:
+        print(make_summary(found.rows))
+    print(*list_rejected(found.every), sep="\n")
+    caught = sum(row.verdict == CAUGHT for row in found.faults)
+    told = (
+        f"{caught} of {len(found.faults)} faults caught" if found.faults else "no fault was put in"
+    )
     print(f"{told}; report: {report}")
-    return 0 if every and all(row.is_sound for row in every) else 1
+    return 0 if found.every and all(row.is_sound for row in found.every) else 1
+
+
+def rehearse_pytorch(found: Found, only: str) -> None:
+    """PyTorch's steps and searches whose name has this text; for "" all, and the faults."""
+    stage = Stage(PYTORCH, LIBRARIES, FOLDER)
+    found.rows.extend(rehearse(stage, [one for one in list_combinations() if only in one.name]))
+    searches = [one for one in SEARCHES if only in " ".join(map(str, one))]
+    found.searches.extend(search(stage, *one) for one in searches)
+    if not only:
+        found.faults.extend([*rehearse_faults(stage), fail_search(stage)])
+
+
+def rehearse_tensorflow(found: Found) -> None:
+    """What TensorFlow 2 asks cuBLAS and cuDNN for, in graph mode."""
+    stage = Stage("tensorflow2", LIBRARIES_12, FOLDER)
+    combinations = [*list_tensorflow(), *TENSORFLOW_FAULTS]
+    answers = stage.observe(combinations, FOLDER / "tensorflow2.log")
+    for combination, answer in zip(combinations, answers):
+        problems = judge_answer(combination, answer)
+        ranks = [read_rank(told) for told in answer.get("ranks", [])]
+        found.add_numbers(make_called_row(combination, ranks, problems))
+
+
+def rehearse_jax(found: Found) -> None:
+    """What multiplies in JAX's steps, which XLA compiles for an absent H100."""
+    asked = [*list_compilations(), *list_broken()]
+    command = [find_environment("jax") / "bin" / "python", PROGRAMS / "compile_jax.py"]
+    answers = ask(command, {**os.environ, **VARIABLES}, asked, FOLDER / "jax.log")
+    for compilation, answer in zip(asked, answers):
+        error = {RUNS: [answer["error"]]} if "error" in answer else None
+        problems = error or find_compiled_problems(compilation, answer)
+        found.add_numbers(make_compiled_row(compilation, answer, problems))
+
+
+OTHERS: dict[str, Callable[[Found], None]] = {
+    "tensorflow2": rehearse_tensorflow,
+    "jax": rehearse_jax,
+}
 
 
 def rehearse(stage: Stage, combinations: Sequence[Combination]) -> list[Row]:
@@ -151,12 +144,12 @@ def rehearse(stage: Stage, combinations: Sequence[Combination]) -> list[Row]:
 def judge(combination: Combination, answer: dict[str, Any]) -> Row:
     problems = judge_answer(combination, answer)
     ranks = [read_rank(told) for told in answer.get("ranks", [])]
-    row = make_row(combination, ranks, problems)
+    row = make_step_row(combination, ranks, problems)
     print(f"{row.name}: {row.verdict}", flush=True)
     return row
 
 
-def judge_answer(combination: Combination, answer: dict[str, Any]) -> dict[str, list[str]]:
+def judge_answer(combination: Combination, answer: dict[str, Any]) -> Problems:
     """What is wrong, by check."""
     if "error" in answer:
         return {RUNS: [answer["error"]]}
@@ -168,7 +161,8 @@ def rehearse_faults(stage: Stage) -> Iterator[Row]:
     pairs = [(check, one) for check, faults in SELF_CHECKS.items() for one in faults]
     answers = stage.observe([one for _, one in pairs], FOLDER / "faults.log")
     for (check, combination), answer in zip(pairs, answers):
-        row = make_fault_row(combination, check, judge_answer(combination, answer))
+        problems = judge_answer(combination, answer)
+        row = make_fault_row(combination.fault, combination.name, check, problems)
         print(f"{row.name}: {row.verdict}", flush=True)
         yield row
 
@@ -188,12 +182,7 @@ def search(stage: Stage, model: str, ranks: int) -> Row:
         str(answer.get("batch_size", "-")),
         f"{answer.get('peak_memory_bytes', 0) / 2**20:.0f} MiB",
     )
-    row = Row(
-        f"search {name}",
-        cells,
-        FAILED if problems else OK,
-        {"search": problems} if problems else {},
-    )
+    row = make_row(f"search {name}", cells, {SEARCH: problems} if problems else {})
     print(f"{row.name}: {row.verdict}", flush=True)
     return row
 
@@ -216,10 +205,8 @@ def fail_search(stage: Stage) -> Row:
     """A search where the GPU hides that its memory is full: it must not end well."""
     model, ranks = SEARCHES[0]
     problems = list(judge_search(stage.search(model, ranks, HIDE_FULL_MEMORY)))
-    name = f"{model} amp-fp16"
-    shown = problems[0] if problems else "nothing"
-    cells = ("hide that memory is full", name, "search", shown)
-    return Row(f"search {name}", cells, CAUGHT if problems else MISSED, {})
+    fault = "hide that memory is full"
+    return make_fault_row(fault, f"search {model} amp-fp16", SEARCH, {SEARCH: problems})
 
 
 if __name__ == "__main__":

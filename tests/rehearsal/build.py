@@ -11,18 +11,13 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 SOURCES = Path(__file__).with_name("libraries")
-INCLUDES = (
-    "nvidia/cu13/include",
-    "nvidia/cudnn/include",
-    "nvidia/nccl/include",
-    # has the headers of nvcc too, which those of the runtime include
-    "triton/backends/nvidia/include",
-)
-DRIVER_HEADER = "nvidia/cu13/include/cuda.h"
+# torch's wheels have those of nvcc, which the runtime's include, in Triton
+INCLUDES = ("nvidia/*/include", "triton/backends/nvidia/include")
 DRIVER = "libcuda.so.1"
 # functions are checked against how NVIDIA's headers declare them
 OPTIONS = (
@@ -102,16 +97,42 @@ LIBRARIES = (
     ),
     Library(
         DRIVER,
-        "",
+        "nvidia/cu13/include",
         ("driver.c",),
         error=801,
         is_versioned=False,
         quiet=r"(?!)",
     ),
 )
+# the wheels of CUDA 12, which TensorFlow 2 has, lie in a folder for each library
+FOLDERS_12 = {
+    "libcudart": "nvidia/cuda_runtime/lib",
+    "libcublasLt": "nvidia/cublas/lib",
+    "libcublas": "nvidia/cublas/lib",
+    "libcuda": "nvidia/cuda_runtime/include",
+}
+FOR_TENSORFLOW = {
+    DRIVER: {
+        "sources": ("driver.c", "stream_executor.c"),
+        "quiet": r"cuEventDestroy_v2|cuStreamWaitEvent",
+    },
+    "libcudnn.so.9": {
+        "quiet": r"cudnn(Destroy|Set)\w*|cudnn\w+VersionCheck",
+        "working": r"cudnn(BatchNormalization|Pooling(For|Back)ward)\w*",
+    },
+}
+LIBRARIES_12 = tuple(
+    replace(
+        one,
+        name=one.name.replace(".so.13", ".so.12"),
+        folder=FOLDERS_12.get(one.name.partition(".")[0], one.folder),
+        **FOR_TENSORFLOW.get(one.name, {}),
+    )
+    for one in LIBRARIES
+)
 
 
-def build(environment: Path, folder: Path) -> list[Path]:
+def build(environment: Path, folder: Path, libraries: Sequence[Library]) -> list[Path]:
     """The stand-ins, in the order for LD_PRELOAD; raises BuildError."""
     packages = find_packages(environment)
     for program in ("gcc", "nm"):
@@ -119,7 +140,7 @@ def build(environment: Path, folder: Path) -> list[Path]:
             raise BuildError(f"{program} is missing: apt-get install gcc")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    return [build_library(library, packages, folder) for library in LIBRARIES]
+    return [build_library(library, packages, folder) for library in libraries]
 
 
 def build_nvml(source: Path, folder: Path) -> None:
@@ -132,49 +153,59 @@ def list_versions(environment: Path) -> dict[str, str]:
     """Of the packages that a rehearsal is about."""
     names = (one.name for one in find_packages(environment).glob("*.dist-info"))
     packages = (name.removesuffix(".dist-info").rpartition("-") for name in names)
-    wanted = re.compile("torch|nvidia_(cublas|cudnn|nccl|cuda_runtime).*")
+    wanted = re.compile("torch|jax(lib)?|tensorflow|nvidia_(cublas|cudnn|nccl|cuda_runtime).*")
     return {name: version for name, _, version in sorted(packages) if wanted.fullmatch(name)}
 
 
 def find_packages(environment: Path) -> Path:
     found = next(environment.glob("lib/python3.*/site-packages"), None)
     if found is None:
-        raise BuildError(f"{environment} is no environment: dlperf-slurm env create --cuda pytorch")
+        framework = environment.name.removesuffix("-cuda")
+        made_by = f"dlperf-slurm env create --cuda {framework}"
+        raise BuildError(f"{environment} is no environment: {made_by}")
     return found
 
 
 def build_library(library: Library, packages: Path, folder: Path) -> Path:
     """One stand-in; raises BuildError where the wheel has another major version."""
     names = list_functions(library, packages)
-    written = "".join((SOURCES / source).read_text("utf-8") for source in library.sources)
-    others = [name for name in names if not re.search(rf"\b{name}\b\s*[(,]", written)]
-    generated = folder / f"{library.name}.others.c"
-    generated.write_text(write_others(library, others), encoding="utf-8")
     options = [*OPTIONS, f"-Wl,-soname,{library.name}", f"-I{SOURCES}"]
-    options += [f"-I{packages / include}" for include in INCLUDES]
+    options += [f"-I{found}" for include in INCLUDES for found in packages.glob(include)]
     if library.is_versioned:
         script = folder / f"{library.name}.map"
         script.write_text(f"{library.name} {{ global: *; }};\n", encoding="utf-8")
         options.append(f"-Wl,--version-script={script}")
     sources = [SOURCES / source for source in library.sources]
     target = folder / library.name
+    # the headers rename some of what is written: cuMemAlloc is cuMemAlloc_v2
+    link(target, options, sources)
+    others = sorted(set(names) - read_exported(target))
+    generated = folder / f"{library.name}.others.c"
+    generated.write_text(write_others(library, others), encoding="utf-8")
+    link(target, options, [*sources, generated])
+    return target
+
+
+def link(target: Path, options: Sequence[str], sources: Sequence[Path]) -> None:
+    """Compile the sources into one library; raises BuildError with what gcc says."""
     done = subprocess.run(
-        ["gcc", *options, "-o", target, *sources, generated, "-ldl", "-lpthread"],
+        ["gcc", *options, "-o", target, *sources, "-ldl", "-lpthread"],
         capture_output=True,
         text=True,
     )
     if done.returncode != 0:
-        raise BuildError(f"{library.name} cannot be built:\n{done.stderr[-2000:]}")
-    return target
+        raise BuildError(f"{target.name} cannot be built:\n{done.stderr[-2000:]}")
 
 
 def list_functions(library: Library, packages: Path) -> list[str]:
     """What the real library exports; of the driver, what its header has: no wheel has it."""
     if library.name == DRIVER:
-        header = (packages / DRIVER_HEADER).read_text("utf-8", errors="replace")
+        header = (packages / library.folder / "cuda.h").read_text("utf-8", errors="replace")
         names = set(re.findall(r"CUDAAPI\s+(cu\w+)\s*\(", header))
-        # what the header renames: cuMemAlloc is cuMemAlloc_v2
-        return sorted(names | set(re.findall(r"#define\s+cu\w+\s+(cu\w+_v\d\w*)", header)))
+        # and what it renames them to
+        return sorted(
+            names | set(re.findall(r"#define\s+cu\w+\s+(?:\w+\()?(cu\w+_v\d\w*)", header))
+        )
     path = packages / library.folder / library.name
     if not path.exists():
         stem = library.name.partition(".so.")[0]
@@ -182,12 +213,17 @@ def list_functions(library: Library, packages: Path) -> list[str]:
         raise BuildError(
             f"the rehearsal knows {library.name}, and {packages} has {', '.join(found) or 'none'}"
         )
+    names = read_exported(path)
+    return sorted(name for name in names if re.match("(__cuda|cuda|cublas|cudnn|nccl)", name))
+
+
+def read_exported(library: Path) -> set[str]:
+    """Names of functions that a library exports."""
     done = subprocess.run(
-        ["nm", "-D", "--defined-only", path], stdout=subprocess.PIPE, text=True, check=True
+        ["nm", "-D", "--defined-only", library], stdout=subprocess.PIPE, text=True, check=True
     )
     symbols = [line.split() for line in done.stdout.splitlines()]
-    names = {words[-1].partition("@")[0] for words in symbols if words[-2] in "TWi"}
-    return sorted(name for name in names if re.match("(__cuda|cuda|cublas|cudnn|nccl)", name))
+    return {words[-1].partition("@")[0] for words in symbols if words[-2] in "TWi"}
 
 
 def write_others(library: Library, names: list[str]) -> str:
@@ -205,4 +241,4 @@ def write_others(library: Library, names: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    print(*build(Path(sys.argv[1]), Path(sys.argv[2])), sep="\n")
+    print(*build(Path(sys.argv[1]), Path(sys.argv[2]), LIBRARIES), sep="\n")

@@ -25,6 +25,8 @@ CUDNN_DATA_FLOAT, CUDNN_DATA_HALF, CUDNN_DATA_BFLOAT16 = 0, 2, 9
 NCCL_FLOAT16, NCCL_FLOAT32, NCCL_BFLOAT16 = 6, 7, 9
 # what waits for the clock's event of the step before
 STEP_BEFORE = "cudaEventSynchronize"
+# what is wrong, by check
+Problems = dict[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,8 @@ OF_A_RANK = {
 }
 DEVICE = "device"
 CHECKS = (*OF_A_RANK, DEVICE)
+# of another framework, the numbers that it computes with are what is asked about
+CHECKED = {"pytorch": CHECKS, "tensorflow2": ("numbers", "known")}
 
 
 def check_device(ranks: Sequence[Rank]) -> Iterator[str]:
@@ -246,7 +250,7 @@ def check_device(ranks: Sequence[Rank]) -> Iterator[str]:
             yield f"rank {number} drives GPU {', '.join(map(str, sorted(devices))) or 'none'}"
 
 
-def find_problems(combination: Combination, ranks: Sequence[Rank]) -> dict[str, list[str]]:
+def find_problems(combination: Combination, ranks: Sequence[Rank]) -> Problems:
     """What is wrong, by the name of its check; {} where all is well."""
     problems = {DEVICE: list(check_device(ranks))}
     for name, check in OF_A_RANK.items():
@@ -255,4 +259,5 @@ def find_problems(combination: Combination, ranks: Sequence[Rank]) -> dict[str, 
             for number, rank in enumerate(ranks)
             for problem in check(combination, rank)
         ]
-    return {name: found for name, found in problems.items() if found}
+    checked = CHECKED[combination.framework]
+    return {name: found for name, found in problems.items() if found and name in checked}

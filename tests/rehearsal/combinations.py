@@ -8,6 +8,7 @@ from dlperf_slurm.contract.axes import INFER, ON_DEVICE, ON_HOST, TRAIN, Axes
 from dlperf_slurm.contract.case import Case
 
 PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16")
+TENSORFLOW_PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 STEPS = ("plain", "clip", "accumulate", "host", "val")
 CAPABILITIES = (80, 90)
 RANKS = (1, 2)
@@ -21,6 +22,7 @@ SIZES = {
 # images are turned on their way to the device, too
 IMAGES = ("resnet50", "vit")
 BATCH_SIZE = 8
+SEARCH_MEMORY_MIB = 2500
 ACCUMULATED = 2
 # DDP waits for events after its first ten steps and each hundredth, to log how long they took
 WARMUP_STEPS = 12
@@ -39,6 +41,7 @@ class Combination:
     capability: int
     ranks: int
     fault: str = ""
+    framework: str = "pytorch"
 
     @property
     def is_training(self) -> bool:
@@ -47,7 +50,8 @@ class Combination:
     @property
     def name(self) -> str:
         where = f"{self.capability / 10:.1f}, {self.ranks} rank{'s' * (self.ranks > 1)}"
-        return f"{self.model} {self.precision} {self.step} ({where})"
+        framework = "" if self.framework == "pytorch" else f"{self.framework} "
+        return f"{framework}{self.model} {self.precision} {self.step} ({where})"
 
 
 def list_combinations() -> Iterator[Combination]:
@@ -58,11 +62,17 @@ def list_combinations() -> Iterator[Combination]:
         yield Combination(model, precision, step, capability, ranks)
 
 
+def list_tensorflow() -> Iterator[Combination]:
+    """Those of TensorFlow 2, in graph mode."""
+    for model, precision in product(SIZES, TENSORFLOW_PRECISIONS):
+        yield Combination(model, precision, "plain", 90, 1, framework="tensorflow2")
+
+
 def make_case(combination: Combination) -> Case:
     """The case, as a job on a node with as many GPUs as ranks has it."""
     is_turned = combination.step == "host" and combination.model in IMAGES
     axes = Axes(
-        framework="pytorch",
+        framework=combination.framework,
         topology=f"1n{combination.ranks}g",
         batch_size_per_device=BATCH_SIZE,
         precision=combination.precision,

@@ -1,8 +1,10 @@
 """In a CUDA environment, over the stand-ins: combinations on stdin -> what each step asked for.
 
+    python observe.py FRAMEWORK
+
 A line of stdin is a combination as JSON; a line of stdout answers it: {"ranks": [...]}, or
-{"error": ...} with the end of what its ranks said. Every rank is a process that begins where torch
-is imported and nothing else has happened.
+{"error": ...} with the end of what its ranks said. Every rank is a process that begins where the
+framework is imported and nothing else has happened.
 """
 
 import ctypes
@@ -12,21 +14,19 @@ import os
 import socket
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
-
-# before the ranks begin, so that each need not import it
-import torch  # noqa: F401
 
 from dlperf_slurm.worker.data_sources import open_batches
 from dlperf_slurm.worker.frameworks import Placement, load_adapter
 from dlperf_slurm.worker.measure import measure_steps
 from dlperf_slurm.worker.position import MEASURED, Position
 from rehearsal.combinations import Combination, make_case
-from rehearsal.faults import FAULTS
 
 LIMIT_SECONDS = 180.0
 SAID_AT_MOST = 3000
-RUNTIME = "libcudart.so.13"
+# import the framework as well: before the ranks begin, so that each need not
+FAULTS = {"pytorch": "rehearsal.faults", "tensorflow2": "rehearsal.tensorflow_faults"}
 
 
 class Watched(Position):
@@ -44,20 +44,24 @@ class Watched(Position):
 
 
 def main():
+    faults = import_module(FAULTS[sys.argv[1]]).FAULTS
     context = multiprocessing.get_context("fork")
     for line in sys.stdin:
         combination = Combination(**json.loads(line))
         with tempfile.TemporaryDirectory() as folder:
-            answer = observe(context, combination, Path(folder))
+            answer = observe(context, combination, faults[combination.fault], Path(folder))
         print(json.dumps(answer), flush=True)
 
 
-def observe(context, combination, folder):
+def observe(context, combination, break_adapter, folder):
     """The answer for one combination, from as many processes as it has ranks."""
     barrier = context.Barrier(combination.ranks, timeout=LIMIT_SECONDS)
     port = find_free_port()
     processes = [
-        context.Process(target=run_rank, args=(combination, rank, port, barrier, folder))
+        context.Process(
+            target=run_rank,
+            args=(combination, break_adapter, rank, port, barrier, folder),
+        )
         for rank in range(combination.ranks)
     ]
     for process in processes:
@@ -81,11 +85,12 @@ def find_free_port():
         return one.getsockname()[1]
 
 
-def run_rank(combination, rank, port, barrier, folder):
+def run_rank(combination, break_adapter, rank, port, barrier, folder):
     with (folder / f"rank-{rank}.log").open("wb") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     try:
+        break_adapter()
         watch_rank(combination, rank, port, barrier, folder)
     except BaseException:
         # the others wait no longer
@@ -95,8 +100,8 @@ def run_rank(combination, rank, port, barrier, folder):
 
 def watch_rank(combination, rank, port, barrier, folder):
     """Run one rank's steps, and write its trace and what it is about into the folder."""
-    FAULTS[combination.fault]()
-    trace = ctypes.CDLL(RUNTIME)
+    # of the stand-ins, which are loaded before all else
+    trace = ctypes.CDLL(None)
     case = make_case(combination)
     placement = Placement(rank, rank, case.world_size, "here", "127.0.0.1", port)
     session = load_adapter(case.axes.framework).start(case, placement)

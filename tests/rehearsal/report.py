@@ -1,9 +1,9 @@
 """What a rehearsal found -> rows, and the report of them as Markdown."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from rehearsal.checks import CHECKS, Rank
+from rehearsal.checks import CHECKS, Problems, Rank
 from rehearsal.combinations import STEPS, Combination
 
 OK, FAILED, CAUGHT, MISSED = "ok", "FAILED", "caught", "MISSED"
@@ -19,7 +19,7 @@ class Row:
     name: str
     cells: tuple[str, ...]
     verdict: str
-    problems: dict[str, list[str]]
+    problems: Problems
 
     @property
     def is_sound(self) -> bool:
@@ -41,12 +41,24 @@ ROWS_HEADER = (
     "verdict",
 )
 FAULTS_HEADER = ("fault", "in", "check that must find it", "what it found", "verdict")
+NUMBERS_HEADER = (
+    "framework",
+    "model",
+    "precision",
+    "read from",
+    "products and convolutions",
+    "tensor cores of its own kernels",
+    "verdict",
+)
 SEARCHES_HEADER = ("search", "GPU's memory", "trials", "largest batch", "peak", "verdict")
 
 
-def make_row(
-    combination: Combination, ranks: Sequence[Rank], problems: dict[str, list[str]]
-) -> Row:
+def make_row(name: str, cells: tuple[str, ...], problems: Problems) -> Row:
+    """A row that is ok where there are no problems."""
+    return Row(name, cells, FAILED if problems else OK, problems)
+
+
+def make_step_row(combination: Combination, ranks: Sequence[Rank], problems: Problems) -> Row:
     """A combination's row, with what its last rank asked for in a step; no ranks where none ran."""
     cells = [
         combination.model,
@@ -56,7 +68,7 @@ def make_row(
         str(combination.ranks),
         *(describe_step(ranks[-1]) if ranks else "-" * 6),
     ]
-    return Row(combination.name, tuple(cells), FAILED if problems else OK, problems)
+    return make_row(combination.name, tuple(cells), problems)
 
 
 def describe_step(rank: Rank) -> list[str]:
@@ -86,12 +98,11 @@ def name_attention(rank: Rank) -> str:
     return "-"
 
 
-def make_fault_row(combination: Combination, check: str, problems: dict[str, list[str]]) -> Row:
-    """A fault is caught by the check that it is for; others may find it too."""
+def make_fault_row(fault: str, name: str, check: str, problems: Problems) -> Row:
+    """A fault in the row of this name is caught by the check that it is for; others may find it."""
     found = problems.get(check, [])
-    shown = found[0] if found else "nothing"
-    cells = (combination.fault, combination.name, check, shown)
-    return Row(f"{combination.fault}: {combination.name}", cells, CAUGHT if found else MISSED, {})
+    shown = "; ".join(list(dict.fromkeys(found))[:PROBLEMS_SHOWN]) or "nothing"
+    return Row(f"{fault}: {name}", (fault, name, check, shown), CAUGHT if found else MISSED, {})
 
 
 def list_rejected(rows: Iterable[Row]) -> list[str]:
@@ -134,25 +145,48 @@ def join_cells(cells: Iterable[str]) -> str:
     return f"| {' | '.join(escaped)} |"
 
 
-def make_markdown(
-    facts: dict[str, str], rows: Sequence[Row], searches: Sequence[Row], faults: Sequence[Row]
-) -> str:
+@dataclass(frozen=True)
+class Found:
+    """What a rehearsal finds, as it goes on: versions, and the rows of each table."""
+
+    facts: dict[str, str] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    searches: list[Row] = field(default_factory=list)
+    numbers: list[Row] = field(default_factory=list)
+    faults: list[Row] = field(default_factory=list)
+
+    @property
+    def every(self) -> list[Row]:
+        return [*self.rows, *self.searches, *self.numbers, *self.faults]
+
+    def add_versions(self, framework: str, versions: dict[str, str]) -> None:
+        """The versions of a framework's packages, by name."""
+        self.facts[framework] = ", ".join(f"{name} {one}" for name, one in versions.items())
+
+    def add_numbers(self, row: Row) -> None:
+        """A row of another framework than PyTorch, which may be that of a fault; it is printed."""
+        print(f"{row.name}: {row.verdict}", flush=True)
+        (self.faults if row.verdict in (CAUGHT, MISSED) else self.numbers).append(row)
+
+
+def make_markdown(found: Found) -> str:
     """The whole report."""
-    every = [*rows, *searches, *faults]
-    sound = sum(row.is_sound for row in every)
+    sound = sum(row.is_sound for row in found.every)
     parts = [
         "# Rehearsal without a GPU\n",
-        f"{sound} of {len(every)} as they must be.\n",
-        "".join(f"- {name}: {value}\n" for name, value in facts.items()),
-        make_summary(rows),
+        f"{sound} of {len(found.every)} as they must be.\n",
+        "".join(f"- {name}: {value}\n" for name, value in found.facts.items()),
     ]
-    rejected = list_rejected(every)
+    if found.rows:
+        parts.append(make_summary(found.rows))
+    rejected = list_rejected(found.every)
     if rejected:
         parts.append("## What is wrong\n\n" + "".join(f"- {line}\n" for line in rejected))
-    parts += [
-        "## Searches for the largest batch\n\n" + make_table(SEARCHES_HEADER, searches),
-        "## Faults put in on purpose\n\n" + make_table(FAULTS_HEADER, faults),
-        f"## Steps\n\nEach was checked for {', '.join(CHECKS)}.\n\n"
-        + make_table(ROWS_HEADER, rows),
-    ]
+    tables = (
+        ("Searches for the largest batch", SEARCHES_HEADER, found.searches),
+        ("Numbers of other frameworks", NUMBERS_HEADER, found.numbers),
+        ("Faults put in on purpose", FAULTS_HEADER, found.faults),
+        (f"Steps\n\nEach was checked for {', '.join(CHECKS)}.", ROWS_HEADER, found.rows),
+    )
+    parts += [f"## {title}\n\n{make_table(header, rows)}" for title, header, rows in tables if rows]
     return "\n".join(parts)

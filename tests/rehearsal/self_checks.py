@@ -44,3 +44,13 @@ SELF_CHECKS = {
         break_on_purpose("leave something on the first gpu", "bert", "fp32", ranks=2),
     ),
 }
+
+# by "numbers", of TensorFlow 2; its own default is TF32
+TENSORFLOW_FAULTS = tuple(
+    Combination(model, precision, "plain", H100, 1, fault, "tensorflow2")
+    for fault, model, precision in (
+        ("leave tf32 as tensorflow has it", "bert", "fp32"),
+        ("leave tf32 as tensorflow has it", "resnet50", "fp32"),
+        ("never allow tf32", "bert", "tf32"),
+    )
+)

@@ -1,14 +1,44 @@
 """The rehearsal without a GPU: what its checks find in traces, and what it refuses."""
 
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
 import rehearse
-from rehearsal.build import LIBRARIES, BuildError, list_functions, write_others
+from rehearsal import build
+from rehearsal.build import (
+    DRIVER,
+    LIBRARIES,
+    BuildError,
+    Library,
+    build_library,
+    list_functions,
+    write_others,
+)
 from rehearsal.checks import CHECKS, find_problems, read_rank
-from rehearsal.combinations import PRECISIONS, STEPS, Combination, list_combinations, make_case
-from rehearsal.self_checks import SELF_CHECKS
+from rehearsal.combinations import (
+    PRECISIONS,
+    STEPS,
+    TENSORFLOW_PRECISIONS,
+    Combination,
+    list_combinations,
+    list_tensorflow,
+    make_case,
+)
+from rehearsal.compiled import (
+    CUBLAS,
+    NUMBERS_CHECK,
+    XLA,
+    Compilation,
+    count_products,
+    count_tensor_cores,
+    find_compiled_problems,
+    list_broken,
+    list_compilations,
+)
+from rehearsal.other_frameworks import make_called_row, make_compiled_row
+from rehearsal.self_checks import SELF_CHECKS, TENSORFLOW_FAULTS
 from rehearse import PROGRAMS, RUNS, judge, judge_search, main
 
 from dlperf_slurm.worker.frameworks import load_adapter
@@ -34,6 +64,20 @@ WAIT = "wait by=cudaDeviceSynchronize"
 CONVOLUTION = "convolution device=0 type=0 compute=0 has_tensor_cores=1"
 TF32_PRODUCT = "product by=cublasSgemm_v2 device=0 type=0 compute=68 math=3"
 INFERRED = {CONVOLUTION: 5, TF32_PRODUCT: 1, WAIT: 1}
+# as XLA writes a compiled module, shortened
+MODULE = """
+  %parameter_0 = f32[96,64]{1,0} parameter(0)
+  %parameter_1 = bf16[64,96]{1,0} parameter(1)
+  %dot.1 = f32[96,96]{1,0} dot(%parameter_0, %parameter_0), operand_precision={highest,highest}
+  ROOT %dot.2 = f32[96,96]{1,0} dot(%parameter_1, %parameter_1), lhs_contracting_dims={0}
+  %dot.3 = f32[96,96]{1,0} dot(%dot.1, %dot.1), algorithm=dot_bf16_bf16_f32
+  %gemm.1 = (f32[96,96]{1,0}, s8[1]{0}) custom-call(%dot.1, %dot.2), \
+custom_call_target="__cublas$lt$matmul", backend_config={"precision_config":\
+{"operand_precision":["HIGHEST","DEFAULT"],"algorithm":"ALG_UNSET"}}
+  %conv.1 = (f32[8]{0}, u8[0]{0}) custom-call(%parameter_0, %dot.1, %bias), \
+operand_precision={highest,highest,default}, custom_call_target="__cudnn$convBiasActivationForward"
+  %sort.1 = f32[8]{0} custom-call(%parameter_0), custom_call_target="SomethingElse"
+"""
 FITS = {
     "status": "ok",
     "batch_size": 32,
@@ -153,6 +197,24 @@ def test_function_that_nobody_wrote_fails_and_says_so():
     assert other == 'long cudaMalloc3D(void) { rehearsal_refuse("cudaMalloc3D"); return 801; }'
 
 
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="compiles: apt-get install gcc")
+def test_function_that_a_header_renames_is_refused_by_its_older_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    headers = tmp_path / "nvidia" / "cuda" / "include"
+    headers.mkdir(parents=True)
+    (headers / "cuda.h").write_text(
+        "#define CUDAAPI\n#define cuMemFree cuMemFree_v2\nint CUDAAPI cuMemFree(long start);\n"
+    )
+    (tmp_path / "rehearsal.h").write_text("void rehearsal_refuse(const char *name);\n")
+    (tmp_path / "driver.c").write_text(
+        "#include <cuda.h>\nint cuMemFree(long start) { return 0; }\n"
+    )
+    driver = Library(DRIVER, "nvidia/cuda/include", ("driver.c",), 801, False, quiet="(?!)")
+    build_library(driver, tmp_path, tmp_path)
+    others = (tmp_path / f"{DRIVER}.others.c").read_text("utf-8")
+    assert re.findall(r"^long (\w+)\(", others, re.M) == ["cuMemFree"]
+
+
 def test_rank_that_ends_early_is_a_failed_row(capsys):
     row = judge(TRAINING, {"error": "rank 1 ended with -11"})
     assert (row.verdict, row.problems) == ("FAILED", {RUNS: ["rank 1 ended with -11"]})
@@ -180,3 +242,78 @@ def test_missing_environment_is_named_with_what_makes_it(tmp_path, monkeypatch, 
     monkeypatch.setattr(rehearse.sys, "argv", ["rehearse.py"])
     assert main() == 1
     assert "env create --cuda pytorch" in capsys.readouterr().err
+
+
+def test_products_of_a_compiled_step_are_counted_by_library_type_and_precision():
+    assert count_products(MODULE) == {
+        "XLA f32 HIGHEST": 1,
+        "XLA bf16 DEFAULT": 2,
+        "cuBLAS f32 DEFAULT+HIGHEST": 1,
+        "cuDNN f32 HIGHEST": 1,
+        "SomethingElse f32 DEFAULT": 1,
+    }
+
+
+def test_instructions_of_tensor_cores_are_counted_by_the_type_they_read():
+    ptx = (
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f1};\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%f1};\nfma.rn.f32 %f1;"
+    )
+    assert count_tensor_cores(ptx) == {"tf32": 1, "bf16": 1}
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "products_by", "products", "tensor_cores", "is_sound"),
+    [
+        ("bert", "fp32", XLA, {"XLA f32 HIGHEST": 9}, {}, True),
+        ("bert", "fp32", XLA, {"XLA f32 DEFAULT": 9}, {}, False),
+        ("bert", "fp32", XLA, {"XLA f32 HIGHEST": 8, "XLA f32 HIGH": 1}, {}, False),
+        ("bert", "fp32", XLA, {"XLA f32 HIGHEST": 9}, {"tf32": 4}, False),
+        ("bert", "fp32", CUBLAS, {"cuBLAS f32 HIGHEST": 9}, {}, True),
+        ("bert", "fp32", CUBLAS, {"cuBLAS f32 HIGHEST": 9, "Other f32 HIGHEST": 1}, {}, False),
+        ("bert", "fp32", CUBLAS, {}, {}, False),
+        ("bert", "tf32", XLA, {"XLA f32 DEFAULT": 9}, {"tf32": 4}, True),
+        ("bert", "tf32", XLA, {"XLA f32 DEFAULT": 9}, {}, False),
+        ("bert", "tf32", XLA, {"XLA f32 DEFAULT": 9}, {"tf32": 4, "bf16": 1}, False),
+        ("resnet50", "tf32", CUBLAS, {"cuBLAS f32 DEFAULT": 3}, {}, False),
+        ("resnet50", "tf32", CUBLAS, {"cuBLAS f32 DEFAULT": 3, "cuDNN f32 DEFAULT": 9}, {}, True),
+        ("bert", "amp-bf16", XLA, {"XLA bf16 DEFAULT": 9}, {"bf16": 4}, True),
+    ],
+)
+def test_compiled_step_has_the_numbers_of_its_precision(
+    model, precision, products_by, products, tensor_cores, is_sound
+):
+    answer = {"products": products, "tensor_cores": tensor_cores}
+    problems = find_compiled_problems(Compilation(model, precision, products_by), answer)
+    assert list(problems) == ([] if is_sound else [NUMBERS_CHECK])
+
+
+def test_all_models_are_rehearsed_with_the_other_frameworks():
+    for framework, asked, precisions in (
+        ("jax", list(list_compilations()), {"fp32", "tf32", "amp-bf16"}),
+        ("tensorflow2", list(list_tensorflow()), set(TENSORFLOW_PRECISIONS)),
+    ):
+        adapter = load_adapter(framework)
+        assert {one.model for one in asked} == set(adapter.SUPPORTED["model"])
+        assert {one.precision for one in asked} == precisions <= set(adapter.SUPPORTED["precision"])
+    assert not any(adapter.find_unsupported(make_case(one)) for one in list_tensorflow())
+
+
+def test_each_fault_of_tensorflow_is_asked_for():
+    program = (PROGRAMS / "tensorflow_faults.py").read_text("utf-8")
+    known = {name.replace("_", " ") for name in re.findall(r"^            (\w+),$", program, re.M)}
+    assert {one.fault for one in TENSORFLOW_FAULTS} == known
+
+
+def test_fault_that_kept_a_step_from_running_is_not_caught():
+    problems = {RUNS: ["the program ended"]}
+    rows = [make_called_row(one, [], problems) for one in TENSORFLOW_FAULTS]
+    rows += [make_compiled_row(one, {}, problems) for one in list_broken()]
+    assert {row.verdict for row in rows} == {"MISSED"}
+
+
+def test_tf32_in_a_step_of_tensorflow_in_fp32_is_found():
+    fp32 = Combination("bert", "fp32", "plain", 90, 1, framework="tensorflow2")
+    product = "product by=cublasSgemm_v2 device=0 type=0 compute=68 math=0"
+    assert find(fp32, {product: 48}) == set()
+    assert find(fp32, {product: 47, TF32_PRODUCT: 1}) == {"numbers"}

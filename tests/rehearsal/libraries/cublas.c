@@ -15,6 +15,11 @@ cublasStatus_t cublasCreate_v2(cublasHandle_t *handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasGetVersion_v2(cublasHandle_t handle, int *version) {
+  *version = CUBLAS_VERSION;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode) {
   handle->math = mode;
   return CUBLAS_STATUS_SUCCESS;
@@ -51,6 +56,13 @@ cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t handle, cublasOperation_
                                          long long stride_b, const float *beta, float *c, int ldc,
                                          long long stride_c, int batches) {
   return multiply(__func__, handle, CUDA_R_32F, CUBLAS_COMPUTE_32F);
+}
+
+cublasStatus_t cublasSgemmEx(cublasHandle_t handle, cublasOperation_t ta, cublasOperation_t tb,
+                             int m, int n, int k, const float *alpha, const void *a,
+                             cudaDataType type_a, int lda, const void *b, cudaDataType type_b,
+                             int ldb, const float *beta, void *c, cudaDataType type_c, int ldc) {
+  return multiply(__func__, handle, type_a, CUBLAS_COMPUTE_32F);
 }
 
 cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t ta, cublasOperation_t tb,

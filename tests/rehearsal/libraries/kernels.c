@@ -94,6 +94,11 @@ cudaError_t cudaLaunchCooperativeKernel(const void *host, dim3 grid, dim3 block,
   return cudaLaunchKernel(host, grid, block, arguments, shared, stream);
 }
 
+cudaError_t cudaGetFuncBySymbol(cudaFunction_t *function, const void *host) {
+  *function = (cudaFunction_t)host;
+  return cudaSuccess;
+}
+
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *told, const void *host) {
   int major = 0, minor = 0, shared = 0, device = rehearsal_device();
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);

@@ -33,7 +33,10 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 }
 cudaError_t cudaStreamGetCaptureInfo(
     cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
-    cudaGraph_t *graph, const cudaGraphNode_t **nodes, const cudaGraphEdgeData **edges,
+    cudaGraph_t *graph, const cudaGraphNode_t **nodes,
+#if CUDART_VERSION >= 13000
+    const cudaGraphEdgeData **edges,
+#endif
     size_t *count) {
   *status = cudaStreamCaptureStatusNone;
   return cudaSuccess;
