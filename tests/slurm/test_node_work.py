@@ -53,7 +53,6 @@ def test_node_that_fails_a_check_is_named_and_left_out_of_the_next_attempt(clust
     touched.mkdir()
     settings = [
         f"node.check.commands={json.dumps(check)}",
-        "node.check.stale_processes=true",
         f"node.setup='touch {touched}/$SLURMD_NODENAME.$SLURM_JOB_ID'",
     ]
     run = stage_spin(tmp_path / "results", ["2n2g"], settings=settings)
