@@ -30,14 +30,14 @@ VERDICTS = {True: "yes", False: "**no**", None: ""}
 def write_results(
     rows: Sequence[Row], machine: Mapping[str, str], failures: Mapping[str, str]
 ) -> str:
-    """The document; `failures` are the benchmarks that ended without rows, and how."""
+    """The document; `failures` are the benchmarks without rows, and why."""
     lines = [HEAD, *make_table(("", ""), list(machine.items())), ""]
     missed = [row for row in rows if row.is_met is False]
     met = sum(row.is_met is True for row in rows)
     lines += [f"{met} targets met, {len(missed)} missed.", ""]
     if failures:
         lines += [
-            "## Benchmarks that failed",
+            "## Benchmarks without figures",
             "",
             *make_table(("benchmark", "why"), [*failures.items()]),
         ]

@@ -3,7 +3,8 @@
     python benchmarks/run.py [--quick] [BENCHMARK ...]
 
 Each runs in a process of its own: one that fails, or takes too long, is named in the tables, and
-the others go on. Figures of --quick are for trying, and go to .venv/RESULTS-quick.md.
+the others go on. The file is written after each of them, with those that are still to come named.
+Figures of --quick are for trying, and go to .venv/RESULTS-quick.md.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from rows import Row
 
 HERE = Path(__file__).parent
 LIMIT_SECONDS = 3600
+NOT_YET = "it has not run yet"
 MEASURE = """
 import importlib, json, sys
 from dataclasses import asdict
@@ -45,22 +47,23 @@ def main() -> int:
     if unknown:
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; known: {', '.join(known)}")
     machine = describe_machine()
+    path = CHECKOUT / ".venv" / "RESULTS-quick.md" if options.quick else HERE / "RESULTS.md"
+    names = options.names or known
     rows: list[Row] = []
-    failures: dict[str, str] = {}
-    for name in options.names or known:
+    failures = dict.fromkeys(names, NOT_YET)
+    text = ""
+    for name in names:
         start = time.monotonic()
         measured, failure = measure(name, options.quick)
         rows += measured
+        del failures[name]
         if failure:
             failures[name] = failure
         print(f"{name}: {failure or 'done'}, {time.monotonic() - start:.0f} s", flush=True)
-    text = write_results(rows, machine, failures)
-    if options.names:
-        print(text)
-    else:
-        path = CHECKOUT / ".venv" / "RESULTS-quick.md" if options.quick else HERE / "RESULTS.md"
-        path.write_text(text, encoding="utf-8")
-        print(f"written: {path.relative_to(CHECKOUT)}")
+        text = write_results(rows, machine, failures)
+        if not options.names:
+            path.write_text(text, encoding="utf-8")
+    print(text if options.names else f"written: {path.relative_to(CHECKOUT)}")
     return 1 if failures else 0
 
 
