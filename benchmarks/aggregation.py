@@ -19,7 +19,7 @@ from rows import Row
 from dlperf_slurm.cli import main as run_command
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.details import fold_details
-from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.record import (
     OK,
     RECORD_FILE,
@@ -29,6 +29,7 @@ from dlperf_slurm.contract.record import (
     Record,
 )
 from dlperf_slurm.files.arrays import write_array
+from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.run_directory import Run, open_run
 
 CASES = 50
@@ -158,13 +159,14 @@ def find_run(folder: Path, records: int, steps: int, cases: int = CASES) -> Run:
     run = open_run(next(results.iterdir()))
     random = numpy.random.default_rng(1)
     for task in run.read_all_tasks():
-        fill(run.path / task.attempt_dir, run, random)
+        fill(run.path / task.attempt_dir, read_planned_case(run.path, task), random)
     return run
 
 
-def fill(folder: Path, run: Run, random: numpy.random.Generator) -> None:
-    """Write the record of an array task, and its step times [ranks, steps]."""
-    case = read_json(folder / CASE_FILE, Case)
+def fill(folder: Path, case: Case, random: numpy.random.Generator) -> None:
+    """Write the case and the record of an array task, and its step times [ranks, steps]."""
+    folder.mkdir(parents=True)
+    write_json(folder / CASE_FILE, case)
     ranks = case.world_size
     base = 0.01 + 0.0005 * case.axes.batch_size
     seconds = base * random.normal(1, 0.02, (ranks, case.measured_steps)).clip(0.5)
