@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+import dlperf_slurm
+
 BENCHMARKS_FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS_FOLDER))
 
+import aggregation  # noqa: E402
 import run  # noqa: E402
 from measuring import CommandFailed, measure_command  # noqa: E402
 from peers import PEERS, PeerMissing, find_program  # noqa: E402
@@ -83,6 +86,29 @@ def test_benchmark_is_asked_for_rows_of_a_size(name):
 
 def test_benchmarks_are_found_at_all():
     assert {"rendering", "startup", "submit"} <= set(run.list_benchmarks())
+
+
+def test_made_up_records_are_read_whole(tmp_path):
+    made = aggregation.find_run(tmp_path, records=2, steps=3, cases=1)
+    frames = dlperf_slurm.open_run(made.path)
+    assert list(frames.frame("repeats")["status"]) == ["ok", "ok"]
+    assert len(frames.frame("steps")) == 2 * 64 * 3
+
+
+def test_results_are_written_after_each_benchmark(monkeypatch, tmp_path):
+    (tmp_path / "a.py").write_text(
+        "def begin():\n    pass\n\ndef measure_rows(is_quick):\n    return []\n"
+    )
+    (tmp_path / "b.py").write_text(
+        "from pathlib import Path\n\ndef measure_rows(is_quick):\n"
+        "    raise SystemExit('| b | it has not run yet |' in Path('RESULTS.md').read_text())\n"
+    )
+    monkeypatch.setattr(run, "HERE", tmp_path)
+    monkeypatch.setattr(run, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["run.py"])
+    assert run.main() == 1
+    # the second saw what the first had left; True is exit code 1
+    assert "| b | exit code 1: it said nothing |" in (tmp_path / "RESULTS.md").read_text()
 
 
 def test_benchmark_that_fails_is_named_and_leaves_nothing_running(monkeypatch, tmp_path):
