@@ -63,7 +63,7 @@ def measure(frameworks: list[str], repeats: int) -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         matrix = Path(name, "starting.toml")
         matrix.write_text(MATRIX.format(frameworks=frameworks, repeats=repeats), encoding="utf-8")
-        command = [*TOOL, "submit", str(matrix), "--site", "local", "--results", name]
+        command = [*TOOL, "submit", str(matrix), "--site", "local", "--results", name, "--wait"]
         subprocess.run(command, cwd=CHECKOUT, check=True, stdout=subprocess.DEVNULL)
         run = dlperf_slurm.open_run(next(Path(name).glob("*/manifest.json")).parent)
         medians = run.frame("repeats").groupby("case_id").median(numeric_only=True)
