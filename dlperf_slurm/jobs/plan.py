@@ -155,7 +155,7 @@ def find_max_array_size(site: Site, must_reach_cluster: bool) -> int:
 
 
 def list_missing_environments(kinds: Collection[JobKind], site: Site) -> list[str]:
-    """A line for each framework of these kinds of jobs whose virtual environment is not there."""
+    """A line for each virtual environment that is not there, however many kinds need it."""
     lines = []
     for kind in sorted(set(kinds)):
         framework = kind.framework
@@ -166,7 +166,7 @@ def list_missing_environments(kinds: Collection[JobKind], site: Site) -> list[st
                 f"`{tell_creation(framework, site.device)}`, or name your own under "
                 f"[environments.{framework}] of the site file"
             )
-    return lines
+    return list(dict.fromkeys(lines))
 
 
 def find_seed(case: MatrixCase, repeat: int) -> int:

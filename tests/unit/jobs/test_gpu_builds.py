@@ -1,5 +1,7 @@
 """What `plan` says of the builds of `env create --cuda` for the GPUs of a site."""
 
+from dataclasses import replace
+
 import pytest
 from builders import make_matrix_case, make_site
 
@@ -103,6 +105,8 @@ def test_site_with_gpus_never_takes_an_environment_for_cpus(framework, monkeypat
     for_cpus.parent.mkdir(parents=True)
     for_cpus.touch()
     assert site.find_environment(framework).venv == str(tmp_path / f"{framework}-cuda")
-    kind = find_job_kind(make_framework_case(framework).axes)
-    (line,) = list_missing_environments([kind], site)
+    axes = make_framework_case(framework).axes
+    kinds = [find_job_kind(replace(axes, topology=topology)) for topology in ("1n1g", "2n8g")]
+    # one environment is missing, of which one line is enough
+    (line,) = list_missing_environments(kinds, site)
     assert f"`dlperf-slurm env create {framework} --cuda`" in line
