@@ -58,10 +58,10 @@ RECORDS = 10_000
 CAT, PLAIN, REPORT = "cat", "plain pandas", "report"
 AGAIN, CHANGED = "report again", "report after one record changed"
 WHY_CAT = (
-    "of 2.9 ms for a record 0.9 are to read and judge the JSON of its 64 ranks, 0.6 its percentiles "
-    "and medians, 1.1 to write its 6,400 step times as Parquet; builders made once per class, "
-    "ranges checked a column at a time, percentiles of all ranks at once and an index of what was "
-    "read were tried and kept"
+    "of 2.9 ms for a record 0.9 are to read and judge the JSON of its 64 ranks, 0.6 its "
+    "percentiles and medians, 1.1 to write its 6,400 step times as Parquet; builders made "
+    "once per class, ranges checked a column at a time, percentiles of all ranks at once and an "
+    "index of what was read were tried and kept"
 )
 WHY_PLAIN = (
     "no part of it stands out any more, and the plain program checks nothing of what it reads"
