@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 from dlperf_slurm.config.folders import CUDA, find_managed_environment, name_environment
 from rehearsal.build import Library, build, build_nvml, find_packages
@@ -70,9 +70,9 @@ def find_environment(framework: str) -> Path:
 
 
 def ask(
-    command: Sequence[str | Path],
+    command: Sequence[Union[str, Path]],
     variables: dict[str, str],
-    asked: Sequence[Combination | Compilation],
+    asked: Sequence[Union[Combination, Compilation]],
     log: Path,
 ) -> Iterator[dict[str, Any]]:
     """The answers of a program that reads these as lines of JSON, one after the other."""
