@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Optional
 
 from dlperf_slurm.contract.axes import TRAIN
@@ -12,6 +13,9 @@ from dlperf_slurm.stats.stragglers import Machine, Repeat, find_slowest
 
 # of a rank's steps, in percent
 STEP_PERCENTILES = (50, 90, 99, 100)
+
+# a device is the same object in all repeats: between processes it is then sent once
+_find_machine = lru_cache(maxsize=2**16)(Machine)
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class _Repeat:
         self.record: Record = outcome.record
         self.step_seconds: Any = outcome.rank_step_seconds
         medians = numpy.median(self.step_seconds, axis=1).tolist()
-        machines = [Machine(rank.host, rank.local_rank) for rank in self.record.ranks]
+        machines = [_find_machine(rank.host, rank.local_rank) for rank in self.record.ranks]
         self.seconds = dict(zip(machines, medians))
         self.slowest = find_slowest(self.seconds)
         usual = compute_median(medians)
