@@ -177,7 +177,7 @@ def run_env_create(options: argparse.Namespace) -> None:
     EnvironmentMissingError when one could not be made.
     """
     from dlperf_slurm.provision.environments.create import create_environment
-    from dlperf_slurm.provision.environments.gpus import NO_HOROVOD
+    from dlperf_slurm.provision.environments.gpu_horovod import NOT_FOR_GPUS
     from dlperf_slurm.provision.environments.pins import list_pins, read_pins
 
     if options.all == bool(options.frameworks):
@@ -187,7 +187,7 @@ def run_env_create(options: argparse.Namespace) -> None:
     chosen = [read_pins(name, device) for name in names]
     without = [pins.framework for pins in chosen if not pins.can_have_horovod]
     if options.horovod and without and not options.all:
-        why = f"does not exist for {', '.join(without)}" if device != CUDA else NO_HOROVOD
+        why = f"does not exist for {', '.join(without)}" if device != CUDA else NOT_FOR_GPUS
         raise InputError(f"env create: Horovod {why}")
     missing = []
     for pins in chosen:

@@ -21,7 +21,8 @@ from dlperf_slurm.contract.axes import (
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.matrix.expand import MatrixCase
-from dlperf_slurm.provision.environments.gpus import NO_HOROVOD, find_missing_code
+from dlperf_slurm.provision.environments.gpu_horovod import find_missing_horovod
+from dlperf_slurm.provision.environments.gpus import find_missing_code
 from dlperf_slurm.provision.environments.pins import read_pins
 from dlperf_slurm.worker.frameworks import join_reasons, load_adapter
 from dlperf_slurm.worker.joining import KINDS, MPI, SLURM, TORCHRUN
@@ -83,8 +84,10 @@ def _find_build_obstacle(case: MatrixCase, settled: Site) -> Optional[str]:
         return None
     pins = read_pins(framework, CUDA)
     problem = pins.none or (capability and find_missing_code(pins, capability))
-    if not problem and case.axes.gradient_sync == HOROVOD:
-        problem = f"Horovod {NO_HOROVOD}"
+    # one that is still to be made can be made with Horovod, where that can be had
+    is_there = (managed / "bin" / "python").exists()
+    if not problem and case.axes.gradient_sync == HOROVOD and (is_there or not pins.compiler):
+        problem = find_missing_horovod(pins, managed)
     return f"{framework}: {problem}" if problem else None
 
 

@@ -14,7 +14,6 @@ from dlperf_slurm.checks.parity.run_case import (
 )
 from dlperf_slurm.checks.parity.tolerances import Agreement, compare_frameworks, compare_ranks
 from dlperf_slurm.config.folders import (
-    CUDA,
     find_managed_environment,
     name_environment,
     tell_creation,
@@ -24,8 +23,8 @@ from dlperf_slurm.contract.axes import HOROVOD, Axes
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import EnvironmentMissingError
-from dlperf_slurm.provision.environments.gpus import NO_HOROVOD
-from dlperf_slurm.provision.environments.horovod import has_horovod
+from dlperf_slurm.provision.environments import gpu_horovod
+from dlperf_slurm.provision.environments.pins import read_pins
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import load_model
 
@@ -78,11 +77,9 @@ def find_missing_horovod(framework: str, site: Site) -> str:
     It is empty where Horovod is there, and for other environments, where only the ranks can tell.
     """
     environment = find_managed_environment(name_environment(framework, site.device))
-    if site.find_environment(framework).venv != str(environment) or has_horovod(environment):
+    if site.find_environment(framework).venv != str(environment):
         return ""
-    if site.device == CUDA:
-        return f"Horovod {NO_HOROVOD}"
-    return f"no Horovod; add it with `{tell_creation(framework, site.device)} --horovod`"
+    return gpu_horovod.find_missing_horovod(read_pins(framework, site.device), environment)
 
 
 def verify_parity(framework: str, model: str, is_clipped: bool, workplace: Workplace) -> Agreement:

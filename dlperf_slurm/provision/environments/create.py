@@ -11,6 +11,7 @@ from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.files.reading import MIB, read_json
 from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.provision.environments.gpu_horovod import add_gpu_horovod
 from dlperf_slurm.provision.environments.horovod import add_horovod, has_horovod
 from dlperf_slurm.provision.environments.installation import (
     Installation,
@@ -91,7 +92,8 @@ def create_environment(
             _make_environment(installation, pins, has_any_build)
         if not _is_whole(environment, pins, with_horovod):
             start = time.monotonic()
-            add_horovod(installation, pins)
+            add = add_gpu_horovod if pins.cuda else add_horovod
+            add(installation, pins)
             installation.tell(f"Horovod is there, after {time.monotonic() - start:.0f} s")
     return environment
 

@@ -8,12 +8,6 @@ from pathlib import Path
 
 from dlperf_slurm.provision.environments.pins import Pins
 
-# after "Horovod"
-NO_HOROVOD = (
-    "for GPUs is not in the environments of `env create --cuda`: with NCCL it is built by CUDA's "
-    "compiler, nvcc, of the site's modules; build it in an environment of yours, and name that in "
-    "the site file under [environments]"
-)
 # packages that are builds for CPUs alone, by how the folders of their metadata are named
 _CPU_BUILDS = {
     "paddle": "paddlepaddle-*",

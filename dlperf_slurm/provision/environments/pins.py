@@ -18,6 +18,7 @@ comments go before those of the framework's. They are of these too:
     # cuda: 13                                 version of CUDA that its libraries are of
     # capabilities: 8.0 8.6 9.0 9.0+ptx        GPUs that the build has code for, machine or PTX
     # instead-of: tensorflow_cpu               a package that is left out
+    # nvcc: nvidia-cuda-nvcc==13.0.88 ...      CUDA's compiler, which Horovod is built with
     # none: It has builds on ...               why there is no such environment, and what to do
 """
 
@@ -49,8 +50,8 @@ class Need:
 class Pins:
     """What a framework's environment is made of; `pythons` are "3.11", the best one first.
 
-    One for GPUs has the version of CUDA that it is for, and the `capabilities` of the GPUs; `none`
-    says why there is no such one.
+    One for GPUs has the version of CUDA that it is for, the `capabilities` of the GPUs, and the
+    packages of the `compiler` that Horovod takes; `none` says why there is no such one.
     """
 
     framework: str
@@ -65,6 +66,7 @@ class Pins:
     libraries_folder: str
     cuda: str = ""
     capabilities: tuple[str, ...] = ()
+    compiler: tuple[str, ...] = ()
     none: str = ""
 
     @property
@@ -114,8 +116,7 @@ def read_pins(framework: str, device: str = "cpu") -> Pins:
         requirements=_join_requirements(texts, read("instead-of")),
         pythons=tuple(read("python")),
         module=read("import")[0],
-        # with NCCL it takes CUDA's compiler, which is no package
-        can_have_horovod=read("horovod") == ["yes"] and device != CUDA,
+        can_have_horovod=read("horovod") == ["yes"] and (device != CUDA or bool(read("nvcc"))),
         needs=tuple(_read_needs(texts)),
         built=tuple(read("build")),
         pip_options=tuple(read("install")),
@@ -123,6 +124,7 @@ def read_pins(framework: str, device: str = "cpu") -> Pins:
         libraries_folder="".join(read("libraries-in")),
         cuda="".join(read("cuda")),
         capabilities=tuple(read("capabilities")),
+        compiler=tuple(read("nvcc")),
         none=_find_value(texts, "none") or "",
     )
 

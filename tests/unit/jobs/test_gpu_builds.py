@@ -73,13 +73,30 @@ def test_reason_names_the_build_and_the_gpu(framework, capability, reason):
     assert explain(framework, compute_capability=capability) == reason
 
 
-def test_horovod_takes_an_environment_of_the_sites_own():
-    case = make_matrix_case("1n2g", gradient_sync="horovod")
-    site = make_site(device="cuda")
-    reason = find_obstacle(case, make_case(case, site, "run", 1, 1), site)
-    assert reason.startswith("pytorch: Horovod for GPUs is not in the environments of `env create")
-    own = make_site(device="cuda", environments={"pytorch": {"venv": "/opt/torch"}})
-    assert find_obstacle(case, make_case(case, own, "run", 1, 1), own) is None
+def explain_horovod(framework, **site):
+    case = make_matrix_case("1n2g", framework=framework, gradient_sync="horovod")
+    cuda = make_site(device="cuda", **site)
+    return find_obstacle(case, make_case(case, cuda, "run", 1, 1), cuda)
+
+
+def test_horovod_that_the_tool_cannot_build_takes_an_environment_of_the_sites_own():
+    reason = explain_horovod("mxnet")
+    assert reason.startswith("mxnet: Horovod for GPUs is made by `env create --cuda --horovod` for")
+    assert explain_horovod("mxnet", environments={"mxnet": {"venv": "/opt/mxnet"}}) is None
+
+
+def test_environment_without_the_horovod_that_it_can_have_leads_to_the_command(monkeypatch, home):
+    monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", str(home))
+    # one that is still to be made is another command's business
+    assert explain_horovod("pytorch") is None
+    python = home / "pytorch-cuda" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    assert explain_horovod("pytorch") == (
+        "pytorch: no Horovod; add it with `dlperf-slurm env create pytorch --cuda --horovod`"
+    )
+    (home / "pytorch-cuda" / "horovod.stamp").write_text("0.28.1")
+    assert explain_horovod("pytorch") is None
 
 
 @pytest.mark.parametrize("named", [{"venv": "/opt/torch"}, {"python": "/opt/torch/bin/python"}])

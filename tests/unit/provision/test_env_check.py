@@ -174,7 +174,7 @@ def test_environment_that_cannot_be_had_says_where_a_build_is():
 
 
 def test_horovod_for_gpus_is_refused_with_what_it_takes(capsys):
-    assert main(["env", "create", "--cuda", "--horovod", "pytorch"]) == 2
+    assert main(["env", "create", "--cuda", "--horovod", "tensorflow2"]) == 2
     assert "CUDA's compiler, nvcc" in capsys.readouterr().err
 
 

@@ -148,7 +148,17 @@ def test_hashes_are_of_no_pin_that_is_gone(framework, device):
     listed = {normalize(line) for line in re.findall(r"^\S+==\S+", text, re.M)}
     pins = {normalize(line) for line in environment.requirements}
     horovod = {f"horovod=={VERSION}"} if framework in RECIPES and device == "cpu" else set()
-    assert listed - pins == horovod
+    assert listed - pins == horovod | {*environment.compiler} - pins
+
+
+def test_compiler_of_horovod_is_of_the_builds_cuda_and_has_hashes():
+    compiled = {name for name in FOR_GPUS if read_pins(name, "cuda").can_have_horovod}
+    assert compiled == {"pytorch"}
+    for pins in (read_pins(name, "cuda") for name in compiled):
+        (version,) = {pin.partition("==")[2] for pin in pins.compiler if "-nvcc==" in pin}
+        assert version.startswith(f"{pins.cuda}.")
+        lines = add_hashes(pins.framework, pins.compiler, "cuda")
+        assert all("--hash=sha256:" in line for line in lines)
 
 
 @pytest.mark.parametrize("framework", FOR_GPUS)

@@ -1,0 +1,133 @@
+"""Horovod for NVIDIA's GPUs: built once, with NCCL of the environment and CUDA's compiler.
+
+The compiler is made of packages, for the time of the build: the environment stays as it is.
+"""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from dlperf_slurm.config.folders import tell_creation
+from dlperf_slurm.errors import EnvironmentMissingError
+from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.provision.environments.horovod import (
+    BUILD_PROGRAMS,
+    COMPILER,
+    RECIPES,
+    STAMP_FILE,
+    VERSION,
+    has_horovod,
+    make_key,
+    make_variables,
+)
+from dlperf_slurm.provision.environments.installation import (
+    Installation,
+    build_wheel,
+    find_wheel,
+    install_wheel,
+)
+from dlperf_slurm.provision.environments.pins import Pins, add_hashes
+from dlperf_slurm.provision.environments.system import find_missing_programs
+
+# after "Horovod"
+NOT_FOR_GPUS = (
+    "for GPUs is made by `env create --cuda --horovod` for pytorch alone: with NCCL it is built by "
+    "CUDA's compiler, nvcc, which is no package in the versions of the other builds; build it with "
+    "a module of the site's in an environment of yours, and name that in the site file under "
+    "[environments]"
+)
+
+
+def find_missing_horovod(pins: Pins, environment: Path) -> str:
+    """What solves it that a managed environment has no Horovod; empty where it has."""
+    if has_horovod(environment):
+        return ""
+    if pins.cuda and not pins.can_have_horovod:
+        return f"Horovod {NOT_FOR_GPUS}"
+    return f"no Horovod; add it with `{tell_creation(pins.framework, pins.device)} --horovod`"
+
+
+def add_gpu_horovod(installation: Installation, pins: Pins) -> None:
+    """Put Horovod with NCCL into the environment of a framework, from a kept wheel if there is one.
+
+    Raises EnvironmentMissingError when it cannot be built.
+    """
+    recipe = RECIPES[pins.framework]
+    # nvcc makes code for these GPUs, with the NCCL of these pins
+    made_for = hashlib.sha256(repr((pins.stamp, pins.compiler, pins.capabilities)).encode())
+    key = f"{make_key(installation, pins, recipe)}-nccl-{made_for.hexdigest()[:8]}"
+    install_wheel(installation, find_wheel(installation, key) or _build(installation, pins, key))
+    (installation.environment / STAMP_FILE).write_text(VERSION, encoding="ascii")
+
+
+def _build(installation: Installation, pins: Pins, key: str) -> Path:
+    missing = find_missing_programs(*BUILD_PROGRAMS)
+    if missing:
+        raise EnvironmentMissingError(
+            f"{installation.name}: Horovod has no wheels, and cannot be built here: {missing}"
+        )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        # the compiler is copied, since package data need not be executable where it is installed
+        compiler = folder / COMPILER.name
+        compiler.write_bytes(COMPILER.read_bytes())
+        compiler.chmod(0o755)
+        toolkit = make_toolkit(installation, pins, folder)
+        variables = {
+            **make_variables(RECIPES[pins.framework], compiler),
+            **make_gpu_variables(installation, pins, toolkit, folder),
+        }
+        return build_wheel(installation, f"horovod=={VERSION}", key, variables)
+
+
+def make_toolkit(installation: Installation, pins: Pins, folder: Path) -> Path:
+    """The home of CUDA's compiler below `folder`, with nvcc in its `bin`, as CMake looks for it.
+
+    Raises EnvironmentMissingError when pip cannot install its packages.
+    """
+    file, packages = folder / "nvcc.txt", folder / "nvcc"
+    lines = add_hashes(pins.framework, pins.compiler, pins.device)
+    write_file(file, "".join(f"{line}\n" for line in lines).encode())
+    options = ["--no-deps", "--progress-bar", "off", "--target", str(packages), "-r", str(file)]
+    title = f"installing CUDA's compiler for this build: {len(lines)} packages"
+    installation.run_step(title, [*installation.pip, "install", *options])
+    home = next(packages.glob("nvidia/cu*"))
+    link_unversioned(home / "lib", home / "lib")
+    (home / "lib64").symlink_to("lib")
+    return home
+
+
+def make_gpu_variables(
+    installation: Installation, pins: Pins, toolkit: Path, folder: Path
+) -> dict[str, str]:
+    """The variables that let Horovod's build take NCCL, and that toolkit (docs/install.rst).
+
+    A link to the library of NCCL is then in `folder`.
+    """
+    nccl = installation.site_packages / "nvidia" / "nccl"
+    libraries = folder / "nccl"
+    libraries.mkdir()
+    link_unversioned(nccl / "lib", libraries)
+    machine_code = [text for text in pins.capabilities if not text.endswith("+ptx")]
+    return {
+        "HOROVOD_GPU": "CUDA",
+        "HOROVOD_GPU_OPERATIONS": "NCCL",
+        "HOROVOD_CUDA_HOME": str(toolkit),
+        # where PyTorch has Horovod's CMake files look for the CUDA runtime
+        "CUDA_HOME": str(toolkit),
+        "HOROVOD_BUILD_CUDA_CC_LIST": ",".join(machine_code).replace(".", ""),
+        "HOROVOD_NCCL_INCLUDE": str(nccl / "include"),
+        "HOROVOD_NCCL_LIB": str(libraries),
+        "HOROVOD_NCCL_LINK": "SHARED",
+        # CMake asks for C++11, the headers of GCC 12 for more; of two the last one counts
+        "NVCC_APPEND_FLAGS": "-std=c++17",
+    }
+
+
+def link_unversioned(libraries: Path, folder: Path) -> None:
+    """Link `libX.so` in a folder to each `libX.so.N`: wheels have what is loaded, not linked."""
+    for library in sorted(libraries.glob("lib*.so.*")):
+        link = folder / f"{library.name.partition('.so.')[0]}.so"
+        if not link.exists():
+            link.symlink_to(os.path.relpath(library, folder))
