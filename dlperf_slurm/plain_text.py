@@ -1,4 +1,7 @@
-"""A text from anywhere -> one that a terminal shows and a spreadsheet keeps, and neither obeys."""
+"""A text from anywhere -> one that a terminal shows and a spreadsheet keeps, and neither obeys.
+
+And numbers of things, as sentences have them.
+"""
 
 import re
 
@@ -7,6 +10,11 @@ import re
 _CONTROLS = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 # how spreadsheets know a formula
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\n")
+
+
+def count_things(number: int, noun: str) -> str:
+    """How many, in words: "1 case", "2 cases", "1,000 array tasks"; of nouns that take an s."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def strip_controls(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Optional
 from dlperf_slurm.cli.options import add_command, add_results_option, add_set_option
 from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.errors import CasesFailedError, EnvironmentMissingError, InputError
+from dlperf_slurm.plain_text import count_things
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,7 +175,7 @@ def _print_audit(
     checked = audit.checked
     print(
         f"{checked.derived_cells} speedups recomputed, "
-        f"{len(found)} {'finding' if len(found) == 1 else 'findings'}, "
+        f"{count_things(len(found), 'finding')}, "
         f"{len(audit.findings) - len(found)} below {100 * threshold:g} %"
     )
     print(

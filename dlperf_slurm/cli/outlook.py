@@ -26,7 +26,7 @@ def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[s
     planned = []
     for case in plan.cases:
         blocks, repeats = count_blocks(case, loaded.site), case.protocol.repeats
-        unit = ("blocks", blocks) if blocks > 1 else ("repeats", repeats)
+        unit = ("block", blocks) if blocks > 1 else ("repeat", repeats)
         planned.append(PlannedRepeats(case.case_id, unit[1], unit[0]))
     if not list_run_ids(results):
         return describe_power(planned, loaded.name, ())

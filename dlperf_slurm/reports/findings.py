@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.reports.cells import Cell
 from dlperf_slurm.reports.tables import find_range
 from dlperf_slurm.results.cases import VARIANT_AXES, make_label
@@ -41,9 +42,8 @@ def _describe_best(rows: Sequence[CaseRow]) -> str:
     best = max(rows, key=lambda row: row.samples_per_s or 0.0)
     verb = "trains" if best.mode == TRAIN else "infers"
     topology = parse_topology(best.topology)
-    nodes = "1 node" if topology.nodes == 1 else f"{topology.nodes} nodes"
-    count = topology.devices_per_node
-    devices = "1 device" if count == 1 else f"{count} devices"
+    nodes = count_things(topology.nodes, "node")
+    devices = count_things(topology.devices_per_node, "device")
     # as the tables have it: with the digits that its bounds know
     rate = Cell(best.samples_per_s, interval=best.interval, range=find_range(best.samples)).text
     return (
@@ -102,6 +102,7 @@ def _describe_precision(rows: Sequence[CaseRow]) -> Iterator[str]:
 
 
 def _describe_doubts(rows: Sequence[CaseRow]) -> Iterator[str]:
+    cases = count_things(len(rows), "case")
     spread = [
         (compute_coefficient_of_variation([1 / rate for rate in row.samples]), row) for row in rows
     ]
@@ -109,7 +110,7 @@ def _describe_doubts(rows: Sequence[CaseRow]) -> Iterator[str]:
     if varied:
         share, row = max(varied, key=lambda pair: pair[0])
         yield (
-            f"Doubtful: the repeats of {len(varied)} of {_count(len(rows))} vary by more than "
+            f"Doubtful: the repeats of {len(varied)} of {cases} vary by more than "
             f"{100 * MAX_VARIATION:.0f} %, those of {row.case_id} most, by {100 * share:.0f} %."
         )
     beyond = [row for row in rows if _is_beyond_its_devices(row)]
@@ -117,20 +118,16 @@ def _describe_doubts(rows: Sequence[CaseRow]) -> Iterator[str]:
         most = max(beyond, key=lambda row: row.weak_scaling_efficiency.value or 0.0)
         verb = "scales" if len(beyond) == 1 else "scale"
         yield (
-            f"Doubtful: {_count(len(beyond))} of {len(rows)} {verb} beyond the devices: "
-            f"{most.case_id} does {most.weak_scaling_efficiency.value:.3g} times as much on each "
-            f"as {most.baseline}."
+            f"Doubtful: {count_things(len(beyond), 'case')} of {len(rows)} {verb} beyond the "
+            f"devices: {most.case_id} does {most.weak_scaling_efficiency.value:.3g} times as much "
+            f"on each as {most.baseline}."
         )
     few = [row for row in rows if row.interval is None]
     if few:
         yield (
-            f"Doubtful: {len(few)} of {_count(len(rows))} {'has' if len(few) == 1 else 'have'} too "
-            "few sound repeats for an interval."
+            f"Doubtful: {len(few)} of {cases} {'has' if len(few) == 1 else 'have'} too few sound "
+            "repeats for an interval."
         )
-
-
-def _count(cases: int) -> str:
-    return "1 case" if cases == 1 else f"{cases} cases"
 
 
 def _name(row: CaseRow, rows: Sequence[CaseRow]) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
+from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.reports.cells import Cell, Number, Table, make_table
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.history.entries import describe_software
@@ -94,10 +95,9 @@ def describe_node(node: NodeHistory) -> str:
     """A node that failed or is slow, in a line."""
     words = []
     if node.failures:
-        plural = "s" if node.failures > 1 else ""
         since = ", and has measured since" if node.has_measured_since else ""
         words.append(
-            f"failed {node.failures} array task{plural}, last at {node.last_failed_at} "
+            f"failed {count_things(node.failures, 'array task')}, last at {node.last_failed_at} "
             f"({node.last_reason}){since}"
         )
     slow = node.slow

@@ -11,6 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.reports.cells import Cell, Table, make_cell
 
 if TYPE_CHECKING:
@@ -63,8 +64,10 @@ def print_plan(plan: "Plan", console: Console) -> None:
         _print_left_out(plan, console)
     console.print(
         Text(
-            f"{len(plan.cases)} cases, {len(plan.groups)} groups (sbatch calls), "
-            f"{plan.job_count} jobs, {plan.array_task_count} array tasks, "
+            f"{count_things(len(plan.cases), 'case')}, "
+            f"{count_things(len(plan.groups), 'group')} (sbatch calls), "
+            f"{count_things(plan.job_count, 'job')}, "
+            f"{count_things(plan.array_task_count, 'array task')}, "
             f"at most {plan.node_hours:.1f} node-hours",
             style="bold",
         )

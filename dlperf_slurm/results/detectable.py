@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.results.remembered import find_power
 from dlperf_slurm.stats.median import compute_median
 from dlperf_slurm.stats.placements import count_needed_values
@@ -19,7 +20,7 @@ _USUAL_SPREADS = (0.01, 0.03)
 
 
 class PlannedRepeats(NamedTuple):
-    """A case that is planned, with how many repeats, or blocks where `unit` says so."""
+    """A case that is planned, with how many of what `unit` is: "repeat" or "block"."""
 
     case_id: str
     number: int
@@ -49,25 +50,22 @@ def describe_power(
 def _describe_cases(
     cases: Sequence[PlannedRepeats], earlier: dict[str, list[tuple[float, ...]]]
 ) -> str:
-    count, unit = cases[0].number, cases[0].unit
+    count, what = cases[0].number, count_things(cases[0].number, cases[0].unit)
     needed = count_needed_values(tests=len(cases))
     if count < needed:
-        return f"{count} {unit}: too few to tell any slowdown of {_name(cases)}; it takes {needed}"
+        return f"{what}: too few to tell any slowdown of {_name(cases)}; it takes {needed}"
     known = {case.case_id: earlier[case.case_id] for case in cases if case.case_id in earlier}
     if known:
         spread = compute_median([pool_spreads(runs) for runs in known.values()])
         runs = sum(map(len, known.values()))
         source = f"spread {100 * spread:.1f} % (of {runs} earlier runs here)"
-        return (
-            f"{count} {unit}, {source}: by a comparison of two such runs, "
-            f"{_tell(count, spread, cases)}"
-        )
+        return f"{what}, {source}: by a comparison of two such runs, {_tell(count, spread, cases)}"
     told = [
         f"if they vary by {100 * spread:.0f} %, {_tell(count, spread, cases)}"
         for spread in _USUAL_SPREADS
     ]
     return (
-        f"{count} {unit}, no earlier runs here to tell the spread; by a comparison of two such "
+        f"{what}, no earlier runs here to tell the spread; by a comparison of two such "
         f"runs, {'; '.join(told)}"
     )
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, format_manifest
-from dlperf_slurm.plain_text import defuse_cell, strip_controls
+from dlperf_slurm.plain_text import count_things, defuse_cell, strip_controls
 from dlperf_slurm.reports.plain_console import PlainConsole
 
 # moves the cursor, sets the window's title, clears the screen, turns the text around
@@ -92,3 +92,10 @@ def test_history_as_csv_is_no_formula(hostile_run):
     assert cells
     assert not [cell for cell in cells if cell.startswith(tuple("=+-@"))]
     assert not [cell for cell in cells if strip_controls(cell) != cell]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 cases"), (1, "1 case"), (2, "2 cases"), (1234, "1,234 cases")]
+)
+def test_things_are_counted_as_sentences_have_them(number, text):
+    assert count_things(number, "case") == text

@@ -14,9 +14,7 @@ def make_earlier(tmp_path, count=2, site_name="tiny"):
 
 
 def test_spread_of_earlier_runs_here_is_used(tmp_path):
-    (line,) = describe_power(
-        [PlannedRepeats("case0", 7, "repeats")], "tiny", make_earlier(tmp_path)
-    )
+    (line,) = describe_power([PlannedRepeats("case0", 7, "repeat")], "tiny", make_earlier(tmp_path))
     # the rates' deviation is 0.66 %
     assert line.startswith(
         "7 repeats, spread 0.7 % (of 2 earlier runs here): by a comparison of two"
@@ -26,7 +24,7 @@ def test_spread_of_earlier_runs_here_is_used(tmp_path):
 
 def test_runs_elsewhere_do_not_count(tmp_path):
     (line,) = describe_power(
-        [PlannedRepeats("case0", 7, "repeats")], "other", make_earlier(tmp_path)
+        [PlannedRepeats("case0", 7, "repeat")], "other", make_earlier(tmp_path)
     )
     assert line.startswith(
         "7 repeats, no earlier runs here to tell the spread; by a comparison of "
@@ -35,11 +33,11 @@ def test_runs_elsewhere_do_not_count(tmp_path):
 
 
 def test_too_few_repeats_say_how_many_it_takes():
-    assert describe_power([PlannedRepeats("case0", 3, "repeats")], "tiny", ()) == [
+    assert describe_power([PlannedRepeats("case0", 3, "repeat")], "tiny", ()) == [
         "3 repeats: too few to tell any slowdown of the case; it takes 6"
     ]
 
 
 def test_each_number_of_repeats_has_a_line():
-    planned = [PlannedRepeats("a", 7, "repeats"), PlannedRepeats("b", 3, "blocks")]
+    planned = [PlannedRepeats("a", 7, "repeat"), PlannedRepeats("b", 3, "block")]
     assert [line[:8] for line in describe_power(planned, "tiny", ())] == ["7 repeat", "3 blocks"]

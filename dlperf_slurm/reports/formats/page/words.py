@@ -5,6 +5,7 @@ import re
 from markupsafe import Markup, escape
 
 from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.plain_text import count_things
 
 GLOSSARY = {
     "batch size": "samples per device and step",
@@ -51,6 +52,6 @@ def explain_word(word: str) -> str:
         topology = parse_topology(word)
     except ValueError:
         return ""
-    nodes = "1 node" if topology.nodes == 1 else f"{topology.nodes} nodes"
-    devices = topology.devices_per_node
-    return f"{nodes} with {devices} device{'s' * (devices > 1)}{' each' * (topology.nodes > 1)}"
+    devices = count_things(topology.devices_per_node, "device")
+    each = " each" if topology.nodes > 1 else ""
+    return f"{count_things(topology.nodes, 'node')} with {devices}{each}"
