@@ -59,7 +59,13 @@ def _draw(
     topologies: Sequence[Topology],
     step_seconds: Mapping[str, Sequence[float]],
 ) -> "Figure":
-    figure, panels = open_panels(len(columns), "step time, ms", "share of steps, %")
+    names = {
+        str(topology): None
+        for _, column in columns
+        for topology, case in zip(topologies, column.cells)
+        if step_seconds.get(case.case_id)
+    }
+    figure, panels = open_panels(len(columns), "step time, ms", "share of steps, %", list(names))
     for axes, (name, column) in zip(panels, columns):
         _draw_panel(axes, topologies, column, step_seconds)
         axes.set_title(name)

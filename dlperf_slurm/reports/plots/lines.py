@@ -11,6 +11,7 @@ from dlperf_slurm.reports.plots.style import (
     WIDE_INCHES,
     WIDTH_INCHES,
     add_legend,
+    find_legend_inches,
     list_handles,
     mark_series,
     open_figure,
@@ -30,6 +31,15 @@ LINEAR_RATIO = 4.0
 DODGE = 0.014
 # above the largest value, for its marker
 HEADROOM = 1.06
+
+# around and between panels that are placed by hand: for their titles, and the axes' numbers and
+# names; beside each other as a part of a panel
+TITLE_INCHES = 0.26
+BOTTOM_INCHES = 0.5
+ROW_GAP_INCHES = 0.5
+LEFT_INCHES = 0.62
+RIGHT_INCHES = 0.12
+COLUMN_GAP = 0.1
 
 
 @dataclass(frozen=True)
@@ -97,13 +107,31 @@ def _draw_together(chart: Chart) -> "Figure":
     return figure
 
 
-def open_panels(count: int, x_label: str, y_label: str) -> "tuple[Figure, list[Axes]]":
-    """Empty panels that share both axes, up to three beside each other."""
+def open_panels(
+    count: int, x_label: str, y_label: str, legend: Optional[Sequence[str]] = None
+) -> "tuple[Figure, list[Axes]]":
+    """Empty panels that share both axes, up to three beside each other.
+
+    With the names of a `legend` they are placed by hand, for ticks of y that are no longer than
+    "100": a layout that is sought takes as long as the drawing.
+    """
     columns = min(count, PANEL_COLUMNS)
     rows = math.ceil(count / columns)
-    height = 1.75 if columns == PANEL_COLUMNS else 2.2
-    figure = open_figure(WIDE_INCHES if columns > 1 else WIDTH_INCHES, 0.9 + height * rows)
+    height = 0.9 + rows * (1.75 if columns == PANEL_COLUMNS else 2.2)
+    width = WIDE_INCHES if columns > 1 else WIDTH_INCHES
+    figure = open_figure(width, height, is_by_hand=legend is not None)
     figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    if legend is not None:
+        head = find_legend_inches(width, legend) + TITLE_INCHES
+        panel = (height - head - BOTTOM_INCHES - (rows - 1) * ROW_GAP_INCHES) / rows
+        figure.subplots_adjust(
+            left=LEFT_INCHES / width,
+            right=1 - RIGHT_INCHES / width,
+            bottom=BOTTOM_INCHES / height,
+            top=1 - head / height,
+            wspace=COLUMN_GAP,
+            hspace=ROW_GAP_INCHES / panel,
+        )
     panels = list(figure.axes)
     for axes in panels[count:]:
         axes.set_visible(False)

@@ -166,19 +166,29 @@ def find_legend_inches(width_inches: float, names: Sequence[str]) -> float:
 
 
 def _count_columns(width_inches: float, names: Sequence[str]) -> int:
-    room = 11 * width_inches
-    return max(1, min(len(names), int(room / (6 + max(map(len, names))))))
+    # in characters of 6.3 points: a name has its line before it and a gap behind it, the last none
+    room = 11.4 * width_inches + 3
+    return max(1, min(len(names), int(room / (9 + max(map(len, names))))))
 
 
 def lay_out(figure: "Figure") -> None:
     """Place all parts, once for every format."""
-    if figure.get_layout_engine() is not None:
-        figure.draw_without_rendering()
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
         figure.set_layout_engine("none")
 
 
 def save_svg(figure: "Figure") -> bytes:
-    return _save(figure, "svg", {"Date": None, "Creator": None})
+    """By the format's own canvas: `savefig` draws all twice, to find a place that is known here."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    buffer, dpi = io.BytesIO(), figure.dpi
+    canvas: Any = FigureCanvasSVG(figure)
+    canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})
+    # which it sets to that of the format
+    figure.dpi = dpi
+    return buffer.getvalue()
 
 
 def save_pdf(figure: "Figure") -> bytes:

@@ -19,7 +19,14 @@ from dlperf_slurm.reports.plots import (
     scaling,
 )
 from dlperf_slurm.reports.plots.distribution import find_range, list_quantiles, plot_distribution
-from dlperf_slurm.reports.plots.lines import MOST_LINES, Chart, Point, Series, draw_chart
+from dlperf_slurm.reports.plots.lines import (
+    MOST_LINES,
+    Chart,
+    Point,
+    Series,
+    draw_chart,
+    open_panels,
+)
 from dlperf_slurm.reports.plots.run_plots import plot_run
 from dlperf_slurm.reports.plots.steps import (
     STALL_MARK,
@@ -32,7 +39,16 @@ from dlperf_slurm.reports.plots.steps import (
     plot_ranks,
     plot_timeline,
 )
-from dlperf_slurm.reports.plots.style import FAINT, MARKERS, MUTED, mark_series, use_style
+from dlperf_slurm.reports.plots.style import (
+    FAINT,
+    MARKERS,
+    MUTED,
+    add_legend,
+    lay_out,
+    list_handles,
+    mark_series,
+    use_style,
+)
 from dlperf_slurm.reports.tables import ShownCase
 from dlperf_slurm.reports.tables.latency import LatencyTable
 from dlperf_slurm.reports.tables.throughput import ThroughputTable
@@ -456,3 +472,23 @@ def test_page_alone_has_no_figure_that_it_does_not_show(plots):
     assert drawn == list_for_page(plots.values())
     assert {plot.name for plot in plots.values()} > {plot.name for plot in drawn}
     assert all(list(plot.files) == [f"{plot.name}.svg"] for plot in drawn)
+
+
+@pytest.mark.parametrize(
+    "names", [["1n1g", "1n2g", "1n8g", "4n8g"], ["1n1g"], ["a name of 20 cha"] * 5]
+)
+@pytest.mark.parametrize("panels", [1, 2, 5])
+@pytest.mark.parametrize("is_by_hand", [True, False])
+def test_legend_ends_within_its_figure_and_above_the_panels(names, panels, is_by_hand):
+    with use_style():
+        shown = [f"{number} {name}" for number, name in enumerate(names)]
+        figure, axes = open_panels(panels, "x", "y", shown if is_by_hand else None)
+        for index, name in enumerate(shown):
+            axes[0].plot([0, 1], [0, 100], label=name, **mark_series(index))
+        axes[0].set_title("title")
+        add_legend(figure, list_handles(axes))
+        lay_out(figure)
+        (legend,) = figure.legends
+        extent = legend.get_window_extent()
+    assert 0 <= extent.x0 < extent.x1 <= figure.bbox.x1
+    assert axes[0].title.get_window_extent().y1 <= extent.y0 < extent.y1 <= figure.bbox.y1
