@@ -139,6 +139,7 @@ def _make(directory: Path, recipe: "Recipe") -> None:
     import tomli_w
 
     from dlperf_slurm.provision.datasets import make_dataset
+    from dlperf_slurm.worker.models import list_models, load_model
 
     asked = ", ".join(f"{name} {value}" for name, value in vars(recipe).items())
     print(f"{directory}: making files ({asked})", flush=True)
@@ -150,8 +151,10 @@ def _make(directory: Path, recipe: "Recipe") -> None:
     seconds = time.monotonic() - start
     print(f"{directory}: {contents}, {size_bytes / 1e6:.1f} MB, after {seconds:.0f} s")
     path = directory.absolute()
-    model = {**recipe.model, "dataset": path.name}
-    print(f"\nIn a matrix:\n\n{tomli_w.dumps({'model': model, 'axes': {'data': 'folder'}})}")
+    readers = [name for name in list_models() if load_model(name).DATASET == recipe.DATASET]
+    model = {"name": readers[0], **recipe.sizes, "dataset": path.name}
+    table = tomli_w.dumps({"model": model, "axes": {"data": "folder"}})
+    print(f"\nIn a matrix, for {' or '.join(readers)}:\n\n{table}")
     where = "from any other folder than this one" if _is_found(path) else "to find it"
     print(f"In the site file, {where}:\n\n{tomli_w.dumps({'datasets': {path.name: str(path)}})}")
 

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol, Union
+from typing import ClassVar, Protocol, Union
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.provision.datasets.growth import tell_growth
@@ -21,11 +21,16 @@ from dlperf_slurm.worker.datasets.description import (
 
 
 class Recipe(Protocol):
-    """What is to be made: a frozen dataclass with the values of the command's options."""
+    """What is to be made: a frozen dataclass with the values of the command's options.
+
+    `DATASET` is the kind of data that a model names, if it reads such files.
+    """
+
+    DATASET: ClassVar[str]
 
     @property
-    def model(self) -> Mapping[str, Union[str, int]]:
-        """The table of a matrix for a model that reads the files, but for their name."""
+    def sizes(self) -> Mapping[str, int]:
+        """The parameters of a model by which it reads the files."""
 
     def write_files(self, folder: Path) -> str:
         """Fill an empty folder; returns what is in it now, as in "80 training images".

@@ -9,7 +9,7 @@ the test part.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 import PIL.Image
@@ -45,7 +45,7 @@ DIGIT_VALIDATION_PART = 0.2
 # scikit-learn's digits have pixels of 0 ... 16
 LARGEST_DIGIT_PIXEL = 16
 
-# the smallest size that resnet50 takes
+# the smallest size that all models of images take
 DIGIT_IMAGE_SIZE = 32
 
 
@@ -59,9 +59,11 @@ class ImageRecipe:
     size: int
     seed: int
 
+    DATASET: ClassVar[str] = "images"
+
     @property
-    def model(self) -> Mapping[str, Union[str, int]]:
-        return {"name": "resnet50", "classes": self.classes}
+    def sizes(self) -> Mapping[str, int]:
+        return {"classes": self.classes}
 
     def write_files(self, folder: Path) -> str:
         """Write images whose labels are taken in turn, with nothing to learn them by.
@@ -148,9 +150,11 @@ class DigitRecipe:
 
     seed: int
 
+    DATASET: ClassVar[str] = "images"
+
     @property
-    def model(self) -> Mapping[str, Union[str, int]]:
-        return {"name": "resnet50", "classes": DIGIT_CLASSES, "image_size": DIGIT_IMAGE_SIZE}
+    def sizes(self) -> Mapping[str, int]:
+        return {"classes": DIGIT_CLASSES, "image_size": DIGIT_IMAGE_SIZE}
 
     def write_files(self, folder: Path) -> str:
         """Write the digits as small as they are, a fifth of each class for validation.

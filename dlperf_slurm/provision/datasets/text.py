@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
@@ -45,9 +45,11 @@ class TextRecipe:
     vocabulary: int
     seed: int
 
+    DATASET: ClassVar[str] = "text"
+
     @property
-    def model(self) -> Mapping[str, Union[str, int]]:
-        return {"name": "bert", "vocabulary_size": self.vocabulary}
+    def sizes(self) -> Mapping[str, int]:
+        return {"vocabulary_size": self.vocabulary}
 
     def write_files(self, folder: Path) -> str:
         """Write ids that stand for no words, and do not depend on those before.

@@ -38,7 +38,7 @@ def fail_data(arguments, capsys):
 
 def read_tables(printed):
     """The parts of a matrix and of a site file that were printed."""
-    matrix, site = re.split(r"\nIn the site file.*:\n", printed.partition("In a matrix:\n")[2])
+    _, matrix, site = re.split(r"\nIn (?:a matrix|the site file),.*:\n", printed)
     return tomllib.loads(matrix), tomllib.loads(site)
 
 
@@ -115,6 +115,13 @@ def test_printed_tables_name_the_folder_whatever_its_name(home, capsys, name):
     assert matrix["axes"] == {"data": "folder"}
     assert site == {"datasets": {name: str(home / name)}}
     assert (home / name / "dataset.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "readers"), [(TEXT, "bert or llama"), (IMAGES, "resnet50 or vit")]
+)
+def test_all_models_that_read_the_files_are_named(home, capsys, arguments, readers):
+    assert f"\nIn a matrix, for {readers}:\n" in make_data(arguments, capsys)
 
 
 def test_printed_size_and_contents_are_those_of_the_folder(home, capsys):
