@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Optional
 
-from dlperf_slurm.config.folders import CUDA, find_managed_environment, name_environment
+from dlperf_slurm.config.folders import CUDA, find_managed_environment, tell_creation
 from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import (
@@ -20,14 +20,21 @@ from dlperf_slurm.contract.axes import (
 )
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, MIB
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.provision.environments.gpu_horovod import find_missing_horovod
-from dlperf_slurm.provision.environments.gpus import find_missing_code
-from dlperf_slurm.provision.environments.pins import read_pins
+from dlperf_slurm.provision.environments.gpus import (
+    describe_cpu_build,
+    find_managed_pins,
+    find_missing_code,
+)
 from dlperf_slurm.worker.frameworks import join_reasons, load_adapter
 from dlperf_slurm.worker.joining import KINDS, MPI, SLURM, TORCHRUN
 from dlperf_slurm.worker.models import list_models, load_model
 
+# of a time in a file, and of what stands before the first at most
+TIME_BYTES = 8
+ARRAY_HEADER_BYTES = 1024
 # the launchers that tell ranks their places so; "command" is whatever the site says
 LAUNCHERS = {
     MPI: ("srun", "mpirun", "command"),
@@ -51,6 +58,7 @@ def find_obstacle(case: MatrixCase, job_case: Case, site: Site) -> Optional[str]
         adapter = load_adapter(case.axes.framework)
         obstacles += [
             adapter.find_unsupported(job_case),
+            _find_size_obstacle(case),
             _find_search_obstacle(case, site),
             _find_inference_obstacle(case),
             _find_training_obstacle(case),
@@ -77,18 +85,35 @@ def _find_topology_obstacle(topology: Topology, site: Site, cpus_per_rank: int) 
 
 
 def _find_build_obstacle(case: MatrixCase, settled: Site) -> Optional[str]:
-    """Why the managed build of a framework cannot use the site's GPUs, or None."""
+    """Why the build of a framework cannot use the site's GPUs, as far as it is known, or None."""
     framework, capability = case.axes.framework, settled.compute_capability
-    managed = find_managed_environment(name_environment(framework, settled.device))
-    if settled.device != CUDA or settled.find_environment(framework).venv != str(managed):
-        return None
-    pins = read_pins(framework, CUDA)
-    problem = pins.none or (capability and find_missing_code(pins, capability))
+    pins = find_managed_pins(framework, settled)
+    if pins is None:
+        problem = describe_cpu_build(framework, settled)
+        remedy = f"; name one for GPUs, or none and `{tell_creation(framework, CUDA)}`"
+        return f"{framework}: {problem}{remedy}" if problem else None
+    wrong = pins.none or (capability and find_missing_code(pins, capability))
     # one that is still to be made can be made with Horovod, where that can be had
+    managed = find_managed_environment(pins.name)
     is_there = (managed / "bin" / "python").exists()
-    if not problem and case.axes.gradient_sync == HOROVOD and (is_there or not pins.compiler):
-        problem = find_missing_horovod(pins, managed)
-    return f"{framework}: {problem}" if problem else None
+    if not wrong and case.axes.gradient_sync == HOROVOD and (is_there or not pins.compiler):
+        wrong = find_missing_horovod(pins, managed)
+    return f"{framework}: {wrong}" if wrong else None
+
+
+def _find_size_obstacle(case: MatrixCase) -> Optional[str]:
+    """The reason against times that would be too many to be read when the job is over, or None."""
+    steps = max(case.protocol.warmup_steps, case.protocol.measured_steps)
+    ranks, per_step = case.topology.world_size, max(1, case.axes.output_tokens)
+    largest = (ARRAY_LIMIT_BYTES - ARRAY_HEADER_BYTES) // (TIME_BYTES * ranks * per_step)
+    if steps <= largest:
+        return None
+    what = f"{per_step} tokens in each of {steps} steps" if per_step > 1 else f"{steps} steps"
+    limit = ARRAY_LIMIT_BYTES // MIB
+    return (
+        f"the times of {what} on {ranks} ranks are more than the {limit} MiB that are read of a "
+        f"repeat: set measured_steps and warmup_steps to {largest} at most in [protocol]"
+    )
 
 
 def _find_search_obstacle(case: MatrixCase, site: Site) -> Optional[str]:

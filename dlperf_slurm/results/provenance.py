@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dlperf_slurm.config.folders import CUDA
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.worker.provenance import IDENTITIES
@@ -55,6 +56,9 @@ OF_CASE = (
 )
 # the last one says why there is none, for another footnote
 NOT_COMPARED = (*IDENTITIES, "telemetry")
+
+# of a job's variables: the GPUs of a task, or which of a node's it is bound to
+ISOLATING = ("SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND")
 
 MAX_PLACES = 3
 MAX_VALUE_CHARACTERS = 60
@@ -126,6 +130,23 @@ def describe_affinity(records: Iterable[Record]) -> Iterator[str]:
         yield (
             f"ranks on {', '.join(hosts)} had their cores on another NUMA node than their GPU "
             f"({AFFINITY} in record.json says which): see `launcher.flags`"
+        )
+
+
+def describe_isolation(records: Iterable[Record]) -> Iterator[str]:
+    """What hid the GPUs of a node's other ranks from each: these may have gone another way."""
+    told = dict.fromkeys(
+        f"{name}={record.job[name]}"
+        for record in records
+        if record.case.device == CUDA and record.case.devices_per_node > 1
+        for name in ISOLATING
+        if record.job.get(name, "none") != "none"
+    )
+    if told:
+        yield (
+            f"each rank saw but the GPU that Slurm gave it ({', '.join(told)}): between two of a "
+            "node NCCL may have gone through the host's memory, where ranks that see all take "
+            "NVLink; its words, with NCCL_DEBUG=INFO, are `via P2P` or `via SHM`"
         )
 
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Mapping
 
 from dlperf_slurm.contract.case import CASE_FILE, Case
 from dlperf_slurm.contract.json_files import read_json
@@ -18,7 +18,7 @@ from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.frameworks import Placement
 from dlperf_slurm.worker.joining import Joining
 from dlperf_slurm.worker.joining.worlds import join_ranks
-from dlperf_slurm.worker.nvml import find_device_uuid
+from dlperf_slurm.worker.nvml import ask, find_device_uuid, find_handle, list_seen, load_nvml
 
 MODULE_FILE = "module"
 ANSWER_PREFIX = "probe-"
@@ -49,6 +49,7 @@ def probe_rank(folder: Path, joining: Joining) -> int:
     load_framework(answer, case, folder)
     if case.device == "cuda":
         answer["uuid"] = find_device_uuid(case, placement, os.environ)
+        answer.update(ask_driver(os.environ))
     answer["is_done"] = True
     keep(path, answer)
     return 0
@@ -97,6 +98,22 @@ def count_by_driver() -> int:
     count = done.stdout.count(b"\nGPU ") + done.stdout.startswith(b"GPU ")
     told = os.environ.get("CUDA_VISIBLE_DEVICES")
     return count if told is None else min(count, len(list(filter(None, told.split(",")))))
+
+
+def ask_driver(environ: Mapping[str, str]) -> Dict[str, Any]:
+    """The driver's version of CUDA, as NVML writes it, and the compute capabilities of its GPUs.
+
+    Those are of the GPUs that this process sees, once each. Without NVML nothing is told.
+    """
+    nvml = load_nvml()
+    if nvml is None:
+        return {}
+    handles = (find_handle(nvml, name) for name in list_seen(nvml, environ))
+    told = [ask(nvml, "nvmlDeviceGetCudaComputeCapability", h) for h in handles if h is not None]
+    return {
+        "cuda": ask(nvml, "nvmlSystemGetCudaDriverVersion_v2") or 0,
+        "capabilities": ["{}.{}".format(*one) for one in sorted({tuple(t) for t in told if t})],
+    }
 
 
 def describe(error: BaseException) -> str:

@@ -24,9 +24,13 @@ def test_gpu_hardly_waits_between_steps(tmp_path, hold):
     for _ in range(3):
         session.step()
     session.synchronize()
+    # the host is one step ahead of the GPU, as in the measuring loop
+    clock = session.make_clock(STEPS + 1)
     with jax.profiler.trace(str(tmp_path)):
-        for _ in range(STEPS):
+        clock.mark(0)
+        for index in range(1, STEPS + 1):
             session.step()
+            clock.mark(index)
         session.synchronize()
     intervals = read_kernels(jax, tmp_path)
     assert intervals, "the profiler saw no kernel: may this user read the GPU's counters?"

@@ -53,6 +53,9 @@ def nvmlSystemGetCudaDriverVersion():
     return 12040
 
 
+nvmlSystemGetCudaDriverVersion_v2 = nvmlSystemGetCudaDriverVersion
+
+
 def nvmlDeviceGetHandleByIndex(index):
     if not 0 <= index < len(_DEVICES):
         raise NVMLError("invalid argument")

@@ -85,6 +85,24 @@ def test_driver_is_asked_for_what_the_process_may_see(folder, monkeypatch, visib
     assert read_answer(folder)["gpus"] == count
 
 
+@pytest.mark.parametrize(
+    ("visible", "capabilities"), [(None, ["7.0", "9.0"]), ("1", ["9.0"]), ("", [])]
+)
+def test_driver_tells_what_code_the_gpus_run(folder, monkeypatch, fake_nvml, visible, capabilities):
+    write_json(folder / CASE_FILE, vary(CASE, nodes=1, devices_per_node=1, device="cuda"))
+    fake_nvml(
+        *(
+            {"UUID": f"GPU-{index}", "CudaComputeCapability": [capability]}
+            for index, capability in enumerate([(7, 0), (9, 0), (9, 0)])
+        )
+    )
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert probe_rank(folder, WITHOUT_MPI) == 0
+    answer = read_answer(folder)
+    assert (answer["cuda"], answer["capabilities"]) == (12040, capabilities)
+
+
 def test_answer_is_kept_of_a_rank_that_dies_while_it_imports(folder):
     (folder / "aframework.py").write_text("import os\nos._exit(139)\n")
     command = [sys.executable, "-m", "dlperf_slurm.worker", "probe", "--ranks=torchrun"]

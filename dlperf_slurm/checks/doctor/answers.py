@@ -12,6 +12,13 @@ from dlperf_slurm.config.folders import tell_creation
 from dlperf_slurm.contract.json_files import ContractError, build_dataclass
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json, read_text
+from dlperf_slurm.plain_text import count_things
+from dlperf_slurm.provision.environments.gpus import (
+    Gpus,
+    find_managed_pins,
+    list_gpu_problems,
+    name_cuda,
+)
 from dlperf_slurm.scheduler.advice import find_advice
 from dlperf_slurm.worker.probe import ANSWER_PREFIX
 
@@ -37,6 +44,8 @@ class Answer:
     import_error: str = ""
     gpus: Optional[int] = None
     uuid: str = ""
+    cuda: int = 0
+    capabilities: tuple[str, ...] = ()
     is_done: bool = False
 
 
@@ -78,6 +87,7 @@ def judge(probe: Probe, end: End, start: Path, folder: Path) -> list[Finding]:
         *_check_framework(probe, answers, start, where),
         *_check_cores(probe, answers, where),
         *_check_gpus(probe, answers, where),
+        *_check_build(probe, answers, where),
     ]
     sound = [
         Finding("ok", "run directory", (where,), "nodes see and write it"),
@@ -90,7 +100,10 @@ def _describe_sound(probe: Probe, answers: Sequence[Answer], where: str) -> Find
     first = answers[0]
     devices = f"{min(len(answer.cores) for answer in answers)} cores"
     if first.gpus is not None:
-        devices += f" and {min(answer.gpus or 0 for answer in answers)} GPUs"
+        devices += f" and {count_things(min(answer.gpus or 0 for answer in answers), 'GPU')}"
+    capabilities = _list_capabilities(answers)
+    if capabilities:
+        devices += f" of compute capability {' and '.join(capabilities)}"
     world = f"one {first.mpi} world" if first.mpi else "one world without MPI"
     words = f"{len(answers)} ranks of {world}, {first.version}, each sees {devices}"
     return Finding("ok", "ranks", (where,), words)
@@ -207,6 +220,30 @@ def _check_gpus(probe: Probe, answers: Sequence[Answer], where: str) -> Iterator
     if len(set(uuids)) < len(uuids):
         remedy = "see gpu_request, and launcher.flags such as --gpus-per-task"
         yield make_fault("devices", where, "ranks share one GPU", remedy)
+
+
+def _check_build(probe: Probe, answers: Sequence[Answer], where: str) -> Iterator[Finding]:
+    """What of the GPUs and the driver of these nodes the framework's build cannot use."""
+    site, framework = probe.site, probe.case.axes.framework
+    capabilities, told = _list_capabilities(answers), site.compute_capability
+    if not capabilities:
+        return
+    if told is not None and told not in capabilities:
+        words = f"GPUs are of compute capability {' and '.join(capabilities)}, the site says {told}"
+        remedy = f"set compute_capability = {capabilities[-1]!r}"
+        yield make_fault("devices", where, words, remedy)
+    pins = find_managed_pins(framework, site)
+    if pins is None:
+        return
+    drivers = [answer.cuda for answer in answers if answer.cuda]
+    oldest = name_cuda(min(drivers)) if drivers else pins.cuda
+    for problem in list_gpu_problems(pins, Gpus(oldest, tuple(("", one) for one in capabilities))):
+        remedy = f"name an environment of yours under [environments.{framework}] of the site"
+        yield make_fault("environment", where, problem, remedy)
+
+
+def _list_capabilities(answers: Sequence[Answer]) -> list[str]:
+    return sorted({one for answer in answers for one in answer.capabilities})
 
 
 def _mend_environment(probe: Probe) -> str:

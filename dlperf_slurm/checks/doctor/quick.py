@@ -8,14 +8,13 @@ from pathlib import Path
 from dlperf_slurm import slurm_client
 from dlperf_slurm.checks.doctor.finding import Finding, make_fault, merge_places
 from dlperf_slurm.checks.doctor.requests import Request, check_request
-from dlperf_slurm.config.folders import CUDA, tell_creation
+from dlperf_slurm.config.folders import tell_creation
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.jobs.plan import Plan, list_missing_environments
 from dlperf_slurm.jobs.render import find_common, render_scripts, settle_group
 from dlperf_slurm.jobs.room import check_room
-from dlperf_slurm.provision.environments.gpus import find_cpu_build
 from dlperf_slurm.provision.sites.survey import Survey, survey_cluster
 from dlperf_slurm.scheduler.refusals import is_limit_that_passes
 
@@ -72,15 +71,7 @@ def _check_environments(plan: Plan, site: Site) -> Iterator[Finding]:
             f"[environments.{framework}] of the site file"
         )
         yield make_fault(ENVIRONMENT, framework, f"no environment at {venv}", remedy)
-    wrong = set()
-    for framework, venv in sorted({(kind.framework, str(venv)) for kind, venv in places.items()}):
-        build = find_cpu_build(framework, Path(venv)) if site.device == CUDA else ""
-        if build:
-            wrong.add(framework)
-            remedy = f"name one for GPUs, or none and `{tell_creation(framework, CUDA)}`"
-            words = f"{build} at {venv} is a build for CPUs, and device of the site is 'cuda'"
-            yield make_fault(ENVIRONMENT, framework, words, remedy)
-    names = {kind.framework for kind in places} - {kind.framework for kind in missing} - wrong
+    names = {kind.framework for kind in places} - {kind.framework for kind in missing}
     if names:
         yield Finding("ok", ENVIRONMENT, tuple(sorted(names)), "is there")
 

@@ -4,15 +4,21 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Optional
 
-from dlperf_slurm.provision.environments.pins import Pins
+from dlperf_slurm.config.folders import CUDA, find_managed_environment, name_environment
+from dlperf_slurm.config.site import Site
+from dlperf_slurm.provision.environments.pins import Pins, read_pins
 
-# packages that are builds for CPUs alone, by how the folders of their metadata are named
+# Packages that are builds for CPUs alone, by how the folders of their metadata are named, where no
+# other package brings what GPUs take. PyPI's MXNet is named as one that was built with CUDA.
 _CPU_BUILDS = {
-    "paddle": "paddlepaddle-*",
-    "pytorch": "torch-*+cpu",
-    "tensorflow2": "tensorflow_cpu-*",
+    "jax": ("jaxlib-*", "jax_*_plugin-*"),
+    "paddle": ("paddlepaddle-*", ""),
+    "pytorch": ("torch-*+cpu", ""),
+    "tensorflow2": ("tensorflow_cpu-*", ""),
 }
 
 # printed by the environment's own Python, as nvidia-ml-py is there
@@ -50,8 +56,23 @@ def parse_gpus(answer: str) -> Gpus:
     if "problem" in found:
         return Gpus("", (), found["problem"].replace("_", " "))
     gpus = tuple((name.replace("_", " "), f"{a}.{b}") for name, a, b in found["gpus"])
-    # NVML writes 12.4 as 12040
-    return Gpus(f"{found['cuda'] // 1000}.{found['cuda'] % 1000 // 10}", gpus)
+    return Gpus(name_cuda(found["cuda"]), gpus)
+
+
+def name_cuda(number: int) -> str:
+    """A version of CUDA as NVML writes it, 12040, in the words of all others: "12.4"."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def find_managed_pins(framework: str, settled: Site) -> Optional[Pins]:
+    """The pins of the environment of `env create` for GPUs that a site's jobs take.
+
+    None where the site computes on CPUs, or names an environment of its own.
+    """
+    managed = find_managed_environment(name_environment(framework, settled.device))
+    if settled.device != CUDA or settled.find_environment(framework).venv != str(managed):
+        return None
+    return read_pins(framework, CUDA)
 
 
 def is_amd(capability: str) -> bool:
@@ -111,13 +132,31 @@ def list_gpu_problems(pins: Pins, found: Gpus) -> list[str]:
     return [problem for problem in problems if problem]
 
 
+@lru_cache
 def find_cpu_build(framework: str, venv: Path) -> str:
-    """The package of a virtual environment that is a build for CPUs; empty if none is known so."""
-    pattern = _CPU_BUILDS.get(framework)
-    if pattern is None:
-        return ""
-    found = sorted(venv.glob(f"lib/python3*/site-packages/{pattern}.dist-info"))
-    return found[0].name.replace(".dist-info", "") if found else ""
+    """The package of a virtual environment that is a build for CPUs; empty if none is known so.
+
+    A plan asks for each case, and the disk is asked once.
+    """
+    pattern, for_gpus = _CPU_BUILDS.get(framework, ("", ""))
+    # jaxlib had CUDA's version in its own before there were plug-ins
+    found = [name for name in _list_packages(venv, pattern) if "+cuda" not in name]
+    return found[0] if found and not _list_packages(venv, for_gpus) else ""
+
+
+def describe_cpu_build(framework: str, settled: Site) -> str:
+    """Why the environment that a site with GPUs names for a framework is none for them, or ""."""
+    venv = settled.find_environment(framework).venv
+    build = find_cpu_build(framework, Path(venv)) if venv and settled.device == CUDA else ""
+    return build and f"{build} at {venv} is a build for CPUs, and device of the site is 'cuda'"
+
+
+def _list_packages(venv: Path, pattern: str) -> list[str]:
+    """Name and version of the packages whose metadata is named so; none for an empty pattern."""
+    if not pattern:
+        return []
+    found = venv.glob(f"lib/python3*/site-packages/{pattern}.dist-info")
+    return sorted(path.name.removesuffix(".dist-info") for path in found)
 
 
 def _parse(version: str) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from typing import Optional
 
 from dlperf_slurm.provision.sites.survey import NodeKind, Partition, Survey
 from dlperf_slurm.provision.sites.tools import Tools
+from dlperf_slurm.provision.sites.values import find_capability
 from dlperf_slurm.version import __version__
 
 DEFAULT_MINUTES = 30
@@ -112,6 +113,13 @@ def _write_nodes(partition: Optional[Partition], gpus: int, device: Optional[str
             yield f"gpu_type = {_quote(_choose_type(partition))}"
         elif types:
             yield f"# gpu_type = {_quote(types[0])}"
+        capability = find_capability(_choose_type(partition))
+        if capability:
+            yield "# what has no code for these GPUs is left out"
+            yield f"compute_capability = {_quote(capability)}"
+        else:
+            yield "# what has no code for these GPUs is left out; doctor tells what they are"
+            yield '# compute_capability = "9.0"'
         return
     yield f"max_devices_per_node = {max(1, fewest_cpus)}  # a rank is a share of the cores"
     yield "cpus_per_rank = 1"

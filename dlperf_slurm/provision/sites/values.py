@@ -6,6 +6,22 @@ from typing import Optional
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 _GPUS = re.compile(r"gpu(?::([^:,()]+))??:(\d+)(?=[(,]|$)")
+# What clusters name types of GPU by, whole or in part ("nvidia_a100-sxm4-80gb"), and what code is
+# made for: NVIDIA's "CUDA GPU Compute Capability", and the targets of AMD's LLVM back end.
+_CAPABILITIES = {
+    **dict.fromkeys(("p100",), "6.0"),
+    **dict.fromkeys(("v100", "v100s"), "7.0"),
+    **dict.fromkeys(("t4",), "7.5"),
+    **dict.fromkeys(("a100", "a30", "a800"), "8.0"),
+    **dict.fromkeys(("a2", "a10", "a10g", "a16", "a40"), "8.6"),
+    **dict.fromkeys(("l4", "l40", "l40s"), "8.9"),
+    **dict.fromkeys(("h100", "h200", "h800", "h20", "gh200"), "9.0"),
+    **dict.fromkeys(("b200", "gb200"), "10.0"),
+    **dict.fromkeys(("b300", "gb300"), "10.3"),
+    **dict.fromkeys(("mi100",), "gfx908"),
+    **dict.fromkeys(("mi210", "mi250", "mi250x"), "gfx90a"),
+    **dict.fromkeys(("mi300a", "mi300x", "mi325x"), "gfx942"),
+}
 
 
 def parse_minutes(text: str) -> Optional[int]:
@@ -38,6 +54,12 @@ def parse_gpus(gres: str) -> dict[str, int]:
     for kind, count in _GPUS.findall(gres):
         gpus[kind] = gpus.get(kind, 0) + int(count)
     return gpus
+
+
+def find_capability(gpu_type: str) -> str:
+    """The compute capability of a type of GPU by its name in GRES; "" for one that is not known."""
+    parts = re.split(r"[^a-z0-9]+", gpu_type.lower())
+    return next((_CAPABILITIES[part] for part in parts if part in _CAPABILITIES), "")
 
 
 def parse_pairs(line: str) -> Mapping[str, str]:

@@ -132,6 +132,42 @@ def test_ranks_with_one_gpu_between_them_are_named(home):
     assert "ranks share one GPU" in line
 
 
+def list_build_faults(folder, *, cuda=13000, managed=True, gpus=("8.0",), **site):
+    """What is wrong with one rank on GPUs of these capabilities below a driver of that CUDA."""
+    answer = make_answer(world_size=1, gpus=1, cuda=cuda, capabilities=list(gpus))
+    environments = {} if managed else {"pytorch": {"venv": VENV}}
+    whole = make_site(device="cuda", cpus_per_rank=1, environments=environments, **site)
+    return list_faults(folder, [answer], Probe(make_matrix_case("1n1g"), whole))
+
+
+def test_gpus_that_the_build_has_no_code_for_are_named(home):
+    (line,) = list_build_faults(home, gpus=("7.0",))
+    assert line.startswith("fault     environment: pytorch on n1: torch 2.13.0 for CUDA 13.0 has ")
+    assert "; the GPU is of 7.0; name an environment of yours under [environments.pytorch]" in line
+
+
+def test_driver_that_is_older_than_the_build_is_named(home):
+    (line,) = list_build_faults(home, cuda=12040)
+    assert "is built for CUDA 13.0, and the driver here is of CUDA 12.4" in line
+
+
+def test_nothing_is_known_against_an_own_build_on_the_gpus_that_are_there(home):
+    assert list_build_faults(home, cuda=12040, managed=False, gpus=("7.0",)) == []
+
+
+def test_gpus_that_the_site_does_not_tell_are_named(home):
+    (line,) = list_build_faults(home, gpus=("8.0", "9.0"), compute_capability="8.6")
+    assert "GPUs are of compute capability 8.0 and 9.0, the site says 8.6" in line
+    assert line.endswith("set compute_capability = '9.0'")
+
+
+def test_gpus_that_fit_are_told(home):
+    answers = [make_answer(world_size=1, gpus=4, cuda=13000, capabilities=["9.0"])]
+    site = make_site(device="cuda", cpus_per_rank=1, compute_capability="9.0")
+    findings = judge_answers(home, answers, Probe(make_matrix_case("1n1g"), site))
+    assert str(findings[-1]).endswith("sees 2 cores and 4 GPUs of compute capability 9.0")
+
+
 def test_folder_that_nodes_do_not_see_is_named(home):
     end = End("FAILED", "JobLaunchFailure", "n1")
     (line,) = list_faults(home, [], end=end, has_started=False)

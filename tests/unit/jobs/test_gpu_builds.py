@@ -104,6 +104,17 @@ def test_nothing_is_known_against_an_environment_of_the_sites_own(named):
     assert explain("pytorch", compute_capability=V100, environments={"pytorch": named}) is None
 
 
+def test_build_for_cpus_that_a_site_names_is_left_out(tmp_path):
+    venv = tmp_path / "torch"
+    (venv / "lib/python3.11/site-packages/torch-2.13.0+cpu.dist-info").mkdir(parents=True)
+    named = {"pytorch": {"venv": str(venv)}}
+    assert explain("pytorch", environments=named) == (
+        f"pytorch: torch-2.13.0+cpu at {venv} is a build for CPUs, and device of the site is "
+        "'cuda'; name one for GPUs, or none and `dlperf-slurm env create pytorch --cuda`"
+    )
+    assert explain("pytorch", environments=named, device="cpu") is None
+
+
 def test_override_says_which_gpus_a_job_gets():
     override = [{"when": {"framework": "pytorch"}, "compute_capability": V100}]
     assert explain("pytorch", compute_capability=A100, override=override) is not None

@@ -136,6 +136,24 @@ def test_case_at_the_limit_of_the_site_runs():
     assert explain(make_matrix_case("2n8g"), site) is None
 
 
+@pytest.mark.parametrize(
+    ("topology", "steps", "generation", "most"),
+    [("2048n8g", 1000, {}, 1023), ("1n1g", 131072, {"output_tokens": 128}, 131071)],
+)
+def test_times_are_no_more_than_are_read_again(topology, steps, generation, most):
+    """What a job writes and nobody reads would be found out when the job is over."""
+
+    def explain_steps(measured_steps):
+        protocol = Protocol(repeats=1, warmup_steps=0, measured_steps=measured_steps)
+        mode = {"mode": "infer", "model": "llama", **generation} if generation else {}
+        return explain(make_matrix_case(topology, protocol=protocol, **mode))
+
+    assert explain_steps(most) is None
+    reason = explain_steps(most + 1)
+    assert "are more than the 128 MiB that are read of a repeat" in reason
+    assert f"to {most} at most in [protocol]" in reason
+
+
 def test_data_set_that_is_not_there_is_an_obstacle(tmp_path):
     reason = explain(make_matrix_case(data="folder", dataset="digits"))
     assert str(tmp_path / "data" / "digits") in reason

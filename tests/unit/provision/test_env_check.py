@@ -188,8 +188,12 @@ def test_horovod_for_gpus_is_refused_with_what_it_takes(capsys):
         ("paddle", "paddlepaddle-3.3.1", "paddlepaddle-3.3.1"),
         ("paddle", "paddlepaddle_gpu-3.3.1", ""),
         ("mxnet", "mxnet-1.9.1", ""),
+        ("jax", "jaxlib-0.10.2", "jaxlib-0.10.2"),
+        ("jax", "jaxlib-0.4.13+cuda12.cudnn89", ""),
+        ("jax", "jaxlib-0.10.2 jax_cuda13_plugin-0.10.2", ""),
     ],
 )
 def test_build_for_cpus_is_known_by_its_package(tmp_path, framework, package, build):
-    (tmp_path / f"lib/python3.11/site-packages/{package}.dist-info").mkdir(parents=True)
+    for name in package.split():
+        (tmp_path / f"lib/python3.11/site-packages/{name}.dist-info").mkdir(parents=True)
     assert find_cpu_build(framework, tmp_path) == build

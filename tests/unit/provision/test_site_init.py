@@ -109,6 +109,18 @@ def test_partition_with_gpus_is_taken_before_the_default_one(home):
     assert site.partition == "cpu"
 
 
+@pytest.mark.parametrize(
+    ("gpus", "capability"),
+    [((("a100", 4),), "8.0"), ((("a100", 4), ("h100", 8)), "9.0"), ((("", 4),), None)],
+)
+def test_gpus_of_a_known_type_say_what_code_they_run(gpus, capability, home):
+    # of several types, that of most nodes
+    nodes = tuple(NodeKind(2 + i, 64, 512000, (kind,), "") for i, kind in enumerate(gpus))
+    text = write_site_file(make_survey(make_partition(nodes=nodes)), Tools())
+    assert load(text, home).compute_capability == capability
+    assert ("doctor tells what they are" in text) == (capability is None)
+
+
 def test_partition_that_takes_none_of_the_users_accounts_is_left(home):
     closed = make_partition("closed", is_default=True, accounts=("staff",))
     mine = (Association("ml", "", (), "", None),)

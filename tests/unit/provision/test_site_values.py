@@ -4,7 +4,12 @@ import pytest
 
 from dlperf_slurm.provision.sites.survey import parse_mpi_plugins, parse_partitions
 from dlperf_slurm.provision.sites.tools import choose_modules
-from dlperf_slurm.provision.sites.values import parse_gpus, parse_minutes, parse_names
+from dlperf_slurm.provision.sites.values import (
+    find_capability,
+    parse_gpus,
+    parse_minutes,
+    parse_names,
+)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +46,26 @@ def test_time_limit_is_read_in_each_of_slurms_forms(text, minutes):
 )
 def test_gpus_are_read_by_type(gres, gpus):
     assert parse_gpus(gres) == gpus
+
+
+@pytest.mark.parametrize(
+    ("gpu_type", "capability"),
+    [
+        ("v100", "7.0"),
+        ("tesla_v100-sxm2-16gb", "7.0"),
+        ("nvidia_a100-sxm4-80gb", "8.0"),
+        ("A40", "8.6"),
+        ("gh200", "9.0"),
+        ("nvidia_h100_80gb_hbm3_1g.10gb", "9.0"),
+        ("mi250x", "gfx90a"),
+        # of which GPUs is not said
+        ("1g.5gb", ""),
+        ("gpu", ""),
+        ("", ""),
+    ],
+)
+def test_type_of_gpu_tells_what_code_it_runs(gpu_type, capability):
+    assert find_capability(gpu_type) == capability
 
 
 def test_list_of_all_is_no_list():

@@ -13,6 +13,7 @@ from dlperf_slurm.results.provenance import (
     MAX_VALUE_CHARACTERS,
     describe_affinity,
     describe_differences,
+    describe_isolation,
 )
 from dlperf_slurm.results.stability import describe_stability
 
@@ -153,6 +154,28 @@ def test_host_is_named_whose_cores_are_far_from_a_gpu(affinity, hosts):
     texts = list(describe_affinity(far.records))
     assert len(texts) == len(hosts)
     assert all(text.startswith(f"ranks on {hosts[0]} had their cores on") for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("topology", "device", "job", "told"),
+    [
+        ("1n2g", "cuda", {"SLURM_GPUS_PER_TASK": "1"}, "SLURM_GPUS_PER_TASK=1"),
+        ("1n2g", "cuda", {"SLURM_GPU_BIND": "single:1"}, "SLURM_GPU_BIND=single:1"),
+        ("1n2g", "cuda", {"SLURM_GPU_BIND": "none"}, None),
+        ("1n2g", "cuda", {"SLURM_CPU_BIND": "cores"}, None),
+        # one rank of a node goes to no neighbour
+        ("2n1g", "cuda", {"SLURM_GPUS_PER_TASK": "1"}, None),
+        ("1n2g", "cpu", {"SLURM_GPUS_PER_TASK": "1"}, None),
+    ],
+)
+def test_ranks_that_see_but_their_own_gpu_are_told(topology, device, job, told):
+    outcomes = make_outcomes(make_planned_case(topology), RATES, job=job)
+    records = [
+        dataclasses.replace(record, case=vary(record.case, device=device))
+        for record in outcomes.records
+    ]
+    texts = list(describe_isolation(records))
+    assert [f"({told})" in text for text in texts] == [True] * (told is not None)
 
 
 def test_far_cores_are_among_the_doubts_of_a_case():
