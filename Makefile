@@ -37,11 +37,12 @@ PYTORCH := $(ENVIRONMENTS)/pytorch/bin/python
 # Ranks and jobs wait for each other, and may run out of time on a machine with other work: what
 # failed is shown, and tried once more in a process of its own.
 AGAIN := --last-failed --last-failed-no-failures=none
-# what `make test` runs first; then the tests on the cluster, which wait most of the time, beside the
-# others, one after the other
+# what `make test` runs first; then the others, and beside them what waits most of the time: for the
+# cluster, for a package index, for a browser
 FIRST := lint docs
-OTHERS := test-pythons test-release test-browser test-changed
-PARTS := $(FIRST) $(OTHERS) test-slurm
+OTHERS := test-pythons test-changed
+WAITING := test-slurm test-release test-browser
+PARTS := $(FIRST) $(OTHERS) $(WAITING)
 
 .PHONY: demo test lint docs test-unit test-browser test-worker test-slurm test-pythons test-changed
 .PHONY: test-containers test-faults test-frameworks test-release test-transformers bench fuzz clean
@@ -57,10 +58,10 @@ demo: .venv/installed
 	@$(BIN)/python -m dlperf_slurm submit matrices/quickstart.toml --site local --within 5min --wait
 
 test: $(FIRST:%=timed-%) $(ENVIRONMENTS)/pytorch/with-pytest
-	@$(MAKE) --no-print-directory timed-test-slurm > .venv/test-slurm.log 2>&1 & slurm=$$!; \
-	  trap "kill $$slurm" INT TERM; \
+	@$(MAKE) --no-print-directory $(WAITING:%=timed-%) > .venv/test-waiting.log 2>&1 & waiting=$$!; \
+	  trap "kill $$waiting" INT TERM; \
 	  $(MAKE) --no-print-directory $(OTHERS:%=timed-%); code=$$?; \
-	  wait $$slurm || code=$$?; cat .venv/test-slurm.log; exit $$code
+	  wait $$waiting || code=$$?; cat .venv/test-waiting.log; exit $$code
 
 $(PARTS:%=timed-%): timed-%:
 	@start=$$(date +%s); $(MAKE) --no-print-directory $*; code=$$?; \
