@@ -98,7 +98,7 @@ def write_node_report(folder: Path, report: NodeReport) -> None:
 
 
 def read_node_reports(folder: Path) -> List[NodeReport]:
-    """Those of all nodes of a start, by name; raises ContractError for one that cannot be used."""
+    """What all nodes of a start reported, by name; raises ContractError for a report of no use."""
     return list(_read_reports(folder))
 
 

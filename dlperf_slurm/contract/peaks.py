@@ -78,7 +78,7 @@ def write_peaks(folder: Path, peaks: Peaks) -> None:
 
 
 def parse_peaks(content: bytes, where: str) -> Peaks:
-    """Those of a file's content; raises ContractError, which names it and the key."""
+    """The peaks in a file; raises ContractError, which names the file and the key."""
     try:
         data = reading.parse_json(reading.decode_text(content, where), where)
     except FileProblem as error:

@@ -100,7 +100,7 @@ def write_surroundings(folder: Path, surroundings: Surroundings) -> None:
 
 
 def parse_surroundings(content: bytes, where: str) -> Surroundings:
-    """Those of a file's content; raises ContractError, which names it and the key."""
+    """The surroundings in a file; raises ContractError, which names the file and the key."""
     try:
         data = reading.parse_json(reading.decode_text(content, where), where)
     except FileProblem as error:

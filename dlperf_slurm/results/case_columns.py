@@ -82,7 +82,7 @@ _PHASES = (
 
 
 def _declare_phases() -> Iterator[Column]:
-    """Of generations, with the mean and those percentiles that are told of them elsewhere."""
+    """Columns of generations: the mean, and the percentiles that are told of them elsewhere."""
     for name, meaning, path in _PHASES:
         for place, part in enumerate(LATENCY_NAMES):
             what = f"{describe_latency(part)}: {meaning}; of generations"

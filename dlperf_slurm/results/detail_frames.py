@@ -159,7 +159,7 @@ def make_repeat_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
 
 
 def list_repeat_values(outcomes: CaseOutcomes) -> list[list[object]]:
-    """Of each planned repeat the values in the columns of REPEATS."""
+    """The values in the columns of REPEATS, a list for each planned repeat."""
     return [list_values(REPEATS, outcome) for outcome in outcomes.outcomes]
 
 

@@ -38,13 +38,13 @@ class GenerationLatency:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Of which percentiles there are too few generations, or tokens."""
+        """What says of which percentiles there are too few generations, or tokens."""
         parts = (self.first_token, self.per_token, self.between_tokens)
         return tuple(dict.fromkeys(note for part in parts if part for note in part.notes))
 
 
 def find_generation_latency(outcomes: CaseOutcomes) -> Optional[GenerationLatency]:
-    """That over the sound repeats of a case; None where it is no generation."""
+    """The latency over the sound repeats of a case; None where it is no generation."""
     timed = [(o, o.beside.token_seconds) for o in outcomes.outcomes if o.record]
     if not timed or any(seconds is None for _, seconds in timed):
         return None
@@ -90,6 +90,6 @@ def count_decoded_bytes(case: Case) -> float:
 
 
 def _find_rate(amount: float, latency: CaseLatency) -> Optional[float]:
-    """Of so many tokens, or bytes, in the mean time."""
+    """The rate of so many tokens, or bytes, in the mean time."""
     mean = latency.values[0]
     return amount / mean if mean else None

@@ -81,7 +81,7 @@ def _average(peaks: Peaks, name: str, unit: float) -> Optional[float]:
 
 
 def _find_published(records: Sequence[Record]) -> Optional[float]:
-    """That of the devices of all repeats; None where they differ, or are not known."""
+    """The published peak of the devices of all repeats; None where they differ or are unknown."""
     names = {rank.device_name for record in records for rank in record.ranks}
     if len(names) != 1 or records[0].case.device != "cuda":
         return None

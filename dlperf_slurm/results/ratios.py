@@ -59,7 +59,7 @@ def take_ratio(first: Sequence[float], second: Sequence[float], curve_points: in
 
 
 def _share_confidence(curve_points: int) -> float:
-    """Of each of so many intervals, all of which hold with CONFIDENCE (Bonferroni)."""
+    """The confidence of each of so many intervals that all hold with CONFIDENCE (Bonferroni)."""
     return 1 - (1 - CONFIDENCE) / curve_points
 
 
@@ -122,7 +122,7 @@ def _add_scaling(frame: "DataFrame", key: Sequence[str]) -> None:
 
 
 def _name_other_sizes(row: int, base: Optional[int], frame: "DataFrame") -> tuple[str, ...]:
-    """That a row's speedup is over another batch size per device, as a search may find one."""
+    """A note where a speedup is over another batch size per device, as a search may find one."""
     own, other = (() if i is None else frame.batch_sizes[i] for i in (row, base))
     if not own or not other or own == other:
         return ()

@@ -162,7 +162,7 @@ class CpuWatch:
         self._first = try_to_read()
 
     def finish(self, pid: int, is_rank: bool = True) -> Optional[CpuUse]:
-        """For the run that this process is a rank of, or has started itself.
+        """What the run took that this process is a rank of, or has started itself.
 
         None where the system does not tell.
         """

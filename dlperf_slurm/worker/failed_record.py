@@ -65,7 +65,7 @@ def conclude_attempt(attempt_dir: Path, exit_code: int) -> Record:
 
 
 def find_failures(attempt_dir: Path, case: Case, exit_code: int) -> Tuple[Failure, ...]:
-    """Those of the ranks, and the job's own where they cannot tell: when memory killed a process.
+    """The ranks' failures, and the job's where they cannot tell: when memory killed a process.
 
     The host's memory says nothing of a batch that a GPU holds: there it is no lack of memory.
 

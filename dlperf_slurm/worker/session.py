@@ -31,7 +31,7 @@ if TYPE_CHECKING:
             """Times between consecutive boundaries; called after the last device sync."""
 
         def read_ended_seconds(self, steps: int) -> List[float]:
-            """Of the first `steps`, all marked, the times of those that the device has ended.
+            """The times of those of the first `steps`, all marked, that the device has ended.
 
             For a device that may never end the others: it does not wait. In any thread.
             """

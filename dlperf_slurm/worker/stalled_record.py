@@ -22,7 +22,7 @@ HELD = "in native code that holds the interpreter"
 
 
 def read_standings(attempt_dir: Path, case: Case) -> Tuple[Standing, ...]:
-    """Those of the ranks that said where they stand, by rank; empty where none had to."""
+    """Where ranks stand that said so, by rank; empty where none had to."""
     found = (read_standing(find_standing(attempt_dir, rank)) for rank in range(case.world_size))
     return tuple(standing for standing in found if standing is not None)
 
@@ -73,7 +73,7 @@ def keep_steps(attempt_dir: Path, case: Case) -> int:
 
 
 def _sort(standings: Sequence[Standing]) -> List[Standing]:
-    """Those that have come least far first; of equals, those of which there are fewest."""
+    """The standings, least far first; of equals, those of which there are fewest."""
     places = [(standing.phases, standing.step, standing.at) for standing in standings]
     return sorted(
         standings,

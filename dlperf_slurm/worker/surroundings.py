@@ -100,7 +100,7 @@ def _tell(use: Optional[CpuUse]) -> Tuple[CpuUse, ...]:
 def gather_surroundings(
     case: Case, world: Any, before: Optional[HostSurroundings], window: Optional[CpuUse]
 ) -> Surroundings:
-    """Those of all hosts on rank 0, none elsewhere; all ranks call it."""
+    """The surroundings of all hosts on rank 0, none elsewhere; all ranks call it."""
     # where the CPUs could not be told apart before, they cannot in the window
     whole = before and replace(before, window=_tell(window) if before.before else ())
     hosts = unite_hosts([one for one in world.gather(whole) if one is not None])

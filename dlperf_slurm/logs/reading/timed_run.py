@@ -146,7 +146,7 @@ class TimedRun:
         return False
 
     def _join_facts(self) -> Dict[str, str]:
-        """Those of the lowest rank; what it lacks, of the next, and last what no rank said."""
+        """The facts of the lowest rank; what it lacks, of the next, and last what no rank said."""
         joined: Dict[str, str] = {}
         for rank in sorted(self.facts_by_rank, key=lambda rank: (rank >= 0, -rank)):
             joined.update(self.facts_by_rank[rank])

@@ -45,7 +45,7 @@ def find_tools() -> Tools:
 
 
 def choose_modules(listed: str) -> tuple[str, ...]:
-    """Of `module --terse avail`, the names that jobs may need; a folder's name ends in a colon."""
+    """The modules in `module --terse avail` that jobs may need; a folder's name ends in a colon."""
     names = {line.split("(")[0].strip() for line in listed.splitlines() if ":" not in line}
     useful = (name for name in names if " " not in name and _USEFUL.search(name))
     return tuple(sorted(useful)[:MAX_MODULES])

@@ -48,7 +48,7 @@ class Plot:
 
 
 def list_for_page(plots: Iterable[Plot]) -> list[Plot]:
-    """Those that a report's page shows, as SVG alone; the others it draws by itself."""
+    """The plots that a report's page shows, as SVG alone; the others it draws by itself."""
     shown = (plot for plot in plots if not plot.name.startswith(KINDS_OF_PAGE))
     return [replace(plot, pdf=b"", png=b"") for plot in shown]
 

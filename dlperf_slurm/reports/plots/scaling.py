@@ -147,7 +147,7 @@ def _make_chart(
 
 
 def list_columns(table: ThroughputTable) -> list[tuple[str, ThroughputColumn]]:
-    """Those that have a figure, with the name they have in a legend."""
+    """The columns that have a figure, with the name they have in a legend."""
     return [(_name(table, column), column) for column in table.columns if column.baseline]
 
 

@@ -180,7 +180,7 @@ def lay_out(figure: "Figure") -> None:
 
 
 def save_svg(figure: "Figure") -> bytes:
-    """By the format's own canvas: `savefig` draws all twice, to find a place that is known here."""
+    """The SVG by its own canvas: `savefig` draws all twice, to find a place that is known here."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     buffer, dpi = io.BytesIO(), figure.dpi
@@ -196,7 +196,7 @@ def save_pdf(figure: "Figure") -> bytes:
 
 
 def save_png(figure: "Figure") -> bytes:
-    """For slides and mails: on white, as dense as print."""
+    """The PNG for slides and mails: on white, as dense as print."""
     look = {"dpi": PNG_DOTS_PER_INCH, "facecolor": "white"}
     return _save(figure, "png", {"Software": None}, **look)
 

@@ -71,7 +71,7 @@ def drop_copies(entries: Iterable[Entry]) -> tuple[list[Entry], list[str]]:
 def select_entries(
     entries: Iterable[Entry], patterns: Sequence[str], frameworks: Sequence[str]
 ) -> list[Entry]:
-    """Those whose case id matches a pattern, and of these frameworks; all when none are named.
+    """Entries whose case id matches a pattern, and of these frameworks; all when none are named.
 
     A pattern without `*`, `?` and `[` may be any part of the id.
     """

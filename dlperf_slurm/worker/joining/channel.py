@@ -59,7 +59,7 @@ class Channel:
             self._connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def fileno(self) -> int:
-        """For selectors."""
+        """The socket's, which selectors ask for."""
         return self._connection.fileno()
 
     def close(self) -> None:

@@ -85,7 +85,7 @@ def _name_process(info: ElementTree.Element) -> str:
 
 
 def choose_visible(gpus: List[Gpu], visible: Optional[str]) -> List[Gpu]:
-    """Those that CUDA_VISIBLE_DEVICES names, by number or UUID; all where it is not set.
+    """The GPUs that CUDA_VISIBLE_DEVICES names, by number or UUID; all where it is not set.
 
     A number that the driver does not have any more is missing from the answer.
     """

@@ -62,7 +62,7 @@ def _make_operation(case: Case, world: Any, count: int) -> Tuple[Optional[Operat
 
 
 def _make_own(case: Case, count: int) -> Optional[Operation]:
-    """That of the framework's ranks; None where there is none, or none is known here."""
+    """The all-reduce of the framework's ranks; None where there is none, or none is known here."""
     try:
         operations: Any = load_operations(case.axes.framework)
     except ImportError:

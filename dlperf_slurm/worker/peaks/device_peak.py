@@ -60,7 +60,7 @@ def find_best_product(make_product: Callable[[int], Operation]) -> Tuple[float, 
 
 
 def find_best_seconds(operation: Operation, limit_seconds: float) -> float:
-    """Of one call, over samples of as many as take SAMPLE_SECONDS; no new one after the limit."""
+    """Least seconds of a call, by samples of SAMPLE_SECONDS; none begins after the limit."""
     deadline = time.monotonic() + limit_seconds
     # the first may compile, and wake a device
     operation.wait(operation.start())

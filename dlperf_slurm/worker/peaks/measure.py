@@ -41,7 +41,7 @@ def is_measured(case: Case, environ: Mapping[str, str]) -> bool:
 def measure_peak(
     case: Case, placement: Placement, world: Any, attempt_dir: Path
 ) -> Optional[DevicePeak]:
-    """That of this host, of its first rank alone; the others wait, without keeping a CPU busy.
+    """The peak of this host, by its first rank alone; the others wait, and keep no CPU busy.
 
     All ranks call it, before any of them loads the framework.
     """
@@ -87,7 +87,7 @@ def find_shared_file(
 
 
 def run_measurement(case: Case, host: str) -> DevicePeak:
-    """In a process of its own, of this framework and these numbers."""
+    """The peak by a process of its own, with this framework and these numbers."""
     framework = case.axes.framework
     if framework not in list_measured_frameworks():
         return DevicePeak(host, problem=f"no peak is measured with {framework}")
@@ -117,7 +117,7 @@ def run_measurement(case: Case, host: str) -> DevicePeak:
 
 
 def gather_peaks(case: Case, world: Any, peak: Optional[DevicePeak], parameter_count: int) -> Peaks:
-    """Those of all hosts on rank 0, none elsewhere; all ranks call it, after the window."""
+    """The peaks of all hosts on rank 0, none elsewhere; all ranks call it, after the window."""
     all_reduce = None
     if is_measured(case, os.environ):
         all_reduce = time_all_reduce(case, world, parameter_count)

@@ -22,7 +22,7 @@ def make_copy(setting: Setting, count: int) -> Operation:
 
 
 def load_oneflow(setting: Setting) -> Any:
-    """With its threads; whether products are in TF32 is read by CUDA's libraries."""
+    """The framework with its threads; CUDA's libraries read whether TF32 is allowed."""
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setting.number_format == "tf32" else "0"
     import oneflow
 

@@ -22,7 +22,7 @@ def make_copy(setting: Setting, count: int) -> Operation:
 
 
 def load_paddle(setting: Setting) -> Any:
-    """With its device and threads; whether products are in TF32 is read by CUDA's libraries."""
+    """The framework on its device and threads; CUDA's libraries read whether TF32 is allowed."""
     os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if setting.number_format == "tf32" else "0"
     import paddle
     from paddle.base import core

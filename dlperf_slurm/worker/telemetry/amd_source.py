@@ -57,7 +57,7 @@ class AmdSource:
         }
 
     def _read_joules(self) -> float:
-        """By its counter, in the unit that it tells, of microjoules."""
+        """The GPU's counter, which tells its own unit, of microjoules."""
         counter = self._ask("get_energy_count")
         count = pick(counter, "energy_accumulator", "power")
         unit = pick(counter, "counter_resolution")

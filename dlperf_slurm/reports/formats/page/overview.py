@@ -98,7 +98,7 @@ def _list_keys(overview: Overview) -> Iterator[Key]:
 def _make_trends(
     overview: Overview, looks: Sequence[Look], is_share: bool
 ) -> tuple[Optional[Trend], ...]:
-    """Of each row the efficiency over topologies, or else the throughput; None without figures."""
+    """A trend for each row: efficiency over topologies, else throughput; None without figures."""
     shown = overview.measured_places
     found = [
         [(i, value) for i in shown if (value := _read(row.cells[i], is_share)) is not None]
