@@ -127,7 +127,7 @@ class Entry:
     """One case of one run; throughputs are those of its sound repeats, in their order.
 
     `parameters` are the sizes of the model as JSON, empty where no record tells them. `work` and
-    `surroundings` are what `comparability` lists, `versions` the software's part of the latter; all
+    `surroundings` are what `same_work` lists, `versions` the software's part of the latter; all
     three are empty without a sound record. `problem` says what is wrong with any of the repeats,
     `state` in a word why there is no figure: failed, OOM, invalid, missing; empty if there is one.
 

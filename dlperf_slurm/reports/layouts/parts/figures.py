@@ -32,10 +32,10 @@ class LayoutFigure:
 
     `source` is whose script it was, NO_SOURCE if nobody said. `batch_group` is the batch size that
     was asked for: a number, or "max"; `batch_sizes` are those measured, empty where none is known.
-    `latency_ms` are the mean, then percentiles in the order of statistics.LATENCY_PERCENTILES, as
-    many as there are. `top1` has the fraction of each seed of a training over `epochs`, which took
-    `train_seconds`. `table` tells published tables apart whose figures are not to be compared; a
-    run's figures have none.
+    `latency_ms` are the mean, then percentiles in the order of LATENCY_PERCENTILES of
+    stats/median.py, as many as there are. `top1` has the fraction of each seed of a training over
+    `epochs`, which took `train_seconds`. `table` tells published tables apart whose figures are not
+    to be compared; a run's figures have none.
     """
 
     model: str
