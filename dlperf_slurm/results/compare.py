@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from dlperf_slurm.contract.axes import INFER
+from dlperf_slurm.contract.axes import INFER, Axes
 from dlperf_slurm.jobs.manifest import Manifest, PlannedCase
 from dlperf_slurm.results.cases import name_case
 from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.frame import list_axes
 from dlperf_slurm.results.ratios import take_ratio
 from dlperf_slurm.results.same_work import (
     explain_absence,
@@ -28,9 +29,10 @@ MEAN_LATENCY = "mean latency"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Axes):
     """A quantity of one case in both runs; its samples by repeat, in samples/s or in seconds.
 
+    On the axes it stands as it was planned, in A if it is there.
     `speed_ratio` is B's speed over A's, by the medians: below 1 B is slower, also for latencies.
     `interval` is that of this ratio alone; `p_value`, `verdict` and `is_beyond_limit` (B is slower
     by more than the limit) hold for all comparisons of the two runs together, `is_within_limit` (B
@@ -40,9 +42,9 @@ class Comparison:
     `changes` says what else is not the same.
     """
 
-    case_id: str
-    model: str
-    quantity: str
+    case_id: str = ""
+    model: str = ""
+    quantity: str = THROUGHPUT
     samples_a: tuple[float, ...] = ()
     samples_b: tuple[float, ...] = ()
     speed_ratio: Optional[float] = None
@@ -56,6 +58,11 @@ class Comparison:
     is_within_limit: bool = False
     deciding_repeats: Optional[int] = None
     unit: str = "repeats"
+
+    @property
+    def batch_size_text(self) -> str:
+        """The batch size per device as the matrix has it."""
+        return str(self.batch_size_per_device)
 
     @property
     def speeds(self) -> tuple[Sequence[float], Sequence[float]]:
@@ -133,17 +140,31 @@ def _compare_case(
 def _refuse(
     case: PlannedCase, reason: str, samples_a: tuple[float, ...], samples_b: tuple[float, ...]
 ) -> Comparison:
-    samples = samples_a, samples_b
-    return Comparison(name_case(case), case.model, THROUGHPUT, *samples, reason=reason)
+    return Comparison(
+        **list_axes(case.axes),
+        case_id=name_case(case),
+        model=case.model,
+        quantity=THROUGHPUT,
+        samples_a=samples_a,
+        samples_b=samples_b,
+        reason=reason,
+    )
 
 
 def _measure(
     a: CaseOutcomes, b: CaseOutcomes, quantity: str, changes: tuple[str, ...]
 ) -> Comparison:
-    samples = _list_samples(a, quantity), _list_samples(b, quantity)
-    unit = "blocks" if a.has_blocks and b.has_blocks else "repeats"
-    case_id, model = name_case(a.case), a.case.model
-    return measure_ratio(Comparison(case_id, model, quantity, *samples, changes=changes, unit=unit))
+    comparison = Comparison(
+        **list_axes(a.case.axes),
+        case_id=name_case(a.case),
+        model=a.case.model,
+        quantity=quantity,
+        samples_a=_list_samples(a, quantity),
+        samples_b=_list_samples(b, quantity),
+        changes=changes,
+        unit="blocks" if a.has_blocks and b.has_blocks else "repeats",
+    )
+    return measure_ratio(comparison)
 
 
 def measure_ratio(comparison: Comparison) -> Comparison:

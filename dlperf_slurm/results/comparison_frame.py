@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Optional
 
+from dlperf_slurm.matrix.axes import AXES
+from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.cases import find_unit
 from dlperf_slurm.results.columns import (
     CASE_ID,
@@ -39,6 +41,7 @@ def get_speed_ratio(comparison: Comparison) -> Ratio:
 COMPARISON: tuple[Column, ...] = (
     CASE_ID,
     MODEL,
+    *(column for column in CASES if column.name in AXES),
     Column("quantity", TEXT, "", "throughput or mean latency"),
     Column("unit", TEXT, "", "of both medians", _find_unit),
     Column("median_a", NUMBER, THROUGHPUT, "median over the sound repeats of run A",

@@ -30,18 +30,24 @@ if TYPE_CHECKING:
 LOCK_PATIENCE_SECONDS = 10.0
 _RETRY_SECONDS = 0.05
 
-_JSON = ("work", "surroundings", "versions", "node_contests", "node_sound", "node_failures")
-_TYPES = {"planned_repeats": "INTEGER", "samples_per_s": "DOUBLE[]"}
+# what is of another type is a text of JSON: "max" is a batch size too
+_KINDS: dict[object, str] = {
+    str: "VARCHAR",
+    int: "BIGINT",
+    bool: "BOOLEAN",
+    tuple[float, ...]: "DOUBLE[]",
+}
 # of an entry, but for its folder, which may have been moved
-_COLUMNS = tuple(field.name for field in dataclasses.fields(Entry) if field.name != "run_dir")
+_FIELDS = {f.name: f.type for f in dataclasses.fields(Entry) if f.name != "run_dir"}
+_COLUMNS = tuple(_FIELDS)
+_JSON = tuple(name for name, kind in _FIELDS.items() if kind not in _KINDS)
+_DEFINITIONS = tuple(f"{name} {_KINDS.get(kind, 'VARCHAR')}" for name, kind in _FIELDS.items())
 # with other tables, or other facts in them, a catalogue is made anew
-_LAYOUT = " ".join(("1", __version__, *_COLUMNS, *WORK, *SURROUNDINGS))
+_LAYOUT = " ".join(("1", __version__, *_DEFINITIONS, *WORK, *SURROUNDINGS))
 _SCHEMA = f"""
 CREATE TABLE layout (text VARCHAR);
 CREATE TABLE runs (folder VARCHAR, digest VARCHAR);
-CREATE TABLE entries (
-    folder VARCHAR, {", ".join(f"{name} {_TYPES.get(name, 'VARCHAR')}" for name in _COLUMNS)}
-);
+CREATE TABLE entries (folder VARCHAR, {", ".join(_DEFINITIONS)});
 """
 
 

@@ -5,11 +5,12 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from glob import escape, glob
 from itertools import chain
 from pathlib import Path
 
+from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.details import DETAILS_FILE
 from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE, Record
@@ -23,7 +24,7 @@ from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest
 from dlperf_slurm.jobs.run_directory import CASES_FILE, SCRIPTS_DIR, Run, open_run
 from dlperf_slurm.results.cases import name_case
 from dlperf_slurm.results.collect import CaseOutcomes, collect_outcomes
-from dlperf_slurm.results.frame import make_plain_row
+from dlperf_slurm.results.frame import list_axes, make_plain_row
 from dlperf_slurm.results.history.node_facts import (
     list_contests,
     list_node_failures,
@@ -37,7 +38,6 @@ _OF_RUN = (MANIFEST_FILE, JOURNAL_FILE, f"{SCRIPTS_DIR}/*.tasks", CASES_FILE)
 # in the folder of an attempt, or of one of its starts: cases/*/r*/a*/s*
 _FOLDERS = ("", "r", "a", "s")
 _OF_ATTEMPT = (CASE_FILE, RECORD_FILE, STEP_SECONDS_FILE, DETAILS_FILE)
-_OF_ROW = ("framework", "model", "topology", "precision", "mode", "script")
 # facts of the machine that are software too
 _DRIVERS = ("gpu_driver", "cuda_driver")
 
@@ -123,8 +123,8 @@ def _describe_file(path: str, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One case of one run; throughputs are those of its sound repeats, in their order.
+class Entry(Axes):
+    """One case of one run, as it was planned; throughputs are those of its sound repeats, in order.
 
     `parameters` are the sizes of the model as JSON, empty where no record tells them. `work` and
     `surroundings` are what `same_work` lists, `versions` the software's part of the latter; all
@@ -135,30 +135,29 @@ class Entry:
     measured last, `node_failures` node, time and reason of each failure of one.
     """
 
-    run_dir: str
-    run_id: str
-    created_at: str
-    site_name: str
-    tool: str
-    case_id: str
-    framework: str
-    model: str
-    topology: str
-    precision: str
-    batch_size: str
-    mode: str
-    script: str
-    parameters: str
-    planned_repeats: int
-    samples_per_s: tuple[float, ...]
-    state: str
-    problem: str
-    work: Facts
-    surroundings: Facts
-    versions: Facts
-    node_contests: list[dict[str, float]]
-    node_sound: dict[str, str]
-    node_failures: list[list[str]]
+    run_dir: str = ""
+    run_id: str = ""
+    created_at: str = ""
+    site_name: str = ""
+    tool: str = ""
+    case_id: str = ""
+    model: str = ""
+    parameters: str = ""
+    planned_repeats: int = 0
+    samples_per_s: tuple[float, ...] = ()
+    state: str = ""
+    problem: str = ""
+    work: Facts = field(default_factory=dict)
+    surroundings: Facts = field(default_factory=dict)
+    versions: Facts = field(default_factory=dict)
+    node_contests: list[dict[str, float]] = field(default_factory=list)
+    node_sound: dict[str, str] = field(default_factory=dict)
+    node_failures: list[list[str]] = field(default_factory=list)
+
+    @property
+    def batch_size_text(self) -> str:
+        """The batch size per device as the matrix has it."""
+        return str(self.batch_size_per_device)
 
 
 def read_entries(run_dir: Path) -> list[Entry]:
@@ -214,8 +213,8 @@ def make_entry(
         site_name=manifest.site_name,
         tool=manifest.tool,
         case_id=name_case(outcomes.case),
-        **{name: getattr(row, name) for name in _OF_ROW},
-        batch_size=row.batch_size_text,
+        model=row.model,
+        **list_axes(row),
         parameters=row.model_parameters or "",
         planned_repeats=outcomes.case.blocks if outcomes.has_blocks else row.repeats_planned,
         samples_per_s=row.units,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
+from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.cases import find_unit
 from dlperf_slurm.results.columns import (
@@ -27,8 +28,9 @@ _OF_CASES = {column.name: column for column in CASES}
 
 
 def _share(name: str, source: str = "") -> Column:
-    """A column of the frame of cases, whose value the entry of a point has."""
-    return _OF_CASES[name]._replace(source=source or f"entry.{name}")
+    """A column of the frame of cases; a point has its value there, or its entry as a case has."""
+    column = _OF_CASES[name]
+    return column._replace(source=source or (lambda point: column.find(point.entry)))
 
 
 def _find_speed_ratio(point: Point) -> Optional[Ratio]:
@@ -40,12 +42,9 @@ def _find_text(point: Point, name: str) -> str:
 
 
 HISTORY: tuple[Column, ...] = (
-    _share("case_id"),
+    *map(_share, ("case_id", "model", *AXES)),
     Column("parameters", TEXT, "", "sizes of the model as JSON; empty where no record tells",
         "entry.parameters"),
-    *map(_share, ("framework", "model", "topology", "precision")),
-    _share("batch_size_per_device", "entry.batch_size")._replace(name="batch_size"),
-    *map(_share, ("mode", "script")),
     Column("run_id", TEXT, "", "the run; ids begin with its time", "entry.run_id"),
     Column("run_dir", TEXT, "", "where the run lies", "entry.run_dir"),
     Column("created_at", TIME, "", "UTC, to the second", "entry.created_at"),

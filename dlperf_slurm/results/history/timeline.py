@@ -8,6 +8,7 @@ from typing import Optional
 
 from dlperf_slurm.results.cases import find_unit
 from dlperf_slurm.results.compare import THROUGHPUT, Comparison, decide_all, measure_ratio
+from dlperf_slurm.results.frame import list_axes
 from dlperf_slurm.results.history.entries import Entry
 from dlperf_slurm.results.same_work import find_other_work, name_changes, name_tool_changes
 from dlperf_slurm.results.verdicts import DEFAULT_MARGIN
@@ -136,6 +137,7 @@ def _make_points(runs: Sequence[Entry]) -> tuple[Point, ...]:
 def compare_entries(a: Entry, b: Entry) -> Comparison:
     """A comparison that is not decided yet; one of other work has a reason, and no ratio."""
     comparison = Comparison(
+        **list_axes(b),
         case_id=b.case_id,
         model=b.model,
         quantity=THROUGHPUT,
@@ -190,4 +192,10 @@ def _is_alike(entry: Entry, last: Entry) -> bool:
 
 
 def _refuse(last: Entry, reason: str) -> Comparison:
-    return Comparison(last.case_id, last.model, THROUGHPUT, reason=reason)
+    return Comparison(
+        **list_axes(last),
+        case_id=last.case_id,
+        model=last.model,
+        quantity=THROUGHPUT,
+        reason=reason,
+    )

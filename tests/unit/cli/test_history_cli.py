@@ -101,8 +101,11 @@ def test_several_folders_make_one_history(staged, home, capsys):
 
 def test_json_has_all_facts(two_runs, capsys):
     _, out, _ = run_history(capsys, "--json")
-    timelines = json.loads(out)["timelines"]
+    data = json.loads(out)
+    timelines = data["timelines"]
+    assert data["schema_version"] == 2
     assert [timeline["case_id"] for timeline in timelines] == [CASE_1, CASE_2]
+    assert timelines[0]["points"][0]["entry"]["batch_size_per_device"] == 8
     assert timelines[0]["points"][1]["comparison"]["verdict"] == "slower"
     assert timelines[0]["points"][0]["entry"]["surroundings"]["python"] == ["3.11"]
 

@@ -1,0 +1,110 @@
+"""Every axis is a column of the frames of cases, histories and comparisons, with a run's value."""
+
+import dataclasses
+
+import duckdb
+import pytest
+from axis_samples import AXIS_SAMPLES
+from builders import make_axes, make_planned_case
+from history_runs import RESULTS, add_run, set_manifest, stage_seven
+
+import dlperf_slurm as dp
+from dlperf_slurm.matrix.axes import AXES, make_case_id
+from dlperf_slurm.results.case_columns import CASES
+from dlperf_slurm.results.comparison_frame import COMPARISON
+from dlperf_slurm.results.history import catalogue
+from dlperf_slurm.results.history.catalogue import find_catalogue, read_catalogue
+from dlperf_slurm.results.history.frame import HISTORY
+
+FRAMES = {"cases": CASES, "history": HISTORY, "compare": COMPARISON}
+# of the values that are no numbers: what the columns have
+WORDS = {
+    "batch_size_per_device": [(16, "16"), ("max", "max"), ("64 -> 32", "64 -> 32")],
+    "loss_scale": [(128, 128), ("dynamic", None)],
+}
+VALUES = [
+    (axis, value, shown)
+    for axis in AXES
+    for value, shown in WORDS.get(axis, [(AXIS_SAMPLES[axis], AXIS_SAMPLES[axis])])
+]
+
+
+def vary_axis(axis, value):
+    """A case that differs from the builders' on this axis alone."""
+    axes = dataclasses.replace(make_axes(), **{axis: value})
+    return make_planned_case(case_id=make_case_id("resnet50", axes), axes=axes)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Two runs of a case for each of VALUES, none of which has begun."""
+    folder = tmp_path_factory.mktemp("axes")
+    staged = stage_seven(folder)
+    cases = {case.case_id: case for axis, value, _ in VALUES for case in [vary_axis(axis, value)]}
+    for day in (1, 2):
+        path = add_run(staged, day, results=folder / RESULTS, repeats=0)
+        set_manifest(path, cases=tuple(cases.values()))
+    return folder / RESULTS
+
+
+def read_history(results):
+    return dp.open_history(results).frame()
+
+
+def read_catalogued_history(results):
+    read_catalogue(results)
+    assert read_catalogue(results).read_runs == 0
+    return read_history(results)
+
+
+def read_comparison(results):
+    return dp.compare(*sorted(results.iterdir())).frame()
+
+
+def read_cases(results):
+    return dp.open_run(min(results.iterdir())).frame()
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("axis", AXES)
+def test_axis_is_the_same_column_of_every_frame(axis, frame):
+    (of_cases,) = (column for column in CASES if column.name == axis)
+    (column,) = (column for column in FRAMES[frame] if column.name == axis)
+    assert column[:4] == of_cases[:4]
+
+
+@pytest.mark.parametrize(
+    "read", [read_cases, read_history, read_catalogued_history, read_comparison]
+)
+def test_value_on_each_axis_comes_out_of_every_frame(read, results):
+    frame = read(results).drop_duplicates("case_id").set_index("case_id")
+    frame = frame.astype(object).where(frame.notna(), None)
+    found = [
+        (axis, value, frame.loc[vary_axis(axis, value).case_id, axis]) for axis, value, _ in VALUES
+    ]
+    assert found == VALUES
+
+
+def test_catalogue_has_each_axis_in_a_column_for_sql(results):
+    read_catalogue(results)
+    with duckdb.connect(str(find_catalogue(results)), read_only=True) as connection:
+        columns = {
+            name: kind for name, kind, *_ in connection.execute("DESCRIBE entries").fetchall()
+        }
+    assert set(AXES) <= set(columns)
+    assert (columns["clip_global_norm"], columns["data_workers"]) == ("BOOLEAN", "BIGINT")
+
+
+def test_catalogue_of_fewer_axes_is_made_anew_without_a_word(results):
+    path = find_catalogue(results)
+    path.parent.mkdir(parents=True)
+    columns = [name for name in catalogue._COLUMNS if name not in AXES[2:]]
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE layout AS SELECT '1 of an earlier version' AS text")
+        connection.execute("CREATE TABLE runs (folder VARCHAR, digest VARCHAR)")
+        connection.execute(
+            f"CREATE TABLE entries (folder VARCHAR, {', '.join(f'{c} VARCHAR' for c in columns)})"
+        )
+    found = read_catalogue(results)
+    assert (found.read_runs, found.problems) == (2, ())
+    assert read_catalogue(results).read_runs == 0
