@@ -9,7 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rehearsal.combinations import MEASURED_STEPS, Combination
+from rehearsal.combinations import (
+    GENERATE,
+    MEASURED_STEPS,
+    OUTPUT_TOKENS,
+    SHARD,
+    Combination,
+)
 
 # by model: names of torch's own kernels; those of libraries are not to be seen in a rehearsal
 EXPECTED = json.loads(
@@ -25,6 +31,9 @@ CUDNN_DATA_FLOAT, CUDNN_DATA_HALF, CUDNN_DATA_BFLOAT16 = 0, 2, 9
 NCCL_FLOAT16, NCCL_FLOAT32, NCCL_BFLOAT16 = 6, 7, 9
 # what waits for the clock's event of the step before
 STEP_BEFORE = "cudaEventSynchronize"
+# how often a step may send a rank's part of the model, and what its evenness may add
+TIMES_OF_PARTS = {"ncclAllGather": 2, "ncclReduceScatter": 1}
+LARGEST_PADDING = 1.02
 # what is wrong, by check
 Problems = dict[str, list[str]]
 
@@ -114,11 +123,24 @@ def read_rank(told: Mapping[str, Any]) -> Rank:
     return Rank(told["parameter_count"], tuple(intervals))
 
 
+def has_plain_sgd(combination: Combination) -> bool:
+    """Whether SGD is not fused, which torch has for whole parameters alone."""
+    return combination.step == SHARD and combination.model == "resnet50"
+
+
+def reads_overflow(combination: Combination) -> bool:
+    """Whether the scaler asks the GPU in each step for what only a fused optimizer leaves there."""
+    return has_plain_sgd(combination) and combination.precision == "amp-fp16"
+
+
 def check_waits(combination: Combination, rank: Rank) -> Iterator[str]:
-    """A step waits once, for the end of the one before it; an inference for its own."""
+    """A step waits once, for the end of the one before it; an inference for each of its ends."""
+    count = OUTPUT_TOKENS if combination.step == GENERATE else 1
+    expected = [f"{count} x {STEP_BEFORE if combination.is_training else 'cudaDeviceSynchronize'}"]
+    if reads_overflow(combination):
+        expected.append("1 x cudaStreamSynchronize")
     for number, step in enumerate(rank.steps, 1):
         waits = [f"{one.count} x {one.words['by']}" for one in step if one.kind == "wait"]
-        expected = [f"1 x {STEP_BEFORE if combination.is_training else 'cudaDeviceSynchronize'}"]
         if waits != expected:
             yield f"step {number} waits by {', '.join(waits) or 'nothing'}"
 
@@ -127,7 +149,10 @@ def check_copies(combination: Combination, rank: Rank) -> Iterator[str]:
     """What a step needs lies on the GPU, or comes from pinned memory, which nothing waits for."""
     copies = list(rank.list_kinds("copy"))
     inside, loaded = ("device", "device"), ("pinned", "device")
-    expected = {inside, loaded} if combination.step == "host" else {inside}
+    # FSDP2 has where its parts lie from there
+    expected = {inside, loaded} if combination.step in ("host", SHARD) else {inside}
+    if reads_overflow(combination):
+        expected.add(("device", "pinned"))
     for one in copies:
         ends = (one.words["from"], one.words["to"])
         if ends not in expected or one.words["by"] == "cudaMemcpy":
@@ -148,7 +173,8 @@ def check_kernels(combination: Combination, rank: Rank) -> Iterator[str]:
     expected = [
         pattern
         for pattern in EXPECTED[combination.model]["own"]
-        if combination.is_training or not OPTIMIZER.search(pattern)
+        if (combination.is_training and not has_plain_sgd(combination))
+        or not OPTIMIZER.search(pattern)
     ]
     for pattern in expected:
         if not any(re.search(pattern, name) for name in names):
@@ -194,6 +220,9 @@ def check_numbers(combination: Combination, rank: Rank) -> Iterator[str]:
 def check_mean(combination: Combination, rank: Rank) -> Iterator[str]:
     """Ranks exchange each gradient once in a step, in its own type, and nothing else."""
     numbers = NUMBERS[combination.precision]
+    if combination.step == SHARD:
+        yield from check_parts(combination, rank, numbers)
+        return
     is_sent = combination.ranks > 1 and combination.is_training
     expected = rank.parameter_count * numbers.gradient_bytes if is_sent else 0
     for number, step in enumerate(rank.steps, 1):
@@ -204,6 +233,26 @@ def check_mean(combination: Combination, rank: Rank) -> Iterator[str]:
         sent = sum(one.count * one.number("bytes") for one in collectives)
         if sent != expected:
             yield f"step {number} sends {sent} bytes, not {expected}"
+
+
+def check_parts(combination: Combination, rank: Rank, numbers: Numbers) -> Iterator[str]:
+    """A rank gathers each weight for both passes at most, and gives away gradients but its part."""
+    part = rank.parameter_count * numbers.gradient_bytes / combination.ranks
+    # whether a gradient of any rank overflowed
+    flag = f"ncclAllReduce type={NCCL_FLOAT32} bytes=4 "
+    for number, step in enumerate(rank.steps, 1):
+        sent = Counter[str]()
+        for one in step:
+            if combination.precision == "amp-fp16" and flag in one.text:
+                continue
+            if one.kind == "collective":
+                sent[one.words["by"]] += one.count * one.number("bytes")
+                if one.number("type") != numbers.gradient_type:
+                    yield f"step {number}: {one.text}"
+        for by in sorted({*sent, *TIMES_OF_PARTS}):
+            most = LARGEST_PADDING * TIMES_OF_PARTS.get(by, 0) * part
+            if not part <= sent[by] <= most:
+                yield f"step {number} sends {sent[by]} bytes by {by}; a part has {part:.0f}"
 
 
 def check_known(combination: Combination, rank: Rank) -> Iterator[str]:

@@ -4,12 +4,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from dlperf_slurm.contract.axes import INFER, ON_DEVICE, ON_HOST, TRAIN, Axes
+from dlperf_slurm.contract.axes import INFER, ON_DEVICE, ON_HOST, SHARDED, TRAIN, Axes
 from dlperf_slurm.contract.case import Case
+from dlperf_slurm.worker.models import load_model
 
 PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16", "bf16", "fp16")
 TENSORFLOW_PRECISIONS = ("fp32", "tf32", "amp-bf16", "amp-fp16")
 STEPS = ("plain", "clip", "accumulate", "host", "val")
+# the same as plain, with the model in parts on the ranks, of which there are several
+SHARD = "shard"
+# an inference of a prompt and its continuation, of the models that generate, by one rank
+GENERATE = "generate"
+OUTPUT_TOKENS = 4
+ALL_STEPS = (*STEPS, SHARD, GENERATE)
 CAPABILITIES = (80, 90)
 RANKS = (1, 2)
 # full width, as that chooses kernels; fewer layers, words and pixels than a benchmark has
@@ -33,7 +40,7 @@ CONSTANT_LOSS_SCALE = 128
 
 @dataclass(frozen=True)
 class Combination:
-    """One row of the table; `step` is one of STEPS, `fault` what is broken on purpose."""
+    """One row of the table; `step` is one of ALL_STEPS, `fault` what is broken on purpose."""
 
     model: str
     precision: str
@@ -45,7 +52,7 @@ class Combination:
 
     @property
     def is_training(self) -> bool:
-        return self.step != "val"
+        return self.step not in ("val", GENERATE)
 
     @property
     def name(self) -> str:
@@ -60,6 +67,11 @@ def list_combinations() -> Iterator[Combination]:
         CAPABILITIES, SIZES, PRECISIONS, STEPS, RANKS
     ):
         yield Combination(model, precision, step, capability, ranks)
+    for capability, model, precision in product(CAPABILITIES, SIZES, PRECISIONS):
+        yield Combination(model, precision, SHARD, capability, max(RANKS))
+    generating = [model for model in SIZES if load_model(model).GENERATES]
+    for capability, model, precision in product(CAPABILITIES, generating, PRECISIONS):
+        yield Combination(model, precision, GENERATE, capability, 1)
 
 
 def list_tensorflow() -> Iterator[Combination]:
@@ -84,6 +96,10 @@ def make_case(combination: Combination) -> Case:
     )
     if combination.precision == "fp16" and combination.is_training:
         axes = replace(axes, loss_scale=CONSTANT_LOSS_SCALE)
+    if combination.step == SHARD:
+        axes = replace(axes, gradient_sync=SHARDED)
+    if combination.step == GENERATE:
+        axes = replace(axes, output_tokens=OUTPUT_TOKENS)
     return Case(
         run_id="rehearsal",
         case_id="rehearsal",

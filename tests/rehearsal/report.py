@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rehearsal.checks import CHECKS, Problems, Rank
-from rehearsal.combinations import STEPS, Combination
+from rehearsal.combinations import ALL_STEPS, Combination
 
 OK, FAILED, CAUGHT, MISSED = "ok", "FAILED", "caught", "MISSED"
 MIB = 2**20
@@ -117,14 +117,16 @@ def list_rejected(rows: Iterable[Row]) -> list[str]:
 
 def make_summary(rows: Sequence[Row]) -> str:
     """How many of the steps, GPUs and ranks of each model and precision are sound."""
-    lines = make_lines(("model", "precision", *STEPS, "verdict"))
+    steps = [step for step in ALL_STEPS if any(row.cells[2] == step for row in rows)]
+    lines = make_lines(("model", "precision", *steps, "verdict"))
     kinds = {row.cells[:2]: None for row in rows}
     for model, precision in kinds:
         of_kind = [row for row in rows if row.cells[:2] == (model, precision)]
         counts = []
-        for step in STEPS:
+        for step in steps:
             of_step = [row for row in of_kind if row.cells[2] == step]
-            counts.append(f"{sum(row.is_sound for row in of_step)} of {len(of_step)}")
+            sound = sum(row.is_sound for row in of_step)
+            counts.append(f"{sound} of {len(of_step)}" if of_step else "-")
         verdict = OK if all(row.is_sound for row in of_kind) else FAILED
         lines.append(join_cells((model, precision, *counts, verdict)))
     return "\n".join(lines) + "\n"

@@ -18,8 +18,8 @@ from rehearsal.build import (
 )
 from rehearsal.checks import CHECKS, find_problems, read_rank
 from rehearsal.combinations import (
+    ALL_STEPS,
     PRECISIONS,
-    STEPS,
     TENSORFLOW_PRECISIONS,
     Combination,
     list_combinations,
@@ -175,7 +175,7 @@ def test_each_check_has_a_fault_that_it_must_find():
 def test_all_models_and_precisions_of_the_adapter_are_rehearsed():
     combinations = list(list_combinations())
     assert {one.model for one in combinations} == set(list_models())
-    assert {one.step for one in combinations} == set(STEPS)
+    assert {one.step for one in combinations} == set(ALL_STEPS)
     adapter = load_adapter("pytorch")
     assert adapter.SUPPORTED["precision"] == PRECISIONS
     assert not any(adapter.find_unsupported(make_case(one)) for one in combinations)

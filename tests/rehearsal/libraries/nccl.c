@@ -83,6 +83,10 @@ ncclResult_t ncclBcast(void *values, size_t count, ncclDataType_t type, int root
                        cudaStream_t stream) {
   return record(__func__, count, type, comm);
 }
+ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream) {
+  return record(__func__, count, type, comm);
+}
 ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
   size_t bytes = count * measure(type);
