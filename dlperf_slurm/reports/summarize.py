@@ -188,9 +188,11 @@ def check_places(summary: Summary, cases: Sequence[CaseOutcomes]) -> None:
     throughputs = (case for column in columns for case in column.cells)
     latencies = (case for table in summary.latency_tables for case in table.rows)
     accuracies = (case for table in summary.accuracy_tables for case in table.rows)
+    generations = (case for table in summary.generation_tables for case in table.rows)
     _check_once("throughput", training, throughputs)
     _check_once("latency", [c for c in cases if c.case.axes.mode == INFER], latencies)
     _check_once("accuracy", [c for c in training if c.case.epochs], accuracies)
+    _check_once("generation", [c for c in cases if c.case.axes.is_generation], generations)
 
 
 def _check_once(kind: str, cases: Sequence[CaseOutcomes], shown: Iterable[ShownCase]) -> None:

@@ -70,7 +70,12 @@ def test_case_that_was_left_out_has_its_place_too():
 
 @pytest.mark.parametrize(
     ("kind", "changes"),
-    [("throughput", {}), ("latency", {"mode": INFER}), ("accuracy", {"epochs": 1})],
+    [
+        ("throughput", {}),
+        ("latency", {"mode": INFER}),
+        ("accuracy", {"epochs": 1}),
+        ("generation", {"mode": INFER, "output_tokens": 4}),
+    ],
 )
 @pytest.mark.parametrize("count", [0, 2])
 def test_case_without_its_place_or_with_two_is_named(kind, changes, count):
@@ -80,6 +85,18 @@ def test_case_without_its_place_or_with_two_is_named(kind, changes, count):
     wrong = dataclasses.replace(summary, **{f"{kind}_tables": tables * count})
     with pytest.raises(AssertionError, match=f"in the {kind} tables: one$"):
         check_places(wrong, cases)
+
+
+def test_generation_is_in_both_of_its_tables_and_a_forward_pass_in_one():
+    summary = summarize_cases(
+        {"case_id": "one", "mode": INFER, "output_tokens": 4},
+        {"case_id": "two", "mode": INFER},
+    )
+    places = [
+        [row.case_id for table in tables for row in table.rows]
+        for tables in (summary.latency_tables, summary.generation_tables)
+    ]
+    assert places == [["one", "two"], ["one"]]
 
 
 def test_training_to_accuracy_is_in_both_of_its_tables():
