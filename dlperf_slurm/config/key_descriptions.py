@@ -15,12 +15,17 @@ from pydantic import BaseModel
 
 def describe_keys(schema: dict[str, Any], kind: type[BaseModel]) -> None:
     """Put the docstrings below the fields of a class, and those it inherits, into its schema."""
-    for base in kind.__mro__:
-        if base is BaseModel:
-            return
-        for name, text in _list_docstrings(base.__module__).get(base.__name__, {}).items():
-            if name in schema.get("properties", {}):
-                schema["properties"][name].setdefault("description", text)
+    for name, text in list_docstrings(kind).items():
+        if name in schema.get("properties", {}):
+            schema["properties"][name].setdefault("description", text)
+
+
+def list_docstrings(kind: type[BaseModel]) -> dict[str, str]:
+    """The docstrings below the fields of a class, and those that it inherits."""
+    found: dict[str, str] = {}
+    for base in kind.__mro__[: kind.__mro__.index(BaseModel)]:
+        found = {**_list_docstrings(base.__module__).get(base.__name__, {}), **found}
+    return found
 
 
 @lru_cache

@@ -173,14 +173,14 @@ def _find_case_problems(
 
 _AXES = [field.name for field in dataclasses.fields(Axes)]
 # what a log decides: how many of its steps were warm
-_OF_LOG = ("warmup_steps", "measured_steps")
+OF_LOG = ("warmup_steps", "measured_steps")
 
 
 def _find_differences(record: Record, asked: Case) -> Iterator[str]:
     """Where the case of a record is not the one that was asked for, but for what the job finds."""
     found, is_ok = record.case, record.status == OK
     for field in dataclasses.fields(Case):
-        if field.name == "axes" or (is_ok and asked.log_format and field.name in _OF_LOG):
+        if field.name == "axes" or (is_ok and asked.log_format and field.name in OF_LOG):
             continue
         one, other = getattr(found, field.name), getattr(asked, field.name)
         yield from _compare(f"case.{field.name}", one, other, CASE_FILE)

@@ -3,10 +3,14 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Optional
 
+from pydantic import ValidationError
+
+from dlperf_slurm.config.key_paths import format_key
+from dlperf_slurm.config.mistakes import describe_mistake
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.json_files import (
     FORMER_AXES,
@@ -20,6 +24,8 @@ from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_json
+from dlperf_slurm.matrix.settings import Settings
+from dlperf_slurm.matrix.tables import Protocol
 
 # the site of runs that import-logs made
 IMPORT_SITE = "import"
@@ -36,7 +42,8 @@ class PlannedCase:
     """A case of the matrix as the tables show it; `reason` if it is left out.
 
     A case with `epochs` trains to accuracy. Its repeats are spread over `blocks`, array jobs that
-    run one after the other.
+    run one after the other. `protocol` has its other settings by their names in a matrix, without
+    those that it has no use for; None where the manifest is of a version that kept none.
     """
 
     case_id: str
@@ -47,11 +54,22 @@ class PlannedCase:
     reason: str
     epochs: int = 0
     blocks: int = 1
+    protocol: Optional[Settings] = None
 
     @property
     def batch_size_text(self) -> str:
         """The batch size per device as the matrix has it."""
         return str(self.axes.batch_size_per_device)
+
+    @property
+    def settings(self) -> Settings:
+        """All settings of the protocol that are told, by their names in a matrix."""
+        own = {name: getattr(self, name) for name in OWN_SETTINGS}
+        return {**(self.protocol or {}), **own}
+
+
+# what a planned case has as a field of its own, and not among the others
+OWN_SETTINGS = tuple(f.name for f in fields(PlannedCase) if f.name in Protocol.model_fields)
 
 
 def find_block(repeat: int, blocks: int) -> int:
@@ -131,7 +149,7 @@ def read_manifest(path: Path) -> tuple[Manifest, int]:
     if not isinstance(data, dict):
         raise InputError(f"{file}: not a manifest: not a JSON object")
     try:
-        manifest = build_dataclass(Manifest, lift(data, _lift_manifest, str(file)), str(file))
+        manifest = _build_manifest(lift(data, _lift_manifest, str(file)), str(file))
     except ContractError as error:
         raise InputError(str(error)) from error
     except ValueError as error:
@@ -141,6 +159,37 @@ def read_manifest(path: Path) -> tuple[Manifest, int]:
     if problem:
         raise InputError(f"{file}: {problem}")
     return manifest, data["schema_version"]
+
+
+def _build_manifest(data: Mapping[str, Any], where: str) -> Manifest:
+    """The manifest of decoded JSON in the keys of this version; raises ContractError."""
+    listed = data.get("cases")
+    cases = listed if isinstance(listed, list) else []
+    told = [case.pop("protocol", None) if isinstance(case, dict) else None for case in cases]
+    manifest = build_dataclass(Manifest, data, where)
+    protocols = (
+        None if protocol is None else _read_protocol(protocol, where, index)
+        for index, protocol in enumerate(told)
+    )
+    planned = (replace(case, protocol=own) for case, own in zip(manifest.cases, protocols))
+    return replace(manifest, cases=tuple(planned))
+
+
+def _read_protocol(data: object, where: str, index: int) -> Settings:
+    """The settings that a manifest tells of a case; raises ContractError, which names a wrong one.
+
+    What it does not tell has no default: nobody knows what another version had.
+    """
+    if not isinstance(data, dict):
+        raise ContractError(f"{where}: cases[{index}].protocol: expected an object")
+    try:
+        protocol = Protocol.model_validate(data)
+    except ValidationError as error:
+        mistake = error.errors(include_url=False)[0]
+        key = format_key(("cases", index, "protocol", *(str(p)[:80] for p in mistake["loc"])))
+        raise ContractError(f"{where}: {key}: {describe_mistake(Protocol, mistake)}") from error
+    told: Settings = protocol.model_dump(exclude_unset=True, exclude_none=True)
+    return told
 
 
 def find_manifest_problem(manifest: Manifest) -> str:

@@ -23,7 +23,13 @@ from dlperf_slurm.jobs.case_file import read_texts
 from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.jobs.journal import STAGED, Event, append_event
 from dlperf_slurm.jobs.leftovers import LOCK_FILE, PARTIAL_SUFFIX, hold_partial
-from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest, PlannedCase, format_manifest
+from dlperf_slurm.jobs.manifest import (
+    MANIFEST_FILE,
+    OWN_SETTINGS,
+    Manifest,
+    PlannedCase,
+    format_manifest,
+)
 from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.plan import Plan, count_blocks
 from dlperf_slurm.jobs.private_values import (
@@ -45,6 +51,7 @@ from dlperf_slurm.jobs.run_directory import (
 )
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.matrix.file import MatrixFile
+from dlperf_slurm.matrix.settings import list_settings
 from dlperf_slurm.version import __version__
 
 # the parts of the package that the worker imports
@@ -197,6 +204,7 @@ def make_manifest(
 
 
 def _describe_case(case: MatrixCase, reason: str, site: Site) -> PlannedCase:
+    settings = list_settings(case.protocol, case.axes, case.training.epochs)
     return PlannedCase(
         case_id=case.case_id,
         model=case.model,
@@ -206,6 +214,7 @@ def _describe_case(case: MatrixCase, reason: str, site: Site) -> PlannedCase:
         reason=reason,
         epochs=case.training.epochs,
         blocks=count_blocks(case, site),
+        protocol={name: v for name, v in settings.items() if name not in OWN_SETTINGS},
     )
 
 

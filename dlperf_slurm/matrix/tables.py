@@ -33,9 +33,9 @@ class Protocol(Table):
     """Step of a search for the largest batch size."""
     memory_limit_mib_per_device: Optional[PositiveInt] = None
     """Memory of a rank, in MiB, above which it counts as out of memory."""
-    telemetry_interval_seconds: Annotated[float, Field(ge=0)] = 0.5
+    telemetry_interval_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
     """Time between samples of power, clocks and memory; 0 is none."""
-    stall_seconds: Optional[Annotated[float, Field(ge=0)]] = None
+    stall_seconds: Optional[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = None
     """Time without a step after which a case has failed as stalled; 0 is never.
 
     Where it is left out, the pace of the warm-up says how long is too long.
@@ -51,7 +51,7 @@ class ProtocolOverride(Table):
     """Steps before the measured ones."""
     measured_steps: Optional[PositiveInt] = None
     """Steps of the measured window."""
-    stall_seconds: Optional[Annotated[float, Field(ge=0)]] = None
+    stall_seconds: Optional[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = None
     """Time without a step after which one of these cases has failed; 0 is never."""
 
 

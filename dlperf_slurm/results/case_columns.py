@@ -30,6 +30,7 @@ from dlperf_slurm.results.columns import (
 from dlperf_slurm.results.frame import CaseRow, list_rows
 from dlperf_slurm.results.latencies import CaseLatency
 from dlperf_slurm.results.ratios import Ratio
+from dlperf_slurm.results.settings import declare_settings
 from dlperf_slurm.stats.median import LATENCY_NAMES
 
 if TYPE_CHECKING:
@@ -156,9 +157,7 @@ CASES: tuple[Column, ...] = (
     Column("model_parameters", TEXT, "", "sizes of the model as JSON, as in its [model] table"),
     Column("parameter_count", COUNT, "parameters", "of the model that was measured",
         "first_record.parameter_count"),
-    Column("warmup_steps", COUNT, "steps", "before the window, kept apart",
-        "first_record.case.warmup_steps"),
-    Column("measured_steps", COUNT, "steps", "in the window", "first_record.case.measured_steps"),
+    *declare_settings(),
     Column("hardware", TEXT, "", "devices of the first sound repeat, on how many nodes"),
     Column("unit", TEXT, "", "of the throughputs: images/s, sequences/s, ..."),
     Column("samples_per_s", NUMBER, THROUGHPUT, "throughput, median over the sound repeats"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.record import Record
 from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.matrix.settings import Settings
 from dlperf_slurm.results.accuracy import Accuracy, find_accuracy, find_train_seconds
 from dlperf_slurm.results.cases import (
     describe_hardware,
@@ -38,6 +39,7 @@ from dlperf_slurm.results.peaks import (
 from dlperf_slurm.results.provenance import describe_differences
 from dlperf_slurm.results.rank_times import RankSpread, find_rank_spread
 from dlperf_slurm.results.ratios import NO_RATIO, Ratio, add_ratios
+from dlperf_slurm.results.settings import find_settings
 from dlperf_slurm.results.stability import describe_stability
 from dlperf_slurm.results.starts import Start, find_start, unite_starts
 from dlperf_slurm.results.usage import Usage, find_usage, is_usage_known, list_usage_notes
@@ -73,7 +75,7 @@ class CaseRow(Axes):
     blocks, where repeats are spread over these), `samples_per_s` is the median of the latter.
     `batch_size_text` is as the matrix has it, `batch_sizes` were measured, per device: one, unless
     repeats of a search found several. A case with `epochs` trains to accuracy; `reason` says
-    why one was left out.
+    why one was left out. `settings` has what is told of its protocol, by the names of a matrix.
     `tflops_per_device` is the work that the model's definition asks for (10^12 floating-point
     operations, `flops_per_sample` of forward and backward pass) over the time that it took;
     `reach` is what its devices could do.
@@ -98,6 +100,7 @@ class CaseRow(Axes):
     model: str = ""
     epochs: int = 0
     reason: str = ""
+    settings: Settings = field(default_factory=dict)
     nodes: int = 0
     devices_per_node: int = 0
     batch_size_text: str = ""
@@ -224,6 +227,7 @@ def make_plain_row(outcomes: CaseOutcomes) -> CaseRow:
         model=case.model,
         epochs=case.epochs,
         reason=case.reason,
+        settings=find_settings(outcomes),
         nodes=topology.nodes,
         devices_per_node=topology.devices_per_node,
         batch_size_text=case.batch_size_text,

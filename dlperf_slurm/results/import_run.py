@@ -186,7 +186,14 @@ def _make_planned_case(case_id: str, runs: Sequence[ImportedRun]) -> PlannedCase
             *_describe_partial(runs),
         ),
         reason="",
+        protocol=_find_settings(runs),
     )
+
+
+def _find_settings(runs: Sequence[ImportedRun]) -> dict[str, int]:
+    """What logs tell of a protocol: the steps of their windows, where all have as many."""
+    steps = {run.window.steps for run in runs if run.window}
+    return {"measured_steps": steps.pop()} if len(steps) == 1 and 0 not in steps else {}
 
 
 def _describe_partial(runs: Sequence[ImportedRun]) -> list[str]:

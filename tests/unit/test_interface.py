@@ -262,7 +262,8 @@ def test_every_column_is_described():
     numbers = ("Int64", "int32", "float64")
     unitless = {column.name for column in columns if column.kind in numbers and not column.unit}
     assert unitless == {
-        *("repeat", "attempt", "rank", "local_rank", "step", "loss_scale", "final_loss", "p_value")
+        *("repeat", "attempt", "rank", "local_rank", "step", "loss_scale", "final_loss", "p_value"),
+        *("shuffle_seed", "seed"),
     }
 
 

@@ -118,6 +118,52 @@ def test_manifest_with_a_wrong_key_is_refused_by_its_name(results, changes, answ
         open_run(results / "20240501-120000-a")
 
 
+@pytest.mark.parametrize(
+    ("protocol", "answer"),
+    [
+        (3, r"protocol: expected an object"),
+        ({"sead": 3}, r"protocol\.sead: unknown key\. Did you mean 'seed'"),
+        ({"seed": "3"}, r"protocol\.seed: '3' is not an integer"),
+        ({"seed": True}, r"protocol\.seed: true is not an integer"),
+        ({"seed": -3}, r"protocol\.seed: -3 is not allowed"),
+        (
+            {"stall_seconds": float("inf")},
+            r"protocol\.stall_seconds: inf: input should be a finite",
+        ),
+    ],
+)
+def test_manifest_with_a_setting_that_no_matrix_has_is_refused_by_its_name(
+    results, protocol, answer
+):
+    edit_case(results / "20240501-120000-a", protocol=protocol)
+    with pytest.raises(InputError, match=rf"manifest\.json: cases\[0\]\.{answer}"):
+        open_run(results / "20240501-120000-a")
+
+
+def edit_case(folder, **changes):
+    """Give the first case of a manifest these values."""
+    data = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    first, *others = data["cases"]
+    edit_manifest(folder, cases=[{**first, **changes}, *others])
+
+
+def test_settings_that_a_manifest_tells_are_read_and_no_default_is_added(results):
+    edit_case(results / "20240501-120000-a", protocol={"seed": 2**63 - 1, "stall_seconds": None})
+    (case,) = open_run(results / "20240501-120000-a").manifest.cases
+    assert case.protocol == {"seed": 2**63 - 1}
+    assert case.settings == {"seed": 2**63 - 1, "repeats": 3, "blocks": 1}
+
+
+def test_manifest_of_a_version_without_settings_is_read(results):
+    path = results / "20240501-120000-a" / "manifest.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    del data["cases"][0]["protocol"]
+    edit_manifest(path.parent, cases=data["cases"])
+    (case,) = open_run(path.parent).manifest.cases
+    assert case.protocol is None
+    assert case.settings == {"repeats": 3, "blocks": 1}
+
+
 def test_job_name_tells_run_and_group_apart():
     names = {make_job_name(run, group) for run in ("a", "b") for group in ("1n1g", "1n1g-2")}
     assert len(names) == 4

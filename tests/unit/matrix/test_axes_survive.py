@@ -75,6 +75,8 @@ NOT_IN_CASE = {"repeats", "blocks", "shuffle_seed"}
 IN_SCRIPT = {"warmup_steps", "measured_steps", "seed"}
 IN_WORK = {"warmup_steps", "measured_steps"}
 IN_SURROUNDINGS = {"seed", "telemetry_interval_seconds"}
+# axes without which a setting has no meaning
+PROTOCOL_CONTEXTS = {"batch_size_step": {"batch_size_per_device": "max"}}
 
 TRAINING: dict[str, Any] = {
     "epochs": 5,
@@ -291,6 +293,20 @@ def test_setting_of_the_protocol_is_work_or_surroundings_or_neither(setting):
     changes = name_changes(*(list_surroundings([way.record]) for way in (before, after)))
     named = {change.split(" ")[0].rpartition(".")[2] for change in changes}
     assert named == ({setting} & IN_SURROUNDINGS)
+
+
+@pytest.mark.parametrize("setting", Protocol.model_fields)
+def test_setting_of_the_protocol_is_in_the_manifest_and_the_csv_of_a_case_that_failed(setting):
+    context = PROTOCOL_CONTEXTS.get(setting, {})
+    before, after = follow(context), follow(context, protocol={setting: PROTOCOL[setting]})
+    assert after.planned.settings == {**before.planned.settings, setting: PROTOCOL[setting]}
+    lines = []
+    for way in (before, after):
+        failed = Outcome(way.case.case_id, 1, None, "failed: x")
+        (line,) = read_csv(summarize(make_empty_manifest(), [CaseOutcomes(way.planned, (failed,))]))
+        lines.append({name: line[name] for name in Protocol.model_fields})
+    assert lines[1] == {**lines[0], setting: str(PROTOCOL[setting])}
+    assert lines[0] != lines[1]
 
 
 def test_repeats_are_planned_and_in_the_manifest():

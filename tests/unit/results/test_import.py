@@ -51,6 +51,7 @@ def test_repeats_become_one_case_that_report_shows_with_its_median(home, capsys)
     assert (code, report) == (0, 0)
     assert run.manifest.title == "dlperf"
     assert [case.repeats for case in run.manifest.cases] == [5]
+    assert [[*case.protocol] for case in run.manifest.cases] == [["measured_steps"]]
     assert "2458 {2441 to 2494}" in printed
 
 

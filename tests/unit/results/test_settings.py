@@ -1,0 +1,102 @@
+"""The protocol of each case in the frame: what a manifest tells, or else its records, or nobody."""
+
+from dataclasses import replace
+
+import pytest
+from builders import make_axes, make_case, make_outcomes, make_planned_case, make_record
+
+from dlperf_slurm.contract.axes import LARGEST
+from dlperf_slurm.matrix.settings import USES, list_settings
+from dlperf_slurm.matrix.tables import Protocol
+from dlperf_slurm.results.case_columns import CASES
+from dlperf_slurm.results.collect import CaseOutcomes, Outcome
+from dlperf_slurm.results.columns import NUMBER
+from dlperf_slurm.results.frame import make_plain_row
+from dlperf_slurm.results.settings import declare_settings
+
+LIMITED = Protocol(memory_limit_mib_per_device=5, stall_seconds=45.5)
+OWN = {"repeats": 3, "blocks": 1}
+
+
+def find_values(planned, **changes):
+    """The settings in the columns of a case with a record, but for those that are missing."""
+    outcome = Outcome(planned.case_id, 1, make_record(make_case(**changes)), "")
+    row = make_plain_row(CaseOutcomes(planned, (outcome,)))
+    values = {column.name: column.find(row) for column in declare_settings()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def list_used(script="worker", batch_size=8, epochs=0):
+    axes = replace(make_axes(), script=script, batch_size_per_device=batch_size)
+    return {*list_settings(LIMITED, axes, epochs)}
+
+
+def test_every_setting_is_a_column_of_its_own_in_the_order_of_the_protocol():
+    names = [column.name for column in CASES]
+    assert [name for name in names if name in Protocol.model_fields] == [*Protocol.model_fields]
+    assert len({*names}) == len(names)
+
+
+def test_times_are_numbers_and_all_else_is_counted():
+    numbers = {column.name for column in declare_settings() if column.kind == NUMBER}
+    assert numbers == {"telemetry_interval_seconds", "stall_seconds"}
+
+
+def test_settings_with_conditions_are_settings():
+    assert {*USES} < {*Protocol.model_fields}
+
+
+@pytest.mark.parametrize(
+    ("changes", "unused"),
+    [
+        ({"batch_size": LARGEST}, set()),
+        ({"batch_size": 8}, {"batch_size_step"}),
+        ({"batch_size": "64 -> 32"}, {"batch_size_step"}),
+        ({"epochs": 2}, {"batch_size_step", "warmup_steps", "measured_steps"}),
+        (
+            {"script": "theirs"},
+            {
+                *("batch_size_step", "memory_limit_mib_per_device"),
+                *("telemetry_interval_seconds", "stall_seconds"),
+            },
+        ),
+    ],
+)
+def test_setting_that_a_case_has_no_use_for_is_not_told(changes, unused):
+    assert {*Protocol.model_fields} - list_used(**changes) == unused
+
+
+def test_setting_that_is_left_out_is_not_told():
+    assert not {"stall_seconds", "memory_limit_mib_per_device"} & {
+        *list_settings(Protocol(), make_axes(), 0)
+    }
+
+
+def test_manifest_counts_and_not_the_records():
+    planned = make_planned_case(protocol={"measured_steps": 50, "seed": 4})
+    assert find_values(planned) == {**OWN, "measured_steps": 50, "seed": 4}
+
+
+def test_record_tells_where_an_older_manifest_does_not():
+    recorded = make_case()
+    assert find_values(make_planned_case()) == {
+        **OWN,
+        "warmup_steps": recorded.warmup_steps,
+        "measured_steps": recorded.measured_steps,
+        "seed": recorded.seed,
+        "telemetry_interval_seconds": recorded.telemetry_interval_seconds,
+    }
+
+
+def test_record_of_a_log_tells_its_steps_alone():
+    expected = {**OWN, "warmup_steps": 3, "measured_steps": 10}
+    assert find_values(make_planned_case(), log_format="tensorpack") == expected
+
+
+def test_older_case_without_a_record_tells_what_was_planned():
+    row = make_plain_row(make_outcomes(make_planned_case(), problems=["failed: x"]))
+    assert row.settings == OWN
+
+
+def test_import_that_tells_nothing_has_nothing_of_what_its_record_makes_up():
+    assert find_values(make_planned_case(protocol={})) == OWN
