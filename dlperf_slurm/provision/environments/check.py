@@ -28,6 +28,8 @@ RANKS = 2
 TIMEOUT_SECONDS = 300.0
 # in the place of a state, where `env create` has nothing to make
 NOT_TO_BE_HAD = "not to be had"
+# comes with the driver of GPUs, and to no machine without; MXNet's library is linked to it
+DRIVER = "libcuda.so.1"
 
 IMPORT = """\
 import importlib, sys
@@ -138,6 +140,8 @@ def _check_import(environment: Path, pins: Pins, problems: list[str]) -> str:
     version = _find_answers(output, "version")
     if version:
         return version[0]
+    if pins.cuda and DRIVER in output:
+        return "no driver here"
     creation = tell_creation(pins.framework, pins.device)
     fix = f"remove {environment} and make it again: {creation}"
     problems.append(f"`import {pins.module}` fails; {fix}{_quote(output)}")

@@ -168,6 +168,17 @@ def test_gpus_and_driver_are_held_against_the_build(make_fake, answer, cell, pro
     assert check.problems == (() if problem is None else (problem,))
 
 
+def test_build_that_asks_for_a_driver_is_in_order_where_there_is_none(make_fake):
+    error = "OSError: libcuda.so.1: cannot open shared object file: No such file or directory"
+    make_fake("mxnet", python=f"echo '{error}' >&2; exit 1", device="cuda")
+    check = check_environment(read_pins("mxnet", "cuda"))
+    assert (check.version, check.problems) == ("no driver here", ())
+    assert not check.is_broken(is_wanted=True)
+    # a build for CPUs never asks for one
+    make_fake("mxnet", python=f"echo '{error}' >&2; exit 1")
+    assert check_environment(read_pins("mxnet")).version == "fails"
+
+
 def test_environment_that_cannot_be_had_says_where_a_build_is():
     check = check_environment(read_pins("paddle", "cuda"))
     assert check.problems[0].startswith("PyPI has PaddlePaddle 3.3 for CPUs alone")
