@@ -90,6 +90,11 @@ def test_framework_without_operations_says_so_at_once():
     assert peak == DevicePeak("n1", problem="no peak is measured with spin")
 
 
+def test_numbers_that_a_framework_does_not_multiply_are_named():
+    with pytest.raises(ValueError, match="MXNet multiplies no matrices of bf16 by themselves"):
+        load_operations("mxnet").make_product(Setting("cpu", "bf16", 1), 64)
+
+
 def test_what_goes_wrong_is_told_in_its_last_line(monkeypatch, tmp_path):
     (tmp_path / "torch.py").write_text("raise RuntimeError('no such luck')")
     folders = [str(tmp_path), str(Path(__file__).resolve().parents[2])]

@@ -9,7 +9,9 @@ FORMATS = {"fp32": "float32", "tf32": "float32", "fp16": "float16"}
 
 
 def make_product(setting: Setting, size: int) -> Operation:
-    """Raises KeyError for bf16, which its products do not have."""
+    """Raises ValueError for bf16, of which MXNet has products inside a network alone."""
+    if setting.number_format not in FORMATS:
+        raise ValueError(f"MXNet multiplies no matrices of {setting.number_format} by themselves")
     mx = load_mxnet(setting)
     kind = FORMATS[setting.number_format]
     matrix = mx.nd.ones((size, size), ctx=find_context(setting), dtype=kind)
