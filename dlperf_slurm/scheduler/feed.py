@@ -16,6 +16,7 @@ from dlperf_slurm.jobs.journal import (
     reserve_room,
 )
 from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.scheduler.queue_table import CutListError, count_jobs
 from dlperf_slurm.scheduler.refusals import is_limit_that_passes, is_no_answer, refuse_impossible
 from dlperf_slurm.scheduler.submit import (
     find_blocks,
@@ -220,11 +221,12 @@ class Feeder:
 
     def _count_jobs(self) -> int:
         """The user's jobs in the queue, whose ends make room; raises SchedulerError."""
-        command = ["squeue", "--noheader", "--array", f"--user={getpass.getuser()}", "--format=%i"]
-        cluster = slurm_client.name_cluster(self.run.manifest.clusters)
-        lines = slurm_client.run_client([*command, *cluster]).splitlines()
-        # another one may name the cluster
-        return sum(line[:1].isdigit() for line in lines)
+        command = ["squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i"]
+        command += slurm_client.name_cluster(self.run.manifest.clusters)
+        try:
+            return count_jobs(slurm_client.run_client(command))
+        except CutListError:
+            return count_jobs(slurm_client.run_client([*command, "--array"]))
 
     def _name_unheeded(self) -> None:
         """Say which variables of the user's shell sbatch does not see."""

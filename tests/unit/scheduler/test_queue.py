@@ -8,7 +8,7 @@ from builders import write_program
 
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.scheduler.queue import UNKNOWN, QueueWatcher
-from dlperf_slurm.scheduler.queue_table import read_table
+from dlperf_slurm.scheduler.queue_table import CutListError, count_jobs, read_table
 
 
 def make_watcher(*array_task_ids):
@@ -54,6 +54,25 @@ def test_separator_in_a_reason_does_not_disturb():
 
 def test_banner_is_no_job():
     assert read_table("Welcome to the cluster\n\n") == {}
+
+
+@pytest.mark.parametrize(
+    ("output", "jobs"),
+    [
+        ("", 0),
+        ("CLUSTER: alpha\n7\n", 1),
+        ("7_3\n7_[4-7,9%2]\n8_[0-100000:2]\n", 50007),
+        # of a job in several parts, and of one that squeue pads
+        ("12+0\n12+1\n  13  \n", 3),
+    ],
+)
+def test_jobs_in_the_queue_are_counted_by_their_lists(output, jobs):
+    assert count_jobs(output) == jobs
+
+
+def test_list_that_is_cut_is_not_counted():
+    with pytest.raises(CutListError, match="is cut: '7_\\[0,2,4,"):
+        count_jobs("6\n7_[0,2,4,...]\n")
 
 
 def test_accounting_is_not_asked_about_what_the_queue_knows(bin_dir):
