@@ -113,6 +113,14 @@ def test_event_takes_the_room_that_was_reserved_for_it(home, monkeypatch):
     assert read_journal(home) == [SECOND]
 
 
+def test_room_is_on_disk_before_it_counts_as_reserved(home, monkeypatch):
+    """What a file system only promises to store, it may refuse when the line is to be written."""
+    sizes = []
+    monkeypatch.setattr("os.fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
+    reserve_room(home)
+    assert sizes[0] == RESERVE_BYTES
+
+
 def test_room_is_given_back(home):
     reserve_room(home)
     release_room(home)

@@ -16,15 +16,16 @@ from builders import make_record, make_site, read_csv, write_matrix
 
 from dlperf_slurm.config.site import LoadedSite
 from dlperf_slurm.contract.axes import DYNAMIC, INFER, Axes
-from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import Record
+from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.external_script import list_script_values
 from dlperf_slurm.jobs.grouping import group_array_tasks
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, PlannedCase, format_manifest
 from dlperf_slurm.jobs.plan import make_case, make_plan
-from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask, open_run
 from dlperf_slurm.jobs.stage import make_manifest
+from dlperf_slurm.jobs.task_tables import format_case
 from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS
 from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
@@ -133,14 +134,16 @@ def follow(axes: dict[str, Any], **tables: Any) -> Way:
     file, site = read(axes, **tables), make_site()
     expansion = expand_matrix(file)
     (matrix_case,) = expansion.cases
-    write_json(Path(CASE_FILE), make_case(matrix_case, site, "run", repeat=1, attempt=1))
+    case = make_case(matrix_case, site, "run", repeat=1, attempt=1)
+    Path(CASES_FILE).write_text(format_case(case) + "\n", encoding="utf-8")
+    task = RunTask("group", 0, f"cases/{case.case_id}/r1/a1", seed=case.seed, case_offset=0)
     plan = make_plan(expansion, site, max_array_size=1001)
     manifest = make_manifest("run", file, LoadedSite("tiny", site, {}), plan, ["dlperf-slurm"])
     Path(MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
     (planned,) = open_run(Path()).manifest.cases
     return Way(
         matrix_case=matrix_case,
-        case=read_json(Path(CASE_FILE), Case),
+        case=read_planned_case(Path(), task),
         # as if the site and the framework could run them all
         planned=dataclasses.replace(planned, reason=""),
         script_values=(

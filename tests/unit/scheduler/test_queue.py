@@ -99,6 +99,16 @@ def test_job_that_the_queue_forgot_is_not_pending_because_accounting_lags(bin_di
     assert find_states(watcher) == [UNKNOWN, UNKNOWN, UNKNOWN]
 
 
+# sacct(1), "job state codes": those of a job that has not ended
+@pytest.mark.parametrize("state", ["PENDING", "REQUEUED", "RESIZING", "RUNNING", "SUSPENDED"])
+def test_state_in_accounting_of_what_has_not_ended_is_old_news(bin_dir, state):
+    write_program(bin_dir, "squeue", "true")
+    write_program(bin_dir, "sacct", f"echo '7_0|{state}|n1|None'")
+    watcher = make_watcher(0)
+    watcher.update()
+    assert find_states(watcher) == [UNKNOWN]
+
+
 def test_accounting_that_fails_is_not_accounting_that_does_not_know(bin_dir):
     write_program(bin_dir, "squeue", "echo '7_0|RUNNING|n1|None'")
     watcher = make_watcher(0)

@@ -173,9 +173,14 @@ def test_clock_of_a_node_decides_nothing(bin_dir, submitted_run, task, hours):
     assert find_state(submitted_run)[0] == "PENDING"
 
 
-@pytest.mark.parametrize(("host", "state"), [(None, "LOST"), ("another", UNKNOWN)])
-def test_what_another_host_missed_first_is_missed_from_now_on(submitted_run, task, host, state):
-    then = f"{datetime.now(timezone.utc) - timedelta(seconds=400):%Y-%m-%dT%H:%M:%SZ}"
+@pytest.mark.parametrize(
+    ("host", "seconds", "state"),
+    [(None, 400, "LOST"), (None, 200, UNKNOWN), ("another", 400, UNKNOWN)],
+)
+def test_what_another_host_missed_first_is_missed_from_now_on(
+    submitted_run, task, host, seconds, state
+):
+    then = f"{datetime.now(timezone.utc) - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
     write_marker(submitted_run, task, "started")
     event = Event(UNMARKED, then, GROUP, "1", 0, UNKNOWN)
     append_event(submitted_run.path, event if host is None else replace(event, host=host))
