@@ -70,6 +70,7 @@ def test_array_whose_launches_fail_alike_is_held_and_the_cause_named(cluster, tm
     held = run.path / "markers" / "1n1g.held"
     await_that(held.is_symlink, "the others are held")
     await_that(lambda: "JobHeldUser" in find_details(run).values(), "squeue says so")
+    await_that(lambda: "COMPLETING" not in find_states(run).values(), "the last one has ended")
     assert list(find_states(run).values()).count("FAILED") in (3, 4)
     status = " ".join(run_tool(["status", str(run.path)], CHECKOUT).stdout.split())
     assert "held, as the launches before them failed alike" in status
