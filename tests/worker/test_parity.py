@@ -24,7 +24,9 @@ from dlperf_slurm.worker.parity import (
     check_shapes,
     check_weights,
     find_difference,
+    find_uncertain,
     find_update_difference,
+    leave_out,
     read_arrays,
     read_mean,
     write_arrays,
@@ -129,6 +131,25 @@ def test_update_twice_as_large_is_a_difference_of_one():
     initial, final = make_arrays(a=[1.0]), make_arrays(a=[0.5])
     difference = find_update_difference(initial, final, {"a": numpy.array([0.75])})
     assert difference.relative == pytest.approx(1.0, rel=1e-5)
+
+
+def test_element_of_a_gradient_that_has_cancelled_is_not_compared():
+    # as it was: AdamW's epsilon is 1e-8, of a clipped gradient whose root mean square is 1e-3
+    gradient = numpy.full(10_000, 1e-3, numpy.float32)
+    gradient[:3] = 1.1e-8, -1.1e-8, 0.0
+    uncertain = {"a": find_uncertain(gradient)}
+    assert uncertain["a"].nonzero()[0].tolist() == [0, 1]
+    initial = {"a": numpy.zeros(10_000, numpy.float32)}
+    expected = {"a": numpy.full(10_000, 1e-4)}
+    final = {"a": expected["a"].astype("float32")}
+    final["a"][0] *= 1.02
+    found = find_update_difference(initial, final, expected)
+    assert found.relative == pytest.approx(0.02 / 100, rel=1e-2)
+    final = leave_out(final, expected, uncertain)
+    assert find_update_difference(initial, final, expected).relative < 1e-7
+    # nor is anything else left out
+    final["a"][2] *= 1.02
+    assert find_update_difference(initial, final, expected).relative > 1e-4
 
 
 def test_update_of_a_parameter_without_gradient_is_not_compared():
