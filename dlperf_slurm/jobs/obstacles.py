@@ -104,15 +104,16 @@ def _find_build_obstacle(case: MatrixCase, settled: Site) -> Optional[str]:
 def _find_size_obstacle(case: MatrixCase) -> Optional[str]:
     """The reason against times that would be too many to be read when the job is over, or None."""
     steps = max(case.protocol.warmup_steps, case.protocol.measured_steps)
-    ranks, per_step = case.topology.world_size, max(1, case.axes.output_tokens)
+    ranks = case.topology.world_size
+    per_step = case.axes.output_tokens if case.axes.is_generation else 1
     largest = (ARRAY_LIMIT_BYTES - ARRAY_HEADER_BYTES) // (TIME_BYTES * ranks * per_step)
     if steps <= largest:
         return None
     what = f"{per_step} tokens in each of {steps} steps" if per_step > 1 else f"{steps} steps"
-    limit = ARRAY_LIMIT_BYTES // MIB
+    remedy = f"set measured_steps and warmup_steps to {largest} at most in [protocol]"
     return (
-        f"the times of {what} on {ranks} ranks are more than the {limit} MiB that are read of a "
-        f"repeat: set measured_steps and warmup_steps to {largest} at most in [protocol]"
+        f"the times of {what} on {ranks} ranks are more than the {ARRAY_LIMIT_BYTES // MIB} MiB "
+        f"that are read of a repeat: {remedy if largest else 'set fewer output_tokens'}"
     )
 
 

@@ -3,10 +3,10 @@
 Its columns and their types do not depend on what was measured; what is not known is missing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.matrix.axes import AXIS_SPECS
@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 # an axis of other types has words too: "max"
 _KINDS: dict[object, str] = {str: TEXT, int: COUNT, bool: FLAG}
 # "max" and ladders are no numbers, and a dynamic loss scale is none
-_SOURCES = {"batch_size_per_device": "batch_size_text", "loss_scale": "constant_loss_scale"}
+_SOURCES: Mapping[str, Any] = {
+    "batch_size_per_device": lambda axes: str(axes.batch_size_per_device),
+    "loss_scale": "constant_loss_scale",
+}
 _MISSING = {"loss_scale": "; missing where it is dynamic"}
 
 # of a row, in the order of their notes

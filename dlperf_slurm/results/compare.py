@@ -60,11 +60,6 @@ class Comparison(Axes):
     unit: str = "repeats"
 
     @property
-    def batch_size_text(self) -> str:
-        """The batch size per device as the matrix has it."""
-        return str(self.batch_size_per_device)
-
-    @property
     def speeds(self) -> tuple[Sequence[float], Sequence[float]]:
         """Two samples whose ratio, second over first, is B's speed over A's."""
         if self.quantity == MEAN_LATENCY:

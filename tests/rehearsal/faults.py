@@ -3,6 +3,7 @@
 import ctypes
 
 import torch
+from torch.distributed import fsdp
 
 from dlperf_slurm.worker.frameworks.pytorch import session, training
 
@@ -82,6 +83,12 @@ def average_nothing():
     training.wrap_in_ddp = wrap_and_forget
 
 
+def send_parts_in_another_type():
+    shard = fsdp.fully_shard
+    policy = fsdp.MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)
+    fsdp.fully_shard = lambda module, mesh: shard(module, mesh=mesh, mp_policy=policy)
+
+
 def average_each_batch():
     session.TorchSession.accumulate = lambda self: self._backpropagate()
 
@@ -137,6 +144,7 @@ FAULTS = {
             do_not_fuse_the_optimizer,
             attend_by_plain_products,
             average_nothing,
+            send_parts_in_another_type,
             average_each_batch,
             drive_the_first_gpu,
             leave_something_on_the_first_gpu,

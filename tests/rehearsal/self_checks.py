@@ -36,6 +36,7 @@ SELF_CHECKS = {
     "mean": (
         break_on_purpose("average nothing", "resnet50", "fp32", ranks=2),
         break_on_purpose("average each batch", "bert", "amp-bf16", "accumulate", ranks=2),
+        break_on_purpose("send parts in another type", "llama", "fp32", "shard", ranks=2),
     ),
     "known": (break_on_purpose("call what is not known", "bert", "fp32"),),
     "alike": (break_on_purpose("do more in each step", "bert", "fp32"),),

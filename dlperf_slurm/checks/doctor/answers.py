@@ -238,7 +238,7 @@ def _check_build(probe: Probe, answers: Sequence[Answer], where: str) -> Iterato
     drivers = [answer.cuda for answer in answers if answer.cuda]
     oldest = name_cuda(min(drivers)) if drivers else pins.cuda
     for problem in list_gpu_problems(pins, Gpus(oldest, tuple(("", one) for one in capabilities))):
-        remedy = f"name an environment of yours under [environments.{framework}] of the site"
+        remedy = f"name an environment of yours under [environments.{framework}] of the site file"
         yield make_fault("environment", where, problem, remedy)
 
 

@@ -28,7 +28,7 @@ RANKS = 2
 TIMEOUT_SECONDS = 300.0
 # in the place of a state, where `env create` has nothing to make
 NOT_TO_BE_HAD = "not to be had"
-# comes with the driver of GPUs, and to no machine without; MXNet's library is linked to it
+# of the GPUs' driver, and on no machine without one; MXNet's library is linked to it
 DRIVER = "libcuda.so.1"
 
 IMPORT = """\
@@ -182,7 +182,8 @@ def _check_gpu(environment: Path, pins: Pins, problems: list[str]) -> str:
         return "-"
     answers = _find_answers(_run(environment, [], LOOK_AT_GPUS), "gpus")
     found = parse_gpus(answers[0]) if answers else Gpus("", (), "nvidia-ml-py gives no answer")
-    problems += [f"GPU: {problem}" for problem in list_gpu_problems(pins, found)]
+    remedy = f"name an environment of yours under [environments.{pins.framework}] of the site file"
+    problems += [f"GPU: {problem}; {remedy}" for problem in list_gpu_problems(pins, found)]
     names = Counter(f"{name} ({capability})" for name, capability in found.gpus)
     here = ", ".join(f"{count} x {name}" for name, count in names.items())
     if found.problem or not here:

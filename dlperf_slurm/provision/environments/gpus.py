@@ -126,8 +126,8 @@ def list_gpu_problems(pins: Pins, found: Gpus) -> list[str]:
     problems = [find_missing_code(pins, capability) for _, capability in sorted(set(found.gpus))]
     if _parse(found.cuda)[0] < _parse(pins.cuda)[0]:
         problems.append(
-            f"is built for CUDA {pins.cuda}, and the driver here is of CUDA {found.cuda}: take a "
-            "newer driver, or name an environment of yours in the site file"
+            f"is built for CUDA {pins.cuda}, which takes a newer driver than the one here, of CUDA "
+            f"{found.cuda}"
         )
     return [problem for problem in problems if problem]
 

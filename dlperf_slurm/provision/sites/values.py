@@ -6,22 +6,23 @@ from typing import Optional
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 _GPUS = re.compile(r"gpu(?::([^:,()]+))??:(\d+)(?=[(,]|$)")
-# What clusters name types of GPU by, whole or in part ("nvidia_a100-sxm4-80gb"), and what code is
-# made for: NVIDIA's "CUDA GPU Compute Capability", and the targets of AMD's LLVM back end.
-_CAPABILITIES = {
-    **dict.fromkeys(("p100",), "6.0"),
-    **dict.fromkeys(("v100", "v100s"), "7.0"),
-    **dict.fromkeys(("t4",), "7.5"),
-    **dict.fromkeys(("a100", "a30", "a800"), "8.0"),
-    **dict.fromkeys(("a2", "a10", "a10g", "a16", "a40"), "8.6"),
-    **dict.fromkeys(("l4", "l40", "l40s"), "8.9"),
-    **dict.fromkeys(("h100", "h200", "h800", "h20", "gh200"), "9.0"),
-    **dict.fromkeys(("b200", "gb200"), "10.0"),
-    **dict.fromkeys(("b300", "gb300"), "10.3"),
-    **dict.fromkeys(("mi100",), "gfx908"),
-    **dict.fromkeys(("mi210", "mi250", "mi250x"), "gfx90a"),
-    **dict.fromkeys(("mi300a", "mi300x", "mi325x"), "gfx942"),
+# What code is made for, and the words of the names that clusters have for such GPUs in GRES, as in
+# "nvidia_a100-sxm4-80gb": NVIDIA's "CUDA GPU Compute Capability", and the targets of AMD's LLVM.
+_TYPES = {
+    "6.0": "p100",
+    "7.0": "v100 v100s",
+    "7.5": "t4",
+    "8.0": "a100 a30 a800",
+    "8.6": "a2 a10 a10g a16 a40",
+    "8.9": "l4 l40 l40s",
+    "9.0": "h100 h200 h800 h20 gh200",
+    "10.0": "b200 gb200",
+    "10.3": "b300 gb300",
+    "gfx908": "mi100",
+    "gfx90a": "mi210 mi250 mi250x",
+    "gfx942": "mi300a mi300x mi325x",
 }
+_CAPABILITIES = {word: made_for for made_for, words in _TYPES.items() for word in words.split()}
 
 
 def parse_minutes(text: str) -> Optional[int]:

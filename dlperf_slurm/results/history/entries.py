@@ -154,11 +154,6 @@ class Entry(Axes):
     node_sound: dict[str, str] = field(default_factory=dict)
     node_failures: list[list[str]] = field(default_factory=list)
 
-    @property
-    def batch_size_text(self) -> str:
-        """The batch size per device as the matrix has it."""
-        return str(self.batch_size_per_device)
-
 
 def read_entries(run_dir: Path) -> list[Entry]:
     """All cases of a run that were to be measured; InputError names what is wrong with the run."""

@@ -148,7 +148,7 @@ def test_gpus_that_the_build_has_no_code_for_are_named(home):
 
 def test_driver_that_is_older_than_the_build_is_named(home):
     (line,) = list_build_faults(home, cuda=12040)
-    assert "is built for CUDA 13.0, and the driver here is of CUDA 12.4" in line
+    assert "CUDA 13.0, which takes a newer driver than the one here, of CUDA 12.4; name " in line
 
 
 def test_nothing_is_known_against_an_own_build_on_the_gpus_that_are_there(home):

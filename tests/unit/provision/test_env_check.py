@@ -156,8 +156,7 @@ def test_env_create_goes_on_after_what_cannot_be_made(
         (
             '{"cuda":12040,"gpus":[["NVIDIA_H100",9,0]]}',
             "CUDA 13; 1 x NVIDIA H100 (9.0)",
-            "GPU: is built for CUDA 13, and the driver here is of CUDA 12.4: take a newer driver, "
-            "or name an environment of yours in the site file",
+            "GPU: is built for CUDA 13, which takes a newer driver than the one here, of CUDA 12.4",
         ),
     ],
 )
@@ -165,7 +164,8 @@ def test_gpus_and_driver_are_held_against_the_build(make_fake, answer, cell, pro
     make_fake(python=f"echo version 1.2; echo 'gpus {answer}'", device="cuda")
     check = check_environment(read_pins("jax", "cuda"))
     assert (check.framework, check.gpu) == ("jax-cuda", cell)
-    assert check.problems == (() if problem is None else (problem,))
+    remedy = "; name an environment of yours under [environments.jax] of the site file"
+    assert check.problems == (() if problem is None else (problem + remedy,))
 
 
 def test_build_that_asks_for_a_driver_is_in_order_where_there_is_none(make_fake):
