@@ -236,6 +236,12 @@ def test_clip_changes_what_the_steps_do_and_nothing_before(model, tmp_path, torc
     assert clipped.updates.relative < 1e-6
 
 
+def test_uncertain_elements_have_no_part_in_what_is_written(tmp_path, torch, monkeypatch):
+    assert 0 < verify_well(make_case("vit"), tmp_path / "few").updates.relative < 1e-5
+    monkeypatch.setattr("dlperf_slurm.worker.parity.UNCERTAIN_PART", 1e9)
+    assert verify_well(make_case("vit"), tmp_path / "all").updates.relative == 0
+
+
 def test_channels_last_is_the_same_work(tmp_path, torch):
     reference = tmp_path / "default"
     expected = verify_well(make_case("resnet50"), reference)
