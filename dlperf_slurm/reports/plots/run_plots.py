@@ -21,7 +21,7 @@ from dlperf_slurm.results.processes import map_on_cores
 # what draws a figure, or finds that there is nothing to draw
 Drawing = Callable[[], Optional[Plot]]
 
-# a figure takes a third of a second, a process half of that
+# a figure takes 50 ms, and a process 10 to start
 WORTH_A_PROCESS = 2
 
 # that are shown of a kind, where not all are asked for
