@@ -17,7 +17,7 @@ from measuring import TOOL, Cost, measure_command
 from rows import Row
 
 from dlperf_slurm.cli import main as run_command
-from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.details import fold_details
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.record import (
@@ -33,6 +33,8 @@ from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.run_directory import Run, open_run
 
 CASES = 50
+# the folder of an attempt's first start
+START = "s0"
 MATRIX = """\
 title = "Large"
 [model]
@@ -175,14 +177,13 @@ def find_run(folder: Path, records: int, steps: int, cases: int = CASES) -> Run:
     run = open_run(next(results.iterdir()))
     random = numpy.random.default_rng(1)
     for task in run.read_all_tasks():
-        fill(run.path / task.attempt_dir, read_planned_case(run.path, task), random)
+        fill(run.path / task.attempt_dir / START, read_planned_case(run.path, task), random)
     return run
 
 
 def fill(folder: Path, case: Case, random: numpy.random.Generator) -> None:
-    """Write the case and the record of an array task, and its step times [ranks, steps]."""
+    """Write the record of an array task, and its step times [ranks, steps]."""
     folder.mkdir(parents=True)
-    write_json(folder / CASE_FILE, case)
     ranks = case.world_size
     base = 0.01 + 0.0005 * case.axes.batch_size
     seconds = base * random.normal(1, 0.02, (ranks, case.measured_steps)).clip(0.5)
@@ -215,13 +216,13 @@ def fill(folder: Path, case: Case, random: numpy.random.Generator) -> None:
     write_json(folder / RECORD_FILE, record)
     write_array(folder / STEP_SECONDS_FILE, seconds)
     # as a job does that has ended well
-    fold_details(folder)
+    fold_details(folder, case)
 
 
 def change_one(run: Run) -> None:
     """Write one record anew, as a repeat that was made again would."""
     task = next(iter(run.read_all_tasks()))
-    path = run.path / task.attempt_dir / RECORD_FILE
+    path = run.path / task.attempt_dir / START / RECORD_FILE
     record = json.loads(path.read_text(encoding="utf-8"))
     record["ended_at"] = "2024-05-01T12:02:00Z"
     path.write_text(json.dumps(record), encoding="utf-8")

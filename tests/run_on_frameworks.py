@@ -2,11 +2,11 @@
 
     python tests/run_on_frameworks.py [FRAMEWORK ...] [--changed] [--only-make]
 
-Environments are made one after the other beside the tests, with Horovod where it exists, and two
-frameworks are tested at a time: a test runs on one core most of the time. What each wrote is
-printed when it is done. A test that failed beside another framework's is tried once more by
-itself, as ranks that wait for each other may run out of time on cores that they share; it is
-named in any case. What this machine lacks (an interpreter, a compiler) is named, with what to do,
+Environments are made one after the other beside the tests, with Horovod where it exists. Each
+framework is tested in two processes, as a test runs on one core most of the time. What each wrote
+is printed when it is done. A test that failed beside another one is tried once more by itself, as
+ranks that wait for each other may run out of time on cores that they share; it is named in any
+case. What this machine lacks (an interpreter, a compiler) is named, with what to do,
 and the rest goes on. What passed is written to tests/proven_frameworks.txt as soon as it has, over
 which files.
 
@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +43,8 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 PROOFS = CHECKOUT / "tests" / "proven_frameworks.txt"
 TOOL = [sys.executable, "-m", "dlperf_slurm"]
 REFERENCE = "pytorch"
-TESTED_AT_ONCE = 2
+# with a test at a time given to each: some take a minute
+PARALLEL = ["-n", "2", "--dist", "load", "--maxschedchunk", "1"]
 # the others among its tests run in test-pythons
 NEED_IT = "pytorch or framework"
 NOT_MADE = ["its environment could not be made"]
@@ -89,7 +90,9 @@ def main() -> int:
     proofs = proven.read_proofs(PROOFS)
     changed = {name for name, sha256 in hashes.items() if not is_proven(proofs, name, sha256)}
     tasks = choose_tasks(arguments.frameworks or list_pins(), changed, arguments.changed)
-    tasks = [task for task in order_tasks(tasks, proofs) if is_possible(task.framework)]
+    # the reference first, whose environment other tests need
+    tasks.sort(key=lambda task: task.framework != REFERENCE)
+    tasks = [task for task in tasks if is_possible(task.framework)]
     if arguments.only_make:
         return make_environments(tasks)
 
@@ -143,19 +146,6 @@ def choose_tasks(frameworks: Iterable[str], changed: set[str], is_gate: bool) ->
     return tasks
 
 
-def order_tasks(tasks: Sequence[Task], proofs: Mapping[str, Proof]) -> list[Task]:
-    """The reference first, whose environment other tests need; then what took longest.
-
-    So none that takes long is left to run by itself.
-    """
-
-    def make_key(task: Task) -> tuple[bool, float]:
-        proof = proofs.get(task.framework)
-        return (task.framework != REFERENCE, -proof.seconds if proof else float("-inf"))
-
-    return sorted(tasks, key=make_key)
-
-
 def is_possible(framework: str) -> bool:
     """Whether this machine has what the environment is made with; says what it lacks."""
     pins = read_pins(framework)
@@ -204,16 +194,15 @@ def make_environment(task: Task) -> str:
 def test_tasks(
     tasks: Sequence[Task], keep: Callable[[Mapping[str, Result]], None]
 ) -> dict[str, Result]:
-    """Make the environments and test two frameworks at a time; what failed is tried again alone.
+    """Make the environments beside the tests, and test each; what failed is tried again alone.
 
     `keep` is given the results by framework as these grow.
     """
     results: dict[str, Result] = {}
-    with ThreadPoolExecutor(1) as making, ThreadPoolExecutor(TESTED_AT_ONCE) as testing:
+    with ThreadPoolExecutor(1) as making:
         made = {task: making.submit(make_environment, task) for task in tasks}
-        tested = {testing.submit(test_made, task, made[task]): task for task in tasks}
-        for test in as_completed(tested):
-            results[tested[test].framework] = test.result()
+        for task in tasks:
+            results[task.framework] = test_made(task, made[task])
             keep(results)
     for task in tasks:
         result = results[task.framework]
@@ -234,15 +223,16 @@ def test_made(task: Task, making: "Future[str]") -> Result:
     except subprocess.CalledProcessError as error:
         print(f"{error}\n{error.stdout}", flush=True)
         return Result(NOT_MADE)
-    return run_tests(task)
+    return run_tests(task, PARALLEL)
 
 
-def run_tests(task: Task, options: Sequence[str] = ()) -> Result:
+def run_tests(task: Task, options: Sequence[str]) -> Result:
     """The result of a framework's tests, with further options of pytest."""
     framework = task.framework
     start = time.monotonic()
     python = find_managed_environment(framework) / "bin" / "python"
-    run([str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "pytest"])
+    install = ["-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    run([str(python), *install, "pytest", "pytest-xdist"])
     command = [str(python), "-m", "pytest", "-q", f"--framework={framework}"]
     command += [*task.options, *options, *leave_out_large(framework), *list_tests(framework)]
     # of its own, for what failed last

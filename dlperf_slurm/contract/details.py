@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
-from dlperf_slurm.contract.case import CASE_FILE
+from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.json_files import ContractError, read_json
 from dlperf_slurm.contract.nodes import NODES_DIR
 from dlperf_slurm.contract.peaks import PEAKS_FILE
 from dlperf_slurm.contract.record import (
@@ -54,12 +55,12 @@ class Detail(NamedTuple):
     where: str
 
 
-def fold_details(folder: Path) -> None:
+def fold_details(folder: Path, case: Case) -> None:
     """Fold what lies beside the record of a start that has ended well, of which nobody writes more.
 
-    What it printed stays as it is, unless it printed nothing; a case that is the same in the folder
-    above is removed. Where there is no room for the fold, all stays. Raises OSError for files that
-    cannot be removed.
+    What it printed stays as it is, unless it printed nothing; the file of its case is removed where
+    it says no more than `case`, that of the record. Where there is no room for the fold, all stays.
+    Raises OSError for files that cannot be removed.
     """
     try:
         contents = dict(_read_loose(folder))
@@ -86,8 +87,9 @@ def fold_details(folder: Path) -> None:
     for name in STREAM_FILES:
         if _is_empty(folder / name):
             remove_file(folder / name)
-    if _is_same(folder / CASE_FILE, folder.parent / CASE_FILE):
-        remove_file(folder / CASE_FILE)
+    with suppress(ContractError, FileNotFoundError):
+        if read_json(folder / CASE_FILE, Case) == case:
+            remove_file(folder / CASE_FILE)
 
 
 def read_details(folder: Path, limits: Mapping[str, int], root: Path) -> Dict[str, Detail]:
@@ -140,11 +142,4 @@ def _is_empty(path: Path) -> bool:
     try:
         return path.stat().st_size == 0
     except FileNotFoundError:
-        return False
-
-
-def _is_same(path: Path, other: Path) -> bool:
-    try:
-        return read_bytes(path) == read_bytes(other)
-    except OSError:
         return False

@@ -1,5 +1,7 @@
 """An array task of a run -> its case, from the file that has each case of the run once."""
 
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from dlperf_slurm.contract.case import CASE_FILE, Case
@@ -23,17 +25,28 @@ def read_planned_case(run_dir: Path, task: RunTask) -> Case:
     """
     if task.case_offset is None:
         return read_json(run_dir / task.attempt_dir / CASE_FILE, Case, root=run_dir)
-    where = f"{run_dir / CASES_FILE}: the case of {task.attempt_dir}"
+    where = f"{run_dir / CASES_FILE}: the case {task.case_id}"
     try:
         with open_file(run_dir / CASES_FILE, run_dir) as file:
             file.seek(task.case_offset)
             line = file.readline(LINE_LIMIT_BYTES)
+    except FileProblem as error:
+        raise ContractError(str(error)) from error
+    case = _parse_line(line, where)
+    return replace(case, repeat=task.repeat, attempt=task.attempt, seed=task.seed)
+
+
+# the repeats of a case have one line
+@lru_cache(maxsize=16)
+def _parse_line(line: bytes, where: str) -> Case:
+    """The case of a line, which lacks what differs between array tasks; raises ContractError."""
+    try:
         data = parse_json(line.decode("utf-8", "replace"), where)
     except FileProblem as error:
         raise ContractError(str(error)) from error
     if not isinstance(data, dict):
         raise ContractError(f"{where}: not a JSON object")
-    own = {"repeat": task.repeat, "attempt": task.attempt, "seed": task.seed}
+    own = {"repeat": 1, "attempt": 1, "seed": 0}
     return build_quickly(Case, lift({**data, **own}, LIFTS[Case], where), where)
 
 

@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,8 +28,10 @@ OF_NO_START = frozenset(("killed", OVER))
 WITHOUT_FOLDER = -1
 # "2n8g-try2.17.s0.ended"; earlier versions had "2n8g-try2.17.ended"
 _MARKER = re.compile(
-    r"(?P<task>.+?\.\d+)(?:\.s(?P<start>\d+))?\.(?P<kind>started|ended|killed|over)"
+    r"(?P<task>.+?\.\d+)(?:\.s(?P<start>\d+))?\.(?P<kind>started|ended|finished|killed|over)"
 )
+# one file in place of those of a start that has ended, which earlier versions left
+_FINISHED = ("started", "ended")
 MARKER_LIMIT_BYTES = 2**20
 # the markers of an array task: the numbers of its starts, and of what kind each is
 Seen = frozenset[tuple[int, str]]
@@ -91,9 +93,9 @@ def list_markers(run_dir: Path) -> dict[str, dict[int, set[str]]]:
     """The kinds of markers that are there, by the marker of their array task and their start."""
     found: dict[str, dict[int, set[str]]] = {}
     for name in _list_names(run_dir):
-        task, number, kind = _split_name(name)
+        task, number, kinds = _split_name(name)
         if task:
-            found.setdefault(task, {}).setdefault(number, set()).add(kind)
+            found.setdefault(task, {}).setdefault(number, set()).update(kinds)
     return found
 
 
@@ -104,13 +106,14 @@ def _list_names(run_dir: Path) -> list[str]:
         return []
 
 
-def _split_name(name: str) -> tuple[str, int, str]:
-    """The task, start and kind that a file's name tells of; the task of what is no marker is ""."""
+def _split_name(name: str) -> tuple[str, int, tuple[str, ...]]:
+    """The task, start and kinds that a file's name tells of; the task of no marker is ""."""
     match = _MARKER.fullmatch(name)
     if match is None:
-        return "", WITHOUT_FOLDER, ""
+        return "", WITHOUT_FOLDER, ()
     task, start, kind = match.group("task", "start", "kind")
-    return task, WITHOUT_FOLDER if start is None else int(start), sys.intern(kind)
+    kinds = _FINISHED if kind == "finished" else (sys.intern(kind),)
+    return task, WITHOUT_FOLDER if start is None else int(start), kinds
 
 
 class MarkerFolder:
@@ -125,37 +128,44 @@ class MarkerFolder:
         """The markers that are there now, by the array task's; it lists one folder."""
         names = set(_list_names(self._run_dir))
         for name in self._names - names:
-            task, number, kind = _split_name(name)
-            if task:
-                self._seen[task] = self._seen.get(task, NOTHING_SEEN) - {(number, kind)}
+            task, number, kinds = _split_name(name)
+            if task and not _is_in_other(name, names):
+                gone = {(number, kind) for kind in kinds}
+                self._seen[task] = self._seen.get(task, NOTHING_SEEN) - gone
         for name in names - self._names:
-            task, number, kind = _split_name(name)
+            task, number, kinds = _split_name(name)
             if task:
-                self._seen[task] = _add(self._seen.get(task, NOTHING_SEEN), number, kind)
+                self._seen[task] = _add(self._seen.get(task, NOTHING_SEEN), number, kinds)
         self._names = names
         return self._seen
 
 
+def _is_in_other(name: str, names: Set[str]) -> bool:
+    """Whether a marker that is gone is told of by that of the start's end."""
+    stem, _, kind = name.rpartition(".")
+    return kind in _FINISHED and f"{stem}.finished" in names
+
+
 @lru_cache(maxsize=4096)
-def _add(seen: Seen, start: int, kind: str) -> Seen:
+def _add(seen: Seen, start: int, kinds: tuple[str, ...]) -> Seen:
     """One more marker; most array tasks have the same ones."""
-    return seen | {(start, kind)}
+    return seen | {(start, kind) for kind in kinds}
 
 
 def read_marker(
     run_dir: Path, task: str, kind: str, start: int = WITHOUT_FOLDER
 ) -> Optional[Marker]:
-    """The `started` or `ended` marker of one of a task's starts, if it is there and whole.
+    """What tells that one of a task's starts `started` or `ended`, if it is there and whole.
 
     `task` is what the names of its markers begin with.
     """
     name = task if start == WITHOUT_FOLDER else f"{task}.s{start}"
-    try:
-        path = run_dir / MARKERS_DIR / f"{name}.{kind}"
-        data = read_json(path, MARKER_LIMIT_BYTES, root=run_dir)
-        return Marker(data["job_id"], data["time"], data["nodes"], data["exit_code"])
-    except (OSError, KeyError, TypeError):
-        return None
+    for found, time in ((kind, "time"), ("finished", "begun" if kind == "started" else "time")):
+        with suppress(OSError, KeyError, TypeError):
+            path = run_dir / MARKERS_DIR / f"{name}.{found}"
+            data = read_json(path, MARKER_LIMIT_BYTES, root=run_dir)
+            return Marker(data["job_id"], data[time], data["nodes"], data["exit_code"])
+    return None
 
 
 def read_killed(run_dir: Path, task: str) -> str:

@@ -1,6 +1,6 @@
 """What earlier reports of a run found of its cases -> the user's cache, and back.
 
-A case is read anew once any of its files is another one, by size, time or inode. The index has
+A repeat is read anew once any of its files is another one, by size, time or inode. The index has
 nothing that the run's files do not have: it can be deleted at any time, and an entry that is
 damaged, or of another version of the tool, counts as none.
 """
@@ -22,7 +22,7 @@ from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.attempts import print_files
 from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.jobs.run_directory import CASES_FILE, Run
-from dlperf_slurm.results.collect import Attempts, CaseOutcomes
+from dlperf_slurm.results.collect import Attempts
 from dlperf_slurm.version import __version__
 
 # of runs that have an index; the one that was used longest ago goes first
@@ -30,17 +30,28 @@ MOST_RUNS = 100
 _DIGEST_BYTES = 32
 
 
-def print_case(attempts: Attempts, case: PlannedCase) -> str:
-    """A text that differs once a report may find something else of a case; no file is opened."""
-    tasks = [
-        (task, attempts.states.get(task.marker), task.group_id in attempts.submitted)
-        for repeat in attempts.list_repeats(case)
-        for task in attempts.tasks.get((case.case_id, repeat), ())
-    ]
-    known = [(print_files(attempts.run, case, task), task, *told) for task, *told in tasks]
-    repeats = attempts.list_repeats(case)
-    text = ascii((_print_code(), case, repeats, known, _print_shared(attempts.run.path)))
-    return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+def print_repeats(attempts: Attempts, case: PlannedCase) -> dict[int, str]:
+    """For each repeat a text that differs once a report may find something else of it.
+
+    No file is opened. That of 0 is of the case, which may have no repeats.
+    """
+    shared = ascii((_print_code(), case, _print_shared(attempts.run.path)))
+    of_case = hashlib.blake2b(shared.encode(), digest_size=_DIGEST_BYTES)
+    texts = {0: of_case.hexdigest()}
+    for repeat in attempts.list_repeats(case):
+        known = [
+            (
+                print_files(attempts.run, case, task),
+                task,
+                attempts.states.get(task.marker),
+                task.group_id in attempts.submitted,
+            )
+            for task in attempts.tasks.get((case.case_id, repeat), ())
+        ]
+        of_repeat = of_case.copy()
+        of_repeat.update(ascii((repeat, known)).encode())
+        texts[repeat] = of_repeat.hexdigest()
+    return texts
 
 
 def _print_shared(path: Path) -> tuple[int, ...]:
@@ -62,30 +73,30 @@ def _print_code() -> tuple[object, ...]:
 
 
 class CaseIndex:
-    """The entries of a run's cases, each a file of its own."""
+    """The entries of a run's cases, by names of them, each a file of its own."""
 
     def __init__(self, folder: Optional[Path]) -> None:
         self._folder = folder
 
-    def find(self, case_id: str, text: str) -> Optional[bytes]:
-        """What was kept of a case with this text; None where that is not there, or damaged."""
+    def find(self, name: str, text: str) -> Optional[bytes]:
+        """What was kept by a name with this text; None where that is not there, or damaged."""
         with contextlib.suppress(OSError):
             if self._folder is None:
                 return None
-            kept = self._find_file(case_id).read_bytes()
+            kept = self._find_file(name).read_bytes()
             digest, content = kept[:_DIGEST_BYTES], kept[_DIGEST_BYTES:]
             return content if digest == _digest(text, content) else None
         return None
 
-    def keep(self, case_id: str, text: str, content: bytes) -> None:
+    def keep(self, name: str, text: str, content: bytes) -> None:
         """Keep it in place of what there was; where that cannot be, nothing is kept."""
         with contextlib.suppress(OSError):
             if self._folder is not None:
-                write_file(self._find_file(case_id), _digest(text, content) + content, mode=0o600)
+                write_file(self._find_file(name), _digest(text, content) + content, mode=0o600)
 
-    def _find_file(self, case_id: str) -> Path:
+    def _find_file(self, name: str) -> Path:
         assert self._folder is not None
-        return self._folder / hashlib.sha256(case_id.encode()).hexdigest()[:32]
+        return self._folder / hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
 def open_index(run: Run) -> CaseIndex:
@@ -103,15 +114,14 @@ def open_index(run: Run) -> CaseIndex:
     return CaseIndex(folder)
 
 
-def encode_case(outcomes: CaseOutcomes) -> bytes:
-    """A case as bytes, for another process or for the index."""
-    return pickle.dumps(outcomes, protocol=5)
+def encode(found: object) -> bytes:
+    """What was found as bytes, for another process or for the index."""
+    return pickle.dumps(found, protocol=5)
 
 
-def decode_case(content: bytes) -> CaseOutcomes:
-    """What `encode_case` was given; of no class but the tool's own."""
-    outcomes: CaseOutcomes = _Decoder(io.BytesIO(content)).load()
-    return outcomes
+def decode(content: bytes) -> Any:
+    """What `encode` was given; of no class but the tool's own."""
+    return _Decoder(io.BytesIO(content)).load()
 
 
 class _Decoder(pickle.Unpickler):

@@ -52,6 +52,25 @@ class Outcome:
         """Over all batches of all ranks; None in training."""
         return compute_latency(self.batch_seconds) if self.batch_seconds else None
 
+    def with_times(self, seconds: Any) -> "Outcome":
+        """The outcome with its step times [ranks, steps], and what is made of them; None has none.
+
+        Only a sound record has any.
+        """
+        if seconds is None or self.record is None:
+            return self
+        is_inference = self.record.case.axes.mode == INFER
+        return replace(
+            self,
+            batch_seconds=tuple(seconds.ravel().tolist()) if is_inference else (),
+            step_seconds=tuple(seconds.max(axis=0).tolist()),
+            rank_step_seconds=seconds,
+        )
+
+    def without_times(self) -> "Outcome":
+        """What `with_times` was asked of."""
+        return replace(self, batch_seconds=(), step_seconds=(), rank_step_seconds=None)
+
 
 @dataclass(frozen=True)
 class CaseOutcomes:
@@ -131,10 +150,6 @@ class Attempts:
         ]
         return next((outcome for outcome in outcomes if outcome.record), outcomes[-1])
 
-    def read_case(self, case: PlannedCase) -> CaseOutcomes:
-        """All outcomes of a case."""
-        return self.gather(case, [self.read(case, repeat) for repeat in self.list_repeats(case)])
-
     def gather(self, case: PlannedCase, outcomes: Sequence[Outcome]) -> CaseOutcomes:
         """A case with these outcomes, which are those of `list_repeats`."""
         planned = 0 if case.reason else case.repeats
@@ -194,25 +209,12 @@ def read_outcome(
         problem = judged.problem or _explain_absence(last_state, submitted_at is not None)
         is_unhealthy = judged.record is not None and describe_unhealthy(judged.record) != ""
         return Outcome(task.case_id, task.repeat, None, problem, is_unhealthy=is_unhealthy)
-    outcome = _make_outcome(task, judged.record, judged.step_seconds, judged.beside)
-    return replace(outcome, submitted_at=submitted_at or "")
-
-
-def _make_outcome(task: RunTask, record: Record, rank_step_seconds: Any, beside: Beside) -> Outcome:
-    """The outcome of a sound record and its step times [ranks, steps], if it has any."""
-    if rank_step_seconds is None:
-        return Outcome(task.case_id, task.repeat, record, "", beside=beside)
-    is_inference = record.case.axes.mode == INFER
-    return Outcome(
-        task.case_id,
-        task.repeat,
-        record,
-        "",
-        batch_seconds=tuple(rank_step_seconds.ravel().tolist()) if is_inference else (),
-        step_seconds=tuple(rank_step_seconds.max(axis=0).tolist()),
-        rank_step_seconds=rank_step_seconds,
-        beside=beside,
+    outcome = Outcome(
+        *(task.case_id, task.repeat, judged.record, ""),
+        beside=judged.beside,
+        submitted_at=submitted_at or "",
     )
+    return outcome.with_times(judged.step_seconds)
 
 
 def _explain_absence(last_state: Optional[Event], is_submitted: bool) -> str:

@@ -127,8 +127,9 @@ def conclude(attempt_dir: Path, exit_code: int) -> int:
     Returns 1, with a line on standard error, where there is no room.
     """
     try:
-        if conclude_attempt(attempt_dir, exit_code).status == OK:
-            fold_details(attempt_dir)
+        record = conclude_attempt(attempt_dir, exit_code)
+        if record.status == OK:
+            fold_details(attempt_dir, record.case)
     except FileProblem as error:
         print(error, file=sys.stderr)
         return 1

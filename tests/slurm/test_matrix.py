@@ -70,6 +70,19 @@ def test_tables_have_the_medians_of_all_repeats(submitted):
         assert re.search(rf"^\| pytorch \| {topology} \| \d", table, re.M), table
 
 
+def test_array_task_leaves_two_files_its_claim_and_one_marker(submitted):
+    """What it printed is there too, where it printed anything: no more than four files in all."""
+    _, run, _ = submitted
+    tasks = run.read_all_tasks()
+    for task in tasks:
+        folder = run.path / task.attempt_dir
+        left = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+        assert left - {"s0/out", "s0/err"} == {"claim", "s0", "s0/details.npz", "s0/record.json"}
+    markers = {path.name for path in (run.path / "markers").iterdir()}
+    assert markers == {f"{task.marker}.s0.finished" for task in tasks}
+    assert not list((run.path / "scripts").glob("*.log"))
+
+
 def test_medians_are_those_of_the_records(submitted):
     _, run, _ = submitted
     text = (run.path / "report" / "report.json").read_text(encoding="utf-8")

@@ -88,7 +88,7 @@ def test_task_that_waits_after_a_requeue_is_not_over(cluster, tmp_path, gate):
     job = find_array_job(run)
     ask("scontrol", "requeue", job)
     await_that(lambda: ask("squeue", "-h", "-o%T", f"-j{job}") == "PENDING\n", "it is requeued")
-    ended = run.path / "markers" / "1n1g.0.s0.ended"
+    ended = run.path / "markers" / "1n1g.0.s0.finished"
     await_that(lambda: time.time() - ended.stat().st_mtime > 2, "it ended a while ago")
     assert find_states(run) == {"1n1g.0": "PENDING"}
     gate.touch()

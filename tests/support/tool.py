@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Optional
 
 import dlperf_slurm
+from dlperf_slurm.jobs.markers import list_markers
 from dlperf_slurm.jobs.run_directory import Run, open_run
 from dlperf_slurm.scheduler.track import Tracker
 
@@ -85,7 +86,7 @@ def await_that(
 
 def has_marker(run: Run, marker: str, kind: str) -> bool:
     """Whether any start of an array task left this marker."""
-    return any((run.path / "markers").glob(f"{marker}.*{kind}"))
+    return any(kind in kinds for kinds in list_markers(run.path).get(marker, {}).values())
 
 
 def heed_interrupts() -> None:

@@ -164,13 +164,6 @@ def test_without_the_gate_all_are_tested_whole_whatever_changed():
     assert tasks == [Task("jax", False), Task("mxnet", True)]
 
 
-def test_what_took_longest_comes_after_the_reference_and_what_nobody_timed():
-    tasks = [Task(name, False) for name in ("jax", "mxnet", "oneflow", "pytorch")]
-    proofs = {"jax": Proof(10, "a"), "mxnet": Proof(20, "b"), "pytorch": Proof(1, "c")}
-    ordered = run_on_frameworks.order_tasks(tasks, proofs)
-    assert [task.framework for task in ordered] == ["pytorch", "oneflow", "mxnet", "jax"]
-
-
 def test_what_passed_whole_is_proven_and_what_failed_is_not(home, monkeypatch):
     monkeypatch.setattr(run_on_frameworks, "PROOFS", home / "proofs.txt")
     tasks = [Task("jax", False), Task("mxnet", True)]

@@ -14,6 +14,8 @@ from history_runs import RESULTS, add_run, stage_seven, write_step_seconds
 import dlperf_slurm as dp
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.details import DETAILS_FILE, fold_details
+from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.contract.record import Record
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.jobs import archives
@@ -53,7 +55,7 @@ def end_run(path):
         for name in ("record.json", "step_seconds.npy"):
             (folder / name).rename(folder / "s0" / name)
         if index % 2:
-            fold_details(folder / "s0")
+            fold_details(folder / "s0", read_json(folder / "s0" / "record.json", Record).case)
         (folder / "claim").symlink_to("1")
         for kind in ("started", "ended"):
             marker = {"job_id": "1", "time": format_now(), "nodes": "n1", "exit_code": 0}

@@ -148,7 +148,7 @@ def test_file_of_cases_that_lacks_one_is_named(staged_run, task, case, damage):
     write_record(staged_run, task, make_record(case))
     path = staged_run.path / CASES_FILE
     path.write_bytes(path.read_bytes()[: task.case_offset] + damage)
-    with pytest.raises(ContractError, match=f"{path}: the case of {task.attempt_dir}: "):
+    with pytest.raises(ContractError, match=f"{path}: the case {task.case_id}: "):
         believe(staged_run, task)
 
 

@@ -2,13 +2,20 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from builders import make_manifest, make_planned_case
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.manifest import format_manifest
-from dlperf_slurm.jobs.markers import Marker, read_last_error, read_marker
+from dlperf_slurm.jobs.markers import (
+    Marker,
+    MarkerFolder,
+    list_markers,
+    read_last_error,
+    read_marker,
+)
 from dlperf_slurm.jobs.run_directory import (
     RunTask,
     find_run,
@@ -216,6 +223,38 @@ def test_marker_is_what_the_script_wrote(staged_run):
 def test_broken_marker_counts_as_none(staged_run, text):
     task = write_marker(staged_run, text)
     assert read_marker(staged_run.path, task.marker, "started") is None
+
+
+BOTH = frozenset({(0, "started"), (0, "ended")})
+FINISHED = (
+    '{"job_id": "7", "begun": "2024-05-01T12:00:00Z", "time": "2024-05-01T12:09:00Z", '
+    '"nodes": "n1", "restart": 0, "exit_code": 3}\n'
+)
+
+
+def test_one_marker_of_a_start_that_finished_is_that_of_its_begin_and_of_its_end(staged_run):
+    (staged_run.path / "markers/1n1g.0.s0.finished").write_text(FINISHED, encoding="utf-8")
+    began = Marker("7", "2024-05-01T12:00:00Z", "n1", 3)
+    assert read_marker(staged_run.path, "1n1g.0", "started", 0) == began
+    ended = replace(began, time="2024-05-01T12:09:00Z")
+    assert read_marker(staged_run.path, "1n1g.0", "ended", 0) == ended
+    assert list_markers(staged_run.path) == {"1n1g.0": {0: {"started", "ended"}}}
+
+
+def test_marker_of_a_begin_may_go_before_after_or_as_that_of_the_end_is_seen(staged_run):
+    folder = MarkerFolder(staged_run.path)
+    markers = staged_run.path / "markers"
+    for number in range(3):
+        (markers / f"1n1g.{number}.s0.started").touch()
+    assert folder.read()["1n1g.0"] == {(0, "started")}
+    (markers / "1n1g.0.s0.finished").touch()
+    (markers / "1n1g.1.s0.finished").touch()
+    (markers / "1n1g.1.s0.started").unlink()
+    assert [folder.read()[f"1n1g.{number}"] for number in (0, 1)] == [BOTH, BOTH]
+    (markers / "1n1g.0.s0.started").unlink()
+    (markers / "1n1g.2.s0.started").unlink()
+    seen = folder.read()
+    assert [seen[f"1n1g.{number}"] for number in range(3)] == [BOTH, BOTH, frozenset()]
 
 
 def test_marker_that_is_not_there_is_none(staged_run):

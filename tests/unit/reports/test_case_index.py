@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from history_runs import add_run, stage_seven, write_step_seconds
 
-from dlperf_slurm.contract.record import RECORD_FILE
+from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE
 from dlperf_slurm.jobs.run_directory import CASES_FILE, open_run
 from dlperf_slurm.reports import case_index
-from dlperf_slurm.reports.case_index import decode_case, open_index
+from dlperf_slurm.reports.case_index import decode, open_index
 from dlperf_slurm.reports.report_files import make_folder, make_report, write_files
 from dlperf_slurm.reports.step_files import STEPS_FILE
 
@@ -90,17 +90,44 @@ def test_second_report_opens_no_record_and_is_the_same(run):
     assert list_records(names) == []
 
 
-def test_report_after_one_new_record_opens_those_of_its_case(run):
+def test_report_after_one_new_record_opens_that_record(run):
     before = write_report(run)
-    task = change_record(run)
-    with note_opened() as names:
-        after = write_report(run)
-    others = [one for one in run.read_all_tasks() if one.case_id == task.case_id]
-    assert len(list_records(names)) == len(others) < len(run.read_all_tasks())
+    changed = [1, 0]
+    for index in changed:
+        task = change_record(run, index)
+        assert len([one for one in run.read_all_tasks() if one.case_id == task.case_id]) > 1
+        with note_opened() as names:
+            after = write_report(run)
+        assert len(list_records(names)) == 1
     assert after["repeats.parquet"] != before["repeats.parquet"]
     for entry in list_entries():
         entry.unlink()
     assert write_report(run) == after
+
+
+def test_repeat_that_has_lost_its_steps_takes_none_of_another_one(run):
+    write_report(run)
+    task = run.read_all_tasks()[0]
+    (run.path / task.attempt_dir / STEP_SECONDS_FILE).unlink()
+    after = write_report(run)
+    change_record(run, 1)
+    after = write_report(run)
+    for entry in list_entries():
+        entry.unlink()
+    assert write_report(run) == after
+
+
+def test_steps_that_somebody_changed_are_taken_from_no_file(run):
+    write_report(run)
+    step_file = min(path for path in list_files(make_folder(run)) if path.name == STEPS_FILE)
+    step_file.write_bytes(step_file.read_bytes())
+    task = next(one for one in run.read_all_tasks() if one.case_id == step_file.parent.name)
+    change_record(run, run.read_all_tasks().index(task))
+    with note_opened() as names:
+        write_report(run)
+    assert len(list_records(names)) == len(
+        [one for one in run.read_all_tasks() if one.case_id == task.case_id]
+    )
 
 
 def test_change_of_the_file_of_cases_has_all_records_read_again(run):
@@ -160,4 +187,4 @@ def test_cache_does_not_grow_for_ever(run, monkeypatch):
 @pytest.mark.parametrize("value", [os.system, print, Path("x")])
 def test_entry_makes_nothing_but_values_of_the_tool(value):
     with pytest.raises(pickle.UnpicklingError):
-        decode_case(pickle.dumps(value))
+        decode(pickle.dumps(value))

@@ -24,6 +24,15 @@ def write_markers(run, seconds, exit_code=0):
             path.write_text(json.dumps(data), encoding="utf-8")
 
 
+def test_start_with_one_marker_took_from_its_begin_to_its_end(staged_run):
+    for task in staged_run.read_all_tasks():
+        begun, ended = "2024-05-01T10:00:00Z", "2024-05-01T10:01:10Z"
+        data = {"job_id": "7", "begun": begun, "time": ended, "nodes": "n1", "exit_code": 0}
+        path = staged_run.path / "markers" / f"{task.marker}.s0.finished"
+        path.write_text(json.dumps(data), encoding="utf-8")
+    assert set(find(staged_run, plan_again()).values()) == {70.0}
+
+
 def plan_again(*assignments):
     return make_plan(expand_matrix(read_matrix(write_matrix(), assignments)), SITE, 1001)
 

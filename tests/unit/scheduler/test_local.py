@@ -107,6 +107,25 @@ def test_submit_and_wait_ends_in_tables_of_every_case(stage_local):
     assert (run.path / "report" / "report.md").exists()
 
 
+def test_array_task_that_ended_well_leaves_one_marker_and_no_log(stage_local):
+    run = stage_local()
+    assert submit(run, "--wait").returncode == 0
+    markers = sorted(path.name for path in (run.path / "markers").iterdir())
+    assert markers == [f"1n1g.{number}.s0.finished" for number in range(len(run.read_all_tasks()))]
+    assert not list((run.path / "scripts").glob("1n1g_*"))
+
+
+def test_log_of_a_script_that_said_more_stays(stage_local):
+    run = stage_local()
+    script = run.find_script("1n1g")
+    text = script.read_text(encoding="utf-8")
+    script.write_text(text.replace("set -u\n", "set -u\necho a warning >&2\n", 1), encoding="utf-8")
+    assert submit(run, "--wait").returncode == 0
+    lines = (run.path / "scripts/1n1g_0.log").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "a warning"
+    assert lines[1].startswith("what this array task prints is in ")
+
+
 @pytest.mark.parametrize(("batch_size", "found"), [('"max"', 48), ('"64 -> 40 -> 16"', 40)])
 def test_all_repeats_measure_the_batch_that_the_first_one_found(stage_local, batch_size, found):
     run = stage_local(repeats=3, batch_size=batch_size, protocol=f"{LIMIT} = 50")

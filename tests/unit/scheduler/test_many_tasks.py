@@ -47,8 +47,7 @@ def finish(run, count):
     for number in range(count):
         ended = Event(STATE, time, GROUP, "1", number, "COMPLETED", start=0, files="0 0e 0s")
         events.append(ended)
-        for kind in ("started", "ended"):
-            (run.path / MARKERS_DIR / f"{GROUP}.{number}.s0.{kind}").touch()
+        (run.path / MARKERS_DIR / f"{GROUP}.{number}.s0.finished").touch()
     append_events(run.path, events)
 
 
@@ -72,7 +71,7 @@ def test_opened_files_do_not_grow_with_the_array_tasks_that_have_ended(run):
 def test_start_that_the_journal_does_not_know_is_looked_at_though_it_is_trusted(run):
     finish(run, 3)
     (run.path / MARKERS_DIR / f"{GROUP}.1.s1.started").touch()
-    (run.path / MARKERS_DIR / f"{GROUP}.2.s0.ended").unlink()
+    (run.path / MARKERS_DIR / f"{GROUP}.2.s0.finished").unlink()
     counts, _ = look(run)
     assert counts["COMPLETED"] == 1
 
@@ -83,7 +82,7 @@ def test_marker_that_comes_or_goes_between_two_looks_is_seen(run):
     first = tracker.refresh(ask_scheduler=True)[:2]
     assert {state.state for state in first} == {"COMPLETED"}
     (run.path / MARKERS_DIR / f"{GROUP}.0.s1.started").touch()
-    (run.path / MARKERS_DIR / f"{GROUP}.1.s0.ended").unlink()
+    (run.path / MARKERS_DIR / f"{GROUP}.1.s0.finished").unlink()
     later = tracker.refresh(ask_scheduler=True)[:2]
     assert "COMPLETED" not in {state.state for state in later}
 

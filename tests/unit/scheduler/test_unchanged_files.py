@@ -42,8 +42,7 @@ def ended_run(bin_dir, staged_run):
         folder.mkdir(parents=True)
         record = make_record(case) if index else make_failed_record(case)
         write_json(folder / "record.json", record)
-        for kind in ("started", "ended"):
-            write_marker(staged_run, task, kind)
+        write_marker(staged_run, task, "finished")
     return staged_run
 
 
