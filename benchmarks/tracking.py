@@ -110,8 +110,7 @@ def make_run(folder: Path, state: str, tasks: int = TASKS) -> Path:
             }
             ending["files"] = f"{prints[(group * size + index) % CASES]} 0e 0s"
             events.append({**ending, "group_id": name, "array_job_id": job_id, "time": time})
-            for kind in ("started", "ended"):
-                (run / "markers" / f"{name}.{index}.s0.{kind}").touch()
+            (run / "markers" / f"{name}.{index}.s0.finished").touch()
         if ended < size:
             queue.append(f"{job_id}_[{ended}-{size - 1}%100]|PENDING||Priority")
     (run / "journal.jsonl").unlink()

@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Optional
 
 # a step that takes so many medians is a stall: data, network or another job held it up
@@ -125,13 +126,9 @@ def _find_change(steps: Sequence[float]) -> Optional[tuple[int, int]]:
     if count < _MIN_STEPS:
         return None
     times = numpy.asarray(steps) / statistics.fmean(steps)
-    marks = numpy.linspace(0, count, _MARKS + 1).astype(int)
-    starts, ends = (marks[side] for side in numpy.triu_indices(_MARKS + 1, 1))
-    lengths = ends - starts
-    is_wide = (lengths >= _LEAST_SHARE * count) & (lengths <= (1 - _LEAST_SHARE) * count)
-    starts, ends, lengths = starts[is_wide], ends[is_wide], lengths[is_wide]
+    starts, ends, scales = _list_stretches(count)
     sums = numpy.concatenate([[0.0], (times - times.mean()).cumsum()])
-    distances = (sums[ends] - sums[starts]) / numpy.sqrt(lengths * (count - lengths) / count)
+    distances = (sums[ends] - sums[starts]) / scales
     best = int(abs(distances).argmax())
     start, end = int(starts[best]), int(ends[best])
     if abs(distances[best]) <= _find_limit(times, start, end):
@@ -141,6 +138,19 @@ def _find_change(steps: Sequence[float]) -> Optional[tuple[int, int]]:
     if start == 0:
         return end, count
     return (0, start) if end == count else None
+
+
+@lru_cache(maxsize=64)
+def _list_stretches(count: int) -> tuple[Any, Any, Any]:
+    """Starts and ends of all stretches of so many steps that count, and how their sums vary."""
+    import numpy
+
+    marks = numpy.linspace(0, count, _MARKS + 1).astype(int)
+    starts, ends = (marks[side] for side in numpy.triu_indices(_MARKS + 1, 1))
+    lengths = ends - starts
+    is_wide = (lengths >= _LEAST_SHARE * count) & (lengths <= (1 - _LEAST_SHARE) * count)
+    starts, ends, lengths = starts[is_wide], ends[is_wide], lengths[is_wide]
+    return starts, ends, numpy.sqrt(lengths * (count - lengths) / count)
 
 
 def _find_limit(times: Any, start: int, end: int) -> float:
