@@ -3,13 +3,14 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Optional
 
 from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.errors import EnvironmentMissingError
-from dlperf_slurm.files.reading import MIB, read_json
+from dlperf_slurm.files.reading import MIB, read_json, read_text
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.provision.environments.gpu_horovod import add_gpu_horovod
 from dlperf_slurm.provision.environments.horovod import add_horovod, has_horovod
@@ -31,6 +32,10 @@ from dlperf_slurm.provision.environments.system import (
 )
 
 STAMP_FILE = "dlperf-slurm.stamp"
+# What the wheel of Open MPI reads at each start. Its transport by libfabric is for one-sided work,
+# and sleeps a second as it is closed (mca_btl_ofi_component_close, 5.0.11).
+MPI_SETTINGS_FILE = "etc/openmpi-mca-params.conf"
+MPI_SETTING = "btl = ^ofi\n"
 
 State = Literal["absent", "half-made", "stale", "current"]
 
@@ -84,6 +89,7 @@ def create_environment(
     environment = find_managed_environment(pins.name)
     installation = Installation(framework, environment, report, device)
     if _is_whole(environment, pins, with_horovod):
+        shorten_start_of_mpi(environment)
         installation.tell(f"up to date at {environment}")
         return environment
     with hold_environment(installation):
@@ -112,6 +118,7 @@ def _make_environment(installation: Installation, pins: Pins, has_any_build: boo
     _install_packages(installation, pins, has_any_build)
     for package in pins.built:
         _install_built(installation, pins.find_requirement(package), interpreter)
+    shorten_start_of_mpi(installation.environment)
     if pins.cuda:
         link_libraries(installation, pins.libraries_folder, pins.cuda_libraries)
     else:
@@ -177,6 +184,18 @@ def _install_built(installation: Installation, requirement: str, interpreter: In
         variables = {"MPICC": str(installation.environment / "bin" / "mpicc")}
         wheel = build_wheel(installation, requirement, key, variables)
     install_wheel(installation, wheel)
+
+
+def shorten_start_of_mpi(environment: Path) -> None:
+    """Have the environment's own Open MPI start a second faster; nothing where it has none.
+
+    A user's `OMPI_MCA_btl`, or `~/.openmpi/mca-params.conf`, comes before it.
+    """
+    path = environment / MPI_SETTINGS_FILE
+    with suppress(FileNotFoundError):
+        text = read_text(path)
+        if MPI_SETTING not in text:
+            write_file(path, f"{text}{MPI_SETTING}".encode())
 
 
 def measure_mib(installation: Installation) -> int:

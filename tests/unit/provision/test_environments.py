@@ -16,7 +16,12 @@ from builders import IMPORT_DIR, write_program
 from dlperf_slurm.config.folders import find_environments_dir, find_managed_environment
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.provision.environments import pins as pins_module
-from dlperf_slurm.provision.environments.create import create_environment, find_state, read_stamp
+from dlperf_slurm.provision.environments.create import (
+    MPI_SETTINGS_FILE,
+    create_environment,
+    find_state,
+    read_stamp,
+)
 from dlperf_slurm.provision.environments.installation import Installation, build_wheel
 from dlperf_slurm.provision.environments.pins import add_hashes, read_pins
 
@@ -108,6 +113,20 @@ def test_real_environment_has_the_package_and_not_the_tools(tiny):
     command = [str(environment / "bin" / "python"), "-c", program]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("1.0 None\n", "")
+
+
+@pytest.mark.integration
+def test_open_mpi_of_an_environment_has_no_transport_that_sleeps(tiny, home):
+    with zipfile.ZipFile(home / "index" / "tiny-1.0-py3-none-any.whl", "a") as wheel:
+        wheel.writestr(f"tiny-1.0.data/data/{MPI_SETTINGS_FILE}", "# as it came\n")
+    environment = create_environment(tiny, ignore)
+    settings = environment / MPI_SETTINGS_FILE
+    assert settings.read_text() == "# as it came\nbtl = ^ofi\n"
+    # of an earlier version of the tool
+    settings.write_text("# as it came\n")
+    for _ in range(2):
+        create_environment(tiny, ignore)
+        assert settings.read_text() == "# as it came\nbtl = ^ofi\n"
 
 
 @pytest.mark.integration
