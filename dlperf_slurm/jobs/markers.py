@@ -20,6 +20,8 @@ ERROR_FILE = "err"
 MAX_ERROR_CHARACTERS = 200
 # the link in the directory of an attempt that names the array job it belongs to
 CLAIM_FILE = "claim"
+# how the only line of a script's log begins, where nothing went wrong before the ranks
+LOG_WORDS = "what this array task prints is in"
 # of an array task that shares its job: the job went on to the next
 OVER = "over"
 # the kinds of markers that belong to no start

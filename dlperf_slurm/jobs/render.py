@@ -21,6 +21,7 @@ from dlperf_slurm.jobs.framework_script import (
     sort_items,
 )
 from dlperf_slurm.jobs.grouping import END_SECONDS, Group
+from dlperf_slurm.jobs.markers import LOG_WORDS
 from dlperf_slurm.jobs.node_work import make_node_work
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE
 from dlperf_slurm.jobs.quoting import escape_pattern
@@ -73,6 +74,7 @@ class JobScript:
     failures_to_hold: int
     who_and_where: Sequence[tuple[str, str]]
     log_pattern: str
+    log_words: str
     directives: Sequence[str]
     setup: Sequence[str]
     modules: Sequence[str]
@@ -227,6 +229,7 @@ def make_job_script(
         warning_seconds=find_warning_seconds(group.time_limit_minutes),
         failures_to_hold=FAILURES_TO_HOLD,
         who_and_where=list_who_and_where(site),
+        log_words=LOG_WORDS,
         log_pattern=f"{escape_pattern(f'{run_dir}/scripts')}/{log_name}.log",
         directives=[*container_directives, *fill_directives(site, group.topology)],
         setup=site.setup,

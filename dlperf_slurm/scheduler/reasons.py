@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dlperf_slurm.files.reading import open_file
 from dlperf_slurm.jobs.attempts import Start
-from dlperf_slurm.jobs.markers import ERROR_FILE, read_last_error
+from dlperf_slurm.jobs.markers import ERROR_FILE, LOG_WORDS, read_last_error
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR
 
 TAIL_BYTES = 16 * 1024
@@ -38,9 +38,11 @@ def describe_node_failure(start: Start, nodes: str) -> str:
 
 
 def describe_script_end(run_dir: Path, job_id: str) -> str:
-    """The last line of the log of a script that ended before its start had a folder."""
+    """The last line of the log of a script that ended before it could say that it had started."""
     log = run_dir / SCRIPTS_DIR / f"{job_id}.log"
     lines = [line.strip() for line in _read_tail(log).splitlines() if line.strip()]
+    # where to look is no word of why
+    lines = [line for line in lines if not line.startswith(LOG_WORDS)]
     return f"{lines[-1]!r} in {log.relative_to(run_dir)}" if lines else ""
 
 

@@ -6,6 +6,7 @@ import time
 import pytest
 from support.slurm_runs import (
     CHECKOUT,
+    NOTHING_TO_RETRY,
     ask,
     await_ranks,
     count_starts_of_rank_0,
@@ -57,7 +58,7 @@ def test_task_whose_second_node_dies_is_not_failed_before_it_comes_back(cluster,
     assert (follower.returncode, "FAILED" in output) == (0, False), output
     assert find_states(run) == {"2n1g.0": "COMPLETED"}
     assert count_starts_of_rank_0(run) == [2]
-    assert "0 array tasks" in run_tool(["retry", str(run.path)], CHECKOUT).stdout
+    assert NOTHING_TO_RETRY in run_tool(["retry", str(run.path)], CHECKOUT).stdout
 
 
 def test_task_of_a_node_that_died_is_tried_again_without_it(cluster, tmp_path, gate):
@@ -139,7 +140,7 @@ def test_controller_that_dies_loses_no_record(cluster, tmp_path, gate, moment):
     ]
     assert len(sound) == len(set(sound)) == 2
     run_tool(["cancel", str(run.path)], CHECKOUT)
-    assert "0 array tasks" in run_tool(["retry", str(run.path)], CHECKOUT).stdout
+    assert NOTHING_TO_RETRY in run_tool(["retry", str(run.path)], CHECKOUT).stdout
 
 
 def send_off(run, sent):

@@ -21,7 +21,7 @@ from dlperf_slurm.jobs.journal import (
     append_event,
     read_journal,
 )
-from dlperf_slurm.jobs.markers import MARKERS_DIR
+from dlperf_slurm.jobs.markers import LOG_WORDS, MARKERS_DIR
 from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.scheduler import follow
 from dlperf_slurm.scheduler.follow import follow_run
@@ -323,6 +323,13 @@ def test_script_that_ended_before_it_started_says_why(bin_dir, submitted_run):
         "FAILED",
         "'cases/x/r1/a1 cannot be written on n1' in scripts/1_0.log",
     )
+
+
+def test_script_that_said_no_more_than_where_to_look_ended_without_a_word(bin_dir, submitted_run):
+    show_queue(bin_dir, "FAILED", "NonZeroExitCode")
+    log = submitted_run.path / "scripts" / "1_0.log"
+    log.write_text(f"{LOG_WORDS} cases/x/r1/a1/s0, out and err\n", encoding="utf-8")
+    assert find_state(submitted_run) == ("FAILED", "NonZeroExitCode")
 
 
 def test_journal_that_cannot_be_written_hides_no_state(bin_dir, submitted_run, task, case):
