@@ -1,6 +1,6 @@
 """Whatever is in a file or an option, a command ends in time with a figure or a reason.
 
-100 inputs of each kind in the unit tests, the same ones each time; `make fuzz` tries 2,000 others.
+40 inputs of each kind in the unit tests, the same ones each time; `make fuzz` tries 2,000 others.
 """
 
 import contextlib
