@@ -10,6 +10,7 @@ from support.cases import vary
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.worker.frameworks import load_adapter
+from dlperf_slurm.worker.models import load_model
 from dlperf_slurm.worker.models.resnet50 import Definition
 from dlperf_slurm.worker.parity import find_difference
 from dlperf_slurm.worker.reference_optimizers import make_optimizer, measure_norm
@@ -97,8 +98,11 @@ def test_compiling_a_trace_leaves_weights_statistics_and_optimizer_as_they_were(
     for _ in range(2):
         eager.step()
         traced.step()
-    # momentum or moments left over would be half of the second update, rounding is not
-    assert find_difference(traced.read_weights(), eager.read_weights()).relative < 1e-4
+    # momentum or moments left over would be half of the second update, rounding is not, but where
+    # a gradient is nothing else
+    zero = load_model(model).ZERO_GRADIENTS
+    expected = {n: w for n, w in eager.read_weights().items() if not n.endswith(zero)}
+    assert find_difference(traced.read_weights(), expected).relative < 1e-4
 
 
 @pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
