@@ -111,6 +111,19 @@ def test_device_is_followed_over_the_hosts_of_its_repeats():
     assert (second.host, second.ranks, second.slowness) == ("b", (1, 3), 2)
 
 
+def test_percentiles_follow_a_device_to_other_ranks():
+    """The hosts change places, and one is in the last repeat alone."""
+    repeats = [[[1, 1], [2, 2], [7, 7], [8, 8]], [[7, 7], [8, 8], [1, 1], [2, 2]], [[5, 5]] * 4]
+    hosts = [["node1", "node2"], ["node2", "node1"], ["node3", "node1"]]
+    ranks = make_table(make_case("2n2g", repeats, hosts)).rows[0].spread.ranks
+    found = {(rank.host, rank.local_rank): rank.step_seconds for rank in ranks}
+    assert found["node2", 0] == (7, 7, 7, 7)
+    assert found["node2", 1] == (8, 8, 8, 8)
+    assert found["node3", 0] == (5, 5, 5, 5)
+    assert (found["node1", 0][0], found["node1", 0][-1]) == (1, 5)
+    assert (found["node1", 1][0], found["node1", 1][-1]) == (2, 5)
+
+
 def test_inference_waits_for_nobody():
     (row,) = make_table(make_case("1n2g", [[[1], [2]]], mode="infer")).rows
     assert row.spread.waiting_share is None
