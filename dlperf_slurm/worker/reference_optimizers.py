@@ -9,7 +9,7 @@ from dlperf_slurm.worker.update_rule import ADAMW, Rule, make_rule
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dlperf_slurm.worker.models import Definition
+    from dlperf_slurm.worker.models import Network
 
     Arrays = Dict[str, NDArray[Any]]
 
@@ -59,7 +59,7 @@ class AdamW:
             weights[name] -= rule.learning_rate * first / (second**0.5 + rule.epsilon)
 
 
-def make_optimizer(case: Case, definition: "Definition") -> Union[AdamW, Momentum]:
+def make_optimizer(case: Case, definition: "Network") -> Union[AdamW, Momentum]:
     """The case's optimizer, as all frameworks must have it."""
     rule = make_rule(case, definition)
     largest_norm = definition.CLIP_GLOBAL_NORM if case.axes.clip_global_norm else None

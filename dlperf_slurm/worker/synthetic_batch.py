@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dlperf_slurm.worker.frameworks import Placement
-    from dlperf_slurm.worker.models import Definition
+    from dlperf_slurm.worker.models import Network
 
     Batch = Dict[str, NDArray[Any]]
 
 
-def make_batch(definition: "Definition", batch_size: int, seed: int, rank: int) -> "Batch":
+def make_batch(definition: "Network", batch_size: int, seed: int, rank: int) -> "Batch":
     """The batch of one rank: samples rank * batch_size and following of one endless stream.
 
     So the joined batch of `world_size` ranks, one after the other, is that of rank 0 with
@@ -41,7 +41,7 @@ class SyntheticSamples:
     Reading one costs a copy and nothing else: what a data source adds to a step is its own.
     """
 
-    def __init__(self, definition: "Definition", count: int, seed: int, rank: int = 0) -> None:
+    def __init__(self, definition: "Network", count: int, seed: int, rank: int = 0) -> None:
         self._pool = make_batch(definition, count, seed, rank)
         self._count = count
 

@@ -6,15 +6,7 @@ from dlperf_slurm.contract.axes import DEFAULT_OPTIMIZER
 from dlperf_slurm.contract.case import Case
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    class Definition(Protocol):
-        """What a model says of its own update rule."""
-
-        WEIGHT_DECAY: float
-
-        def make_rule(self, global_batch_size: int) -> "Rule": ...
-
+    from dlperf_slurm.worker.models import Network
 
 SGD = "sgd"
 MOMENTUM = "momentum"
@@ -48,7 +40,7 @@ _RULES_OF_OTHERS = {
 }
 
 
-def make_rule(case: Case, definition: "Definition") -> Rule:
+def make_rule(case: Case, definition: "Network") -> Rule:
     """The model's own update rule, or that which the case names, with the case's learning rate."""
     rule = definition.make_rule(case.global_batch_size)
     if case.axes.optimizer not in (DEFAULT_OPTIMIZER, rule.name):

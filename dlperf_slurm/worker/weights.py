@@ -7,7 +7,7 @@ from dlperf_slurm.worker.models import Parameter
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dlperf_slurm.worker.models import Definition
+    from dlperf_slurm.worker.models import Network
 
     Weights = Dict[str, NDArray[Any]]
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 PIECE_SIZE = 2**18
 
 
-def make_weights(definition: "Definition", seed: int) -> "Weights":
+def make_weights(definition: "Network", seed: int) -> "Weights":
     """float32 arrays by canonical name, in the order of `definition.list_parameters()`.
 
     seed is in 0 ... 2**32 - 1. The same arguments give the same bits in every framework's
@@ -26,7 +26,7 @@ def make_weights(definition: "Definition", seed: int) -> "Weights":
     return dict(generate_weights(definition, seed))
 
 
-def generate_weights(definition: "Definition", seed: int) -> Iterator[Tuple[str, "NDArray[Any]"]]:
+def generate_weights(definition: "Network", seed: int) -> Iterator[Tuple[str, "NDArray[Any]"]]:
     """What `make_weights` gives, one at a time: a loader that copies need not hold all of them."""
     for parameter in definition.list_parameters():
         yield parameter.name, _make_weight(parameter, seed)

@@ -2,13 +2,27 @@
 
 A module has what `Model` below lists, and the rest of the tool asks it and knows no model's name: a
 new model is its module here, and a builder in each adapter that has it. A builder makes the network
-of a module's `Definition`. All of it loads without site-packages.
+of a module's `Definition`, which is a `Network`. All of it loads without site-packages.
 """
 
 import dataclasses
 import pkgutil
+from abc import ABC, abstractmethod
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Tuple,
+    cast,
+)
+
+from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -17,48 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dlperf_slurm.contract.case import ModelParameter
-    from dlperf_slurm.worker.update_rule import Rule
-
-    class Definition(Protocol):
-        """A frozen dataclass: its fields are the model's parameters, their defaults full size.
-
-        A builder reads the fields, and whatever constants both agree on.
-        """
-
-        # of the model's recipe, with whatever optimizer
-        WEIGHT_DECAY: float
-        CLIP_GLOBAL_NORM: float
-
-        def list_parameters(self) -> Iterator["Parameter"]:
-            """What is trained, in the order of the network, a tied weight once."""
-
-        def list_running_statistics(self) -> Iterator["Parameter"]:
-            """What training moves without gradients, and evaluation reads."""
-
-        @property
-        def parameter_count(self) -> int:
-            """Scalars in `list_parameters`."""
-
-        @property
-        def flops_per_sample(self) -> int:
-            """The cost of one sample's forward pass, a multiply-add counted as 2.
-
-            Only matrix products and convolutions count. Training costs 3 times as much: the
-            backward pass has one product for the input's and one for the weight's gradient.
-            """
-
-        @property
-        def tokens_per_sample(self) -> int:
-            """What its throughput in tokens counts of a sample; 0 for one published in samples."""
-
-        def make_sample(self, random: RandomState) -> Dict[str, NDArray[Any]]:
-            """A synthetic sample: arrays of fixed shapes, without the batch's axis."""
-
-        def make_rule(self, global_batch_size: int) -> Rule:
-            """The update rule of the optimizer that the model was published with."""
-
-        def find_problems(self) -> List[str]:
-            """One sentence per field that cannot be built, naming it and what is allowed."""
 
     class Model(Protocol):
         # what throughput counts
@@ -85,6 +57,7 @@ if TYPE_CHECKING:
         # published sizes by their names: parameters that differ from the defaults
         PRESETS: Mapping[str, Mapping[str, ModelParameter]]
         VERIFICATION: "Verification"
+        # a `Network`; untyped for the fields that each has of its own
         Definition: Any
 
 
@@ -118,6 +91,95 @@ class Parameter(NamedTuple):
         for length in self.shape:
             size *= length
         return size
+
+
+class Network(ABC):
+    """A base of frozen dataclasses: fields are a model's parameters, their defaults full size.
+
+    A builder reads the fields, and whatever constants both agree on.
+    """
+
+    # of the model's recipe, with whatever optimizer
+    WEIGHT_DECAY: ClassVar[float]
+    CLIP_GLOBAL_NORM: ClassVar[float]
+    # of the integers among the fields; 1 for those that are not here
+    LEAST: ClassVar[Mapping[str, int]] = {}
+
+    @abstractmethod
+    def list_parameters(self) -> Iterator[Parameter]:
+        """What is trained, in the order of the network, a tied weight once."""
+
+    def list_running_statistics(self) -> Iterator[Parameter]:
+        """What training moves without gradients, and evaluation reads."""
+        return iter(())
+
+    @property
+    def parameter_count(self) -> int:
+        """Scalars in `list_parameters`; running statistics are none."""
+        return sum(parameter.size for parameter in self.list_parameters())
+
+    @property
+    @abstractmethod
+    def flops_per_sample(self) -> int:
+        """The cost of one sample's forward pass, a multiply-add counted as 2.
+
+        Only matrix products and convolutions count. Training costs 3 times as much: the
+        backward pass has one product for the input's and one for the weight's gradient.
+        """
+
+    @property
+    def tokens_per_sample(self) -> int:
+        """What its throughput in tokens counts of a sample; 0 for one published in samples."""
+        return 0
+
+    @abstractmethod
+    def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
+        """A synthetic sample: arrays of fixed shapes, without the batch's axis."""
+
+    @abstractmethod
+    def make_rule(self, global_batch_size: int) -> Rule:
+        """The update rule of the optimizer that the model was published with."""
+
+    def find_problems(self) -> List[str]:
+        """One sentence per field that cannot be built, naming it and what is allowed."""
+        return (
+            find_type_problems(self)
+            or find_size_problems(self, self.LEAST)
+            or list(self.find_conflicts())
+        )
+
+    @abstractmethod
+    def find_conflicts(self) -> Iterator[str]:
+        """As `find_problems`: what does not go together of fields of the right types and sizes."""
+
+
+class Transformer(Network):
+    """Layers of attention with heads; trained by AdamW, at the same rate whatever the batch."""
+
+    hidden_size: int
+    heads: int
+
+    LEARNING_RATE: ClassVar[float]
+    BETA1: ClassVar[float]
+    BETA2: ClassVar[float]
+    ADAM_EPSILON: ClassVar[float]
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.heads
+
+    def make_rule(self, global_batch_size: int) -> Rule:
+        return Rule(
+            name=ADAMW,
+            learning_rate=self.LEARNING_RATE,
+            weight_decay=self.WEIGHT_DECAY,
+            betas=(self.BETA1, self.BETA2),
+            epsilon=self.ADAM_EPSILON,
+        )
+
+    def find_conflicts(self) -> Iterator[str]:
+        if self.hidden_size % self.heads:
+            yield f"hidden_size is {self.hidden_size}; allowed: a multiple of heads ({self.heads})"
 
 
 def list_linear(
@@ -154,6 +216,12 @@ def list_models() -> List[str]:
 def load_model(name: str) -> "Model":
     """The model's module; ModuleNotFoundError for a name not in `list_models`."""
     return cast("Model", import_module(f"{__name__}.{name}"))
+
+
+def find_fraction_problem(name: str, value: float) -> Iterator[str]:
+    """A field, by its name, that is no part of 1."""
+    if not 0 <= value < 1:
+        yield f"{name} is {value}; allowed: 0 <= value < 1"
 
 
 def find_type_problems(definition: object) -> List[str]:

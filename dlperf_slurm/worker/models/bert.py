@@ -1,17 +1,16 @@
 """BERT-base pre-training: masked words and next sentence, Devlin et al. 2018."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, List, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, Mapping
 
 from dlperf_slurm.worker.models import (
     Parameter,
+    Transformer,
     Verification,
-    find_size_problems,
-    find_type_problems,
+    find_fraction_problem,
     list_linear,
     list_normalization,
 )
-from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 if TYPE_CHECKING:
     from numpy.random import RandomState
@@ -47,12 +46,12 @@ VERIFICATION = Verification(
 
 
 @dataclass(frozen=True)
-class Definition:
+class Definition(Transformer):
     """Sizes of the network and its fixed hyper-parameters.
 
     The MLM decoder is the word embedding, with a bias of its own. The loss is the mean
     cross-entropy of the masked words plus that of the next-sentence labels. GELU is the exact one,
-    with erf.
+    with erf. 110,106,428 parameters at full size.
     """
 
     sequence_length: int = 128
@@ -67,6 +66,7 @@ class Definition:
     dropout: float = 0.1
 
     MASK_ID: ClassVar[int] = 103
+    LEAST: ClassVar[Mapping[str, int]] = {"vocabulary_size": MASK_ID + 1}
     WEIGHT_STANDARD_DEVIATION: ClassVar[float] = 0.02
     LAYER_NORM_EPSILON: ClassVar[float] = 1e-12
     LEARNING_RATE: ClassVar[float] = 1e-4
@@ -75,10 +75,6 @@ class Definition:
     ADAM_EPSILON: ClassVar[float] = 1e-6
     WEIGHT_DECAY: ClassVar[float] = 0.01
     CLIP_GLOBAL_NORM: ClassVar[float] = 1.0
-
-    @property
-    def head_size(self) -> int:
-        return self.hidden_size // self.heads
 
     def list_parameters(self) -> Iterator[Parameter]:
         hidden, inner = self.hidden_size, self.intermediate_size
@@ -104,20 +100,11 @@ class Definition:
         yield from list_linear("pooler", hidden, hidden, deviation)
         yield from list_linear("next_sentence", hidden, 2, deviation)
 
-    def list_running_statistics(self) -> Iterator[Parameter]:
-        return iter(())
-
-    @property
-    def parameter_count(self) -> int:
-        """110,106,428 at full size."""
-        return sum(parameter.size for parameter in self.list_parameters())
-
     @property
     def flops_per_sample(self) -> int:
-        """The cost of a sequence's forward pass, a multiply-add as 2; training costs 3 times that.
+        """Embedding look-ups cost nothing, the decoder sees the gathered positions.
 
-        Matrix products only: embedding look-ups cost nothing, the decoder sees the gathered
-        positions. 2.3e10 at full size.
+        2.3e10 at full size.
         """
         hidden, length = self.hidden_size, self.sequence_length
         projections = length * (4 * hidden**2 + 2 * hidden * self.intermediate_size)
@@ -125,10 +112,6 @@ class Definition:
         mlm_head = self.predictions_per_sequence * hidden * (hidden + self.vocabulary_size)
         nsp_head = hidden * (hidden + 2)
         return 2 * (self.layers * (projections + attention) + mlm_head + nsp_head)
-
-    @property
-    def tokens_per_sample(self) -> int:
-        return 0
 
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
         """Two sentences that fill the sequence: no padding, so every framework does the same work.
@@ -155,37 +138,16 @@ class Definition:
             "next_sentence_labels": numpy.array(random.randint(0, 2), numpy.int64),
         }
 
-    def make_rule(self, global_batch_size: int) -> Rule:
-        """AdamW; its learning rate is the same for any batch."""
-        return Rule(
-            name=ADAMW,
-            learning_rate=self.LEARNING_RATE,
-            weight_decay=self.WEIGHT_DECAY,
-            betas=(self.BETA1, self.BETA2),
-            epsilon=self.ADAM_EPSILON,
-        )
-
-    def find_problems(self) -> List[str]:
-        problems = find_type_problems(self)
-        if problems:
-            return problems
-        problems = find_size_problems(self, {"vocabulary_size": self.MASK_ID + 1})
-        if problems:
-            return problems
-        if self.hidden_size % self.heads:
-            problems.append(
-                f"hidden_size is {self.hidden_size}; allowed: a multiple of heads ({self.heads})"
-            )
+    def find_conflicts(self) -> Iterator[str]:
+        yield from super().find_conflicts()
         if self.sequence_length > self.max_positions:
-            problems.append(
+            yield (
                 f"sequence_length is {self.sequence_length}; allowed: at most max_positions "
                 f"({self.max_positions})"
             )
         if self.predictions_per_sequence >= self.sequence_length:
-            problems.append(
+            yield (
                 f"predictions_per_sequence is {self.predictions_per_sequence}; allowed: less than "
                 f"sequence_length ({self.sequence_length})"
             )
-        if not 0 <= self.dropout < 1:
-            problems.append(f"dropout is {self.dropout}; allowed: 0 <= value < 1")
-        return problems
+        yield from find_fraction_problem("dropout", self.dropout)

@@ -5,17 +5,15 @@ with the halves of a head as pairs.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, Mapping, Tuple
 
 from dlperf_slurm.worker.models import (
     Parameter,
+    Transformer,
     Verification,
-    find_size_problems,
-    find_type_problems,
     list_matrix,
     list_scale,
 )
-from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 if TYPE_CHECKING:
     from numpy.random import RandomState
@@ -103,7 +101,7 @@ VERIFICATION = Verification(
 
 
 @dataclass(frozen=True)
-class Definition:
+class Definition(Transformer):
     """Sizes of the network and its fixed hyper-parameters.
 
     The loss is the mean cross-entropy of the next word at each position. No layer has a bias. The
@@ -121,6 +119,7 @@ class Definition:
     normalization_epsilon: float = 1e-5
     tied_embedding: bool = False
 
+    LEAST: ClassVar[Mapping[str, int]] = {"vocabulary_size": 2}
     WEIGHT_STANDARD_DEVIATION: ClassVar[float] = 0.02
     LEARNING_RATE: ClassVar[float] = 3e-4
     BETA1: ClassVar[float] = 0.9
@@ -128,10 +127,6 @@ class Definition:
     ADAM_EPSILON: ClassVar[float] = 1e-5
     WEIGHT_DECAY: ClassVar[float] = 0.1
     CLIP_GLOBAL_NORM: ClassVar[float] = 1.0
-
-    @property
-    def head_size(self) -> int:
-        return self.hidden_size // self.heads
 
     @property
     def kv_size(self) -> int:
@@ -171,21 +166,13 @@ class Definition:
         if not self.tied_embedding:
             yield from list_matrix("head", hidden, self.vocabulary_size, deviation)
 
-    def list_running_statistics(self) -> Iterator[Parameter]:
-        return iter(())
-
-    @property
-    def parameter_count(self) -> int:
-        """162,417,408 by default."""
-        return sum(parameter.size for parameter in self.list_parameters())
-
     @property
     def flops_per_sample(self) -> int:
-        """The cost of a sequence's forward pass, a multiply-add as 2; training costs 3 times that.
+        """3.2e11 by default.
 
-        Matrix products only: 2 for each weight and token, but for the embedding's look-up, and both
-        products of attention over all of the sequence, though a causal kernel needs half of them
-        (Chowdhery et al. 2022, appendix B). 3.2e11 by default.
+        2 for each weight and token, but for the embedding's look-up, and both products of attention
+        over all of the sequence, though a causal kernel needs half of them (Chowdhery et al. 2022,
+        appendix B).
         """
         hidden, length = self.hidden_size, self.sequence_length
         attention = 2 * hidden * (hidden + self.kv_size) + 2 * length * hidden
@@ -217,36 +204,15 @@ class Definition:
         ids = random.randint(0, self.vocabulary_size, self.sequence_length + 1, dtype=numpy.int64)
         return {"input_ids": ids[:-1], "labels": ids[1:]}
 
-    def make_rule(self, global_batch_size: int) -> Rule:
-        """AdamW; its learning rate is the same for any batch."""
-        return Rule(
-            name=ADAMW,
-            learning_rate=self.LEARNING_RATE,
-            weight_decay=self.WEIGHT_DECAY,
-            betas=(self.BETA1, self.BETA2),
-            epsilon=self.ADAM_EPSILON,
-        )
-
-    def find_problems(self) -> List[str]:
-        problems = find_type_problems(self)
-        if problems:
-            return problems
-        problems = find_size_problems(self, {"vocabulary_size": 2})
-        if problems:
-            return problems
+    def find_conflicts(self) -> Iterator[str]:
         if self.hidden_size % (2 * self.heads):
-            problems.append(
+            yield (
                 f"hidden_size is {self.hidden_size}; allowed: a multiple of twice the heads "
                 f"({2 * self.heads}), as positions turn pairs of values"
             )
         if self.heads % self.kv_heads:
-            problems.append(
-                f"kv_heads is {self.kv_heads}; allowed: a divisor of heads ({self.heads})"
-            )
+            yield f"kv_heads is {self.kv_heads}; allowed: a divisor of heads ({self.heads})"
         if not self.rotary_theta > 0:
-            problems.append(f"rotary_theta is {self.rotary_theta}; allowed: more than 0")
+            yield f"rotary_theta is {self.rotary_theta}; allowed: more than 0"
         if not 0 < self.normalization_epsilon < 1:
-            problems.append(
-                f"normalization_epsilon is {self.normalization_epsilon}; allowed: 0 < value < 1"
-            )
-        return problems
+            yield f"normalization_epsilon is {self.normalization_epsilon}; allowed: 0 < value < 1"

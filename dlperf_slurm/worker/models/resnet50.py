@@ -2,13 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, Mapping, NamedTuple, Tuple
 
 from dlperf_slurm.worker.models import (
+    Network,
     Parameter,
     Verification,
-    find_size_problems,
-    find_type_problems,
+    find_fraction_problem,
     list_linear,
     list_normalization,
 )
@@ -66,8 +66,11 @@ class Block(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Definition:
-    """Sizes of the network and its fixed hyper-parameters (NVIDIA DeepLearningExamples, v1.5)."""
+class Definition(Network):
+    """Sizes of the network and its fixed hyper-parameters (NVIDIA DeepLearningExamples, v1.5).
+
+    25,557,032 parameters at full size.
+    """
 
     image_size: int = 224
     stage_blocks: Tuple[int, ...] = (3, 4, 6, 3)
@@ -75,6 +78,7 @@ class Definition:
     classes: int = 1000
     label_smoothing: float = 0.0
 
+    LEAST: ClassVar[Mapping[str, int]] = {"image_size": 32}
     IMAGE_CHANNELS: ClassVar[int] = 3
     EXPANSION: ClassVar[int] = 4
     CLASSIFIER_STANDARD_DEVIATION: ClassVar[float] = 0.01
@@ -103,10 +107,6 @@ class Definition:
             weight_decay=self.WEIGHT_DECAY,
             momentum=self.MOMENTUM,
         )
-
-    @property
-    def tokens_per_sample(self) -> int:
-        return 0
 
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
         """images: float32 [channel, height, width] ~ N(0, 1); labels: int64 []."""
@@ -167,32 +167,18 @@ class Definition:
             yield Parameter(f"{c.name}.normalization.running_var", (c.out_channels,), 1.0)
 
     @property
-    def parameter_count(self) -> int:
-        """25,557,032 at full size; running statistics are not parameters."""
-        return sum(parameter.size for parameter in self.list_parameters())
-
-    @property
     def flops_per_sample(self) -> int:
-        """The cost of an image's forward pass, a multiply-add as 2; training costs 3 times that.
-
-        Convolutions and the classifier only: 8.18e9 at full size.
-        """
+        """8.18e9 at full size."""
         convolutions = sum(
             c.in_channels * c.out_channels * c.kernel_size**2 * c.output_size**2
             for c in self.list_convolutions()
         )
         return 2 * (convolutions + self.feature_channels * self.classes)
 
-    def find_problems(self) -> List[str]:
-        problems = find_type_problems(self)
-        if problems:
-            return problems
-        problems = find_size_problems(self, {"image_size": 32})
+    def find_conflicts(self) -> Iterator[str]:
         if len(self.stage_blocks) != 4:
-            problems.append(f"stage_blocks is {list(self.stage_blocks)}; allowed: four integers")
-        if not 0 <= self.label_smoothing < 1:
-            problems.append(f"label_smoothing is {self.label_smoothing}; allowed: 0 <= value < 1")
-        return problems
+            yield f"stage_blocks is {list(self.stage_blocks)}; allowed: four integers"
+        yield from find_fraction_problem("label_smoothing", self.label_smoothing)
 
 
 def _halve(size: int) -> int:

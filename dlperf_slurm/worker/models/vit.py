@@ -1,17 +1,16 @@
 """ViT-B/16: image classification by a transformer over patches, Dosovitskiy et al. 2021."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, List, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterator, Mapping
 
 from dlperf_slurm.worker.models import (
     Parameter,
+    Transformer,
     Verification,
-    find_size_problems,
-    find_type_problems,
+    find_fraction_problem,
     list_linear,
     list_normalization,
 )
-from dlperf_slurm.worker.update_rule import ADAMW, Rule
 
 if TYPE_CHECKING:
     from numpy.random import RandomState
@@ -57,12 +56,12 @@ VERIFICATION = Verification(
 
 
 @dataclass(frozen=True)
-class Definition:
+class Definition(Transformer):
     """Sizes of the network and its fixed hyper-parameters.
 
     Layers normalize before attention and before the feed-forward part, and once more after the
     last. A learned token stands before the patches, from which the classes are read. GELU is the
-    exact one, with erf. There is no dropout.
+    exact one, with erf. There is no dropout. 86,567,656 parameters at full size.
     """
 
     image_size: int = 224
@@ -77,16 +76,14 @@ class Definition:
     IMAGE_CHANNELS: ClassVar[int] = 3
     WEIGHT_STANDARD_DEVIATION: ClassVar[float] = 0.02
     LAYER_NORM_EPSILON: ClassVar[float] = 1e-6
+    # The recipe's peak of 3e-3 comes after 10,000 steps of warm-up and with batches of 4096. We
+    # have 120 steps, so that a tenth of it is taken for any batch. A step costs the same.
     LEARNING_RATE: ClassVar[float] = 3e-4
     BETA1: ClassVar[float] = 0.9
     BETA2: ClassVar[float] = 0.999
     ADAM_EPSILON: ClassVar[float] = 1e-8
     WEIGHT_DECAY: ClassVar[float] = 0.3
     CLIP_GLOBAL_NORM: ClassVar[float] = 1.0
-
-    @property
-    def head_size(self) -> int:
-        return self.hidden_size // self.heads
 
     @property
     def patches(self) -> int:
@@ -118,29 +115,14 @@ class Definition:
         yield from list_normalization("normalization", hidden)
         yield from list_linear("classifier", hidden, self.classes, deviation)
 
-    def list_running_statistics(self) -> Iterator[Parameter]:
-        return iter(())
-
-    @property
-    def parameter_count(self) -> int:
-        """86,567,656 at full size."""
-        return sum(parameter.size for parameter in self.list_parameters())
-
     @property
     def flops_per_sample(self) -> int:
-        """The cost of an image's forward pass, a multiply-add as 2; training costs 3 times that.
-
-        Matrix products and the patches' convolution only: 3.5e10 at full size.
-        """
+        """3.5e10 at full size."""
         hidden, length = self.hidden_size, self.sequence_length
         patches = self.patches * self.IMAGE_CHANNELS * self.patch_size**2 * hidden
         projections = length * (4 * hidden**2 + 2 * hidden * self.intermediate_size)
         attention = 2 * length**2 * hidden
         return 2 * (patches + self.layers * (projections + attention) + hidden * self.classes)
-
-    @property
-    def tokens_per_sample(self) -> int:
-        return 0
 
     def make_sample(self, random: "RandomState") -> "Dict[str, NDArray[Any]]":
         """images: float32 [channel, height, width] ~ N(0, 1); labels: int64 []."""
@@ -152,36 +134,11 @@ class Definition:
             "labels": numpy.array(random.randint(0, self.classes), numpy.int64),
         }
 
-    def make_rule(self, global_batch_size: int) -> Rule:
-        """AdamW.
-
-        The recipe's peak of 3e-3 comes after 10,000 steps of warm-up and with batches of 4096. We
-        have 120 steps, so that a tenth of it is taken for any batch. A step costs the same.
-        """
-        return Rule(
-            name=ADAMW,
-            learning_rate=self.LEARNING_RATE,
-            weight_decay=self.WEIGHT_DECAY,
-            betas=(self.BETA1, self.BETA2),
-            epsilon=self.ADAM_EPSILON,
-        )
-
-    def find_problems(self) -> List[str]:
-        problems = find_type_problems(self)
-        if problems:
-            return problems
-        problems = find_size_problems(self, {})
-        if problems:
-            return problems
+    def find_conflicts(self) -> Iterator[str]:
         if self.image_size % self.patch_size:
-            problems.append(
+            yield (
                 f"image_size is {self.image_size}; allowed: a multiple of patch_size "
                 f"({self.patch_size})"
             )
-        if self.hidden_size % self.heads:
-            problems.append(
-                f"hidden_size is {self.hidden_size}; allowed: a multiple of heads ({self.heads})"
-            )
-        if not 0 <= self.label_smoothing < 1:
-            problems.append(f"label_smoothing is {self.label_smoothing}; allowed: 0 <= value < 1")
-        return problems
+        yield from super().find_conflicts()
+        yield from find_fraction_problem("label_smoothing", self.label_smoothing)

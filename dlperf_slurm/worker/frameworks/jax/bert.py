@@ -7,12 +7,12 @@ from jax import Array
 from jax import numpy as jnp
 
 from dlperf_slurm.worker.frameworks.jax.layers import (
+    Attention,
     Dropout,
     Embedding,
     LayerNorm,
     Linear,
     Scope,
-    attend,
     cross_entropy,
 )
 from dlperf_slurm.worker.models.bert import Definition
@@ -34,41 +34,12 @@ class Embeddings:
         return self.dropout(scope, self.normalization(scope, x))
 
 
-class Attention:
-    """Self-attention over hidden [batch, length, hidden_size].
-
-    Written out where there is dropout, which jax.nn.dot_product_attention has none of.
-    """
-
-    def __init__(self, definition: Definition, name: str) -> None:
-        self.head_shape = (definition.heads, definition.head_size)
-        self.query = Linear(f"{name}.query")
-        self.key = Linear(f"{name}.key")
-        self.value = Linear(f"{name}.value")
-        self.output = Linear(f"{name}.output")
-        self.dropout = Dropout(definition.dropout)
-
-    def __call__(self, scope: Scope, x: Array) -> Array:
-        query, key, value = (
-            projection(scope, x).reshape(*x.shape[:2], *self.head_shape)
-            for projection in (self.query, self.key, self.value)
-        )
-        if scope.is_training and self.dropout.rate > 0.0:
-            scores = jnp.einsum("bqhd,bkhd->bhqk", query, key).astype(jnp.float32)
-            weights = jax.nn.softmax(scores / self.head_shape[1] ** 0.5)
-            weights = self.dropout(scope, weights).astype(value.dtype)
-            y = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
-        else:
-            y = attend(scope, query, key, value)
-        return self.output(scope, y.reshape(x.shape))
-
-
 class Layer:
     """Attention and feed-forward, each followed by dropout, the residual and normalization."""
 
     def __init__(self, definition: Definition, name: str) -> None:
         epsilon = definition.LAYER_NORM_EPSILON
-        self.attention = Attention(definition, f"{name}.attention")
+        self.attention = Attention(definition, f"{name}.attention", definition.dropout)
         self.attention_normalization = LayerNorm(f"{name}.attention_normalization", epsilon)
         self.intermediate = Linear(f"{name}.intermediate")
         self.output = Linear(f"{name}.output")

@@ -7,6 +7,8 @@ import jax
 from jax import Array, lax
 from jax import numpy as jnp
 
+from dlperf_slurm.worker.models import Transformer
+
 # of images, kernels and images again; OIHW is the definition's layout
 LAYOUTS = {"default": ("NCHW", "OIHW", "NCHW"), "channels_last": ("NHWC", "HWIO", "NHWC")}
 # what computes attention: products and a softmax that XLA fuses as it can, or one kernel of cuDNN
@@ -186,6 +188,35 @@ class BatchNorm2d:
             old = scope.statistics[name]
             scope.new_statistics[name] = old + self.momentum * (new - old)
         return mean, variance
+
+
+class Attention:
+    """Self-attention over hidden [batch, length, hidden_size].
+
+    Written out where there is dropout, which jax.nn.dot_product_attention has none of.
+    """
+
+    def __init__(self, definition: Transformer, name: str, dropout: float = 0.0) -> None:
+        self.head_shape = (definition.heads, definition.head_size)
+        self.query = Linear(f"{name}.query")
+        self.key = Linear(f"{name}.key")
+        self.value = Linear(f"{name}.value")
+        self.output = Linear(f"{name}.output")
+        self.dropout = Dropout(dropout)
+
+    def __call__(self, scope: Scope, x: Array) -> Array:
+        query, key, value = (
+            projection(scope, x).reshape(*x.shape[:2], *self.head_shape)
+            for projection in (self.query, self.key, self.value)
+        )
+        if scope.is_training and self.dropout.rate > 0.0:
+            scores = jnp.einsum("bqhd,bkhd->bhqk", query, key).astype(jnp.float32)
+            weights = jax.nn.softmax(scores / self.head_shape[1] ** 0.5)
+            weights = self.dropout(scope, weights).astype(value.dtype)
+            y = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
+        else:
+            y = attend(scope, query, key, value)
+        return self.output(scope, y.reshape(x.shape))
 
 
 def attend(

@@ -7,33 +7,14 @@ from jax import Array
 from jax import numpy as jnp
 
 from dlperf_slurm.worker.frameworks.jax.layers import (
+    Attention,
     Conv2d,
     LayerNorm,
     Linear,
     Scope,
-    attend,
     cross_entropy,
 )
 from dlperf_slurm.worker.models.vit import Definition
-
-
-class Attention:
-    """Self-attention over hidden [batch, length, hidden_size]."""
-
-    def __init__(self, definition: Definition, name: str) -> None:
-        self.head_shape = (definition.heads, definition.head_size)
-        self.query = Linear(f"{name}.query")
-        self.key = Linear(f"{name}.key")
-        self.value = Linear(f"{name}.value")
-        self.output = Linear(f"{name}.output")
-
-    def __call__(self, scope: Scope, x: Array) -> Array:
-        query, key, value = (
-            projection(scope, x).reshape(*x.shape[:2], *self.head_shape)
-            for projection in (self.query, self.key, self.value)
-        )
-        y = attend(scope, query, key, value)
-        return self.output(scope, y.reshape(x.shape))
 
 
 class Layer:

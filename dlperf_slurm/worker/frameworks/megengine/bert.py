@@ -6,6 +6,7 @@ from megengine import Tensor
 from megengine import functional as F
 from megengine import module as nn
 
+from dlperf_slurm.worker.frameworks.megengine.layers import Attention
 from dlperf_slurm.worker.models.bert import Definition
 
 
@@ -27,38 +28,13 @@ class Embeddings(nn.Module):
         return self.dropout(self.normalization(x))
 
 
-class Attention(nn.Module):
-    """Self-attention over hidden [batch, length, hidden_size]."""
-
-    def __init__(self, definition: Definition) -> None:
-        super().__init__()
-        hidden = definition.hidden_size
-        self.head_shape = (definition.heads, definition.head_size)
-        self.scale = definition.head_size**-0.5
-        self.query = nn.Linear(hidden, hidden)
-        self.key = nn.Linear(hidden, hidden)
-        self.value = nn.Linear(hidden, hidden)
-        self.output = nn.Linear(hidden, hidden)
-        self.dropout = nn.Dropout(definition.dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch_size, length, _ = x.shape
-        query, key, value = (
-            projection(x).reshape(batch_size, length, *self.head_shape).transpose(0, 2, 1, 3)
-            for projection in (self.query, self.key, self.value)
-        )
-        scores = F.matmul(query * self.scale, key, transpose_b=True)
-        y = F.matmul(self.dropout(F.softmax(scores, axis=-1)), value)
-        return self.output(y.transpose(0, 2, 1, 3).reshape(batch_size, length, -1))
-
-
 class Layer(nn.Module):
     """Attention and feed-forward, each followed by dropout, the residual and normalization."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
         hidden, inner = definition.hidden_size, definition.intermediate_size
-        self.attention = Attention(definition)
+        self.attention = Attention(definition, definition.dropout)
         self.attention_normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
         self.intermediate = nn.Linear(hidden, inner)
         self.output = nn.Linear(inner, hidden)

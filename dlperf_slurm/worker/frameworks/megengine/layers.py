@@ -5,6 +5,33 @@ from megengine import Parameter, Tensor
 from megengine import functional as F
 from megengine import module as nn
 
+from dlperf_slurm.worker.models import Transformer
+
+
+class Attention(nn.Module):
+    """Self-attention over hidden [batch, length, hidden_size]."""
+
+    def __init__(self, definition: Transformer, dropout: float = 0.0) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.head_shape = (definition.heads, definition.head_size)
+        self.scale = definition.head_size**-0.5
+        self.query = nn.Linear(hidden, hidden)
+        self.key = nn.Linear(hidden, hidden)
+        self.value = nn.Linear(hidden, hidden)
+        self.output = nn.Linear(hidden, hidden)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch_size, length, _ = x.shape
+        query, key, value = (
+            projection(x).reshape(batch_size, length, *self.head_shape).transpose(0, 2, 1, 3)
+            for projection in (self.query, self.key, self.value)
+        )
+        scores = F.matmul(query * self.scale, key, transpose_b=True)
+        y = F.matmul(self.dropout(F.softmax(scores, axis=-1)), value)
+        return self.output(y.transpose(0, 2, 1, 3).reshape(batch_size, length, -1))
+
 
 class RMSNorm(nn.Module):
     """Over the last axis, in float32 whatever comes in."""

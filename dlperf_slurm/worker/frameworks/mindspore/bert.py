@@ -5,6 +5,7 @@ from typing import Dict, Tuple
 import mindspore as ms
 from mindspore import Parameter, Tensor, nn, ops
 
+from dlperf_slurm.worker.frameworks.mindspore.layers import Attention, make_normalization
 from dlperf_slurm.worker.models.bert import Definition
 
 
@@ -17,7 +18,7 @@ class Embeddings(nn.Cell):
         self.word = nn.Embedding(definition.vocabulary_size, hidden)
         self.position = nn.Embedding(definition.max_positions, hidden)
         self.token_type = nn.Embedding(definition.type_vocabulary_size, hidden)
-        self.normalization = make_normalization(definition)
+        self.normalization = make_normalization(hidden, definition.LAYER_NORM_EPSILON)
         self.dropout = nn.Dropout(p=definition.dropout)
 
     def construct(self, input_ids: Tensor, token_type_ids: Tensor) -> Tensor:
@@ -26,45 +27,17 @@ class Embeddings(nn.Cell):
         return self.dropout(self.normalization(x))
 
 
-class Attention(nn.Cell):
-    """Self-attention over hidden [batch, length, hidden_size]."""
-
-    def __init__(self, definition: Definition) -> None:
-        super().__init__()
-        hidden = definition.hidden_size
-        self.head_shape = (definition.heads, definition.head_size)
-        self.scale = definition.head_size**-0.5
-        self.query = nn.Dense(hidden, hidden)
-        self.key = nn.Dense(hidden, hidden)
-        self.value = nn.Dense(hidden, hidden)
-        self.output = nn.Dense(hidden, hidden)
-        self.dropout = nn.Dropout(p=definition.dropout)
-
-    def construct(self, x: Tensor) -> Tensor:
-        # MindSpore's own attention in one operator is for Ascend only.
-        query = self.split_heads(self.query(x))
-        key = self.split_heads(self.key(x))
-        value = self.split_heads(self.value(x))
-        scores = ops.matmul(query * self.scale, key.swapaxes(2, 3))
-        y = ops.matmul(self.dropout(ops.softmax(scores)), value)
-        return self.output(y.swapaxes(1, 2).reshape(x.shape))
-
-    def split_heads(self, x: Tensor) -> Tensor:
-        """[batch, length, hidden_size] -> [batch, heads, length, head_size]."""
-        return x.reshape(x.shape[:2] + self.head_shape).swapaxes(1, 2)
-
-
 class Layer(nn.Cell):
     """Attention and feed-forward, each followed by dropout, the residual and normalization."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
         hidden, inner = definition.hidden_size, definition.intermediate_size
-        self.attention = Attention(definition)
-        self.attention_normalization = make_normalization(definition)
+        self.attention = Attention(definition, definition.dropout)
+        self.attention_normalization = make_normalization(hidden, definition.LAYER_NORM_EPSILON)
         self.intermediate = nn.Dense(hidden, inner)
         self.output = nn.Dense(inner, hidden)
-        self.output_normalization = make_normalization(definition)
+        self.output_normalization = make_normalization(hidden, definition.LAYER_NORM_EPSILON)
         self.dropout = nn.Dropout(p=definition.dropout)
 
     def construct(self, x: Tensor) -> Tensor:
@@ -92,7 +65,7 @@ class MaskedWordHead(nn.Cell):
         super().__init__()
         hidden = definition.hidden_size
         self.transform = nn.Dense(hidden, hidden)
-        self.normalization = make_normalization(definition)
+        self.normalization = make_normalization(hidden, definition.LAYER_NORM_EPSILON)
         self.decoder = Decoder(definition, word_embedding)
 
     def construct(self, x: Tensor, masked_positions: Tensor) -> Tensor:
@@ -128,10 +101,6 @@ class Bert(nn.Cell):
             x = layer(x)
         pooled = ops.tanh(self.pooler(x[:, 0]))
         return self.masked_words(x, masked_positions), self.next_sentence(pooled)
-
-
-def make_normalization(definition: Definition) -> nn.LayerNorm:
-    return nn.LayerNorm([definition.hidden_size], epsilon=definition.LAYER_NORM_EPSILON)
 
 
 def build_model(definition: Definition) -> nn.Cell:

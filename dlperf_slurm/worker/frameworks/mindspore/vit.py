@@ -5,33 +5,8 @@ from typing import Dict
 import mindspore as ms
 from mindspore import Parameter, Tensor, nn, ops
 
+from dlperf_slurm.worker.frameworks.mindspore.layers import Attention, make_normalization
 from dlperf_slurm.worker.models.vit import Definition
-
-
-class Attention(nn.Cell):
-    """Self-attention over hidden [batch, length, hidden_size]."""
-
-    def __init__(self, definition: Definition) -> None:
-        super().__init__()
-        hidden = definition.hidden_size
-        self.head_shape = (definition.heads, definition.head_size)
-        self.scale = definition.head_size**-0.5
-        self.query = nn.Dense(hidden, hidden)
-        self.key = nn.Dense(hidden, hidden)
-        self.value = nn.Dense(hidden, hidden)
-        self.output = nn.Dense(hidden, hidden)
-
-    def construct(self, x: Tensor) -> Tensor:
-        query = self.split_heads(self.query(x))
-        key = self.split_heads(self.key(x))
-        value = self.split_heads(self.value(x))
-        scores = ops.matmul(query * self.scale, key.swapaxes(2, 3))
-        y = ops.matmul(ops.softmax(scores), value)
-        return self.output(y.swapaxes(1, 2).reshape(x.shape))
-
-    def split_heads(self, x: Tensor) -> Tensor:
-        """[batch, length, hidden_size] -> [batch, heads, length, head_size]."""
-        return x.reshape(x.shape[:2] + self.head_shape).swapaxes(1, 2)
 
 
 class Layer(nn.Cell):
@@ -40,9 +15,9 @@ class Layer(nn.Cell):
     def __init__(self, definition: Definition) -> None:
         super().__init__()
         hidden, inner = definition.hidden_size, definition.intermediate_size
-        self.attention_normalization = make_normalization(definition)
+        self.attention_normalization = make_normalization(hidden, definition.LAYER_NORM_EPSILON)
         self.attention = Attention(definition)
-        self.feed_forward_normalization = make_normalization(definition)
+        self.feed_forward_normalization = make_normalization(hidden, definition.LAYER_NORM_EPSILON)
         self.intermediate = nn.Dense(hidden, inner)
         self.output = nn.Dense(inner, hidden)
 
@@ -64,7 +39,7 @@ class VisionTransformer(nn.Cell):
             definition.IMAGE_CHANNELS, hidden, size, size, pad_mode="valid", has_bias=True
         )
         self.layers = nn.CellList([Layer(definition) for _ in range(definition.layers)])
-        self.normalization = make_normalization(definition)
+        self.normalization = make_normalization(hidden, definition.LAYER_NORM_EPSILON)
         self.classifier = nn.Dense(hidden, definition.classes)
 
     def construct(self, images: Tensor) -> Tensor:
@@ -76,10 +51,6 @@ class VisionTransformer(nn.Cell):
         for layer in self.layers:
             x = layer(x)
         return self.classifier(self.normalization(x[:, 0]))
-
-
-def make_normalization(definition: Definition) -> nn.LayerNorm:
-    return nn.LayerNorm([definition.hidden_size], epsilon=definition.LAYER_NORM_EPSILON)
 
 
 def build_model(definition: Definition) -> nn.Cell:

@@ -6,6 +6,7 @@ import mxnet as mx
 from mxnet.gluon import HybridBlock, nn
 
 from dlperf_slurm.worker.frameworks.mxnet.layers import (
+    Attention,
     compute_cross_entropy,
     compute_gelu,
     make_linear,
@@ -33,42 +34,13 @@ class Embeddings(HybridBlock):
         return self.dropout(self.normalization(x))
 
 
-class Attention(HybridBlock):
-    """Self-attention over hidden [batch, length, hidden_size]."""
-
-    def __init__(self, definition: Definition) -> None:
-        super().__init__()
-        hidden = definition.hidden_size
-        self._heads = definition.heads
-        self._scale = definition.head_size**-0.5
-        self.query = make_linear(hidden, hidden)
-        self.key = make_linear(hidden, hidden)
-        self.value = make_linear(hidden, hidden)
-        self.output = make_linear(hidden, hidden)
-        self.dropout = nn.Dropout(definition.dropout)
-
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        # [batch * heads, length, head_size]; in a shape, 0 is "as it is" and -4 splits an axis
-        query, key, value = (
-            projection(x)
-            .reshape(shape=(0, 0, self._heads, -1))
-            .transpose((0, 2, 1, 3))
-            .reshape(shape=(-1, 0, 0), reverse=True)
-            for projection in (self.query, self.key, self.value)
-        )
-        scores = F.batch_dot(query * self._scale, key, transpose_b=True)
-        y = F.batch_dot(self.dropout(F.softmax(scores)), value)
-        y = y.reshape(shape=(-4, -1, self._heads, 0, 0)).transpose((0, 2, 1, 3))
-        return self.output(y.reshape(shape=(0, 0, -1)))
-
-
 class Layer(HybridBlock):
     """Attention and feed-forward, each followed by dropout, the residual and normalization."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
         hidden, inner = definition.hidden_size, definition.intermediate_size
-        self.attention = Attention(definition)
+        self.attention = Attention(definition, definition.dropout)
         self.attention_normalization = make_normalization(hidden, definition.LAYER_NORM_EPSILON)
         self.intermediate = make_linear(hidden, inner)
         self.output = make_linear(inner, hidden)

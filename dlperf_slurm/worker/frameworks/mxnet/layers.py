@@ -3,7 +3,9 @@
 from typing import Any
 
 import mxnet as mx
-from mxnet.gluon import nn
+from mxnet.gluon import HybridBlock, nn
+
+from dlperf_slurm.worker.models import Transformer
 
 
 def make_linear(in_size: int, out_size: int, **options: Any) -> nn.Dense:
@@ -17,6 +19,40 @@ def make_normalization(size: int, epsilon: float) -> nn.LayerNorm:
 def compute_gelu(F: Any, x: Any) -> Any:
     """The exact one, with erf, as which MXNet has it among its leaky ReLUs."""
     return F.LeakyReLU(x, act_type="gelu")
+
+
+class Attention(HybridBlock):
+    """Self-attention over hidden [batch, length, hidden_size]."""
+
+    def __init__(self, definition: Transformer, dropout: float = 0.0) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self._heads = definition.heads
+        self._scale = definition.head_size**-0.5
+        self.query = make_linear(hidden, hidden)
+        self.key = make_linear(hidden, hidden)
+        self.value = make_linear(hidden, hidden)
+        self.output = make_linear(hidden, hidden)
+        # of a rate of 0 it would be a copy
+        self.dropout = nn.Dropout(dropout) if dropout else None
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        # [batch * heads, length, head_size]; in a shape, 0 is "as it is", -3 joins two axes and -4
+        # splits one
+        query, key, value = (
+            projection(x)
+            .reshape(shape=(0, 0, self._heads, -1))
+            .transpose((0, 2, 1, 3))
+            .reshape(shape=(-3, 0, 0))
+            for projection in (self.query, self.key, self.value)
+        )
+        scores = F.batch_dot(query * self._scale, key, transpose_b=True)
+        weights = F.softmax(scores)
+        if self.dropout is not None:
+            weights = self.dropout(weights)
+        y = F.batch_dot(weights, value)
+        y = y.reshape(shape=(-4, -1, self._heads, 0, 0)).transpose((0, 2, 1, 3))
+        return self.output(y.reshape(shape=(0, 0, -1)))
 
 
 def compute_cross_entropy(

@@ -6,41 +6,13 @@ import mxnet as mx
 from mxnet.gluon import HybridBlock, nn
 
 from dlperf_slurm.worker.frameworks.mxnet.layers import (
+    Attention,
     compute_cross_entropy,
     compute_gelu,
     make_linear,
     make_normalization,
 )
 from dlperf_slurm.worker.models.vit import Definition
-
-
-class Attention(HybridBlock):
-    """Self-attention over hidden [batch, length, hidden_size]."""
-
-    def __init__(self, definition: Definition) -> None:
-        super().__init__()
-        hidden = definition.hidden_size
-        self._heads = definition.heads
-        self._scale = definition.head_size**-0.5
-        self.query = make_linear(hidden, hidden)
-        self.key = make_linear(hidden, hidden)
-        self.value = make_linear(hidden, hidden)
-        self.output = make_linear(hidden, hidden)
-
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        # [batch * heads, length, head_size]; in a shape, 0 is "as it is", -3 joins two axes and -4
-        # splits one
-        query, key, value = (
-            projection(x)
-            .reshape(shape=(0, 0, self._heads, -1))
-            .transpose((0, 2, 1, 3))
-            .reshape(shape=(-3, 0, 0))
-            for projection in (self.query, self.key, self.value)
-        )
-        scores = F.batch_dot(query * self._scale, key, transpose_b=True)
-        y = F.batch_dot(F.softmax(scores), value)
-        y = y.reshape(shape=(-4, -1, self._heads, 0, 0)).transpose((0, 2, 1, 3))
-        return self.output(y.reshape(shape=(0, 0, -1)))
 
 
 class Layer(HybridBlock):

@@ -6,18 +6,8 @@ import oneflow as flow
 from oneflow import Tensor, nn
 from oneflow.nn import functional as F
 
+from dlperf_slurm.worker.frameworks.oneflow.layers import Attention, Dropout
 from dlperf_slurm.worker.models.bert import Definition
-
-
-class Dropout(nn.Module):
-    """By OneFlow's default generator: nn.Dropout has one of its own, of the same seed anywhere."""
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.dropout(x, p=self.rate, training=self.training)
 
 
 class Embeddings(nn.Module):
@@ -38,37 +28,13 @@ class Embeddings(nn.Module):
         return self.dropout(self.normalization(x))
 
 
-class Attention(nn.Module):
-    """Self-attention over hidden [batch, length, hidden_size]."""
-
-    def __init__(self, definition: Definition) -> None:
-        super().__init__()
-        hidden = definition.hidden_size
-        self.head_shape = (definition.heads, definition.head_size)
-        self.scale = definition.head_size**-0.5
-        self.query = nn.Linear(hidden, hidden)
-        self.key = nn.Linear(hidden, hidden)
-        self.value = nn.Linear(hidden, hidden)
-        self.output = nn.Linear(hidden, hidden)
-        self.dropout = Dropout(definition.dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (
-            projection(x).reshape(*x.shape[:2], *self.head_shape).transpose(1, 2)
-            for projection in (self.query, self.key, self.value)
-        )
-        scores = flow.matmul(query * self.scale, key.transpose(-2, -1))
-        y = flow.matmul(self.dropout(flow.softmax(scores, dim=-1)), value)
-        return self.output(y.transpose(1, 2).flatten(-2))
-
-
 class Layer(nn.Module):
     """Attention and feed-forward, each followed by dropout, the residual and normalization."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
         hidden, inner = definition.hidden_size, definition.intermediate_size
-        self.attention = Attention(definition)
+        self.attention = Attention(definition, definition.dropout)
         self.attention_normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
         self.intermediate = nn.Linear(hidden, inner)
         self.output = nn.Linear(inner, hidden)

@@ -6,30 +6,8 @@ import oneflow as flow
 from oneflow import Tensor, nn
 from oneflow.nn import functional as F
 
+from dlperf_slurm.worker.frameworks.oneflow.layers import Attention
 from dlperf_slurm.worker.models.vit import Definition
-
-
-class Attention(nn.Module):
-    """Self-attention over hidden [batch, length, hidden_size]."""
-
-    def __init__(self, definition: Definition) -> None:
-        super().__init__()
-        hidden = definition.hidden_size
-        self.head_shape = (definition.heads, definition.head_size)
-        self.scale = definition.head_size**-0.5
-        self.query = nn.Linear(hidden, hidden)
-        self.key = nn.Linear(hidden, hidden)
-        self.value = nn.Linear(hidden, hidden)
-        self.output = nn.Linear(hidden, hidden)
-
-    def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (
-            projection(x).reshape(*x.shape[:2], *self.head_shape).transpose(1, 2)
-            for projection in (self.query, self.key, self.value)
-        )
-        scores = flow.matmul(query * self.scale, key.transpose(-2, -1))
-        y = flow.matmul(flow.softmax(scores, dim=-1), value)
-        return self.output(y.transpose(1, 2).flatten(-2))
 
 
 class Layer(nn.Module):

@@ -6,6 +6,7 @@ import paddle
 from paddle import Tensor, nn
 from paddle.nn import functional as F
 
+from dlperf_slurm.worker.frameworks.paddle.layers import Attention
 from dlperf_slurm.worker.models.bert import Definition
 
 
@@ -27,42 +28,13 @@ class Embeddings(nn.Layer):
         return self.dropout(self.normalization(x))
 
 
-class Attention(nn.Layer):
-    """Self-attention over hidden [batch, length, hidden_size]."""
-
-    def __init__(self, definition: Definition) -> None:
-        super().__init__()
-        hidden = definition.hidden_size
-        self.head_shape = (definition.heads, definition.head_size)
-        self.query = nn.Linear(hidden, hidden)
-        self.key = nn.Linear(hidden, hidden)
-        self.value = nn.Linear(hidden, hidden)
-        self.output = nn.Linear(hidden, hidden)
-        self.dropout = definition.dropout
-
-    def forward(self, x: Tensor) -> Tensor:
-        # Paddle's attention takes [batch, length, heads, head_size].
-        query, key, value = (
-            projection(x).unflatten(-1, self.head_shape)
-            for projection in (self.query, self.key, self.value)
-        )
-        y = F.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            dropout_p=self.dropout,
-            training=self.training,
-        )
-        return self.output(y.flatten(-2))
-
-
 class Layer(nn.Layer):
     """Attention and feed-forward, each followed by dropout, the residual and normalization."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
         hidden, inner = definition.hidden_size, definition.intermediate_size
-        self.attention = Attention(definition)
+        self.attention = Attention(definition, definition.dropout)
         self.attention_normalization = nn.LayerNorm(hidden, epsilon=definition.LAYER_NORM_EPSILON)
         self.intermediate = nn.Linear(hidden, inner)
         self.output = nn.Linear(inner, hidden)

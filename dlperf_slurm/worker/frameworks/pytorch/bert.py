@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dlperf_slurm.worker.frameworks.pytorch.layers import Attention
 from dlperf_slurm.worker.models.bert import Definition
 
 
@@ -27,36 +28,13 @@ class Embeddings(nn.Module):
         return self.dropout(self.normalization(x))
 
 
-class Attention(nn.Module):
-    """Self-attention over hidden [batch, length, hidden_size]."""
-
-    def __init__(self, definition: Definition) -> None:
-        super().__init__()
-        hidden = definition.hidden_size
-        self.head_shape = (definition.heads, definition.head_size)
-        self.query = nn.Linear(hidden, hidden)
-        self.key = nn.Linear(hidden, hidden)
-        self.value = nn.Linear(hidden, hidden)
-        self.output = nn.Linear(hidden, hidden)
-        self.dropout = definition.dropout
-
-    def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (
-            projection(x).unflatten(-1, self.head_shape).transpose(1, 2)
-            for projection in (self.query, self.key, self.value)
-        )
-        dropout = self.dropout if self.training else 0.0
-        y = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
-        return self.output(y.transpose(1, 2).flatten(-2))
-
-
 class Layer(nn.Module):
     """Attention and feed-forward, each followed by dropout, the residual and normalization."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
         hidden, inner = definition.hidden_size, definition.intermediate_size
-        self.attention = Attention(definition)
+        self.attention = Attention(definition, definition.dropout)
         self.attention_normalization = nn.LayerNorm(hidden, eps=definition.LAYER_NORM_EPSILON)
         self.intermediate = nn.Linear(hidden, inner)
         self.output = nn.Linear(inner, hidden)

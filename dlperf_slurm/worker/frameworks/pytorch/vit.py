@@ -6,28 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dlperf_slurm.worker.frameworks.pytorch.layers import Attention
 from dlperf_slurm.worker.models.vit import Definition
-
-
-class Attention(nn.Module):
-    """Self-attention over hidden [batch, length, hidden_size]."""
-
-    def __init__(self, definition: Definition) -> None:
-        super().__init__()
-        hidden = definition.hidden_size
-        self.head_shape = (definition.heads, definition.head_size)
-        self.query = nn.Linear(hidden, hidden)
-        self.key = nn.Linear(hidden, hidden)
-        self.value = nn.Linear(hidden, hidden)
-        self.output = nn.Linear(hidden, hidden)
-
-    def forward(self, x: Tensor) -> Tensor:
-        query, key, value = (
-            projection(x).unflatten(-1, self.head_shape).transpose(1, 2)
-            for projection in (self.query, self.key, self.value)
-        )
-        y = F.scaled_dot_product_attention(query, key, value)
-        return self.output(y.transpose(1, 2).flatten(-2))
 
 
 class Layer(nn.Module):

@@ -5,6 +5,7 @@ from typing import Dict, Tuple
 import tensorflow as tf
 
 from dlperf_slurm.worker.frameworks.tensorflow.layers import (
+    Attention,
     Embedding,
     LayerNorm,
     Linear,
@@ -36,41 +37,13 @@ class Embeddings(tf.Module):
         return drop_out(self.normalization(x), self.dropout, training)
 
 
-class Attention(tf.Module):
-    """Self-attention over hidden [batch, length, hidden_size]."""
-
-    def __init__(self, definition: Definition) -> None:
-        super().__init__()
-        hidden = definition.hidden_size
-        self.heads, self.head_size = definition.heads, definition.head_size
-        self.query = Linear(hidden, hidden)
-        self.key = Linear(hidden, hidden)
-        self.value = Linear(hidden, hidden)
-        self.output = Linear(hidden, hidden)
-        self.dropout = definition.dropout
-
-    def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
-        batch, length, hidden = x.shape.as_list()
-        query, key, value = (
-            tf.transpose(
-                tf.reshape(projection(x), (batch, length, self.heads, self.head_size)),
-                (0, 2, 1, 3),
-            )
-            for projection in (self.query, self.key, self.value)
-        )
-        scores = tf.matmul(query * self.head_size**-0.5, key, transpose_b=True)
-        weights = drop_out(tf.nn.softmax(scores), self.dropout, training)
-        y = tf.matmul(weights, value)
-        return self.output(tf.reshape(tf.transpose(y, (0, 2, 1, 3)), (batch, length, hidden)))
-
-
 class Layer(tf.Module):
     """Attention and feed-forward, each followed by dropout, the residual and normalization."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
         hidden, inner = definition.hidden_size, definition.intermediate_size
-        self.attention = Attention(definition)
+        self.attention = Attention(definition, definition.dropout)
         self.attention_normalization = LayerNorm(hidden, epsilon=definition.LAYER_NORM_EPSILON)
         self.intermediate = Linear(hidden, inner)
         self.output = Linear(inner, hidden)

@@ -5,7 +5,7 @@ from typing import Any, Dict, Iterable, NamedTuple, Optional, Sequence, Tuple
 import numpy
 import tensorflow as tf
 
-from dlperf_slurm.worker.models import Parameter
+from dlperf_slurm.worker.models import Parameter, Transformer
 
 # the other one builds no graph by itself, and has other operations
 IS_VERSION_1 = tf.version.VERSION.startswith("1.")
@@ -139,6 +139,34 @@ class RMSNorm(tf.Module):
         wide = tf.cast(x, tf.float32)
         square = tf.reduce_mean(tf.square(wide), -1, keepdims=True)
         return tf.cast(wide * tf.math.rsqrt(square + self.epsilon) * self.weight, x.dtype)
+
+
+class Attention(tf.Module):
+    """Self-attention over hidden [batch, length, hidden_size]."""
+
+    def __init__(self, definition: Transformer, dropout: float = 0.0) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.heads, self.head_size = definition.heads, definition.head_size
+        self.query = Linear(hidden, hidden)
+        self.key = Linear(hidden, hidden)
+        self.value = Linear(hidden, hidden)
+        self.output = Linear(hidden, hidden)
+        self.dropout = dropout
+
+    def __call__(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+        batch, length, hidden = x.shape.as_list()
+        query, key, value = (
+            tf.transpose(
+                tf.reshape(projection(x), (batch, length, self.heads, self.head_size)),
+                (0, 2, 1, 3),
+            )
+            for projection in (self.query, self.key, self.value)
+        )
+        scores = tf.matmul(query * self.head_size**-0.5, key, transpose_b=True)
+        weights = drop_out(tf.nn.softmax(scores), self.dropout, training)
+        y = tf.matmul(weights, value)
+        return self.output(tf.reshape(tf.transpose(y, (0, 2, 1, 3)), (batch, length, hidden)))
 
 
 def make_variable(

@@ -5,6 +5,7 @@ from typing import Dict
 import tensorflow as tf
 
 from dlperf_slurm.worker.frameworks.tensorflow.layers import (
+    Attention,
     LayerNorm,
     Linear,
     compute_class_loss,
@@ -31,32 +32,6 @@ class PatchEmbedding(tf.Module):
         x = tf.nn.bias_add(x, tf.cast(self.bias, x.dtype))
         batch, height, width, hidden = x.shape.as_list()
         return tf.reshape(x, (batch, height * width, hidden))
-
-
-class Attention(tf.Module):
-    """Self-attention over hidden [batch, length, hidden_size]."""
-
-    def __init__(self, definition: Definition) -> None:
-        super().__init__()
-        hidden = definition.hidden_size
-        self.heads, self.head_size = definition.heads, definition.head_size
-        self.query = Linear(hidden, hidden)
-        self.key = Linear(hidden, hidden)
-        self.value = Linear(hidden, hidden)
-        self.output = Linear(hidden, hidden)
-
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        batch, length, hidden = x.shape.as_list()
-        query, key, value = (
-            tf.transpose(
-                tf.reshape(projection(x), (batch, length, self.heads, self.head_size)),
-                (0, 2, 1, 3),
-            )
-            for projection in (self.query, self.key, self.value)
-        )
-        scores = tf.matmul(query * self.head_size**-0.5, key, transpose_b=True)
-        y = tf.matmul(tf.nn.softmax(scores), value)
-        return self.output(tf.reshape(tf.transpose(y, (0, 2, 1, 3)), (batch, length, hidden)))
 
 
 class Layer(tf.Module):

@@ -1,0 +1,31 @@
+"""What several models are made of, beside Paddle's own layers."""
+
+from paddle import Tensor, nn
+from paddle.nn import functional as F
+
+from dlperf_slurm.worker.models import Transformer
+
+
+class Attention(nn.Layer):
+    """Self-attention over hidden [batch, length, hidden_size]."""
+
+    def __init__(self, definition: Transformer, dropout: float = 0.0) -> None:
+        super().__init__()
+        hidden = definition.hidden_size
+        self.head_shape = (definition.heads, definition.head_size)
+        self.query = nn.Linear(hidden, hidden)
+        self.key = nn.Linear(hidden, hidden)
+        self.value = nn.Linear(hidden, hidden)
+        self.output = nn.Linear(hidden, hidden)
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Paddle's attention takes [batch, length, heads, head_size].
+        query, key, value = (
+            projection(x).unflatten(-1, self.head_shape)
+            for projection in (self.query, self.key, self.value)
+        )
+        y = F.scaled_dot_product_attention(
+            query, key, value, dropout_p=self.dropout, training=self.training
+        )
+        return self.output(y.flatten(-2))
