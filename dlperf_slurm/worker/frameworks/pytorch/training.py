@@ -1,5 +1,6 @@
 """A case and its ranks -> what updates the weights: optimizer, loss scale, mean of gradients."""
 
+import inspect
 from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, ContextManager, Iterator, List, NamedTuple, Union
 
@@ -159,14 +160,15 @@ def do_nothing() -> None:
 
 
 def wrap_in_ddp(model: nn.Module, device: torch.device) -> nn.parallel.DistributedDataParallel:
-    wrapped = nn.parallel.DistributedDataParallel(
+    ddp: Any = nn.parallel.DistributedDataParallel
+    # Running statistics stay per rank, as in the other frameworks: training does not read them, and
+    # to send them would be one more collective in each step. The name is that of torch 2.13.
+    has_new_name = "forward_sync_buffers" in inspect.signature(ddp).parameters
+    wrapped = ddp(
         model,
         device_ids=[device.index] if device.type == "cuda" else None,
         gradient_as_bucket_view=True,
-        # Running statistics stay per rank, as in the other frameworks: training does not read
-        # them, and to send them would be one more collective in each step. (torch 2.13 warns that
-        # the argument has a new name, which older ones lack.)
-        broadcast_buffers=False,
+        **{"forward_sync_buffers" if has_new_name else "broadcast_buffers": False},
     )
     if device.type == "cuda":
         # Else it waits for events of the step before, to log how long that took, in each hundredth.
