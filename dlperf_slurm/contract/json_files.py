@@ -47,13 +47,18 @@ def read_json(path: Path, kind: Type[T], root: Optional[Path] = None) -> T:
     Below `root`, no link is followed. Raises ContractError, which names the file and the key, when
     it is not whole or of another schema version; FileNotFoundError when it is not there.
     """
+    return build_dataclass(kind, read_values(path, kind, root), str(path))
+
+
+def read_values(path: Path, kind: Type[T], root: Optional[Path]) -> Dict[str, Any]:
+    """The values of such a file, in the keys of this version and not looked at; raises as that."""
     try:
         data = reading.read_json(path, root=root)
     except FileProblem as error:
         raise ContractError(str(error)) from error
     if not isinstance(data, dict):
         raise ContractError(f"{path}: not a JSON object")
-    return build_dataclass(kind, lift(data, LIFTS[kind], str(path)), str(path))
+    return lift(data, LIFTS[kind], str(path))
 
 
 def lift(

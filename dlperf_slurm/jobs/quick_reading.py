@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Optional, TypeVar, Union, cast, get_args, get_origin
 
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.json_files import LIFTS, ContractError, build_dataclass, lift
+from dlperf_slurm.contract.json_files import build_dataclass, read_values
 from dlperf_slurm.contract.record import Record
-from dlperf_slurm.files import FileProblem, reading
 
 D = TypeVar("D")
 Kind = TypeVar("Kind", Case, Record)
@@ -29,13 +28,7 @@ class _UnfitError(Exception):
 
 def read_json(path: Path, kind: type[Kind], root: Path) -> Kind:
     """What `contract.json_files.read_json` makes of the same file, and raises as it does."""
-    try:
-        data = reading.read_json(path, root=root)
-    except FileProblem as error:
-        raise ContractError(str(error)) from error
-    if not isinstance(data, dict):
-        raise ContractError(f"{path}: not a JSON object")
-    return build_quickly(kind, lift(data, LIFTS[kind], str(path)), str(path))
+    return build_quickly(kind, read_values(path, kind, root), str(path))
 
 
 def build_quickly(kind: type[D], data: Mapping[str, Any], where: str) -> D:

@@ -3,7 +3,7 @@
 from dlperf_slurm.jobs.containers import HANDED_ON, ContainerStart, Parts
 
 
-def make_parts(start: ContainerStart) -> Parts:
+def make_parts(start: ContainerStart, program: str = "podman") -> Parts:
     """Words before Python; a name that ends in * is a beginning of names."""
     env = [f"--env={name}" for name in (*HANDED_ON, *start.env_names)]
     volumes = [f"--volume={mount}" for mount in start.all_mounts]
@@ -11,8 +11,8 @@ def make_parts(start: ContainerStart) -> Parts:
     shared = ["--network=host", "--ipc=host", "--pid=host"]
     return Parts(
         wrapper=[
-            *("podman", "run", "--rm"),
+            *(program, "run", "--rm"),
             *(*shared, *env, *volumes, *entrypoint, *start.options, start.image),
         ],
-        digest_command=["podman", "image", "inspect", "--format=sha256:{{.Id}}", start.image],
+        digest_command=[program, "image", "inspect", "--format=sha256:{{.Id}}", start.image],
     )

@@ -1,18 +1,7 @@
-"""Containers of NERSC's podman-hpc, one for each rank (github.com/NERSC/podman-hpc)."""
+"""Containers of NERSC's podman-hpc, which takes Podman's words (github.com/NERSC/podman-hpc)."""
 
-from dlperf_slurm.jobs.containers import HANDED_ON, ContainerStart, Parts
+from dlperf_slurm.jobs.containers import ContainerStart, Parts, podman
 
 
 def make_parts(start: ContainerStart) -> Parts:
-    """Words before Python; a name that ends in * is a beginning of names."""
-    env = [f"--env={name}" for name in (*HANDED_ON, *start.env_names)]
-    volumes = [f"--volume={mount}" for mount in start.all_mounts]
-    entrypoint = [] if start.has_entrypoint else ["--entrypoint="]
-    shared = ["--network=host", "--ipc=host", "--pid=host"]
-    return Parts(
-        wrapper=[
-            *("podman-hpc", "run", "--rm"),
-            *(*shared, *env, *volumes, *entrypoint, *start.options, start.image),
-        ],
-        digest_command=["podman-hpc", "image", "inspect", "--format=sha256:{{.Id}}", start.image],
-    )
+    return podman.make_parts(start, "podman-hpc")
