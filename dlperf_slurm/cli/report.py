@@ -63,12 +63,13 @@ def run_report(options: argparse.Namespace) -> None:
 def list_remarks(summary: "Summary") -> list[str]:
     """What `audit` finds in a run's own tables, a line each."""
     from dlperf_slurm.checks.audit import audit_report
-    from dlperf_slurm.reports.formats.csv import FILE_NAME, serialize_cases
+    from dlperf_slurm.reports.formats.csv import FILE_NAME
+    from dlperf_slurm.results.columns import serialize_csv
 
     return [
         f"audit: {finding.kind}: {FILE_NAME}:{finding.line} {finding.cell} is {finding.published}: "
         f"{finding.reason}"
-        for finding in audit_report(serialize_cases(summary.frame), FILE_NAME)
+        for finding in audit_report(serialize_csv(summary.case_columns), FILE_NAME)
     ]
 
 

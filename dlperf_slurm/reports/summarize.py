@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.jobs.manifest import Manifest
@@ -23,10 +24,14 @@ from dlperf_slurm.reports.tables import (
     starts,
     throughput,
 )
+from dlperf_slurm.results.case_columns import make_case_columns
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.frame import make_case_frame
 from dlperf_slurm.results.neighbours import make_banner
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _OF_THROUGHPUT = (
     "Throughput: median over independent repeats of global batch size x measured steps / window "
@@ -81,6 +86,11 @@ class Summary:
     frame: Any = field(default=None, compare=False, repr=False)
     banner: str = ""
     skipped_repeats: int = 0
+
+    @cached_property
+    def case_columns(self) -> "DataFrame":
+        """The columns that files have of the cases: one frame for all, not to be changed."""
+        return make_case_columns(self.frame)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -22,9 +22,9 @@ from dlperf_slurm.jobs.run_directory import CASES_FILE, Run, RunTask
 from dlperf_slurm.jobs.task_tables import format_case
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.matrix.tables import Protocol
-from dlperf_slurm.reports.formats.csv import serialize_cases
 from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
+from dlperf_slurm.results.columns import serialize_csv
 
 # for PYTHONPATH of processes that start elsewhere
 IMPORT_DIR = str(Path(dlperf_slurm.__file__).parents[1])
@@ -273,4 +273,4 @@ def make_outcomes(
 
 def read_csv(summary: Summary) -> list[dict[str, str]]:
     """The lines of the CSV report."""
-    return list(csv.DictReader(io.StringIO(serialize_cases(summary.frame), newline="")))
+    return list(csv.DictReader(io.StringIO(serialize_csv(summary.case_columns), newline="")))

@@ -4,6 +4,7 @@ import base64
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import jinja2
@@ -90,8 +91,9 @@ def make_page(report: Report) -> str:
     )
 
 
+@cache
 def load_template(name: str) -> jinja2.Template:
-    """One of the page's templates."""
+    """One of the page's templates; it is compiled once in a process."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_ASSETS),
         undefined=jinja2.StrictUndefined,

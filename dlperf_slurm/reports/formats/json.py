@@ -11,7 +11,6 @@ from dlperf_slurm.reports.formats import Report
 from dlperf_slurm.reports.tables import ShownCase, accuracy, data, generation
 from dlperf_slurm.reports.tables.against import AgainstRow
 from dlperf_slurm.reports.tables.ranks import RankRow
-from dlperf_slurm.results.case_columns import make_case_columns
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.usage import Usage
 from dlperf_slurm.stats.median import Interval
@@ -133,7 +132,7 @@ def serialize(report: Report) -> dict[str, bytes]:
     parts = [field.name for field in dataclasses.fields(summary) if field.name != "frame"]
     document = {
         **{name: _simplify(getattr(summary, name), _NAMES.get(name, {})) for name in parts},
-        "cases": list_records(make_case_columns(summary.frame)),
+        "cases": list_records(summary.case_columns),
         "schema_version": SCHEMA_VERSION,
     }
     text = json.dumps(document, indent=1, sort_keys=True, allow_nan=False)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.reports.formats import Report
-from dlperf_slurm.results.case_columns import make_case_columns
 from dlperf_slurm.results.database import open_database
 from dlperf_slurm.results.detail_frames import make_repeat_frame
 
@@ -30,7 +29,7 @@ _TYPES = {
 def serialize(report: Report) -> dict[str, bytes]:
     """The frames with their types; a figure that does not exist is NULL."""
     return {
-        "cases.parquet": serialize_frame(make_case_columns(report.summary.frame)),
+        "cases.parquet": serialize_frame(report.summary.case_columns),
         "repeats.parquet": serialize_frame(make_repeat_frame(report.cases)),
     }
 

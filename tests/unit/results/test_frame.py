@@ -10,10 +10,9 @@ from builders import make_manifest, make_outcomes, make_planned_case
 from report_values import HOSTILE, make_cases, make_measured, rename
 
 from dlperf_slurm.contract.axes import INFER, TRAIN
-from dlperf_slurm.reports.formats.csv import serialize_cases
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.case_columns import CASES, make_case_columns
-from dlperf_slurm.results.columns import list_kinds, list_records
+from dlperf_slurm.results.columns import list_kinds, list_records, serialize_csv
 from dlperf_slurm.results.frame import AXES, CaseRow, list_axes, list_rows, make_case_frame
 
 SEVEN = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8]
@@ -128,13 +127,13 @@ def test_notes_have_the_figures_of_their_own_case():
 def test_csv_comes_back_as_the_frame_that_it_was():
     summary = summarize(make_manifest(), make_cases())
     columns = make_case_columns(summary.frame).replace({"": pandas.NA})
-    pandas.testing.assert_frame_equal(read_back(serialize_cases(summary.frame)), columns)
+    pandas.testing.assert_frame_equal(read_back(serialize_csv(summary.case_columns)), columns)
 
 
 @pytest.mark.parametrize("text", [HOSTILE, "a,b", 'a"b', "a\nb", " a ", "nan", "é", "1=1"])
 def test_hostile_value_of_an_axis_comes_back_from_the_csv(text):
     case = rename(make_measured("jax", "1n1g", [0.1]), optimizer=text, framework=text)
-    lines = serialize_cases(summarize(make_manifest(), [case]).frame)
+    lines = serialize_csv(summarize(make_manifest(), [case]).case_columns)
     (line,) = csv.DictReader(io.StringIO(lines, newline=""))
     assert (line["optimizer"], line["framework"]) == (text, text)
 
@@ -142,7 +141,7 @@ def test_hostile_value_of_an_axis_comes_back_from_the_csv(text):
 @pytest.mark.parametrize(("text", "safe"), [("=1+1", "'=1+1"), ("a\r\x1b[2Jb", "a[2Jb")])
 def test_value_of_an_axis_that_a_spreadsheet_would_obey_is_text_in_the_csv(text, safe):
     case = rename(make_measured("jax", "1n1g", [0.1]), optimizer=text, framework=text)
-    lines = serialize_cases(summarize(make_manifest(), [case]).frame)
+    lines = serialize_csv(summarize(make_manifest(), [case]).case_columns)
     (line,) = csv.DictReader(io.StringIO(lines, newline=""))
     assert (line["optimizer"], line["framework"]) == (safe, safe)
 
