@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from support.details import unfold
-from support.slurm_runs import CHECKOUT, QUICK_POLLS, SITE, stage_spin, submit, wait
+from support.slurm_runs import CHECKOUT, NO_PEAKS, QUICK_POLLS, SITE, stage_spin, submit, wait
 from support.tool import find_details, find_states, run_tool, stage
 
 from dlperf_slurm.contract.case import CASE_FILE
@@ -123,6 +123,7 @@ def test_data_is_copied_once_to_each_node_and_read_from_there(cluster, tmp_path)
         "datasets.drawn.stage_to=/dev/shm/${SLURM_JOB_ID}/drawn",
         "datasets.drawn.on_login_node=false",
         *QUICK_POLLS,
+        NO_PEAKS,
     ]
     options = [option for text in settings for option in ("--set", text)]
     results = str(tmp_path / "results")

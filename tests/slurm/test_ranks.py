@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 from support.slurm_runs import (
     CHECKOUT,
+    NO_PEAKS,
     QUICK_POLLS,
     SITE,
     SMALL_RESNET,
@@ -30,7 +31,7 @@ def train(folder, ranks):
     """The records of a small matrix by topology, and its run."""
     folder.mkdir()
     matrix = write_matrix(folder, TOPOLOGIES, 1, SMALL_RESNET)
-    settings = [f"ranks={ranks}", *QUICK_POLLS]
+    settings = [f"ranks={ranks}", *QUICK_POLLS, NO_PEAKS]
     options = [option for text in settings for option in ("--set", text)]
     where = ["--site", str(SITE), "--results", str(folder / "results")]
     run = stage([str(matrix), *where, *options], cwd=CHECKOUT)

