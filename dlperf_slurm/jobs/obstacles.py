@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.config.folders import CUDA, find_managed_environment, tell_creation
+from dlperf_slurm.config.job_settings import list_launchers
 from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import (
@@ -21,6 +22,7 @@ from dlperf_slurm.contract.axes import (
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, MIB
+from dlperf_slurm.jobs.launchers import list_kinds_of_ranks
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.provision.environments.gpu_horovod import find_missing_horovod
 from dlperf_slurm.provision.environments.gpus import (
@@ -29,18 +31,12 @@ from dlperf_slurm.provision.environments.gpus import (
     find_missing_code,
 )
 from dlperf_slurm.worker.frameworks import join_reasons, load_adapter
-from dlperf_slurm.worker.joining import KINDS, MPI, SLURM, TORCHRUN
+from dlperf_slurm.worker.joining import MPI
 from dlperf_slurm.worker.models import list_models, load_model
 
 # of a time in a file, and of what stands before the first at most
 TIME_BYTES = 8
 ARRAY_HEADER_BYTES = 1024
-# the launchers that tell ranks their places so; "command" is whatever the site says
-LAUNCHERS = {
-    MPI: ("srun", "mpirun", "command"),
-    SLURM: ("srun", "command"),
-    TORCHRUN: ("torchrun", "command"),
-}
 # its adapter has the ranks wait for each other by MPI before the first collective
 MINDSPORE = "mindspore"
 
@@ -172,12 +168,14 @@ def _find_generation_obstacle(case: MatrixCase) -> Optional[str]:
 def _find_ranks_obstacles(case: MatrixCase, settled: Site) -> Iterator[str]:
     """The reasons against how our own ranks are started, and how they find each other."""
     ranks, launcher = settled.ranks, settled.starting_launcher
-    if launcher not in LAUNCHERS[ranks]:
-        others = [f'"{name}"' for name in KINDS if launcher in LAUNCHERS[name]]
+    kinds = list_kinds_of_ranks(launcher)
+    if ranks not in kinds:
+        fitting = [name for name in list_launchers() if ranks in list_kinds_of_ranks(name)]
+        others = [f'"{kind}"' for kind in kinds]
         instead = f", or ranks = {' or '.join(others)}" if others else ""
         yield (
             f'launcher {launcher!r} does not place ranks as ranks = "{ranks}" of the site needs '
-            f"it; use launcher {' or '.join(map(repr, LAUNCHERS[ranks]))}{instead}"
+            f"it; use launcher {' or '.join(map(repr, fitting))}{instead}"
         )
     need = _find_need_of_mpi(case)
     if ranks != MPI and need:

@@ -1,7 +1,8 @@
 """Ranks and a program -> the command that starts it once per rank; one module per launcher.
 
 A module is named as in `launcher.name`, and has `make_command(ranks, program)`, which returns the
-words of the command line, and `count_tasks_per_node(topology)`, the tasks of Slurm on a node.
+words of the command line, and `count_tasks_per_node(topology)`, the tasks of Slurm on a node. RANKS
+are the ways of `worker.joining` by which the ranks that it starts can find each other.
 """
 
 from collections.abc import Sequence
@@ -33,6 +34,8 @@ class Ranks:
 
 
 class Launcher(Protocol):
+    RANKS: tuple[str, ...]
+
     def make_command(self, ranks: Ranks, program: Sequence[str]) -> list[str]: ...
     def count_tasks_per_node(self, topology: Topology) -> int: ...
 
@@ -49,6 +52,11 @@ def make_command(launcher: str, ranks: Ranks, program: Sequence[str]) -> list[st
 def count_tasks_per_node(launcher: str, topology: Topology) -> int:
     """The tasks that Slurm is asked for on each node, which may start several ranks."""
     return _load(launcher).count_tasks_per_node(topology)
+
+
+def list_kinds_of_ranks(launcher: str) -> tuple[str, ...]:
+    """How the ranks that it starts can find each other."""
+    return _load(launcher).RANKS
 
 
 def _load(launcher: str) -> Launcher:

@@ -5,6 +5,10 @@ from collections.abc import Sequence
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.launchers import Ranks
+from dlperf_slurm.worker.joining import KINDS
+
+# whatever the site's command tells them
+RANKS = KINDS
 
 
 def make_command(ranks: Ranks, program: Sequence[str]) -> list[str]:

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.jobs.launchers import Ranks
+from dlperf_slurm.worker.joining import MPI
+
+RANKS = (MPI,)
 
 
 def make_command(ranks: Ranks, program: Sequence[str]) -> list[str]:

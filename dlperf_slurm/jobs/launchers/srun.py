@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.jobs.launchers import Ranks
+from dlperf_slurm.worker.joining import MPI, SLURM
 
+RANKS = (MPI, SLURM)
 NO_MPI = "none"
 
 

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.jobs.launchers import Ranks
 from dlperf_slurm.jobs.quoting import Expanding
+from dlperf_slurm.worker.joining import TORCHRUN
 
+RANKS = (TORCHRUN,)
 # the job script chooses it, so that jobs on one node wait at different ones
 RENDEZVOUS_PORT = "${DLPERF_SLURM_PORT}"
 # torchrun itself takes no other name of a host than its own for that of the first
