@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.slurm_runs import CHECKOUT, QUICK_POLLS, write_matrix
+from support.slurm_runs import CHECKOUT, NO_PEAKS, QUICK_POLLS, write_matrix
 from support.tool import run_tool
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
@@ -41,7 +41,7 @@ def test_file_that_site_init_writes_runs_the_matrix_of_the_demo(site, tmp_path):
     assert "ranks: pytorch on n1, n2: 2 ranks of one Open MPI" in sound.stdout
     # all nodes share the cores of one machine, of which nothing is measured here
     quick = ["protocol.repeats=1", 'axes.precision="fp32"', "protocol.measured_steps=10"]
-    options = [option for text in (*quick, *QUICK_POLLS) for option in ("--set", text)]
+    options = [option for text in (*quick, *QUICK_POLLS, NO_PEAKS) for option in ("--set", text)]
     matrix = str(CHECKOUT / "matrices" / "quickstart.toml")
     done = run_tool(["submit", matrix, "--site", str(site), "--wait", *options], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -153,6 +153,7 @@ def test_another_version_of_the_tool_reads_all_records(run, monkeypatch):
     assert len(list_records(names)) == len(run.read_all_tasks())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "damage",
     [lambda c: b"", lambda c: c[:-1], lambda c: c[:40] + b"x" + c[41:], lambda c: b"x" * 99],

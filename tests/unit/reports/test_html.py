@@ -231,6 +231,7 @@ def test_word_of_a_user_is_no_markup_where_it_is_explained():
     )
 
 
+@pytest.mark.integration
 def test_page_of_fifty_cases_weighs_less_than_a_megabyte():
     rng = numpy.random.default_rng(1)
     frameworks = (
@@ -339,6 +340,7 @@ def test_report_writes_the_page_and_its_figures(staged_run):
     assert "title = &#34;Small&#34;" in page
 
 
+@pytest.mark.integration
 def test_figures_for_papers_are_written_beside_those_of_the_page(staged_run):
     measure(staged_run)
     assert main(["report"]) == 0
@@ -360,6 +362,7 @@ def list_contents(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("options", "page"),
     [

@@ -97,6 +97,7 @@ def test_runs_of_the_same_code_differ_as_rarely_as_the_level_says(noise):
     assert 5 <= verdicts.count(SLOWER) + verdicts.count(FASTER) <= 28
 
 
+@pytest.mark.integration
 def test_runs_of_many_cases_have_a_false_alarm_as_rarely_as_the_level_says():
     generator = random.Random(2021)
     alarms = 0
