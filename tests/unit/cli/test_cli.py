@@ -27,6 +27,7 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.reports import summarize
 from dlperf_slurm.worker.models import list_models
 
 SITE = """\
@@ -376,6 +377,16 @@ def test_report_of_a_copied_run_needs_nothing_but_its_files(staged_run, home):
     assert [(row[1], row[2], row[-4]) for row in rows] == [
         ("1n1g", "40.00", "1.00"), ("1n2g", "80.00", "2.00"), ("2n2g", "160.00", "4.00"),
     ]  # fmt: skip
+
+
+def test_report_makes_the_columns_of_its_cases_once_for_all_files(staged_run, monkeypatch):
+    made = []
+    make = summarize.make_case_columns
+    monkeypatch.setattr(summarize, "make_case_columns", lambda frame: made.append(1) or make(frame))
+    main(["report", "--plots", "none", str(staged_run.path)])
+    written = {path.name for path in (staged_run.path / "report").iterdir()}
+    assert {"report.csv", "report.json", "cases.parquet"} <= written
+    assert made == [1]
 
 
 def test_report_of_the_copy_lies_in_the_copy(staged_run, home):
