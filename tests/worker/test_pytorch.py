@@ -63,6 +63,14 @@ ON_DEVICES = [
     if (device, precision) != ("cpu", "tf32")
 ]
 
+# one is compiled in brief
+INFERENCES = [
+    pytest.param(precision, compiler, marks=[] if is_brief else pytest.mark.exhaustive)
+    for compiler in ADAPTER.SUPPORTED["compiler"]
+    for precision in ("fp32", "amp-bf16")
+    for is_brief in [compiler == "none" or precision == "amp-bf16"]
+]
+
 
 def make_case(model, **changes):
     return vary(CASE, model=model, model_parameters=SMALL[model], **changes)
@@ -217,14 +225,16 @@ def test_channels_last_arrays_have_the_canonical_layout():
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("is_full_size", [True, False])
-def test_forward_pass_costs_the_definitions_flops(model, is_full_size):
+@pytest.mark.parametrize(("device", "is_full_size"), [("cpu", False), ("meta", True)])
+def test_forward_pass_costs_the_definitions_flops(model, device, is_full_size):
+    """In full size by the shapes alone, which take neither time nor memory."""
     definition = load_model(model).Definition(**({} if is_full_size else SMALL[model]))
     batch = to_tensors(make_batch(definition, 2, 0, 0))
-    built = BUILDERS[model].build_model(definition)
+    with torch.device(device):
+        built = BUILDERS[model].build_model(definition).to(device)
     # The counter does not know the CPU's fused attention.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        built(*(batch[name] for name in load_model(model).INPUTS))
+        built(*(batch[name].to(device) for name in load_model(model).INPUTS))
     assert counter.get_total_flops() == 2 * definition.flops_per_sample
 
 
@@ -279,8 +289,7 @@ def test_step_does_not_wait_for_the_gpu(model, precision):
         torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.parametrize("precision", ["fp32", "amp-bf16"])
-@pytest.mark.parametrize("compiler", ADAPTER.SUPPORTED["compiler"])
+@pytest.mark.parametrize(("precision", "compiler"), INFERENCES)
 def test_inference_is_compiled_in_the_cases_precision_and_kept_for_no_gradient(precision, compiler):
     running = sessions.start(
         make_case("resnet50", mode=INFER, precision=precision, compiler=compiler)
