@@ -3,6 +3,7 @@
 `make test-release` runs these; they take packages from an index, and two minutes.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -22,6 +23,14 @@ from run_on_pythons import LOGIN_OLDEST, find_python, list_left_out  # noqa: E40
 ENVIRONMENTS = ROOT / ".venv" / "environments"
 # the quickstart, cut short
 SHORT = ["protocol.repeats=1", "protocol.measured_steps=3", 'axes.precision="fp32"']
+# the package's files and their hashes, as pip wrote them down
+LIST_INSTALLED = """\
+import json
+from importlib.metadata import files
+
+ours = [file for file in files("dlperf-slurm") if file.parts[0] == "dlperf_slurm" and file.hash]
+print(json.dumps({str(file): file.hash.value for file in ours}))
+"""
 
 
 def build(folder, umask):
@@ -106,24 +115,40 @@ def test_readme_has_three_ways_to_install():
 
 
 @pytest.mark.parametrize("command", list_install_commands())
-def test_installed_by_the_words_of_the_readme_it_runs_the_quickstart(command, python, tmp_path):
+def test_words_of_the_readme_install_what_is_in_the_wheel(command, archives, python, tmp_path):
     # a checkout as it was cloned: what pip makes there does no harm
     checkout = tmp_path / "checkout"
     run(["git", "clone", "--quiet", str(ROOT), str(checkout)])
-    path = f"{python.parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "DLPERF_SLURM_ENVIRONMENTS": str(ENVIRONMENTS)}
-    # seconds of each array task
-    environment["DLPERF_SLURM_PEAKS"] = "0"
     run([python, "-m", "pip", "uninstall", "--yes", "dlperf-slurm"])
-    run(["bash", "-ec", command], cwd=checkout, env=environment)
+    run(["bash", "-ec", command], cwd=checkout, env=make_environment(python))
+    installed = json.loads(run([python, "-c", LIST_INSTALLED], cwd=tmp_path))
+    (wheel,) = (path for path in archives if path.suffix == ".whl")
+    with zipfile.ZipFile(wheel) as opened:
+        (record,) = (name for name in opened.namelist() if name.endswith(".dist-info/RECORD"))
+        lines = opened.read(record).decode().splitlines()
+    built = dict(line.split(",")[:2] for line in lines if line.startswith("dlperf_slurm/"))
+    assert len(built) > 300
+    assert {name: f"sha256={value}" for name, value in installed.items()} == built
+
+
+def make_environment(python):
+    """Its scripts come first, and our environments are the managed ones."""
+    path = f"{python.parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "DLPERF_SLURM_ENVIRONMENTS": str(ENVIRONMENTS)}
+
+
+def test_installed_wheel_runs_the_quickstart(archives, python, tmp_path):
     if not (ENVIRONMENTS / "pytorch" / "bin" / "python").exists():
         pytest.skip("no environment of PyTorch: dlperf-slurm env create pytorch")
-    folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    run(["dlperf-slurm", "init"], cwd=folder, env=environment)
+    (wheel,) = (path for path in archives if path.suffix == ".whl")
+    run([python, "-m", "pip", "install", "--force-reinstall", "--no-deps", str(wheel)])
+    run([python, "-m", "pip", "install", str(wheel)])
+    # peaks take seconds of each array task
+    environment = {**make_environment(python), "DLPERF_SLURM_PEAKS": "0"}
+    run(["dlperf-slurm", "init"], cwd=tmp_path, env=environment)
     options = [word for value in SHORT for word in ("--set", value)]
     submit = ["dlperf-slurm", "submit", "matrices/quickstart.toml", "--site", "local"]
-    printed = run([*submit, "--within", "5min", "--wait", *options], cwd=folder, env=environment)
+    printed = run([*submit, "--within", "5min", "--wait", *options], cwd=tmp_path, env=environment)
     assert "2/2 done: 2 COMPLETED" in printed
     assert "resnet50 trains at " in printed
     report = Path(printed.partition("\nReport: ")[2].splitlines()[0])

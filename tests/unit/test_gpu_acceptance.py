@@ -12,6 +12,8 @@ from run_on_gpus import CHECKOUT, FRAMEWORKS, NO_GPU, Part, accept, list_checks,
 from support.gpu_report import FAILED, NOT_FOR_THIS_GPU, NOT_RUN, PASSED, Outcome, find_verdict
 from support.gpu_timeline import find_gap_between_steps, find_gaps, list_transports
 
+# most of them start pytest
+pytestmark = pytest.mark.integration
 GPU_TESTS = CHECKOUT / "tests" / "gpu"
 CHECKS = """
 import json, os, pytest
@@ -132,7 +134,6 @@ def test_every_check_is_in_a_part():
     assert all(list_checks(part) for part in parts)
 
 
-@pytest.mark.integration
 def test_checks_are_skipped_with_a_reason_by_pytest_without_a_gpu(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     command = [sys.executable, "-m", "pytest", "-q", "-rs", str(GPU_TESTS), "--framework", "jax"]

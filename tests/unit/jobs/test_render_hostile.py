@@ -13,6 +13,9 @@ from dlperf_slurm.config.site import Site
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.render import render_scripts
 
+# hundreds, and what takes them is bash
+pytestmark = pytest.mark.integration
+
 HOSTILE = {
     "space": "a b",
     "quote": "a'b",

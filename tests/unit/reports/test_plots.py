@@ -92,6 +92,7 @@ def steps() -> CaseSteps:
     return CaseSteps("case", tuple(repeats))
 
 
+@pytest.mark.integration
 def test_run_has_one_figure_of_each_kind_per_table_and_case(plots):
     kinds = sorted(name.split("-resnet50")[0] for name in plots)
     of_the_table = ["throughput", "speedup", "efficiency", "step-times"]
@@ -100,6 +101,7 @@ def test_run_has_one_figure_of_each_kind_per_table_and_case(plots):
     assert kinds == sorted([*of_the_table, *of_cases, *of_two_ranks])
 
 
+@pytest.mark.integration
 def test_default_shows_steps_of_doubtful_cases_and_ranks_of_the_largest():
     cases = make_cases()
     names = [plot.name for plot in plot_run(summarize_cases(cases), cases)]
@@ -446,6 +448,7 @@ class Again:
         return self.cases[case.case_id].outcomes[repeat - 1]
 
 
+@pytest.mark.integration
 def test_figures_of_reduced_cases_are_those_of_the_whole_ones(plots, monkeypatch):
     monkeypatch.setattr(processes, "_count_cores", lambda: 1)
     cases = make_cases()

@@ -86,6 +86,7 @@ def make_noisy(generator, noise, factor=1.0):
     return [100 * factor * generator.lognormvariate(0, noise) for _ in range(7)]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("noise", [0.01, 0.03])
 def test_runs_of_the_same_code_differ_as_rarely_as_the_level_says(noise):
     generator = random.Random(2020)
@@ -142,6 +143,7 @@ def test_beyond_the_limit_is_where_the_whole_interval_lies_below_it():
         assert not (comparison.is_beyond_limit and comparison.is_within_limit)
 
 
+@pytest.mark.integration
 def test_slowdown_within_the_limit_is_rarely_beyond_it():
     generator = random.Random(2025)
     beyond = [
@@ -152,6 +154,7 @@ def test_slowdown_within_the_limit_is_rarely_beyond_it():
     assert sum(c.is_beyond_limit for c in beyond) <= 16
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("noise", [0.01, 0.03])
 def test_slowdown_beyond_the_limit_rarely_passes(noise):
     generator = random.Random(2026)
@@ -182,6 +185,7 @@ def test_same_speed_passes_a_limit_that_the_noise_allows():
     assert sum(c.is_within_limit for c in found) >= 180
 
 
+@pytest.mark.integration
 def test_difference_as_large_as_the_margin_is_rarely_called_equivalent():
     generator = random.Random(2029)
     found = [
@@ -203,6 +207,7 @@ def test_difference_that_does_not_matter_is_said_to_be_small():
     assert (comparison.verdict, comparison.is_within_margin) == (SLOWER, True)
 
 
+@pytest.mark.integration
 def test_run_that_varies_ten_times_as_much_raises_alarms_as_rarely():
     generator = random.Random(2031)
     verdicts = [
@@ -371,6 +376,7 @@ def make_blocked(generator, blocks, repeats, offset):
     return CaseOutcomes(dataclasses.replace(case.case, blocks=blocks), case.outcomes)
 
 
+@pytest.mark.integration
 def test_offset_that_repeats_of_a_block_share_is_no_difference():
     generator = random.Random(2032)
     verdicts = [
