@@ -40,7 +40,8 @@ def test_file_that_site_init_writes_runs_the_matrix_of_the_demo(site, tmp_path):
     assert sound.returncode == 0, sound.stdout + sound.stderr
     assert "ranks: pytorch on n1, n2: 2 ranks of one Open MPI" in sound.stdout
     # all nodes share the cores of one machine, of which nothing is measured here
-    quick = ["protocol.repeats=1", 'axes.precision="fp32"', "protocol.measured_steps=10"]
+    steps = ("protocol.warmup_steps=1", "protocol.measured_steps=3")
+    quick = ["protocol.repeats=1", 'axes.precision="fp32"', *steps]
     options = [option for text in (*quick, *QUICK_POLLS, NO_PEAKS) for option in ("--set", text)]
     matrix = str(CHECKOUT / "matrices" / "quickstart.toml")
     done = run_tool(["submit", matrix, "--site", str(site), "--wait", *options], tmp_path)
