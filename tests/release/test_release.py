@@ -114,19 +114,31 @@ def test_readme_has_three_ways_to_install():
     ]
 
 
-@pytest.mark.parametrize("command", list_install_commands())
-def test_words_of_the_readme_install_what_is_in_the_wheel(command, archives, python, tmp_path):
-    # a checkout as it was cloned: what pip makes there does no harm
-    checkout = tmp_path / "checkout"
+def clone(folder):
+    """A checkout as users have it, with what is committed and nothing else."""
+    checkout = folder / "checkout"
     run(["git", "clone", "--quiet", str(ROOT), str(checkout)])
-    run([python, "-m", "pip", "uninstall", "--yes", "dlperf-slurm"])
-    run(["bash", "-ec", command], cwd=checkout, env=make_environment(python))
-    installed = json.loads(run([python, "-c", LIST_INSTALLED], cwd=tmp_path))
-    (wheel,) = (path for path in archives if path.suffix == ".whl")
+    return checkout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The hash of each of the package's files in a wheel of what is committed."""
+    folder = tmp_path_factory.mktemp("built")
+    run([sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(clone(folder))])
+    (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as opened:
         (record,) = (name for name in opened.namelist() if name.endswith(".dist-info/RECORD"))
         lines = opened.read(record).decode().splitlines()
-    built = dict(line.split(",")[:2] for line in lines if line.startswith("dlperf_slurm/"))
+    return dict(line.split(",")[:2] for line in lines if line.startswith("dlperf_slurm/"))
+
+
+@pytest.mark.parametrize("command", list_install_commands())
+def test_words_of_the_readme_install_what_is_in_the_wheel(command, built, python, tmp_path):
+    run([python, "-m", "pip", "uninstall", "--yes", "dlperf-slurm"])
+    # what pip makes in the checkout does no harm
+    run(["bash", "-ec", command], cwd=clone(tmp_path), env=make_environment(python))
+    installed = json.loads(run([python, "-c", LIST_INSTALLED], cwd=tmp_path))
     assert len(built) > 300
     assert {name: f"sha256={value}" for name, value in installed.items()} == built
 
