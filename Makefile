@@ -76,7 +76,7 @@ lint: .venv/installed-dev
 docs: .venv/installed-docs
 	$(BIN)/mkdocs build --strict --quiet
 
-# of the checkout; `make test` runs the same tests of the wheel, in test-pythons
+# of the checkout; `make test` runs these tests of the wheel, but what is exhaustive, in test-pythons
 test-unit: .venv/installed-dev
 	$(BIN)/python -m pytest -q -n 2 tests/unit || $(BIN)/python -m pytest -q tests/unit $(AGAIN)
 

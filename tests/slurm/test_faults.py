@@ -154,22 +154,19 @@ def test_cancel_reaches_both_of_an_array_submitted_twice(cluster, tmp_path, gate
     assert set(find_states(run).values()) == {"CANCELLED"}
 
 
-@pytest.mark.parametrize(
-    "leaking",
-    [
-        {"SQUEUE_PARTITION": "small"},
-        {"SQUEUE_STATES": "COMPLETED", "SQUEUE_FORMAT": "%i", "SQUEUE_USERS": "nobody"},
-        {"SACCT_FORMAT": "JobID", "SINFO_PARTITION": "small"},
-    ],
-    ids=lambda value: next(iter(value)),
-)
-def test_variables_of_squeue_do_not_make_a_running_task_lost(cluster, tmp_path, gate, leaking):
+def test_variables_of_squeue_do_not_make_a_running_task_lost(cluster, tmp_path, gate):
     run = stage_spin(tmp_path / "results", settings=["tracking.lost_after_seconds=1"])
     submit(run, SPIN_WAIT_FOR=str(gate))
     await_ranks(run, 1)
-    for _ in range(2):
-        done = run_tool(["status", str(run.path)], CHECKOUT, leaking)
-        assert (done.returncode, "1 RUNNING" in done.stdout) == (0, True), done.stdout
+    for leaking in (
+        {"SQUEUE_PARTITION": "small"},
+        {"SQUEUE_STATES": "COMPLETED", "SQUEUE_FORMAT": "%i", "SQUEUE_USERS": "nobody"},
+        {"SACCT_FORMAT": "JobID", "SINFO_PARTITION": "small"},
+    ):
+        for _ in range(2):
+            done = run_tool(["status", str(run.path)], CHECKOUT, leaking)
+            assert done.returncode == 0, (leaking, done.stderr)
+            assert "1 RUNNING" in done.stdout, leaking
     gate.touch()
     assert wait(run).returncode == 0
 
@@ -237,32 +234,37 @@ def damage_bytes(path):
     path.write_bytes(path.read_bytes().replace(b'"event": "s', b'"event": "\xff\xfe'))
 
 
-@pytest.mark.parametrize("damage", [damage_missing, damage_empty, damage_torn, damage_bytes])
-def test_run_goes_on_after_its_journal_was_damaged(cluster, tmp_path, gate, damage):
+def test_run_goes_on_after_its_journal_was_damaged(cluster, tmp_path, gate):
+    damages = (damage_bytes, damage_torn, damage_empty, damage_missing)
     run = stage_spin(tmp_path / "results", repeats=2)
     submit(run, SPIN_WAIT_FOR=str(gate))
     await_that(lambda: sum(count_starts_of_rank_0(run)) == 1, "one runs")
-    damage(run.path / JOURNAL_FILE)
-    assert sorted(find_states(run).values()) == ["PENDING", "RUNNING"]
-    assert submit(run).returncode == 0
-    assert len(list_queue(run)) == 2
+    for damage in damages:
+        damage(run.path / JOURNAL_FILE)
+        assert sorted(find_states(run).values()) == ["PENDING", "RUNNING"], damage
+        assert submit(run).returncode == 0
+        assert len(list_queue(run)) == 2
     gate.touch()
     done = wait(run)
     assert (done.returncode, count_starts_of_rank_0(run)) == (0, [1, 1]), done.stdout + done.stderr
-    damage(run.path / JOURNAL_FILE)
-    assert report(run).returncode == 0
-    assert is_nothing_to_retry(run)
+    for damage in damages:
+        damage(run.path / JOURNAL_FILE)
+        assert report(run).returncode == 0, damage
+        assert is_nothing_to_retry(run), damage
 
 
-@pytest.mark.parametrize("name", ["record.json", "details.npz"])
-def test_file_cut_short_after_the_end_is_tried_again(cluster, tmp_path, name):
-    run = stage_spin(tmp_path / "results")
+def test_files_cut_short_after_the_end_are_tried_again(cluster, tmp_path):
+    names = ("record.json", "details.npz")
+    run = stage_spin(tmp_path / "results", repeats=len(names))
     assert submit(run, "--wait").returncode == 0
-    (path,) = run.path.glob(f"cases/*/r1/a1/**/{name}")
-    path.write_bytes(path.read_bytes()[:100])
+    cut = dict(zip(run.read_all_tasks(), names))
+    for task, name in cut.items():
+        (path,) = (run.path / task.attempt_dir).glob(f"**/{name}")
+        path.write_bytes(path.read_bytes()[:100])
     assert report(run).returncode == CASES_FAILED
-    assert find_states(run) == {"1n1g.0": "FAILED"}
-    assert name in find_details(run)["1n1g.0"]
+    assert find_states(run) == {task.marker: "FAILED" for task in cut}
+    details = find_details(run)
+    assert [name for task, name in cut.items() if name not in details[task.marker]] == []
     assert wait(run).returncode == CASES_FAILED
-    assert "trying again 1 of " in retry(run)
+    assert "trying again 2 of " in retry(run)
     assert wait(run).returncode == 0

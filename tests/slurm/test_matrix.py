@@ -23,7 +23,7 @@ from dlperf_slurm.jobs.run_directory import find_run
 
 pytestmark = [pytest.mark.slurm, pytest.mark.pytorch]
 
-TOPOLOGIES = ("1n1g", "1n2g", "2n2g")
+TOPOLOGIES = ("1n1g", "2n2g")
 REPEATS = 3
 POLL_SECONDS = 2
 CLIENTS = ("sbatch", "squeue", "sacct", "scontrol", "scancel")
@@ -124,7 +124,8 @@ def test_ranks_computed_with_torch_over_mpi(submitted):
 
 def test_one_sbatch_for_each_group(submitted):
     _, run, calls = submitted
-    assert [name for name, _ in calls].count("sbatch") == len(run.list_group_ids()) == 3
+    assert len(run.list_group_ids()) == len(TOPOLOGIES)
+    assert [name for name, _ in calls].count("sbatch") == len(TOPOLOGIES)
     assert_array_tasks_in_accounting(run, len(TOPOLOGIES) * REPEATS)
 
 
@@ -141,7 +142,7 @@ def test_journal_counts_the_calls_that_were_made(submitted):
     made = Counter(name for name, _ in calls)
     (tracked,) = (event for event in read_journal(run.path) if event.event == TRACKED)
     assert json.loads(tracked.detail) == {"squeue": made["squeue"], "sacct": made["sacct"]}
-    assert f"3 sbatch; while waiting: {made['squeue']} squeue" in done.stdout
+    assert f"{len(TOPOLOGIES)} sbatch; while waiting: {made['squeue']} squeue" in done.stdout
 
 
 def test_array_tasks_did_not_share_the_machine(submitted):

@@ -1,15 +1,18 @@
 """The tool as a user calls it, in a process of its own, and what its run directories say."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
 import dlperf_slurm
+from dlperf_slurm.cli import main
 from dlperf_slurm.jobs.markers import list_markers
 from dlperf_slurm.jobs.run_directory import Run, open_run
 from dlperf_slurm.scheduler.track import Tracker
@@ -18,19 +21,21 @@ from dlperf_slurm.scheduler.track import Tracker
 COMMAND_SECONDS = 900.0
 DEADLINE_SECONDS = 60.0
 POLL_SECONDS = 0.05
+# what a report imports takes most of its time, and most commands end in one
+forking = multiprocessing.get_context("forkserver")
+forking.set_forkserver_preload(
+    ["pytest", "duckdb", "matplotlib.figure", "dlperf_slurm.interface", "dlperf_slurm.cli.report"]
+)
 
 
 def start_tool(
     arguments: Sequence[str], cwd: Path, env: Optional[Mapping[str, str]] = None
 ) -> "subprocess.Popen[str]":
     """`python -m dlperf_slurm ARGUMENTS`, with `env` on top of this environment."""
-    whole_env = {**os.environ, **(env or {})}
-    paths = [str(Path(dlperf_slurm.__file__).parents[1]), whole_env.get("PYTHONPATH", "")]
-    whole_env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return subprocess.Popen(
         [sys.executable, "-m", "dlperf_slurm", *arguments],
         cwd=cwd,
-        env=whole_env,
+        env=make_env(env),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -40,17 +45,41 @@ def start_tool(
     )
 
 
+def make_env(env: Optional[Mapping[str, str]]) -> dict[str, str]:
+    """This environment with `env` on top, in which the tool is the one that these tests import."""
+    whole_env = {**os.environ, **(env or {})}
+    paths = [str(Path(dlperf_slurm.__file__).parents[1]), whole_env.get("PYTHONPATH", "")]
+    return {**whole_env, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+
 def run_tool(
     arguments: Sequence[str], cwd: Path, env: Optional[Mapping[str, str]] = None
 ) -> "subprocess.CompletedProcess[str]":
-    """The same to its end."""
-    process = start_tool(arguments, cwd, env)
-    try:
-        stdout, stderr = process.communicate(timeout=COMMAND_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise
-    return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+    """The same to its end, forked of a process that has imported the tool already."""
+    with tempfile.TemporaryDirectory(prefix="dlperf-slurm-") as folder:
+        files = [Path(folder) / name for name in ("stdout", "stderr")]
+        process = forking.Process(target=call_tool, args=(arguments, cwd, make_env(env), files))
+        process.start()
+        process.join(COMMAND_SECONDS)
+        if process.is_alive():
+            process.kill()
+            raise subprocess.TimeoutExpired(arguments, COMMAND_SECONDS)
+        stdout, stderr = (file.read_text(encoding="utf-8") for file in files)
+    return subprocess.CompletedProcess(arguments, process.exitcode, stdout, stderr)
+
+
+def call_tool(
+    arguments: Sequence[str], cwd: Path, env: Mapping[str, str], files: Sequence[Path]
+) -> None:
+    """What `python -m dlperf_slurm` does, with these files as its output."""
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd)
+    heed_interrupts()
+    for stream, file in zip((sys.stdout, sys.stderr), files):
+        with file.open("wb") as opened:
+            os.dup2(opened.fileno(), stream.fileno())
+    sys.exit(main(arguments))
 
 
 def stage(arguments: Sequence[str], cwd: Path) -> Run:

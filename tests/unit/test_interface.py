@@ -112,22 +112,6 @@ def test_unknown_name_of_the_package_is_an_attribute_error():
         _ = dp.open_runs
 
 
-@pytest.mark.integration
-def test_type_checker_sees_the_names(tmp_path):
-    file = tmp_path / "use.py"
-    file.write_text(
-        "import dlperf_slurm as dp\nreveal_type(dp.open_run('20261122'))\ndp.open_runs()\n",
-        encoding="utf-8",
-    )
-    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "--config-file=",
-               "--cache-dir", str(tmp_path / "cache"), str(file)]  # fmt: skip
-    # mypy finds what is installed by itself, and takes no folder of that as the current one
-    cwd = tmp_path if "site-packages" in IMPORT_DIR else IMPORT_DIR
-    found = subprocess.run(command, cwd=cwd, capture_output=True, text=True).stdout
-    assert 'Revealed type is "dlperf_slurm.interface.RunResults"' in found
-    assert 'Module has no attribute "open_runs"' in found
-
-
 # opening
 
 

@@ -1,6 +1,6 @@
 """Whatever is in a file or an option, a command ends in time with a figure or a reason.
 
-40 inputs of each kind in the unit tests, the same ones each time; `make fuzz` tries 2,000 others.
+20 inputs of each kind in the unit tests, the same ones each time; `make fuzz` tries 2,000 others.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from dlperf_slurm.config.toml_tables import tomllib
 
 pytestmark = pytest.mark.integration
 
-IN_GATE = 40
+IN_GATE = 20
 EXAMPLES = int(os.environ.get("DLPERF_FUZZ_EXAMPLES", IN_GATE))
 # of a processor: a machine with other work takes longer
 LIMIT_SECONDS = 10
