@@ -54,23 +54,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="dlperf-slurm-wheel-") as folder:
         wheel = build_wheel(Path(folder))
         with ThreadPoolExecutor(1) as making, ThreadPoolExecutor(AT_ONCE) as testing:
-
-            def make(half: str, version: Version, packages: Sequence[str]) -> "Future[str]":
-                return making.submit(make_venv, half, version, packages)
-
             (first, *later_logins) = [
-                partial(test_login, make("login", version, LOGIN_PACKAGES), version, wheel, marks)
+                partial(test_login, making.submit(make_login, version), version, wheel, marks)
                 for version, marks in zip(logins, MARKS)
             ]
             tests_of_workers = [
-                partial(
-                    test_worker,
-                    making.submit(make_environment)
-                    if version == WORKER_OLDEST
-                    else make("worker", version, WORKER_PACKAGES),
-                    version,
-                    marks,
-                )
+                partial(test_worker, making.submit(make_worker, version), version, marks)
                 for version, marks in zip(workers, MARKS)
             ]
             exit_codes = [first()]
@@ -168,25 +157,17 @@ def name_version(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-def make_venv(half: str, version: Version, packages: Sequence[str]) -> str:
-    """The Python of an environment that is kept for the next time; "" without an interpreter."""
-    interpreter = find_or_miss(half, version)
-    if interpreter is None:
-        return ""
-    venv = VENVS / f"{half}-{name_version(version)}"
-    python = venv / "bin" / "python"
-    stamp = venv / "installed"
-    if not stamp.exists() or stamp.read_text(encoding="utf-8") != "\n".join(packages):
-        run([interpreter, "-m", "venv", "--clear", str(venv)])
-        run([str(python), "-m", "pip", "install", "-q", "--no-compile", *packages])
-        stamp.write_text("\n".join(packages), encoding="utf-8")
-    return str(python)
+def make_login(version: Version) -> str:
+    """The Python of an environment for the login side; "" without an interpreter."""
+    return make_venv("login", version, LOGIN_PACKAGES) if find_or_miss("login", version) else ""
 
 
-def make_environment() -> str:
-    """The Python of the oldest framework's environment, with pytest; "" without an interpreter."""
-    if find_or_miss("worker", WORKER_OLDEST) is None:
+def make_worker(version: Version) -> str:
+    """The Python of an environment for the worker side; "" without an interpreter."""
+    if not find_or_miss("worker", version):
         return ""
+    if version != WORKER_OLDEST:
+        return make_venv("worker", version, WORKER_PACKAGES)
     # minutes faster to build, and nothing here measures
     env = {**os.environ, "CFLAGS": "-O0"}
     run([sys.executable, "-m", "dlperf_slurm", "env", "create", OLDEST_FRAMEWORK], env)
@@ -206,6 +187,18 @@ def find_or_miss(half: str, version: Version) -> Optional[str]:
             flush=True,
         )
     return interpreter
+
+
+def make_venv(half: str, version: Version, packages: Sequence[str]) -> str:
+    """The Python of an environment that is kept for the next time."""
+    venv = VENVS / f"{half}-{name_version(version)}"
+    python = venv / "bin" / "python"
+    stamp = venv / "installed"
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != "\n".join(packages):
+        run([str(find_python(version)), "-m", "venv", "--clear", str(venv)])
+        run([str(python), "-m", "pip", "install", "-q", "--no-compile", *packages])
+        stamp.write_text("\n".join(packages), encoding="utf-8")
+    return str(python)
 
 
 def run(command: list[str], env: Optional[dict[str, str]] = None) -> None:

@@ -1,6 +1,7 @@
 """The tool as a user calls it, in a process of its own, and what its run directories say."""
 
 import multiprocessing
+import multiprocessing.util
 import os
 import signal
 import subprocess
@@ -21,6 +22,8 @@ from dlperf_slurm.scheduler.track import Tracker
 COMMAND_SECONDS = 900.0
 DEADLINE_SECONDS = 60.0
 POLL_SECONDS = 0.05
+# a socket for the forking is in this folder, which tests move to where its path is too long
+multiprocessing.util.get_temp_dir()
 # what a report imports takes most of its time, and most commands end in one
 forking = multiprocessing.get_context("forkserver")
 forking.set_forkserver_preload(
