@@ -71,7 +71,7 @@ def run_history(options: argparse.Namespace) -> None:
 
 
 def _write_files(timelines: "Sequence[Timeline]", options: argparse.Namespace) -> None:
-    from dlperf_slurm.reports.formats.parquet import serialize_frame
+    from dlperf_slurm.reports.formats.parquet import serialize_frames
     from dlperf_slurm.results.columns import serialize_csv
     from dlperf_slurm.results.history.frame import make_history_frame
 
@@ -79,7 +79,7 @@ def _write_files(timelines: "Sequence[Timeline]", options: argparse.Namespace) -
         write_file(options.csv, "--csv", serialize_csv(make_history_frame(timelines)).encode())
     if options.parquet is not None:
         frame = make_history_frame(timelines)
-        write_file(options.parquet, "--parquet", serialize_frame(frame))
+        write_file(options.parquet, "--parquet", *serialize_frames(frame))
     if options.plot is not None:
         from dlperf_slurm.reports.plots.between_runs import plot_history
 

@@ -85,10 +85,15 @@ def choose_baselines(
 
     Rows are named by their number in the frame, as everywhere here.
     """
-    measured = _keep_measured(candidates)[list(alike)]
-    first = measured.drop_duplicates().assign(baseline=lambda rows: rows.index)
-    found = frame[list(alike)].merge(first, on=list(alike), how="left").baseline
-    return [int(number) if number == number else None for number in found]
+    measured = _keep_measured(candidates)
+    first: dict[tuple[object, ...], int] = {}
+    for row, values in zip(measured.index, _list_rows(measured, alike)):
+        first.setdefault(values, int(row))
+    return [first.get(values) for values in _list_rows(frame, alike)]
+
+
+def _list_rows(frame: "DataFrame", columns: Sequence[str]) -> "zip[tuple[object, ...]]":
+    return zip(*(frame[column] for column in columns))
 
 
 def add_ratios(frame: "DataFrame", axes: Sequence[str]) -> None:

@@ -1,11 +1,12 @@
 """A site file that the cluster itself gave, and a chain that is broken at one place at a time."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.slurm_runs import CHECKOUT, NO_PEAKS, QUICK_POLLS, write_matrix
+from support.slurm_runs import CHECKOUT, QUICK_POLLS, write_matrix
 from support.tool import run_tool
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
@@ -42,11 +43,14 @@ def test_file_that_site_init_writes_runs_the_matrix_of_the_demo(site, tmp_path):
     # all nodes share the cores of one machine, of which nothing is measured here
     steps = ("protocol.warmup_steps=1", "protocol.measured_steps=3")
     quick = ["protocol.repeats=1", 'axes.precision="fp32"', 'axes.topology="2n2g"', *steps]
-    options = [option for text in (*quick, *QUICK_POLLS, NO_PEAKS) for option in ("--set", text)]
+    options = [option for text in (*quick, *QUICK_POLLS) for option in ("--set", text)]
     matrix = str(CHECKOUT / "matrices" / "quickstart.toml")
     done = run_tool(["submit", matrix, "--site", str(site), "--wait", *options], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1/1 done: 1 COMPLETED" in done.stdout
+    peaks = [json.loads(path.read_text()) for path in tmp_path.glob("results/*/peaks/*.fp32.json")]
+    assert sorted(peak["host"] for peak in peaks) == ["n1", "n2"]
+    assert all(peak["flops_per_s"] > 0 and not peak["problem"] for peak in peaks)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from support.slurm_runs import (
     CHECKOUT,
+    NO_PEAKS,
     SITE,
     SMALL_RESNET,
     assert_array_tasks_in_accounting,
@@ -23,7 +24,7 @@ from dlperf_slurm.jobs.run_directory import find_run
 
 pytestmark = [pytest.mark.slurm, pytest.mark.pytorch]
 
-TOPOLOGIES = ("1n1g", "2n2g")
+TOPOLOGIES = ("1n1g", "2n1g")
 REPEATS = 3
 POLL_SECONDS = 2
 CLIENTS = ("sbatch", "squeue", "sacct", "scontrol", "scancel")
@@ -40,7 +41,7 @@ def submitted(cluster, tmp_path_factory):
     polls = [f"tracking.poll_seconds={POLL_SECONDS}", "tracking.slowest_poll_seconds=4"]
     done = run_tool(
         ["submit", str(matrix), "--site", str(SITE), "--results", str(folder / "results"), "--wait"]
-        + [option for text in polls for option in ("--set", text)],
+        + [option for text in (*polls, NO_PEAKS) for option in ("--set", text)],
         CHECKOUT,
         {"PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"},
     )

@@ -28,19 +28,18 @@ _TYPES = {
 
 def serialize(report: Report) -> dict[str, bytes]:
     """The frames with their types; a figure that does not exist is NULL."""
-    return {
-        "cases.parquet": serialize_frame(report.summary.case_columns),
-        "repeats.parquet": serialize_frame(make_repeat_frame(report.cases)),
-    }
+    frames = (report.summary.case_columns, make_repeat_frame(report.cases))
+    return dict(zip(("cases.parquet", "repeats.parquet"), serialize_frames(*frames)))
 
 
-def serialize_frame(frame: "DataFrame") -> bytes:
-    """The rows of a typed frame as the bytes of a file, made by DuckDB; what is missing is NULL."""
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name, "frame.parquet")
-        with open_database(written=path.parent) as connection:
-            write_frame(connection, frame, path)
-        return path.read_bytes()
+def serialize_frames(*frames: "DataFrame") -> list[bytes]:
+    """The rows of each typed frame as the bytes of a file of DuckDB's; what is missing is NULL."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, f"{number}.parquet") for number in range(len(frames))]
+        with open_database(written=Path(folder)) as connection:
+            for frame, path in zip(frames, paths):
+                write_frame(connection, frame, path)
+        return [path.read_bytes() for path in paths]
 
 
 def write_frame(connection: "DuckDBPyConnection", frame: "DataFrame", path: Path) -> None:

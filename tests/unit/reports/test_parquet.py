@@ -8,7 +8,7 @@ import pytest
 from builders import read_csv
 from report_values import HOSTILE, make_cases, make_measured, rename, summarize_cases
 
-from dlperf_slurm.reports.formats.parquet import serialize_frame
+from dlperf_slurm.reports.formats.parquet import serialize_frames
 from dlperf_slurm.reports.step_files import find_step_file, open_step_writer
 from dlperf_slurm.results.case_columns import CASES, make_case_columns
 from dlperf_slurm.results.columns import list_kinds
@@ -26,7 +26,7 @@ def read(tmp_path):
 
     def read_frame(frame):
         path = tmp_path / "x.parquet"
-        path.write_bytes(serialize_frame(frame))
+        path.write_bytes(*serialize_frames(frame))
         found = duckdb.sql(f"SELECT * FROM '{path}'")
         return [dict(zip(found.columns, row)) for row in found.fetchall()]
 
@@ -34,7 +34,7 @@ def read(tmp_path):
 
 
 def read_types(frame, path) -> dict[str, str]:
-    path.write_bytes(serialize_frame(frame))
+    path.write_bytes(*serialize_frames(frame))
     found = duckdb.sql(f"DESCRIBE SELECT * FROM '{path}'").fetchall()
     return {row[0]: row[1] for row in found}
 
@@ -87,7 +87,7 @@ def test_folder_for_temporary_files_may_have_a_hostile_name(tmp_path, monkeypatc
     folder = tmp_path / "it's $(x) #"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    assert serialize_frame(make_columns([])).startswith(b"PAR1")
+    assert serialize_frames(make_columns([]))[0].startswith(b"PAR1")
 
 
 def test_steps_are_those_that_were_measured(read):
@@ -113,7 +113,7 @@ def test_steps_of_each_case_are_in_a_file_as_they_are_in_the_frame(tmp_path, mon
             writer.write(case, folder)
     assert list(folder.iterdir()) == [folder / "steps"]
     written = [path for c in cases for path in [find_step_file(folder, c.case.case_id)]]
-    (tmp_path / "frame.parquet").write_bytes(serialize_frame(make_step_frame(cases)))
+    (tmp_path / "frame.parquet").write_bytes(*serialize_frames(make_step_frame(cases)))
     rows = [row for path in written if path.exists() for row in read_rows(path)]
     assert rows == read_rows(tmp_path / "frame.parquet")
 

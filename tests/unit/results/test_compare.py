@@ -102,14 +102,14 @@ def test_runs_of_the_same_code_differ_as_rarely_as_the_level_says(noise):
 def test_runs_of_many_cases_have_a_false_alarm_as_rarely_as_the_level_says():
     generator = random.Random(2021)
     alarms = 0
-    for _ in range(200):
+    for _ in range(100):
         a, b = (
             [make_case_outcomes(make_noisy(generator, 0.02), n) for n in range(10)]
             for _ in range(2)
         )
         alarms += any(c.verdict in (SLOWER, FASTER) for c in compare(a, b))
-    # at most 5 %: 10 of 200; 19 is three deviations above
-    assert alarms <= 19
+    # at most 5 %: 5 of 100; 11 is three deviations above
+    assert alarms <= 11
 
 
 def test_slowdown_of_5_percent_is_found_in_one_percent_of_noise():
