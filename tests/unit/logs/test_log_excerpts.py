@@ -16,6 +16,9 @@ from dlperf_slurm.logs import (
 )
 from dlperf_slurm.logs.reading.lines import read_lines
 
+# the same on any Python, and hundreds
+pytestmark = pytest.mark.integration
+
 
 class Expected(NamedTuple):
     """Computed apart from the parsers: total samples over total time of the warm steps."""

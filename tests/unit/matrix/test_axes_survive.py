@@ -41,6 +41,9 @@ from dlperf_slurm.results.same_work import (
 )
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 
+# the same on any Python, and hundreds
+pytestmark = pytest.mark.integration
+
 SOURCE_FORMAT = "pytorch_examples"
 
 # the case that each sample differs from, on its axis alone

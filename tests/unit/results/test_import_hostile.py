@@ -9,6 +9,8 @@ from reference_logs import import_bytes, list_figures, list_reference_logs
 
 from dlperf_slurm.logs.reading.runs import ImportOptions, import_log
 
+# the same on any Python, and hundreds
+pytestmark = pytest.mark.integration
 LOGS = list_reference_logs()
 UNLABELLED = [log for log in LOGS if b"]<std" not in log.read_bytes()]
 LABELS = (
@@ -64,7 +66,6 @@ def test_ranks_that_print_the_same_lines_count_once(unlabelled_log, tmp_path):
     assert_same(unlabelled_log, b"".join(lines), tmp_path)
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(
     "change",
     [
@@ -149,7 +150,6 @@ def test_missing_rank_fails_a_log_in_which_all_ranks_print(tmp_path):
     assert (run.status, run.reason) == ("incomplete", "no timed step of ranks 5")
 
 
-@pytest.mark.integration
 def test_mutated_logs_never_crash(log, tmp_path):
     lines = log.read_bytes().splitlines(True)
     if len(lines) > 600:

@@ -52,7 +52,7 @@ def test_submission_of_a_staged_run_is_refused_while_the_disk_is_full(home, disk
     assert run_tool(["resume", str(run.path), "--wait"], home).returncode == 0
 
 
-@pytest.mark.parametrize("free_kib", [0, 64, 700])
+@pytest.mark.parametrize("free_kib", [0, pytest.param(64, marks=pytest.mark.exhaustive), 700])
 def test_disk_that_is_full_when_a_task_starts_is_named_in_a_line(home, disk, free_kib):
     run = stage_local(home, repeats=2)
     first, second = list_attempt_dirs(run)
