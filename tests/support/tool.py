@@ -22,7 +22,8 @@ from dlperf_slurm.scheduler.track import Tracker
 COMMAND_SECONDS = 900.0
 DEADLINE_SECONDS = 60.0
 POLL_SECONDS = 0.05
-# a socket for the forking is in this folder, which tests move to where its path is too long
+# The forking has a socket in this folder, which is chosen here once and for all: tests have one
+# for temporary files whose path is too long for a socket.
 multiprocessing.util.get_temp_dir()
 # what a report imports takes most of its time, and most commands end in one
 forking = multiprocessing.get_context("forkserver")
@@ -74,7 +75,7 @@ def run_tool(
 def call_tool(
     arguments: Sequence[str], cwd: Path, env: Mapping[str, str], files: Sequence[Path]
 ) -> None:
-    """What `python -m dlperf_slurm` does, with these files as its output."""
+    """The same without a word about an interrupt; what it prints is in these files."""
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)

@@ -128,7 +128,8 @@ THINGS = {
     "absent": lambda path: None,
 }
 
-# each in the place of each file; of the others every fourth pair, so that none is left out
+# in the gate: each of these in the place of each file, and of the others every fourth pair, so that
+# no thing and no file is left out
 ALWAYS_TRIED = ("pipe", "link")
 TRIED = 4
 
