@@ -31,7 +31,7 @@ NUMBER_FORMATS: Dict[str, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class DevicePeak:
-    """The best rates of the first rank's device of a host, by the framework's own operations.
+    """The sustained rates of the first rank's device of a host, by the framework's own operations.
 
     `flops_per_s` is that of a product of two matrices of [product_size, product_size], of 2
     product_size^3 operations; `copied_bytes_per_s` counts what is read and what is written. Either

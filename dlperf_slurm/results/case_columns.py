@@ -182,8 +182,9 @@ CASES: tuple[Column, ...] = (
         "`baseline`, at the same batch size per device"),
     Column("tflops_per_device", NUMBER, "10^12 FLOP/s", "work that the model's definition asks "
         "for, over the time that it took, per device; of training"),
-    Column("measured_peak_tflops", NUMBER, "10^12 FLOP/s", "best matrix product of the framework "
-        "on the device, measured on its node in the case's numbers", "reach.measured_tflops"),
+    Column("measured_peak_tflops", NUMBER, "10^12 FLOP/s", "rate that the framework's "
+        "matrix product sustains on the device, measured on its node in the case's numbers",
+        "reach.measured_tflops"),
     Column("published_peak_tflops", NUMBER, "10^12 FLOP/s", "peak of the device in its vendor's "
         "data sheet, without sparsity; missing of devices that are not known",
         "reach.published_tflops"),

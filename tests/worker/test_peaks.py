@@ -18,7 +18,11 @@ from dlperf_slurm.worker.peaks import (
     load_operations,
 )
 from dlperf_slurm.worker.peaks.all_reduce import time_all_reduce
-from dlperf_slurm.worker.peaks.device_peak import find_best_product, find_best_seconds
+from dlperf_slurm.worker.peaks.device_peak import (
+    find_best_seconds,
+    find_best_size,
+    measure_sustained,
+)
 from dlperf_slurm.worker.peaks.measure import (
     SHARED_DIR,
     SWITCH,
@@ -39,11 +43,9 @@ def test_frameworks_that_are_measured_are_frameworks():
     assert set(list_measured_frameworks()) <= set(list_frameworks())
 
 
-def test_best_rate_is_that_of_the_best_size():
+def test_size_is_the_one_with_the_best_rate():
     # the larger one takes sixteen times as long for eight times the work
-    rate, size = find_best_product(lambda size: make_sleep(0.02 * (size / 512) ** 4))
-    assert size == 512
-    assert 0 < rate <= 2 * 512**3 / 0.02
+    assert find_best_size(lambda size: make_sleep(0.02 * (size / 512) ** 4)) == 512
 
 
 def test_size_grows_until_a_product_takes_long():
@@ -53,7 +55,7 @@ def test_size_grows_until_a_product_takes_long():
         asked.append(size)
         return make_sleep(0.11 if size == 2048 else 0.001)
 
-    find_best_product(make_product)
+    find_best_size(make_product)
     assert asked == [512, 1024, 2048]
 
 
@@ -70,6 +72,20 @@ def test_no_sample_begins_after_the_limit():
     calls = []
     find_best_seconds(Operation(lambda: calls.append(time.sleep(0.05)), lambda result: None), 0.0)
     assert len(calls) == 2
+
+
+def test_sustained_rate_is_that_of_the_second_half():
+    started = time.monotonic()
+
+    def start():
+        time.sleep(0.02 if time.monotonic() < started + 0.3 else 0.06)
+
+    seconds = measure_sustained(Operation(start, lambda result: None), 1.0)
+    assert 0.06 <= seconds < 0.12
+
+
+def test_one_sample_is_taken_of_a_product_that_takes_longer_than_its_time():
+    assert measure_sustained(make_sleep(0.1), 0.0) >= 0.1
 
 
 @pytest.mark.parametrize(

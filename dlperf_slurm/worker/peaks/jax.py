@@ -16,7 +16,7 @@ PRECISIONS = {"fp32": "highest"}
 def make_product(setting: Setting, size: int) -> Operation:
     configure(setting)
     kind = FORMATS.get(setting.number_format, jnp.float32)
-    matrix = jnp.ones((size, size), kind)
+    matrix = jax.random.normal(jax.random.PRNGKey(1), (size, size), kind)
     precision = PRECISIONS.get(setting.number_format)
     multiply = jax.jit(lambda values: jnp.matmul(values, values, precision=precision))
     return Operation(lambda: multiply(matrix), wait)

@@ -14,7 +14,7 @@ def make_product(setting: Setting, size: int) -> Operation:
         raise ValueError(f"MXNet multiplies no matrices of {setting.number_format} by themselves")
     mx = load_mxnet(setting)
     kind = FORMATS[setting.number_format]
-    matrix = mx.nd.ones((size, size), ctx=find_context(setting), dtype=kind)
+    matrix = mx.nd.random.normal(shape=(size, size), ctx=find_context(setting)).astype(kind)
     product = mx.nd.empty((size, size), ctx=find_context(setting), dtype=kind)
     return Operation(lambda: mx.nd.dot(matrix, matrix, out=product), wait)
 

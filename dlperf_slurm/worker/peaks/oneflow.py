@@ -11,7 +11,7 @@ FORMATS = {"bf16": "bfloat16", "fp16": "float16"}
 def make_product(setting: Setting, size: int) -> Operation:
     flow = load_oneflow(setting)
     kind = getattr(flow, FORMATS.get(setting.number_format, "float32"))
-    matrix = flow.ones(size, size, dtype=kind, device=setting.device)
+    matrix = flow.randn(size, size, device=setting.device).to(kind)
     return Operation(lambda: flow.matmul(matrix, matrix), wait)
 
 

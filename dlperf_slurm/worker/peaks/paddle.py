@@ -10,7 +10,7 @@ FORMATS = {"bf16": "bfloat16", "fp16": "float16"}
 
 def make_product(setting: Setting, size: int) -> Operation:
     paddle = load_paddle(setting)
-    matrix = paddle.ones([size, size], FORMATS.get(setting.number_format, "float32"))
+    matrix = paddle.randn([size, size]).astype(FORMATS.get(setting.number_format, "float32"))
     return Operation(lambda: paddle.matmul(matrix, matrix), wait)
 
 

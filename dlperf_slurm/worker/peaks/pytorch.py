@@ -14,7 +14,7 @@ def make_product(setting: Setting, size: int) -> Operation:
     torch.set_num_threads(setting.cpus)
     torch.backends.cuda.matmul.allow_tf32 = setting.number_format == "tf32"
     kind = FORMATS.get(setting.number_format, torch.float32)
-    matrix = torch.ones(size, size, dtype=kind, device=setting.device)
+    matrix = torch.randn(size, size, dtype=kind, device=setting.device)
     product = torch.empty_like(matrix)
     return Operation(lambda: torch.mm(matrix, matrix, out=product), wait)
 

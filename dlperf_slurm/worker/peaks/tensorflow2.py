@@ -11,7 +11,7 @@ FORMATS = {"bf16": tf.bfloat16, "fp16": tf.float16}
 
 def make_product(setting: Setting, size: int) -> Operation:
     configure(setting)
-    matrix = tf.ones((size, size), FORMATS.get(setting.number_format, tf.float32))
+    matrix = tf.cast(tf.random.normal((size, size)), FORMATS.get(setting.number_format, tf.float32))
     return Operation(lambda: tf.linalg.matmul(matrix, matrix), wait)
 
 
