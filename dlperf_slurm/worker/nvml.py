@@ -2,7 +2,7 @@
 
 from importlib import import_module
 from itertools import takewhile
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.worker import amd_smi
@@ -24,16 +24,25 @@ def load_nvml() -> Any:
 
 
 def ask(nvml: Any, query: str, *arguments: Any) -> Any:
-    """What NVML answers; None for what this driver, device or user may not be asked."""
+    """Return NVML's answer; None for what this driver, device or user may not be asked."""
     function = getattr(nvml, query, None)
     if function is None:
         return None
     try:
         answer = function(*arguments)
-    except nvml.NVMLError:
+    except (nvml.NVMLError, *_list_mismatch_errors(nvml)):
         return None
     # earlier pynvml answers in bytes
     return answer.decode() if isinstance(answer, bytes) else answer
+
+
+def _list_mismatch_errors(nvml: Any) -> Tuple[Type[Exception], ...]:
+    """Return what pynvml raises for a driver older than itself, which is no NVMLError.
+
+    Drivers before R510 lack the function behind nvmlDeviceGetComputeRunningProcesses, for one.
+    """
+    error = getattr(nvml, "NVMLLibraryMismatchError", None)
+    return () if error is None else (error,)
 
 
 def find_handle(nvml: Any, name: str) -> Any:

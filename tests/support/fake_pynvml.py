@@ -2,7 +2,8 @@
 
 FAKE_NVML is a JSON list with an object per GPU: the answer of each query, by its name without
 "nvmlDeviceGet". Of a list the answers are given one after the other, the last one for ever; null,
-or a query that is not named, is not supported. "die" ends the process.
+or a query that is not named, is not supported; "mismatch" is a query that the driver is too old
+for. "die" ends the process.
 """
 
 import json
@@ -15,6 +16,10 @@ NVML_NVLINK_MAX_LINKS = 4
 
 class NVMLError(Exception):
     pass
+
+
+class NVMLLibraryMismatchError(Exception):
+    """Raised for a function that the driver's library lacks; no NVMLError, as in nvidia-ml-py."""
 
 
 class NVMLError_NotSupported(NVMLError):
@@ -84,6 +89,8 @@ def __getattr__(name):
             asked = _ASKED.get((handle, query), 0)
             _ASKED[handle, query] = asked + 1
             value = value[min(asked, len(value) - 1)]
+        if value == "mismatch":
+            raise NVMLLibraryMismatchError(query)
         if value == "die":
             os._exit(3)
         if value is None:

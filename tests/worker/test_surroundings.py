@@ -150,6 +150,11 @@ def test_gpu_of_others_and_its_clocks_are_seen_before_the_ranks_use_it(fake_nvml
     )
 
 
+def test_driver_that_is_older_than_pynvml_costs_no_look(fake_nvml):
+    fake_nvml({"ComputeRunningProcesses": "mismatch", "CurrentClocksThrottleReasons": 0x4})
+    assert look_around(CUDA, FIRST, TOGETHER).gpus[0] == GpuBefore(0, (), ("power cap",))
+
+
 def test_ranks_that_cannot_see_each_other_blame_nobody():
     before = look_around(attempts.CASE, FIRST, TwoRanks("pid:[1]", "pid:[2]"))
     gathered = gather_surroundings(attempts.CASE, TOGETHER, before, QUIET)
