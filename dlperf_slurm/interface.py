@@ -89,10 +89,10 @@ class RunResults:
         Raises InputError for another name.
         """
         from dlperf_slurm.results import detail_frames
-        from dlperf_slurm.results.case_columns import make_case_columns
+        from dlperf_slurm.results.cases import make_case_table
 
         makers = {
-            "cases": lambda cases: make_case_columns(self._summary.frame),
+            "cases": lambda cases: make_case_table(self._summary.results),
             "repeats": detail_frames.make_repeat_frame,
             "ranks": detail_frames.make_rank_frame,
             "steps": detail_frames.make_step_frame,

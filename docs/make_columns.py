@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dlperf_slurm.results.case_columns import CASES
+from dlperf_slurm.results.cases import CASE_TABLE
 from dlperf_slurm.results.columns import Column
 from dlperf_slurm.results.comparison_frame import COMPARISON
-from dlperf_slurm.results.detail_frames import RANKS, REPEATS, STEPS
+from dlperf_slurm.results.detail_frames import RANKS, STEPS
 from dlperf_slurm.results.history.frame import HISTORY
+from dlperf_slurm.results.repeats import REPEATS
 
 FILE = Path(__file__).with_name("columns.md")
 
@@ -29,7 +30,7 @@ Made by `python docs/make_columns.py` from what `dlperf_slurm/results` declares.
 
 # what a row of each frame is, and its columns
 FRAMES = {
-    "cases": ("a planned case, measured or not", CASES),
+    "cases": ("a planned case, measured or not", CASE_TABLE),
     "repeats": ("a planned repeat of a case, measured or not", REPEATS),
     "ranks": ("a rank of a repeat with a sound record", RANKS),
     "steps": ("a measured step of a rank of a repeat with a sound record", STEPS),
@@ -62,7 +63,8 @@ def list_lines(name: str, row: str, columns: Iterable[Column]) -> Iterator[str]:
     yield "| column | type | unit | meaning |"
     yield "|---|---|---|---|"
     for column in columns:
-        yield f"| `{column.name}` | {KINDS[column.kind]} | {column.unit} | {column.meaning} |"
+        for name, meaning in zip(column.published_names, column.meanings):
+            yield f"| `{name}` | {KINDS[column.dtype]} | {column.unit} | {meaning} |"
     yield ""
 
 

@@ -9,7 +9,7 @@ import statistics
 from collections import Counter
 from random import Random
 
-from dlperf_slurm.results.verdicts import EQUIVALENT, FASTER, SLOWER, UNDECIDED, decide
+from dlperf_slurm.results.significance import EQUIVALENT, FASTER, SLOWER, UNDECIDED, decide
 
 SEED = 2020
 TRIALS = 400

@@ -69,7 +69,7 @@ def list_remarks(summary: "Summary") -> list[str]:
     return [
         f"audit: {finding.kind}: {FILE_NAME}:{finding.line} {finding.cell} is {finding.published}: "
         f"{finding.reason}"
-        for finding in audit_report(serialize_csv(summary.case_columns), FILE_NAME)
+        for finding in audit_report(serialize_csv(summary.results.case_columns), FILE_NAME)
     ]
 
 

@@ -8,25 +8,17 @@ from collections.abc import Sequence
 from typing import Optional, Union
 
 from dlperf_slurm.jobs.manifest import Manifest
-from dlperf_slurm.reports.cells import (
-    MILLISECONDS,
-    RATIO,
-    Cell,
-    Number,
-    Table,
-    join_cells,
-    make_table,
-)
-from dlperf_slurm.reports.tables import find_range
-from dlperf_slurm.results.cases import find_unit
+from dlperf_slurm.reports.cells import Cell, Table, join_cells, make_table
 from dlperf_slurm.results.compare import (
     MEAN_LATENCY,
     Comparison,
     RunComparison,
 )
 from dlperf_slurm.results.footnotes import Footnotes
-from dlperf_slurm.results.verdicts import EQUIVALENT, NOT_COMPARABLE, UNDECIDED
-from dlperf_slurm.stats.median import compute_median, compute_median_interval
+from dlperf_slurm.results.labels import find_unit
+from dlperf_slurm.results.number_formats import MILLISECONDS, RATIO, Number
+from dlperf_slurm.results.significance import EQUIVALENT, NOT_COMPARABLE, UNDECIDED
+from dlperf_slurm.stats.median import Interval, compute_median, compute_median_interval
 
 SCHEMA_VERSION = 2
 
@@ -103,8 +95,9 @@ def _make_row(
 def _make_median_cell(samples: Sequence[float], form: Number) -> Cell:
     if not samples:
         return Cell(None, problem="none")
-    interval = compute_median_interval(samples) or find_range(samples)
-    return Cell(compute_median(samples), form, interval, hides_bounds=True)
+    several = Interval(min(samples), max(samples)) if len(samples) > 1 else None
+    bounds = compute_median_interval(samples) or several
+    return Cell(compute_median(samples), form, bounds, hides_bounds=True)
 
 
 def describe_verdict(comparison: Comparison, margin: float) -> str:

@@ -1,6 +1,6 @@
-"""A run's frame -> what came out of it, in sentences: the first thing that a report says."""
+"""The results of a run -> what came out of it, in sentences: the first thing that a report says."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,9 +8,9 @@ from dlperf_slurm.contract.axes import TRAIN
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.plain_text import count_things
 from dlperf_slurm.reports.cells import Cell
-from dlperf_slurm.reports.tables import find_range
-from dlperf_slurm.results.cases import VARIANT_AXES, make_label
-from dlperf_slurm.results.frame import CaseRow, list_rows
+from dlperf_slurm.reports.tables import read_intervals
+from dlperf_slurm.results.cases import Results
+from dlperf_slurm.results.labels import VARIANTS, label_cases
 from dlperf_slurm.results.stability import MAX_VARIATION
 from dlperf_slurm.stats.median import compute_coefficient_of_variation
 
@@ -26,111 +26,115 @@ class Finding:
     is_doubt: bool = False
 
 
-def list_findings(frame: "DataFrame") -> tuple[Finding, ...]:
-    """The best throughput of each model, scaling, what a precision brings, and what is doubtful."""
-    rows = [row for row in list_rows(frame) if row.samples_per_s is not None]
-    by_model: dict[tuple[str, str], list[CaseRow]] = {}
-    for row in rows:
-        by_model.setdefault((row.model, row.mode), []).append(row)
-    findings = []
-    for group in by_model.values():
-        findings += [_describe_best(group), *_describe_scaling(group), *_describe_precision(group)]
-    return (*map(Finding, findings), *(Finding(text, True) for text in _describe_doubts(rows)))
+def list_findings(results: Results) -> tuple[Finding, ...]:
+    """State the best throughput of each model, scaling, gains of a precision, and doubts."""
+    measured = results.cases[results.cases.samples_per_s.notna()]
+    texts: list[str] = []
+    for _, rows in measured.groupby(["model", "mode"], sort=False):
+        names = _name_cases(rows)
+        texts += [_describe_best(rows, names), *_describe_scaling(rows, names)]
+        texts += _describe_precision(rows, names)
+    doubts = _describe_doubts(results, measured)
+    return (*map(Finding, texts), *(Finding(text, True) for text in doubts))
 
 
-def _describe_best(rows: Sequence[CaseRow]) -> str:
-    best = max(rows, key=lambda row: row.samples_per_s or 0.0)
-    verb = "trains" if best.mode == TRAIN else "infers"
-    topology = parse_topology(best.topology)
-    nodes = count_things(topology.nodes, "node")
-    devices = count_things(topology.devices_per_node, "device")
+def _name_cases(rows: "DataFrame") -> dict[str, str]:
+    """What tells each case from the others of these rows; the title of its table has the rest."""
+    varying = [axis for axis in VARIANTS if rows[axis].nunique(dropna=False) > 1]
+    named = zip(rows.index, label_cases(rows, varying), rows.precision, rows.batch_size_per_device)
+    return {
+        case_id: f"{label}, {precision}, batch size {size}"
+        for case_id, label, precision, size in named
+    }
+
+
+def _describe_best(rows: "DataFrame", names: dict[str, str]) -> str:
+    best = rows.loc[[rows.samples_per_s.idxmax()]]
+    case = best.iloc[0]
+    topology = parse_topology(case.topology)
     # as the tables have it: with the digits that its bounds know
-    rate = Cell(best.samples_per_s, interval=best.interval, range=find_range(best.samples)).text
+    (interval,) = read_intervals(best, ("interval_low", "interval_high"))
+    (extent,) = read_intervals(best, ("smallest", "largest"))
+    several = extent if case.repeats_measured > 1 else None
+    rate = Cell(case.samples_per_s, interval=interval, range=several).text
     return (
-        f"{best.model} {verb} at {rate} {best.unit} at best: {_name(best, rows)} on "
-        f"{best.topology} ({nodes} with {devices}{' each' if topology.nodes > 1 else ''})."
+        f"{case.model} {'trains' if case['mode'] == TRAIN else 'infers'} at {rate} {case.unit} at "
+        f"best: {names[case.case_id]} on {case.topology} ({count_things(topology.nodes, 'node')} "
+        f"with {count_things(topology.devices_per_node, 'device')}"
+        f"{' each' if topology.nodes > 1 else ''})."
     )
 
 
-def _describe_scaling(rows: Sequence[CaseRow]) -> Iterator[str]:
-    """The efficiency at the largest topology, from the best case to the worst."""
-    scaled = [
-        (row.weak_scaling_efficiency.value, row)
-        for row in rows
-        if row.weak_scaling_efficiency.value is not None
-        and not row.weak_scaling_efficiency.is_of_itself
-        and not _is_beyond_its_devices(row)
-    ]
-    if not scaled:
+def _describe_scaling(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]:
+    """The efficiency at the largest topology, of the best case and of the worst."""
+    scaled = rows[_is_scaled(rows) & ~_is_beyond_devices(rows)]
+    if scaled.empty:
         return
-    largest = max((row.topology for _, row in scaled), key=lambda t: parse_topology(t).world_size)
-    at_largest = [(value, row) for value, row in scaled if row.topology == largest]
-    high, best = max(at_largest, key=lambda pair: pair[0])
-    low, worst = min(at_largest, key=lambda pair: pair[0])
-    text = f"On {largest} its efficiency over {best.baseline} is {100 * high:.0f} %"
-    text += f" ({_name(best, rows)})"
-    worse = f", and {100 * low:.0f} % at worst ({_name(worst, rows)})" if low < high else ""
+    largest = scaled.topology[scaled.world_size.idxmax()]
+    efficiencies = scaled.weak_scaling_efficiency[scaled.topology == largest]
+    best, worst = efficiencies.idxmax(), efficiencies.idxmin()
+    high, low = efficiencies[best], efficiencies[worst]
+    text = (
+        f"On {largest} its efficiency over {scaled.baseline[best]} is {100 * high:.0f} % "
+        f"({names[best]})"
+    )
+    worse = f", and {100 * low:.0f} % at worst ({names[worst]})" if low < high else ""
     yield f"{text}{worse}."
 
 
-def _is_beyond_its_devices(row: CaseRow) -> bool:
+def _is_scaled(rows: "DataFrame") -> "DataFrame":
+    return rows.weak_scaling_efficiency.notna() & ~rows.weak_scaling_efficiency_is_own
+
+
+def _is_beyond_devices(rows: "DataFrame") -> "DataFrame":
     """Whether each device is said to do more than the baseline's, beyond what chance does."""
-    efficiency = row.weak_scaling_efficiency
-    if efficiency.value is None or efficiency.is_of_itself:
-        return False
-    if efficiency.interval is None:
-        return efficiency.value > 1 + MAX_VARIATION
-    return efficiency.interval.low > 1
+    low, value = rows.weak_scaling_efficiency_low, rows.weak_scaling_efficiency
+    return _is_scaled(rows) & ((low > 1) | (low.isna() & (value > 1 + MAX_VARIATION)))
 
 
-def _describe_precision(rows: Sequence[CaseRow]) -> Iterator[str]:
+def _describe_precision(rows: "DataFrame", names: dict[str, str]) -> Iterator[str]:
     """The largest gain and the largest loss of a reduced precision that their intervals show."""
-    shown = [
-        (row.precision_speedup.value, row.precision_speedup.interval, row)
-        for row in rows
-        if row.precision_speedup.value is not None and row.precision_speedup.interval is not None
-    ]
-    gains = [(value, row) for value, interval, row in shown if interval.low > 1]
-    losses = [(value, row) for value, interval, row in shown if interval.high < 1]
-    for found, words, choose in ((gains, "gains most", max), (losses, "loses most", min)):
-        if found:
-            value, row = choose(found, key=lambda pair: pair[0])
+    speedup = rows.precision_speedup
+    gains, losses = (
+        speedup[rows.precision_speedup_low > 1],
+        speedup[rows.precision_speedup_high < 1],
+    )
+    for found, words in ((gains, "gains most"), (losses, "loses most")):
+        if len(found):
+            case = rows.loc[found.idxmax() if found is gains else found.idxmin()]
             yield (
-                f"{row.precision} {words} on {row.topology} ({_name(row, rows)}): "
-                f"{value:.3g} times as fast as {row.reference_precision}."
+                f"{case.precision} {words} on {case.topology} ({names[case.case_id]}): "
+                f"{case.precision_speedup:.3g} times as fast as {case.reference_precision}."
             )
 
 
-def _describe_doubts(rows: Sequence[CaseRow]) -> Iterator[str]:
+def _describe_doubts(results: Results, rows: "DataFrame") -> Iterator[str]:
     cases = count_things(len(rows), "case")
-    spread = [
-        (compute_coefficient_of_variation([1 / rate for rate in row.samples]), row) for row in rows
-    ]
-    varied = [(share, row) for share, row in spread if share > MAX_VARIATION]
+    repeats = results.frames.repeats
+    rates = repeats[repeats.samples_per_s.notna()].groupby("case_id", sort=False).samples_per_s
+    spread = {
+        case_id: compute_coefficient_of_variation([1 / rate for rate in own])
+        for case_id, own in rates
+    }
+    varied = {case_id: spread[case_id] for case_id in rows.index if spread[case_id] > MAX_VARIATION}
     if varied:
-        share, row = max(varied, key=lambda pair: pair[0])
+        most = max(varied, key=lambda case_id: varied[case_id])
         yield (
             f"Doubtful: the repeats of {len(varied)} of {cases} vary by more than "
-            f"{100 * MAX_VARIATION:.0f} %, those of {row.case_id} most, by {100 * share:.0f} %."
+            f"{100 * MAX_VARIATION:.0f} %, those of {most} most, by {100 * varied[most]:.0f} %."
         )
-    beyond = [row for row in rows if _is_beyond_its_devices(row)]
-    if beyond:
-        most = max(beyond, key=lambda row: row.weak_scaling_efficiency.value or 0.0)
+    beyond = rows[_is_beyond_devices(rows)]
+    if len(beyond):
+        case = beyond.loc[beyond.weak_scaling_efficiency.idxmax()]
         verb = "scales" if len(beyond) == 1 else "scale"
         yield (
             f"Doubtful: {count_things(len(beyond), 'case')} of {len(rows)} {verb} beyond the "
-            f"devices: {most.case_id} does {most.weak_scaling_efficiency.value:.3g} times as much "
-            f"on each as {most.baseline}."
+            f"devices: {case.case_id} does {case.weak_scaling_efficiency:.3g} times as much "
+            f"on each as {case.baseline}."
         )
-    few = [row for row in rows if row.interval is None]
+    few = int(rows.interval_low.isna().sum())
     if few:
         yield (
-            f"Doubtful: {len(few)} of {cases} {'has' if len(few) == 1 else 'have'} too few sound "
+            f"Doubtful: {few} of {cases} {'has' if few == 1 else 'have'} too few sound "
             "repeats for an interval."
         )
-
-
-def _name(row: CaseRow, rows: Sequence[CaseRow]) -> str:
-    """What tells the case from the others of these rows; its table's title has the rest."""
-    varying = {axis for axis in VARIANT_AXES if len({getattr(row, axis) for row in rows}) > 1}
-    return f"{make_label(row, varying)}, {row.precision}, batch size {row.batch_size_text}"

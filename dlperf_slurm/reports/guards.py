@@ -8,7 +8,7 @@ from dlperf_slurm.errors import CasesFailedError, InputError, SlowerError, Undec
 from dlperf_slurm.reports.comparison_text import describe_comparison, format_percent
 from dlperf_slurm.results.compare import RunComparison
 from dlperf_slurm.results.history.timeline import Guarded, Timeline, guard_newest
-from dlperf_slurm.results.verdicts import NOT_COMPARABLE
+from dlperf_slurm.results.significance import NOT_COMPARABLE
 
 
 def parse_percent(text: Optional[str]) -> Optional[float]:

@@ -5,12 +5,13 @@ import json
 from collections.abc import Sequence
 
 from dlperf_slurm.plain_text import count_things
-from dlperf_slurm.reports.cells import Cell, Number, Table, make_table
+from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.history.entries import describe_software
 from dlperf_slurm.results.history.nodes import NodeHistory
 from dlperf_slurm.results.history.timeline import Point, Timeline
-from dlperf_slurm.results.verdicts import DEFAULT_MARGIN
+from dlperf_slurm.results.number_formats import Number
+from dlperf_slurm.results.significance import DEFAULT_MARGIN
 
 SCHEMA_VERSION = 2
 

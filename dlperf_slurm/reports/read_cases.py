@@ -9,9 +9,9 @@ from dlperf_slurm.jobs.manifest import PlannedCase
 from dlperf_slurm.reports.case_index import CaseIndex, decode, encode, open_index, print_repeats
 from dlperf_slurm.reports.kept_repeats import decode_repeats, encode_repeats
 from dlperf_slurm.reports.step_files import StepWriter, open_step_writer, print_step_file
+from dlperf_slurm.results.case_summary import reduce_case
 from dlperf_slurm.results.collect import WORTH_A_PROCESS, Attempts, CaseOutcomes, Outcome
 from dlperf_slurm.results.processes import map_on_cores
-from dlperf_slurm.results.reduced import reduce_case
 
 
 def read_cases(attempts: Attempts, folder: Path) -> list[CaseOutcomes]:

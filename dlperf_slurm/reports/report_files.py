@@ -94,12 +94,10 @@ def write_layout(report: Report, layout: str, folder: Path) -> "Document":
     from dlperf_slurm.reports.layouts import load_layout
     from dlperf_slurm.reports.layouts.parts.figures import make_run_figures
     from dlperf_slurm.reports.layouts.parts.output import serialize
-    from dlperf_slurm.reports.tables.against import tabulate_against
 
     summary = report.summary
-    document = load_layout(layout).lay_out(make_run_figures(summary.frame))
-    against = tuple(map(tabulate_against, summary.against_tables))
-    document = replace(document, tables=document.tables + against)
+    document = load_layout(layout).lay_out(make_run_figures(summary.results))
+    document = replace(document, tables=document.tables + summary.against)
     text = serialize(document, summary.manifest.title, summary.description)
     write_file(folder / f"report-{layout}{report.variant}.md", text.encode(), root=folder.parent)
     return document

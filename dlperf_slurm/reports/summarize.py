@@ -1,37 +1,18 @@
 """Outcomes -> the tables of a run with their footnotes; all of them in cells, for every format."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
-from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.findings import Finding, list_findings
-from dlperf_slurm.reports.tables import (
-    NO_CASE,
-    ShownCase,
-    accuracy,
-    against,
-    data,
-    generation,
-    latency,
-    precision,
-    ranks,
-    resources,
-    starts,
-    throughput,
-)
-from dlperf_slurm.results.case_columns import make_case_columns
+from dlperf_slurm.reports.tables import Marks, TableSpec, declared, tabulate
+from dlperf_slurm.reports.tables.against import make_against_table
+from dlperf_slurm.results.cases import Results, analyze
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.footnotes import Footnotes
-from dlperf_slurm.results.frame import make_case_frame
-from dlperf_slurm.results.neighbours import make_banner
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
+from dlperf_slurm.results.interference import make_banner
 
 _OF_THROUGHPUT = (
     "Throughput: median over independent repeats of global batch size x measured steps / window "
@@ -53,49 +34,44 @@ _OF_BLOCKS = (
 )
 
 
+# footnotes are numbered in this order, behind those of throughputs and precisions
+_NUMBERED = (declared.SOURCES, declared.ACCURACY, declared.LATENCIES, declared.GENERATIONS,
+    declared.RANK_SPREADS, declared.RESOURCES, declared.STARTS, declared.RANK_TIMES)  # fmt: skip
+# where there is no room: other columns, or no table
+_NARROW = {
+    declared.THROUGHPUT: declared.NARROW_THROUGHPUT,
+    declared.LATENCIES: declared.NARROW_LATENCIES,
+    declared.RANK_TIMES: None,
+}
+
+
 @dataclass(frozen=True)
 class Summary:
-    """All tables of a run; `footnotes[n - 1]` is footnote n.
+    """The results of a run as tables; `footnotes[n - 1]` is footnote n.
 
-    Each case of training has its place in `throughput_tables`, each of inference in
-    `latency_tables`; `precision_tables` show some of the former side by side, `against_tables` all
-    of them beside published figures, when those were asked for. `data_tables` has what getting
-    batches costs, `accuracy_tables` what trainings over epochs came to, `generation_tables` the
-    phases of those cases of inference that generate, `rank_tables` the cases of
-    several ranks, with who was slow, `resource_tables` what cases took of memory and energy,
-    `start_tables` where the time went before their first step.
-    All of them are views of `frame`, which has a row for each case (results.frame). `banner` says
-    that machines were not quiet, and is empty where they were. `skipped_repeats` were left out for
-    want of time, and are not among the planned ones.
+    `against` are the tables that set cases beside published figures, if those were asked for.
+    `banner` says that machines were not quiet, and is empty where they were. `skipped_repeats` were
+    left out for want of time, and are not among the planned ones.
     """
 
     manifest: Manifest
-    throughput_tables: tuple[throughput.ThroughputTable, ...]
-    precision_tables: tuple[precision.PrecisionTable, ...]
-    latency_tables: tuple[latency.LatencyTable, ...]
-    footnotes: tuple[str, ...]
+    results: Results = field(compare=False, repr=False)
+    marks: Marks = field(compare=False, repr=False)
+    tables: tuple[Table, ...]
+    against: tuple[Table, ...]
     ok_repeats: int
     planned_repeats: int
-    against_tables: tuple[against.AgainstTable, ...] = ()
-    rank_tables: tuple[ranks.RankTable, ...] = ()
-    resource_tables: tuple[resources.ResourceTable, ...] = ()
-    start_tables: tuple[starts.StartTable, ...] = ()
-    data_tables: tuple[data.DataTable, ...] = ()
-    accuracy_tables: tuple[accuracy.AccuracyTable, ...] = ()
-    generation_tables: tuple[generation.GenerationTable, ...] = ()
-    frame: Any = field(default=None, compare=False, repr=False)
-    banner: str = ""
     skipped_repeats: int = 0
-
-    @cached_property
-    def case_columns(self) -> "DataFrame":
-        """The columns that files have of the cases: one frame for all, not to be changed."""
-        return make_case_columns(self.frame)
+    banner: str = ""
 
     @property
+    def footnotes(self) -> tuple[str, ...]:
+        return tuple(self.marks.footnotes.texts)
+
+    @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What came out of the run; none where it was summarized without a frame."""
-        return () if self.frame is None else list_findings(self.frame)
+        """What came out of the run."""
+        return list_findings(self.results)
 
     @property
     def is_complete(self) -> bool:
@@ -137,77 +113,63 @@ def summarize(
 ) -> Summary:
     """Make the tables of a run, in the order of its matrix; InputError for an unknown source.
 
-    Raises AssertionError when a case is not in its table, or is there twice.
+    Raises AssertionError when a table does not tell two cases apart.
     """
-    frame = make_case_frame(cases)
-    footnotes = Footnotes()
-    summary = Summary(
+    results = analyze(cases)
+    marks = Marks(results.notes)
+    against = tuple(make_against_table(name, results.cases) for name in sources)
+    return Summary(
         manifest=manifest,
-        throughput_tables=throughput.make_throughput_tables(frame, footnotes),
-        precision_tables=precision.make_precision_tables(frame, footnotes),
-        data_tables=data.make_data_tables(frame, footnotes),
-        accuracy_tables=accuracy.make_accuracy_tables(frame, footnotes),
-        latency_tables=latency.make_latency_tables(frame, footnotes),
-        generation_tables=generation.make_generation_tables(frame, footnotes),
-        rank_tables=ranks.make_rank_tables(frame, footnotes),
-        resource_tables=resources.make_resource_tables(frame, footnotes),
-        start_tables=starts.make_start_tables(frame),
-        footnotes=tuple(footnotes.texts),
+        results=results,
+        marks=marks,
+        tables=_make_tables(results, marks, against),
+        against=against,
         ok_repeats=sum(len(c.records) for c in cases),
         planned_repeats=sum(c.case.repeats - c.skipped_repeats for c in cases if not c.case.reason),
         skipped_repeats=sum(c.skipped_repeats for c in cases),
-        against_tables=tuple(against.make_against_table(name, frame) for name in sources),
-        frame=frame,
         banner=make_banner(cases),
     )
-    check_places(summary, cases)
-    return summary
 
 
-def tabulate_run(summary: Summary, is_wide: bool = True) -> Iterator[Table]:
-    """All tables of a run, in the order of a report; not wide they leave out what is least missed.
+def tabulate_run(summary: Summary, is_wide: bool = True) -> tuple[Table, ...]:
+    """Return all tables of a run, in the order of a report.
 
-    These are the intervals of efficiencies, which are those of speedups per device, the speedups of
+    Not wide they leave out what is least missed: the intervals of efficiencies, the speedups of
     latencies, and the step times by rank.
     """
-    for throughput_table in summary.throughput_tables:
-        yield throughput.tabulate_throughput(throughput_table, is_wide)
-    yield from map(precision.tabulate_precision, summary.precision_tables)
-    yield from map(data.tabulate_data, summary.data_tables)
-    yield from map(accuracy.tabulate_accuracy, summary.accuracy_tables)
-    for latency_table in summary.latency_tables:
-        yield latency.tabulate_latency(latency_table, is_wide)
-    yield from map(generation.tabulate_generation, summary.generation_tables)
-    yield from map(against.tabulate_against, summary.against_tables)
-    yield from map(resources.tabulate_resources, summary.resource_tables)
-    yield from map(starts.tabulate_starts, summary.start_tables)
-    for rank_table in summary.rank_tables:
-        yield ranks.tabulate_ranks(rank_table)
-        if is_wide:
-            yield ranks.tabulate_rank_times(rank_table)
+    if is_wide:
+        return summary.tables
+    return _make_tables(summary.results, summary.marks, summary.against, False)
 
 
-def check_places(summary: Summary, cases: Sequence[CaseOutcomes]) -> None:
-    """Check that each case stands exactly once in the tables of its kind.
+def _make_tables(
+    results: Results, marks: Marks, against: Sequence[Table], is_wide: bool = True
+) -> tuple[Table, ...]:
+    def make(spec: TableSpec) -> list[Table]:
+        chosen = spec if is_wide else _NARROW.get(spec, spec)
+        return [*tabulate(chosen, results, marks)] if chosen else []
 
-    Raises AssertionError, which names the others. Two cases that a table does not tell apart would
-    fall into one cell, and one of them vanish from a report that counts the repeats of both.
-    """
-    training = [c for c in cases if c.case.axes.mode == TRAIN]
-    columns = (column for table in summary.throughput_tables for column in table.columns)
-    throughputs = (case for column in columns for case in column.cells)
-    latencies = (case for table in summary.latency_tables for case in table.rows)
-    accuracies = (case for table in summary.accuracy_tables for case in table.rows)
-    generations = (case for table in summary.generation_tables for case in table.rows)
-    _check_once("throughput", training, throughputs)
-    _check_once("latency", [c for c in cases if c.case.axes.mode == INFER], latencies)
-    _check_once("accuracy", [c for c in training if c.case.epochs], accuracies)
-    _check_once("generation", [c for c in cases if c.case.axes.is_generation], generations)
+    throughputs = make(declared.THROUGHPUT)
+    _check_rows_differ(throughputs)
+    precisions = declared.make_precision_tables(results, marks)
+    first = [*throughputs, *precisions]
+    found = {spec: make(spec) for spec in _NUMBERED}
+    before = (declared.SOURCES, declared.ACCURACY, declared.LATENCIES, declared.GENERATIONS)
+    behind = (declared.RESOURCES, declared.STARTS, declared.RANK_SPREADS, declared.RANK_TIMES)
+    return (
+        *first,
+        *(table for spec in before for table in found[spec]),
+        *against,
+        *(table for spec in behind for table in found[spec]),
+    )
 
 
-def _check_once(kind: str, cases: Sequence[CaseOutcomes], shown: Iterable[ShownCase]) -> None:
-    planned = Counter(c.case.case_id for c in cases)
-    found = Counter(case.case_id for case in shown if case != NO_CASE)
-    wrong = (planned - found) + (found - planned)
-    if wrong:
-        raise AssertionError(f"not exactly once in the {kind} tables: {', '.join(sorted(wrong))}")
+def _check_rows_differ(tables: Iterable[Table]) -> None:
+    """Raise AssertionError for two cases that look the same: an axis is missing in the labels."""
+    for table in tables:
+        names = Counter(
+            ", ".join(cell.text for cell in row[: table.text_columns]) for row in table.rows
+        )
+        twice = [name for name, count in names.items() if count > 1]
+        if twice:
+            raise AssertionError(f"{table.title}: rows that look the same: {'; '.join(twice)}")

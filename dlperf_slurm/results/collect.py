@@ -1,8 +1,7 @@
 """A run directory -> the outcome of every repeat of every case: a sound record, or why not."""
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -16,10 +15,10 @@ from dlperf_slurm.jobs.manifest import PlannedCase, find_block
 from dlperf_slurm.jobs.markers import list_markers, list_skipped
 from dlperf_slurm.jobs.run_directory import Run, RunTask
 from dlperf_slurm.results.processes import map_on_cores
-from dlperf_slurm.stats.median import Latency, compute_latency, compute_median
+from dlperf_slurm.stats.median import compute_median
 
 if TYPE_CHECKING:
-    from dlperf_slurm.results.reduced import Reduced
+    from dlperf_slurm.results.case_summary import CaseSummary
 
 # a process takes as long to start as a hundred records to be read
 WORTH_A_PROCESS = 200
@@ -47,11 +46,6 @@ class Outcome:
     is_unhealthy: bool = False
     submitted_at: str = ""
 
-    @cached_property
-    def latency(self) -> Optional[Latency]:
-        """Over all batches of all ranks; None in training."""
-        return compute_latency(self.batch_seconds) if self.batch_seconds else None
-
     def with_times(self, seconds: Any) -> "Outcome":
         """The outcome with its step times [ranks, steps], and what is made of them; None has none.
 
@@ -76,14 +70,14 @@ class Outcome:
 class CaseOutcomes:
     """A planned case with the outcomes of its repeats; none for a case that was left out.
 
-    For `skipped_repeats` of them there was no time. What is `reduced` has the figures of the case
-    already, and its outcomes no longer have what these were made of.
+    For `skipped_repeats` of them there was no time. A case with a `summary` has its figures there,
+    and its outcomes no longer have the times that these were made of.
     """
 
     case: PlannedCase
     outcomes: tuple[Outcome, ...]
     skipped_repeats: int = 0
-    reduced: "Optional[Reduced]" = None
+    summary: "Optional[CaseSummary]" = None
 
     @property
     def has_blocks(self) -> bool:
@@ -99,15 +93,10 @@ class CaseOutcomes:
             blocks.setdefault(find_block(repeat, self.case.blocks), []).append(value)
         return tuple(compute_median(blocks[block]) for block in sorted(blocks))
 
-    def unite_records(self, find: Callable[[Record], Optional[float]]) -> tuple[float, ...]:
-        """The independent values of what sound records tell; of those that do."""
-        found = [(o.repeat, find(o.record)) for o in self.outcomes if o.record]
-        return self.unite([(repeat, value) for repeat, value in found if value is not None])
-
     @property
     def units(self) -> tuple[float, ...]:
         """Throughputs that are independent of each other: of blocks, or of repeats without them."""
-        return self.unite_records(lambda record: record.samples_per_s)
+        return self.unite([(o.repeat, o.record.samples_per_s) for o in self.outcomes if o.record])
 
     @property
     def records(self) -> tuple[Record, ...]:

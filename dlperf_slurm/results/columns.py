@@ -1,19 +1,18 @@
-"""What a column of a frame is, and rows -> a frame of such columns. docs/columns.md lists them all.
+"""Columns of the frames: each is declared once, with what it means and how it is computed.
 
-The frames of cases, repeats, ranks, comparisons and histories are made alike: each declares its
-columns, and where its rows have the values.
+Frames, CSV, Parquet, docs/columns.md and the headers of tables are read from these declarations.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import repeat
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.plain_text import defuse_cell
-from dlperf_slurm.results.ratios import Ratio
+from dlperf_slurm.results.number_formats import RATIO, NumberFormat
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 TEXT = "string"
 COUNT = "Int64"
@@ -32,124 +31,131 @@ TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 THROUGHPUT = "`unit`"
 
 
-class Column(NamedTuple):
-    """A column of a frame; `kind` is its pandas dtype, `unit` is empty for texts and flags.
+@dataclass(frozen=True)
+class Column:
+    """A column of a frame; `dtype` is its pandas type, `unit` is empty for texts and flags.
 
-    `source` says where a row has the value: a path of attributes, "" for the column's own name, or
-    a function of the row. A path that meets None on its way leads to None, which is missing.
+    `compute` returns the value of one row from the object that the row is made of; for the frame of
+    cases it returns all values from the columns before (see `results.cases`). There a column with
+    `bounds` owns two more, the ends of its 95 % interval, and `compute` returns a frame of
+    [value, low, high]. `extremes` (the range of the samples) and `hidden` columns come behind them,
+    for tables. `header`, `form` and `missing` say how tables print it. Only `published` columns are
+    in files and documented.
     """
 
     name: str
-    kind: str
+    dtype: str
     unit: str
     meaning: str
-    source: Union[str, Callable[[Any], object]] = ""
+    compute: Callable[..., Any]
+    bounds: tuple[str, ...] = ()
+    extremes: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    header: str = ""
+    form: NumberFormat = RATIO
+    missing: str = ""
+    published: bool = True
 
-    def find(self, row: object) -> object:
-        """The value that a row has in this column."""
-        if callable(self.source):
-            return self.source(row)
-        return follow(row, self.source or self.name)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of the frame that it owns."""
+        return (self.name, *self.bounds, *self.extremes, *self.hidden)
 
+    @property
+    def published_names(self) -> tuple[str, ...]:
+        """The columns that it has in files."""
+        return (self.name, *self.bounds) if self.published else ()
 
-def follow(value: Any, path: str) -> Any:
-    """What a path of attributes leads to; None where one on the way is."""
-    for name in path.split("."):
-        value = None if value is None else getattr(value, name)
-    return value
-
-
-CASE_ID = Column("case_id", TEXT, "", "the case; it joins frames, and runs of one matrix")
-MODEL = Column("model", TEXT, "", "model, by the name of its definition")
-COMPUTED = Column(
-    *("computed_samples_per_s", NUMBER, THROUGHPUT),
-    "throughput without the time that ranks waited for data; missing of logs, and where only the "
-    "host's waiting is known",
-)
-DATA_WAITING = Column(
-    *("data_waiting_share", NUMBER, "share of 1"),
-    "time waited for data over the window, of the rank that waited longest",
-)
+    @property
+    def meanings(self) -> tuple[str, ...]:
+        """What each of `published_names` is."""
+        ends = (f"{end} end of the 95 % interval of `{self.name}`" for end in ("lower", "upper"))
+        return (self.meaning, *(text for text, _ in zip(ends, self.bounds)))
 
 
-def declare_bounds(
-    name: str,
-    unit: str,
-    meaning: str,
-    find: Optional[Callable[[Any], Optional[Ratio]]] = None,
-) -> list[Column]:
-    """A number, and the two ends of its interval; rows have them as an attribute if not said."""
-    find = find or attrgetter(name)
-    return [
-        Column(name, NUMBER, unit, meaning, lambda row: follow(find(row), "value")),
-        Column(
-            *(f"{name}_low", NUMBER, unit, f"lower end of the 95 % interval of `{name}`"),
-            lambda row: follow(find(row), "interval.low"),
-        ),
-        Column(
-            *(f"{name}_high", NUMBER, unit, f"upper end of the 95 % interval of `{name}`"),
-            lambda row: follow(find(row), "interval.high"),
-        ),
-    ]
+def with_bounds(name: str) -> tuple[str, str]:
+    """Name the ends of a column's interval."""
+    return f"{name}_low", f"{name}_high"
 
 
-def describe_latency(name: str) -> str:
-    """What one of LATENCY_NAMES is."""
-    return "mean latency" if name == "avg" else f"{name[1:]} % latency"
+def get(path: str) -> Callable[[Any], Any]:
+    """Return a function that follows a path of attributes; None where one on the way is None."""
+
+    def follow(value: Any) -> Any:
+        for name in path.split("."):
+            value = None if value is None else getattr(value, name)
+        return value
+
+    return follow
 
 
-def list_kinds(columns: Iterable[Column]) -> dict[str, str]:
-    """The pandas dtype of each column, in their order."""
-    return {column.name: column.kind for column in columns}
+def list_dtypes(columns: Iterable[Column]) -> dict[str, str]:
+    """List the pandas type of each published column, in their order."""
+    return {name: column.dtype for column in columns for name in column.published_names}
 
 
 def make_frame(columns: Sequence[Column], rows: Iterable[object]) -> "DataFrame":
-    """A frame [rows, columns] of the columns' types; what a row does not have is missing.
-
-    The types do not depend on what was measured.
-    """
-    return make_frame_of_values(columns, [list_values(columns, row) for row in rows])
-
-
-def list_values(columns: Sequence[Column], row: object) -> list[object]:
-    """The value that a row has in each column."""
-    return [column.find(row) for column in columns]
+    """Build a typed frame [rows, columns]; the types do not depend on what was measured."""
+    values = [[column.compute(row) for column in columns] for row in rows]
+    return make_frame_of_values(columns, values)
 
 
 def make_frame_of_values(
     columns: Sequence[Column], values: Sequence[Sequence[object]]
 ) -> "DataFrame":
-    """What `make_frame` makes of rows with these values.
+    """Build a typed frame of rows that have a value for each column; None is missing.
 
-    Each column is made by itself: to cast a frame of objects takes three times as long.
+    Columns are built one by one: casting a frame of objects takes three times as long.
     """
     from pandas import DataFrame
 
     cells = zip(*values) if values else repeat(())
-    return DataFrame({c.name: _make_array(c.kind, own) for c, own in zip(columns, cells)})
+    return DataFrame({c.name: _make_array(c.dtype, own) for c, own in zip(columns, cells)})
 
 
-def _make_array(kind: str, cells: Sequence[object]) -> Any:
-    """The values of a column, as pandas has those of its type."""
+def _make_array(dtype: str, cells: Sequence[object]) -> Any:
     from pandas import Series, array, to_datetime
 
-    if kind != TIME:
-        return array(cells, dtype=kind)
+    if dtype != TIME:
+        return array(cells, dtype=dtype)
     texts = Series(cells, dtype=object)
     return to_datetime(texts, utc=True, format=TIME_FORMAT, errors="coerce").astype(TIME)
 
 
+def select_published(columns: Sequence[Column], frame: "DataFrame") -> "DataFrame":
+    """Return the columns that files have, in their declared order and types: a new frame."""
+    from pandas import DataFrame
+
+    found = {
+        name: _cast(frame[name], column.dtype)
+        for column in columns
+        for name in column.published_names
+    }
+    return DataFrame(found).reset_index(drop=True)
+
+
+def _cast(values: "Series", dtype: str) -> "Series":
+    return values if values.dtype == dtype else values.astype(dtype)
+
+
+def list_values(column: "Series") -> list[Any]:
+    """List the values of a column as Python has them; None is missing."""
+    found = zip(column.tolist(), column.isna().tolist())
+    return [None if is_missing else value for value, is_missing in found]
+
+
 def list_records(frame: "DataFrame") -> list[dict[str, Any]]:
-    """The rows of a typed frame, with None for what is missing."""
+    """List the rows of a typed frame, with None for what is missing."""
     values = frame.astype(object)
     records: list[dict[str, Any]] = values.where(frame.notna(), None).to_dict("records")
     return records
 
 
 def serialize_csv(frame: "DataFrame") -> str:
-    """RFC 4180; what is missing is an empty field, and times are texts as in the files of a run.
+    """Write a typed frame as CSV (RFC 4180).
 
-    No spreadsheet takes a text for a formula.
+    What is missing is an empty field, and times are texts as in the files of a run. No spreadsheet
+    takes a text for a formula.
     """
     plain = frame.copy(deep=False)
     for name in frame.select_dtypes(("string", "category")):

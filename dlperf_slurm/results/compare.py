@@ -7,9 +7,8 @@ from typing import Optional
 
 from dlperf_slurm.contract.axes import INFER, Axes
 from dlperf_slurm.jobs.manifest import Manifest, PlannedCase
-from dlperf_slurm.results.cases import name_case
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.frame import list_axes
+from dlperf_slurm.results.labels import list_axes, name_case
 from dlperf_slurm.results.ratios import take_ratio
 from dlperf_slurm.results.same_work import (
     explain_absence,
@@ -20,7 +19,7 @@ from dlperf_slurm.results.same_work import (
     name_stolen_time,
     name_tool_changes,
 )
-from dlperf_slurm.results.verdicts import DEFAULT_MARGIN, NOT_COMPARABLE, decide
+from dlperf_slurm.results.significance import DEFAULT_MARGIN, NOT_COMPARABLE, decide
 from dlperf_slurm.stats.median import Interval
 from dlperf_slurm.stats.power import MAX_REPEATS
 

@@ -5,7 +5,7 @@ from typing import Optional
 
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Note, Remark
-from dlperf_slurm.results.neighbours import describe_neighbours
+from dlperf_slurm.results.interference import describe_interference
 from dlperf_slurm.results.provenance import describe_affinity, describe_isolation
 from dlperf_slurm.stats.median import compute_coefficient_of_variation
 from dlperf_slurm.stats.step_times import (
@@ -37,7 +37,7 @@ def describe_stability(outcomes: CaseOutcomes) -> list[Note]:
         *_describe_stretches([find_slow_stretch(steps) for steps in series]),
         *_describe_stalls(series),
         *_describe_spread(outcomes),
-        *describe_neighbours(outcomes),
+        *describe_interference(outcomes),
         *describe_affinity(outcomes.records),
         *describe_isolation(outcomes.records),
     ]

@@ -1,6 +1,6 @@
 """Outcomes of a case -> where the time went from its submission until its steps were measured."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Optional
@@ -8,7 +8,6 @@ from typing import Optional
 from dlperf_slurm.contract.phases import MEANINGS, RANKS, TO_FIRST_STEP
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.results.collect import Outcome
-from dlperf_slurm.stats.median import find_median
 
 QUEUE = "queue"
 QUEUE_MEANING = (
@@ -42,20 +41,3 @@ def find_start(outcome: Outcome) -> Start:
         waited = parse_time(record.started_at) - parse_time(outcome.submitted_at)
         known = {QUEUE: max(0.0, waited.total_seconds() - before), **known}
     return Start(known, sum(phases.get(name, 0.0) for name in TO_FIRST_STEP))
-
-
-def unite_starts(starts: Iterable[Start]) -> Start:
-    """The medians over the starts that tell; those of phases add up to no other one."""
-    known = [start for start in starts if start.seconds]
-    found = {
-        name: find_median(start.seconds[name] for start in known if name in start.seconds)
-        for name in (QUEUE, *MEANINGS)
-    }
-    return Start(
-        {name: seconds for name, seconds in found.items() if seconds is not None},
-        find_median(
-            start.to_first_step_seconds
-            for start in known
-            if start.to_first_step_seconds is not None
-        ),
-    )

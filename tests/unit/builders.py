@@ -20,6 +20,7 @@ from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.jobs.manifest import Manifest, PlannedCase
 from dlperf_slurm.jobs.run_directory import CASES_FILE, Run, RunTask
 from dlperf_slurm.jobs.task_tables import format_case
+from dlperf_slurm.matrix.axes import make_case_id
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.reports.summarize import Summary
@@ -204,14 +205,20 @@ def write_record(run: Run, task: RunTask, record: Record) -> Path:
 
 def make_planned_case(topology: str = "1n1g", **changes: Any) -> PlannedCase:
     case = PlannedCase(
-        case_id=f"pytorch-resnet50-{topology}-bs8-fp32",
+        case_id="",
         model="resnet50",
         axes=make_axes(topology),
         repeats=3,
         notes=(),
         reason="",
     )
-    return vary(case, **changes)
+    return name_case(vary(case, **changes))
+
+
+def name_case(case: PlannedCase) -> PlannedCase:
+    """The case with the id that the matrix gives it, where it has none."""
+    case_id = case.case_id or make_case_id(case.model, case.axes)
+    return dataclasses.replace(case, case_id=case_id)
 
 
 def make_manifest(**changes: Any) -> Manifest:
@@ -273,4 +280,6 @@ def make_outcomes(
 
 def read_csv(summary: Summary) -> list[dict[str, str]]:
     """The lines of the CSV report."""
-    return list(csv.DictReader(io.StringIO(serialize_csv(summary.case_columns), newline="")))
+    return list(
+        csv.DictReader(io.StringIO(serialize_csv(summary.results.case_columns), newline=""))
+    )

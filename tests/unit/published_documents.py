@@ -7,8 +7,8 @@ from builders import make_outcomes, make_planned_case
 from dlperf_slurm.reports.layouts import load_layout
 from dlperf_slurm.reports.layouts.parts.document import Document
 from dlperf_slurm.reports.layouts.parts.figures import make_published_figures, make_run_figures
+from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.frame import make_case_frame
 from dlperf_slurm.results.published import read_source
 
 FOLDER = Path(__file__).parents[1] / "data" / "documents"
@@ -44,7 +44,7 @@ def lay_out_published(layout: str, source: str) -> Document:
 
 
 def lay_out_run(layout: str, *cases: CaseOutcomes) -> Document:
-    return load_layout(layout).lay_out(make_run_figures(make_case_frame(cases)))
+    return load_layout(layout).lay_out(make_run_figures(analyze(cases)))
 
 
 def make_training(

@@ -2,17 +2,21 @@
 
 import dataclasses
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import numpy
 from support.cases import vary
-from unit.builders import make_case, make_manifest, make_planned_case, make_record
+from unit.builders import make_case, make_manifest, make_planned_case, make_record, name_case
 
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.jobs.manifest import PlannedCase
-from dlperf_slurm.reports.cells import Table
+from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats import Report, list_formats, load_format
 from dlperf_slurm.reports.summarize import Summary, summarize
+from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
+from dlperf_slurm.results.columns import list_records
 
 STEPS = 20
 
@@ -102,8 +106,29 @@ def write_report(name: str, summary: Summary) -> str:
 
 
 def rename(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
-    """The same outcomes of a case with other axes."""
-    return dataclasses.replace(outcomes, case=vary(outcomes.case, **changes))
+    """The same outcomes of a case with other axes, and the id of these."""
+    case = vary(outcomes.case, **{"case_id": "", **changes})
+    return dataclasses.replace(outcomes, case=name_case(case))
+
+
+def list_rows(*cases: CaseOutcomes) -> list[Any]:
+    """The rows of the frame of cases, hidden columns too; what is missing is None."""
+    return [SimpleNamespace(**row) for row in list_records(analyze(cases).cases)]
+
+
+def find_tables(summary: Summary, kind: str) -> list[Table]:
+    """The tables that one declaration made."""
+    return [table for table in summary.tables if table.kind == kind]
+
+
+def read_column(table: Table, header: str) -> list[Cell]:
+    """The cells below a header."""
+    return [row[table.header.index(header)] for row in table.rows]
+
+
+def read_marks(summary: Summary, row: Sequence[Cell]) -> list[str]:
+    """The footnotes that the cells of a row refer to."""
+    return [summary.footnotes[number - 1] for cell in row for number in cell.notes]
 
 
 def list_report_files(page: str = "report.html") -> list[str]:

@@ -24,13 +24,13 @@ from report_values import list_report_files
 
 import dlperf_slurm as dp
 from dlperf_slurm.cli import main
-from dlperf_slurm.results.case_columns import CASES
-from dlperf_slurm.results.columns import list_kinds
+from dlperf_slurm.results.cases import CASE_TABLE
+from dlperf_slurm.results.columns import list_dtypes
 from dlperf_slurm.results.comparison_frame import COMPARISON
 from dlperf_slurm.results.detail_frames import RANKS, REPEATS, STEPS
 from dlperf_slurm.results.history.frame import HISTORY
 
-RUN_FRAMES = {"cases": CASES, "repeats": REPEATS, "ranks": RANKS, "steps": STEPS}
+RUN_FRAMES = {"cases": CASE_TABLE, "repeats": REPEATS, "ranks": RANKS, "steps": STEPS}
 
 DAY_1 = "20240501-120000-seven-tiny-abcd"
 DAY_2 = "20240502-120000-seven-tiny-abcd"
@@ -173,7 +173,7 @@ def test_run_is_complete_until_a_repeat_is_missing(two_runs):
 )
 def test_frame_has_the_declared_columns_and_a_row_for_each(name, rows, run):
     frame = run.frame(name)
-    assert {column: str(kind) for column, kind in frame.dtypes.items()} == list_kinds(
+    assert {column: str(kind) for column, kind in frame.dtypes.items()} == list_dtypes(
         RUN_FRAMES[name]
     )
     assert len(frame) == rows
@@ -361,7 +361,7 @@ def test_unknown_option_of_a_report_is_an_input_error(options, message, run):
 
 def test_comparison_is_a_frame_of_verdicts(two_runs):
     frame = dp.compare(DAY_1, DAY_2).frame()
-    assert {name: str(kind) for name, kind in frame.dtypes.items()} == list_kinds(COMPARISON)
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == list_dtypes(COMPARISON)
     assert frame.verdict.tolist() == ["slower", "slower"]
     assert frame.median_a.tolist() == pytest.approx([RATE_1, 2 * RATE_1])
     assert frame.speed_ratio.tolist() == pytest.approx([0.9, 0.9])
@@ -423,7 +423,7 @@ def test_messages_name_no_option_of_the_command_line(two_runs, staged):
 
 def test_history_is_a_frame_of_runs(two_runs):
     frame = dp.open_history("results").frame()
-    assert {name: str(kind) for name, kind in frame.dtypes.items()} == list_kinds(HISTORY)
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == list_dtypes(HISTORY)
     assert frame.run_id.tolist() == [DAY_1, DAY_2] * 2
     assert frame.verdict.tolist() == ["", "slower"] * 2
     assert frame.samples_per_s[0] == pytest.approx(RATE_1)

@@ -28,10 +28,10 @@ from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import read_text
 from dlperf_slurm.jobs.run_directory import REPORT_DIR, open_run
 from dlperf_slurm.reports.formats.csv import FILE_NAME
-from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.results.cases import VARIANT_AXES
+from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import collect_outcomes
 from dlperf_slurm.results.columns import serialize_csv
+from dlperf_slurm.results.labels import VARIANT_AXES
 from dlperf_slurm.results.published import find_source_file, list_sources
 from dlperf_slurm.stats.median import LATENCY_NAMES
 
@@ -204,7 +204,7 @@ def read_run(path: Path) -> tuple[list[Row], list[NotAudited], list[Finding]]:
     Raises InputError when the directory is no run, or its report no CSV.
     """
     run = open_run(path)
-    fresh = serialize_csv(summarize(run.manifest, collect_outcomes(run)).case_columns)
+    fresh = serialize_csv(analyze(collect_outcomes(run)).case_columns)
     file = path / REPORT_DIR / FILE_NAME
     try:
         text = read_text(file, root=path)

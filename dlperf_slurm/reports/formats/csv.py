@@ -9,4 +9,4 @@ SHOWS_PLOTS = False
 
 def serialize(report: Report) -> dict[str, bytes]:
     """Every figure in full precision; one that does not exist is empty, its problem says why."""
-    return {FILE_NAME: serialize_csv(report.summary.case_columns).encode()}
+    return {FILE_NAME: serialize_csv(report.summary.results.case_columns).encode()}

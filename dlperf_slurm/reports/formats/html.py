@@ -23,6 +23,7 @@ from dlperf_slurm.reports.formats.page.tables import HtmlTable, make_html_tables
 from dlperf_slurm.reports.formats.page.words import GLOSSARY, explain, explain_topology
 from dlperf_slurm.reports.plots import KINDS_OF_PAGE, Plot
 from dlperf_slurm.reports.summarize import Summary, tabulate_run
+from dlperf_slurm.reports.tables.declared import PRECISIONS, THROUGHPUT
 from dlperf_slurm.reports.tables.overview import (
     Overview,
     make_overviews,
@@ -67,7 +68,7 @@ def make_page(report: Report) -> str:
     """HTML 5; every text is escaped, and only the page's own script can run."""
     summary = report.summary
     notes = summary.footnotes
-    overviews = make_overviews(summary.throughput_tables, summary.latency_tables)
+    overviews = make_overviews(summary.results, summary.marks)
     script = (_ASSETS / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return load_template("report.html.j2").render(
@@ -150,10 +151,8 @@ def _make_sections(
 def _find_joined(summary: Summary, overviews: Sequence[Overview]) -> dict[str, Overview]:
     """The titles of tables whose cases all stand in a model's one table of training."""
     by_model = {overview.model: overview for overview in overviews if not overview.is_inference}
-    return {
-        **{table.title: by_model[table.model] for table in summary.throughput_tables},
-        **{table.title: by_model[table.model] for table in summary.precision_tables},
-    }
+    joined = (table for table in summary.tables if table.kind in (THROUGHPUT.name, PRECISIONS))
+    return {table.title: by_model[table.model] for table in joined}
 
 
 def _make_step_sections(plots: Sequence[Plot], cases: Sequence[CaseOutcomes]) -> list[StepSection]:

@@ -28,7 +28,7 @@ _TYPES = {
 
 def serialize(report: Report) -> dict[str, bytes]:
     """The frames with their types; a figure that does not exist is NULL."""
-    frames = (report.summary.case_columns, make_repeat_frame(report.cases))
+    frames = (report.summary.results.case_columns, make_repeat_frame(report.cases))
     return dict(zip(("cases.parquet", "repeats.parquet"), serialize_frames(*frames)))
 
 

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Optional
 
 from dlperf_slurm.contract.axes import INFER, TRAIN
-from dlperf_slurm.reports.cells import Cell, Number, Table
+from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.layouts.parts.accuracy import make_accuracy_tables
 from dlperf_slurm.reports.layouts.parts.document import (
     Document,
@@ -37,6 +37,7 @@ from dlperf_slurm.reports.layouts.parts.figures import (
     LayoutFigure,
 )
 from dlperf_slurm.reports.layouts.parts.precision_pairs import Pair, name_precision, pair_precisions
+from dlperf_slurm.results.number_formats import Number
 
 LATENCY_NAMES = ("Avg", "50%", "90%", "95%", "99%", "100%")
 

@@ -10,7 +10,7 @@ from dlperf_slurm.reports.plots import Plot, make_plot
 from dlperf_slurm.reports.plots.style import MUTED, RULE, SERIES_COLORS, WIDE_INCHES, open_figure
 from dlperf_slurm.results.compare import MEAN_LATENCY, Comparison, RunComparison
 from dlperf_slurm.results.history.timeline import Point, Timeline
-from dlperf_slurm.results.verdicts import EQUIVALENT, FASTER, NOT_COMPARABLE, SLOWER
+from dlperf_slurm.results.significance import EQUIVALENT, FASTER, NOT_COMPARABLE, SLOWER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.reports.plots import Plot, make_plot
 from dlperf_slurm.reports.plots.lines import is_wide_range, open_panels
-from dlperf_slurm.reports.plots.scaling import list_columns
+from dlperf_slurm.reports.plots.scaling import list_measured, list_series
 from dlperf_slurm.reports.plots.style import add_legend, list_handles, mark_series
-from dlperf_slurm.reports.tables.throughput import ThroughputColumn, ThroughputTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 # of a distribution: finer ones cannot be seen
 MOST_POINTS = 200
@@ -23,71 +23,53 @@ MOST_SUBDIVIDED = 30
 
 
 def plot_distribution(
-    table: ThroughputTable, step_seconds: Mapping[str, Sequence[float]]
+    title: str, rows: "DataFrame", step_seconds: Mapping[str, Sequence[float]]
 ) -> Optional[Plot]:
-    """`step_seconds` by case id: the slowest rank's, all repeats together; None without any."""
-    columns = [
-        (name, column)
-        for name, column in list_columns(table)
-        if any(step_seconds.get(case.case_id) for case in column.measured)
-    ]
-    if not columns:
+    """Plot the steps of each case; None without any.
+
+    `step_seconds` are by case id: the slowest rank's, all repeats together.
+    """
+    measured = list_measured(rows)
+    timed = measured[[bool(step_seconds.get(case_id)) for case_id in measured.index]]
+    if timed.empty:
         return None
-    counts = sorted({len(steps) for steps in _list_series(columns, step_seconds)})
+    series = [step_seconds[case_id] for case_id in timed.index]
+    counts = sorted(set(map(len, series)))
     steps = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     caption = (
         f"Lines: share of a case's measured steps that took no longer; {steps} steps each, all "
         "repeats together, of each step the slowest rank's time. Marks: the median step. The axis "
         f"ends where {SHOWN_PERCENT} % of each case's steps do."
     )
+    # a topology has its colour in all panels, also where a framework does not have it
+    topologies = [str(topology) for topology in sorted(map(parse_topology, set(rows.topology)))]
     return make_plot(
-        "step-times", table.title, "Distribution of step times", caption,
-        lambda: _draw(columns, table.topologies, step_seconds),
+        "step-times", title, "Distribution of step times", caption,
+        lambda: _draw(timed, topologies, step_seconds),
     )  # fmt: skip
 
 
-def _list_series(
-    columns: Sequence[tuple[str, ThroughputColumn]],
-    step_seconds: Mapping[str, Sequence[float]],
-) -> list[Sequence[float]]:
-    cases = [case for _, column in columns for case in column.measured]
-    return [step_seconds[c.case_id] for c in cases if step_seconds.get(c.case_id)]
-
-
 def _draw(
-    columns: Sequence[tuple[str, ThroughputColumn]],
-    topologies: Sequence[Topology],
-    step_seconds: Mapping[str, Sequence[float]],
+    timed: "DataFrame", topologies: Sequence[str], step_seconds: Mapping[str, Sequence[float]]
 ) -> "Figure":
-    names = {
-        str(topology): None
-        for _, column in columns
-        for topology, case in zip(topologies, column.cells)
-        if step_seconds.get(case.case_id)
-    }
-    figure, panels = open_panels(len(columns), "step time, ms", "share of steps, %", list(names))
-    for axes, (name, column) in zip(panels, columns):
-        _draw_panel(axes, topologies, column, step_seconds)
+    names = dict.fromkeys(timed.topology)
+    count = timed.column.nunique()
+    figure, panels = open_panels(count, "step time, ms", "share of steps, %", list(names))
+    groups = timed.groupby("column", sort=False)
+    for axes, name, (_, cases) in zip(panels, list_series(timed), groups):
+        for topology, case_id in zip(cases.topology, cases.index):
+            _draw_case(axes, topology, topologies.index(topology), step_seconds[case_id])
         axes.set_title(name)
-    _scale(panels[0], _list_series(columns, step_seconds))
+    _scale(panels[0], [step_seconds[case_id] for case_id in timed.index])
     add_legend(figure, list_handles(panels))
     return figure
 
 
-def _draw_panel(
-    axes: "Axes",
-    topologies: Sequence[Topology],
-    column: ThroughputColumn,
-    step_seconds: Mapping[str, Sequence[float]],
-) -> None:
-    for index, (topology, case) in enumerate(zip(topologies, column.cells)):
-        seconds = step_seconds.get(case.case_id)
-        if seconds:
-            marks = mark_series(index)
-            shares, milliseconds = list_quantiles([1000 * s for s in seconds])
-            middle = min(range(len(shares)), key=lambda i: abs(shares[i] - 0.5))
-            percents = [100 * share for share in shares]
-            axes.plot(milliseconds, percents, markevery=[middle], label=str(topology), **marks)
+def _draw_case(axes: "Axes", topology: str, index: int, seconds: Sequence[float]) -> None:
+    shares, milliseconds = list_quantiles([1000 * s for s in seconds])
+    middle = min(range(len(shares)), key=lambda i: abs(shares[i] - 0.5))
+    percents = [100 * share for share in shares]
+    axes.plot(milliseconds, percents, markevery=[middle], label=topology, **mark_series(index))
 
 
 def list_quantiles(values: Sequence[float]) -> tuple[list[float], list[float]]:

@@ -7,7 +7,12 @@ from typing import Optional
 from dlperf_slurm.reports.plots import Plot, is_drawn_for_page, name_apart
 from dlperf_slurm.reports.plots.distribution import plot_distribution
 from dlperf_slurm.reports.plots.latency import plot_latency
-from dlperf_slurm.reports.plots.scaling import plot_efficiency, plot_speedup, plot_throughput
+from dlperf_slurm.reports.plots.scaling import (
+    list_measured,
+    plot_efficiency,
+    plot_speedup,
+    plot_throughput,
+)
 from dlperf_slurm.reports.plots.steps import (
     list_case_steps,
     list_doubtful,
@@ -15,6 +20,8 @@ from dlperf_slurm.reports.plots.steps import (
     plot_timeline,
 )
 from dlperf_slurm.reports.summarize import Summary
+from dlperf_slurm.reports.tables import list_groups
+from dlperf_slurm.reports.tables.declared import LATENCIES, THROUGHPUT
 from dlperf_slurm.results.collect import Attempts, CaseOutcomes
 from dlperf_slurm.results.processes import map_on_cores
 
@@ -59,17 +66,20 @@ def _list_table_drawings(summary: Summary, cases: Sequence[CaseOutcomes]) -> Ite
     seconds = {
         c.case.case_id: [s for outcome in c.outcomes for s in outcome.step_seconds] for c in cases
     }
-    for table in summary.throughput_tables:
+    repeats = {
+        c.case.case_id: [o.record.samples_per_s for o in c.outcomes if o.record] for c in cases
+    }
+    for title, rows in list_groups(THROUGHPUT, summary.results):
         if not is_drawn_for_page():
-            yield partial(plot_throughput, table)
-            yield partial(plot_speedup, table)
-            yield partial(plot_efficiency, table)
-        yield partial(plot_distribution, table, seconds)
-    for latency in summary.latency_tables:
-        yield partial(plot_latency, latency)
+            yield partial(plot_throughput, title, rows, repeats)
+            yield partial(plot_speedup, title, rows)
+            yield partial(plot_efficiency, title, rows)
+        yield partial(plot_distribution, title, rows, seconds)
+    for title, rows in list_groups(LATENCIES, summary.results):
+        yield partial(plot_latency, title, rows)
 
 
 def list_largest(summary: Summary) -> list[str]:
-    """Ids of the cases on the largest topology that was measured, one per column of a table."""
-    columns = (column for table in summary.throughput_tables for column in table.columns)
-    return [column.measured[-1].case_id for column in columns if column.measured]
+    """List the cases on the largest topology that was measured, one per series of a table."""
+    rows = list_measured(THROUGHPUT.rows(summary.results))
+    return list(rows.drop_duplicates(["table", "column"], keep="last").index)

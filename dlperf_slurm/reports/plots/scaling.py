@@ -1,142 +1,143 @@
-"""A table of throughputs -> throughput, speedup and efficiency over the number of devices."""
+"""The cases of a table of throughputs -> throughput, speedup and efficiency over devices."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.topology import Topology, parse_topology
 from dlperf_slurm.reports.plots import Plot, make_plot
 from dlperf_slurm.reports.plots.lines import Chart, Point, Series, draw_chart
 from dlperf_slurm.reports.plots.style import INK, MUTED, WIDTH_INCHES, mark_series, open_figure
-from dlperf_slurm.reports.tables import ShownCase, find_range, make_throughput_cell
-from dlperf_slurm.reports.tables.throughput import ThroughputColumn, ThroughputTable
-from dlperf_slurm.results.cases import VARIANT_AXES
-from dlperf_slurm.results.ratios import Ratio
-from dlperf_slurm.stats.median import Interval
+from dlperf_slurm.reports.tables import COLUMNS, Show, read_intervals
+from dlperf_slurm.results.columns import list_values
+from dlperf_slurm.results.labels import VARIANT_AXES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+# the throughputs of each repeat, by case
+Repeats = Mapping[str, Sequence[float]]
 
 
-def plot_throughput(table: ThroughputTable) -> Optional[Plot]:
-    """The plot of throughput over topologies; None where nothing was measured."""
-    topologies = list(place_topologies(table))
+def plot_throughput(title: str, rows: "DataFrame", repeats: Repeats) -> Optional[Plot]:
+    """Plot throughput over topologies; None where nothing was measured."""
+    topologies, measured = list(place_topologies(rows)), list_measured(rows)
     if not topologies:
         return None
-    cases = table.measured
-    caption = f"Points: median over repeats, {count_repeats(cases)}; {describe_bars(cases)}."
+    caption = f"Points: median over repeats, {count_repeats(measured)}; {describe_bars(measured)}."
+    unit = rows.unit.iloc[0]
     if len(topologies) == 1:
-        title = f"Throughput on {topologies[0]}, {table.unit}"
         caption += " Small dots: the repeats."
-        return make_plot("throughput", table.title, title, caption, lambda: _draw_dots(table))
-    title, chart = f"Throughput over devices, {table.unit}", make_throughput_chart(table)
-    return make_plot("throughput", table.title, title, caption, lambda: draw_chart(chart))
+        return make_plot(
+            "throughput", title, f"Throughput on {topologies[0]}, {unit}", caption,
+            lambda: _draw_dots(measured, repeats),
+        )  # fmt: skip
+    chart = make_throughput_chart(rows)
+    heading = f"Throughput over devices, {unit}"
+    return make_plot("throughput", title, heading, caption, lambda: draw_chart(chart))
 
 
-def make_throughput_chart(table: ThroughputTable) -> Chart:
-    def find_point(x: float, case: ShownCase) -> Optional[Point]:
-        return make_point(x, case.samples_per_s, find_bar(case.interval, case.samples))
-
-    return _make_chart(table, f"throughput, {table.unit}", find_point)
+def make_throughput_chart(rows: "DataFrame") -> Chart:
+    return _make_chart(rows, "samples_per_s", f"throughput, {rows.unit.iloc[0]}")
 
 
-def _draw_dots(table: ThroughputTable) -> "Figure":
+def _draw_dots(measured: "DataFrame", repeats: Repeats) -> "Figure":
     """A row for each framework, in the table's order from the top."""
-    names = [name for name, _ in list_columns(table)]
+    names = list_series(measured)
     figure = open_figure(WIDTH_INCHES, 0.9 + 0.34 * len(names))
     axes = figure.add_subplot()
-    for row, case in enumerate(table.measured):
-        marks = mark_series(row)
-        axes.plot(case.samples, [row] * len(case.samples), ".", color=MUTED)
-        bar = find_bar(case.interval, case.samples)
-        if bar is not None:
-            axes.plot([bar.low, bar.high], [row, row], color=marks["color"], linewidth=1.6)
-        axes.plot([case.samples_per_s], [row], marker=marks["marker"], color=marks["color"])
+    zeros = dict.fromkeys(measured.topology, 0.0)
+    points = make_points(measured, "samples_per_s", zeros)
+    texts = [cell.text for cell in Show("samples_per_s").read_cells(measured)]
+    for row, (case_id, text) in enumerate(zip(measured.index, texts)):
+        marks, point, samples = mark_series(row), points[case_id], repeats[case_id]
+        axes.plot(samples, [row] * len(samples), ".", color=MUTED)
+        if point.low is not None and point.high is not None:
+            axes.plot([point.low, point.high], [row, row], color=marks["color"], linewidth=1.6)
+        axes.plot([point.y], [row], marker=marks["marker"], color=marks["color"])
         axes.annotate(
-            make_throughput_cell(case).text, (case.samples_per_s or 0, row), (0, 6),
+            text, (point.y, row), (0, 6),
             textcoords="offset points", ha="center", fontsize=8, color=INK,
         )  # fmt: skip
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.7)
     axes.set_xlim(left=0)
     axes.grid(axis="x")
-    axes.set_xlabel(f"throughput, {table.unit}")
+    axes.set_xlabel(f"throughput, {measured.unit.iloc[0]}")
     return figure
 
 
-def plot_speedup(table: ThroughputTable) -> Optional[Plot]:
-    """The plot of speedups over devices; None where no column has two topologies."""
-    if not has_scaling(table):
+def plot_speedup(title: str, rows: "DataFrame") -> Optional[Plot]:
+    """Plot speedups over devices; None where no series has two topologies."""
+    if not has_scaling(rows):
         return None
-    baselines = _list_baselines(table)
+    baselines, measured = _list_baselines(rows), list_measured(rows)
     against = baselines[0] if len(baselines) == 1 else "each one's smallest topology"
     caption = (
-        f"Points: ratio of medians over repeats, {count_repeats(table.measured)}, against "
-        f"{against}; {_describe_ratio_bars(case.speedup for case in table.measured)}."
+        f"Points: ratio of medians over repeats, {count_repeats(measured)}, against "
+        f"{against}; {_describe_ratio_bars(measured, 'speedup')}."
     )
-    title, chart = "Speedup over devices", make_speedup_chart(table)
-    return make_plot("speedup", table.title, title, caption, lambda: draw_chart(chart))
+    chart = make_speedup_chart(rows)
+    return make_plot("speedup", title, "Speedup over devices", caption, lambda: draw_chart(chart))
 
 
-def make_speedup_chart(table: ThroughputTable) -> Chart:
-    return _make_chart(
-        table, "speedup", lambda x, case: make_ratio_point(x, case.speedup), _list_ideal(table)
-    )
+def make_speedup_chart(rows: "DataFrame") -> Chart:
+    return _make_chart(rows, "speedup", "speedup", ideal=_list_ideal(rows))
 
 
-def _list_baselines(table: ThroughputTable) -> list[Topology]:
-    return sorted({c.baseline for c in table.columns if c.baseline is not None})
+def _list_baselines(rows: "DataFrame") -> list[Topology]:
+    return sorted(map(parse_topology, set(rows.baseline) - {""}))
 
 
-def _list_ideal(table: ThroughputTable) -> tuple[tuple[float, float], ...]:
+def _list_ideal(rows: "DataFrame") -> tuple[tuple[float, float], ...]:
     """The line of ideal speedups [x, y]; no points where the baselines differ."""
-    baselines = _list_baselines(table)
+    baselines = _list_baselines(rows)
     if len(baselines) > 1:
         return ()
     base = baselines[0].world_size
-    ordered = sorted(place_topologies(table).items(), key=lambda item: item[1])
+    ordered = sorted(place_topologies(rows).items(), key=lambda item: item[1])
     return tuple((x, topology.world_size / base) for topology, x in ordered)
 
 
-def plot_efficiency(table: ThroughputTable) -> Optional[Plot]:
-    """The plot of weak-scaling efficiency; None where no column has two topologies."""
-    if not has_scaling(table):
+def plot_efficiency(title: str, rows: "DataFrame") -> Optional[Plot]:
+    """Plot weak-scaling efficiency; None where no series has two topologies."""
+    if not has_scaling(rows):
         return None
-    bars = _describe_ratio_bars(case.weak_scaling_efficiency for case in table.measured)
+    measured = list_measured(rows)
     caption = (
         "Points: speedup over the ideal one, at the same batch size per device; ratios of medians "
-        f"over repeats, {count_repeats(table.measured)}; {bars}."
+        f"over repeats, {count_repeats(measured)}; "
+        f"{_describe_ratio_bars(measured, 'weak_scaling_efficiency')}."
     )
-    title, chart = "Weak-scaling efficiency", make_efficiency_chart(table)
-    return make_plot("efficiency", table.title, title, caption, lambda: draw_chart(chart))
+    chart, heading = make_efficiency_chart(rows), "Weak-scaling efficiency"
+    return make_plot("efficiency", title, heading, caption, lambda: draw_chart(chart))
 
 
-def make_efficiency_chart(table: ThroughputTable) -> Chart:
-    ideal = tuple((x, 100.0) for x in sorted(place_topologies(table).values()))
-    return _make_chart(
-        table,
-        "efficiency, %",
-        lambda x, case: make_ratio_point(x, case.weak_scaling_efficiency.scale(100)),
-        ideal,
-        is_share=True,
-    )
+def make_efficiency_chart(rows: "DataFrame") -> Chart:
+    ideal = tuple((x, 100.0) for x in sorted(place_topologies(rows).values()))
+    name, label = "weak_scaling_efficiency", "efficiency, %"
+    return _make_chart(rows, name, label, 100.0, ideal, is_share=True)
 
 
 def _make_chart(
-    table: ThroughputTable,
+    rows: "DataFrame",
+    name: str,
     y_label: str,
-    find_point: Callable[[float, ShownCase], Optional[Point]],
+    factor: float = 1.0,
     ideal: tuple[tuple[float, float], ...] = (),
     is_share: bool = False,
 ) -> Chart:
-    """One series per column; `find_point` takes x and a case that was measured."""
-    places = place_topologies(table)
-    series = []
-    for name, column in list_columns(table):
-        points = [find_point(places[parse_topology(c.topology)], c) for c in column.measured]
-        kept = sorted((p for p in points if p is not None), key=lambda point: point.x)
-        series.append(Series(name, tuple(kept)))
+    """One series for each framework with its variant, of the column of this name."""
+    measured, places = list_measured(rows), place_topologies(rows)
+    points = make_points(measured, name, {str(t): x for t, x in places.items()}, factor)
+    series: dict[int, list[Point]] = {number: [] for number in measured.column}
+    for case_id, number in zip(measured.index, measured.column):
+        series[number] += [points[case_id]] if case_id in points else []
     return Chart(
-        series=tuple(series),
+        series=tuple(
+            Series(label, tuple(sorted(own, key=lambda point: point.x)))
+            for label, own in zip(list_series(measured), series.values())
+        ),
         x_label="devices, with their topology",
         y_label=y_label,
         ticks=tuple((x, f"{t.world_size}\n{t}") for t, x in places.items()),
@@ -146,69 +147,89 @@ def _make_chart(
     )
 
 
-def list_columns(table: ThroughputTable) -> list[tuple[str, ThroughputColumn]]:
-    """The columns that have a figure, with the name they have in a legend."""
-    return [(_name(table, column), column) for column in table.columns if column.baseline]
+def make_points(
+    rows: "DataFrame",
+    name: str,
+    places: Mapping[str, float],
+    factor: float = 1.0,
+    by: str = "topology",
+) -> dict[str, Point]:
+    """Make the point of each case that has a figure in this column, by case id.
+
+    x is that of the case's topology, or of another column. The bar is the interval; without one, of
+    medians, the range of the repeats.
+    """
+    column = COLUMNS[name]
+    intervals = read_intervals(rows, column.bounds)
+    if name == "samples_per_s":
+        ranges = read_intervals(rows, ("smallest", "largest"))
+        several = rows.repeats_measured > 1
+        ranges = [own if is_range else None for own, is_range in zip(ranges, several)]
+    else:
+        ranges = read_intervals(rows, column.extremes)
+    found = {}
+    for case_id, place, y, interval, extent in zip(
+        rows.index, rows[by], list_values(rows[name]), intervals, ranges
+    ):
+        bar = interval or extent
+        ends = (factor * bar.low, factor * bar.high) if bar else (None, None)
+        if y is not None:
+            found[case_id] = Point(places[place], factor * y, *ends)
+    return found
 
 
-def _name(table: ThroughputTable, column: ThroughputColumn) -> str:
-    has_name = table.has_compilers and column.compiler != VARIANT_AXES["compiler"]
-    return f"{column.label}, {column.compiler}" if has_name else column.label
+def list_measured(rows: "DataFrame") -> "DataFrame":
+    """Select the cases that have a figure."""
+    return rows[rows.repeats_measured > 0]
 
 
-def place_topologies(table: ThroughputTable) -> dict[Topology, float]:
-    """x of each topology that was measured: its devices, or its place where two have as many."""
-    found = {case.topology for case in table.measured}
-    measured = [topology for topology in table.topologies if str(topology) in found]
+def list_series(measured: "DataFrame") -> list[str]:
+    """List the series of these cases, by the name that they have in a legend."""
+    first = measured.drop_duplicates("column")
+    return [
+        f"{label}, {compiler}"
+        if has_compilers and compiler != VARIANT_AXES["compiler"]
+        else str(label)
+        for label, compiler, has_compilers in zip(first.label, first.compiler, first.has_compilers)
+    ]
+
+
+def place_topologies(rows: "DataFrame") -> dict[Topology, float]:
+    """Return x of each topology that was measured: its devices, or its rank where two are equal."""
+    measured = sorted(map(parse_topology, set(list_measured(rows).topology)))
     if len({topology.world_size for topology in measured}) == len(measured):
         return {topology: float(topology.world_size) for topology in measured}
     ordered = sorted(measured, key=lambda topology: (topology.world_size, topology))
     return {topology: float(place) for place, topology in enumerate(ordered, start=1)}
 
 
-def find_bar(interval: Optional[Interval], samples: Sequence[float]) -> Optional[Interval]:
-    """The interval; without one the range of the repeats, if there are two."""
-    return find_range(samples) if interval is None else interval
+def has_scaling(rows: "DataFrame") -> bool:
+    """Whether a series was measured on two topologies at least."""
+    return bool((list_measured(rows).column.value_counts() > 1).any())
 
 
-def has_scaling(table: ThroughputTable) -> bool:
-    """Whether a column was measured on two topologies at least."""
-    return any(len(column.measured) > 1 for column in table.columns)
-
-
-def make_point(x: float, y: Optional[float], bar: Optional[Interval]) -> Optional[Point]:
-    """A point with its bar, if it has one; None where there is no figure."""
-    if y is None or bar is None:
-        return None if y is None else Point(x, y)
-    return Point(x, y, bar.low, bar.high)
-
-
-def make_ratio_point(x: float, ratio: Ratio) -> Optional[Point]:
-    return make_point(x, ratio.value, ratio.interval)
-
-
-def count_repeats(cases: Sequence[ShownCase]) -> str:
+def count_repeats(measured: "DataFrame") -> str:
     """Such as "n = 6 repeats", "n = 2 to 6 repeats"."""
-    numbers = sorted({len(case.samples) for case in cases})
+    numbers = sorted(set(measured.repeats_measured))
     if numbers == [1]:
         return "n = 1 repeat"
     text = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
     return f"n = {text} repeats"
 
 
-def describe_bars(cases: Sequence[ShownCase]) -> str:
-    """What the bars of medians over repeats are."""
-    has_interval = any(case.interval is not None for case in cases)
-    has_range = any(case.interval is None and len(case.samples) > 1 for case in cases)
-    if has_interval and has_range:
+def describe_bars(measured: "DataFrame") -> str:
+    """Say what the bars of medians over repeats are."""
+    lacks_interval = measured.interval_low.isna()
+    has_range = (lacks_interval & (measured.repeats_measured > 1)).any()
+    if not lacks_interval.all() and has_range:
         return "bars: the 95 % interval of the median, or the range of too few repeats"
-    if has_interval:
+    if not lacks_interval.all():
         return "bars: the 95 % interval of the median"
     return "bars: from the smallest to the largest repeat" if has_range else "one repeat has no bar"
 
 
-def _describe_ratio_bars(ratios: Iterable[Ratio]) -> str:
+def _describe_ratio_bars(measured: "DataFrame", name: str) -> str:
     """What the bars of speedups and efficiencies are; the baseline itself never has one."""
-    if any(ratio.interval is not None for ratio in ratios):
+    if measured[f"{name}_low"].notna().any():
         return "bars: the 95 % interval of the ratio, where there are repeats enough for one"
     return "too few repeats for bars"

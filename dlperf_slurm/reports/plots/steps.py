@@ -105,7 +105,7 @@ def list_case_steps(
     """
     found = []
     for c in cases:
-        read = partial(attempts.read, c.case) if attempts and c.reduced else None
+        read = partial(attempts.read, c.case) if attempts and c.summary else None
         repeats = tuple(steps for steps in map(_find_steps, c.outcomes) if steps)
         if repeats:
             found.append(CaseSteps(c.case.case_id, repeats, read))
@@ -127,7 +127,7 @@ def list_doubtful(cases: Sequence[CaseOutcomes]) -> list[str]:
     return [
         c.case.case_id
         for c in cases
-        if (c.reduced.is_doubtful if c.reduced else describe_stability(c))
+        if (c.summary.is_doubtful if c.summary else describe_stability(c))
     ]
 
 

@@ -1,75 +1,244 @@
-"""The tables of a run, one module each; what they share: a case with its footnotes, and cells."""
+"""Tables: each is declared as which cases, grouped how, which columns, printed how.
 
-from collections.abc import Iterable, Sequence
+`tabulate` turns a declaration and the results of a run into tables of cells, which every format
+prints in its own way. How a column is printed stands where it is declared, in `results.cases`; a
+table says only what is different here.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Optional
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Optional, Union
 
-from dlperf_slurm.reports.cells import Cell, Column, Number
-from dlperf_slurm.results.cases import list_ratio_notes
+from dlperf_slurm.reports.cells import Cell, Table, join_cells
+from dlperf_slurm.results.cases import CASES, Results
+from dlperf_slurm.results.columns import Column, list_values
 from dlperf_slurm.results.footnotes import Footnotes, Note
-from dlperf_slurm.results.frame import CaseRow
-from dlperf_slurm.results.ratios import Ratio
+from dlperf_slurm.results.labels import VARIANTS, label_cases
+from dlperf_slurm.results.notes import CASE, TABLE
+from dlperf_slurm.results.number_formats import COUNT, Number, NumberFormat
 from dlperf_slurm.stats.median import Interval
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+COLUMNS: Mapping[str, Column] = {column.name: column for column in CASES}
+# notes of every table that shows cases
+OF_CASES = (CASE, TABLE)
+
+# cases of one table -> what depends on which they are
+FromRows = Callable[["DataFrame"], Any]
+FromResults = Callable[[Results], "DataFrame"]
+MakeCells = Callable[["DataFrame"], Iterable[Union[Cell, str]]]
 
 
 @dataclass(frozen=True)
-class ShownCase(CaseRow):
-    """A case in a table: its row of the frame, with the numbers of its footnotes."""
+class Show:
+    """A column of a table: a column of the frame, and what is different in this table.
 
-    footnotes: tuple[int, ...] = ()
+    `header`, `form` and `missing` are those of its declaration where they are not said; `{unit}` in
+    a header is that of the table's first case. `bounds` prints the interval or, without
+    one, the range; not printed they still limit the digits. `marks` prints the footnotes of the
+    row here, `counts` how many of the planned repeats there are. `cells` makes the cells from the
+    rows where a column's value is not what is shown.
+    """
+
+    name: str
+    header: Optional[str] = None
+    form: Optional[NumberFormat] = None
+    missing: Optional[str] = None
+    bounds: bool = True
+    marks: bool = False
+    counts: bool = False
+    cells: Optional[MakeCells] = None
+
+    def make_cells(self, rows: "DataFrame") -> list[Cell]:
+        """One cell for each row, with its problem where there is no figure."""
+        found = self.cells(rows) if self.cells else self.read_cells(rows)
+        cells = [Cell(cell) if isinstance(cell, str) else cell for cell in found]
+        if self.missing is not None:
+            missing = self.missing
+        else:
+            missing = COLUMNS[self.name].missing if self.name in COLUMNS else ""
+        return [
+            replace(cell, problem=cell.problem or problem or missing, notes=notes)
+            if cell.value is None or self.marks
+            else cell
+            for cell, problem, notes in zip(
+                cells, rows.problem, rows.marks if self.marks else [()] * len(rows)
+            )
+        ]
+
+    def make_header(self, rows: "DataFrame") -> str:
+        column = COLUMNS.get(self.name)
+        text = self.header if self.header is not None else (column and column.header) or self.name
+        return text.replace("{unit}", rows.unit.iloc[0]) if "{unit}" in text else text
+
+    def read_cells(self, rows: "DataFrame") -> Iterator[Cell]:
+        """The cells of the column itself, without what stands in the place of missing figures."""
+        column = COLUMNS.get(self.name)
+        form = self.form or (column.form if column else Number())
+        intervals = read_intervals(rows, column.bounds if column else ())
+        ranges = read_intervals(rows, column.extremes if column else ())
+        counts = (
+            zip(rows.repeats_measured.tolist(), rows.repeats_planned.tolist())
+            if self.counts
+            else repeat((0, 0))
+        )
+        for value, interval, extent, (count, planned) in zip(
+            list_values(rows[self.name]), intervals, ranges, counts
+        ):
+            yield Cell(
+                value,
+                form,
+                interval=interval,
+                range=extent,
+                hides_bounds=not self.bounds,
+                repeats=(count, planned) if 0 < count < planned else None,
+            )
 
 
-# in the place of a case that the matrix does not have
-NO_CASE = ShownCase("", "", 0, problem="not in the matrix")
+def read_intervals(rows: "DataFrame", names: Sequence[str]) -> list[Optional[Interval]]:
+    """Intervals by the columns of their ends; None where there is none, or are no such columns."""
+    if not names:
+        return [None] * len(rows)
+    low, high = names
+    return [None if a != a or b != b else Interval(a, b) for a, b in zip(rows[low], rows[high])]
 
 
-def show_ratio(
-    case: CaseRow, footnotes: Footnotes, ratio: Ratio, notes: Sequence[str] = ()
-) -> ShownCase:
-    """The case with the notes of every table, those of the ratio that this one has, and more."""
-    return show_case(case, footnotes, [*case.table_notes, *list_ratio_notes(ratio), *notes])
+@dataclass(frozen=True)
+class TableSpec:
+    """A table, or one for each group of its cases.
+
+    `rows` selects and orders the cases; `by` are the columns of which each combination has a table,
+    in the order of its first case. Footnotes are numbered in the order of the rows. `title`,
+    `caption`, `words` and `figures` may depend on the cases of a table. `notes` are the scopes of
+    its footnotes.
+    """
+
+    name: str
+    rows: FromResults
+    by: tuple[str, ...]
+    title: Union[str, FromRows]
+    words: Callable[["DataFrame"], Sequence[Show]]
+    figures: Callable[["DataFrame"], Sequence[Show]]
+    caption: Union[str, FromRows]
+    notes: tuple[str, ...] = OF_CASES
 
 
-def show_case(case: CaseRow, footnotes: Footnotes, notes: Iterable[Note]) -> ShownCase:
-    return ShownCase(**vars(case), footnotes=footnotes.number_all(notes))
+class Marks:
+    """Footnotes of a run, numbered in the order in which tables refer to them."""
+
+    def __init__(self, notes: "DataFrame") -> None:
+        self.footnotes = Footnotes()
+        self._notes: dict[tuple[str, str], list[Note]] = {
+            key: [*own] for key, own in notes.groupby(["case_id", "scope"], sort=False).note
+        }
+
+    def number(self, case_id: str, scopes: Iterable[str]) -> tuple[int, ...]:
+        """The numbers of a case's notes of these scopes."""
+        notes = [note for scope in scopes for note in self._notes.get((case_id, scope), ())]
+        return self.footnotes.number_all(dict.fromkeys(notes))
+
+    def add(self, rows: "DataFrame", scopes: Iterable[str]) -> "DataFrame":
+        """The rows with the numbers of their footnotes in a column `marks`."""
+        return rows.assign(marks=[self.number(case_id, scopes) for case_id in rows.index])
 
 
-def make_throughput_cell(case: ShownCase) -> Cell:
-    """Samples per second with their interval, or else their range."""
-    count = len(case.samples)
-    return Cell(
-        case.samples_per_s,
-        interval=case.interval,
-        range=find_range(case.units),
-        repeats=(count, case.repeats_planned) if 0 < count < case.repeats_planned else None,
-        notes=case.footnotes,
-    )
+def tabulate(spec: TableSpec, results: Results, marks: Marks) -> Iterator[Table]:
+    """The tables that a declaration makes of a run's cases; none where it selects none.
+
+    Cells are made once per column, for the cases of all tables: of a run with hundreds of small
+    tables pandas would spend its time on hundreds of small frames.
+    """
+    rows = spec.rows(results)
+    if rows.empty:
+        return
+    rows = marks.add(rows, spec.notes)
+    cells: dict[Show, list[Cell]] = {}
+
+    def find(show: Show) -> list[Cell]:
+        if show not in cells:
+            cells[show] = show.make_cells(rows)
+        return cells[show]
+
+    groups = rows.groupby([*spec.by], sort=False, dropna=False) if spec.by else None
+    parts = groups.indices.values() if groups is not None else [range(len(rows))] * bool(len(rows))
+    for part in sorted(parts, key=lambda part: part[0]):
+        own = rows.iloc[part]
+        words, figures = spec.words(own), spec.figures(own)
+        columns = [[found[i] for i in part] for found in map(find, (*words, *figures))]
+        yield Table(
+            title=spec.title if isinstance(spec.title, str) else spec.title(own),
+            header=tuple(show.make_header(own) for show in (*words, *figures)),
+            rows=tuple(zip(*columns)),
+            text_columns=len(words),
+            caption=spec.caption if isinstance(spec.caption, str) else spec.caption(own),
+            kind=spec.name,
+            model=own.model.iloc[0] if "model" in spec.by else "",
+        )
 
 
-def make_tokens_cell(case: ShownCase) -> Cell:
-    """The same in tokens per second, without what stands beside it already."""
-    plain = replace(make_throughput_cell(case), hides_bounds=True, repeats=None, notes=())
-    return replace(plain, form=Number(factor=case.tokens_per_sample or 1))
+def list_groups(spec: TableSpec, results: Results) -> "Iterator[tuple[str, DataFrame]]":
+    """List the title and the cases of each table that a declaration makes, for figures."""
+    rows = spec.rows(results)
+    groups = rows.groupby([*spec.by], sort=False, dropna=False).indices.values()
+    for part in sorted(groups, key=lambda part: part[0]):
+        own = rows.iloc[part]
+        yield spec.title if isinstance(spec.title, str) else spec.title(own), own
 
 
-def list_throughput_columns(cases: Iterable[ShownCase], unit: str) -> list[Column[ShownCase]]:
+# what several tables show
+
+
+def show_label(axes: Collection[str] = VARIANTS, **changes: Any) -> Show:
+    return Show("framework", cells=LabelCells(tuple(axes)), **changes)
+
+
+@dataclass(frozen=True)
+class LabelCells:
+    """Makes cells of labels; two of the same axes are equal, so that cells are made once."""
+
+    axes: tuple[str, ...]
+
+    def __call__(self, rows: "DataFrame") -> list[str]:
+        return [*label_cases(rows, self.axes)]
+
+
+def show_throughput(rows: "DataFrame", **changes: Any) -> list[Show]:
     """The throughput in samples, and in tokens where the model has such."""
-    in_samples = Column(unit, make_throughput_cell)
-    if not any(case.tokens_per_sample for case in cases):
-        return [in_samples]
-    return [Column("tokens/s", make_tokens_cell), in_samples]
+    in_samples = Show("samples_per_s", marks=True, counts=True, **changes)
+    if (rows.tokens_per_sample > 0).any():
+        return [Show("tokens_per_s", "tokens/s", cells=make_token_cells), in_samples]
+    return [in_samples]
 
 
-def make_plain_throughput_cell(case: ShownCase) -> Cell:
-    """The same where another table shows how sure it is."""
-    return replace(make_throughput_cell(case), hides_bounds=True, repeats=None)
+def make_token_cells(rows: "DataFrame") -> list[Cell]:
+    """The throughput in tokens, with the digits of that in samples, whose interval stands there."""
+    cells = Show("samples_per_s", bounds=False).make_cells(rows)
+    tokens = rows.tokens_per_sample.fillna(1)
+    return [
+        replace(cell, form=Number(factor=int(count) or 1)) for cell, count in zip(cells, tokens)
+    ]
 
 
-def find_range(values: Sequence[float]) -> Optional[Interval]:
-    """The range from the smallest to the largest value; None for fewer than two."""
-    return Interval(min(values), max(values)) if len(values) > 1 else None
+def join_sizes(rows: "DataFrame") -> list[Cell]:
+    """Batch sizes that were measured, such as "16 and 32"."""
+    return [
+        join_cells([Cell(int(size), COUNT) for size in text.split()]
+            or [Cell(None, problem="none")], " and ")
+        for text in rows.batch_sizes_measured
+    ]  # fmt: skip
 
 
-def make_count_cell(count: Optional[int], total: int) -> Cell:
+def count_of(part: "Series", whole: "Series") -> list[Cell]:
     """Such as "2 of 3"."""
-    return Cell(count, Number(".0f", unit=f" of {total}"))
+    return [
+        Cell(count, Number(".0f", unit=f" of {total}"))
+        for count, total in zip(list_values(part), whole)
+    ]
+
+
+def find_known(rows: "DataFrame", *names: str) -> list[str]:
+    """Those of the columns that any case has a value in."""
+    return [name for name in names if rows[name].notna().any()]

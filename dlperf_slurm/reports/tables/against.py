@@ -1,71 +1,67 @@
-"""A frame of cases and a published source -> each case beside the figure nearest to it."""
+"""The cases of a run and a published source -> each case beside the figure nearest to it."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from dlperf_slurm.contract.axes import INFER
-from dlperf_slurm.reports.cells import Cell, Column, Number, Table, tabulate
-from dlperf_slurm.results.frame import CaseRow, list_rows
+from dlperf_slurm.reports.cells import Cell, Table, make_table
+from dlperf_slurm.results.number_formats import Number
 from dlperf_slurm.results.published import PublishedFigure, read_source
-from dlperf_slurm.results.ratios import divide
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+HEADER = ("case", "our hardware", "their hardware", "theirs differs in", "published in", "ours",
+    "theirs", "ours / theirs")  # fmt: skip
 
-@dataclass(frozen=True)
-class AgainstRow:
-    """A case and a published figure; without one the source has none of this model and mode."""
-
-    case: CaseRow
-    figure: Optional[PublishedFigure]
-
-    @property
-    def theirs(self) -> Optional[float]:
-        return self.figure.samples_per_s if self.figure else None
-
-    @property
-    def ratio(self) -> Optional[float]:
-        """Ours over theirs; None where there is not both."""
-        return divide(self.case.samples_per_s, self.theirs)
-
-    @property
-    def differences(self) -> tuple[str, ...]:
-        """The values in which the two are not alike."""
-        return () if self.figure is None else _list_differences(self.case, self.figure)
+# a row of the frame of cases
+Case = Any
 
 
-@dataclass(frozen=True)
-class AgainstTable:
-    """All cases of a run beside one published source."""
+def make_against_table(name: str, cases: "DataFrame") -> Table:
+    """Set ours beside theirs, with the hardware of both and what else differs.
 
-    name: str
-    source: str
-    rows: tuple[AgainstRow, ...]
-
-    @property
-    def title(self) -> str:
-        return f"against {self.name}, published by {self.source}"
-
-
-def make_against_table(name: str, frame: "DataFrame") -> AgainstTable:
-    """One row for each figure that is nearest to a case: variants and machines that tie have each.
-
+    One row for each figure that is nearest to a case: variants and machines that tie have each.
     InputError lists the known sources.
     """
     figures = read_source(name)
-    rows = tuple(
-        AgainstRow(case, figure)
-        for case in list_rows(frame)
+    rows = [
+        _make_row(case, figure)
+        for case in cases.itertuples()
         for figure in find_nearest(case, figures) or (None,)
+    ]
+    return make_table(
+        f"against {name}, published by {figures[0].source}",
+        HEADER,
+        rows,
+        HEADER.index("ours"),
+        f"{', '.join(cases.unit.unique())}; of the same model the published figure that is nearest "
+        "to the case, several where they tie",
     )
-    return AgainstTable(name, figures[0].source, rows)
 
 
-def find_nearest(case: CaseRow, figures: Sequence[PublishedFigure]) -> list[PublishedFigure]:
-    """The nearest values of the same model and mode.
+def _make_row(case: Case, figure: Optional[PublishedFigure]) -> list[Cell]:
+    ours = None if math.isnan(case.samples_per_s) else case.samples_per_s
+    theirs = figure.samples_per_s if figure else None
+    ratio = ours / theirs if ours and theirs else None
+    words = (
+        case.case_id,
+        case.hardware,
+        figure.hardware if figure else "",
+        _describe_differences(case, figure),
+        figure.where if figure else "",
+    )
+    return [
+        *map(Cell, words),
+        Cell(ours, problem=case.problem),
+        Cell(theirs, problem="none"),
+        Cell(ratio, Number("#.3g"), problem="none"),
+    ]
+
+
+def find_nearest(case: Case, figures: Sequence[PublishedFigure]) -> list[PublishedFigure]:
+    """Find the nearest figures of the same model and mode.
 
     Framework counts most, then precision, compiler, devices and batch size.
     """
@@ -79,7 +75,7 @@ def find_nearest(case: CaseRow, figures: Sequence[PublishedFigure]) -> list[Publ
     return [figure for figure, distance in zip(alike, distances) if distance == smallest]
 
 
-def _measure_distance(case: CaseRow, figure: PublishedFigure) -> tuple[float, ...]:
+def _measure_distance(case: Case, figure: PublishedFigure) -> tuple[float, ...]:
     return (
         figure.framework != case.framework,
         figure.precision != case.precision,
@@ -98,12 +94,12 @@ def _measure_batch_distance(ours: int, theirs: int) -> float:
     return abs(math.log2(theirs / ours)) if ours and theirs else math.inf
 
 
-def _find_batch_size(case: CaseRow) -> int:
+def _find_batch_size(case: Case) -> int:
     """What was measured, or planned when nothing was; the largest that a search found."""
-    return max(case.batch_sizes, default=case.planned_size)
+    return max(map(int, case.batch_sizes_measured.split()), default=case.planned_size)
 
 
-def _list_differences(case: CaseRow, figure: PublishedFigure) -> tuple[str, ...]:
+def list_differences(case: Case, figure: PublishedFigure) -> tuple[str, ...]:
     differences = [
         f"{name} {theirs}"
         for name, theirs, ours in (
@@ -121,32 +117,10 @@ def _list_differences(case: CaseRow, figure: PublishedFigure) -> tuple[str, ...]
     return tuple(differences)
 
 
-def tabulate_against(table: AgainstTable) -> Table:
-    """Ours, theirs and the ratio, with the hardware of both and what else differs."""
-    units = ", ".join(dict.fromkeys(row.case.unit for row in table.rows))
-    words: list[Column[AgainstRow]] = [
-        Column("case", lambda row: row.case.case_id),
-        Column("our hardware", lambda row: row.case.hardware),
-        Column("their hardware", lambda row: row.figure.hardware if row.figure else ""),
-        Column("theirs differs in", _describe_differences),
-        Column("published in", lambda row: row.figure.where if row.figure else ""),
-    ]
-    figures: list[Column[AgainstRow]] = [
-        Column("ours", lambda row: Cell(row.case.samples_per_s, problem=row.case.problem)),
-        Column("theirs", lambda row: row.theirs, missing="none"),
-        Column("ours / theirs", lambda row: row.ratio, Number("#.3g"), "none"),
-    ]
-    caption = (
-        f"{units}; of the same model the published figure that is nearest to the case, "
-        "several where they tie"
-    )
-    return tabulate(table.title, words, figures, table.rows, caption)
-
-
-def _describe_differences(row: AgainstRow) -> str:
-    figure = row.figure
+def _describe_differences(case: Case, figure: Optional[PublishedFigure]) -> str:
     if figure is None:
         return "none of this model and mode"
     # what of theirs has a variant: "W/O clip", the location of the data
     words = [figure.note, figure.data_location, figure.variable_update]
-    return "; ".join([*row.differences, *filter(None, words)]) or "nothing known"
+    differences = [*list_differences(case, figure), *filter(None, words)]
+    return "; ".join(differences) or "nothing known"

@@ -1,70 +1,73 @@
-"""The tables of a run -> an overview of each model: a row per series, a column per place."""
+"""The results of a run -> an overview of each model: a row per series, a column per place."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
+from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.topology import parse_topology
-from dlperf_slurm.matrix.axes import list_variants
-from dlperf_slurm.reports.cells import (
-    NO_REFERENCE,
-    SHARE,
-    Cell,
-    Column,
-    Table,
-    tabulate,
-)
-from dlperf_slurm.reports.tables import NO_CASE, ShownCase, make_throughput_cell
-from dlperf_slurm.reports.tables.latency import LatencyTable
-from dlperf_slurm.reports.tables.throughput import (
-    ThroughputTable,
+from dlperf_slurm.reports.cells import Cell, Table, make_table
+from dlperf_slurm.reports.tables import Marks, Show, TableSpec
+from dlperf_slurm.reports.tables.declared import (
+    LATENCIES,
+    THROUGHPUT,
     explain_limits,
-    list_figure_columns,
+    show_training_figures,
 )
-from dlperf_slurm.results.cases import VARIANT_AXES, make_label
-from dlperf_slurm.results.ratios import Ratio
+from dlperf_slurm.results.cases import Results
+from dlperf_slurm.results.columns import list_values
+from dlperf_slurm.results.labels import VARIANTS, find_variants, label_cases
+from dlperf_slurm.results.number_formats import NO_REFERENCE
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+NOT_IN_MATRIX = Cell(None, problem="not in the matrix")
 
 
 @dataclass(frozen=True)
 class OverviewRow:
-    """Cases that differ in nothing but their place; `cells[i]` belongs to the overview's place i.
+    """Cases that differ in nothing but their place.
 
-    `group` is what the row stands for beside its label: of training the batch size per device, of
-    inference the topology. A place that the matrix does not have is NO_CASE.
+    `cases[i]` is the position of the case at the overview's place i in its frame; None where the
+    matrix has none. `group` is what the row stands for beside its label: of training the batch size
+    per device, of inference the topology.
     """
 
     label: str
     precision: str
     group: str
-    cells: tuple[ShownCase, ...]
+    cases: tuple[Optional[int], ...]
 
     @property
     def name(self) -> str:
         return f"{self.label}, {self.precision}, {self.group}"
-
-    @property
-    def measured(self) -> tuple[ShownCase, ...]:
-        return tuple(case for case in self.cells if case.samples_per_s is not None)
 
 
 @dataclass(frozen=True)
 class Overview:
     """All cases of one model and mode; places are topologies of training, batch sizes of inference.
 
-    `constants` are what all cases share beyond the defaults.
+    `cases` are rows of the frame of cases. `constants` are what all share beyond the defaults.
     """
 
-    model: str
-    mode: str
-    unit: str
+    cases: "DataFrame"
     places: tuple[str, ...]
     rows: tuple[OverviewRow, ...]
     constants: tuple[str, ...] = ()
 
     @property
+    def model(self) -> str:
+        return str(self.cases.model.iloc[0])
+
+    @property
+    def unit(self) -> str:
+        return str(self.cases.unit.iloc[0])
+
+    @property
     def is_inference(self) -> bool:
-        return self.mode == INFER
+        return bool(self.cases["mode"].iloc[0] == INFER)
 
     @property
     def title(self) -> str:
@@ -97,182 +100,160 @@ class Overview:
         """The precisions with their groups, each pair once."""
         return tuple(dict.fromkeys((row.precision, row.group) for row in self.rows))
 
+    def read(self, name: str) -> list[Optional[float]]:
+        """The values of a column, by the position of a case; None is missing."""
+        return list_values(self.cases[name])
+
+    @cached_property
+    def is_measured(self) -> tuple[bool, ...]:
+        """Whether there is a figure of each case."""
+        return tuple(self.cases.samples_per_s.notna())
+
     @property
     def has_scaling(self) -> bool:
         """Whether a row was measured at two places at least."""
-        return any(len(row.measured) > 1 for row in self.rows)
+        return any(sum(self._list_measured(row)) > 1 for row in self.rows)
 
     @property
     def measured_places(self) -> tuple[int, ...]:
         """The numbers of the places at which anything was measured."""
-        return tuple(
-            i
-            for i in range(len(self.places))
-            if any(row.cells[i].samples_per_s is not None for row in self.rows)
-        )
+        found = zip(*map(self._list_measured, self.rows))
+        return tuple(i for i, is_measured in enumerate(found) if any(is_measured))
+
+    def _list_measured(self, row: OverviewRow) -> list[bool]:
+        return [case is not None and self.is_measured[case] for case in row.cases]
 
 
-def make_overviews(
-    throughput_tables: Sequence[ThroughputTable], latency_tables: Sequence[LatencyTable]
-) -> tuple[Overview, ...]:
-    """One overview per model of training, then of inference, in the order of the tables."""
-    trained = (case for t in throughput_tables for column in t.columns for case in column.cells)
-    inferred = (case for table in latency_tables for case in table.rows)
-    by_model: dict[tuple[str, str], list[ShownCase]] = {}
-    for case in (*trained, *inferred):
-        if case != NO_CASE:
-            by_model.setdefault((case.model, case.mode), []).append(case)
-    return tuple(map(_make_overview, by_model.values()))
+def make_overviews(results: Results, marks: Marks) -> tuple[Overview, ...]:
+    """Make one overview per model of training, then of inference, in the order of the tables."""
+    found = []
+    for spec in (THROUGHPUT, LATENCIES):
+        rows = _list_cases(spec, results, marks)
+        groups = rows.groupby("model", sort=False).indices.values()
+        found += [_make_overview(rows.iloc[part]) for part in sorted(groups, key=lambda g: g[0])]
+    return tuple(found)
 
 
-def _make_overview(cases: Sequence[ShownCase]) -> Overview:
-    first = cases[0]
-    varying = {axis for axis in VARIANT_AXES if len({getattr(case, axis) for case in cases}) > 1}
-    places = _list_places(cases)
-    rows: dict[tuple[str, str, str], dict[str, ShownCase]] = {}
-    for case in cases:
-        key = (make_label(case, varying), case.precision, _name_group(case))
-        rows.setdefault(key, {})[_name_place(case)] = case
-    return Overview(
-        model=first.model,
-        mode=first.mode,
-        unit=first.unit,
-        places=places,
-        rows=tuple(
-            OverviewRow(*key, cells=tuple(found.get(place, NO_CASE) for place in places))
-            for key, found in rows.items()
-        ),
-        constants=tuple(list_variants(first, set(VARIANT_AXES) - varying)),
-    )
+def _list_cases(spec: TableSpec, results: Results, marks: Marks) -> "DataFrame":
+    """The cases of all tables of a kind, one table after the other."""
+    rows = marks.add(spec.rows(results), spec.notes)
+    groups = rows.groupby([*spec.by], sort=False, dropna=False).indices.values()
+    order = [place for part in sorted(groups, key=lambda group: group[0]) for place in part]
+    return rows.iloc[order]
 
 
-def _list_places(cases: Iterable[ShownCase]) -> tuple[str, ...]:
+def _make_overview(cases: "DataFrame") -> Overview:
+    varying = [axis for axis in VARIANTS if cases[axis].nunique(dropna=False) > 1]
+    constant = find_variants(cases[:1], set(VARIANTS) - set(varying)).iloc[0]
+    is_inference = cases["mode"].iloc[0] == INFER
+    axes = (cases.batch_size_per_device, cases.topology)
+    of_place, of_group = axes if is_inference else axes[::-1]
+    places = _list_places(of_place, cases)
+    found: dict[tuple[str, str, str], dict[str, int]] = {}
+    keys = zip(label_cases(cases, varying), cases.precision, of_group)
+    for position, (key, place) in enumerate(zip(keys, of_place)):
+        found.setdefault(key, {})[place] = position
+    rows = (OverviewRow(*key, tuple(map(own.get, places))) for key, own in found.items())
+    return Overview(cases, places, tuple(rows), tuple(filter(None, constant)))
+
+
+def _list_places(names: "Series", cases: "DataFrame") -> tuple[str, ...]:
     """Ascending; batch sizes that a job has to find come first."""
-    sizes = {_name_place(case): _find_place_key(case) for case in cases}
+    if cases["mode"].iloc[0] == INFER:
+        sizes = dict(zip(names, ((size, 0) for size in cases.planned_size)))
+    else:
+        topologies = {name: parse_topology(name) for name in names}
+        sizes = {name: (t.world_size, t.nodes) for name, t in topologies.items()}
     return tuple(sorted(sizes, key=lambda name: (sizes[name], name)))
 
 
-def _find_place_key(case: ShownCase) -> tuple[int, int]:
-    if case.mode == INFER:
-        return (case.planned_size, 0)
-    topology = parse_topology(case.topology)
-    return (topology.world_size, topology.nodes)
-
-
-def _name_place(case: ShownCase) -> str:
-    return case.batch_size_text if case.mode == INFER else case.topology
-
-
-def _name_group(case: ShownCase) -> str:
-    return case.topology if case.mode == INFER else case.batch_size_text
-
-
-# of an overview: how the last place compares with the smallest one and with the other precision
-EFFICIENCY = Column[ShownCase](
-    "efficiency",
-    lambda case: Cell(
-        case.weak_scaling_efficiency.value,
-        SHARE,
-        case.weak_scaling_efficiency.interval,
-        hides_bounds=True,
-    ),
-    missing=NO_REFERENCE,
-)
-
-
 def tabulate_overview(overview: Overview) -> Table:
-    """One line per row: its throughputs at each place where anything was measured.
+    """Make a table with one line per row: its throughputs at each place that was measured.
 
     Behind them stand, at the largest place, the efficiency and what the precision brings.
     """
     shown = overview.measured_places
-    words: list[Column[OverviewRow]] = [Column("framework", lambda row: row.label)]
-    for column in (
-        Column[OverviewRow]("precision", lambda row: row.precision),
-        Column[OverviewRow](overview.group_header, lambda row: row.group),
-    ):
-        # the title has what is the same in all rows
-        if len({column.read(row) for row in overview.rows}) > 1:
-            words.append(column)
-    figures = [_make_place_column(overview.places[i], i) for i in shown]
+    columns: dict[str, Sequence[Cell]] = {"framework": [Cell(row.label) for row in overview.rows]}
+    # the title has what is the same in all rows
+    if len({row.precision for row in overview.rows}) > 1:
+        columns["precision"] = [Cell(row.precision) for row in overview.rows]
+    if len({row.group for row in overview.rows}) > 1:
+        columns[overview.group_header] = [Cell(row.group) for row in overview.rows]
+    text_columns = len(columns)
+    throughputs = Show("samples_per_s", marks=True, counts=True).make_cells(overview.cases)
+    for i in shown:
+        columns[overview.places[i]] = _read_at(overview, i, throughputs)
     if shown:
         largest = shown[-1]
         at = f" at {overview.places[largest]}"
         if overview.has_scaling and not overview.is_inference:
-            figures.append(_read_at(largest, f"efficiency{at}", EFFICIENCY))
-        cases = [row.cells[largest] for row in overview.rows]
-        references = {case.reference_precision for case in cases} - {""}
-        if any(_has_speedup(case) for case in cases):
+            cells = Show("weak_scaling_efficiency", bounds=False).make_cells(overview.cases)
+            columns[f"efficiency{at}"] = _read_at(overview, largest, cells)
+        positions = [row.cases[largest] for row in overview.rows]
+        there = overview.cases.iloc[[p for p in positions if p is not None]]
+        if has_speedup(there).any():
+            references = set(there.reference_precision) - {""}
             over = next(iter(references)) if len(references) == 1 else "the reference"
-            speedup = Column[ShownCase](
-                "", partial(_find_speedup, references), missing=NO_REFERENCE
-            )
-            figures.append(_read_at(largest, f"times {over}{at}", speedup))
+            cells = _make_speedup_cells(overview.cases, references)
+            columns[f"times {over}{at}"] = _read_at(overview, largest, cells)
     left = [place for i, place in enumerate(overview.places) if i not in shown]
     unit = f"{overview.unit} at each {'batch size' if overview.is_inference else 'topology'}"
     caption = f"{unit}, medians with their 95 % intervals (or ranges)"
     if left:
         caption += f"; nothing was measured at {', '.join(left)}"
-    return tabulate(overview.title, words, figures, overview.rows, caption)
+    return make_table(overview.title, columns, zip(*columns.values()), text_columns, caption)
 
 
-def _find_speedup(references: Collection[str], case: ShownCase) -> Ratio:
+def _read_at(overview: Overview, place: int, cells: Sequence[Cell]) -> list[Cell]:
+    """The cells of the cases at one place, a cell for each row."""
+    positions = [row.cases[place] for row in overview.rows]
+    return [NOT_IN_MATRIX if position is None else cells[position] for position in positions]
+
+
+def _make_speedup_cells(cases: "DataFrame", references: Collection[str]) -> list[Cell]:
     """A case in the reference precision is once itself, also where it was measured in no other."""
-    ratio = case.precision_speedup
-    is_reference = case.precision in references and case.samples_per_s is not None
-    if ratio.value is None and is_reference:
-        return Ratio(1.0, None, is_of_itself=True)
-    return ratio
+    is_reference = cases.precision.isin(references) & cases.samples_per_s.notna()
+    speedup = cases.precision_speedup.mask(cases.precision_speedup.isna() & is_reference, 1.0)
+    shown = Show("precision_speedup", missing=NO_REFERENCE)
+    return shown.make_cells(cases.assign(precision_speedup=speedup))
 
 
-def _has_speedup(case: ShownCase) -> bool:
-    ratio = case.precision_speedup
-    return ratio.value is not None and not ratio.is_of_itself
-
-
-def _make_place_column(place: str, index: int) -> Column[OverviewRow]:
-    return _read_at(index, place, Column("", make_throughput_cell))
-
-
-def _read_at(index: int, header: str, column: Column[ShownCase]) -> Column[OverviewRow]:
-    """The column of rows that shows the figure of their cases at one place."""
-
-    def read(row: OverviewRow) -> Cell:
-        return column.show(row.cells[index], row.cells[index].problem)
-
-    return Column(header, read)
+def has_speedup(cases: "DataFrame") -> "Series":
+    """Whether each case has a speedup over another precision than its own."""
+    return cases.precision_speedup.notna() & ~cases.precision_speedup_is_own
 
 
 def tabulate_cases(overview: Overview) -> Table:
-    """One line per case of training: each figure with its interval."""
-    cases = [(row, case) for row in overview.rows for case in row.cells if case != NO_CASE]
-    words: list[Column[tuple[OverviewRow, ShownCase]]] = [
-        Column("framework", lambda pair: pair[0].label),
-        Column("precision", lambda pair: pair[0].precision),
-        Column("batch size", lambda pair: pair[0].group),
-        Column("topology", lambda pair: pair[1].topology),
-    ]
-    measured = [case for _, case in cases if case.samples]
-    searched = any(case.has_batch_search for _, case in cases)
-    columns = list_figure_columns(measured, overview.unit, searched)
-    if any(_has_speedup(case) for case in measured):
-        columns.append(Column("times the reference", lambda case: case.precision_speedup))
-    figures = [_read_case(column) for column in columns]
-    baselines = sorted({case.baseline for case in measured} - {""})
-    references = sorted({case.reference_precision for case in measured} - {""})
+    """Make a table with one line per case of training: each figure with its interval."""
+    order = [(row, p) for row in overview.rows for p in row.cases if p is not None]
+    cases = overview.cases.iloc[[position for _, position in order]]
+    measured = cases[cases.repeats_measured > 0]
+    figures = show_training_figures(cases)
+    if has_speedup(measured).any():
+        figures.append(Show("precision_speedup", "times the reference", missing=""))
+    words = {
+        "framework": [row.label for row, _ in order],
+        "precision": [row.precision for row, _ in order],
+        "batch size": [row.group for row, _ in order],
+        "topology": [*cases.topology],
+    }
+    cells = [show.make_cells(cases) for show in figures]
+    baselines, references = (
+        sorted({*measured[name]} - {""}) for name in ("baseline", "reference_precision")
+    )
     parts = [f"speedup and weak-scaling efficiency against {' or '.join(baselines)}"]
     if references:
         parts.append(f"times the reference: the throughput over that of {' or '.join(references)}")
-    caption = "; ".join([*(parts if baselines else []), *explain_limits(columns)])
-    caption = caption or "no case of this table was measured"
-    title = name_cases(overview)
-    return tabulate(title, words, figures, cases, caption, lambda pair: pair[1].problem)
+    caption = "; ".join([*(parts if baselines else []), *explain_limits(measured)])
+    return make_table(
+        name_cases(overview),
+        [*words, *(show.make_header(cases) for show in figures)],
+        zip(*words.values(), *cells),
+        len(words),
+        caption or "no case of this table was measured",
+    )
 
 
 def name_cases(overview: Overview) -> str:
-    """The title of the table of its cases."""
+    """Return the title of the table of its cases."""
     return f"{overview.title}: every case"
-
-
-def _read_case(column: Column[ShownCase]) -> Column[tuple[OverviewRow, ShownCase]]:
-    return Column(column.header, lambda pair: column.read(pair[1]), column.form, column.missing)

@@ -22,14 +22,14 @@ from dlperf_slurm.files.listing import has_file
 from dlperf_slurm.jobs.journal import JOURNAL_FILE, Event, read_journal
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest
 from dlperf_slurm.jobs.run_directory import CASES_FILE, SCRIPTS_DIR, Run, open_run
-from dlperf_slurm.results.cases import name_case
 from dlperf_slurm.results.collect import CaseOutcomes, collect_outcomes
-from dlperf_slurm.results.frame import list_axes, make_plain_row
 from dlperf_slurm.results.history.node_facts import (
     list_contests,
     list_node_failures,
     list_sound_times,
 )
+from dlperf_slurm.results.labels import list_axes, name_case
+from dlperf_slurm.results.repeats import name_problem
 from dlperf_slurm.results.same_work import Facts, list_surroundings, list_work
 
 # what a run directory has besides its manifest, so that one without is half a run
@@ -199,21 +199,23 @@ def make_entry(
     node_failures: Sequence[list[str]] = (),
 ) -> Entry:
     """What a case of a run measured; `node_failures` are those that befell it."""
-    row, records = make_plain_row(outcomes), outcomes.records
+    case, records = outcomes.case, outcomes.records
     problems = dict.fromkeys(o.problem for o in outcomes.outcomes if o.problem)
+    parameters = json.dumps(records[0].case.model_parameters, sort_keys=True) if records else ""
+    planned = case.blocks if outcomes.has_blocks else case.repeats
     return Entry(
         run_dir=str(run_dir),
         run_id=manifest.run_id,
         created_at=manifest.created_at,
         site_name=manifest.site_name,
         tool=manifest.tool,
-        case_id=name_case(outcomes.case),
-        model=row.model,
-        **list_axes(row),
-        parameters=row.model_parameters or "",
-        planned_repeats=outcomes.case.blocks if outcomes.has_blocks else row.repeats_planned,
-        samples_per_s=row.units,
-        state=row.problem,
+        case_id=name_case(case),
+        model=case.model,
+        **list_axes(case.axes),
+        parameters=parameters,
+        planned_repeats=0 if case.reason else planned,
+        samples_per_s=outcomes.units,
+        state="" if records else _name_state(outcomes),
         problem="; ".join(problems),
         work=list_work(records) if records else {},
         surroundings=list_surroundings(records) if records else {},
@@ -222,6 +224,12 @@ def make_entry(
         node_sound=list_sound_times(records),
         node_failures=list(node_failures),
     )
+
+
+def _name_state(outcomes: CaseOutcomes) -> str:
+    if outcomes.case.reason:
+        return "not run"
+    return name_problem(*(outcome.problem for outcome in outcomes.outcomes))
 
 
 def _list_versions(records: Sequence[Record]) -> dict[str, list[str]]:

@@ -1,76 +1,69 @@
 """Timelines -> a frame of them, a row for each case and run: columns of the cases, and of runs."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from dlperf_slurm.matrix.axes import AXES
-from dlperf_slurm.results.case_columns import CASES
-from dlperf_slurm.results.cases import find_unit
 from dlperf_slurm.results.columns import (
     COUNT,
     NUMBER,
     TEXT,
+    THROUGHPUT,
     TIME,
     Column,
-    declare_bounds,
-    follow,
+    get,
     make_frame,
 )
-from dlperf_slurm.results.comparison_frame import get_speed_ratio
+from dlperf_slurm.results.comparison_frame import (
+    declare_identity,
+    declare_speed_ratio,
+    share_case_column,
+)
 from dlperf_slurm.results.history.entries import describe_software
 from dlperf_slurm.results.history.timeline import Point, Timeline
-from dlperf_slurm.results.ratios import Ratio
+from dlperf_slurm.results.labels import find_unit
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_OF_CASES = {column.name: column for column in CASES}
-
-
-def _share(name: str, source: str = "") -> Column:
-    """A column of the frame of cases; a point has its value there, or its entry as a case has."""
-    column = _OF_CASES[name]
-    return column._replace(source=source or (lambda point: column.find(point.entry)))
-
-
-def _find_speed_ratio(point: Point) -> Optional[Ratio]:
-    return get_speed_ratio(point.comparison) if point.comparison else None
-
 
 def _find_text(point: Point, name: str) -> str:
-    return follow(point.comparison, name) or ""
+    return getattr(point.comparison, name) if point.comparison else ""
 
 
 HISTORY: tuple[Column, ...] = (
-    *map(_share, ("case_id", "model", *AXES)),
+    *declare_identity("entry."),
     Column("parameters", TEXT, "", "sizes of the model as JSON; empty where no record tells",
-        "entry.parameters"),
-    Column("run_id", TEXT, "", "the run; ids begin with its time", "entry.run_id"),
-    Column("run_dir", TEXT, "", "where the run lies", "entry.run_dir"),
-    Column("created_at", TIME, "", "UTC, to the second", "entry.created_at"),
-    Column("site", TEXT, "", "name of the site", "entry.site_name"),
-    _share("unit")._replace(source=lambda point: find_unit(point.entry.model)),
-    _share("samples_per_s", "median"),
-    _share("interval_low", "interval.low"),
-    _share("interval_high", "interval.high"),
-    _share("repeats_measured")._replace(source=lambda point: len(point.entry.samples_per_s)),
-    Column("repeats_planned", COUNT, "repeats", "asked for", "entry.planned_repeats"),
-    *declare_bounds("speed_ratio", "ratio", "throughput over that of the last run before with a "
-        "figure of the case", _find_speed_ratio),
+        get("entry.parameters")),
+    Column("run_id", TEXT, "", "the run; ids begin with its time", get("entry.run_id")),
+    Column("run_dir", TEXT, "", "where the run lies", get("entry.run_dir")),
+    Column("created_at", TIME, "", "UTC, to the second", get("entry.created_at")),
+    Column("site", TEXT, "", "name of the site", get("entry.site_name")),
+    replace(share_case_column("unit", ""), compute=lambda point: find_unit(point.entry.model)),
+    share_case_column("samples_per_s", "median"),
+    Column("interval_low", NUMBER, THROUGHPUT, "lower end of the 95 % interval of the median; "
+        "missing where repeats are too few for one", get("interval.low")),
+    Column("interval_high", NUMBER, THROUGHPUT, "upper end of the 95 % interval of the median",
+        get("interval.high")),
+    replace(share_case_column("repeats_measured", ""),
+        compute=lambda point: len(point.entry.samples_per_s)),
+    Column("repeats_planned", COUNT, "repeats", "asked for", get("entry.planned_repeats")),
+    *declare_speed_ratio("throughput over that of the last run before with a "
+        "figure of the case", "comparison."),
     Column("p_value", NUMBER, "", "of the rank-sum test, adjusted for all runs of the case (Holm)",
-        "comparison.p_value"),
+        get("comparison.p_value")),
     Column("verdict", TEXT, "", "against that run: faster, slower, equivalent, undecided, "
         "not comparable; empty of the first", lambda point: _find_text(point, "verdict")),
     Column("reason", TEXT, "", "why there is no verdict on the speed; empty if there is one",
         lambda point: _find_text(point, "reason")),
     Column("changes", TEXT, "", "what else is not the same as in that run, joined by semicolons",
-        lambda point: "; ".join(follow(point, "comparison.changes") or ())),
+        lambda point: "; ".join(point.comparison.changes if point.comparison else ())),
     Column("software", TEXT, "", "versions, drivers, and the tool's own",
         lambda point: describe_software(point.entry)),
     Column("state", TEXT, "", "why there is no figure: OOM, failed, invalid, missing",
-        "entry.state"),
+        get("entry.state")),
     Column("problem", TEXT, "", "what is wrong with any of the repeats; empty if nothing is",
-        "entry.problem"),
+        get("entry.problem")),
 )  # fmt: skip
 
 

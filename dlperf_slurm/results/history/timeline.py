@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Optional
 
-from dlperf_slurm.results.cases import find_unit
 from dlperf_slurm.results.compare import THROUGHPUT, Comparison, decide_all, measure_ratio
-from dlperf_slurm.results.frame import list_axes
 from dlperf_slurm.results.history.entries import Entry
+from dlperf_slurm.results.labels import find_unit, list_axes
 from dlperf_slurm.results.same_work import find_other_work, name_changes, name_tool_changes
-from dlperf_slurm.results.verdicts import DEFAULT_MARGIN
+from dlperf_slurm.results.significance import DEFAULT_MARGIN
 from dlperf_slurm.stats.median import Interval, compute_median, compute_median_interval, find_median
 
 # Figures of other machines are no measure. Versions are: they are what makes runs slower.

@@ -31,8 +31,9 @@ from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import Protocol, ProtocolOverride, TrainingTable
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.results.cases import VARIANT_AXES, make_label
+from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
+from dlperf_slurm.results.labels import label_cases
 from dlperf_slurm.results.same_work import (
     find_other_work,
     list_surroundings,
@@ -206,9 +207,14 @@ def test_no_two_samples_have_the_same_case_id():
     assert len({follow_sample(axis)[1].case.case_id for axis in AXES}) == len(AXES)
 
 
+def find_label(outcomes):
+    (label,) = label_cases(analyze([outcomes]).cases)
+    return label
+
+
 @pytest.mark.parametrize("axis", AXES)
 def test_value_of_an_axis_is_in_the_label_or_told_by_the_table(axis):
-    before, after = (make_label(way.planned.axes, VARIANT_AXES) for way in follow_sample(axis))
+    before, after = (find_label(way.outcomes) for way in follow_sample(axis))
     assert (before == after) == (axis in NOT_IN_LABELS)
 
 

@@ -5,18 +5,18 @@ from typing import Union
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
-from report_values import write_rows
+from report_values import find_tables, list_rows, read_column, read_marks, write_rows
 from support.cases import vary
 
 from dlperf_slurm.contract.case import Training
 from dlperf_slurm.contract.record import Epoch
-from dlperf_slurm.reports.cells import Duration
+from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.layouts import load_layout
 from dlperf_slurm.reports.layouts.parts.figures import make_run_figures
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.reports.tables.accuracy import AccuracyTable, tabulate_accuracy
+from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.frame import make_case_frame
+from dlperf_slurm.results.number_formats import Duration
 from dlperf_slurm.stats.placements import compute_ratio_interval
 
 
@@ -48,93 +48,81 @@ def add_epochs(record, top1, seconds, target):
     return dataclasses.replace(record, case=case, epochs=epochs)
 
 
-def make_table(*cases: CaseOutcomes) -> AccuracyTable:
-    (table,) = summarize(make_manifest(), cases).accuracy_tables
+def make_table(*cases: CaseOutcomes) -> Table:
+    (table,) = find_tables(summarize(make_manifest(), cases), "accuracy")
     return table
 
 
 def test_measurements_without_epochs_have_no_such_table():
     outcomes = make_outcomes(make_planned_case(), [40.0])
-    assert summarize(make_manifest(), [outcomes]).accuracy_tables == ()
+    assert find_tables(summarize(make_manifest(), [outcomes]), "accuracy") == []
 
 
 def test_average_deviation_and_extremes_are_over_the_seeds():
-    (row,) = make_table(make_case([0.75, 0.77, 0.79])).rows
-    assert row.accuracy.average == pytest.approx(0.77)
     # sqrt((0.02^2 + 0 + 0.02^2) / 2)
-    assert row.accuracy.deviation == pytest.approx(0.02)
-    (texts,) = write_rows(tabulate_accuracy(make_table(make_case([0.75, 0.77, 0.79]))))
+    (texts,) = write_rows(make_table(make_case([0.75, 0.77, 0.79])))
     assert texts[5:9] == ("77.000", "2.000", "75.000", "79.000")
 
 
 def test_one_seed_has_no_deviation():
     table = make_table(make_case([0.75]))
-    assert table.rows[0].accuracy.deviation is None
-    assert write_rows(tabulate_accuracy(table))[0][6] == "one seed"
+    assert write_rows(table)[0][6] == "one seed"
 
 
 def test_time_to_train_is_compared_with_the_full_precision_at_the_same_topology():
-    table = make_table(
-        make_case([0.7], 84.5, case_id="a"),
-        make_case([0.7], 24.2, case_id="b", precision="amp-fp16", batch_size_per_device=16),
-        make_case([0.7], 6.0, case_id="c", precision="amp-fp16", topology="1n2g"),
+    cases = (
+        make_case([0.7], 84.5),
+        make_case([0.7], 24.2, precision="amp-fp16", batch_size_per_device=16),
+        make_case([0.7], 6.0, precision="amp-fp16", topology="1n2g"),
     )
-    assert table.reference_precision == "fp32"
-    assert [row.train_speedup.value for row in table.rows] == [
-        1.0,
-        pytest.approx(84.5 / 24.2),
-        None,
-    ]
-    assert [row[-1] for row in write_rows(tabulate_accuracy(table))] == [
-        "1.00",
-        "3.49",
-        "no reference",
-    ]
+    speedups = [row.train_speedup for row in list_rows(*cases)]
+    assert speedups == [1.0, pytest.approx(84.5 / 24.2), None]
+    cells = read_column(make_table(*cases), "speedup over fp32")
+    assert [cell.text for cell in cells] == ["1.00", "3.49", "no reference"]
 
 
 def test_speedup_of_the_time_to_train_has_its_interval_or_the_reason_why_not():
     seconds = [60.0, 62.0, 64.0, 66.0, 68.0, 70.0]
-    full = make_case([0.7] * 6, seconds, case_id="a")
+    full = make_case([0.7] * 6, seconds)
     halves = [one / 2 for one in seconds]
-    reduced = make_case([0.7] * 6, halves, case_id="b", precision="amp-fp16")
-    reference, row = make_table(full, reduced).rows
-    assert reference.train_speedup.interval is None
+    reduced = make_case([0.7] * 6, halves, precision="amp-fp16")
+    reference, row = list_rows(full, reduced)
+    assert reference.train_speedup_low is None
     interval = compute_ratio_interval(halves, seconds)
-    found = row.train_speedup.interval
-    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
-    written = write_rows(tabulate_accuracy(make_table(full, reduced)))[1][-1]
+    ends = (row.train_speedup_low, row.train_speedup_high)
+    assert ends == pytest.approx((interval.low, interval.high))
+    written = write_rows(make_table(full, reduced))[1][-1]
     assert written == f"2.00 ({interval.low:.2f} to {interval.high:.2f})"
     line = read_csv(summarize(make_manifest(), [full, reduced]))[1]
     assert float(line["train_speedup_low"]) == pytest.approx(interval.low)
 
-    summary = summarize(make_manifest(), [make_case([0.7], 60.0, case_id="a"), reduced])
-    _, row = summary.accuracy_tables[0].rows
-    notes = [summary.footnotes[number - 1] for number in row.footnotes]
+    summary = summarize(make_manifest(), [make_case([0.7], 60.0), reduced])
+    (table,) = find_tables(summary, "accuracy")
+    notes = read_marks(summary, table.rows[1])
     assert any(note.startswith("too few repeats for the 95 % interval") for note in notes)
 
 
 def test_time_to_train_of_each_batch_size_is_its_own():
-    table = make_table(
-        make_case([0.7], 600.0, case_id="a", batch_size_per_device=32),
-        make_case([0.7], 300.0, case_id="b", batch_size_per_device=64),
-        make_case([0.7], 150.0, case_id="c", precision="amp-fp16", batch_size_per_device=32),
-        make_case([0.7], 75.0, case_id="d", precision="amp-fp16", batch_size_per_device=128),
+    rows = list_rows(
+        make_case([0.7], 600.0, batch_size_per_device=32),
+        make_case([0.7], 300.0, batch_size_per_device=64),
+        make_case([0.7], 150.0, precision="amp-fp16", batch_size_per_device=32),
+        make_case([0.7], 75.0, precision="amp-fp16", batch_size_per_device=128),
     )
-    assert [row.train_seconds for row in table.rows] == [600.0, 300.0, 150.0, 75.0]
+    assert [row.train_seconds for row in rows] == [600.0, 300.0, 150.0, 75.0]
     # none of the two in fp32 is the last one's
-    assert [row.train_speedup.value for row in table.rows] == [1.0, 1.0, 4.0, None]
+    assert [row.train_speedup for row in rows] == [1.0, 1.0, 4.0, None]
 
 
 def test_seeds_that_reached_the_target_are_counted():
     table = make_table(make_case([0.89, 0.9, 0.93], target=0.9))
-    table = tabulate_accuracy(table)
     assert "reached 90 %" in table.header
     assert write_rows(table)[0][table.header.index("reached 90 %")] == "2 of 3"
 
 
 def test_failed_training_is_named_in_its_place():
     failed = make_outcomes(make_planned_case(epochs=3), problems=["out of memory: x"])
-    table = tabulate_accuracy(make_table(make_case([0.7], case_id="a"), failed))
+    table = make_table(make_case([0.7]), failed)
     assert len(write_rows(table)[1]) == len(table.header)
     assert write_rows(table)[1][4].startswith("OOM [")
 
@@ -157,14 +145,14 @@ def test_duration_is_as_short_as_it_is_precise(seconds, text):
 
 
 def lay_out(*cases: CaseOutcomes):
-    document = load_layout("nvidia").lay_out(make_run_figures(make_case_frame(cases)))
+    document = load_layout("nvidia").lay_out(make_run_figures(analyze(cases)))
     return [table for table in document.tables if "accuracy" in table.title]
 
 
 def test_nvidias_layout_has_its_columns_of_accuracy_and_time_to_train():
     table, seeds = lay_out(
-        make_case([0.772, 0.774], 84.5 * 3600, case_id="a"),
-        make_case([0.771, 0.775], 24.2 * 3600, case_id="b", precision="amp-fp16"),
+        make_case([0.772, 0.774], 84.5 * 3600),
+        make_case([0.771, 0.775], 24.2 * 3600, precision="amp-fp16"),
     )
     assert table.header == (
         "GPUs",

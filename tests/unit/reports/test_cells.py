@@ -11,22 +11,11 @@ from rich.console import Console
 
 from dlperf_slurm.checks.audit.tables import find_tables
 from dlperf_slurm.reports import cells, formats, layouts, terminal
-from dlperf_slurm.reports.cells import (
-    COUNT,
-    MILLISECONDS,
-    RATIO,
-    SHARE,
-    Cell,
-    Duration,
-    Number,
-    Table,
-    join_cells,
-    join_counts,
-    make_table,
-)
+from dlperf_slurm.reports.cells import Cell, Table, join_cells, make_table
 from dlperf_slurm.reports.formats import latex, list_formats, markdown
 from dlperf_slurm.reports.formats.html import load_template
 from dlperf_slurm.reports.formats.page.tables import make_html_table
+from dlperf_slurm.results.number_formats import COUNT, MILLISECONDS, RATIO, SHARE, Duration, Number
 from dlperf_slurm.stats.median import Interval
 
 INTERVAL = Interval(95.625, 97.788)
@@ -62,8 +51,7 @@ INTERVAL = Interval(95.625, 97.788)
         (Cell("word", notes=(1,)), "word", "", "word [1]"),
         (Cell("word", notes=(2, 1, 2)), "word", "", "word [1][2]"),
         (Cell("word", notes=(1,), marks_first=True), "word", "", "[1] word"),
-        (join_counts((16, 32)), "16 and 32", "", "16 and 32"),
-        (join_counts(()), "none", "", "none"),
+        (join_cells([Cell(16, COUNT), Cell(32, COUNT)], " and "), "16 and 32", "", "16 and 32"),
     ],
 )
 def test_cell_is_printed_with_how_sure_it_is_and_its_marks(cell, text, spread, written):

@@ -4,14 +4,14 @@ import dataclasses
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, make_rank, read_csv
-from report_values import write_rows
+from report_values import find_tables, list_rows, read_marks, write_rows
 from support.cases import vary
 
 from dlperf_slurm.contract.record import BatchTrial, Clock
+from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.reports.tables.data import DataTable, find_label, tabulate_data
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.frame import NOT_MEMORY, WAIT_UNKNOWN
+from dlperf_slurm.results.notes import NOT_MEMORY, WAIT_UNKNOWN
 from dlperf_slurm.stats.placements import compute_ratio_interval
 
 DEVICE_RATES = [50.0, 51.0, 52.0, 53.0, 54.0, 55.0]
@@ -42,59 +42,60 @@ def add_waits(record, waits):
     return dataclasses.replace(record, ranks=tuple(ranks))
 
 
-def make_table(*cases: CaseOutcomes) -> DataTable:
-    (table,) = summarize(make_manifest(), cases).data_tables
+def make_table(*cases: CaseOutcomes) -> Table:
+    (table,) = find_tables(summarize(make_manifest(), cases), "data")
     return table
 
 
 def test_cases_with_their_batch_on_the_device_have_no_such_table():
-    assert summarize(make_manifest(), [make_case("device", [40.0])]).data_tables == ()
+    summary = summarize(make_manifest(), [make_case("device", [40.0])])
+    assert find_tables(summary, "data") == []
 
 
 def test_throughput_without_waiting_is_over_the_rest_of_the_window():
     # 80 samples in 2 s, half a second of it waiting: 80 / 1.5
-    table = make_table(make_case("device", [50.0]), make_case("folder", [40.0], (0.5,)))
-    assert [row.samples_per_s for row in table.rows] == [50.0, 40.0]
-    assert [row.computed_samples_per_s for row in table.rows] == pytest.approx([50.0, 80 / 1.5])
-    assert [row.data_waiting_share for row in table.rows] == pytest.approx([0.0, 0.25])
-    assert [row.relative_to_device_data.value for row in table.rows] == pytest.approx([1.0, 0.8])
+    rows = list_rows(make_case("device", [50.0]), make_case("folder", [40.0], (0.5,)))
+    assert [row.samples_per_s for row in rows] == [50.0, 40.0]
+    assert [row.computed_samples_per_s for row in rows] == pytest.approx([50.0, 80 / 1.5])
+    assert [row.data_waiting_share for row in rows] == pytest.approx([0.0, 0.25])
+    assert [row.relative_to_device_data for row in rows] == pytest.approx([1.0, 0.8])
 
 
 def test_ratio_to_data_on_the_device_has_its_interval_or_the_reason_why_not():
     on_device = make_case("device", DEVICE_RATES)
-    base, row = make_table(on_device, make_case("folder", FOLDER_RATES)).rows
-    assert base.relative_to_device_data.interval is None
+    base, row = list_rows(on_device, make_case("folder", FOLDER_RATES))
+    assert base.relative_to_device_data_low is None
     interval = compute_ratio_interval(DEVICE_RATES, FOLDER_RATES)
-    found = row.relative_to_device_data.interval
-    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    ends = (row.relative_to_device_data_low, row.relative_to_device_data_high)
+    assert ends == pytest.approx((interval.low, interval.high))
 
     few = [on_device, make_case("folder", [40.0, 41.0, 42.0])]
-    table = tabulate_data(make_table(*few))
+    table = make_table(*few)
     assert [row[-1] for row in write_rows(table)] == ["1.00", "0.78"]
     summary = summarize(make_manifest(), few)
     assert read_csv(summary)[1]["relative_to_device_data_low"] == ""
-    base, row = summary.data_tables[0].rows
-    notes = [[summary.footnotes[n - 1] for n in r.footnotes] for r in (base, row)]
+    (table,) = find_tables(summary, "data")
+    notes = [read_marks(summary, row) for row in table.rows]
     assert [sum("interval of a speedup" in note for note in of_row) for of_row in notes] == [0, 1]
 
 
 def test_rank_that_waited_longest_is_the_one_that_is_told():
     # 160 samples in 4 s; ranks compute for 3 and 2 s
-    (row,) = make_table(make_case("zmq", [40.0], (1.0, 2.0))).rows
+    (row,) = list_rows(make_case("zmq", [40.0], (1.0, 2.0)))
     assert row.data_waiting_share == pytest.approx(0.5)
     assert row.computed_samples_per_s == pytest.approx(160 / 3)
 
 
 def test_log_of_another_script_says_nothing_of_waiting():
     theirs = make_case("python-queue", [40.0], script="tensorpack")
-    table = make_table(make_case("device", [50.0]), change_cases(theirs, log_format="tensorpack"))
-    row = table.rows[1]
+    cases = (make_case("device", [50.0]), change_cases(theirs, log_format="tensorpack"))
+    _, row = list_rows(*cases)
     assert (row.samples_per_s, row.computed_samples_per_s, row.data_waiting_share) == (
         40.0,
         None,
         None,
     )
-    assert write_rows(tabulate_data(table))[1][-3:-1] == ("unknown", "unknown")
+    assert write_rows(make_table(*cases))[1][-3:-1] == ("unknown", "unknown")
 
 
 def change_records(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
@@ -119,27 +120,28 @@ def test_what_the_host_waits_beside_a_device_that_it_does_not_wait_for_is_not_th
     # the host waits for a quarter of the window, in which the device may be busy
     cases = [make_case("device", [50.0]), make_case("folder", [40.0], (0.5,))]
     summary = summarize(make_manifest(), list(map(use_events, cases)))
-    (table,) = summary.data_tables
-    row = table.rows[1]
+    (table,) = find_tables(summary, "data")
+    _, row = list_rows(*map(use_events, cases))
     assert (row.samples_per_s, row.computed_samples_per_s, row.data_waiting_share) == (
         40.0,
         None,
         None,
     )
-    assert WAIT_UNKNOWN in [summary.footnotes[number - 1] for number in row.footnotes]
-    assert write_rows(tabulate_data(table))[1][-3:] == ("unknown", "unknown", "0.80")
+    assert WAIT_UNKNOWN in read_marks(summary, table.rows[1])
+    assert write_rows(table)[1][-3:] == ("unknown", "unknown", "0.80")
     _, line = read_csv(summary)
     assert (line["computed_samples_per_s"], line["data_waiting_share"]) == ("", "")
 
 
 def test_nobody_waits_for_a_batch_that_is_on_the_device():
-    table = make_table(*map(use_events, [make_case("device", [50.0]), make_case("zmq", [40.0])]))
-    assert (table.rows[0].computed_samples_per_s, table.rows[0].data_waiting_share) == (50.0, 0.0)
+    row, _ = list_rows(*map(use_events, [make_case("device", [50.0]), make_case("zmq", [40.0])]))
+    assert (row.computed_samples_per_s, row.data_waiting_share) == (50.0, 0.0)
 
 
 def test_host_that_accumulates_does_not_wait_for_all_of_the_step():
     outcomes = change_cases(make_case("zmq", [40.0], (0.5,)), gradient_accumulation=4)
-    assert make_table(outcomes).rows[0].data_waiting_share is None
+    (row,) = list_rows(outcomes)
+    assert row.data_waiting_share is None
 
 
 def make_search(*trials: tuple[int, bool]) -> CaseOutcomes:
@@ -169,17 +171,17 @@ def test_data_sources_of_one_case_stand_together():
         for data in ("device", "zmq")
         for waits in ((0.0,), (0.0, 0.0))
     ]
-    rows = make_table(*cases).rows
-    assert [(row.topology, row.data) for row in rows] == [
+    rows = write_rows(make_table(*cases))
+    assert [(row[2], row[1]) for row in rows] == [
         ("1n1g", "device"),
-        ("1n1g", "zmq"),
+        ("1n1g", "zmq, 1 x 2"),
         ("1n2g", "device"),
-        ("1n2g", "zmq"),
+        ("1n2g", "zmq, 1 x 2"),
     ]
 
 
 def test_case_without_one_on_the_device_has_no_reference():
-    table = tabulate_data(make_table(make_case("folder", [40.0], (0.5,), data_workers=4)))
+    table = make_table(make_case("folder", [40.0], (0.5,), data_workers=4))
     ((framework, source, topology, *figures),) = write_rows(table)
     assert (framework, source, topology) == ("pytorch", "folder, 4 x 2", "1n1g")
     assert figures[1:] == ["53.33", "25.0 %", "no reference"]
@@ -188,7 +190,7 @@ def test_case_without_one_on_the_device_has_no_reference():
 def test_failed_case_is_named_in_its_place():
     planned = make_planned_case(data="folder", repeats=1)
     failed = make_outcomes(planned, problems=["failed: x"])
-    (row,) = write_rows(tabulate_data(make_table(failed)))
+    (row,) = write_rows(make_table(failed))
     assert row[3].startswith("failed [")
     assert row[4:] == ("failed", "failed", "failed")
 
@@ -197,7 +199,7 @@ def test_variants_stand_in_the_label():
     table = make_table(
         make_case("zmq", [40.0], optimizer="sgd", gradient_accumulation=4, loss_scale=128)
     )
-    assert find_label(table.rows[0]) == "pytorch sgd accumulate 4 loss scale 128"
+    assert table.rows[0][0].text == "pytorch sgd accumulate 4 loss scale 128"
 
 
 def test_csv_has_what_getting_the_data_costs():

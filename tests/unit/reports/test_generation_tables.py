@@ -5,14 +5,13 @@ from dataclasses import replace
 import numpy
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
-from report_values import write_rows
+from report_values import find_tables, write_rows
 
 from dlperf_slurm.contract.peaks import DevicePeak, Peaks
 from dlperf_slurm.jobs.beside_record import Beside
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.reports.tables.generation import tabulate_generation
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.generations import count_decoded_bytes
+from dlperf_slurm.results.peaks import count_decoded_bytes
 
 PROMPT, OUTPUT, BATCH = 100, 3, 8
 # one layer of 4 x 4 matrices, and a vocabulary of 10
@@ -54,9 +53,8 @@ def add_tokens(outcome, tokens):
 
 
 def read_cells(*cases: CaseOutcomes) -> list[dict[str, str]]:
-    (table,) = summarize(make_manifest(), cases).generation_tables
-    shown = tabulate_generation(table)
-    return [dict(zip(shown.header, row)) for row in write_rows(shown)]
+    (table,) = find_tables(summarize(make_manifest(), cases), "generation")
+    return [dict(zip(table.header, row)) for row in write_rows(table)]
 
 
 def test_phases_are_told_apart():
@@ -89,8 +87,9 @@ def test_one_token_has_no_following_ones():
 
 def test_frameworks_stand_side_by_side_and_other_lengths_in_other_tables():
     cases = [make_generation(), make_generation("jax"), make_generation(prompt_length=50)]
-    tables = summarize(make_manifest(), cases).generation_tables
-    assert [[row.framework for row in table.rows] for table in tables] == [
+    tables = find_tables(summarize(make_manifest(), cases), "generation")
+    names = [[row[1].text for row in table.rows] for table in tables]
+    assert names == [
         ["pytorch", "jax"],
         ["pytorch"],
     ]
@@ -110,7 +109,7 @@ def test_csv_has_both_phases_and_the_generated_tokens():
 def test_inference_without_generation_has_no_such_table():
     planned = make_planned_case(mode="infer", repeats=1)
     case = make_outcomes(planned, [100.0], batch_seconds=[0.01])
-    assert summarize(make_manifest(), [case]).generation_tables == ()
+    assert find_tables(summarize(make_manifest(), [case]), "generation") == []
 
 
 def test_decoding_is_set_beside_the_bandwidth_of_memory():

@@ -9,7 +9,7 @@ from published_documents import make_training
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.reports.layouts.parts.document import Draft, find_decimals
 from dlperf_slurm.reports.layouts.parts.figures import make_published_figures, make_run_figures
-from dlperf_slurm.results.frame import make_case_frame
+from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.published import PublishedFigure, read_source
 
 
@@ -24,31 +24,30 @@ def make_figure(**changes: object):
 
 def test_throughput_is_the_median_over_sound_repeats():
     outcomes = make_outcomes(make_planned_case(), [10.0, 30.0, 11.0], ["failed: x"])
-    (figure,) = make_run_figures(make_case_frame([outcomes]))
+    (figure,) = make_run_figures(analyze([outcomes]))
     assert figure.samples_per_s == pytest.approx(11.0)
 
 
 def test_case_that_was_left_out_has_its_reason_as_a_footnote():
     outcomes = make_outcomes(make_planned_case("4n8g", reason="the site has 2 nodes"))
-    (figure,) = make_run_figures(make_case_frame([outcomes]))
+    (figure,) = make_run_figures(analyze([outcomes]))
     assert (figure.samples_per_s, figure.problem) == (None, "not run")
     assert figure.footnotes == ("the site has 2 nodes",)
 
 
 def test_few_repeats_are_no_footnote_where_no_interval_is_printed():
-    (figure,) = make_run_figures(make_case_frame([make_outcomes(make_planned_case(), [10.0])]))
+    (figure,) = make_run_figures(analyze([make_outcomes(make_planned_case(), [10.0])]))
     assert figure.footnotes == ()
 
 
 def test_latencies_are_in_milliseconds_the_mean_first():
     planned = make_planned_case(mode="infer", repeats=1)
     batches = [*([1.0] * 499), 2.0, 2.0, *([3.0] * 499)]
-    few, many = make_run_figures(
-        make_case_frame(
-            [
-                make_outcomes(planned, [8.0], batch_seconds=[1.0, 3.0]),
-                make_outcomes(planned, [8.0], batch_seconds=batches),
-            ]
+    few, many = (
+        figure
+        for seconds in ([1.0, 3.0], batches)
+        for figure in make_run_figures(
+            analyze([make_outcomes(planned, [8.0], batch_seconds=seconds)])
         )
     )
     assert many.latency_ms == pytest.approx((2000, 2000, 3000, 3000, 3000, 3000))
@@ -113,14 +112,16 @@ def test_topology_is_read():
 def test_whole_published_numbers_stay_whole_and_measured_ones_have_two_decimals():
     published = [make_figure(samples_per_s=rate) for rate in (228.0, 1612.0)]
     exact = [*published, make_figure(samples_per_s=225.7)]
-    measured = make_run_figures(make_case_frame([make_training(rate=100.0)]))
+    measured = make_run_figures(analyze([make_training(rate=100.0)]))
     decimals = [find_decimals(f, lambda f: f.samples_per_s) for f in (published, exact, measured)]
     assert decimals == [0, 1, 2]
 
 
 def test_of_two_figures_of_one_cell_the_first_measured_is_shown_and_the_other_named():
-    failed, *measured = make_run_figures(
-        make_case_frame([make_training(rate=rate) for rate in (0.0, 10.0, 12.0)])
+    failed, *measured = (
+        figure
+        for rate in (0.0, 10.0, 12.0)
+        for figure in make_run_figures(analyze([make_training(rate=rate)]))
     )
     draft = Draft()
     assert draft.index([failed, *measured], lambda figure: figure.topology) == {

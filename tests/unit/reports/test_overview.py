@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 from report_values import make_measured, rename, summarize_cases
 
-from dlperf_slurm.reports.cells import write_digits
 from dlperf_slurm.reports.formats.page.charts import LineChart, list_ratio_ticks, list_ticks
 from dlperf_slurm.reports.formats.page.overview import make_sections
 from dlperf_slurm.reports.tables.overview import make_overviews, tabulate_cases, tabulate_overview
+from dlperf_slurm.results.number_formats import write_digits
 
 STEADY = [0.1, 0.1001, 0.1002, 0.1003, 0.1004, 0.1005, 0.1006]
 
@@ -33,13 +33,13 @@ def make_cases():
 
 def make_overview(*cases):
     summary = summarize_cases(cases or make_cases())
-    (overview,) = make_overviews(summary.throughput_tables, summary.latency_tables)
+    (overview,) = make_overviews(summary.results, summary.marks)
     return overview
 
 
 def make_section(*cases):
     summary = summarize_cases(cases or make_cases())
-    overviews = make_overviews(summary.throughput_tables, summary.latency_tables)
+    overviews = make_overviews(summary.results, summary.marks)
     (section,) = make_sections(overviews, summary.footnotes)
     return section
 
@@ -52,7 +52,8 @@ def test_rows_are_series_and_columns_are_topologies():
         ("jax", "amp-bf16"),
     ]
     assert overview.places == ("1n1g", "1n2g", "2n2g")
-    assert overview.rows[0].cells[1].samples_per_s == pytest.approx(128.0, rel=0.01)
+    rates = overview.read("samples_per_s")
+    assert rates[overview.rows[0].cases[1]] == pytest.approx(128.0, rel=0.01)
 
 
 def test_what_all_rows_share_is_in_the_title_and_no_column():

@@ -10,14 +10,13 @@ from report_values import HOSTILE, make_cases, make_measured, rename, summarize_
 
 from dlperf_slurm.reports.formats.parquet import serialize_frames
 from dlperf_slurm.reports.step_files import find_step_file, open_step_writer
-from dlperf_slurm.results.case_columns import CASES, make_case_columns
-from dlperf_slurm.results.columns import list_kinds
+from dlperf_slurm.results.cases import CASE_TABLE, analyze
+from dlperf_slurm.results.columns import list_dtypes
 from dlperf_slurm.results.detail_frames import make_repeat_frame, make_step_frame
-from dlperf_slurm.results.frame import make_case_frame
 
 
 def make_columns(cases):
-    return make_case_columns(make_case_frame(cases))
+    return analyze(cases).case_columns
 
 
 @pytest.fixture
@@ -67,7 +66,9 @@ def test_types_do_not_depend_on_what_was_measured(make_frame, tmp_path):
 
 
 def test_columns_are_in_their_order(tmp_path):
-    assert list(read_types(make_columns([]), tmp_path / "x.parquet")) == list(list_kinds(CASES))
+    assert list(read_types(make_columns([]), tmp_path / "x.parquet")) == list(
+        list_dtypes(CASE_TABLE)
+    )
 
 
 def test_missing_figure_is_null_and_its_problem_says_why(read):

@@ -49,13 +49,10 @@ from dlperf_slurm.reports.plots.style import (
     mark_series,
     use_style,
 )
-from dlperf_slurm.reports.tables import ShownCase
-from dlperf_slurm.reports.tables.latency import LatencyTable
-from dlperf_slurm.reports.tables.throughput import ThroughputTable
+from dlperf_slurm.reports.tables import list_groups
+from dlperf_slurm.reports.tables.declared import LATENCIES, THROUGHPUT
 from dlperf_slurm.results import processes
-from dlperf_slurm.results.latencies import CaseLatency
-from dlperf_slurm.results.reduced import reduce_case
-from dlperf_slurm.stats.median import Latency
+from dlperf_slurm.results.case_summary import reduce_case
 from dlperf_slurm.stats.step_times import find_stalls
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -67,9 +64,19 @@ def list_texts(plot: Plot) -> list[str]:
     return ["".join(element.itertext()).strip() for element in root.iter(f"{SVG}text")]
 
 
-def make_table(*cases) -> ThroughputTable:
-    (table,) = summarize_cases(cases or make_cases()).throughput_tables
-    return table
+def make_rows(*cases):
+    """The cases of the only table of throughputs."""
+    ((_, rows),) = list_groups(THROUGHPUT, summarize_cases(cases or make_cases()).results)
+    return rows
+
+
+def plot_throughput(*cases):
+    ((title, rows),) = list_groups(THROUGHPUT, summarize_cases(cases or make_cases()).results)
+    repeats = {
+        c.case.case_id: [record.samples_per_s for record in c.records]
+        for c in cases or make_cases()
+    }
+    return scaling.plot_throughput(title, rows, repeats)
 
 
 @pytest.fixture(scope="module")
@@ -132,24 +139,23 @@ def test_no_file_has_a_date_or_the_version_of_a_library(plots):
 def test_settings_of_the_user_change_nothing(plots):
     import matplotlib
 
-    table = make_table()
     with matplotlib.rc_context({"font.size": 30, "axes.grid": False, "lines.linewidth": 9}):
-        plot = scaling.plot_throughput(table)
+        plot = plot_throughput()
     assert plot == plots[plot.name]
 
 
 def test_throughput_has_medians_with_their_intervals():
-    table = make_table()
-    jax = scaling.make_throughput_chart(table).series[0]
-    cell = table.columns[0].cells[0]
+    rows = make_rows()
+    jax = scaling.make_throughput_chart(rows).series[0]
+    case = rows.iloc[0]
     assert jax.label == "jax"
     # 8 samples in 0.103 s, the median of seven
     assert jax.points[0].y == pytest.approx(8 / 0.103)
-    assert (jax.points[0].low, jax.points[0].high) == (cell.interval.low, cell.interval.high)
+    assert (jax.points[0].low, jax.points[0].high) == (case.interval_low, case.interval_high)
 
 
 def test_throughput_of_few_repeats_has_their_range():
-    pytorch = scaling.make_throughput_chart(make_table()).series[1]
+    pytorch = scaling.make_throughput_chart(make_rows()).series[1]
     # rank 1 is a thousandth slower
     ends = pytest.approx((16 / 0.11011, 16 / 0.1001))
     assert (pytorch.points[1].low, pytorch.points[1].high) == ends
@@ -162,26 +168,25 @@ def test_throughput_names_unit_frameworks_and_topologies(plots):
 
 
 def test_throughput_on_one_topology_has_a_row_and_a_number_per_framework():
-    table = make_table(
-        make_measured("jax", "1n1g", [0.1, 0.1]), make_measured("mxnet", "1n1g", [0.2])
-    )
-    texts = list_texts(scaling.plot_throughput(table))
+    cases = (make_measured("jax", "1n1g", [0.1, 0.1]), make_measured("mxnet", "1n1g", [0.2]))
+    texts = list_texts(plot_throughput(*cases))
     assert {"jax", "mxnet", "80", "40"} <= set(texts)
 
 
 def test_repeats_on_one_topology_are_dots_that_can_be_seen():
-    plot = scaling.plot_throughput(make_table(make_measured("jax", "1n1g", [0.1, 0.2])))
+    plot = plot_throughput(make_measured("jax", "1n1g", [0.1, 0.2]))
     assert "Small dots: the repeats" in plot.caption
     assert plot.svg.decode().count(f"fill: {MUTED}") >= 2
     assert FAINT not in plot.svg.decode()
 
 
 def test_table_without_a_measured_case_has_no_figure():
-    table = make_table(make_measured("jax", "1n1g", [], ["not submitted"]))
-    assert scaling.plot_throughput(table) is None
-    assert scaling.plot_speedup(table) is None
-    assert scaling.plot_efficiency(table) is None
-    assert plot_distribution(table, {}) is None
+    case = make_measured("jax", "1n1g", [], ["not submitted"])
+    rows = make_rows(case)
+    assert plot_throughput(case) is None
+    assert scaling.plot_speedup("", rows) is None
+    assert scaling.plot_efficiency("", rows) is None
+    assert plot_distribution("", rows, {}) is None
 
 
 @pytest.mark.parametrize(
@@ -193,45 +198,45 @@ def test_table_without_a_measured_case_has_no_figure():
     ],
 )
 def test_caption_says_how_many_repeats_and_what_the_bar_is(repeats, words):
-    table = make_table(make_measured("jax", "1n1g", repeats))
-    assert words in scaling.plot_throughput(table).caption
+    assert words in plot_throughput(make_measured("jax", "1n1g", repeats)).caption
 
 
 def test_caption_of_cases_with_unlike_repeats_names_both_bars():
-    caption = scaling.plot_throughput(make_table()).caption
+    caption = plot_throughput().caption
     assert "n = 2 to 7 repeats" in caption
     assert "or the range of too few repeats" in caption
 
 
 def test_ideal_speedup_is_that_of_the_devices():
-    assert scaling.make_speedup_chart(make_table()).ideal == ((1.0, 1.0), (2.0, 2.0))
+    assert scaling.make_speedup_chart(make_rows()).ideal == ((1.0, 1.0), (2.0, 2.0))
 
 
 def test_frameworks_on_a_topology_each_have_no_scaling_to_show():
-    table = make_table(make_measured("jax", "1n1g", [0.1]), make_measured("mxnet", "1n2g", [0.1]))
-    assert scaling.plot_speedup(table) is None
-    assert scaling.plot_efficiency(table) is None
-    assert scaling.plot_throughput(table) is not None
+    cases = (make_measured("jax", "1n1g", [0.1]), make_measured("mxnet", "1n2g", [0.1]))
+    rows = make_rows(*cases)
+    assert scaling.plot_speedup("", rows) is None
+    assert scaling.plot_efficiency("", rows) is None
+    assert plot_throughput(*cases) is not None
 
 
 def test_ideal_line_is_left_out_where_baselines_differ():
-    table = make_table(
+    rows = make_rows(
         make_measured("jax", "1n1g", [0.1]),
         make_measured("jax", "1n2g", [0.1]),
         make_measured("mxnet", "1n2g", [0.1]),
     )
-    assert scaling.make_speedup_chart(table).ideal == ()
-    assert "against each one's smallest topology" in scaling.plot_speedup(table).caption
+    assert scaling.make_speedup_chart(rows).ideal == ()
+    assert "against each one's smallest topology" in scaling.plot_speedup("", rows).caption
 
 
 def test_speedup_and_efficiency_have_the_tables_values_and_intervals():
-    table = make_table()
-    cell = table.columns[0].cells[1]
-    fast = scaling.make_speedup_chart(table).series[0].points[1]
-    assert (fast.y, fast.low) == (cell.speedup.value, cell.speedup.interval.low)
-    share = scaling.make_efficiency_chart(table).series[0].points[1]
-    assert share.y == pytest.approx(100 * cell.weak_scaling_efficiency.value)
-    assert share.high == pytest.approx(100 * cell.weak_scaling_efficiency.interval.high)
+    rows = make_rows()
+    case = rows.iloc[1]
+    fast = scaling.make_speedup_chart(rows).series[0].points[1]
+    assert (fast.y, fast.low) == (case.speedup, case.speedup_low)
+    share = scaling.make_efficiency_chart(rows).series[0].points[1]
+    assert share.y == pytest.approx(100 * case.weak_scaling_efficiency)
+    assert share.high == pytest.approx(100 * case.weak_scaling_efficiency_high)
 
 
 def make_groups(slow: float, slow_count: int, fast: float) -> list[float]:
@@ -247,19 +252,19 @@ def test_interval_holds_the_ratio_of_medians_of_repeats_in_groups():
         make_outcomes(make_planned_case(topology, repeats=16), rates)
         for topology, rates in (("1n1g", alone), ("1n2g", both))
     ]
-    (table,) = summarize_cases(cases).throughput_tables
-    cell = table.columns[0].cells[1]
-    assert cell.speedup.interval.holds(cell.speedup.value)
-    assert scaling.plot_speedup(table).svg
+    rows = make_rows(*cases)
+    case = rows.iloc[1]
+    assert case.speedup_low <= case.speedup <= case.speedup_high
+    assert scaling.plot_speedup("", rows).svg
 
 
 def test_topologies_of_as_many_devices_stand_beside_each_other():
-    table = make_table(
+    rows = make_rows(
         make_measured("jax", "1n1g", [0.1]),
         make_measured("jax", "1n2g", [0.1]),
         make_measured("jax", "2n1g", [0.1]),
     )
-    assert scaling.make_throughput_chart(table).ticks == (
+    assert scaling.make_throughput_chart(rows).ticks == (
         (1.0, "1\n1n1g"),
         (2.0, "2\n1n2g"),
         (3.0, "2\n2n1g"),
@@ -271,7 +276,7 @@ def test_many_frameworks_get_a_panel_each():
     cases = [make_measured(n, t, [0.1, 0.11]) for n in names for t in ("1n1g", "1n2g")]
     assert len(names) > MOST_LINES
     with use_style():
-        figure = draw_chart(scaling.make_throughput_chart(make_table(*cases)))
+        figure = draw_chart(scaling.make_throughput_chart(make_rows(*cases)))
     shown = [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible()]
     assert tuple(shown) == names
 
@@ -293,36 +298,34 @@ def test_series_differ_without_their_colours():
 
 def test_name_of_a_framework_is_text_whatever_is_in_it():
     cases = [rename(make_measured("jax", t, [0.1]), framework=HOSTILE) for t in ("1n1g", "1n2g")]
-    assert HOSTILE in list_texts(scaling.plot_throughput(make_table(*cases)))
+    assert HOSTILE in list_texts(plot_throughput(*cases))
 
 
 def test_latencies_are_in_ms_by_batch_size():
-    rows = [make_latency_row(size) for size in (1, 8)]
-    table = LatencyTable("resnet50", "jax", "none", "1n1g", "images/s", "", tuple(rows))
-    chart = latency.make_chart(table, ["fp32"])
+    chart, plot = plot_latencies(1, 8)
     assert [series.label for series in chart.series] == ["median", "90 %", "99 %", "slowest"]
-    assert chart.series[2].points == (Point(1.0, 4.0), Point(8.0, 32.0))
-    assert {"fp32", "latency of a batch, ms", "8"} <= set(list_texts(latency.plot_latency(table)))
+    medians = chart.series[0].points
+    assert [(point.x, point.y) for point in medians] == [(1.0, 2.0), (8.0, 16.0)]
+    assert {"fp32", "latency of a batch, ms", "8"} <= set(list_texts(plot))
 
 
-def make_latency_row(size: int) -> ShownCase:
-    seconds = tuple(size * value / 1000 for value in (1, 2, 3, 4, 5))
-    units = tuple((value,) for value in (seconds[0], *seconds))
-    return ShownCase(
-        "jax",
-        "1n1g",
-        size,
-        batch_sizes=(size,),
-        samples=(1.0,),
-        samples_per_s=1.0,
-        latencies=(Latency(seconds[0], seconds),),
-        latency=CaseLatency(units),
-    )
+def plot_latencies(*sizes):
+    """The chart and the plot of batches of 2 ms a sample."""
+    cases = [
+        make_outcomes(
+            make_planned_case(mode="infer", batch_size_per_device=size, repeats=1),
+            [500.0],
+            batch_seconds=[0.002 * size] * 1000,
+        )
+        for size in sizes
+    ]
+    ((title, rows),) = list_groups(LATENCIES, summarize_cases(cases).results)
+    places = {str(size): float(size) for size in sizes}
+    return latency.make_chart(rows, ["fp32"], places), latency.plot_latency(title, rows)
 
 
 def test_latencies_of_one_batch_size_are_no_figure():
-    table = LatencyTable("m", "jax", "none", "1n1g", "images/s", "", (make_latency_row(8),))
-    assert latency.plot_latency(table) is None
+    assert plot_latencies(8)[1] is None
 
 
 def test_quantiles_keep_the_smallest_and_the_largest():

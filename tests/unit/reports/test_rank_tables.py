@@ -7,19 +7,12 @@ import random
 import numpy
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, make_rank, read_csv
-from report_values import write_report, write_rows
+from report_values import find_tables, list_rows, write_report, write_rows
 
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.reports.tables.ranks import (
-    RankRow,
-    RankTable,
-    make_rank_tables,
-    tabulate_rank_times,
-    tabulate_ranks,
-)
+from dlperf_slurm.results.case_summary import STEP_PERCENTILES
+from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.footnotes import Footnotes
-from dlperf_slurm.results.frame import make_case_frame
 from dlperf_slurm.stats.stragglers import Machine, find_slow_machines
 
 SEED = 2020
@@ -51,14 +44,20 @@ def make_case(topology, repeats, hosts=None, **changes) -> CaseOutcomes:
     )
 
 
-def make_table(*cases: CaseOutcomes) -> RankTable:
-    (table,) = make_rank_tables(make_case_frame(cases), Footnotes())
-    return table
+def list_devices(*cases: CaseOutcomes):
+    """The rows of the frame of devices, the slowest of each case first."""
+    return [*analyze(cases).frames.devices.itertuples()]
 
 
-def make_row(*repeats) -> RankRow:
-    (row,) = make_table(make_case("1n4g", repeats)).rows
+def make_row(*repeats):
+    (row,) = list_rows(make_case("1n4g", repeats))
     return row
+
+
+def list_slow_machines(*cases: CaseOutcomes) -> list[str]:
+    """What footnotes say of slow machines."""
+    texts = summarize(make_manifest(), cases).footnotes
+    return [text for text in texts if " was the slowest of " in text]
 
 
 def make_noise(generator, ranks, slow=(), factor=1.0, steps=20):
@@ -76,47 +75,52 @@ def make_noise(generator, ranks, slow=(), factor=1.0, steps=20):
 def test_imbalance_is_the_slowest_median_over_that_of_the_median_rank():
     # medians 1, 2, 3 and 6: 6 / 2.5. The mean of the last rank is 22
     row = make_row([[1, 1, 1], [2, 2, 2], [3, 3, 3], [6, 6, 54]])
-    assert row.spread.imbalance == pytest.approx(2.4)
+    assert row.imbalance == pytest.approx(2.4)
 
 
 def test_waiting_is_what_is_left_of_the_slowest_rank_in_each_step():
     # step 1: mean 2, slowest 4, half is waiting; step 2: all alike; in the mean a quarter
     row = make_row([[1, 5], [1, 5], [2, 5], [4, 5]])
-    assert row.spread.waiting_share == pytest.approx(0.25)
+    assert row.waiting_share == pytest.approx(0.25)
 
 
 def test_figures_are_medians_over_the_repeats():
     # imbalances 1.5, 2 and 1
     row = make_row([[2], [2], [2], [3]], [[2], [2], [2], [4]], [[2], [2], [2], [2]])
-    assert row.spread.imbalance == pytest.approx(1.5)
+    assert row.imbalance == pytest.approx(1.5)
 
 
 def test_ranks_are_listed_from_the_slowest():
-    row = make_row([[1], [3], [2], [1.5]])
-    assert [times.ranks for times in row.spread.ranks] == [(1,), (2,), (3,), (0,)]
+    devices = list_devices(make_case("1n4g", [[[1], [3], [2], [1.5]]]))
+    assert [device.ranks for device in devices] == ["1", "2", "3", "0"]
 
 
 def test_percentiles_are_those_of_the_steps_of_all_repeats():
     # rank 0: 1, 2, 3 and 4, 5; median 3, 90 % at 4.6, 99 % at 4.96
-    row = make_row([[1, 2, 3]] + [[0, 0, 0]] * 3, [[4, 5]] + [[0, 0]] * 3)
-    assert row.spread.ranks[0].step_seconds == pytest.approx((3, 4.6, 4.96, 5))
+    repeats = [[[1, 2, 3]] + [[0, 0, 0]] * 3, [[4, 5]] + [[0, 0]] * 3]
+    assert read_steps(list_devices(make_case("1n4g", repeats))[0]) == pytest.approx(
+        (3, 4.6, 4.96, 5)
+    )
+
+
+def read_steps(device) -> tuple[float, ...]:
+    return tuple(getattr(device, f"p{percent}_seconds") for percent in STEP_PERCENTILES)
 
 
 def test_device_is_followed_over_the_hosts_of_its_repeats():
     case = make_case("2n2g", [[[1], [1], [1], [3]]] * 2, [["a", "b"], ["b", "c"]])
-    (row,) = make_table(case).rows
-    slowest, second = row.spread.ranks[:2]
-    assert (slowest.host, slowest.ranks, slowest.slowest_repeats) == ("c", (3,), 1)
+    slowest, second = list_devices(case)[:2]
+    assert (slowest.host, slowest.ranks, slowest.slowest_repeats) == ("c", "3", 1)
     # as rank 3 it took 3 medians, as rank 1 it took one
-    assert (second.host, second.ranks, second.slowness) == ("b", (1, 3), 2)
+    assert (second.host, second.ranks, second.slowness) == ("b", "1 3", 2)
 
 
 def test_percentiles_follow_a_device_to_other_ranks():
     """The hosts change places, and one is in the last repeat alone."""
     repeats = [[[1, 1], [2, 2], [7, 7], [8, 8]], [[7, 7], [8, 8], [1, 1], [2, 2]], [[5, 5]] * 4]
     hosts = [["node1", "node2"], ["node2", "node1"], ["node3", "node1"]]
-    ranks = make_table(make_case("2n2g", repeats, hosts)).rows[0].spread.ranks
-    found = {(rank.host, rank.local_rank): rank.step_seconds for rank in ranks}
+    devices = list_devices(make_case("2n2g", repeats, hosts))
+    found = {(device.host, device.local_rank): read_steps(device) for device in devices}
     assert found["node2", 0] == (7, 7, 7, 7)
     assert found["node2", 1] == (8, 8, 8, 8)
     assert found["node3", 0] == (5, 5, 5, 5)
@@ -125,35 +129,27 @@ def test_percentiles_follow_a_device_to_other_ranks():
 
 
 def test_inference_waits_for_nobody():
-    (row,) = make_table(make_case("1n2g", [[[1], [2]]], mode="infer")).rows
-    assert row.spread.waiting_share is None
+    (row,) = list_rows(make_case("1n2g", [[[1], [2]]], mode="infer"))
+    assert row.waiting_share is None
 
 
 def test_steps_that_took_no_time_make_no_figure_that_is_not_a_number():
     row = make_row([[0.0], [0.0], [0.0], [0.0]])
-    assert (row.spread.imbalance, row.spread.waiting_share) == (1, 0)
+    assert (row.imbalance, row.waiting_share) == (1, 0)
 
 
 @pytest.mark.parametrize("seconds", [None, numpy.array([[1.0, 2.0]])])
 def test_case_without_step_times_of_several_ranks_has_no_row(seconds):
     outcomes = make_outcomes(make_planned_case(), [100.0]).outcomes
     timed = dataclasses.replace(outcomes[0], rank_step_seconds=seconds)
-    assert (
-        make_rank_tables(
-            make_case_frame([CaseOutcomes(make_planned_case(), (timed,))]), Footnotes()
-        )
-        == ()
-    )
+    case = CaseOutcomes(make_planned_case(), (timed,))
+    assert find_tables(summarize(make_manifest(), [case]), "ranks") == []
 
 
 def test_slow_device_is_named_with_the_test_that_found_it():
-    footnotes = Footnotes()
-    repeats = [[[1.0], [1.0], [1.1], [1.2]]] * 7
-    (table,) = make_rank_tables(make_case_frame([make_case("2n2g", repeats)]), footnotes)
-    assert [str(slow.machine) for slow in table.slow_machines] == ["node2 local rank 1"]
     # one of its host's two by chance in seven repeats: 2 ** -7, of four devices in all 0.031;
     # 1.2 / 1.1 - 1
-    assert footnotes.texts == [
+    assert list_slow_machines(make_case("2n2g", [[[1.0], [1.0], [1.1], [1.2]]] * 7)) == [
         "node2 local rank 1 was the slowest of its host's devices in 7 of 7 repeats, by 9.1 % over "
         "the median of the others; by chance p = 0.031 (binomial, Holm over all devices)"
     ]
@@ -161,18 +157,20 @@ def test_slow_device_is_named_with_the_test_that_found_it():
 
 def test_host_is_at_fault_when_its_devices_take_turns():
     repeats = [[[1.0], [1.0], [1.2], [1.1]], [[1.0], [1.0], [1.1], [1.2]]] * 4
-    (slow,) = make_table(make_case("2n2g", repeats)).slow_machines
+    (text,) = list_slow_machines(make_case("2n2g", repeats))
     # one of two hosts in eight repeats: 2 ** -8, for two hosts
-    assert (slow.machine, slow.p_value) == (Machine("node2"), pytest.approx(2 / 256))
+    assert text.startswith("node2 was the slowest of the hosts in 8 of 8 repeats")
+    assert f"p = {2 / 256:.2g} " in text
 
 
 def test_slow_host_is_found_over_several_cases_of_few_repeats():
     first, second = [[1.0], [1.0], [1.2], [1.1]], [[1.0], [1.0], [1.1], [1.2]]
     cases = [
-        make_case("2n2g", [first, second, first], case_id=f"case{i}", hosts=[["a", "b"]] * 3)
-        for i in range(3)
+        make_case("2n2g", [first, second, first], hosts=[["a", "b"]] * 3, precision=precision)
+        for precision in ("fp32", "tf32", "amp-bf16")
     ]
-    assert [str(found.machine) for found in make_table(*cases).slow_machines] == ["b"]
+    (text,) = list_slow_machines(*cases)
+    assert text.startswith("b was the slowest")
 
 
 def test_three_repeats_on_two_hosts_cannot_blame_one():
@@ -201,15 +199,15 @@ def test_ties_blame_nobody():
 def test_planted_slow_host_is_found_in_noise():
     generator = random.Random(SEED)
     repeats = [make_noise(generator, 8, slow=(4, 5), factor=1.1) for _ in range(7)]
-    table = make_table(make_case("4n2g", repeats))
-    assert [str(found.machine) for found in table.slow_machines] == ["node3"]
+    (text,) = list_slow_machines(make_case("4n2g", repeats))
+    assert text.startswith("node3 was the slowest")
 
 
 def test_planted_slow_device_is_found_in_noise():
     generator = random.Random(SEED)
     repeats = [make_noise(generator, 4, slow=(2,), factor=1.1) for _ in range(5)]
-    table = make_table(make_case("1n4g", repeats))
-    assert [str(found.machine) for found in table.slow_machines] == ["node1 local rank 2"]
+    (text,) = list_slow_machines(make_case("1n4g", repeats))
+    assert text.startswith("node1 local rank 2 was the slowest")
 
 
 def test_noise_raises_a_false_alarm_in_less_than_one_run_in_twenty():
@@ -233,9 +231,9 @@ def make_summary():
 
 
 def test_table_names_the_slowest_rank_with_its_host():
-    (table,) = make_summary().rank_tables
+    (table,) = find_tables(make_summary(), "ranks")
     # medians 0.1, 0.1, 0.1, 0.15; waiting (1 - 0.125 / 0.2 + 1 - 1) / 2 = 0.1875
-    assert write_rows(tabulate_ranks(table)) == (
+    assert write_rows(table) == (
         (
             "pytorch-resnet50-2n2g-bs8-fp32",
             f"3 on node2 [{len(make_summary().footnotes)}]",
@@ -247,8 +245,9 @@ def test_table_names_the_slowest_rank_with_its_host():
 
 
 def test_table_of_step_times_has_the_slowest_ranks_and_the_fastest():
-    (table,) = (make_table(make_case("4n2g", [[[0.1 + rank / 100] for rank in range(8)]])),)
-    rows = write_rows(tabulate_rank_times(table))
+    case = make_case("4n2g", [[[0.1 + rank / 100] for rank in range(8)]])
+    (table,) = find_tables(summarize(make_manifest(), [case]), "rank times")
+    rows = write_rows(table)
     assert [row[1:4] for row in rows] == [
         ("7", "node4", "cpu"), ("6", "node4", "cpu"), ("5", "node3", "cpu"), ("0", "node1", "cpu"),
     ]  # fmt: skip
@@ -257,7 +256,7 @@ def test_table_of_step_times_has_the_slowest_ranks_and_the_fastest():
 
 def test_json_has_every_rank():
     data = json.loads(write_report("json", make_summary()))
-    assert len(data["rank_tables"][0]["rows"][0]["ranks"]) == 4
+    assert [device["local_rank"] for device in data["devices"]] == [1, 0, 1, 0]
 
 
 def test_markdown_has_both_tables():

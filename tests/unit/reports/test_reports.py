@@ -6,7 +6,7 @@ import re
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
-from report_values import HOSTILE, write_report, write_rows
+from report_values import HOSTILE, list_rows, write_report, write_rows
 from rich.console import Console
 
 from dlperf_slurm.checks.audit.tables import find_tables
@@ -15,7 +15,6 @@ from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats.markdown import escape_markdown
 from dlperf_slurm.reports.formats.markdown import make_table as make_markdown_table
 from dlperf_slurm.reports.summarize import Summary, summarize
-from dlperf_slurm.reports.tables.throughput import tabulate_throughput
 from dlperf_slurm.reports.terminal import print_summary, print_table
 from dlperf_slurm.stats.median import Interval
 from dlperf_slurm.stats.placements import compute_ratio_interval
@@ -59,7 +58,7 @@ def make_small_summary_of(planned, samples) -> Summary:
 
 def make_first_table(summary: Summary) -> Table:
     """Of the first table of throughputs."""
-    return tabulate_throughput(summary.throughput_tables[0])
+    return summary.tables[0]
 
 
 def test_cell_has_the_median_with_its_interval():
@@ -145,9 +144,9 @@ def test_rows_name_framework_variant_and_topology_of_the_matrix_cases():
 
 def test_achieved_work_is_that_of_the_definition_on_each_device():
     planned = make_planned_case("1n2g", repeats=1)
-    cell = make_small_summary_of(planned, [150.0]).throughput_tables[0].columns[0].cells[0]
+    (row,) = list_rows(make_outcomes(planned, [150.0]))
     # 8.18e9 FLOPs forward, three times that with the backward pass, on two devices
-    assert cell.tflops_per_device == pytest.approx(150 * 3 * 8.18e9 / 2 / 1e12, rel=1e-3)
+    assert row.tflops_per_device == pytest.approx(150 * 3 * 8.18e9 / 2 / 1e12, rel=1e-3)
 
 
 def test_no_cell_is_blank_or_not_a_number():
@@ -159,9 +158,7 @@ def test_no_cell_is_blank_or_not_a_number():
 
 def test_every_mark_has_its_footnote():
     summary = make_summary()
-    marks = {
-        n for c in summary.throughput_tables[0].columns for cell in c.cells for n in cell.footnotes
-    }
+    marks = {n for row in summary.tables[0].rows for cell in row for n in cell.notes}
     assert marks == set(range(1, len(summary.footnotes) + 1))
 
 
@@ -264,11 +261,9 @@ def test_markdown_escapes_all_that_users_and_errors_say():
 
 def test_csv_has_a_line_for_each_case_in_the_order_of_the_matrix():
     summary = make_summary()
-    columns = [column for table in summary.throughput_tables for column in table.columns]
-    cells = {cell.case_id for column in columns for cell in column.cells}
     case_ids = [line["case_id"] for line in read_csv(summary)]
-    assert case_ids == list(summary.frame.case_id)
-    assert set(case_ids) == cells - {""}
+    assert case_ids == list(summary.results.cases.case_id)
+    assert len(case_ids) == len(make_first_table(summary).rows)
 
 
 def test_csv_has_the_figures_in_full():
@@ -298,23 +293,17 @@ def test_csv_spells_its_notes_out():
 
 
 def test_json_has_no_figure_that_is_not_a_number():
-    assert read_json(make_summary())["schema_version"] == 2
+    assert read_json(make_summary())["schema_version"] == 3
 
 
 def test_json_has_the_figures_in_full():
-    cell = read_json(make_summary())["throughput_tables"][0]["columns"][0]["cells"][1]
-    assert (cell["median"], cell["speedup"], cell["interval"]) == (
-        pytest.approx(770.0), pytest.approx(7.7), None,
-    )  # fmt: skip
-
-
-def test_json_has_topologies_as_text():
-    assert read_json(make_summary())["throughput_tables"][0]["topologies"] == [
-        "1n1g",
-        "1n8g",
-        "2n8g",
-        "4n8g",
-    ]
+    data = read_json(make_summary())
+    case = data["cases"][1]
+    assert (case["samples_per_s"], case["speedup"]) == pytest.approx((770.0, 7.7))
+    assert case["interval_low"] is None
+    cell = data["tables"][0]["rows"][1][3]
+    assert (cell["value"], cell["text"]) == (pytest.approx(770.0), "770")
+    assert (cell["low"], cell["high"]) == pytest.approx((760.0, 780.0))
 
 
 def test_json_has_the_manifest():

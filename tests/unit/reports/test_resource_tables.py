@@ -12,14 +12,12 @@ from builders import (
     read_csv,
 )
 from outcome_builders import make_telemetry
-from report_values import write_rows
+from report_values import find_tables, list_rows, read_marks, write_rows
 
 from dlperf_slurm.contract.record import HOST, Epoch
+from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.reports.tables.resources import make_resource_tables, tabulate_resources
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
-from dlperf_slurm.results.footnotes import Footnotes
-from dlperf_slurm.results.frame import make_case_frame
 from dlperf_slurm.results.usage import WITH_VALIDATIONS
 
 # of a record in 4 s: 8 samples x 2 devices x 10 steps
@@ -40,41 +38,44 @@ def make_outcomes_of(*telemetry, device="cuda", **record_changes) -> CaseOutcome
     return CaseOutcomes(planned, tuple(outcomes))
 
 
-def make_row(*telemetry, footnotes=None, **changes):
-    cases = [make_outcomes_of(*telemetry, **changes)]
-    (table,) = make_resource_tables(make_case_frame(cases), footnotes or Footnotes())
-    return table.rows[0]
+def make_row(*telemetry, **changes):
+    (row,) = list_rows(make_outcomes_of(*telemetry, **changes))
+    return row
+
+
+def make_tables(*cases) -> list[Table]:
+    return find_tables(summarize(make_manifest(), cases), "resources")
 
 
 def list_footnotes(*telemetry, **changes):
-    footnotes = Footnotes()
-    make_row(*telemetry, footnotes=footnotes, **changes)
-    return footnotes.texts
+    summary = summarize(make_manifest(), [make_outcomes_of(*telemetry, **changes)])
+    (table,) = find_tables(summary, "resources")
+    return read_marks(summary, table.rows[0])
 
 
 def test_power_is_that_of_all_devices():
-    assert make_row(GPUS).usage.power_watts == 600
+    assert make_row(GPUS).power_watts == 600
 
 
 def test_samples_per_joule_are_throughput_over_power():
-    assert make_row(GPUS).usage.samples_per_joule == pytest.approx(SAMPLES_PER_S / 600)
+    assert make_row(GPUS).samples_per_joule == pytest.approx(SAMPLES_PER_S / 600)
 
 
 def test_repeats_have_their_median():
     rows = [(make_telemetry(0, mean_power_watts=watts), GPUS[1]) for watts in (100.0, 200.0, 900.0)]
     row = make_row(*rows)
-    assert row.usage.power_watts == 500
-    assert row.usage.samples_per_joule == pytest.approx(SAMPLES_PER_S / 500)
+    assert row.power_watts == 500
+    assert row.samples_per_joule == pytest.approx(SAMPLES_PER_S / 500)
 
 
 def test_repeat_without_telemetry_leaves_the_others():
-    assert make_row((), GPUS).usage.power_watts == 600
+    assert make_row((), GPUS).power_watts == 600
 
 
 def test_power_of_a_training_with_validations_tells_nothing_of_samples_per_joule():
     epochs = (Epoch(1, 0.5, 1.0, 1.0, training_seconds=4.0, elapsed_seconds=6.0),)
     row = make_row(GPUS, epochs=epochs)
-    assert (row.usage.power_watts, row.usage.samples_per_joule) == (600, None)
+    assert (row.power_watts, row.samples_per_joule) == (600, None)
     assert list_footnotes(GPUS, epochs=epochs) == [WITH_VALIDATIONS]
 
 
@@ -86,18 +87,18 @@ def test_training_that_was_not_sampled_has_nothing_to_say_of_validations():
 @pytest.mark.parametrize("gpus", [GPUS[:1], (GPUS[0], make_telemetry(1, mean_power_watts=0.0))])
 def test_power_is_unknown_unless_all_devices_tell(gpus):
     row = make_row(gpus)
-    assert (row.usage.power_watts, row.usage.samples_per_joule) == (None, None)
+    assert (row.power_watts, row.samples_per_joule) == (None, None)
 
 
 def test_host_is_no_device_beside_gpus():
     row = make_row((make_telemetry(HOST, mean_clock_mhz=100.0, mean_utilization=0.1), *GPUS))
-    assert (row.usage.power_watts, row.usage.clock_mhz, row.usage.utilization) == (600, 1400, 0.9)
+    assert (row.power_watts, row.clock_mhz, row.utilization) == (600, 1400, 0.9)
 
 
 def test_hosts_are_the_devices_of_cpu_cases():
     host = make_telemetry(HOST, mean_power_watts=200.0, mean_clock_mhz=0.0, least_clock_mhz=0.0)
     row = make_row((host,), device="cpu")
-    assert (row.usage.power_watts, row.usage.clock_mhz, row.usage.least_clock_mhz) == (
+    assert (row.power_watts, row.clock_mhz, row.least_clock_mhz) == (
         200,
         None,
         None,
@@ -106,7 +107,7 @@ def test_hosts_are_the_devices_of_cpu_cases():
 
 def test_lowest_clock_is_that_of_any_device_in_any_repeat():
     slow = (GPUS[0], make_telemetry(1, least_clock_mhz=700.0))
-    assert make_row(GPUS, slow).usage.least_clock_mhz == 700
+    assert make_row(GPUS, slow).least_clock_mhz == 700
 
 
 def test_peak_memory_is_that_of_the_rank_that_took_most():
@@ -116,10 +117,8 @@ def test_peak_memory_is_that_of_the_rank_that_took_most():
     ranks = (first, dataclasses.replace(second, peak_memory_bytes=3 * 2**20))
     changed = dataclasses.replace(outcome, record=dataclasses.replace(outcome.record, ranks=ranks))
     cases = [dataclasses.replace(outcomes, outcomes=(changed,))]
-    assert (
-        make_resource_tables(make_case_frame(cases), Footnotes())[0].rows[0].usage.peak_memory_bytes
-        == 3 * 2**20
-    )
+    (row,) = list_rows(*cases)
+    assert row.peak_memory_bytes == 3 * 2**20
 
 
 def test_what_held_clocks_down_is_named_with_the_devices():
@@ -148,32 +147,31 @@ def test_logs_that_tell_neither_memory_nor_power_have_no_table():
     ranks = tuple(dataclasses.replace(r, peak_memory_bytes=0) for r in outcome.record.ranks)
     changed = dataclasses.replace(outcome, record=dataclasses.replace(outcome.record, ranks=ranks))
     cases = [dataclasses.replace(outcomes, outcomes=(changed,))]
-    assert make_resource_tables(make_case_frame(cases), Footnotes()) == ()
+    assert make_tables(*cases) == []
 
 
 def test_case_without_a_record_has_no_row():
     failed = make_outcomes(make_planned_case("2n2g"), (), ["failed: x"])
-    (table,) = make_resource_tables(make_case_frame([make_outcomes_of(GPUS), failed]), Footnotes())
-    assert [row.case_id for row in table.rows] == ["pytorch-resnet50-1n2g-bs8-fp32"]
+    (table,) = make_tables(make_outcomes_of(GPUS), failed)
+    assert [row[0].text for row in table.rows] == ["pytorch-resnet50-1n2g-bs8-fp32"]
 
 
 def test_table_has_one_column_per_known_figure():
-    summary = summarize(make_manifest(), [make_outcomes_of(GPUS)])
-    table = tabulate_resources(summary.resource_tables[0])
+    (table,) = make_tables(make_outcomes_of(GPUS))
     assert table.header == ("case", "peak MiB", "busy %", "W", "images/J", "MHz", "least MHz")
     expected = ("pytorch-resnet50-1n2g-bs8-fp32", "1", "90", "600.0", "0.067", "1400", "1300")
     assert write_rows(table) == (expected,)
 
 
 def test_table_leaves_out_what_no_case_knows():
-    summary = summarize(make_manifest(), [make_outcomes_of(())])
-    assert tabulate_resources(summary.resource_tables[0]).header == ("case", "peak MiB")
+    (table,) = make_tables(make_outcomes_of(()))
+    assert table.header == ("case", "peak MiB")
 
 
 def test_table_says_unknown_where_one_case_of_several_was_not_sampled():
     other = make_outcomes(make_planned_case("1n1g"), [10.0])
-    (table,) = make_resource_tables(make_case_frame([make_outcomes_of(GPUS), other]), Footnotes())
-    assert write_rows(tabulate_resources(table))[1][3:] == ("unknown",) * 4
+    (table,) = make_tables(make_outcomes_of(GPUS), other)
+    assert write_rows(table)[1][3:] == ("unknown",) * 4
 
 
 def test_csv_has_what_cases_took():

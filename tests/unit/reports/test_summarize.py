@@ -2,14 +2,12 @@
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
-from report_values import write_rows
+from report_values import find_tables, list_rows, read_column, read_marks, write_rows
 
 from dlperf_slurm.contract.record import BatchTrial
-from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.jobs.manifest import IMPORT_SITE
+from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.summarize import Summary, summarize
-from dlperf_slurm.reports.tables import make_throughput_cell
-from dlperf_slurm.reports.tables.throughput import ThroughputTable, tabulate_throughput
 from dlperf_slurm.stats.median import Interval
 
 PROBLEM = "failed: rank 1 on node1: ValueError: x"
@@ -19,96 +17,89 @@ def summarize_cases(*cases) -> Summary:
     return summarize(make_manifest(), cases)
 
 
-def make_table(*cases) -> ThroughputTable:
-    (table,) = summarize_cases(*cases).throughput_tables
+def make_table(*cases) -> Table:
+    (table,) = find_tables(summarize_cases(*cases), "throughput")
     return table
 
 
 RATES = [100.0, 101.0, 102.0, 103.0, 104.0, 105.0]
 
 
-def make_column(samples_by_topology, **changes):
-    """The only column of a table of cases that measured these throughputs."""
-    cases = [
-        make_outcomes(make_planned_case(topology, **changes), samples, [PROBLEM] * (not samples))
-        for topology, samples in samples_by_topology.items()
-    ]
-    (column,) = make_table(*cases).columns
-    return column
+def make_curve(samples_by_topology, **changes):
+    """The rows of cases on these topologies that measured these throughputs."""
+    return list_rows(
+        *(
+            make_outcomes(
+                make_planned_case(topology, **changes), samples, [PROBLEM] * (not samples)
+            )
+            for topology, samples in samples_by_topology.items()
+        )
+    )
 
 
 def test_figure_of_a_case_is_the_median_of_its_repeats():
     # the mean would be 140
-    (cell,) = make_column({"1n1g": [100.0, 90.0, 230.0]}).cells
-    assert cell.samples_per_s == pytest.approx(100.0)
-
-
-def test_all_repeats_are_kept_in_their_order():
-    (cell,) = make_column({"1n1g": [100.0, 90.0, 230.0]}).cells
-    assert cell.samples == pytest.approx((100.0, 90.0, 230.0))
+    (row,) = make_curve({"1n1g": [100.0, 90.0, 230.0]})
+    assert row.samples_per_s == pytest.approx(100.0)
 
 
 def test_speedup_is_the_ratio_of_medians():
     # 780 / 100, 1500 / 100
-    column = make_column(
+    rows = make_curve(
         {"1n1g": [90.0, 100.0, 110.0], "1n8g": [760.0, 780.0, 900.0], "2n8g": [1500.0] * 3}
     )
-    assert [cell.speedup.value for cell in column.cells] == pytest.approx([1.0, 7.8, 15.0])
+    assert [row.speedup for row in rows] == pytest.approx([1.0, 7.8, 15.0])
 
 
 def test_efficiency_is_speedup_per_device():
     # 7.8 / 8, 15 / 16
-    column = make_column({"1n1g": [100.0] * 3, "1n8g": [780.0] * 3, "2n8g": [1500.0] * 3})
-    assert [cell.weak_scaling_efficiency.value for cell in column.cells] == pytest.approx(
-        [1.0, 0.975, 0.9375]
-    )
+    rows = make_curve({"1n1g": [100.0] * 3, "1n8g": [780.0] * 3, "2n8g": [1500.0] * 3})
+    assert [row.weak_scaling_efficiency for row in rows] == pytest.approx([1.0, 0.975, 0.9375])
 
 
 def test_baseline_is_the_smallest_topology_that_was_measured():
-    column = make_column({"1n1g": [], "1n8g": [800.0] * 3, "2n8g": [1500.0] * 3})
-    assert column.baseline == parse_topology("1n8g")
+    rows = make_curve({"1n1g": [], "1n8g": [800.0] * 3, "2n8g": [1500.0] * 3})
+    assert {row.baseline for row in rows} == {"1n8g"}
 
 
 def test_efficiency_counts_the_devices_of_the_baseline():
     # speedup 1500 / 800 = 1.875, efficiency 1.875 * 8 / 16
-    column = make_column({"1n1g": [], "1n8g": [800.0] * 3, "2n8g": [1500.0] * 3})
+    rows = make_curve({"1n1g": [], "1n8g": [800.0] * 3, "2n8g": [1500.0] * 3})
     assert (
-        column.cells[2].speedup.value,
-        column.cells[2].weak_scaling_efficiency.value,
+        rows[2].speedup,
+        rows[2].weak_scaling_efficiency,
     ) == pytest.approx((1.875, 0.9375))
 
 
 def test_baseline_has_the_fewest_devices_whatever_its_nodes():
-    column = make_column({"1n8g": [8.0], "2n1g": [2.0]})
-    assert column.baseline == parse_topology("2n1g")
+    rows = make_curve({"1n8g": [8.0], "2n1g": [2.0]})
+    assert {row.baseline for row in rows} == {"2n1g"}
 
 
 def test_baseline_among_as_many_devices_has_the_fewest_nodes():
-    column = make_column({"4n1g": [4.0], "1n4g": [4.0], "2n2g": [4.0]})
-    assert column.baseline == parse_topology("1n4g")
+    rows = make_curve({"4n1g": [4.0], "1n4g": [4.0], "2n2g": [4.0]})
+    assert {row.baseline for row in rows} == {"1n4g"}
 
 
 def test_baseline_with_one_sound_repeat_counts():
     planned = make_planned_case("1n1g", repeats=3)
-    table = make_table(
+    _, row = list_rows(
         make_outcomes(planned, [100.0], [PROBLEM] * 2),
         make_outcomes(make_planned_case("1n8g"), [700.0] * 3),
     )
-    assert table.columns[0].cells[1].speedup.value == pytest.approx(7.0)
+    assert row.speedup == pytest.approx(7.0)
 
 
 def test_baseline_has_no_interval_of_its_speedup():
-    column = make_column({"1n1g": RATES, "1n2g": [200.0] * 6})
-    assert column.cells[0].speedup.interval is None
-    assert column.cells[1].speedup.interval is not None
+    rows = make_curve({"1n1g": RATES, "1n2g": [200.0] * 6})
+    assert rows[0].speedup_low is None
+    assert rows[1].speedup_low is not None
 
 
 def test_interval_of_the_efficiency_is_that_of_the_speedup_per_device():
-    column = make_column({"1n1g": RATES, "1n2g": [190.0, 200.0] * 3})
-    interval, speedup = column.cells[1].weak_scaling_efficiency.interval, column.cells[1].speedup
-    assert (2 * interval.low, 2 * interval.high) == pytest.approx(
-        (speedup.interval.low, speedup.interval.high)
-    )
+    rows = make_curve({"1n1g": RATES, "1n2g": [190.0, 200.0] * 3})
+    low, high = rows[1].weak_scaling_efficiency_low, rows[1].weak_scaling_efficiency_high
+    assert (2 * low, 2 * high) == pytest.approx((rows[1].speedup_low, rows[1].speedup_high))
 
 
 def test_speedup_of_too_few_repeats_says_how_many_its_interval_takes():
@@ -124,13 +115,13 @@ def test_speedup_of_too_few_repeats_says_how_many_its_interval_takes():
 def test_interval_of_seven_repeats_is_their_range():
     # 1 - 2 / 2**7 = 0.984 between the extremes, 1 - 16 / 2**7 = 0.875 one rank further in
     samples = [103.0, 101.0, 107.0, 102.0, 106.0, 104.0, 105.0]
-    (cell,) = make_column({"1n1g": samples}, repeats=7).cells
-    assert (cell.interval.low, cell.interval.high) == pytest.approx((101.0, 107.0))
+    (row,) = make_curve({"1n1g": samples}, repeats=7)
+    assert (row.interval_low, row.interval_high) == pytest.approx((101.0, 107.0))
 
 
 def test_five_repeats_have_no_interval():
-    (cell,) = make_column({"1n1g": [100.0] * 5}, repeats=5).cells
-    assert cell.interval is None
+    (row,) = make_curve({"1n1g": [100.0] * 5}, repeats=5)
+    assert row.interval_low is None
 
 
 def test_too_few_repeats_for_an_interval_are_footnoted():
@@ -142,9 +133,8 @@ def test_too_few_repeats_for_an_interval_are_footnoted():
 
 def test_partial_repeats_give_the_median_of_those_measured():
     # the median of 100 and 104
-    table = make_table(make_outcomes(make_planned_case(repeats=3), [100.0, 104.0], [PROBLEM]))
-    (cell,) = table.columns[0].cells
-    assert (cell.samples_per_s, cell.repeats_planned) == (pytest.approx(102.0), 3)
+    (row,) = list_rows(make_outcomes(make_planned_case(repeats=3), [100.0, 104.0], [PROBLEM]))
+    assert (row.samples_per_s, row.repeats_planned) == (pytest.approx(102.0), 3)
 
 
 def test_failed_repeat_is_named_in_a_footnote():
@@ -173,14 +163,8 @@ def test_repeats_with_the_same_problem_share_a_footnote():
     ],
 )
 def test_case_without_a_sound_repeat_has_a_word_for_it(problems, word):
-    table = make_table(make_outcomes(make_planned_case(), [], problems))
-    (cell,) = table.columns[0].cells
-    assert (
-        cell.problem,
-        cell.samples_per_s,
-        cell.speedup.value,
-        cell.weak_scaling_efficiency.value,
-    ) == (word, None, None, None)
+    (row,) = list_rows(make_outcomes(make_planned_case(), [], problems))
+    assert (row.problem, row.samples_per_s, row.speedup) == (word, None, None)
 
 
 def test_left_out_case_is_not_run_for_a_reason():
@@ -188,19 +172,9 @@ def test_left_out_case_is_not_run_for_a_reason():
     summary = summarize_cases(
         make_outcomes(make_planned_case("1n1g", repeats=6), [1.0] * 6), make_outcomes(planned)
     )
-    cell = summary.throughput_tables[0].columns[0].cells[1]
-    assert (cell.problem, [summary.footnotes[n - 1] for n in cell.footnotes]) == (
-        "not run", ["2n8g needs 2 nodes, the site has 1"],
-    )  # fmt: skip
-
-
-def test_case_that_the_matrix_does_not_have_says_so():
-    table = make_table(
-        make_outcomes(make_planned_case("1n1g"), [1.0]),
-        make_outcomes(make_planned_case("1n1g", compiler="torch.compile"), [1.0]),
-        make_outcomes(make_planned_case("1n2g"), [2.0]),
-    )
-    assert [cell.problem for cell in table.columns[1].cells] == ["", "not in the matrix"]
+    (table,) = find_tables(summary, "throughput")
+    assert read_column(table, "images/s")[1].text == "not run"
+    assert read_marks(summary, table.rows[1]) == ["2n8g needs 2 nodes, the site has 1"]
 
 
 def test_note_of_several_cells_is_one_footnote():
@@ -209,7 +183,8 @@ def test_note_of_several_cells_is_one_footnote():
         for topology in ("1n1g", "1n2g")
     ]
     summary = summarize_cases(*cases)
-    marks = [cell.footnotes for cell in summary.throughput_tables[0].columns[0].cells]
+    (table,) = find_tables(summary, "throughput")
+    marks = [cell.notes for cell in read_column(table, "images/s")]
     assert (summary.footnotes, marks) == (("a note",), [(1,), (1,)])
 
 
@@ -225,13 +200,13 @@ def test_sizes_of_a_ladder_that_were_too_large_are_footnoted():
         "pytorch resnet50 1n1g fp32: batch size 16: out of memory",
         "pytorch resnet50 1n1g fp32: batch size 12: out of memory",
     )
-    assert summary.throughput_tables[0].columns[0].cells[0].batch_sizes == (8,)
+    (table,) = find_tables(summary, "throughput")
+    assert [cell.text for cell in read_column(table, "batch size")] == ["8"]
 
 
 def test_table_of_the_largest_batch_names_the_search_and_each_cell_its_size():
     planned = make_planned_case(batch_size_per_device="max", repeats=6)
     table = make_table(make_outcomes(planned, [1.0] * 6))
-    table = tabulate_throughput(table)
     assert (table.title, table.header[2], write_rows(table)[0][2]) == (
         "resnet50: fp32, batch size max per device", "batch size", "8",
     )  # fmt: skip
@@ -262,8 +237,8 @@ def test_footnotes_are_numbered_across_tables():
         make_outcomes(make_planned_case(repeats=6, notes=("a",)), [1.0] * 6),
         make_outcomes(make_planned_case(repeats=6, notes=("b",), precision="amp-bf16"), [1.0] * 6),
     )
-    tables = summary.throughput_tables
-    assert [table.columns[0].cells[0].footnotes for table in tables] == [(1,), (2,)]
+    tables = find_tables(summary, "throughput")
+    assert [read_column(table, "images/s")[0].notes for table in tables] == [(1,), (2,)]
 
 
 def test_model_precision_and_batch_size_each_have_their_table():
@@ -273,7 +248,7 @@ def test_model_precision_and_batch_size_each_have_their_table():
         make_outcomes(make_planned_case(batch_size_per_device=16), [1.0]),
         make_outcomes(make_planned_case(model="bert"), [1.0]),
     )
-    assert [table.title for table in summary.throughput_tables] == [
+    assert [table.title for table in find_tables(summary, "throughput")] == [
         "resnet50: fp32, batch size 8 per device",
         "resnet50: amp-bf16, batch size 8 per device",
         "resnet50: fp32, batch size 16 per device",
@@ -282,16 +257,13 @@ def test_model_precision_and_batch_size_each_have_their_table():
 
 
 def test_unit_is_that_of_the_model():
-    units = [
-        make_table(make_outcomes(make_planned_case(model=m), [1.0])).unit
-        for m in ("bert", "resnet50")
-    ]
-    assert units == ["sequences/s", "images/s"]
+    for model, unit in (("bert", "sequences/s"), ("resnet50", "images/s")):
+        assert unit in make_table(make_outcomes(make_planned_case(model=model), [1.0])).header
 
 
 def test_rows_are_topologies_from_the_smallest_on():
     cases = [make_outcomes(make_planned_case(t), [1.0]) for t in ("10n1g", "1n8g", "2n1g")]
-    assert [str(topology) for topology in make_table(*cases).topologies] == [
+    assert [cell.text for cell in read_column(make_table(*cases), "topology")] == [
         "1n8g", "2n1g", "10n1g",
     ]  # fmt: skip
 
@@ -301,8 +273,8 @@ def test_axis_that_varies_tells_columns_apart():
         make_outcomes(make_planned_case(clip_global_norm=True), [1.0]),
         make_outcomes(make_planned_case(clip_global_norm=True, compiler="torch.compile"), [1.0]),
     )
-    columns = [(column.label, column.compiler) for column in table.columns]
-    assert columns == [("pytorch", "none"), ("pytorch", "torch.compile")]
+    names = [tuple(cell.text for cell in row[:2]) for row in table.rows]
+    assert names == [("pytorch", "none"), ("pytorch", "torch.compile")]
 
 
 def test_axis_that_does_not_vary_stands_in_the_title():
@@ -312,18 +284,18 @@ def test_axis_that_does_not_vary_stands_in_the_title():
 
 
 def test_each_column_has_its_own_baseline():
-    table = make_table(
+    rows = list_rows(
         make_outcomes(make_planned_case("1n1g"), [], [PROBLEM]),
         make_outcomes(make_planned_case("1n2g"), [2.0]),
         make_outcomes(make_planned_case("1n1g", compiler="torch.compile"), [1.0]),
         make_outcomes(make_planned_case("1n2g", compiler="torch.compile"), [2.0]),
     )
-    assert [str(column.baseline) for column in table.columns] == ["1n2g", "1n1g"]
+    assert [row.baseline for row in rows] == ["1n2g", "1n2g", "1n1g", "1n1g"]
 
 
 def test_column_without_a_measurement_has_no_baseline():
-    column = make_column({"1n1g": [], "1n2g": []})
-    assert (column.baseline, [cell.problem for cell in column.cells]) == (None, ["failed"] * 2)
+    rows = make_curve({"1n1g": [], "1n2g": []})
+    assert [(row.baseline, row.problem) for row in rows] == [("", "failed")] * 2
 
 
 def test_run_is_complete_when_each_planned_repeat_is_sound():
@@ -340,8 +312,8 @@ def test_run_with_a_failed_repeat_is_not_complete():
 
 
 def test_equal_samples_have_an_interval_of_no_width():
-    (cell,) = make_column({"1n1g": [80.0] * 6}, repeats=6).cells
-    assert cell.interval == Interval(cell.samples_per_s, cell.samples_per_s)
+    (row,) = make_curve({"1n1g": [80.0] * 6}, repeats=6)
+    assert row.interval_low == row.interval_high == row.samples_per_s
 
 
 @pytest.mark.parametrize(
@@ -358,6 +330,6 @@ def test_method_tells_of_one_array_job_where_there_was_one(changes, blocks, is_w
 
 def test_range_of_few_blocks_is_of_their_medians():
     planned = make_planned_case(repeats=6, blocks=2)
-    (column,) = make_table(make_outcomes(planned, RATES)).columns
+    (cell,) = read_column(make_table(make_outcomes(planned, RATES)), "images/s")
     # of 100, 102, 104 and of 101, 103, 105
-    assert make_throughput_cell(column.cells[0]).range == Interval(102.0, 103.0)
+    assert cell.range == Interval(102.0, 103.0)

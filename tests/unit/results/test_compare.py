@@ -16,7 +16,7 @@ from dlperf_slurm.results.compare import (
     compare_runs,
 )
 from dlperf_slurm.results.same_work import list_surroundings, name_changes
-from dlperf_slurm.results.verdicts import EQUIVALENT, FASTER, NOT_COMPARABLE, SLOWER, UNDECIDED
+from dlperf_slurm.results.significance import EQUIVALENT, FASTER, NOT_COMPARABLE, SLOWER, UNDECIDED
 
 
 def compare(a, b, limit=None, manifest_b=None) -> "tuple[Comparison, ...]":

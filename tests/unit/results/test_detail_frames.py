@@ -3,7 +3,7 @@
 import pytest
 from report_values import make_cases, make_measured
 
-from dlperf_slurm.results.columns import list_kinds, list_records
+from dlperf_slurm.results.columns import list_dtypes, list_records
 from dlperf_slurm.results.detail_frames import (
     RANKS,
     REPEATS,
@@ -25,7 +25,7 @@ from dlperf_slurm.results.detail_frames import (
 @pytest.mark.parametrize("cases", [[], [make_measured("jax", "1n1g", [], ["x"])], make_cases()])
 def test_types_are_the_declared_ones_whatever_was_measured(make_frame, columns, cases):
     frame = make_frame(cases)
-    assert {name: str(kind) for name, kind in frame.dtypes.items()} == list_kinds(columns)
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == list_dtypes(columns)
 
 
 def test_each_planned_repeat_has_a_row_with_its_figures_or_what_is_wrong():

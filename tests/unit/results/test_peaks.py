@@ -8,10 +8,9 @@ from builders import make_manifest, make_outcomes, make_planned_case
 from dlperf_slurm.contract.peaks import OF_FRAMEWORK, OF_MPI, AllReduce, DevicePeak, Peaks
 from dlperf_slurm.jobs.beside_record import Beside
 from dlperf_slurm.reports.summarize import summarize, tabulate_run
-from dlperf_slurm.results.case_columns import make_case_columns
+from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.device_peaks import find_published_peak
-from dlperf_slurm.results.peaks import find_reach
 
 PEAK = DevicePeak("node1", flops_per_s=4e12, product_size=4096, copied_bytes_per_s=2e11)
 
@@ -40,7 +39,7 @@ def make_case(
 
 
 def tabulate(*cases):
-    return make_case_columns(summarize(make_manifest(), list(cases)).frame)
+    return analyze(cases).case_columns
 
 
 def test_share_of_the_measured_peak_is_the_work_over_it():
@@ -52,7 +51,7 @@ def test_share_of_the_measured_peak_is_the_work_over_it():
 
 def test_peak_of_several_nodes_is_their_mean():
     devices = (PEAK, dataclasses.replace(PEAK, host="node2", flops_per_s=2e12))
-    assert find_reach(make_case(devices=devices).outcomes).measured_tflops == 3.0
+    assert tabulate(make_case(devices=devices)).measured_peak_tflops[0] == 3.0
 
 
 def test_peak_that_one_node_does_not_tell_is_unknown_and_why_is_a_note():

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
+from report_values import find_tables, read_marks
 from support.cases import vary
 
 from dlperf_slurm.contract.record import HostPlatform
@@ -141,8 +142,8 @@ def test_long_values_are_cut():
 def test_cell_of_a_case_refers_to_the_footnote():
     case = make_case(changes=[on_cpu("A"), on_cpu("B")], hosts=["n1", "n2"])
     summary = summarize(make_manifest(), [case])
-    (cell,) = summary.throughput_tables[0].columns[0].cells
-    texts = [summary.footnotes[number - 1] for number in cell.footnotes]
+    (table,) = find_tables(summary, "throughput")
+    texts = read_marks(summary, table.rows[0])
     assert any(text.startswith("hosts differ: cpu_model 'A' (n1") for text in texts)
 
 

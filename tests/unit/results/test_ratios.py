@@ -6,15 +6,14 @@ import pytest
 from axis_samples import AXIS_SAMPLES
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
 from outcome_builders import RATES, scale
+from report_values import find_tables, list_rows, read_marks
 
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.record import Epoch
+from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.results.cases import list_ratio_notes
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.frame import AXES, list_rows, make_case_frame
-from dlperf_slurm.results.ratios import NO_RATIO, Ratio, choose_reference, divide, take_ratio
-from dlperf_slurm.stats.median import Interval
+from dlperf_slurm.results.ratios import Ratio, choose_reference, divide, take_ratio
 from dlperf_slurm.stats.placements import compute_ratio_interval
 
 OTHERS = {
@@ -35,7 +34,7 @@ def make(rate: float = 0.0, epochs=(), **changes):
 
 
 def list_ratios(name, *cases):
-    return [getattr(row, name).value for row in list_rows(make_case_frame(cases))]
+    return [getattr(row, name) for row in list_rows(*cases)]
 
 
 def test_ratio_is_of_medians_and_its_interval_of_all_pairs():
@@ -53,29 +52,29 @@ def make_curve(topologies, repeats):
 def test_intervals_of_a_curve_hold_together():
     cases = make_curve(["1n1g", "1n2g", "1n4g"], 7)
     rates = [list(case.units) for case in cases]
-    rows = list_rows(make_case_frame(cases))
+    rows = list_rows(*cases)
     # two of them: each at 97.5 %
-    assert rows[2].speedup.interval == compute_ratio_interval(rates[0], rates[2], 0.975)
-    assert rows[2].weak_scaling_efficiency.interval == rows[2].speedup.interval.scale(1 / 4)
-    alone = list_rows(make_case_frame([cases[0], cases[2]]))[1].speedup.interval
-    assert alone == compute_ratio_interval(rates[0], rates[2])
-    assert alone.low > rows[2].speedup.interval.low
+    together = compute_ratio_interval(rates[0], rates[2], 0.975)
+    assert (rows[2].speedup_low, rows[2].speedup_high) == (together.low, together.high)
+    efficiency = (rows[2].weak_scaling_efficiency_low, rows[2].weak_scaling_efficiency_high)
+    assert efficiency == (together.low / 4, together.high / 4)
+    alone = compute_ratio_interval(rates[0], rates[2])
+    _, row = list_rows(cases[0], cases[2])
+    assert (row.speedup_low, row.speedup_high) == (alone.low, alone.high)
+    assert alone.low > together.low
 
 
 def test_curve_with_more_points_takes_more_repeats_and_says_so():
-    rows = list_rows(make_case_frame(make_curve(["1n1g", "1n2g", "1n4g", "1n8g", "2n8g"], 7)))
-    assert {row.speedup.interval for row in rows} == {None}
-    assert list_ratio_notes(rows[1].speedup) == [
-        "too few repeats for the 95 % interval of a speedup: it takes 8 of each of the two cases, "
-        "for 4 of a curve together"
-    ]
+    cases = make_curve(["1n1g", "1n2g", "1n4g", "1n8g", "2n8g"], 7)
+    assert {row.speedup_low for row in list_rows(*cases)} == {None}
+    assert "takes 8 of each of the two cases, for 4 of a curve" in list_cases_notes(cases)[1]
 
 
 def test_topology_that_failed_takes_no_part_in_a_curve():
     *measured, failed = make_curve(["1n1g", "1n2g", "1n4g"], 6)
     failed = make_outcomes(failed.case, [], ["failed: x"] * 6)
-    rows = list_rows(make_case_frame([*measured, failed]))
-    assert rows[1].speedup.interval is not None
+    rows = list_rows(*measured, failed)
+    assert rows[1].speedup_low is not None
 
 
 def test_scaling_over_another_batch_size_is_noted():
@@ -88,13 +87,11 @@ def test_scaling_over_another_batch_size_is_noted():
         )
         for name, size in sizes.items()
     ]
-    first, second = list_rows(make_case_frame(cases))
-    assert first.scaling_notes == ()
-    (note,) = second.scaling_notes
+    summary = summarize(make_manifest(), cases)
+    (table,) = find_tables(summary, "throughput")
+    marks = [read_marks(summary, row) for row in table.rows]
+    (note,) = (text for text in set(marks[1]) - set(marks[0]) if "batch size" in text)
     assert note.startswith("speedup and efficiency compare a batch size of 16 per device with one")
-    (table,) = summarize(make_manifest(), cases).throughput_tables
-    marks = [case.footnotes for column in table.columns for case in column.cells]
-    assert set(marks[1]) - set(marks[0])
     assert note in list_cases_notes(cases)[1]
 
 
@@ -109,21 +106,14 @@ def test_time_to_train_is_over_blocks():
         replace(one, record=replace(one.record, epochs=(make_epoch(next(seconds)),)))
         for one in make_outcomes(planned, [100.0] * 4).outcomes
     ]
-    (row,) = list_rows(make_case_frame([CaseOutcomes(planned, tuple(outcomes))]))
+    (row,) = list_rows(CaseOutcomes(planned, tuple(outcomes)))
     # neighbours are in different blocks: 10 and 30, 20 and 60
-    assert row.all_train_seconds == (20.0, 40.0)
     assert row.train_seconds == 30.0
 
 
 @pytest.mark.parametrize(("first", "second"), [((), (1.0,)), ((1.0,), ()), ((), ())])
 def test_without_one_of_the_two_there_is_no_ratio(first, second):
-    assert take_ratio(first, second) == NO_RATIO
-
-
-def test_scaled_ratio_has_its_interval_scaled():
-    assert Ratio(2.0, Interval(1.0, 3.0)).scale(0.5) == Ratio(1.0, Interval(0.5, 1.5))
-    assert Ratio(1.0, None, is_of_itself=True).scale(1.0) == Ratio(1.0, None, is_of_itself=True)
-    assert NO_RATIO.scale(0.5) == NO_RATIO
+    assert take_ratio(first, second) == Ratio()
 
 
 def test_figure_without_repeats_is_divided_where_both_are_there():
@@ -187,12 +177,12 @@ def test_training_of_one_precision_and_compiler_has_no_precision_speedup():
 
 def test_latency_speedup_is_how_many_times_longer_the_reference_takes():
     cases = [make(r, precision=p, mode=INFER) for p, r in (("fp32", 10.0), ("amp-fp16", 40.0))]
-    first, second = list_rows(make_case_frame(cases))
+    first, second = list_rows(*cases)
     # percentiles of one batch, but the median and the slowest, are none
-    none = (None, None, None)
-    assert tuple(ratio.value for ratio in first.latency_speedups) == (1.0, 1.0, *none, 1.0)
-    assert tuple(ratio.value for ratio in second.latency_speedups) == (4.0, 4.0, *none, 4.0)
-    assert second.precision_speedup.value == 4.0
+    for row, speedup in ((first, 1.0), (second, 4.0)):
+        assert (row.latency_avg_speedup, row.latency_p50_speedup) == (speedup, speedup)
+        assert (row.latency_p90_speedup, row.latency_p100_speedup) == (None, speedup)
+    assert second.precision_speedup == 4.0
 
 
 def test_inference_is_compared_at_its_own_batch_size():

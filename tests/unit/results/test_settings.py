@@ -8,11 +8,9 @@ from builders import make_axes, make_case, make_outcomes, make_planned_case, mak
 from dlperf_slurm.contract.axes import LARGEST
 from dlperf_slurm.matrix.settings import USES, list_settings
 from dlperf_slurm.matrix.tables import Protocol
-from dlperf_slurm.results.case_columns import CASES
+from dlperf_slurm.results.cases import CASES, analyze
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
-from dlperf_slurm.results.columns import NUMBER
-from dlperf_slurm.results.frame import make_plain_row
-from dlperf_slurm.results.settings import declare_settings
+from dlperf_slurm.results.columns import NUMBER, list_records
 
 LIMITED = Protocol(memory_limit_mib_per_device=5, stall_seconds=45.5)
 OWN = {"repeats": 3, "blocks": 1}
@@ -21,9 +19,12 @@ OWN = {"repeats": 3, "blocks": 1}
 def find_values(planned, **changes):
     """The settings in the columns of a case with a record, but for those that are missing."""
     outcome = Outcome(planned.case_id, 1, make_record(make_case(**changes)), "")
-    row = make_plain_row(CaseOutcomes(planned, (outcome,)))
-    values = {column.name: column.find(row) for column in declare_settings()}
-    return {name: value for name, value in values.items() if value is not None}
+    return find_columns(CaseOutcomes(planned, (outcome,)))
+
+
+def find_columns(outcomes):
+    (row,) = list_records(analyze([outcomes]).case_columns)
+    return {name: row[name] for name in Protocol.model_fields if row[name] is not None}
 
 
 def list_used(script="worker", batch_size=8, epochs=0):
@@ -38,7 +39,7 @@ def test_every_setting_is_a_column_of_its_own_in_the_order_of_the_protocol():
 
 
 def test_times_are_numbers_and_all_else_is_counted():
-    numbers = {column.name for column in declare_settings() if column.kind == NUMBER}
+    numbers = {c.name for c in CASES if c.name in Protocol.model_fields and c.dtype == NUMBER}
     assert numbers == {"telemetry_interval_seconds", "stall_seconds"}
 
 
@@ -94,8 +95,8 @@ def test_record_of_a_log_tells_its_steps_alone():
 
 
 def test_older_case_without_a_record_tells_what_was_planned():
-    row = make_plain_row(make_outcomes(make_planned_case(), problems=["failed: x"]))
-    assert row.settings == OWN
+    outcomes = make_outcomes(make_planned_case(), problems=["failed: x"])
+    assert find_columns(outcomes) == OWN
 
 
 def test_import_that_tells_nothing_has_nothing_of_what_its_record_makes_up():

@@ -6,6 +6,7 @@ import re
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
 from outcome_builders import make_steps, make_telemetry
+from report_values import find_tables, read_marks
 
 from dlperf_slurm.contract.record import HOST
 from dlperf_slurm.reports.summarize import summarize
@@ -162,10 +163,9 @@ def test_little_that_a_hypervisor_took_is_not_named():
 
 def test_doubts_are_footnotes_of_the_cell():
     summary = summarize(make_manifest(), [make_case(make_series(warm_up))])
-    cell = summary.throughput_tables[0].columns[0].cells[0]
-    assert [summary.footnotes[n - 1].partition(":")[0] for n in cell.footnotes] == [
-        "the warm-up was too short"
-    ]
+    (table,) = find_tables(summary, "throughput")
+    marks = read_marks(summary, table.rows[0])
+    assert [text.partition(":")[0] for text in marks] == ["the warm-up was too short"]
 
 
 def test_cells_with_one_doubt_share_its_footnote():
@@ -174,7 +174,8 @@ def test_cells_with_one_doubt_share_its_footnote():
         make_case(rates=(190.0, 200.0, 210.0, 230.0), topology="1n2g"),
     ]
     summary = summarize(make_manifest(), cases)
-    first, second = summary.throughput_tables[0].columns[0].cells
-    assert set(first.footnotes) & set(second.footnotes)
+    (table,) = find_tables(summary, "throughput")
+    first, second = (set(read_marks(summary, row)) for row in table.rows)
+    assert first & second
     # times in proportion to 1/190, 1/200, 1/210, 1/230: mean 0.0048433, deviation 0.0003888
     assert "unstable: the repeats vary by 8 to 16 % (coefficient of variation)" in summary.footnotes

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
-from report_values import write_rows
+from report_values import find_tables, read_column, write_rows
 
 from dlperf_slurm.contract.phases import (
     FIRST_STEP,
@@ -20,7 +20,6 @@ from dlperf_slurm.contract.phases import (
 from dlperf_slurm.contract.surroundings import Surroundings
 from dlperf_slurm.jobs.beside_record import Beside
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.reports.tables.starts import tabulate_starts
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.detail_frames import make_repeat_frame
 from dlperf_slurm.results.starts import QUEUE, Start, find_start
@@ -77,16 +76,16 @@ def test_record_without_phases_tells_nothing():
 
 def test_table_has_medians_over_the_repeats_that_tell():
     case = make_case(SECONDS, None, {**SECONDS, FIRST_STEP: 6.0})
-    (table,) = summarize(make_manifest(), [case]).start_tables
-    assert write_rows(tabulate_starts(table)) == (
+    (table,) = find_tables(summarize(make_manifest(), [case]), "starts")
+    assert write_rows(table) == (
         ("pytorch", "1n1g", "1", "57.0", "1.0", "2.0", "0.5", "5.0", "8.5", "8.0"),
     )
 
 
 def test_columns_are_the_phases_that_any_row_knows():
     case = make_case({**SECONDS, FRAMEWORK: 3.0}, submitted_at="")
-    (table,) = summarize(make_manifest(), [case]).start_tables
-    assert tabulate_starts(table).header == (
+    (table,) = find_tables(summarize(make_manifest(), [case]), "starts")
+    assert table.header == (
         *("framework", "topology", "cases", "script", "ranks", "look", "framework", "first step"),
         *("script to first step", "warmup"),
     )
@@ -99,13 +98,14 @@ def test_cases_of_one_framework_and_topology_are_one_row():
         make_case(slow, case_id="b", precision="tf32"),
         make_case(SECONDS, case_id="c", topology="1n2g"),
     ]
-    (table,) = summarize(make_manifest(), cases).start_tables
-    rows = [(row.topology, row.cases, row.start.seconds[LOOK]) for row in table.rows]
-    assert rows == [("1n1g", 2, 1.5), ("1n2g", 1, 0.5)]
+    (table,) = find_tables(summarize(make_manifest(), cases), "starts")
+    columns = [read_column(table, header) for header in ("topology", "cases", "look")]
+    rows = [tuple(cell.text for cell in row) for row in zip(*columns)]
+    assert rows == [("1n1g", "2", "1.5"), ("1n2g", "1", "0.5")]
 
 
 def test_runs_of_earlier_versions_have_no_such_table():
-    assert summarize(make_manifest(), [make_case(None)]).start_tables == ()
+    assert find_tables(summarize(make_manifest(), [make_case(None)]), "starts") == []
 
 
 def test_each_repeat_has_its_phases_in_the_frame():

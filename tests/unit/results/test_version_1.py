@@ -16,10 +16,10 @@ from dlperf_slurm.contract.record import RECORD_FILE, Record
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, format_manifest
 from dlperf_slurm.jobs.run_directory import open_run
-from dlperf_slurm.results.cases import name_case
 from dlperf_slurm.results.collect import collect_outcomes
 from dlperf_slurm.results.compare import compare_runs
 from dlperf_slurm.results.history.entries import read_entries
+from dlperf_slurm.results.labels import name_case
 from dlperf_slurm.scheduler.retry import stage_retry
 
 # made by version 0.1.0, with the report that it made: its digits and percentiles are those of now

@@ -1,7 +1,7 @@
 """An overview of a model -> its table with small plots, its legend and its charts for the page."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
@@ -10,12 +10,18 @@ from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats.page.charts import Line, LineChart, Look, Trend
 from dlperf_slurm.reports.formats.page.tables import HtmlTable, make_html_table
 from dlperf_slurm.reports.plots.lines import Point
-from dlperf_slurm.reports.plots.scaling import find_bar, make_point, make_ratio_point
-from dlperf_slurm.reports.tables import ShownCase, make_throughput_cell
-from dlperf_slurm.reports.tables.overview import Overview, OverviewRow, tabulate_overview
+from dlperf_slurm.reports.plots.scaling import make_points
+from dlperf_slurm.reports.tables import Show
+from dlperf_slurm.reports.tables.overview import (
+    Overview,
+    OverviewRow,
+    has_speedup,
+    tabulate_overview,
+)
+from dlperf_slurm.results.number_formats import Number
 
-# x and the case at it -> the point with what it says; None where there is no figure
-FindPoint = Callable[[float, ShownCase], "Optional[tuple[Point, str]]"]
+# by the position of a case: its point in a chart, with what it says; None where there is no figure
+Points = Sequence[Optional[tuple[Point, str]]]
 
 
 @dataclass(frozen=True)
@@ -100,8 +106,14 @@ def _make_trends(
 ) -> tuple[Optional[Trend], ...]:
     """A trend for each row: efficiency over topologies, else throughput; None without figures."""
     shown = overview.measured_places
+    figures = overview.read("weak_scaling_efficiency" if is_share else "samples_per_s")
     found = [
-        [(i, value) for i in shown if (value := _read(row.cells[i], is_share)) is not None]
+        [
+            (i, value)
+            for i in shown
+            for case in [row.cases[i]]
+            if case is not None and (value := figures[case]) is not None
+        ]
         for row in overview.rows
     ]
     values = [value for row in found for _, value in row]
@@ -129,10 +141,6 @@ def _find_lowest(shares: Sequence[float]) -> float:
     return min(0.9, math.floor(10 * min(shares, default=0.0)) / 10)
 
 
-def _read(case: ShownCase, is_share: bool) -> Optional[float]:
-    return case.weak_scaling_efficiency.value if is_share else case.samples_per_s
-
-
 def _tell(overview: Overview, place: int, value: float, is_share: bool) -> str:
     text = f"{100 * value:.0f} %" if is_share else f"{value:.4g} {overview.unit}"
     return f"{text} at {overview.places[place]}"
@@ -144,35 +152,34 @@ def _list_charts(overview: Overview, looks: Sequence[Look]) -> Iterator[Optional
         return
     over = "batch size" if overview.is_inference else "topology"
 
-    def find_throughput(x: float, case: ShownCase) -> Optional[tuple[Point, str]]:
-        point = make_point(x, case.samples_per_s, find_bar(case.interval, case.samples))
-        return None if point is None else (point, _write(make_throughput_cell(case), overview.unit))
+    # by the case's place among the overview's
+    places = dict(zip(overview.places, _place(overview)))
+    cases, by = overview.cases, "batch_size_per_device" if overview.is_inference else "topology"
 
-    def find_efficiency(x: float, case: ShownCase) -> Optional[tuple[Point, str]]:
-        ratio = case.weak_scaling_efficiency.scale(100)
-        point = make_ratio_point(x, ratio)
-        if point is None:
-            return None
-        bounds = ratio.interval
-        return point, _write(Cell(ratio.value, interval=bounds), f"% of {case.baseline}'s")
-
-    def find_speedup(x: float, case: ShownCase) -> Optional[tuple[Point, str]]:
-        ratio = case.precision_speedup
-        point = None if ratio.is_of_itself else make_ratio_point(x, ratio)
-        if point is None:
-            return None
-        cell = Cell(ratio.value, interval=ratio.interval)
-        return point, _write(cell, f"times {case.reference_precision}")
+    def list_points(name: str, show: Show, units: Sequence[str], factor: float = 1.0) -> Points:
+        points = make_points(cases, name, places, factor, by)
+        shown = zip(cases.index, show.read_cells(cases), units)
+        return [
+            (points[case_id], _write(cell, unit)) if case_id in points else None
+            for case_id, cell, unit in shown
+        ]
 
     bars = "Bars: 95 % intervals, or the range of too few repeats."
     throughput = f"Throughput, {overview.unit}, over {over}"
-    yield _make_chart(overview, looks, throughput, bars, find_throughput)
+    points = list_points("samples_per_s", Show("samples_per_s"), [overview.unit] * len(cases))
+    yield _make_chart(overview, looks, throughput, bars, points)
     if not overview.is_inference:
         title = "Weak-scaling efficiency, %"
         text = "100 %: each device as fast as those of the smallest topology."
-        yield _make_chart(overview, looks, title, text, find_efficiency, 100.0)
+        units = [f"% of {baseline}'s" for baseline in cases.baseline]
+        show = Show("weak_scaling_efficiency", form=Number(factor=100))
+        points = list_points("weak_scaling_efficiency", show, units, 100)
+        yield _make_chart(overview, looks, title, text, points, 100.0)
     text = "1: as fast as the reference precision; above it, faster."
-    yield _make_chart(overview, looks, "Times the reference precision", text, find_speedup, 1.0)
+    units = [f"times {reference}" for reference in cases.reference_precision]
+    points = list_points("precision_speedup", Show("precision_speedup"), units)
+    others = [point if is_other else None for point, is_other in zip(points, has_speedup(cases))]
+    yield _make_chart(overview, looks, "Times the reference precision", text, others, 1.0)
 
 
 def _make_chart(
@@ -180,37 +187,31 @@ def _make_chart(
     looks: Sequence[Look],
     title: str,
     caption: str,
-    find_point: FindPoint,
+    points: Points,
     ideal: Optional[float] = None,
 ) -> Optional[LineChart]:
     """The chart of all series with a point; None where there is none."""
-    places = _place(overview)
     lines = []
     for row, look in zip(overview.rows, looks):
-        line = _make_line(row, look, places, overview.places, find_point)
+        line = _make_line(row, look, overview.places, points)
         if line.points:
             lines.append(line)
     if not lines:
         return None
     shown = {point.x for line in lines for point in line.points}
-    ticks = tuple((x, name) for x, name in zip(places, overview.places) if x in shown)
+    places = zip(_place(overview), overview.places)
+    ticks = tuple((x, name) for x, name in places if x in shown)
     return LineChart(title, caption, ticks, tuple(lines), ideal)
 
 
-def _make_line(
-    row: OverviewRow,
-    look: Look,
-    places: Sequence[float],
-    names: Sequence[str],
-    find_point: FindPoint,
-) -> Line:
-    points, tips = [], []
-    for x, name, case in zip(places, names, row.cells):
-        found = find_point(x, case)
+def _make_line(row: OverviewRow, look: Look, names: Sequence[str], points: Points) -> Line:
+    shown, tips = [], []
+    for name, case in zip(names, row.cases):
+        found = None if case is None else points[case]
         if found is not None:
-            points.append(found[0])
+            shown.append(found[0])
             tips.append(f"{row.name} at {name}: {found[1]}")
-    return Line(row.name, look, tuple(points), tuple(tips))
+    return Line(row.name, look, tuple(shown), tuple(tips))
 
 
 def _place(overview: Overview) -> list[float]:

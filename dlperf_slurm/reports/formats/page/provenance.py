@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from dlperf_slurm.contract.record import Record
-from dlperf_slurm.reports.cells import COUNT, Cell, Table, make_table
+from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.number_formats import COUNT
 
 # of a fact, such as a job's id; more of them tell a reader nothing
 MOST_VALUES = 4

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Optional
 
-from dlperf_slurm.reports.cells import PERCENT, Cell, Number, Table
+from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.layouts.parts.document import (
     Draft,
     LayoutColumn,
@@ -17,6 +17,7 @@ from dlperf_slurm.reports.layouts.parts.document import (
 )
 from dlperf_slurm.reports.layouts.parts.figures import ABSENT, LayoutFigure
 from dlperf_slurm.reports.layouts.parts.precision_pairs import Pair, name_precision, pair_precisions
+from dlperf_slurm.results.number_formats import PERCENT, Number
 
 # the unit of a table's times, by what the longest of them reaches
 _UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import Optional, TypeVar, Union
 
 from dlperf_slurm.contract.topology import Topology
-from dlperf_slurm.reports.cells import Cell, Number, Table, make_table
+from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.reports.layouts.parts.figures import ABSENT, NO_FIGURE, LayoutFigure
-from dlperf_slurm.results.cases import find_unit
 from dlperf_slurm.results.footnotes import Footnotes, Note
+from dlperf_slurm.results.labels import find_unit
+from dlperf_slurm.results.number_formats import Number
 from dlperf_slurm.results.ratios import divide
 
 Key = TypeVar("Key", bound=Hashable)

@@ -1,21 +1,20 @@
-"""A run's frame, or published figures -> the figures that layouts are made of."""
+"""A run's cases, or published figures -> the figures that layouts are made of."""
 
 import dataclasses
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from dlperf_slurm.contract.axes import INFER, LARGEST, ON_DEVICE, ON_HOST, TRAIN, WORKER
 from dlperf_slurm.contract.topology import Topology, parse_topology
-from dlperf_slurm.results.cases import VARIANT_AXES, make_label
+from dlperf_slurm.results.cases import Results
+from dlperf_slurm.results.columns import list_values
 from dlperf_slurm.results.footnotes import Note
-from dlperf_slurm.results.frame import CaseRow, list_rows
+from dlperf_slurm.results.labels import VARIANT_AXES, VARIANTS, label_cases
+from dlperf_slurm.results.notes import CASE
 from dlperf_slurm.results.published import PublishedFigure
-from dlperf_slurm.stats.median import compute_median
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
+from dlperf_slurm.stats.median import LATENCY_NAMES, compute_median
 
 OUR_SOURCE = "dlperf_slurm"
 NO_SOURCE = "-"
@@ -74,38 +73,50 @@ class LayoutFigure:
 NO_FIGURE = LayoutFigure("", "", Topology(0, 0), problem=ABSENT)
 
 
-def make_run_figures(frame: "DataFrame") -> list[LayoutFigure]:
-    """One figure per case of a run, in its order; those that were left out have none."""
-    return [_make_run_figure(row) for row in list_rows(frame)]
+def make_run_figures(results: Results) -> list[LayoutFigure]:
+    """Make one figure per case of a run, in its order; those that were left out have none."""
+    cases, footnotes, top1 = results.cases, _list_footnotes(results), _list_top1(results)
+    names = label_cases(cases, [axis for axis in VARIANTS if axis not in _SHOWN_APART])
+    figures = zip(list_values(cases.samples_per_s), list_values(cases.train_seconds))
+    latencies = [list_values(cases[f"latency_{part}_ms"]) for part in LATENCY_NAMES]
+    return [
+        LayoutFigure(
+            model=case.model,
+            framework=name,
+            source=OUR_SOURCE if case.script == WORKER else case.script,
+            precision=case.precision,
+            compiler=case.compiler,
+            topology=parse_topology(case.topology),
+            batch_sizes=tuple(map(int, case.batch_sizes_measured.split())),
+            # of a ladder the size that it starts from
+            batch_group=case.batch_size_per_device.partition(" ->")[0],
+            mode=case.mode,
+            data_location=_DATA_LOCATIONS.get(case.data, case.data),
+            variable_update=case.gradient_sync,
+            samples_per_s=samples_per_s,
+            latency_ms=() if latency_ms[0] is None else latency_ms,
+            footnotes=tuple(footnotes.get(case.case_id, ())),
+            problem=case.problem,
+            top1=tuple(top1.get(case.case_id, ())),
+            epochs=case.planned_epochs,
+            train_seconds=train_seconds,
+        )
+        for case, name, (samples_per_s, train_seconds), latency_ms in zip(
+            cases.itertuples(), names, figures, zip(*latencies)
+        )
+    ]
 
 
-def _make_run_figure(row: CaseRow) -> LayoutFigure:
-    return LayoutFigure(
-        model=row.model,
-        framework=make_label(row, [axis for axis in VARIANT_AXES if axis not in _SHOWN_APART]),
-        source=OUR_SOURCE if row.script == WORKER else row.script,
-        precision=row.precision,
-        compiler=row.compiler,
-        topology=parse_topology(row.topology),
-        batch_sizes=row.batch_sizes,
-        # of a ladder the size that it starts from
-        batch_group=row.batch_size_text.partition(" ->")[0],
-        mode=row.mode,
-        data_location=_DATA_LOCATIONS.get(row.data, row.data),
-        variable_update=row.gradient_sync,
-        samples_per_s=row.samples_per_s,
-        latency_ms=_list_milliseconds(row),
-        footnotes=row.case_notes,
-        problem=row.problem,
-        top1=row.accuracy.top1,
-        epochs=row.epochs,
-        train_seconds=row.train_seconds,
-    )
+def _list_footnotes(results: Results) -> dict[str, list[Note]]:
+    """The notes for any layout, by case."""
+    own = results.notes[results.notes.scope == CASE]
+    return {case_id: [*notes] for case_id, notes in own.groupby("case_id").note}
 
 
-def _list_milliseconds(row: CaseRow) -> tuple[Optional[float], ...]:
-    values = row.latency.values if row.latency else ()
-    return tuple(None if value is None else 1000 * value for value in values)
+def _list_top1(results: Results) -> dict[str, list[float]]:
+    """Top-1 of each seed, by case."""
+    repeats = results.frames.repeats
+    return {case_id: [*own] for case_id, own in repeats.top1.dropna().groupby(repeats.case_id)}
 
 
 def make_published_figures(published: Iterable[PublishedFigure]) -> list[LayoutFigure]:

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
 from outcome_builders import make_telemetry
+from report_values import find_tables, read_marks
 
 from dlperf_slurm.contract.record import HOST
 from dlperf_slurm.contract.surroundings import (
@@ -16,9 +17,9 @@ from dlperf_slurm.contract.surroundings import (
 )
 from dlperf_slurm.jobs.beside_record import Beside
 from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.results.case_columns import make_case_columns
+from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.neighbours import describe_neighbours, make_banner
+from dlperf_slurm.results.interference import describe_interference, make_banner
 
 QUIET = CpuUse(2.0, 4, 0.5, 0.01, 0.0)
 BUSY = CpuUse(2.0, 4, 0.4, 0.3, 0.05, (Neighbour("miner", 0.25),))
@@ -38,7 +39,7 @@ def make_case(*windows, stolen=0.0, gpus=()) -> CaseOutcomes:
 
 
 def describe(case):
-    return [str(note) for note in describe_neighbours(case)]
+    return [str(note) for note in describe_interference(case)]
 
 
 def test_quiet_machine_has_no_note():
@@ -113,12 +114,12 @@ def test_banner_says_who_was_there(case, banner):
 
 def test_figure_has_the_footnote_and_the_report_the_banner():
     summary = summarize(make_manifest(), [make_case(BUSY, BUSY)])
-    cell = summary.throughput_tables[0].columns[0].cells[0]
-    texts = [summary.footnotes[number - 1] for number in cell.footnotes]
+    (table,) = find_tables(summary, "throughput")
+    texts = read_marks(summary, table.rows[0])
     assert any("other processes (miner)" in text for text in texts)
     assert summary.banner.startswith("NOISY in 2 of 2 repeats")
 
 
 def test_shares_are_columns():
-    row = make_case_columns(summarize(make_manifest(), [make_case(QUIET, BUSY)]).frame).iloc[0]
+    row = analyze([make_case(QUIET, BUSY)]).case_columns.iloc[0]
     assert (row.own_cpu_share, row.other_cpu_share) == (0.4, 0.3)

@@ -1,34 +1,35 @@
 """Outcomes -> a row per planned case, with every axis and every number in a column of its own."""
 
 import csv
-import dataclasses
 import io
 
 import pandas
 import pytest
-from builders import make_manifest, make_outcomes, make_planned_case
+from builders import make_outcomes, make_planned_case
 from report_values import HOSTILE, make_cases, make_measured, rename
 
 from dlperf_slurm.contract.axes import INFER, TRAIN
-from dlperf_slurm.reports.summarize import summarize
-from dlperf_slurm.results.case_columns import CASES, make_case_columns
-from dlperf_slurm.results.columns import list_kinds, list_records, serialize_csv
-from dlperf_slurm.results.frame import AXES, CaseRow, list_axes, list_rows, make_case_frame
+from dlperf_slurm.matrix.axes import AXES
+from dlperf_slurm.results.cases import CASE_TABLE, analyze
+from dlperf_slurm.results.columns import list_dtypes, list_records, serialize_csv
+from dlperf_slurm.results.labels import list_axes
+
+DTYPES = list_dtypes(CASE_TABLE)
 
 SEVEN = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8]
 
 
 def describe(*cases) -> list[dict]:
     """The typed columns of these cases, row by row."""
-    return list_records(make_case_columns(make_case_frame(cases)))
+    return list_records(analyze(cases).case_columns)
 
 
 def read_back(text: str) -> "pandas.DataFrame":
     """A CSV of ours with its types."""
     lines = list(csv.DictReader(io.StringIO(text, newline="")))
-    frame = pandas.DataFrame(lines, columns=list(list_kinds(CASES))).replace({"": None})
+    frame = pandas.DataFrame(lines, columns=list(DTYPES)).replace({"": None})
     flags = {"True": True, "False": False}
-    for name, kind in list_kinds(CASES).items():
+    for name, kind in DTYPES.items():
         values = frame[name].map(flags) if kind == "boolean" else frame[name]
         frame[name] = values.astype("Float64" if kind == "Int64" else kind).astype(kind)
     return frame
@@ -36,21 +37,9 @@ def read_back(text: str) -> "pandas.DataFrame":
 
 def test_each_planned_case_has_a_row_in_the_order_of_the_matrix():
     cases = make_cases()
-    rows = list_rows(make_case_frame(cases))
-    assert [row.case_id for row in rows] == [c.case.case_id for c in cases]
-    assert rows[-1].problem == "not run"
-
-
-def test_columns_of_the_frame_are_the_fields_of_a_row():
-    fields = [field.name for field in dataclasses.fields(CaseRow)]
-    assert list(make_case_frame([])) == list(make_case_frame(make_cases())) == fields
-
-
-def test_rows_have_pythons_own_values():
-    rows = list_rows(make_case_frame(make_cases()))
-    assert {type(row.samples_per_s) for row in rows} == {float, type(None)}
-    assert {type(row.world_size) for row in rows} == {int}
-    assert {type(row.clip_global_norm) for row in rows} == {bool}
+    rows = describe(*cases)
+    assert [row["case_id"] for row in rows] == [c.case.case_id for c in cases]
+    assert rows[-1]["problem"] == "not run"
 
 
 @pytest.mark.parametrize("axis", AXES)
@@ -81,8 +70,8 @@ def test_dynamic_loss_scale_is_no_number():
 
 def test_types_are_the_declared_ones_whatever_was_measured():
     for cases in ([], make_cases(), [make_outcomes(make_planned_case(reason="left out"))]):
-        columns = make_case_columns(make_case_frame(cases))
-        assert {name: str(kind) for name, kind in columns.dtypes.items()} == list_kinds(CASES)
+        columns = analyze(cases).case_columns
+        assert {name: str(kind) for name, kind in columns.dtypes.items()} == DTYPES
 
 
 def test_figures_of_a_case_and_their_bounds():
@@ -125,15 +114,15 @@ def test_notes_have_the_figures_of_their_own_case():
 
 
 def test_csv_comes_back_as_the_frame_that_it_was():
-    summary = summarize(make_manifest(), make_cases())
-    columns = make_case_columns(summary.frame).replace({"": pandas.NA})
-    pandas.testing.assert_frame_equal(read_back(serialize_csv(summary.case_columns)), columns)
+    columns = analyze(make_cases()).case_columns
+    found = read_back(serialize_csv(columns))
+    pandas.testing.assert_frame_equal(found, columns.replace({"": pandas.NA}))
 
 
 @pytest.mark.parametrize("text", [HOSTILE, "a,b", 'a"b', "a\nb", " a ", "nan", "é", "1=1"])
 def test_hostile_value_of_an_axis_comes_back_from_the_csv(text):
     case = rename(make_measured("jax", "1n1g", [0.1]), optimizer=text, framework=text)
-    lines = serialize_csv(summarize(make_manifest(), [case]).case_columns)
+    lines = serialize_csv(analyze([case]).case_columns)
     (line,) = csv.DictReader(io.StringIO(lines, newline=""))
     assert (line["optimizer"], line["framework"]) == (text, text)
 
@@ -141,7 +130,7 @@ def test_hostile_value_of_an_axis_comes_back_from_the_csv(text):
 @pytest.mark.parametrize(("text", "safe"), [("=1+1", "'=1+1"), ("a\r\x1b[2Jb", "a[2Jb")])
 def test_value_of_an_axis_that_a_spreadsheet_would_obey_is_text_in_the_csv(text, safe):
     case = rename(make_measured("jax", "1n1g", [0.1]), optimizer=text, framework=text)
-    lines = serialize_csv(summarize(make_manifest(), [case]).case_columns)
+    lines = serialize_csv(analyze([case]).case_columns)
     (line,) = csv.DictReader(io.StringIO(lines, newline=""))
     assert (line["optimizer"], line["framework"]) == (safe, safe)
 

@@ -9,11 +9,10 @@ from builders import make_outcomes, make_planned_case, make_rank
 from outcome_builders import make_steps, make_telemetry
 from report_values import make_cases
 
-from dlperf_slurm.results.case_columns import make_case_columns
+from dlperf_slurm.results.case_summary import abridge_record, reduce_case
+from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.detail_frames import make_repeat_frame
-from dlperf_slurm.results.frame import make_case_frame
-from dlperf_slurm.results.neighbours import make_banner
-from dlperf_slurm.results.reduced import abridge_record, reduce_case
+from dlperf_slurm.results.interference import make_banner
 
 
 def make_inference():
@@ -26,7 +25,7 @@ CASES = [*make_cases(), make_inference()]
 
 def test_frames_of_reduced_cases_are_those_of_the_whole_ones():
     reduced = [reduce_case(case) for case in CASES]
-    for make_frame in (lambda cases: make_case_columns(make_case_frame(cases)), make_repeat_frame):
+    for make_frame in (lambda cases: analyze(cases).case_columns, make_repeat_frame):
         whole = make_frame(CASES)
         assert whole.equals(make_frame(reduced))
         assert not whole.empty

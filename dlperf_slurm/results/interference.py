@@ -5,20 +5,11 @@ latter's share comes from, as all that runs in a virtual machine has one allowan
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Optional
 
 from dlperf_slurm.contract.surroundings import MIN_STOLEN_SHARE, CpuUse, HostSurroundings
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.footnotes import Note, Remark
-
-
-@dataclass(frozen=True)
-class CpuShares:
-    """Shares of the CPU time of a host, the largest of any host and repeat; None if unknown."""
-
-    own: Optional[float] = None
-    other: Optional[float] = None
 
 
 def list_hosts(outcomes: Iterable[Outcome]) -> Iterator[HostSurroundings]:
@@ -34,15 +25,6 @@ def find_worst(outcome: Outcome) -> Optional[CpuUse]:
     return max(uses, key=lambda use: use.other_share, default=None)
 
 
-def find_cpu_shares(outcomes: Iterable[Outcome]) -> CpuShares:
-    """The shares where others took most."""
-    uses = [use for use in map(find_worst, outcomes) if use is not None]
-    if not uses:
-        return CpuShares()
-    worst = max(uses, key=lambda use: use.other_share)
-    return CpuShares(worst.own_share, worst.other_share)
-
-
 def is_noisy(outcome: Outcome) -> bool:
     """Whether somebody else took of the machine in the window, or of a GPU before it."""
     if outcome.record is None:
@@ -53,7 +35,7 @@ def is_noisy(outcome: Outcome) -> bool:
     return has_neighbours or is_gpu_used or outcome.record.stolen_share >= MIN_STOLEN_SHARE
 
 
-def describe_neighbours(outcomes: CaseOutcomes) -> Iterator[Note]:
+def describe_interference(outcomes: CaseOutcomes) -> Iterator[Note]:
     """What a reader of the figure has to know of others on its machines."""
     sound = [outcome for outcome in outcomes.outcomes if outcome.record is not None]
     worst = [use for use in map(find_worst, sound) if use is not None]

@@ -1,0 +1,298 @@
+"""Notes: what a reader of a case's figures has to know, as rows of (case_id, scope, note).
+
+A table prints the notes of the scopes that it declares as footnotes. Notes about machines and
+steps need records, and come from where these are read; all others are computed from frames.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import isnan
+from typing import TYPE_CHECKING
+
+from dlperf_slurm.contract.record import Record
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.results.data_waits import is_wait_known
+from dlperf_slurm.results.footnotes import Note, Remark
+from dlperf_slurm.results.ratios import count_needed_repeats
+from dlperf_slurm.results.repeats import LATENCIES
+from dlperf_slurm.results.usage import list_usage_notes
+from dlperf_slurm.stats.median import (
+    LATENCY_PERCENTILES,
+    compute_median,
+    count_needed_batches,
+    count_needed_samples,
+)
+from dlperf_slurm.stats.stragglers import Machine, Repeat, SlowMachine, find_slow_machines
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# scopes: of all layouts; of tables, which show intervals; of one table's subject. A ratio's notes
+# have its name for scope.
+CASE, TABLE, DATA, USAGE, SCALING, LATENCY, GENERATION, RANKS = (
+    "case", "table", "data", "usage", "scaling", "latency", "generation", "ranks"
+)  # fmt: skip
+
+NoteRow = tuple[str, str, Note]
+
+# a publisher's own rule that differs by more is named
+PUBLISHER_TOLERANCE = 0.02
+
+WAIT_UNKNOWN = (
+    "how long devices waited for data is unknown: their hosts, whose waiting was timed, went for "
+    "the next batch while a device may still have worked on the one before"
+)
+NOT_MEMORY = (
+    "memory did not end the search for the largest batch size: the data set has too few samples "
+    "for a step with a larger one, or it is the largest that is ever tried"
+)
+
+
+def list_case_notes(outcomes: CaseOutcomes, doubts: Sequence[Note]) -> list[NoteRow]:
+    """List the notes that take records; `doubts` are those about its steps and repeats."""
+    case, records = outcomes.case, outcomes.records
+    own = [record for record in records if record.case.log_format is None]
+    is_wait_unknown = not all(map(is_wait_known, own))
+    is_not_memory = case.axes.is_largest_batch and any(map(_fits_every_trial, own))
+    notes: dict[str, Iterable[Note]] = {
+        CASE: _describe_case(outcomes, doubts),
+        DATA: [*([WAIT_UNKNOWN] * is_wait_unknown), *([NOT_MEMORY] * is_not_memory)],
+        USAGE: [*list_usage_notes(records), *_describe_unknown_peaks(outcomes)],
+    }
+    return [(case.case_id, scope, note) for scope, texts in notes.items() for note in texts]
+
+
+def _fits_every_trial(record: Record) -> bool:
+    """Whether no batch size that was tried was too large for the memory."""
+    return not any(trial.is_out_of_memory for trial in record.batch_trials)
+
+
+def _describe_unknown_peaks(outcomes: CaseOutcomes) -> Iterator[str]:
+    found = [o.beside.peaks for o in outcomes.outcomes if o.record and o.beside.peaks]
+    for problem in dict.fromkeys(d.problem for peaks in found for d in peaks.devices if d.problem):
+        yield f"the peak of its device is not known: {problem}"
+
+
+def _describe_case(outcomes: CaseOutcomes, doubts: Sequence[Note]) -> list[Note]:
+    """The case's notes, why it was not run, and what else a reader of its figures has to know.
+
+    The last of it are the `doubts` about its steps and repeats.
+    """
+    case = outcomes.case
+    if case.reason:
+        return [*case.notes, case.reason]
+    return [
+        *case.notes,
+        *_describe_skipped(outcomes),
+        *_describe_problems(outcomes),
+        *_describe_batch_trials(outcomes),
+        *_describe_publisher(outcomes),
+        *doubts,
+    ]
+
+
+def _describe_skipped(outcomes: CaseOutcomes) -> list[str]:
+    if not outcomes.skipped_repeats:
+        return []
+    return [
+        f"{outcomes.skipped_repeats} of {outcomes.case.repeats} repeats were left out, as the time "
+        "was over that `--within` gave the run; `dlperf-slurm retry` measures them"
+    ]
+
+
+def _describe_problems(outcomes: CaseOutcomes) -> list[str]:
+    """One text per distinct problem of a case, with the repeats that had it."""
+    repeats: dict[str, list[str]] = {}
+    for outcome in outcomes.outcomes:
+        if outcome.problem:
+            repeats.setdefault(outcome.problem, []).append(str(outcome.repeat))
+    return [
+        f"{outcomes.case.case_id} repeat {', '.join(numbers)}: {problem}"
+        for problem, numbers in repeats.items()
+    ]
+
+
+def _describe_batch_trials(outcomes: CaseOutcomes) -> list[str]:
+    """The sizes of a ladder that were too large, as a reader of the table knows them from DLPerf.
+
+    A search for the largest size passes many such sizes, which say nothing.
+    """
+    case, axes = outcomes.case, outcomes.case.axes
+    if not axes.batch_ladder:
+        return []
+    sizes = {
+        trial.batch_size_per_device
+        for record in outcomes.records
+        for trial in record.batch_trials
+        if trial.is_out_of_memory
+    }
+    return [
+        f"{axes.framework} {case.model} {axes.topology} {axes.precision}: batch size {size}: "
+        "out of memory"
+        for size in sorted(sizes, reverse=True)
+    ]
+
+
+def _describe_publisher(outcomes: CaseOutcomes) -> list[str]:
+    """A figure of which its publisher's own rule makes another one, by more than the tolerance."""
+    published = [r for r in outcomes.records if r.publisher_samples_per_s]
+    if not published:
+        return []
+    figure = compute_median([record.publisher_samples_per_s for record in published])
+    excess = figure / compute_median([record.samples_per_s for record in published]) - 1
+    if abs(excess) <= PUBLISHER_TOLERANCE:
+        return []
+    side = "above" if excess > 0 else "below"
+    return [
+        f"{outcomes.case.case_id}: by its publisher's rule ({published[0].publisher_rule}) the "
+        f"median is {figure:.2f}, {abs(100 * excess):.1f} % {side} ours"
+    ]
+
+
+def describe_few_repeats(cases: "DataFrame") -> list[NoteRow]:
+    """List notes on cases with too few independent values for an interval of their median."""
+    needed = count_needed_samples()
+    few = cases[cases.values_measured.between(1, needed - 1)]
+    return [
+        (case_id, TABLE, f"a 95 % interval takes {needed} "
+            f"{'blocks of repeats' if blocks > 1 else 'repeats'}; in braces the smallest and the "
+            "largest value")
+        for case_id, blocks in few.blocks.items()
+    ]  # fmt: skip
+
+
+def describe_ratios(cases: "DataFrame", name: str) -> list[NoteRow]:
+    """List notes on ratios that have too few repeats for an interval."""
+    together = f"{name}_together"
+    points = cases[together].tolist() if together in cases else [1] * len(cases)
+    columns = (cases[part].tolist() for part in (name, f"{name}_low", f"{name}_is_own"))
+    return [
+        (case_id, name, describe_missing_interval(count))
+        for case_id, value, low, is_own, count in zip(cases.index, *columns, points)
+        if not isnan(value) and isnan(low) and not is_own
+    ]
+
+
+def describe_missing_interval(curve_points: int) -> str:
+    """Say how many repeats the interval of a ratio takes, one of so many that hold together."""
+    together = f", for {curve_points} of a curve together" if curve_points > 1 else ""
+    return (
+        "too few repeats for the 95 % interval of a speedup: it takes "
+        f"{count_needed_repeats(curve_points)} of each of the two cases{together}"
+    )
+
+
+def describe_sizes(cases: "DataFrame") -> list[NoteRow]:
+    """List notes on speedups over a case that was measured with another batch size per device."""
+    if not cases.has_batch_search.any():
+        return []
+    sizes = cases.batch_sizes_measured
+    base = cases.baseline_case.map(sizes)
+    other = cases[base.notna() & (base != "") & (sizes != "") & (sizes != base)]
+    return [
+        (case_id, SCALING,
+            f"speedup and efficiency compare a batch size of {own} per device with one of {its}: "
+            "another batch size is another efficiency of each device")
+        for case_id, own, its in zip(
+            other.index, sizes[other.index].str.replace(" ", " and "),
+            base[other.index].str.replace(" ", " and "),
+        )
+    ]  # fmt: skip
+
+
+def describe_exceeded_peaks(cases: "DataFrame") -> list[NoteRow]:
+    """List notes on cases that seem to be above what their device reaches."""
+    above = cases.measured_peak_share[cases.measured_peak_share > 1]
+    return [
+        (case_id, USAGE, str(Remark("at {:.0f} % of the measured peak: the device was slower while "
+            "that was measured, or its largest product is not where it is best", (100 * share,))))
+        for case_id, share in above.items()
+    ]  # fmt: skip
+
+
+def describe_pooled(pooled: "DataFrame") -> list[NoteRow]:
+    """List notes on percentiles that are over all repeats together, or left out."""
+    notes: list[NoteRow] = []
+    for row in pooled.itertuples():
+        scope = LATENCY if row.phase == "latency" else GENERATION
+        _, what = LATENCIES[row.phase]
+        together, missing = split_percentiles(row.fewest, row.together)
+        if together:
+            text = (
+                f"{_name(together)} over the {row.together} {what} of all repeats together, "
+                f"without interval: the {together[0]} % latency takes "
+                f"{count_needed_batches(together[0])}, and a repeat has {row.fewest}"
+            )
+            notes.append((row.case_id, scope, text))
+        if missing:
+            needed = _join(map(count_needed_batches, missing))
+            text = (
+                f"{_name(missing)} left out: {needed} {what} are needed, and all repeats "
+                f"together have {row.together}"
+            )
+            notes.append((row.case_id, scope, text))
+    return notes
+
+
+def describe_slow_machines(
+    ranks: "DataFrame", find_slow: Callable[..., Sequence[SlowMachine]] = find_slow_machines
+) -> list[NoteRow]:
+    """List notes on hosts and devices that were slowest in more repeats than by chance.
+
+    Hosts are compared with each other, devices with those of their host; a host with a slow device
+    is not named itself.
+    """
+    devices = _list_contests(ranks, ["case_id", "repeat", "host"], ["host", "local_rank"])
+    by_host = ranks.groupby(["case_id", "repeat", "host"], sort=False).median_step_seconds.median()
+    hosts = _list_contests(by_host.reset_index(), ["case_id", "repeat"], ["host"])
+    slow_devices = find_slow(devices)
+    blamed = {one.machine.host for one in slow_devices}
+    slow = (*(one for one in find_slow(hosts) if one.machine.host not in blamed), *slow_devices)
+    found: list[NoteRow] = []
+    for one in slow:
+        is_own = ranks.host == one.machine.host
+        if one.machine.local_rank is not None:
+            is_own &= ranks.local_rank == one.machine.local_rank
+        text = describe_slow_machine(one)
+        found += [(case_id, RANKS, text) for case_id in ranks.case_id[is_own].unique()]
+    return found
+
+
+def _list_contests(ranks: "DataFrame", by: list[str], machine: list[str]) -> list[Repeat]:
+    """The step of each machine, for each group of those that are compared."""
+    keys = [*zip(*(ranks[name] for name in machine))]
+    machines = {key: Machine(*key) for key in set(keys)}
+    own, seconds = [machines[key] for key in keys], ranks.median_step_seconds.tolist()
+    groups = ranks.groupby(by, sort=False).indices.values()
+    return [{own[i]: seconds[i] for i in group.tolist()} for group in groups]
+
+
+def describe_slow_machine(slow: SlowMachine) -> str:
+    is_host = slow.machine.local_rank is None
+    kind, others = ("hosts", "the hosts") if is_host else ("devices", "its host's devices")
+    return (
+        f"{slow.machine} was the slowest of {others} in {slow.slowest_repeats} of {slow.repeats} "
+        f"repeats, by {100 * slow.excess:.1f} % over the median of the others; by chance "
+        f"p = {slow.p_value:.2g} (binomial, Holm over all {kind})"
+    )
+
+
+def split_percentiles(fewest: int, together: int) -> tuple[list[int], list[int]]:
+    """The percentiles that take all repeats together, and those that take even more."""
+    pooled: list[int] = []
+    missing: list[int] = []
+    for percent in LATENCY_PERCENTILES:
+        needed = count_needed_batches(percent)
+        # the slowest batch of a repeat may be below a percentile of all
+        if fewest >= needed and not (pooled and percent == LATENCY_PERCENTILES[-1]):
+            continue
+        (pooled if together >= needed else missing).append(percent)
+    return pooled, missing
+
+
+def _name(percents: Sequence[int]) -> str:
+    return f"latencies at {_join(percents)} %"
+
+
+def _join(numbers: Iterable[int]) -> str:
+    *others, last = map(str, numbers)
+    return f"{', '.join(others)} and {last}" if others else last

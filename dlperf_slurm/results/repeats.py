@@ -1,0 +1,314 @@
+"""Validated records -> `repeats`: a row for each planned repeat, measured or not.
+
+Each column is a function of one repeat: of its record, or of what was written beside it.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple, Optional
+
+from dlperf_slurm.contract.axes import TRAIN
+from dlperf_slurm.contract.peaks import NUMBER_FORMATS
+from dlperf_slurm.contract.phases import MEANINGS
+from dlperf_slurm.contract.record import OK, WHOLE_JOB, Record
+from dlperf_slurm.jobs.manifest import PlannedCase, find_block
+from dlperf_slurm.results.collect import Outcome
+from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, TIME, Column
+from dlperf_slurm.results.data_waits import find_computed_rate, find_waiting_share
+from dlperf_slurm.results.device_peaks import find_published_peak
+from dlperf_slurm.results.interference import find_worst
+from dlperf_slurm.results.peaks import GIGA, TERA, count_decoded_bytes, count_training_flops
+from dlperf_slurm.results.starts import QUEUE, QUEUE_MEANING, Start
+from dlperf_slurm.results.usage import (
+    find_peak_memory,
+    find_power_watts,
+    is_usage_known,
+    list_watched,
+)
+from dlperf_slurm.stats.median import LATENCY_NAMES, Latency
+from dlperf_slurm.worker.clock import CLOCKS
+from dlperf_slurm.worker.models import load_model
+
+# what the latencies of inference are of, by the names of their columns, and what is counted
+LATENCIES = {
+    "latency": ("of a batch, over all batches of all ranks; of inference", "batches"),
+    "ttft": ("time to the first token behind the prompt; of generations", "prefills"),
+    "tpot": ("time per following token, mean over a generation; of generations", "decodings"),
+    "itl": ("time of each following token; of generations", "tokens"),
+}
+# of a job's start, in their order
+PHASES = {QUEUE: QUEUE_MEANING, **MEANINGS}
+
+
+class Repeat(NamedTuple):
+    """One planned repeat: its validated record, or the problem.
+
+    `latencies` are by the names in LATENCIES, `median_steps` those of its ranks, in seconds.
+    """
+
+    case: PlannedCase
+    outcome: Outcome
+    latencies: dict[str, Latency]
+    median_steps: Any
+    start: Start
+
+    @property
+    def record(self) -> Optional[Record]:
+        return self.outcome.record
+
+
+def of_record(find: Callable[[Record], object]) -> Callable[[Repeat], object]:
+    """Compute from the record, where there is one."""
+    return lambda repeat: None if repeat.record is None else find(repeat.record)
+
+
+def hide(name: str, dtype: str, compute: Callable[[Repeat], object]) -> Column:
+    """Declare a column that cases are computed from, and that files do not have by repeat."""
+    return Column(name, dtype, "", "", compute, published=False)
+
+
+def hide_of_record(name: str, dtype: str, find: Callable[[Record], object]) -> Column:
+    return hide(name, dtype, of_record(find))
+
+
+def describe_latency(part: str) -> str:
+    """Describe one of LATENCY_NAMES: "mean latency"."""
+    return "mean latency" if part == "avg" else f"{part[1:]} % latency"
+
+
+def _declare_latencies() -> Iterator[Column]:
+    for place, part in enumerate(LATENCY_NAMES):
+        meaning = f"{describe_latency(part)} {LATENCIES['latency'][0]}"
+        compute = partial(_get_latency, "latency", place, 1000.0)
+        yield Column(f"latency_{part}_ms", NUMBER, "ms", meaning, compute)
+    for name in LATENCIES:
+        for place, part in enumerate(LATENCY_NAMES):
+            yield hide(f"{name}_{part}_seconds", NUMBER, partial(_get_latency, name, place, 1.0))
+
+
+def _get_latency(name: str, place: int, factor: float, repeat: Repeat) -> Optional[float]:
+    found = repeat.latencies.get(name)
+    return factor * found.values[place] if found else None
+
+
+def _declare_phases() -> Iterator[Column]:
+    for name, meaning in PHASES.items():
+        compute = partial(_get_phase, name)
+        yield Column(f"phase_{name}_seconds", NUMBER, "s", f"on rank 0, {meaning}", compute)
+
+
+def _get_phase(name: str, repeat: Repeat) -> Optional[float]:
+    return repeat.start.seconds.get(name)
+
+
+def _get_worst_share(name: str) -> Callable[[Repeat], Optional[float]]:
+    """CPU share on the host where other processes took most."""
+
+    def find(repeat: Repeat) -> Optional[float]:
+        worst = find_worst(repeat.outcome)
+        return getattr(worst, name) if worst else None
+
+    return find
+
+
+def _average_devices(record: Record, name: str) -> Optional[float]:
+    """Mean over the devices that were sampled; None where nothing was."""
+    values = [value for one in list_watched(record) for value in [getattr(one, name)] if value]
+    return sum(values) / len(values) if values else None
+
+
+def _find_least_clock(record: Record) -> Optional[float]:
+    clocks = (one.least_clock_mhz for one in list_watched(record) if one.least_clock_mhz)
+    return min(clocks, default=None)
+
+
+def _find_samples_per_joule(record: Record) -> Optional[float]:
+    """None of a training to accuracy, whose power is also that of its validations."""
+    power = find_power_watts(record)
+    return record.samples_per_s / power if power and not record.epochs else None
+
+
+def _average_peak(name: str, unit: float) -> Callable[[Repeat], Optional[float]]:
+    """Mean over the hosts of what their devices reach; None unless all hosts report it."""
+
+    def find(repeat: Repeat) -> Optional[float]:
+        peaks = repeat.outcome.beside.peaks
+        if peaks is None or repeat.record is None:
+            return None
+        values = [getattr(one, name) / unit for one in peaks.devices]
+        return sum(values) / len(values) if values and all(values) else None
+
+    return find
+
+
+def _find_published_tflops(record: Record) -> Optional[float]:
+    names = {rank.device_name for rank in record.ranks}
+    if len(names) != 1 or record.case.device != "cuda":
+        return None
+    peak = find_published_peak(names.pop())
+    numbers = NUMBER_FORMATS.get(record.case.axes.precision, "")
+    return peak.tflops.get(numbers) if peak else None
+
+
+def _list_device_names(record: Record) -> str:
+    return "\n".join(sorted({rank.device_name for rank in record.ranks}))
+
+
+def find_slowness(median_steps: Any) -> Any:
+    """Divide the median step of each rank by that of the median rank; None without several ranks.
+
+    A clock that is too coarse for the steps shows no differences.
+    """
+    import numpy
+
+    if median_steps is None or len(median_steps) < 2:
+        return None
+    usual = numpy.median(median_steps)
+    return median_steps / usual if usual else numpy.ones_like(median_steps)
+
+
+def _find_imbalance(repeat: Repeat) -> Optional[float]:
+    slowness = find_slowness(repeat.median_steps)
+    return None if slowness is None else float(slowness.max())
+
+
+def _find_rank_waiting(repeat: Repeat) -> Optional[float]:
+    """Share of a step that ranks on average wait for the slowest one; None in inference.
+
+    1 - mean over steps of (mean over ranks / maximum over ranks).
+    """
+    import numpy
+
+    seconds, record = repeat.outcome.rank_step_seconds, repeat.record
+    if seconds is None or len(seconds) < 2 or record is None or record.case.axes.mode != TRAIN:
+        return None
+    slowest, mean = seconds.max(axis=0), seconds.mean(axis=0)
+    # nobody waits in a step that took no time
+    alike = numpy.ones_like(slowest)
+    return float(1 - numpy.divide(mean, slowest, out=alike, where=slowest > 0).mean())
+
+
+def _count_decoded_gb(repeat: Repeat) -> Optional[float]:
+    """10^9 bytes that one decoding reads; None where the times of tokens were not kept."""
+    if repeat.record is None or repeat.outcome.beside.token_seconds is None:
+        return None
+    return count_decoded_bytes(repeat.record.case) / GIGA
+
+
+def name_problem(*problems: str) -> str:
+    """Return one word for what is wrong with these repeats, the first kind that any has."""
+    for sign, word in (("out of memory", "OOM"), ("failed", "failed"), ("invalid", "invalid")):
+        if any(problem.startswith(sign) for problem in problems):
+            return word
+    return "missing"
+
+
+def describe_hardware(record: Record) -> str:
+    """Name the devices of a record, and on how many nodes they are."""
+    names = Counter(rank.device_name for rank in record.ranks if rank.device_name)
+    if [rank.rank for rank in record.ranks] == [WHOLE_JOB]:
+        names = Counter(dict.fromkeys(names, record.case.world_size))
+    if record.case.device == "cpu":
+        names = Counter({record.platform.get("cpu_model") or "cpu": record.case.world_size})
+    devices = " and ".join(f"{count}x {name}" for name, count in sorted(names.items()))
+    nodes = record.case.nodes
+    return f"{devices or 'not recorded'}, {nodes} {'node' if nodes == 1 else 'nodes'}"
+
+
+def find_tokens_per_sample(record: Record) -> Optional[int]:
+    """Return the tokens of a sample; None of a model whose throughput is in samples alone.
+
+    Of a generation it is what was generated, without the prompt. The sizes of a model of another
+    script are not known.
+    """
+    if record.case.log_format:
+        return None
+    if record.case.axes.is_generation:
+        return record.case.axes.output_tokens
+    definition = load_model(record.case.model).Definition(**record.case.model_parameters)
+    return int(definition.tokens_per_sample) or None
+
+
+COMPUTED_MEANING = (
+    "throughput without the time that ranks waited for data; missing of logs, and where only the "
+    "host's waiting is known"
+)
+WAITING_MEANING = "time waited for data over the window, of the rank that waited longest"
+
+REPEATS: tuple[Column, ...] = (
+    Column("case_id", TEXT, "", "the case; it joins frames, and runs of one matrix",
+        lambda repeat: repeat.case.case_id),
+    Column("repeat", COUNT, "", "which of the independent repeats, from 1",
+        lambda repeat: repeat.outcome.repeat),
+    Column("attempt", COUNT, "", "which try of the repeat has the record, from 1",
+        of_record(lambda record: record.case.attempt)),
+    Column("status", TEXT, "", "ok, or why there is no figure: OOM, failed, invalid, missing",
+        lambda repeat: name_problem(repeat.outcome.problem) if repeat.outcome.problem else OK),
+    Column("problem", TEXT, "", "the whole line of what is wrong; empty if nothing is",
+        lambda repeat: repeat.outcome.problem),
+    Column("batch_size_per_device", COUNT, "samples", "that was measured, per device",
+        of_record(lambda record: record.case.axes.batch_size)),
+    Column("global_batch_size", COUNT, "samples", "of one step, over all ranks",
+        of_record(lambda record: record.case.global_batch_size)),
+    Column("samples_per_s", NUMBER, "samples/s", "global_batch_size x measured steps / "
+        "`window_seconds`", of_record(lambda record: record.samples_per_s)),
+    Column("window_seconds", NUMBER, "s", "between the fences around the measured steps, of the "
+        "slowest rank", of_record(lambda record: record.window_seconds)),
+    *_declare_latencies(),
+    Column("computed_samples_per_s", NUMBER, "samples/s", COMPUTED_MEANING,
+        of_record(find_computed_rate)),
+    Column("data_waiting_share", NUMBER, "share of 1", WAITING_MEANING,
+        of_record(find_waiting_share)),
+    Column("epochs", COUNT, "epochs", "that were run; of training to accuracy",
+        of_record(lambda record: len(record.epochs) or None)),
+    Column("top1", NUMBER, "share of 1", "on the validation samples after the last epoch",
+        of_record(lambda record: record.epochs[-1].top1 if record.epochs else None)),
+    Column("train_seconds", NUMBER, "s", "from the first step to the end of the last epoch's "
+        "validation",
+        of_record(lambda record: record.epochs[-1].elapsed_seconds if record.epochs else None)),
+    Column("peak_memory_bytes", COUNT, "bytes", "the most that any rank took",
+        of_record(lambda record: find_peak_memory([record]))),
+    Column("power_watts", NUMBER, "W", "of all devices together, mean over the window",
+        of_record(lambda record: find_power_watts(record) or None)),
+    Column("stolen_share", NUMBER, "share of 1", "time that a hypervisor gave to others while CPUs "
+        "had work, of the host that lost most",
+        of_record(lambda record: record.stolen_share if record.telemetry else None)),
+    Column("own_cpu_share", NUMBER, "share of 1", "CPU time of all CPUs that the run took, on the "
+        "host of `other_cpu_share`", _get_worst_share("own_share")),
+    Column("other_cpu_share", NUMBER, "share of 1", "CPU time of all CPUs that processes which are "
+        "not the run's took, of the host where it is most", _get_worst_share("other_share")),
+    *_declare_phases(),
+    Column("to_first_step_seconds", NUMBER, "s", "from the beginning of the job script with the "
+        "array task to the end of the first step, on rank 0",
+        lambda repeat: repeat.start.to_first_step_seconds),
+    Column("clock", TEXT, "", "where step times come from: " + ", ".join(CLOCKS),
+        of_record(lambda record: record.clock.name)),
+    Column("hosts", TEXT, "", "in the order of ranks, separated by blanks",
+        of_record(lambda record: " ".join(dict.fromkeys(rank.host for rank in record.ranks)))),
+    Column("started_at", TIME, "", "UTC, to the second", of_record(lambda r: r.started_at)),
+    Column("ended_at", TIME, "", "UTC, to the second", of_record(lambda r: r.ended_at)),
+    hide("block", COUNT, lambda repeat: find_block(repeat.outcome.repeat, repeat.case.blocks)
+        if repeat.case.blocks > 1 else repeat.outcome.repeat),
+    hide_of_record("hardware", TEXT, describe_hardware),
+    hide_of_record("devices", TEXT, _list_device_names),
+    hide_of_record("model_parameters", TEXT,
+        lambda r: json.dumps(r.case.model_parameters, sort_keys=True)),
+    hide_of_record("parameter_count", COUNT, lambda r: r.parameter_count),
+    hide_of_record("tokens_per_sample", COUNT, find_tokens_per_sample),
+    hide_of_record("flops_per_sample", NUMBER, count_training_flops),
+    hide("decoded_gb", NUMBER, _count_decoded_gb),
+    hide_of_record("target_top1", NUMBER,
+        lambda r: r.case.training.target_top1 if r.epochs else None),
+    hide_of_record("utilization", NUMBER, lambda r: _average_devices(r, "mean_utilization")),
+    hide_of_record("clock_mhz", NUMBER, lambda r: _average_devices(r, "mean_clock_mhz")),
+    hide_of_record("least_clock_mhz", NUMBER, _find_least_clock),
+    hide_of_record("samples_per_joule", NUMBER, _find_samples_per_joule),
+    hide_of_record("is_usage_known", FLAG, lambda r: is_usage_known([r])),
+    hide("measured_peak_tflops", NUMBER, _average_peak("flops_per_s", TERA)),
+    hide("copied_gb_per_s", NUMBER, _average_peak("copied_bytes_per_s", GIGA)),
+    hide_of_record("published_peak_tflops", NUMBER, _find_published_tflops),
+    hide("imbalance", NUMBER, _find_imbalance),
+    hide("waiting_share", NUMBER, _find_rank_waiting),
+)  # fmt: skip

@@ -1,0 +1,77 @@
+"""`repeats` -> `samples`: the independent values of each quantity; and their medians.
+
+Where repeats are spread over blocks (array jobs at different times), the blocks are what is
+independent: a sample is the median of a block. Without blocks each repeat is a block of its own.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from dlperf_slurm.results.notes import split_percentiles
+from dlperf_slurm.stats.median import compute_median_interval
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+# of an independent value: its case, its quantity (a column of `repeats`), its block
+INDEX = ["case_id", "quantity", "block"]
+OF_QUANTITY = ["case_id", "quantity"]
+
+
+def make_samples(repeats: "DataFrame", pooled: "DataFrame", quantities: Sequence[str]) -> "Series":
+    """List the independent values, in long form: by case, quantity and block.
+
+    The value of a block is the median over its repeats. A percentile of latencies that takes the
+    batches of all repeats together has one value, and none where even these are too few.
+    """
+    from pandas import MultiIndex, Series, concat
+
+    measured = repeats[repeats.samples_per_s.notna()]
+    blocks = measured.groupby(["case_id", "block"])[list(quantities)].median()
+    samples = blocks.rename_axis(columns="quantity").stack().dropna().reorder_levels(INDEX)
+    replaced, together = [], {}
+    for row in pooled.itertuples():
+        pooled_percents, missing = split_percentiles(row.fewest, row.together)
+        for percent in (*pooled_percents, *missing):
+            key = (row.case_id, f"{row.phase}_p{percent}_seconds")
+            replaced.append(key)
+            if percent in pooled_percents:
+                together[(*key, 0)] = getattr(row, f"p{percent}_seconds")
+    if not replaced:
+        return samples
+    is_replaced = samples.index.droplevel("block").isin(replaced)
+    kept = samples[~is_replaced]
+    if not together:
+        return kept
+    index = MultiIndex.from_tuples([*together], names=INDEX)
+    return concat([kept, Series([*together.values()], index=index, dtype=float)])
+
+
+def summarize_samples(samples: "Series") -> "DataFrame":
+    """Compute median, 95 % interval, range and count: [cases x quantities, 6].
+
+    In long form one `groupby` does it for all quantities. The ends of an interval are order
+    statistics, whose rank depends on the count alone: they are looked up in the sorted values.
+    What takes more values than there are is NaN.
+    """
+    ordered = samples.sort_values()
+    groups = ordered.groupby(level=OF_QUANTITY)
+    found = groups.agg(["median", "min", "max", "count"])
+    rank = found["count"].map(find_interval_rank)
+    position = groups.cumcount().to_numpy()
+    place = found.index.get_indexer(ordered.index.droplevel("block"))
+    wanted, last = rank.to_numpy()[place], found["count"].to_numpy()[place] - 1
+    for name, at in (("low", wanted), ("high", last - wanted)):
+        found[name] = ordered[position == at].droplevel("block")
+    # one value is no range
+    return found.assign(
+        min=found["min"].where(found["count"] > 1), max=found["max"].where(found["count"] > 1)
+    )
+
+
+@cache
+def find_interval_rank(count: int) -> float:
+    """Return the rank, from 0, of the lower end of a median's 95 % interval; NaN without one."""
+    interval = compute_median_interval(range(count))
+    return float("nan") if interval is None else interval.low
