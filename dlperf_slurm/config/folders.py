@@ -6,6 +6,9 @@ from pathlib import Path
 
 from dlperf_slurm.errors import InputError
 
+# in the virtual environments of `uv tool` and pipx, which are made anew with each installation
+TOOL_FILES = ("uv-receipt.toml", "pipx_metadata.json")
+
 CUDA = "cuda"
 # at the end of the name of an environment that is for GPUs
 CUDA_SUFFIX = "-cuda"
@@ -49,11 +52,12 @@ def find_user_config_dir() -> Path:
 
 
 def find_environments_dir() -> Path:
-    """The folder of managed environments.
+    """Return the folder of managed environments.
 
     It is `$DLPERF_SLURM_ENVIRONMENTS`, else a folder inside the virtual environment that runs this
-    tool (they come and go with it), else one in the user's data folder. Raises InputError when it
-    cannot be the folder of virtual environments.
+    tool (they come and go with it), else one in the user's data folder: outside of a virtual
+    environment, and in one of `uv tool` or pipx. Raises InputError when it cannot be the folder of
+    virtual environments.
     """
     chosen = os.environ.get("DLPERF_SLURM_ENVIRONMENTS")
     if chosen:
@@ -61,8 +65,9 @@ def find_environments_dir() -> Path:
             return Path(check_search_folder(str(expand_home(chosen).absolute())))
         except ValueError as error:
             raise InputError(f"DLPERF_SLURM_ENVIRONMENTS: {error}") from error
-    if sys.prefix != sys.base_prefix:
-        return Path(sys.prefix) / "environments"
+    own = Path(sys.prefix)
+    if sys.prefix != sys.base_prefix and not any((own / name).exists() for name in TOOL_FILES):
+        return own / "environments"
     return find_user_dir("XDG_DATA_HOME", "~/.local/share") / "dlperf-slurm" / "environments"
 
 

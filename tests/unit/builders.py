@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Optional, Union
@@ -55,6 +56,20 @@ def write_program(folder: Path, name: str, script: str) -> Path:
     path = folder / name
     path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     path.chmod(0o755)
+    return path
+
+
+def make_wheel(path: Path) -> Path:
+    """A wheel of one module with its version, by the file's name: tiny-1.0-py3-none-any.whl."""
+    name, version, _ = path.name.split("-", 2)
+    info = f"{name}-{version}.dist-info"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{name}.py", f"__version__ = {version!r}\n")
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        wheel.writestr(f"{info}/METADATA", metadata)
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
     return path
 
 
