@@ -7,13 +7,13 @@ from importlib import import_module
 
 from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.cli.streams import (
-    PROGRAM,
     escape_unencodable,
     find_width,
     plain_streams,
     replace_closed_streams,
     silence_output,
 )
+from dlperf_slurm.program import COMMAND, PROGRAM
 from dlperf_slurm.version import __version__
 
 # no import of `typing`, which would be a tenth of --help
@@ -86,16 +86,16 @@ def _make_formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.HelpFormatter(prog, width=find_width() - 2)
 
 
-def make_main_parser() -> argparse.ArgumentParser:
+def make_main_parser(program: str = COMMAND) -> argparse.ArgumentParser:
     """The parser of the words before a command."""
     parser = argparse.ArgumentParser(
-        prog=PROGRAM,
+        prog=program,
         description="Deep-learning benchmarks on Slurm clusters: a TOML matrix goes in, tables "
         "to defend come out.",
-        epilog=f"The options of a command: {PROGRAM} COMMAND --help",
+        epilog=f"The options of a command: {program} COMMAND --help",
         formatter_class=_make_formatter,
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     return parser
 
 

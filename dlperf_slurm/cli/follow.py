@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.output import make_console, say, warn
-from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.errors import DlperfError, InputError
+from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
     from dlperf_slurm.jobs.run_directory import Run
@@ -28,7 +28,9 @@ def advise(
         raise
     except kinds as error:
         subject = command.rpartition(" ")[2]
-        if re.search(rf"{PROGRAM} \w+ {re.escape(subject)}", str(error).rpartition("\n")[2]):
+        if re.search(
+            rf"{re.escape(COMMAND)} \w+ {re.escape(subject)}", str(error).rpartition("\n")[2]
+        ):
             raise
         kind = type(error) if isinstance(error, DlperfError) else InputError
         raise kind(f"{error}\nTo go on: {command}") from error
@@ -49,7 +51,7 @@ def follow_run(run: "Run", feeder: "Feeder", before: Collection[str] = ()) -> No
 
     # `wait` submits nothing
     words = "resume --wait" if feeder.waiting else "wait"
-    with advise(f"{PROGRAM} {words} {run.path}"), name_full_disk(run.path):
+    with advise(f"{COMMAND} {words} {run.path}"), name_full_disk(run.path):
         releaser = Releaser(run, read_retry_limits(run).launch)
         named: set[str] = set()
         while True:
@@ -67,7 +69,7 @@ def follow_run(run: "Run", feeder: "Feeder", before: Collection[str] = ()) -> No
         calls = ", ".join(f"{count} {name}" for name, count in tracker.watcher.calls.items())
         if calls:
             print(f"{len(tracker.array_job_ids)} sbatch; while waiting: {calls}")
-    with advise(f"{PROGRAM} retry {run.path}"), name_full_disk(run.path):
+    with advise(f"{COMMAND} retry {run.path}"), name_full_disk(run.path):
         try:
             report_run(run)
         finally:
@@ -79,4 +81,4 @@ def warn_of_full_disk(run: "Run") -> None:
     from dlperf_slurm.jobs.room import find_full_disk
 
     if full := find_full_disk(run.path):
-        say(f"{full}: array tasks there cannot write; then: {PROGRAM} retry {run.path}")
+        say(f"{full}: array tasks there cannot write; then: {COMMAND} retry {run.path}")

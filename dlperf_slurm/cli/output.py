@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.cli.streams import PROGRAM, PlainStream, silence_output
+from dlperf_slurm.cli.streams import PlainStream, silence_output
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.writing import write_file as write_whole
+from dlperf_slurm.program import PROGRAM
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -18,12 +18,12 @@ from dlperf_slurm.cli.options import (
 )
 from dlperf_slurm.cli.output import make_console, say, say_renamed, warn
 from dlperf_slurm.cli.staging import PATIENCE_SECONDS, load_plan, stage_matrix
-from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.errors import (
     EnvironmentMissingError,
     InputError,
     SchedulerError,
 )
+from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
@@ -115,7 +115,7 @@ def run_render(options: argparse.Namespace) -> None:
     run = stage_matrix(options, is_to_run=False)
     for group_id in run.list_group_ids():
         print(run.find_script(group_id))
-    print(f"Submit it: {PROGRAM} resume {run.path}")
+    print(f"Submit it: {COMMAND} resume {run.path}")
 
 
 def run_submit(options: argparse.Namespace) -> None:
@@ -126,9 +126,9 @@ def run_submit(options: argparse.Namespace) -> None:
         _go_on_as_before(options)
         return
     if options.matrix is None:
-        raise InputError(f"submit: name a MATRIX; to go on with a run: {PROGRAM} resume RUN")
+        raise InputError(f"submit: name a MATRIX; to go on with a run: {COMMAND} resume RUN")
     words = " ".join(map(shlex.quote, hide_private_values(options.words)))
-    with advise(f"{PROGRAM} {words}", (SchedulerError, EnvironmentMissingError)):
+    with advise(f"{COMMAND} {words}", (SchedulerError, EnvironmentMissingError)):
         run = stage_matrix(options, is_to_run=True)
     _submit(run, options.wait)
 
@@ -145,8 +145,8 @@ def run_resume(options: argparse.Namespace) -> None:
             say(f"site: {change}")
     if not options.wait and not find_unsubmitted(run):
         print(f"{run.run_id}: all of it is submitted already; nothing was done")
-        print(f"See where it stands:    {PROGRAM} status {run.path}")
-        print(f"Try again what failed:  {PROGRAM} retry {run.path}")
+        print(f"See where it stands:    {COMMAND} status {run.path}")
+        print(f"Try again what failed:  {COMMAND} retry {run.path}")
         return
     _submit(run, options.wait)
 
@@ -158,7 +158,7 @@ def run_retry(options: argparse.Namespace) -> None:
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
     run = find_chosen_run(options)
-    with advise(f"{PROGRAM} retry {run.path}"):
+    with advise(f"{COMMAND} retry {run.path}"):
         before = {task.marker for task in run.read_all_tasks()}
         bad_nodes: list[str] = []
         if options.exclude_bad_nodes:
@@ -166,7 +166,7 @@ def run_retry(options: argparse.Namespace) -> None:
         count = stage_retry(run, bad_nodes, warn)
     if not count and not options.wait and not find_unsubmitted(run):
         print(f"{run.run_id}: nothing that ended has to be tried again; nothing was done")
-        print(f"See where it stands:  {PROGRAM} status {run.path}")
+        print(f"See where it stands:  {COMMAND} status {run.path}")
         return
     say(f"trying again {count} of {len(before)} array tasks")
     _submit(run, options.wait, before if count else ())
@@ -214,7 +214,7 @@ def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
     say(f"Run directory: {run.path}")
     if run.manifest.scheduler == "local":
         _warn_of_noise()
-    with advise(f"{PROGRAM} resume {run.path}"):
+    with advise(f"{COMMAND} resume {run.path}"):
         check_free(run.path, TASK_BYTES * len(run.read_all_tasks()))
         feeder = Feeder(run, say, PATIENCE_SECONDS if must_wait else 0.0)
         feeder.submit()
@@ -224,9 +224,9 @@ def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
     if must_wait:
         follow_run(run, feeder, before)
         return
-    print(f"Follow it:  {PROGRAM} status {run.path}")
-    print(f"Or wait:    {PROGRAM} wait {run.path}")
-    print(f"At the end: {PROGRAM} report {run.path}")
+    print(f"Follow it:  {COMMAND} status {run.path}")
+    print(f"Or wait:    {COMMAND} wait {run.path}")
+    print(f"At the end: {COMMAND} report {run.path}")
 
 
 def _warn_of_noise() -> None:
@@ -240,7 +240,7 @@ def _warn_of_noise() -> None:
 def _go_on_as_before(options: argparse.Namespace) -> None:
     """Run `resume` or `retry` by its former spelling, `submit --resume RUN [--retry]`."""
     if options.resume is None:
-        raise InputError(f"submit: to try again what failed in a run: {PROGRAM} retry RUN")
+        raise InputError(f"submit: to try again what failed in a run: {COMMAND} retry RUN")
     if options.matrix is not None or options.site or (options.set and options.retry):
         raise InputError("submit: a run keeps its matrix and its site: --resume takes no others")
     options.run = options.resume

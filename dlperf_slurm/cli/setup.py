@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.options import add_actions, add_command, add_site_options
 from dlperf_slurm.cli.output import make_console
-from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.config.folders import CUDA, tell_creation
 from dlperf_slurm.errors import EnvironmentMissingError, InputError
+from dlperf_slurm.program import COMMAND, PROGRAM
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands, Handler
@@ -75,7 +75,7 @@ def run_init(options: argparse.Namespace) -> None:
 
     for path in copy_examples(options.directory):
         print(path)
-    print(f"Next: {PROGRAM} plan {options.directory / 'matrices' / 'quickstart.toml'}")
+    print(f"Next: {COMMAND} plan {options.directory / 'matrices' / 'quickstart.toml'}")
 
 
 def run_make_images(options: argparse.Namespace) -> None:

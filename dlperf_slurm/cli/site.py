@@ -13,8 +13,8 @@ from dlperf_slurm.cli.options import (
 )
 from dlperf_slurm.cli.output import say
 from dlperf_slurm.cli.staging import load_plan
-from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.errors import InputError, SchedulerError, UnsoundError
+from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
@@ -60,7 +60,7 @@ def run_site_init(options: argparse.Namespace) -> None:
     survey = survey_cluster()
     if not survey.cluster_name:
         raise SchedulerError(
-            "\n".join(survey.problems) + f"\nFor a machine without Slurm: {PROGRAM} doctor "
+            "\n".join(survey.problems) + f"\nFor a machine without Slurm: {COMMAND} doctor "
             "--site local"
         )
     path = options.file or Path("site_configs") / f"{survey.cluster_name}.toml"
@@ -76,7 +76,7 @@ def run_site_init(options: argparse.Namespace) -> None:
         raise InputError(f"{path}: cannot be written: {error}") from error
     print(path)
     site = f" --site {path}" if options.file else ""
-    print(f"Next: {PROGRAM} doctor{site}")
+    print(f"Next: {COMMAND} doctor{site}")
 
 
 def run_doctor(options: argparse.Namespace) -> None:
@@ -108,4 +108,4 @@ def run_doctor(options: argparse.Namespace) -> None:
         counts += [f"{len(unsound) - faults} undecided"] * (len(unsound) > faults)
         raise UnsoundError(f"{' and '.join(counts)}, see above")
     chosen = ["--site", options.site] if options.site else []
-    say(f"sound; next: {shlex.join([PROGRAM, 'submit', str(options.matrix), *chosen])}")
+    say(f"sound; next: {COMMAND} {shlex.join(['submit', str(options.matrix), *chosen])}")

@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.output import say, warn
-from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
+from dlperf_slurm.program import COMMAND
 
 # how long `--wait` outlasts a controller that does not answer while the run is submitted
 PATIENCE_SECONDS = 900.0
@@ -37,7 +37,7 @@ def load_plan(
         remedy = (
             f"did you mean {near}?"
             if near.exists()
-            else f"`{PROGRAM} init` copies examples to here"
+            else f"`{COMMAND} init` copies examples to here"
         )
         raise InputError(f"{options.matrix}: there is no such file; {remedy}")
     of_matrix, of_site = split_assignments(options.set)

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.program import COMMAND
 
 # in the virtual environments of `uv tool` and pipx, which are made anew with each installation
 TOOL_FILES = ("uv-receipt.toml", "pipx_metadata.json")
@@ -88,7 +89,7 @@ def name_environment(framework: str, device: str) -> str:
 def tell_creation(framework: str, device: str) -> str:
     """The command that makes a framework's managed environment for a device."""
     option = " --cuda" if device == CUDA else ""
-    return f"dlperf-slurm env create {framework}{option}"
+    return f"{COMMAND} env create {framework}{option}"
 
 
 def find_managed_environment(name: str) -> Path:

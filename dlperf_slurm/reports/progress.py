@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.program import COMMAND
 from dlperf_slurm.reports.terminal import print_table
 from dlperf_slurm.reports.time_left import TimeLeft
 from dlperf_slurm.scheduler.advice import describe_pending
@@ -185,7 +186,7 @@ def print_states(run: Run, states: Sequence[TaskState], console: Console) -> Non
             text = _describe(state) + later.get(state.task.marker, "")
             console.print(Text(text, style="red" if has_problem else "yellow"))
     if has_open_problem and all(state.is_final for state in states):
-        console.print(Text(f"Try again: dlperf-slurm retry {run.path}"))
+        console.print(Text(f"Try again: {COMMAND} retry {run.path}"))
     for line in describe_pending(run, states):
         console.print(Text(f"pending: {line}", style="yellow"))
 

@@ -33,6 +33,7 @@ from dlperf_slurm.jobs.run_directory import (
 )
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
+from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler.retry import read_frozen_site
 from dlperf_slurm.scheduler.submit import find_cut_short, find_unsubmitted
 
@@ -80,7 +81,7 @@ def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
         if not group_ids:
             raise InputError(
                 f"--set: all array jobs of {run.run_id} are submitted, and keep their values; what "
-                f"is cancelled can be tried again with others: dlperf-slurm cancel {run.path}"
+                f"is cancelled can be tried again with others: {COMMAND} cancel {run.path}"
             )
         # rendered first: a value that cannot stand in a script changes nothing
         groups = _find_groups(run, group_ids, after)

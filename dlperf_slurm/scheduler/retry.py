@@ -43,6 +43,7 @@ from dlperf_slurm.jobs.run_directory import (
 from dlperf_slurm.jobs.stage import stage_groups
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
+from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler.follow import AWAY_SECONDS
 from dlperf_slurm.scheduler.in_turn import is_before_its_turn
 from dlperf_slurm.scheduler.states import COMPLETED, FAILED, TaskState
@@ -76,7 +77,7 @@ def stage_retry(
         raise InputError(
             f"{run.path}: was made by dlperf_slurm {run.manifest.tool}, whose worker it "
             "keeps for further attempts; retry it with that version, or measure it anew: "
-            f"dlperf-slurm submit {run.path / MATRIX_FILE}"
+            f"{COMMAND} submit {run.path / MATRIX_FILE}"
         )
     with hold_submit_lock(run.path):
         ended = _list_ended(run)

@@ -15,6 +15,7 @@ from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.jobs.plan import Plan, list_missing_environments
 from dlperf_slurm.jobs.render import find_common, render_scripts, settle_group
 from dlperf_slurm.jobs.room import check_room
+from dlperf_slurm.program import COMMAND
 from dlperf_slurm.provision.sites.survey import Survey, survey_cluster
 from dlperf_slurm.scheduler.refusals import is_limit_that_passes
 
@@ -116,5 +117,5 @@ def _describe_refusal(group_id: str, words: str) -> Finding:
     if is_limit_that_passes(words):
         remedy = "others of your jobs must end first: `squeue --me`"
         return Finding("undecided", "sbatch --test-only", (group_id,), words, remedy)
-    remedy = "see the site's partition, account, constraint and directives: `dlperf-slurm render`"
+    remedy = f"see the site's partition, account, constraint and directives: `{COMMAND} render`"
     return make_fault("sbatch --test-only", group_id, words, remedy)
