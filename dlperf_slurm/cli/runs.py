@@ -119,8 +119,13 @@ def run_render(options: argparse.Namespace) -> None:
 
 
 def run_submit(options: argparse.Namespace) -> None:
-    """Stage and submit a matrix; raises InputError when none is named."""
+    """Stage and submit a matrix; raises InputError when none is named.
+
+    Raises SchedulerError where there is no Slurm and no site was named: only who names site `local`
+    trains on the machine where it is typed, which may be a login node.
+    """
     from dlperf_slurm.jobs.private_values import hide_private_values
+    from dlperf_slurm.slurm_client import is_slurm_here
 
     if options.resume is not None or options.retry:
         _go_on_as_before(options)
@@ -128,6 +133,11 @@ def run_submit(options: argparse.Namespace) -> None:
     if options.matrix is None:
         raise InputError(f"submit: name a MATRIX; to go on with a run: {COMMAND} resume RUN")
     words = " ".join(map(shlex.quote, hide_private_values(options.words)))
+    if options.site is None and not is_slurm_here():
+        raise SchedulerError(
+            "sbatch is not on PATH: is this a login node, and Slurm's module loaded (module load "
+            f"slurm)?\nTo run on this machine, without a scheduler: {COMMAND} {words} --site local"
+        )
     with advise(f"{COMMAND} {words}", (SchedulerError, EnvironmentMissingError)):
         run = stage_matrix(options, is_to_run=True)
     _submit(run, options.wait)

@@ -87,6 +87,7 @@ def run_doctor(options: argparse.Namespace) -> None:
     from dlperf_slurm.checks.doctor import examine
     from dlperf_slurm.config.folders import find_resource_dir
     from dlperf_slurm.config.site import explain_choice
+    from dlperf_slurm.slurm_client import is_slurm_here
 
     if options.matrix is None:
         options.matrix = find_resource_dir("matrices") / "quickstart.toml"
@@ -107,5 +108,6 @@ def run_doctor(options: argparse.Namespace) -> None:
         counts = [f"{faults} to mend"] * (faults > 0)
         counts += [f"{len(unsound) - faults} undecided"] * (len(unsound) > faults)
         raise UnsoundError(f"{' and '.join(counts)}, see above")
-    chosen = ["--site", options.site] if options.site else []
+    site = options.site or ("" if is_slurm_here() else loaded.name)
+    chosen = ["--site", site] if site else []
     say(f"sound; next: {COMMAND} {shlex.join(['submit', str(options.matrix), *chosen])}")

@@ -88,6 +88,16 @@ def _find_seconds(run: Run, task: RunTask, start: int) -> Optional[float]:
         return None
 
 
+def list_too_long(plan: Plan, task_seconds: Mapping[str, float], verb: str) -> list[str]:
+    """Return a line for each case whose array tasks take longer than their time limit."""
+    return [
+        f"{case_id}: an array task {verb} {write_duration(seconds)}, and its time limit is "
+        f"{plan.limit_minutes[case_id]} min"
+        for case_id, seconds in task_seconds.items()
+        if seconds > 60 * plan.limit_minutes[case_id]
+    ]
+
+
 def describe_time(plan: Plan, task_seconds: Mapping[str, float], is_local: bool) -> str:
     """One line: how long the array tasks will take, or that nobody can tell.
 
@@ -97,10 +107,12 @@ def describe_time(plan: Plan, task_seconds: Mapping[str, float], is_local: bool)
     if not plan.cases:
         return ""
     if not known:
-        return (
-            "time: cannot be told, as no earlier run here has measured these cases; the limit is "
-            f"{plan.node_hours:.1f} node-hours"
+        limit = (
+            f"at most {write_duration(3600 * plan.node_hours)}, by the time limits"
+            if is_local
+            else f"the limit is {plan.node_hours:.1f} node-hours"
         )
+        return f"time: cannot be told, as no earlier run here has measured these cases; {limit}"
     seconds = sum(case.protocol.repeats * task_seconds[case.case_id] for case in known)
     node_seconds = sum(
         case.protocol.repeats * case.topology.nodes * task_seconds[case.case_id] for case in known

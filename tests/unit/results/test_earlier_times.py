@@ -8,7 +8,7 @@ from builders import make_site, write_matrix
 from dlperf_slurm.jobs.plan import make_plan
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.results.earlier_times import describe_time, find_task_seconds
+from dlperf_slurm.results.earlier_times import describe_time, find_task_seconds, list_too_long
 
 SITE = make_site(time_limit_minutes={"default": 30})
 
@@ -94,9 +94,18 @@ def test_time_on_a_cluster_is_node_hours():
 
 def test_what_is_not_known_is_said():
     plan = plan_again()
-    assert describe_time(plan, {}, is_local=True) == (
-        "time: cannot be told, as no earlier run here has measured these cases; the limit is 4.0 "
-        "node-hours"
+    told = [describe_time(plan, {}, is_local=is_local) for is_local in (False, True)]
+    assert told[0].endswith(
+        "no earlier run here has measured these cases; the limit is 4.0 node-hours"
     )
+    assert told[1].endswith("; at most 4.0 h, by the time limits")
     known = {plan.cases[0].case_id: 60.0}
     assert "for 1 of 3 cases by earlier runs here" in describe_time(plan, known, is_local=True)
+
+
+def test_case_that_took_longer_than_its_time_limit_is_named(staged_run):
+    write_markers(staged_run, [1801])
+    plan = plan_again()
+    seconds = find(staged_run, plan)
+    assert [line.split(":")[0] for line in list_too_long(plan, seconds, "takes")] == [*seconds]
+    assert list_too_long(plan, dict.fromkeys(seconds, 1800.0), "takes") == []
