@@ -71,7 +71,7 @@ def follow_run(run: "Run", feeder: "Feeder", before: Collection[str] = ()) -> No
             print(f"{len(tracker.array_job_ids)} sbatch; while waiting: {calls}")
     with advise(f"{COMMAND} retry {run.path}"), name_full_disk(run.path):
         try:
-            report_run(run)
+            report_run(run, is_brief=True)
         finally:
             feeder.raise_for_rest()
 

@@ -38,6 +38,23 @@ def list_findings(frame: "DataFrame") -> tuple[Finding, ...]:
     return (*map(Finding, findings), *(Finding(text, True) for text in _describe_doubts(rows)))
 
 
+def describe_certainty(frame: "DataFrame") -> str:
+    """Return how far the medians of a run are known, by their 95 % intervals if there are any."""
+    rows = [row for row in list_rows(frame) if row.samples_per_s is not None]
+    widths = [
+        max(abs(bound / row.samples_per_s - 1) for bound in (row.interval.low, row.interval.high))
+        for row in rows
+        if row.samples_per_s and row.interval is not None
+    ]
+    cases = count_things(len(rows), "case")
+    if not widths:
+        return f"none of {cases} has enough repeats for a 95 % interval"
+    return (
+        f"{len(widths)} of {cases} {'has a' if len(widths) == 1 else 'have'} 95 % "
+        f"interval{'s' * (len(widths) > 1)}, up to {100 * max(widths):.0f} % from the median"
+    )
+
+
 def _describe_best(rows: Sequence[CaseRow]) -> str:
     best = max(rows, key=lambda row: row.samples_per_s or 0.0)
     verb = "trains" if best.mode == TRAIN else "infers"
