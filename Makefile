@@ -55,7 +55,7 @@ demo: .venv/installed
 	@echo "make: 1 of 2: PyTorch and MPI, pinned: 1 GB, some minutes the first time"
 	@$(BIN)/python -m dlperf_slurm env create pytorch
 	@echo "make: 2 of 2: a ResNet-50 on this machine's cores, for about three minutes"
-	@$(BIN)/python -m dlperf_slurm submit matrices/quickstart.toml --site local --within 10min --wait
+	@$(BIN)/python -m dlperf_slurm submit matrices/quickstart.toml --site local --wait
 
 test: $(FIRST:%=timed-%) $(ENVIRONMENTS)/pytorch/with-pytest
 	@$(MAKE) --no-print-directory $(WAITING:%=timed-%) > .venv/test-waiting.log 2>&1 & waiting=$$!; \

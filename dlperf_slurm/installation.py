@@ -4,11 +4,8 @@ Python 2.7 can parse this module.
 """
 
 import os
+import re
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
 
 NOT_INSTALLED_EXIT_CODE = 9
 
@@ -79,21 +76,26 @@ def find_library(error):  # type: (ImportError) -> str
 
 def _describe_checkout_command(newer_python):  # type: (str) -> str
     """Return how to install the tool in the checkout's .venv, or that it is there."""
-    python = os.path.join(".venv", "bin", "python")
-    use = "%s%s -m %s" % (_write_cd(), python, _PACKAGE)
+    python = _write_place(".venv", "bin", "python")
     if _is_installed_in_checkout():
-        return "it is installed in .venv: %s" % use
+        return "it is installed: %s -m %s" % (python, _PACKAGE)
     if _is_on_path("make"):
-        install = "make .venv/installed" + (" PYTHON=" + newer_python if newer_python else "")
+        install = (
+            "make .venv/installed" if _is_here() else "make -C %s .venv/installed" % _quote(_HOME)
+        )
+        install += " PYTHON=" + newer_python if newer_python else ""
     else:
-        made = "%s -m venv .venv" % (newer_python or "python3")
-        install = "%s && %s -m pip install --editable ." % (made, python)
-    return "install it: %s%s (then it is %s -m %s)" % (_write_cd(), install, python, _PACKAGE)
+        install = "%s -m venv %s && %s -m pip install --editable %s" % (
+            newer_python or "python3",
+            _write_place(".venv"),
+            python,
+            _write_place(),
+        )
+    return "install it: %s (then it is %s -m %s)" % (install, python, _PACKAGE)
 
 
 def _write_pip_command(library, error):  # type: (str, ImportError) -> str
     """Return the command that installs what this Python lacks, or again what is broken in it."""
-    import shlex
     from importlib.util import find_spec
 
     words = [sys.executable, "-m", "pip", "install"]
@@ -102,16 +104,15 @@ def _write_pip_command(library, error):  # type: (str, ImportError) -> str
     if _is_checkout():
         if sys.prefix == os.path.join(_HOME, ".venv"):
             words.append("--editable")
-        words.append("." if os.getcwd() == _HOME else _HOME)
+        words.append("." if _is_here() else _HOME)
     else:
         missing = [name for name in LIBRARIES if name != "tomli" and find_spec(name) is None]
         words += _list_requirements(missing or [library])
-    return " ".join(map(shlex.quote, words))
+    return " ".join(map(_quote, words))
 
 
-def _list_requirements(libraries):  # type: (List[str]) -> List[str]
+def _list_requirements(libraries):  # type: (list[str]) -> list[str]
     """Return the libraries as pip takes them, with the versions that the package requires."""
-    import re
     from importlib.metadata import PackageNotFoundError, requires
 
     try:
@@ -136,5 +137,16 @@ def _is_on_path(program):  # type: (str) -> bool
     return any(os.access(os.path.join(folder, program), os.X_OK) for folder in folders)
 
 
-def _write_cd():  # type: () -> str
-    return "" if os.getcwd() == _HOME else "cd %s && " % _HOME
+def _is_here():  # type: () -> bool
+    return os.getcwd() == _HOME
+
+
+def _write_place(*names):  # type: (*str) -> str
+    """Return a path of the checkout for a shell, from the working directory if that is it."""
+    return _quote(os.path.join("" if _is_here() else _HOME, *names) or ".")
+
+
+def _quote(word):  # type: (str) -> str
+    # Python 2.7 has no shlex.quote
+    is_plain = re.match(r"[\w./+-]+$", word)
+    return word if is_plain else "'%s'" % word.replace("'", "'\"'\"'")

@@ -91,6 +91,14 @@ def test_clone_that_is_installed_names_its_python(clone, tools):
     assert "make" not in line
 
 
+def test_clone_elsewhere_is_named_by_its_path(clone, tools, tmp_path):
+    home = clone.rename(tmp_path / "a b")
+    done = run_bare(tools, tools, "status", path=str(home))
+    line = check_refusal(done)
+    assert f"make -C '{home}' .venv/installed " in line
+    assert f"'{home}/.venv/bin/python' -m dlperf_slurm" in line
+
+
 def test_package_names_the_libraries_that_pip_installs(clone, tools):
     (clone / "Makefile").unlink()
     line = check_refusal(run_bare(clone, tools, "status"))
@@ -162,7 +170,7 @@ def test_exit_code_is_no_error_classes():
 def test_what_old_pythons_read_has_no_newer_syntax(name):
     tree = ast.parse((PACKAGE / name).read_text(encoding="utf-8"), feature_version=(3, 4))
     nodes = list(ast.walk(tree))
-    newer = (ast.JoinedStr, ast.AnnAssign, ast.Starred, ast.Nonlocal)
+    newer = (ast.JoinedStr, ast.AnnAssign, ast.Nonlocal)
     assert not [node for node in nodes if isinstance(node, newer)]
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     assert not [function.name for function in functions if function.returns]
