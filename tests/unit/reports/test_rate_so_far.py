@@ -1,11 +1,24 @@
 """While a run is followed, the throughput of what was measured last is told."""
 
-import pytest
-from builders import find_task, make_failed_record, make_record, read_case, write_record
+import re
 
+import pytest
+from builders import (
+    find_task,
+    make_failed_record,
+    make_record,
+    read_case,
+    write_program,
+    write_record,
+)
+
+from dlperf_slurm.cli import main
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.jobs.journal import STATE, Event, append_event
 from dlperf_slurm.reports import rate_so_far
 from dlperf_slurm.reports.rate_so_far import RateSoFar
+from dlperf_slurm.scheduler.feed import submit_run
 from dlperf_slurm.scheduler.states import COMPLETED, RUNNING, TaskState
 
 
@@ -40,6 +53,23 @@ def test_no_more_records_are_read_than_a_look_has_time_for(staged_run, monkeypat
     monkeypatch.setattr(rate_so_far, "MOST_READ", 1)
     states = [measure(staged_run, "1n1g", repeat, float(repeat)) for repeat in (1, 2)]
     assert RateSoFar(staged_run).describe(states) == "pytorch 1n1g fp32: 40.0 images/s"
+
+
+def test_wait_shows_it_and_ends_in_brief(bin_dir, staged_run, capsys):
+    write_program(bin_dir, "sbatch", "echo 7")
+    for name in ("srun", "squeue", "sacct", "scontrol"):
+        write_program(bin_dir, name, "true")
+    submit_run(staged_run, lambda line: None)
+    for task in staged_run.read_all_tasks():
+        write_record(staged_run, task, make_record(read_case(staged_run, task)))
+        event = Event(STATE, format_now(), task.group_id, "7", task.array_task_id, COMPLETED)
+        append_event(staged_run.path, event)
+    assert main(["wait", str(staged_run.path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.match(
+        r"6/6 done: 6 COMPLETED; pytorch \dn\dg fp32: .* images/s, median of 2$", lines[0]
+    )
+    assert len(lines) < 10
 
 
 @pytest.mark.parametrize("is_brief", [True, False])
