@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 HELP_OPTIONS = ("-h", "--help")
 
-# the former name of a command -> its name
-FORMER_NAMES = {"import": "import-logs", "verify": "parity"}
-
 # The exit code of any program that SIGPIPE ends; a 0 might be taken for a verdict.
 READER_GONE_EXIT_CODE = 141
 
@@ -51,14 +48,10 @@ def main(arguments: "Optional[Sequence[str]]" = None) -> int:
 
 
 def _run_command(words: "list[str]") -> int:
-    from dlperf_slurm.cli.output import say_renamed
     from dlperf_slurm.errors import DlperfError, InputError
 
     # Pydantic looks for its plug-ins in every distribution that is installed beside this one
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    if words[0] in FORMER_NAMES:
-        say_renamed(words[0], FORMER_NAMES[words[0]])
-        words[0] = FORMER_NAMES[words[0]]
     try:
         options = make_parser(words).parse_args(words)
         options.words = words

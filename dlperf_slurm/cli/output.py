@@ -46,11 +46,6 @@ def warn(line: str) -> None:
     print(f"{PROGRAM}: {line}", file=sys.stderr)
 
 
-def say_renamed(former: str, name: str) -> None:
-    """Tell on standard error what the words that were used are called now."""
-    print(f"{PROGRAM}: `{former}` is now `{name}`", file=sys.stderr)
-
-
 def check_plot_file(path: Optional[Path]) -> None:
     """Check a plot's file before anything is printed; raises InputError for an unknown format."""
     if path is not None and path.suffix not in (".svg", ".pdf"):

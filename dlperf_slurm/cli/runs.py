@@ -16,13 +16,9 @@ from dlperf_slurm.cli.options import (
     add_site_options,
     find_chosen_run,
 )
-from dlperf_slurm.cli.output import make_console, say, say_renamed, warn
+from dlperf_slurm.cli.output import make_console, say, warn
 from dlperf_slurm.cli.staging import PATIENCE_SECONDS, load_plan, stage_matrix
-from dlperf_slurm.errors import (
-    EnvironmentMissingError,
-    InputError,
-    SchedulerError,
-)
+from dlperf_slurm.errors import EnvironmentMissingError, SchedulerError
 from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
@@ -44,10 +40,7 @@ def add_commands(commands: "Commands") -> None:
     add_results_option(command)
 
     command = add_command(commands, "submit", run_submit)
-    command.add_argument("matrix", nargs="?", type=Path, help="TOML file")
-    # the former spelling of `resume RUN` and `retry RUN`
-    command.add_argument("--resume", metavar="RUN", help=argparse.SUPPRESS)
-    command.add_argument("--retry", action="store_true", help=argparse.SUPPRESS)
+    command.add_argument("matrix", type=Path, help="TOML file")
     _add_wait_option(command)
     command.add_argument(
         "--within",
@@ -119,7 +112,7 @@ def run_render(options: argparse.Namespace) -> None:
 
 
 def run_submit(options: argparse.Namespace) -> None:
-    """Stage and submit a matrix; raises InputError when none is named.
+    """Stage and submit a matrix.
 
     Raises SchedulerError where there is no Slurm and no site was named: only who names site `local`
     trains on the machine where it is typed, which may be a login node.
@@ -127,11 +120,6 @@ def run_submit(options: argparse.Namespace) -> None:
     from dlperf_slurm.jobs.private_values import hide_private_values
     from dlperf_slurm.slurm_client import is_slurm_here
 
-    if options.resume is not None or options.retry:
-        _go_on_as_before(options)
-        return
-    if options.matrix is None:
-        raise InputError(f"submit: name a MATRIX; to go on with a run: {COMMAND} resume RUN")
     words = " ".join(map(shlex.quote, hide_private_values(options.words)))
     if options.site is None and not is_slurm_here():
         raise SchedulerError(
@@ -245,18 +233,3 @@ def _warn_of_noise() -> None:
 
     for line in describe_here():
         warn(f"{line}; figures will be those of a shared machine")
-
-
-def _go_on_as_before(options: argparse.Namespace) -> None:
-    """Run `resume` or `retry` by its former spelling, `submit --resume RUN [--retry]`."""
-    if options.resume is None:
-        raise InputError(f"submit: to try again what failed in a run: {COMMAND} retry RUN")
-    if options.matrix is not None or options.site or (options.set and options.retry):
-        raise InputError("submit: a run keeps its matrix and its site: --resume takes no others")
-    options.run = options.resume
-    if options.retry:
-        say_renamed("submit --resume RUN --retry", "retry RUN")
-        run_retry(options)
-    else:
-        say_renamed("submit --resume RUN", "resume RUN")
-        run_resume(options)
