@@ -82,7 +82,7 @@ class HostSurroundings:
 class Surroundings:
     """The surroundings of one attempt at a repeat, on all of its hosts.
 
-    `phases` are those of its rank 0; earlier versions told none.
+    `phases` are those of its rank 0.
     """
 
     run_id: str

@@ -54,8 +54,8 @@ TRACKED = "tracked"
 class Event:
     """One line of the journal; a field that an event has no use for is empty.
 
-    `time` is by the clock of `host`, which is "" in journals of earlier versions. `start` is the
-    number of the start that a state is about, `files` the print of the files that it was judged by.
+    `time` is by the clock of `host`. `start` is the number of the start that a state is about,
+    `files` the print of the files that it was judged by.
     """
 
     event: str
@@ -72,7 +72,6 @@ class Event:
 
 # lines that are parsed as one text, whose values are there at once
 _LINES_AT_ONCE = 1000
-_EVENT_KEYS = frozenset(field.name for field in dataclasses.fields(Event))
 
 
 def append_events(run_dir: Path, events: Sequence[Event]) -> None:
@@ -228,15 +227,11 @@ def _parse_chunk(lines: Sequence[bytes], where: str) -> Sequence[Any]:
 def _build_event(values: Any, where: str) -> Event:
     """Raises ContractError or TypeError for what is no event."""
     # the same few words in each line take the room of one
-    known = {
-        key: sys.intern(value) if type(value) is str else value
-        for key, value in {**values}.items()
-        if key in _EVENT_KEYS
+    shared = {
+        key: sys.intern(value) if type(value) is str else value for key, value in {**values}.items()
     }
-    # journals of earlier versions name no host
-    known.setdefault("host", "")
     # built by its own constructor it shares its keys with all others, and takes half the memory
-    return Event(**vars(build_quickly(Event, known, where)))
+    return Event(**vars(build_quickly(Event, shared, where)))
 
 
 @contextmanager

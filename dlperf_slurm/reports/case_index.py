@@ -57,7 +57,7 @@ def print_repeats(attempts: Attempts, case: PlannedCase) -> dict[int, str]:
 def _print_shared(path: Path) -> tuple[int, ...]:
     """Size, time and inode of the file that has all cases; of an archive, which changes as a whole.
 
-    Nothing where neither is there, as in runs of earlier versions.
+    Nothing where neither is there.
     """
     try:
         status = (path if find_archive(path) is not None else path / CASES_FILE).stat()

@@ -28,7 +28,7 @@ from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.verdicts import EQUIVALENT, NOT_COMPARABLE, UNDECIDED
 from dlperf_slurm.stats.median import compute_median, compute_median_interval
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 1
 
 SPEED = Number(".3f")
 

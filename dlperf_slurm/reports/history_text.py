@@ -12,7 +12,7 @@ from dlperf_slurm.results.history.nodes import NodeHistory
 from dlperf_slurm.results.history.timeline import Point, Timeline
 from dlperf_slurm.results.verdicts import DEFAULT_MARGIN
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 1
 
 METHOD = (
     "throughput: median over repeats, with its 95 % interval; speed: over that of the last run "

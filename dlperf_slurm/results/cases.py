@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Optional
 
-from dlperf_slurm.contract.axes import INFER, Axes
+from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.record import WHOLE_JOB, Record
-from dlperf_slurm.jobs.manifest import PlannedCase
-from dlperf_slurm.matrix.axes import VARIANT_SPECS, list_variants, make_case_id
+from dlperf_slurm.matrix.axes import VARIANT_SPECS, list_variants
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.footnotes import Note
 from dlperf_slurm.results.ratios import Ratio
@@ -152,14 +151,6 @@ def find_tokens_per_sample(records: Sequence[Record]) -> Optional[int]:
 def find_batch_sizes(outcomes: CaseOutcomes) -> tuple[int, ...]:
     """What was measured, ascending: one size, unless repeats of a search found several."""
     return tuple(sorted({record.case.axes.batch_size for record in outcomes.records}))
-
-
-def name_case(case: PlannedCase) -> str:
-    """The case_id by which runs are compared: that of a new run of the same point of a matrix.
-
-    Version 1 had another word for inference.
-    """
-    return make_case_id(case.model, case.axes) if case.axes.mode == INFER else case.case_id
 
 
 def describe_hardware(outcomes: CaseOutcomes) -> str:

@@ -14,7 +14,7 @@ from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.durations import write_duration
-from dlperf_slurm.jobs.markers import WITHOUT_FOLDER, list_markers, read_marker
+from dlperf_slurm.jobs.markers import NO_START, list_markers, read_marker
 from dlperf_slurm.jobs.plan import Plan, make_case
 from dlperf_slurm.jobs.run_directory import Run, RunTask, list_run_ids, open_run
 from dlperf_slurm.stats.median import compute_median
@@ -59,9 +59,7 @@ def _read_run(run: Run, wanted: Mapping[str, Case]) -> dict[str, float]:
     seconds: dict[str, list[float]] = {}
     for task in run.read_all_tasks():
         if task.case_id in wanted and _is_like(run, task, wanted[task.case_id]):
-            took = _find_seconds(
-                run, task, max(starts.get(task.marker, {}), default=WITHOUT_FOLDER)
-            )
+            took = _find_seconds(run, task, max(starts.get(task.marker, {}), default=NO_START))
             if took is not None:
                 seconds.setdefault(task.case_id, []).append(took)
     return {case_id: compute_median(values) for case_id, values in seconds.items()}

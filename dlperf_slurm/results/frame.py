@@ -39,7 +39,6 @@ from dlperf_slurm.results.peaks import (
 from dlperf_slurm.results.provenance import describe_differences
 from dlperf_slurm.results.rank_times import RankSpread, find_rank_spread
 from dlperf_slurm.results.ratios import NO_RATIO, Ratio, add_ratios
-from dlperf_slurm.results.settings import find_settings
 from dlperf_slurm.results.stability import describe_stability
 from dlperf_slurm.results.starts import Start, find_start, unite_starts
 from dlperf_slurm.results.usage import Usage, find_usage, is_usage_known, list_usage_notes
@@ -227,7 +226,7 @@ def make_plain_row(outcomes: CaseOutcomes) -> CaseRow:
         model=case.model,
         epochs=case.epochs,
         reason=case.reason,
-        settings=find_settings(outcomes),
+        settings=case.settings,
         nodes=topology.nodes,
         devices_per_node=topology.devices_per_node,
         batch_size_text=case.batch_size_text,

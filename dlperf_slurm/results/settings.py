@@ -5,10 +5,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Optional, get_args
 
 from dlperf_slurm.config.key_descriptions import list_docstrings
-from dlperf_slurm.jobs.gate import OF_LOG
-from dlperf_slurm.matrix.settings import USES, Settings, is_used
+from dlperf_slurm.matrix.settings import USES
 from dlperf_slurm.matrix.tables import Protocol
-from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.columns import COUNT, NUMBER, Column
 
 if TYPE_CHECKING:
@@ -23,23 +21,6 @@ _UNITS = {
     "_mib_per_device": "MiB",
     "_seconds": "s",
 }
-
-
-def find_settings(outcomes: CaseOutcomes) -> Settings:
-    """What the manifest tells of the protocol; of a version that kept none, what records tell."""
-    planned = outcomes.case
-    if planned.protocol is not None or not outcomes.records:
-        return planned.settings
-    case = outcomes.records[0].case
-    # no log tells the others, and its record has them all the same
-    names = Protocol.model_fields if case.log_format is None else OF_LOG
-    recorded = {
-        name: getattr(case, name, None)
-        for name in names
-        if is_used(name, planned.axes, planned.epochs)
-    }
-    told = {name: value for name, value in recorded.items() if value is not None}
-    return {**told, **planned.settings}
 
 
 def declare_settings() -> Iterator[Column]:

@@ -15,7 +15,6 @@ from dlperf_slurm.config.toml_tables import (
     read_toml,
     validate,
 )
-from dlperf_slurm.contract.json_files import SCHEMA_VERSION
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError, raise_problems
 from dlperf_slurm.files.writing import write_file
@@ -63,8 +62,6 @@ def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
     may not change, and where nothing is left to submit; SchedulerError when another process is
     submitting the run.
     """
-    if run.schema_version != SCHEMA_VERSION:
-        raise InputError(f"{run.path}: was made by dlperf_slurm {run.manifest.tool}; mend it there")
     before = read_frozen_site(run.path / SITE_FILE)
     after = _merge(run, assignments)
     changes = [

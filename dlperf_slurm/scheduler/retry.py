@@ -8,11 +8,9 @@ from pathlib import Path
 from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import Retry, Site
 from dlperf_slurm.config.toml_tables import Reporter, read_toml, validate
-from dlperf_slurm.contract.json_files import SCHEMA_VERSION
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import (
     EnvironmentMissingError,
-    InputError,
     SchedulerError,
     raise_problems,
 )
@@ -68,17 +66,10 @@ def stage_retry(
 
     The run's own copies of matrix and site decide, whatever became of the originals. Returns how
     many array tasks were staged; what is pending or running is left alone.
-    Raises InputError for a run whose files, and so its worker, are of an earlier version;
-    EnvironmentMissingError, before anything is staged, when an environment is gone that it takes;
-    SchedulerError when the scheduler does not say what is pending or running, or when another
-    process is submitting the run.
+    Raises EnvironmentMissingError, before anything is staged, when an environment is gone that it
+    takes; SchedulerError when the scheduler does not say what is pending or running, or when
+    another process is submitting the run.
     """
-    if run.schema_version != SCHEMA_VERSION:
-        raise InputError(
-            f"{run.path}: was made by dlperf_slurm {run.manifest.tool}, whose worker it "
-            "keeps for further attempts; retry it with that version, or measure it anew: "
-            f"{COMMAND} submit {run.path / MATRIX_FILE}"
-        )
     with hold_submit_lock(run.path):
         ended = _list_ended(run)
         if ended:
@@ -133,11 +124,11 @@ def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
 
 
 def read_retry_limits(run: Run) -> Retry:
-    """How often a run is tried again by itself: never on site `local`, or in runs of old versions.
+    """How often a run is tried again by itself: never on site `local`, nor of imported logs.
 
     Raises InputError for a broken file.
     """
-    if run.schema_version != SCHEMA_VERSION or not (run.path / SITE_FILE).exists():
+    if not (run.path / SITE_FILE).exists():
         return NO_RETRY
     site = read_frozen_site(run.path / SITE_FILE)
     return NO_RETRY if site.scheduler == "local" else site.retry

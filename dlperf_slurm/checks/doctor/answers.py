@@ -54,7 +54,11 @@ def read_answers(start: Path) -> list[Answer]:
     answers = []
     for path in sorted(start.glob(f"{ANSWER_PREFIX}*.json")):
         try:
-            answers.append(build_dataclass(Answer, read_json(path, root=start), str(path)))
+            answers.append(
+                build_dataclass(
+                    Answer, read_json(path, root=start), str(path), may_lack_defaults=True
+                )
+            )
         except (FileNotFoundError, FileProblem, ContractError):
             continue
     return answers

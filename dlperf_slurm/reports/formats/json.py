@@ -17,7 +17,7 @@ from dlperf_slurm.stats.median import Interval
 
 FILE_NAME = "report.json"
 SHOWS_PLOTS = False
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 1
 
 # names in the file of what a row of a table has, and where that is in the row
 Names = Mapping[str, Union[str, Callable[[Any], Any]]]

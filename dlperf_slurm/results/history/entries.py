@@ -22,7 +22,6 @@ from dlperf_slurm.files.listing import has_file
 from dlperf_slurm.jobs.journal import JOURNAL_FILE, Event, read_journal
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest
 from dlperf_slurm.jobs.run_directory import CASES_FILE, SCRIPTS_DIR, Run, open_run
-from dlperf_slurm.results.cases import name_case
 from dlperf_slurm.results.collect import CaseOutcomes, collect_outcomes
 from dlperf_slurm.results.frame import list_axes, make_plain_row
 from dlperf_slurm.results.history.node_facts import (
@@ -207,7 +206,7 @@ def make_entry(
         created_at=manifest.created_at,
         site_name=manifest.site_name,
         tool=manifest.tool,
-        case_id=name_case(outcomes.case),
+        case_id=outcomes.case.case_id,
         model=row.model,
         **list_axes(row),
         parameters=row.model_parameters or "",
