@@ -46,7 +46,7 @@ def read_json(path: Path, kind: Type[T], root: Optional[Path] = None) -> T:
     Below `root`, no link is followed. Raises ContractError, which names the file and the key, when
     it is not whole or of another schema version; FileNotFoundError when it is not there.
     """
-    return build_dataclass(kind, read_values(path, root), str(path))
+    return build_dataclass(kind, read_values(path, root), str(path), is_complete=True)
 
 
 def read_values(path: Path, root: Optional[Path]) -> Dict[str, Any]:
@@ -74,18 +74,18 @@ def take_values(data: Mapping[str, Any], where: str) -> Dict[str, Any]:
 
 
 def build_dataclass(
-    kind: Type[D], data: Mapping[str, Any], where: str, may_lack_defaults: bool = False
+    kind: Type[D], data: Mapping[str, Any], where: str, is_complete: bool = False
 ) -> D:
     """Build a dataclass from decoded JSON; raises ContractError for a wrong key or type.
 
-    Every field must be there, unless `may_lack_defaults` leaves out those with a default.
+    Fields with a default may be missing unless the file `is_complete`, as those that we write are.
     """
     fields = {field.name: field for field in dataclasses.fields(cast(Any, kind))}
     if not isinstance(data, dict):
         raise ContractError(f"{where}: expected an object for {kind.__name__}")
     for name, field in fields.items():
-        has_default = may_lack_defaults and field.default is not dataclasses.MISSING
-        if name not in data and not has_default:
+        may_lack = not is_complete and field.default is not dataclasses.MISSING
+        if name not in data and not may_lack:
             raise ContractError(f"{where}: {name} is missing")
     for name in data:
         if name not in fields:
@@ -97,7 +97,7 @@ def build_dataclass(
 
 def _convert(expected: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(expected):
-        return build_dataclass(cast(Any, expected), value, where)
+        return build_dataclass(cast(Any, expected), value, where, is_complete=True)
     if expected is float and type(value) is int:
         return float(value)
     if expected in (int, float, bool, str):

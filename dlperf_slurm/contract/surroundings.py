@@ -105,4 +105,4 @@ def parse_surroundings(content: bytes, where: str) -> Surroundings:
         data = reading.parse_json(reading.decode_text(content, where), where)
     except FileProblem as error:
         raise ContractError(str(error)) from error
-    return build_dataclass(Surroundings, data, where)
+    return build_dataclass(Surroundings, data, where, is_complete=True)

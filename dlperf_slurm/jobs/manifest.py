@@ -158,7 +158,7 @@ def read_manifest(path: Path) -> Manifest:
 
 def _build_manifest(data: Mapping[str, Any], where: str) -> Manifest:
     """Build the manifest from decoded JSON; raises ContractError."""
-    manifest = build_dataclass(Manifest, data, where)
+    manifest = build_dataclass(Manifest, data, where, is_complete=True)
     cases = (
         replace(case, protocol=_read_protocol(case.protocol, where, index))
         for index, case in enumerate(manifest.cases)

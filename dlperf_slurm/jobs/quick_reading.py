@@ -36,7 +36,7 @@ def build_quickly(kind: type[D], data: Mapping[str, Any], where: str) -> D:
     try:
         return cast(D, _make_builder(cast(Any, kind))(data))
     except _UnfitError:
-        return build_dataclass(kind, data, where)
+        return build_dataclass(kind, data, where, is_complete=True)
 
 
 @cache

@@ -41,7 +41,6 @@ from dlperf_slurm.jobs.run_directory import (
 from dlperf_slurm.jobs.stage import stage_groups
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler.follow import AWAY_SECONDS
 from dlperf_slurm.scheduler.in_turn import is_before_its_turn
 from dlperf_slurm.scheduler.states import COMPLETED, FAILED, TaskState

@@ -222,6 +222,6 @@ def find_innermost_line() -> str:
 def read_standing(path: Path) -> Optional[Standing]:
     """What a rank said of where it stands; None where it did not come to that."""
     try:
-        return build_dataclass(Standing, read_json(path), str(path))
+        return build_dataclass(Standing, read_json(path), str(path), is_complete=True)
     except (FileNotFoundError, FileProblem, ContractError):
         return None

@@ -54,11 +54,7 @@ def read_answers(start: Path) -> list[Answer]:
     answers = []
     for path in sorted(start.glob(f"{ANSWER_PREFIX}*.json")):
         try:
-            answers.append(
-                build_dataclass(
-                    Answer, read_json(path, root=start), str(path), may_lack_defaults=True
-                )
-            )
+            answers.append(build_dataclass(Answer, read_json(path, root=start), str(path)))
         except (FileNotFoundError, FileProblem, ContractError):
             continue
     return answers

@@ -80,7 +80,7 @@ def read_description(data_dir: Path, kind: Type[D]) -> D:
     path = data_dir / DESCRIPTION_FILE
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        description = build_dataclass(kind, data, repr(str(path)), may_lack_defaults=True)
+        description = build_dataclass(kind, data, repr(str(path)))
     except ContractError as error:
         known = ", ".join(field.name for field in fields(kind))
         raise DataError(f"{error}; keys: {known}") from error
