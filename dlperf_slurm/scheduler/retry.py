@@ -50,7 +50,7 @@ from dlperf_slurm.scheduler.track import Tracker
 # without a word, as on a disk that was full for a moment
 _LAUNCH_FAILURE = re.compile(
     r"^no record, exit code (?:69|126|127)\b|launch failed|Unable to create step|"
-    r"no rank said why; see err$|^NonZeroExitCode$"
+    r"no rank said why; see err$|^NonZeroExitCode$|^JobLaunchFailure$"
 )
 NO_RETRY = Retry(node_fail=0, launch=0)
 ROOM_POLL_SECONDS = 5.0
