@@ -96,6 +96,7 @@ def report_run(
     Raises CasesFailedError, after all is written, when repeats have no sound record;
     UnhealthyNodesError when that is for their nodes alone.
     """
+    from dlperf_slurm.files.permissions import run_permissions
     from dlperf_slurm.reports.layouts.parts.output import print_document
     from dlperf_slurm.reports.report_files import (
         make_folder,
@@ -106,18 +107,22 @@ def report_run(
     )
     from dlperf_slurm.reports.terminal import print_banner, print_summary
 
-    report = make_report(run, against)
-    summary, folder = report.summary, make_folder(run)
-    write_files(report, folder)
+    with run_permissions(run.path):
+        report = make_report(run, against)
+        folder = make_folder(run)
+        write_files(report, folder)
+    summary = report.summary
     if layout == DEFAULT_LAYOUT and not is_brief:
         print_summary(summary, make_console())
     elif not is_brief:
-        document = write_layout(report, layout, folder)
+        with run_permissions(run.path):
+            document = write_layout(report, layout, folder)
         print_document(document, summary.manifest.title, summary.description, make_console())
         print_banner(summary, make_console())
     for remark in list_remarks(summary):
         print(remark)
-    pages = write_plots(report, folder, plots)
+    with run_permissions(run.path):
+        pages = write_plots(report, folder, plots)
     print()
     if is_brief:
         _print_brief(summary, run)

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.files.permissions import PRIVATE_MASK, file_permissions
 from dlperf_slurm.program import COMMAND
 
 # in the virtual environments of `uv tool` and pipx, which are made anew with each installation
@@ -45,6 +46,25 @@ def find_user_dir(variable: str, default: str) -> Path:
         return chosen if chosen.is_absolute() else expand_home(default)
     except ValueError as error:
         raise InputError(str(error)) from error
+
+
+def find_cache_dir() -> Path:
+    """The user's folder for what can be computed again; raises as `find_user_dir`."""
+    return find_user_dir("XDG_CACHE_HOME", "~/.cache") / "dlperf-slurm"
+
+
+def make_cache_dir(*parts: str) -> Path:
+    """Make a folder in the user's cache, which nobody else may read or enter.
+
+    Raises OSError, and InputError as `find_user_dir` does.
+    """
+    cache = find_cache_dir()
+    folder = cache.joinpath(*parts)
+    with file_permissions(PRIVATE_MASK):
+        folder.mkdir(parents=True, exist_ok=True)
+    if cache.stat().st_uid == os.geteuid():
+        cache.chmod(0o700)
+    return folder
 
 
 def find_user_config_dir() -> Path:

@@ -21,6 +21,7 @@ from dlperf_slurm.errors import InputError, JournalError, SchedulerError
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.appending import open_to_append, write_all
 from dlperf_slurm.files.folders import open_folder
+from dlperf_slurm.files.permissions import run_permissions
 from dlperf_slurm.files.reading import MIB, open_file, parse_json, read_bytes
 from dlperf_slurm.files.writing import remove_file, write_file
 from dlperf_slurm.jobs.quick_reading import build_quickly
@@ -83,7 +84,7 @@ def append_events(run_dir: Path, events: Sequence[Event]) -> None:
     text = "".join(json.dumps(vars(e), sort_keys=True) + "\n" for e in events)
     path = run_dir / JOURNAL_FILE
     try:
-        with open_to_append(path, root=run_dir) as descriptor:
+        with run_permissions(run_dir), open_to_append(path, root=run_dir) as descriptor:
             if not _ends_with_newline(descriptor):
                 # a line that was cut short stays apart from these
                 text = "\n" + text
@@ -275,6 +276,8 @@ def _take_lock(descriptor: int) -> bool:
 def _open_lock(run_dir: Path, must_write: bool) -> Iterator[int]:
     path = run_dir / LOCK_FILE
     with ExitStack() as stack:
+        # what is submitted has this umask too
+        stack.enter_context(run_permissions(run_dir))
         try:
             descriptor = stack.enter_context(open_to_append(path, root=run_dir))
         except FileProblem as error:

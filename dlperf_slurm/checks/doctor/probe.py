@@ -15,12 +15,12 @@ from dlperf_slurm.contract.axes import WORKER
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.files.folders import make_folder
+from dlperf_slurm.files.permissions import file_permissions
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.plan import Plan
 from dlperf_slurm.jobs.private_values import (
-    file_permissions,
     share_with_group,
     take_private_values,
     write_private_values,

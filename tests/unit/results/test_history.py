@@ -204,8 +204,13 @@ def test_database_that_came_with_the_results_is_not_opened(two_runs):
 
 
 def test_catalogue_is_for_its_user_alone(two_runs):
-    read_catalogue(RESULTS)
-    assert find_catalogue(RESULTS).parent.stat().st_mode & 0o077 == 0
+    before = os.umask(0)
+    try:
+        read_catalogue(RESULTS)
+    finally:
+        os.umask(before)
+    catalogue = find_catalogue(RESULTS)
+    assert [path.stat().st_mode & 0o077 for path in (catalogue, catalogue.parent)] == [0, 0]
 
 
 def test_catalogue_that_was_deleted_is_made_again(two_runs):
