@@ -18,7 +18,7 @@ from dlperf_slurm.cli.options import (
 )
 from dlperf_slurm.cli.output import make_console, say, warn
 from dlperf_slurm.cli.staging import PATIENCE_SECONDS, load_plan, stage_matrix
-from dlperf_slurm.errors import EnvironmentMissingError, SchedulerError
+from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
 from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ def run_submit(options: argparse.Namespace) -> None:
         )
     with advise(f"{COMMAND} {words}", (SchedulerError, EnvironmentMissingError)):
         run = stage_matrix(options, is_to_run=True)
+    _mark_own(run)
     _submit(run, options.wait)
 
 
@@ -137,6 +138,7 @@ def run_resume(options: argparse.Namespace) -> None:
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
     run = find_chosen_run(options)
+    _mark_own(run)
     if options.set:
         run, changes = mend_site(run, options.set)
         for change in changes:
@@ -156,6 +158,7 @@ def run_retry(options: argparse.Namespace) -> None:
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
     run = find_chosen_run(options)
+    _mark_own(run)
     with advise(f"{COMMAND} retry {run.path}"):
         before = {task.marker for task in run.read_all_tasks()}
         bad_nodes: list[str] = []
@@ -191,17 +194,32 @@ def run_status(options: argparse.Namespace) -> None:
 
 
 def run_wait(options: argparse.Namespace) -> None:
+    from dlperf_slurm.jobs.own_runs import is_own
     from dlperf_slurm.scheduler.feed import Feeder
 
     run = find_chosen_run(options)
-    follow_run(run, Feeder(run, say, PATIENCE_SECONDS))
+    follow_run(run, Feeder(run, say, PATIENCE_SECONDS), is_own=is_own(run))
 
 
 def run_cancel(options: argparse.Namespace) -> None:
+    from dlperf_slurm.jobs.own_runs import is_own
     from dlperf_slurm.scheduler.cancel import cancel_run
 
     run = find_chosen_run(options)
+    if options.run is None and not is_own(run):
+        raise InputError(
+            f"{run.run_id}, the latest run in {options.results}, was not started by you here; to "
+            f"cancel it, name it: {COMMAND} cancel {run.path}"
+        )
     print(f"{cancel_run(run, warn)} array tasks of {run.run_id} cancelled")
+
+
+def _mark_own(run: "Run") -> None:
+    """Have `wait` go on with a run that the user has named to start or continue it."""
+    from dlperf_slurm.jobs.own_runs import mark_own
+
+    if problem := mark_own(run):
+        warn(f"{problem}; a later `{COMMAND} wait` follows this run, and tries nothing again")
 
 
 def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:

@@ -33,7 +33,7 @@ from dlperf_slurm.jobs.run_directory import (
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.program import COMMAND
-from dlperf_slurm.scheduler.retry import read_frozen_site
+from dlperf_slurm.scheduler.retry import read_site
 from dlperf_slurm.scheduler.submit import find_cut_short, find_unsubmitted
 
 # what only stands on #SBATCH lines, or decides when they are read: nothing measured follows from it
@@ -62,7 +62,7 @@ def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
     may not change, and where nothing is left to submit; SchedulerError when another process is
     submitting the run.
     """
-    before = read_frozen_site(run.path / SITE_FILE)
+    before = read_site(run)
     after = _merge(run, assignments)
     changes = [
         f"{key}: {old!r} -> {new!r}"

@@ -11,6 +11,7 @@ from dlperf_slurm.config.toml_tables import Reporter, read_toml, validate
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import (
     EnvironmentMissingError,
+    InputError,
     SchedulerError,
     raise_problems,
 )
@@ -23,6 +24,7 @@ from dlperf_slurm.jobs.failed_nodes import (
 )
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.journal import LOCK_PATIENCE_SECONDS, hold_submit_lock
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.plan import list_missing_environments
 from dlperf_slurm.jobs.room import (
     RUN_BYTES,
@@ -72,7 +74,7 @@ def stage_retry(
     with hold_submit_lock(run.path):
         ended = _list_ended(run)
         if ended:
-            site = read_frozen_site(run.path / SITE_FILE)
+            site = read_site(run)
             _check_environments(run, list(ended), site)
             needed = _count_needed(run, list(ended))
             excluding = exclude_nodes(site, bad_nodes, needed)
@@ -100,7 +102,7 @@ def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
     limits = read_retry_limits(run)
     if limits == NO_RETRY and not any(task.shared_job is not None for task in run.read_all_tasks()):
         return 0
-    site = read_frozen_site(run.path / SITE_FILE)
+    site = read_site(run)
     deadline = time.monotonic() + AWAY_SECONDS
     told = ""
     while True:
@@ -129,8 +131,8 @@ def read_retry_limits(run: Run) -> Retry:
     """
     if not (run.path / SITE_FILE).exists():
         return NO_RETRY
-    site = read_frozen_site(run.path / SITE_FILE)
-    return NO_RETRY if site.scheduler == "local" else site.retry
+    site = read_site(run)
+    return NO_RETRY if run.manifest.scheduler == "local" else site.retry
 
 
 def _stage_again(
@@ -193,6 +195,17 @@ def _stage(run: Run, ended: Sequence[RunTask], site: Site) -> None:
     largest = max(run.count_jobs(group_id) for group_id in run.list_group_ids())
     groups = group_array_tasks(tasks, site, largest, suffix=_choose_suffix(run))
     stage_groups(run.path, run.path, run.manifest, groups, site)
+
+
+def read_site(run: Run) -> Site:
+    """The effective site of a run; InputError also where its scheduler is not the manifest's."""
+    site = read_frozen_site(run.path / SITE_FILE)
+    if site.scheduler != run.manifest.scheduler:
+        raise InputError(
+            f"{run.path / SITE_FILE}: scheduler = {site.scheduler!r}, and {MANIFEST_FILE} says "
+            f"{run.manifest.scheduler!r}: one of them was changed after the run was made"
+        )
+    return site
 
 
 def read_frozen_site(path: Path) -> Site:
