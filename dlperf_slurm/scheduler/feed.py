@@ -230,7 +230,9 @@ class Feeder:
             return count_jobs(slurm_client.run_client([*command, "--array"]))
 
     def _name_unheeded(self) -> None:
-        """Say which variables of the user's shell sbatch does not see."""
+        """Say which variables of the user's shell sbatch does not see, and where jobs go."""
+        for line in slurm_client.describe_clusters(os.environ, self.run.manifest.clusters):
+            self._report(line)
         names = slurm_client.list_unheeded(os.environ, self.run.manifest.inherit)
         if names:
             self._report(

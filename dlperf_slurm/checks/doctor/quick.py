@@ -27,7 +27,7 @@ def check_requests(plan: Plan, site: Site) -> list[Finding]:
 
     It asks Slurm, and submits nothing. This much `submit` looks at too.
     """
-    if site.scheduler == "local":
+    if site.scheduler == "local" or site.clusters:
         return []
     return _check_groups(plan, site, survey_cluster())
 
@@ -37,7 +37,8 @@ def check_without_jobs(plan: Plan, site: Site, results: Path) -> list[Finding]:
     findings = [*_check_environments(plan, site), *_check_folder(plan, results)]
     if site.scheduler == "local":
         return findings
-    survey = survey_cluster()
+    # what another cluster has is left to its sbatch
+    survey = Survey() if site.clusters else survey_cluster()
     findings += [Finding("undecided", "cluster", (), words) for words in survey.problems]
     requests = _check_groups(plan, site, survey)
     if not requests and survey.partitions:
@@ -105,7 +106,7 @@ def _test_scripts(groups: list[Group], site: Site) -> list[Finding]:
             scripts = render_scripts([group], site, "doctor", Path(folder))
             path.write_text(scripts[f"scripts/{group.group_id}.sbatch"], encoding="utf-8")
             try:
-                slurm_client.run_client(["sbatch", "--test-only", str(path)])
+                slurm_client.run_client(["sbatch", "--test-only", str(path)], inherit=site.inherit)
             except SchedulerError as error:
                 findings.append(_describe_refusal(group.group_id, str(error)))
     if not findings and groups:
