@@ -1,6 +1,7 @@
 """The commands about a site: `site init` writes its file, `doctor` tries the chain to its ranks."""
 
 import argparse
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,12 +53,16 @@ def run_site_init(options: argparse.Namespace) -> None:
 
     Raises SchedulerError where no cluster answers, InputError when the file is there already.
     """
+    from dlperf_slurm import slurm_client
     from dlperf_slurm.files.writing import write_file
     from dlperf_slurm.provision.sites.site_file import write_site_file
     from dlperf_slurm.provision.sites.survey import survey_cluster
     from dlperf_slurm.provision.sites.tools import find_tools
 
-    survey = survey_cluster()
+    cluster = slurm_client.find_shell_cluster(os.environ)
+    for line in slurm_client.describe_clusters(os.environ, cluster):
+        say(line)
+    survey = survey_cluster(cluster)
     if not survey.cluster_name:
         raise SchedulerError(
             "\n".join(survey.problems) + f"\nFor a machine without Slurm: {COMMAND} doctor "

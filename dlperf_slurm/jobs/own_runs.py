@@ -35,11 +35,13 @@ def mark_own(run: Run) -> str:
         with file_permissions(PRIVATE_MASK):
             mark.parent.mkdir(parents=True, exist_ok=True)
         write_file(mark, json.dumps(_describe(run)).encode(), mode=0o600)
+    except (OSError, InputError) as error:
+        return str(error)
+    # another process may remove them too
+    with suppress(OSError):
         kept = sorted(mark.parent.iterdir(), key=lambda path: path.stat().st_mtime_ns)
         for old in kept[:-MOST_RUNS]:
             old.unlink()
-    except (OSError, InputError) as error:
-        return str(error)
     return ""
 
 

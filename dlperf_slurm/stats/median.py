@@ -97,7 +97,7 @@ def compute_coefficient_of_variation(seconds: Sequence[float]) -> float:
 def compute_binomial(count: int, below: int) -> float:
     """Return the probability that so many of `count` samples lie below the median."""
     if count <= EXACT_SAMPLES:
-        return math.comb(count, below) / 2**count
+        return math.comb(count, below) / (1 << count)
     factorials = math.lgamma(count + 1) - math.lgamma(below + 1) - math.lgamma(count - below + 1)
     return math.exp(factorials - count * math.log(2))
 
