@@ -95,7 +95,8 @@ def make_run(folder: Path, state: str, tasks: int = TASKS) -> Path:
     for group in range(GROUPS):
         name, job_id = f"1n1g-b{group}", str(group + 1)
         numbers = range(group * size, (group + 1) * size)
-        lines = (f"pytorch\tcases/case{n % CASES}/r{1 + n // CASES}/a1" for n in numbers)
+        folders = (f"cases/case{n % CASES}/r{1 + n // CASES}/a1" for n in numbers)
+        lines = (f"pytorch\t{folder}\tlocal\t-\t0\t0" for folder in folders)
         (run / "scripts" / f"{name}.tasks").write_text("\n".join(lines) + "\n", encoding="utf-8")
         events += [
             {"event": event, "time": time, "group_id": name, "array_job_id": job_id}

@@ -36,14 +36,15 @@ if TYPE_CHECKING:
     )
 else:
     # The worker imports this file, on Python 3.7 and without the modules of the login side, and
-    # no command needs them either: they are imported when a name is first asked for.
+    # no command needs them either: they are imported when a name is first asked for. Python 2.7
+    # can parse it, to be told which Python the tool needs.
     def __getattr__(name):
         from importlib import import_module
 
         if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise AttributeError("module %r has no attribute %r" % (__name__, name))
         room = "errors" if name.endswith("Error") else "interface"
-        return getattr(import_module(f"{__name__}.{room}"), name)
+        return getattr(import_module(__name__ + "." + room), name)
 
     def __dir__():
-        return sorted({*globals(), *__all__})
+        return sorted(set(globals()).union(__all__))

@@ -1,78 +1,47 @@
-"""python -m dlperf_slurm, and the console script `dlperf-slurm`, which may be interrupted."""
+"""python -m dlperf_slurm, and the console script `dlperf-slurm`.
+
+Python 2.7 can parse this module, to say which Python the tool needs.
+"""
 
 import os
 import sys
 
-_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-_IS_SAFE = sys.flags.isolated or getattr(sys.flags, "safe_path", False)
+_IS_SAFE = getattr(sys.flags, "isolated", False) or getattr(sys.flags, "safe_path", False)
 
 if __name__ == "__main__" and not _IS_SAFE and sys.path[0] != _HOME:
     # -m looks into the working directory first, where a file may be named like a module of Python
     del sys.path[0]
 
-import signal  # noqa: E402
 
-# an import of `typing` would be the longest part of the time before an interrupt is ours
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import FrameType
-    from typing import Optional
+def main():  # type: () -> int
+    """Run the command line and return its exit code.
 
-INTERRUPTED_EXIT_CODE = 130
-INTERRUPTED = b"\ndlperf-slurm: interrupted; what was submitted runs on\n"
-# until an interrupt is raised anew that a destructor had swallowed
-AGAIN_SECONDS = 0.01
-
-_interrupts: list[int] = []
-
-
-def main() -> int:
-    """Run the command line, and return its exit code.
-
-    An interrupt ends it with one line, whatever libraries make of the exception that it raises.
+    Where Python is too old or a library is missing, one line says how to install the tool.
     """
+    if sys.version_info < (3, 9):
+        from dlperf_slurm.installation import describe_old_python
+
+        return _refuse(describe_old_python())
     try:
-        # else it is ignored, by whoever started this one: nohup and `&` do so
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, _interrupt)
-            signal.signal(signal.SIGALRM, _interrupt)
-            sys.unraisablehook = _tell_or_interrupt_again
-        from dlperf_slurm.cli import main as run
+        from dlperf_slurm.interrupts import run_interruptible
 
-        return run()
-    except BaseException as error:
-        if _interrupts or isinstance(error, KeyboardInterrupt):
-            _end()
-        raise
-    finally:
-        # while Python itself ends, there is nothing left to interrupt
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return run_interruptible()
+    except ImportError as error:
+        from dlperf_slurm.installation import describe_import_error
+
+        line = describe_import_error(error)
+        if not line:
+            raise
+        return _refuse(line)
 
 
-def _interrupt(signal_number: int, frame: "Optional[FrameType]") -> None:
-    _interrupts.append(signal_number)
-    while frame is not None:
-        # Modules that are cut short while they are imported break with errors of their own, some
-        # of them in a destructor, some in C; and nothing is to be cleaned up there.
-        if "<frozen importlib" in frame.f_code.co_filename:
-            _end()
-        frame = frame.f_back
-    raise KeyboardInterrupt
+def _refuse(line):  # type: (str) -> int
+    from dlperf_slurm.installation import NOT_INSTALLED_EXIT_CODE
 
-
-def _tell_or_interrupt_again(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Python can but print what is raised in a destructor; an interrupt is raised again later."""
-    if unraisable.exc_type is KeyboardInterrupt:
-        signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
-    else:
-        sys.__unraisablehook__(unraisable)
-
-
-def _end() -> None:
-    os.write(2, INTERRUPTED)
-    # Python would end itself by the signal if the exception went through exec()
-    os._exit(INTERRUPTED_EXIT_CODE)
+    sys.stderr.write("dlperf-slurm: error: " + line + "\n")
+    return NOT_INSTALLED_EXIT_CODE
 
 
 if __name__ == "__main__":

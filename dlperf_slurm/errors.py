@@ -1,4 +1,8 @@
-"""The errors that a user sees, one class per kind of action that the user must take."""
+"""The errors that a user sees, one class per kind of action that the user must take.
+
+Exit code 9, of a Python that is too old or lacks a library, is in installation.py, which such a
+Python can read.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Optional

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Union
 
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.files.permissions import run_permissions
 from dlperf_slurm.jobs.archives import find_readable_run
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT, list_layouts
@@ -131,12 +132,13 @@ class RunResults:
         _check_name("layout", layout, (DEFAULT_LAYOUT, *list_layouts()))
         _check_name("choice of plots", plots, CHOICES)
         _check_list("against", against)
-        report = report_files.make_report(self._run, against)
-        folder = report_files.make_folder(self._run)
-        report_files.write_files(report, folder)
-        if layout != DEFAULT_LAYOUT:
-            report_files.write_layout(report, layout, folder)
-        report_files.write_plots(report, folder, plots)
+        with run_permissions(self.path):
+            report = report_files.make_report(self._run, against)
+            folder = report_files.make_folder(self._run)
+            report_files.write_files(report, folder)
+            if layout != DEFAULT_LAYOUT:
+                report_files.write_layout(report, layout, folder)
+            report_files.write_plots(report, folder, plots)
         return folder
 
     def __repr__(self) -> str:

@@ -36,7 +36,11 @@ _LEAKING_NAMES = frozenset(
     ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES",
      "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 )  # fmt: skip
-_KEPT_NAMES = frozenset(("SLURM_CONF", "SLURM_TESTBED"))
+_KEPT_NAMES = frozenset(("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_TESTBED"))
+# by which clients, and no jobs of this machine, authenticate on some hosts (auth/jwt)
+_TOKEN = "SLURM_JWT"
+# by which a shell names the cluster of its clients, and of sbatch
+CLUSTER_VARIABLES = ("SLURM_CLUSTERS", "SBATCH_CLUSTERS")
 
 # what to do about words of Slurm's clients that many have seen first here
 _HINTS = (
@@ -80,8 +84,32 @@ def list_unheeded(environment: Mapping[str, str], inherit: Collection[str]) -> l
     """The names of the user's own variables for sbatch that `clean_environment` takes away."""
     kept = clean_environment(environment, inherit)
     return sorted(
-        name for name in environment if name.startswith(SBATCH_PREFIX) and name not in kept
+        name
+        for name in environment
+        if name.startswith(SBATCH_PREFIX) and name not in {*kept, *CLUSTER_VARIABLES}
     )
+
+
+def find_shell_cluster(environment: Mapping[str, str]) -> str:
+    """Return the cluster that SLURM_CLUSTERS names, or "" unless it names a single one."""
+    name = environment.get("SLURM_CLUSTERS", "")
+    return name if re.fullmatch(r"[A-Za-z0-9_.-]+", name) and name != "all" else ""
+
+
+def describe_clusters(environment: Mapping[str, str], clusters: str) -> list[str]:
+    """Return a line for each variable of the shell that names clusters, heeded or not."""
+    lines = []
+    for variable in CLUSTER_VARIABLES:
+        named = environment.get(variable, "")
+        if named and named == clusters:
+            lines.append(f"jobs go to cluster {clusters}, as {variable} says")
+        elif named:
+            place = f"cluster {clusters}" if clusters else "this host's own cluster"
+            lines.append(
+                f"not heeded: {variable}={named}; jobs go to {place}. To have another one, set "
+                'clusters = "NAME" in the site file, or --set clusters=NAME'
+            )
+    return lines
 
 
 def name_cluster(clusters: str) -> list[str]:
@@ -105,6 +133,8 @@ def run_client(
     The command inherits the descriptors in `keep_open`, and the variables in `inherit`.
     """
     environment = clean_environment(os.environ, inherit)
+    if _TOKEN in os.environ:
+        environment[_TOKEN] = os.environ[_TOKEN]
     # a pending array's id is cut at 64 bytes otherwise
     environment["SLURM_BITSTR_LEN"] = "0"
     environment["SLURM_TIME_FORMAT"] = "standard"
@@ -143,9 +173,13 @@ def is_job_id(text: str) -> bool:
     return re.fullmatch("[1-9][0-9]{0,9}", text) is not None
 
 
-def cancel_jobs(job_ids: Sequence[str], clusters: str = "") -> None:
-    """Cancel the jobs with these ids, once checked; SchedulerError when Slurm refuses."""
-    run_client(["scancel", *name_cluster(clusters), *job_ids])
+def cancel_jobs(job_ids: Sequence[str], clusters: str = "", job_name: str = "") -> None:
+    """Cancel the jobs with these ids, of `job_name` alone where it is not "".
+
+    Raises SchedulerError when Slurm refuses.
+    """
+    name = [f"--name={job_name}"] if job_name else []
+    run_client(["scancel", *name_cluster(clusters), *name, *job_ids])
 
 
 def read_cluster_config(clusters: str = "") -> dict[str, str]:
@@ -159,10 +193,13 @@ def read_cluster_config(clusters: str = "") -> dict[str, str]:
 
 
 def find_cluster_name() -> Optional[str]:
-    """This cluster's own name, or None where no Slurm answers."""
+    """The name of the shell's cluster, which is this host's or that of SLURM_CLUSTERS.
+
+    None where no Slurm answers.
+    """
     if not is_slurm_here():
         return None
     try:
-        return read_cluster_config().get("ClusterName")
+        return read_cluster_config(find_shell_cluster(os.environ)).get("ClusterName")
     except SchedulerError:
         return None

@@ -7,13 +7,13 @@ from importlib import import_module
 
 from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.cli.streams import (
-    PROGRAM,
     escape_unencodable,
     find_width,
     plain_streams,
     replace_closed_streams,
     silence_output,
 )
+from dlperf_slurm.program import COMMAND, PROGRAM
 from dlperf_slurm.version import __version__
 
 # no import of `typing`, which would be a tenth of --help
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from typing import Optional
 
 HELP_OPTIONS = ("-h", "--help")
-
-# the former name of a command -> its name
-FORMER_NAMES = {"import": "import-logs", "verify": "parity"}
 
 # The exit code of any program that SIGPIPE ends; a 0 might be taken for a verdict.
 READER_GONE_EXIT_CODE = 141
@@ -51,14 +48,10 @@ def main(arguments: "Optional[Sequence[str]]" = None) -> int:
 
 
 def _run_command(words: "list[str]") -> int:
-    from dlperf_slurm.cli.output import say_renamed
     from dlperf_slurm.errors import DlperfError, InputError
 
     # Pydantic looks for its plug-ins in every distribution that is installed beside this one
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    if words[0] in FORMER_NAMES:
-        say_renamed(words[0], FORMER_NAMES[words[0]])
-        words[0] = FORMER_NAMES[words[0]]
     try:
         options = make_parser(words).parse_args(words)
         options.words = words
@@ -86,16 +79,16 @@ def _make_formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.HelpFormatter(prog, width=find_width() - 2)
 
 
-def make_main_parser() -> argparse.ArgumentParser:
+def make_main_parser(program: str = COMMAND) -> argparse.ArgumentParser:
     """The parser of the words before a command."""
     parser = argparse.ArgumentParser(
-        prog=PROGRAM,
+        prog=program,
         description="Deep-learning benchmarks on Slurm clusters: a TOML matrix goes in, tables "
         "to defend come out.",
-        epilog=f"The options of a command: {PROGRAM} COMMAND --help",
+        epilog=f"The options of a command: {program} COMMAND --help",
         formatter_class=_make_formatter,
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     return parser
 
 

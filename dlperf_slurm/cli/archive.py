@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.options import add_command, add_results_option
 from dlperf_slurm.cli.output import say
-from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.errors import InputError, SchedulerError
+from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
@@ -42,7 +42,7 @@ def run_archive(options: argparse.Namespace) -> None:
     say(f"{done.files} files, {before:.1f} MiB, are in one of {after:.1f} MiB; each was read again")
     say(f"{run.path}: {'removed' if options.remove else 'is still there; --remove removes it'}")
     print(f"Archive: {done.path}")
-    print(f"Report it: {PROGRAM} report {done.path}", flush=True)
+    print(f"Report it: {COMMAND} report {done.path}", flush=True)
 
 
 def refuse_unfinished(run: "Run") -> None:
@@ -60,6 +60,6 @@ def refuse_unfinished(run: "Run") -> None:
         words = ", ".join(f"{count} {state}" for state, count in count_states(left).items())
         raise InputError(
             f"{run.path}: {len(left)} array tasks have not ended: {words}\n"
-            f"Bring it to its end: {PROGRAM} resume {run.path} --wait\n"
-            f"Or end it now:       {PROGRAM} cancel {run.path}"
+            f"Bring it to its end: {COMMAND} resume {run.path} --wait\n"
+            f"Or end it now:       {COMMAND} cancel {run.path}"
         )

@@ -33,7 +33,10 @@ EXAMPLES = {
 
 
 def write_epilog(program: str) -> str:
-    """The last lines of the help of `program`, which is the tool's name with a command's words."""
-    words = program.partition(" ")[2]
+    """Return the last lines of the help of `program`: what starts the tool, and a command's words.
+
+    Raises ValueError for a command without an example.
+    """
+    words = max((words for words in EXAMPLES if program.endswith(f" {words}")), key=len)
     arguments, page = EXAMPLES[words]
     return f"Example: {program} {arguments}".rstrip() + f"\nMore: docs/{page}.md of the source"

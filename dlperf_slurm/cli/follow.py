@@ -1,17 +1,20 @@
 """A run that was submitted -> its report, after its array tasks were followed to their end."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.output import make_console, say, warn
-from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.errors import DlperfError, InputError
+from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
     from dlperf_slurm.jobs.run_directory import Run
     from dlperf_slurm.scheduler.feed import Feeder
+    from dlperf_slurm.scheduler.states import TaskState
+
+    Release = Callable[[Sequence[TaskState], int], list[str]]
 
 
 @contextmanager
@@ -28,17 +31,22 @@ def advise(
         raise
     except kinds as error:
         subject = command.rpartition(" ")[2]
-        if re.search(rf"{PROGRAM} \w+ {re.escape(subject)}", str(error).rpartition("\n")[2]):
+        if re.search(
+            rf"{re.escape(COMMAND)} \w+ {re.escape(subject)}", str(error).rpartition("\n")[2]
+        ):
             raise
         kind = type(error) if isinstance(error, DlperfError) else InputError
         raise kind(f"{error}\nTo go on: {command}") from error
 
 
-def follow_run(run: "Run", feeder: "Feeder", before: Collection[str] = ()) -> None:
+def follow_run(
+    run: "Run", feeder: "Feeder", before: Collection[str] = (), is_own: bool = True
+) -> None:
     """Follow a run to its end, with what the feeder has waiting, and report.
 
-    Of the array tasks in `before`, those that have ended are not counted. Raises SchedulerError at
-    the end for what was refused.
+    Of a run that is not the user's own, nothing is released or tried again. Of the array tasks in
+    `before`, those that have ended are not counted. Raises SchedulerError at the end for what was
+    refused.
     """
     from dlperf_slurm.cli.report import report_run
     from dlperf_slurm.jobs.room import name_full_disk
@@ -49,13 +57,22 @@ def follow_run(run: "Run", feeder: "Feeder", before: Collection[str] = ()) -> No
 
     # `wait` submits nothing
     words = "resume --wait" if feeder.waiting else "wait"
-    with advise(f"{PROGRAM} {words} {run.path}"), name_full_disk(run.path):
-        releaser = Releaser(run, read_retry_limits(run).launch)
+    with advise(f"{COMMAND} {words} {run.path}"), name_full_disk(run.path):
+        release: Release = _release_nothing
+        if is_own:
+            release = Releaser(run, read_retry_limits(run).launch).release
+        else:
+            say(
+                f"{run.run_id}: not started by you here; it is followed, and nothing of it is "
+                f"started. To try again what fails: {COMMAND} retry {run.path}"
+            )
         named: set[str] = set()
         while True:
             task_count = len(run.read_all_tasks())
             tracker = Tracker(run)
-            show_progress(tracker, releaser.release, named, make_console(), feeder, before)
+            show_progress(tracker, release, named, make_console(), feeder, before)
+            if not is_own:
+                break
             stage_retry_by_cause(run, say)
             # another `wait` may have staged them
             if len(run.read_all_tasks()) == task_count:
@@ -67,11 +84,15 @@ def follow_run(run: "Run", feeder: "Feeder", before: Collection[str] = ()) -> No
         calls = ", ".join(f"{count} {name}" for name, count in tracker.watcher.calls.items())
         if calls:
             print(f"{len(tracker.array_job_ids)} sbatch; while waiting: {calls}")
-    with advise(f"{PROGRAM} retry {run.path}"), name_full_disk(run.path):
+    with advise(f"{COMMAND} retry {run.path}"), name_full_disk(run.path):
         try:
-            report_run(run)
+            report_run(run, is_brief=True)
         finally:
             feeder.raise_for_rest()
+
+
+def _release_nothing(states: "Sequence[TaskState]", poll: int) -> list[str]:
+    return []
 
 
 def warn_of_full_disk(run: "Run") -> None:
@@ -79,4 +100,4 @@ def warn_of_full_disk(run: "Run") -> None:
     from dlperf_slurm.jobs.room import find_full_disk
 
     if full := find_full_disk(run.path):
-        say(f"{full}: array tasks there cannot write; then: {PROGRAM} retry {run.path}")
+        say(f"{full}: array tasks there cannot write; then: {COMMAND} retry {run.path}")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.options import add_command, add_output_options, add_repeated_option
 from dlperf_slurm.cli.output import check_plot_file, make_console, write_file, write_plot
-from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.program import PROGRAM
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.cli.options import add_command, add_results_option, add_set_option
 from dlperf_slurm.cli.output import make_console
-from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.errors import CasesFailedError
+from dlperf_slurm.program import COMMAND, PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,4 +155,4 @@ def _write_run(runs: "Sequence[ImportedRun]", options: argparse.Namespace) -> No
     # standard output holds the JSON object and nothing else
     stream = sys.stderr if options.json else sys.stdout
     print(f"Run directory: {run.path}", file=stream)
-    print(f"Report it: {PROGRAM} report {run.path}", file=stream, flush=True)
+    print(f"Report it: {COMMAND} report {run.path}", file=stream, flush=True)

@@ -8,8 +8,8 @@ import argparse
 import re
 from collections.abc import Iterator
 
-from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.cli.whole import list_parsers, make_whole_parser
+from dlperf_slurm.program import PROGRAM
 from dlperf_slurm.version import __version__
 
 # exit codes are those of errors.py, and of a shell
@@ -21,6 +21,8 @@ _EXIT_CODES = (
     ("5", "repeats have no sound record, a cell does not follow, or work differs"),
     ("6", "a case is slower than --fail-if-slower allows"),
     ("7", "it takes more repeats to show that none is"),
+    ("8", "what a run lacks is lacking as nodes were not fit to measure"),
+    ("9", "a library of the tool is missing or broken, or Python is older than 3.9"),
     ("130", "interrupted; a run goes on"),
 )
 _FILES = (

@@ -47,7 +47,9 @@ def add_actions(
 def add_site_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose a site and set single values of it for this call."""
     parser.add_argument(
-        "--site", help="site file or its name; default: this cluster's name, else slurm or local"
+        "--site",
+        help="site file or its name; default: this cluster's name, else slurm, and local where "
+        "Slurm is not; submit takes local by name alone",
     )
     add_set_option(parser)
 

@@ -1,9 +1,18 @@
-"""A plan and the runs that were before it -> what `plan` says of time, and of what it can tell."""
+"""A plan and the runs that were before it -> what is said of its time, and of what it can tell."""
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.plain_text import count_things
+
+# cases that do not fit their time limit
+MAX_SHOWN = 5
+
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from dlperf_slurm.config.site import LoadedSite
     from dlperf_slurm.jobs.plan import Plan
 
@@ -15,6 +24,47 @@ def describe_outlook(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[
     seconds = find_task_seconds(plan, loaded.site, loaded.name, results)
     time = describe_time(plan, seconds, is_local=loaded.site.scheduler == "local")
     return [*([time] if time else []), *_describe_power(plan, loaded, results)]
+
+
+def introduce_local_run(
+    plan: "Plan", loaded: "LoadedSite", options: "Namespace", within_seconds: float
+) -> list[str]:
+    """Return what is about to start on this machine, a line each: site, cases, repeats and time.
+
+    Raises InputError when array tasks cannot end within their time limit, by earlier runs or by the
+    work of their model.
+    """
+    from dlperf_slurm.config.site import explain_choice
+    from dlperf_slurm.jobs.durations import write_duration
+    from dlperf_slurm.results.earlier_times import describe_time, find_task_seconds, list_too_long
+    from dlperf_slurm.results.least_times import find_least_seconds
+
+    seconds = find_task_seconds(plan, loaded.site, loaded.name, options.results)
+    least = find_least_seconds(plan, loaded.site)
+    too_long = list_too_long(plan, seconds, "takes about")
+    too_long += list_too_long(plan, least, "takes at least")
+    if too_long:
+        raise InputError(
+            "\n".join(too_long[:MAX_SHOWN])
+            + "\nNothing was started. Leave these cases out, or set another limit: "
+            "--set time_limit_minutes.default=MINUTES"
+        )
+    time = describe_time(plan, seconds, is_local=True)
+    if within_seconds:
+        time += f"; --within begins no further repeat after {write_duration(within_seconds)}"
+    return [f"site {loaded.name}: {explain_choice(options.site)}", *_describe_cases(plan), time]
+
+
+def _describe_cases(plan: "Plan") -> list[str]:
+    """Return how many cases and array tasks a plan has, and what is left out, for each reason."""
+    repeats = sorted({case.protocol.repeats for case in plan.cases})
+    each = count_things(repeats[-1], "repeat")
+    each = each if len(repeats) == 1 else f"{repeats[0]} to {each}"
+    cases, tasks = len(plan.cases), plan.array_task_count
+    lines = [f"{count_things(cases, 'case')}, {each} each: {count_things(tasks, 'array task')}"]
+    for reason, count in Counter(left_out.reason for left_out in plan.left_out).items():
+        lines.append(f"left out: {count_things(count, 'case')}, as {reason}")
+    return lines
 
 
 def _describe_power(plan: "Plan", loaded: "LoadedSite", results: Path) -> list[str]:

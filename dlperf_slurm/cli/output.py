@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from dlperf_slurm.cli.streams import PROGRAM, PlainStream, silence_output
+from dlperf_slurm.cli.streams import PlainStream, silence_output
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.writing import write_file as write_whole
+from dlperf_slurm.program import PROGRAM
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,11 +44,6 @@ def say(line: str) -> None:
 def warn(line: str) -> None:
     """Tell on standard error what went wrong beside what was asked for."""
     print(f"{PROGRAM}: {line}", file=sys.stderr)
-
-
-def say_renamed(former: str, name: str) -> None:
-    """Tell on standard error what the words that were used are called now."""
-    print(f"{PROGRAM}: `{former}` is now `{name}`", file=sys.stderr)
 
 
 def check_plot_file(path: Optional[Path]) -> None:

@@ -11,6 +11,7 @@ from dlperf_slurm.cli.options import (
 )
 from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.errors import CasesFailedError, InputError, UnhealthyNodesError
+from dlperf_slurm.program import COMMAND
 from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT, list_layouts
 from dlperf_slurm.reports.plots import CHOICES, SOME
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 # the others are in report.html
 TOLD_FINDINGS = 3
+BRIEF_FINDINGS = 2
 
 
 def add_commands(commands: "Commands") -> None:
@@ -81,15 +83,20 @@ def choose_telling(findings: "Sequence[Finding]") -> "list[Finding]":
 
 
 def report_run(
-    run: "Run", layout: str = DEFAULT_LAYOUT, against: Sequence[str] = (), plots: str = SOME
+    run: "Run",
+    layout: str = DEFAULT_LAYOUT,
+    against: Sequence[str] = (),
+    plots: str = SOME,
+    is_brief: bool = False,
 ) -> None:
-    """Print a run's tables, and write its report folder.
+    """Print a run's tables, or in brief what came out of it, and write its report folder.
 
     With published figures, or other plots than some, its files have names of their own.
 
     Raises CasesFailedError, after all is written, when repeats have no sound record;
     UnhealthyNodesError when that is for their nodes alone.
     """
+    from dlperf_slurm.files.permissions import run_permissions
     from dlperf_slurm.reports.layouts.parts.output import print_document
     from dlperf_slurm.reports.report_files import (
         make_folder,
@@ -100,30 +107,51 @@ def report_run(
     )
     from dlperf_slurm.reports.terminal import print_banner, print_summary
 
-    report = make_report(run, against)
-    summary, folder = report.summary, make_folder(run)
-    write_files(report, folder)
-    if layout == DEFAULT_LAYOUT:
+    with run_permissions(run.path):
+        report = make_report(run, against)
+        folder = make_folder(run)
+        write_files(report, folder)
+    summary = report.summary
+    if layout == DEFAULT_LAYOUT and not is_brief:
         print_summary(summary, make_console())
-    else:
-        document = write_layout(report, layout, folder)
+    elif not is_brief:
+        with run_permissions(run.path):
+            document = write_layout(report, layout, folder)
         print_document(document, summary.manifest.title, summary.description, make_console())
         print_banner(summary, make_console())
     for remark in list_remarks(summary):
         print(remark)
-    pages = write_plots(report, folder, plots)
+    with run_permissions(run.path):
+        pages = write_plots(report, folder, plots)
     print()
-    for finding in choose_telling(summary.findings):
-        print(finding.text)
-    print()
+    if is_brief:
+        _print_brief(summary, run)
+    else:
+        for finding in choose_telling(summary.findings):
+            print(finding.text)
+        print()
     for page in pages:
         print(f"Report: {page}", flush=True)
     if not summary.is_complete:
         missing = summary.planned_repeats - summary.ok_repeats
         words = f"{missing} of {summary.planned_repeats} repeats have no sound record"
         if all(one.record or one.is_unhealthy for case in report.cases for one in case.outcomes):
-            raise UnhealthyNodesError(f"{words}, as nodes were not fit; the footnotes name each")
-        raise CasesFailedError(f"{words}; the footnotes name each")
+            raise UnhealthyNodesError(
+                f"{words}, as nodes were not fit; the report's footnotes name each"
+            )
+        raise CasesFailedError(f"{words}; the report's footnotes name each")
+
+
+def _print_brief(summary: "Summary", run: "Run") -> None:
+    """Print what came out of a run, how sure that is, and where its tables are: four lines."""
+    from dlperf_slurm.reports.findings import describe_certainty
+
+    for finding in [one for one in summary.findings if not one.is_doubt][:BRIEF_FINDINGS]:
+        print(finding.text)
+    doubts = [summary.banner, *(one.text for one in summary.findings if one.is_doubt)]
+    doubt = next((f"; {text}" for text in doubts if text), "")
+    print(f"How sure: {summary.measured}; {describe_certainty(summary.results)}{doubt}")
+    print(f"Tables: {COMMAND} report {run.path}")
 
 
 def _print_published(options: argparse.Namespace) -> None:

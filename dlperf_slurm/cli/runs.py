@@ -16,14 +16,10 @@ from dlperf_slurm.cli.options import (
     add_site_options,
     find_chosen_run,
 )
-from dlperf_slurm.cli.output import make_console, say, say_renamed, warn
+from dlperf_slurm.cli.output import make_console, say, warn
 from dlperf_slurm.cli.staging import PATIENCE_SECONDS, load_plan, stage_matrix
-from dlperf_slurm.cli.streams import PROGRAM
-from dlperf_slurm.errors import (
-    EnvironmentMissingError,
-    InputError,
-    SchedulerError,
-)
+from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
+from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
@@ -44,10 +40,7 @@ def add_commands(commands: "Commands") -> None:
     add_results_option(command)
 
     command = add_command(commands, "submit", run_submit)
-    command.add_argument("matrix", nargs="?", type=Path, help="TOML file")
-    # the former spelling of `resume RUN` and `retry RUN`
-    command.add_argument("--resume", metavar="RUN", help=argparse.SUPPRESS)
-    command.add_argument("--retry", action="store_true", help=argparse.SUPPRESS)
+    command.add_argument("matrix", type=Path, help="TOML file")
     _add_wait_option(command)
     command.add_argument(
         "--within",
@@ -115,21 +108,27 @@ def run_render(options: argparse.Namespace) -> None:
     run = stage_matrix(options, is_to_run=False)
     for group_id in run.list_group_ids():
         print(run.find_script(group_id))
-    print(f"Submit it: {PROGRAM} resume {run.path}")
+    print(f"Submit it: {COMMAND} resume {run.path}")
 
 
 def run_submit(options: argparse.Namespace) -> None:
-    """Stage and submit a matrix; raises InputError when none is named."""
-    from dlperf_slurm.jobs.private_values import hide_private_values
+    """Stage and submit a matrix.
 
-    if options.resume is not None or options.retry:
-        _go_on_as_before(options)
-        return
-    if options.matrix is None:
-        raise InputError(f"submit: name a MATRIX; to go on with a run: {PROGRAM} resume RUN")
+    Raises SchedulerError where there is no Slurm and no site was named: only who names site `local`
+    trains on the machine where it is typed, which may be a login node.
+    """
+    from dlperf_slurm.jobs.private_values import hide_private_values
+    from dlperf_slurm.slurm_client import is_slurm_here
+
     words = " ".join(map(shlex.quote, hide_private_values(options.words)))
-    with advise(f"{PROGRAM} {words}", (SchedulerError, EnvironmentMissingError)):
+    if options.site is None and not is_slurm_here():
+        raise SchedulerError(
+            "sbatch is not on PATH: is this a login node, and Slurm's module loaded (module load "
+            f"slurm)?\nTo run on this machine, without a scheduler: {COMMAND} {words} --site local"
+        )
+    with advise(f"{COMMAND} {words}", (SchedulerError, EnvironmentMissingError)):
         run = stage_matrix(options, is_to_run=True)
+    _mark_own(run)
     _submit(run, options.wait)
 
 
@@ -139,14 +138,15 @@ def run_resume(options: argparse.Namespace) -> None:
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
     run = find_chosen_run(options)
+    _mark_own(run)
     if options.set:
         run, changes = mend_site(run, options.set)
         for change in changes:
             say(f"site: {change}")
     if not options.wait and not find_unsubmitted(run):
         print(f"{run.run_id}: all of it is submitted already; nothing was done")
-        print(f"See where it stands:    {PROGRAM} status {run.path}")
-        print(f"Try again what failed:  {PROGRAM} retry {run.path}")
+        print(f"See where it stands:    {COMMAND} status {run.path}")
+        print(f"Try again what failed:  {COMMAND} retry {run.path}")
         return
     _submit(run, options.wait)
 
@@ -158,7 +158,8 @@ def run_retry(options: argparse.Namespace) -> None:
     from dlperf_slurm.scheduler.submit import find_unsubmitted
 
     run = find_chosen_run(options)
-    with advise(f"{PROGRAM} retry {run.path}"):
+    _mark_own(run)
+    with advise(f"{COMMAND} retry {run.path}"):
         before = {task.marker for task in run.read_all_tasks()}
         bad_nodes: list[str] = []
         if options.exclude_bad_nodes:
@@ -166,7 +167,7 @@ def run_retry(options: argparse.Namespace) -> None:
         count = stage_retry(run, bad_nodes, warn)
     if not count and not options.wait and not find_unsubmitted(run):
         print(f"{run.run_id}: nothing that ended has to be tried again; nothing was done")
-        print(f"See where it stands:  {PROGRAM} status {run.path}")
+        print(f"See where it stands:  {COMMAND} status {run.path}")
         return
     say(f"trying again {count} of {len(before)} array tasks")
     _submit(run, options.wait, before if count else ())
@@ -193,17 +194,32 @@ def run_status(options: argparse.Namespace) -> None:
 
 
 def run_wait(options: argparse.Namespace) -> None:
+    from dlperf_slurm.jobs.own_runs import is_own
     from dlperf_slurm.scheduler.feed import Feeder
 
     run = find_chosen_run(options)
-    follow_run(run, Feeder(run, say, PATIENCE_SECONDS))
+    follow_run(run, Feeder(run, say, PATIENCE_SECONDS), is_own=is_own(run))
 
 
 def run_cancel(options: argparse.Namespace) -> None:
+    from dlperf_slurm.jobs.own_runs import is_own
     from dlperf_slurm.scheduler.cancel import cancel_run
 
     run = find_chosen_run(options)
+    if options.run is None and not is_own(run):
+        raise InputError(
+            f"{run.run_id}, the latest run in {options.results}, was not started by you here; to "
+            f"cancel it, name it: {COMMAND} cancel {run.path}"
+        )
     print(f"{cancel_run(run, warn)} array tasks of {run.run_id} cancelled")
+
+
+def _mark_own(run: "Run") -> None:
+    """Have `wait` go on with a run that the user has named to start or continue it."""
+    from dlperf_slurm.jobs.own_runs import mark_own
+
+    if problem := mark_own(run):
+        warn(f"{problem}; a later `{COMMAND} wait` follows this run, and tries nothing again")
 
 
 def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
@@ -214,7 +230,7 @@ def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
     say(f"Run directory: {run.path}")
     if run.manifest.scheduler == "local":
         _warn_of_noise()
-    with advise(f"{PROGRAM} resume {run.path}"):
+    with advise(f"{COMMAND} resume {run.path}"):
         check_free(run.path, TASK_BYTES * len(run.read_all_tasks()))
         feeder = Feeder(run, say, PATIENCE_SECONDS if must_wait else 0.0)
         feeder.submit()
@@ -224,9 +240,9 @@ def _submit(run: "Run", must_wait: bool, before: Collection[str] = ()) -> None:
     if must_wait:
         follow_run(run, feeder, before)
         return
-    print(f"Follow it:  {PROGRAM} status {run.path}")
-    print(f"Or wait:    {PROGRAM} wait {run.path}")
-    print(f"At the end: {PROGRAM} report {run.path}")
+    print(f"Follow it:  {COMMAND} status {run.path}")
+    print(f"Or wait:    {COMMAND} wait {run.path}")
+    print(f"At the end: {COMMAND} report {run.path}")
 
 
 def _warn_of_noise() -> None:
@@ -235,18 +251,3 @@ def _warn_of_noise() -> None:
 
     for line in describe_here():
         warn(f"{line}; figures will be those of a shared machine")
-
-
-def _go_on_as_before(options: argparse.Namespace) -> None:
-    """Run `resume` or `retry` by its former spelling, `submit --resume RUN [--retry]`."""
-    if options.resume is None:
-        raise InputError(f"submit: to try again what failed in a run: {PROGRAM} retry RUN")
-    if options.matrix is not None or options.site or (options.set and options.retry):
-        raise InputError("submit: a run keeps its matrix and its site: --resume takes no others")
-    options.run = options.resume
-    if options.retry:
-        say_renamed("submit --resume RUN --retry", "retry RUN")
-        run_retry(options)
-    else:
-        say_renamed("submit --resume RUN", "resume RUN")
-        run_resume(options)

@@ -4,14 +4,15 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.options import add_actions, add_command, add_site_options
 from dlperf_slurm.cli.output import make_console
-from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.config.folders import CUDA, tell_creation
 from dlperf_slurm.errors import EnvironmentMissingError, InputError
+from dlperf_slurm.program import COMMAND, PROGRAM
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands, Handler
@@ -51,6 +52,7 @@ def add_commands(commands: "Commands") -> None:
     action.add_argument(
         "--any-build", action="store_true", help="also files of an index that PyPI does not have"
     )
+    action.add_argument("--cpu-index", default="", metavar="URL", help="an index of CPU builds")
     action = add_command(actions, "list", run_env_list, "which environments there are, and where")
     _add_device(action)
     text = "what works in them, and what is missing"
@@ -73,7 +75,7 @@ def run_init(options: argparse.Namespace) -> None:
 
     for path in copy_examples(options.directory):
         print(path)
-    print(f"Next: {PROGRAM} plan {options.directory / 'matrices' / 'quickstart.toml'}")
+    print(f"Next: {COMMAND} plan {options.directory / 'matrices' / 'quickstart.toml'}")
 
 
 def run_make_images(options: argparse.Namespace) -> None:
@@ -173,6 +175,16 @@ def choose_device(options: argparse.Namespace) -> str:
     return CUDA if options.cuda else "cpu"
 
 
+def resolve_frameworks(names: Sequence[str]) -> list[str]:
+    """Replace names of packages by those of their frameworks, and say so."""
+    from dlperf_slurm.provision.environments.pins import PACKAGES
+
+    for name in names:
+        if name in PACKAGES:
+            print(f"{name}: the environment is {PACKAGES[name]}", file=sys.stderr, flush=True)
+    return [PACKAGES.get(name, name) for name in names]
+
+
 def run_env_create(options: argparse.Namespace) -> None:
     """Make the named environments one after the other; one that fails does not stop the others.
 
@@ -186,7 +198,7 @@ def run_env_create(options: argparse.Namespace) -> None:
     if options.all == bool(options.frameworks):
         raise InputError(f"env create: name either frameworks ({', '.join(list_pins())}) or --all")
     device = choose_device(options)
-    names = list_pins() if options.all else options.frameworks
+    names = list_pins() if options.all else resolve_frameworks(options.frameworks)
     chosen = [read_pins(name, device) for name in names]
     without = [pins.framework for pins in chosen if not pins.can_have_horovod]
     if options.horovod and without and not options.all:
@@ -202,6 +214,7 @@ def run_env_create(options: argparse.Namespace) -> None:
                 with_horovod,
                 options.any_build,
                 device,
+                options.cpu_index,
             )
         except EnvironmentMissingError as error:
             print(f"{PROGRAM}: error: {error}", file=sys.stderr, flush=True)
@@ -233,7 +246,8 @@ def run_env_check(options: argparse.Namespace) -> None:
 
     device = choose_device(options)
     checks = []
-    for pins in [read_pins(name, device) for name in options.frameworks or list_pins()]:
+    names = resolve_frameworks(options.frameworks) or list_pins()
+    for pins in [read_pins(name, device) for name in names]:
         print(f"checking {pins.name}", file=sys.stderr, flush=True)
         checks.append(check_environment(pins))
     header = ["framework", "Python", "environment", "import", "MPI", "Horovod", "GPU"]

@@ -1,6 +1,7 @@
 """The commands about a site: `site init` writes its file, `doctor` tries the chain to its ranks."""
 
 import argparse
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,8 @@ from dlperf_slurm.cli.options import (
 )
 from dlperf_slurm.cli.output import say
 from dlperf_slurm.cli.staging import load_plan
-from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.errors import InputError, SchedulerError, UnsoundError
+from dlperf_slurm.program import COMMAND
 
 if TYPE_CHECKING:
     from dlperf_slurm.cli.options import Commands
@@ -52,15 +53,19 @@ def run_site_init(options: argparse.Namespace) -> None:
 
     Raises SchedulerError where no cluster answers, InputError when the file is there already.
     """
+    from dlperf_slurm import slurm_client
     from dlperf_slurm.files.writing import write_file
     from dlperf_slurm.provision.sites.site_file import write_site_file
     from dlperf_slurm.provision.sites.survey import survey_cluster
     from dlperf_slurm.provision.sites.tools import find_tools
 
-    survey = survey_cluster()
+    cluster = slurm_client.find_shell_cluster(os.environ)
+    for line in slurm_client.describe_clusters(os.environ, cluster):
+        say(line)
+    survey = survey_cluster(cluster)
     if not survey.cluster_name:
         raise SchedulerError(
-            "\n".join(survey.problems) + f"\nFor a machine without Slurm: {PROGRAM} doctor "
+            "\n".join(survey.problems) + f"\nFor a machine without Slurm: {COMMAND} doctor "
             "--site local"
         )
     path = options.file or Path("site_configs") / f"{survey.cluster_name}.toml"
@@ -76,7 +81,7 @@ def run_site_init(options: argparse.Namespace) -> None:
         raise InputError(f"{path}: cannot be written: {error}") from error
     print(path)
     site = f" --site {path}" if options.file else ""
-    print(f"Next: {PROGRAM} doctor{site}")
+    print(f"Next: {COMMAND} doctor{site}")
 
 
 def run_doctor(options: argparse.Namespace) -> None:
@@ -87,6 +92,7 @@ def run_doctor(options: argparse.Namespace) -> None:
     from dlperf_slurm.checks.doctor import examine
     from dlperf_slurm.config.folders import find_resource_dir
     from dlperf_slurm.config.site import explain_choice
+    from dlperf_slurm.slurm_client import is_slurm_here
 
     if options.matrix is None:
         options.matrix = find_resource_dir("matrices") / "quickstart.toml"
@@ -107,5 +113,6 @@ def run_doctor(options: argparse.Namespace) -> None:
         counts = [f"{faults} to mend"] * (faults > 0)
         counts += [f"{len(unsound) - faults} undecided"] * (len(unsound) > faults)
         raise UnsoundError(f"{' and '.join(counts)}, see above")
-    chosen = ["--site", options.site] if options.site else []
-    say(f"sound; next: {shlex.join([PROGRAM, 'submit', str(options.matrix), *chosen])}")
+    site = options.site or ("" if is_slurm_here() else loaded.name)
+    chosen = ["--site", site] if site else []
+    say(f"sound; next: {COMMAND} {shlex.join(['submit', str(options.matrix), *chosen])}")

@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.cli.output import say, warn
-from dlperf_slurm.cli.streams import PROGRAM
 from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
+from dlperf_slurm.program import COMMAND
 
 # how long `--wait` outlasts a controller that does not answer while the run is submitted
 PATIENCE_SECONDS = 900.0
@@ -37,7 +37,7 @@ def load_plan(
         remedy = (
             f"did you mean {near}?"
             if near.exists()
-            else f"`{PROGRAM} init` copies examples to here"
+            else f"`{COMMAND} init` copies examples to here"
         )
         raise InputError(f"{options.matrix}: there is no such file; {remedy}")
     of_matrix, of_site = split_assignments(options.set)
@@ -80,11 +80,13 @@ def load_plan_of_cluster(
 def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
     """A run directory of what the options name, with its scripts.
 
-    Raises InputError where the site can run none of the cases, and, of what is to run now,
-    EnvironmentMissingError; else what is missing is a warning. So it does for a time to be within
-    on a cluster, whose queue alone decides when array tasks start.
+    Raises InputError where the site can run none of the cases; of what is to run now, it raises
+    EnvironmentMissingError too, and InputError where this machine cannot end a case in time, or for
+    a time to be within on a cluster, whose queue alone decides when array tasks start. Of what is
+    not to run, a missing environment is a warning.
     """
     from dlperf_slurm.cli.bad_nodes import leave_out_bad_nodes
+    from dlperf_slurm.cli.outlook import introduce_local_run
     from dlperf_slurm.jobs.durations import parse_duration
     from dlperf_slurm.jobs.leftovers import remove_leftovers
     from dlperf_slurm.jobs.plan import list_missing_environments
@@ -114,6 +116,9 @@ def stage_matrix(options: argparse.Namespace, is_to_run: bool) -> "Run":
         loaded = leave_out_bad_nodes(loaded, plan, options.results)
     if is_to_run and not options.unchecked:
         _check_requests(plan, loaded)
+    if is_to_run and loaded.site.scheduler == "local":
+        for line in introduce_local_run(plan, loaded, options, within_seconds):
+            say(line)
     for path in remove_leftovers(options.results):
         say(f"Removed {path}, which a submission that was killed had left half-made")
     return stage_run(options.results, file, loaded, plan, sys.argv, within_seconds)

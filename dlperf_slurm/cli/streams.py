@@ -15,8 +15,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional, TextIO
 
-PROGRAM = "dlperf-slurm"
-
 
 class PlainStream:
     """A stream that strips control characters of what is printed; all else is that stream's own."""

@@ -6,11 +6,12 @@ from importlib import import_module
 
 from dlperf_slurm.cli import make_main_parser
 from dlperf_slurm.cli.commands import COMMANDS
+from dlperf_slurm.program import PROGRAM
 
 
 def make_whole_parser() -> argparse.ArgumentParser:
-    """The parser with all commands, which takes every file that declares one."""
-    parser = make_main_parser()
+    """The parser of `dlperf-slurm` with all commands, which takes every file that declares one."""
+    parser = make_main_parser(PROGRAM)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for file in dict.fromkeys(file for file, _ in COMMANDS.values()):
         import_module(f"dlperf_slurm.cli.{file}").add_commands(commands)

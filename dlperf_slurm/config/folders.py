@@ -5,6 +5,11 @@ import sys
 from pathlib import Path
 
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.files.permissions import PRIVATE_MASK, file_permissions
+from dlperf_slurm.program import COMMAND
+
+# in the virtual environments of `uv tool` and pipx, which are made anew with each installation
+TOOL_FILES = ("uv-receipt.toml", "pipx_metadata.json")
 
 CUDA = "cuda"
 # at the end of the name of an environment that is for GPUs
@@ -43,17 +48,37 @@ def find_user_dir(variable: str, default: str) -> Path:
         raise InputError(str(error)) from error
 
 
+def find_cache_dir() -> Path:
+    """The user's folder for what can be computed again; raises as `find_user_dir`."""
+    return find_user_dir("XDG_CACHE_HOME", "~/.cache") / "dlperf-slurm"
+
+
+def make_cache_dir(*parts: str) -> Path:
+    """Make a folder in the user's cache, which nobody else may read or enter.
+
+    Raises OSError, and InputError as `find_user_dir` does.
+    """
+    cache = find_cache_dir()
+    folder = cache.joinpath(*parts)
+    with file_permissions(PRIVATE_MASK):
+        folder.mkdir(parents=True, exist_ok=True)
+    if cache.stat().st_uid == os.geteuid():
+        cache.chmod(0o700)
+    return folder
+
+
 def find_user_config_dir() -> Path:
     """The user's folder for settings, whether it is there or not; raises as `find_user_dir`."""
     return find_user_dir("XDG_CONFIG_HOME", "~/.config") / "dlperf-slurm"
 
 
 def find_environments_dir() -> Path:
-    """The folder of managed environments.
+    """Return the folder of managed environments.
 
     It is `$DLPERF_SLURM_ENVIRONMENTS`, else a folder inside the virtual environment that runs this
-    tool (they come and go with it), else one in the user's data folder. Raises InputError when it
-    cannot be the folder of virtual environments.
+    tool (they come and go with it), else one in the user's data folder: outside of a virtual
+    environment, and in one of `uv tool` or pipx. Raises InputError when it cannot be the folder of
+    virtual environments.
     """
     chosen = os.environ.get("DLPERF_SLURM_ENVIRONMENTS")
     if chosen:
@@ -61,8 +86,9 @@ def find_environments_dir() -> Path:
             return Path(check_search_folder(str(expand_home(chosen).absolute())))
         except ValueError as error:
             raise InputError(f"DLPERF_SLURM_ENVIRONMENTS: {error}") from error
-    if sys.prefix != sys.base_prefix:
-        return Path(sys.prefix) / "environments"
+    own = Path(sys.prefix)
+    if sys.prefix != sys.base_prefix and not any((own / name).exists() for name in TOOL_FILES):
+        return own / "environments"
     return find_user_dir("XDG_DATA_HOME", "~/.local/share") / "dlperf-slurm" / "environments"
 
 
@@ -83,7 +109,7 @@ def name_environment(framework: str, device: str) -> str:
 def tell_creation(framework: str, device: str) -> str:
     """The command that makes a framework's managed environment for a device."""
     option = " --cuda" if device == CUDA else ""
-    return f"dlperf-slurm env create {framework}{option}"
+    return f"{COMMAND} env create {framework}{option}"
 
 
 def find_managed_environment(name: str) -> Path:

@@ -1,6 +1,7 @@
 """Site files and their layers -> one validated Site, and where each value came from."""
 
 import copy
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,7 +87,7 @@ class Site(JobSettings):
     max_submitted: Optional[PositiveInt] = None
     """Jobs of yours in the queue at most, each element of an array counted; the rest waits."""
     clusters: Optional[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]] = None
-    """Cluster that jobs go to, where it is not the login node's own (`sbatch --clusters`)."""
+    """Cluster that jobs go to (`--clusters`); else that of SLURM_CLUSTERS, or the host's own."""
     inherit: OneOrMore[Annotated[str, AfterValidator(check_inherited)]] = ()
     """Variables of your shell that sbatch heeds, such as "SBATCH_ACCOUNT"; others are removed."""
     env_from: OneOrMore[Annotated[str, AfterValidator(check_env_name)]] = ()
@@ -234,6 +235,10 @@ def load_site(
     raise_problems([problem for layer in layers for problem in find_layer_problems(layer)])
     merged, sources = merge_layers(layers)
     merged[OVERRIDE] = collect_overrides(layers)
+    cluster = slurm_client.find_shell_cluster(os.environ)
+    if cluster and "clusters" not in merged and merged.get("scheduler", "slurm") == "slurm":
+        merged["clusters"] = cluster
+        sources["clusters",] = "SLURM_CLUSTERS"
     reporter = Reporter(TomlFile(str(path), "", merged))
     site = validate(Site, merged, reporter)
     raise_problems(reporter.problems)

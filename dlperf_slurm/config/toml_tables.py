@@ -3,7 +3,6 @@
 import copy
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar
@@ -84,20 +83,11 @@ OneOrMoreTables = Annotated[tuple[Item, ...], BeforeValidator(_as_tables), _Allo
 
 @dataclass(frozen=True)
 class TomlFile:
-    """A parsed file, with its text for looking up the lines of keys.
-
-    `renamed` has today's path of keys that stand in the text under a former one.
-    """
+    """A parsed file, with its text for looking up the lines of keys."""
 
     label: str
     text: str
     data: TomlTable
-    renamed: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
-
-    def find_lines(self) -> dict[KeyPath, int]:
-        """The line number of each key, by today's path."""
-        lines = locate_keys(self.text)
-        return {self.renamed.get(path, path): line for path, line in lines.items()}
 
 
 def read_toml(path: Path) -> TomlFile:
@@ -189,7 +179,7 @@ class Reporter:
     def add(self, path: KeyPath, message: str) -> None:
         """Note a mistake at `path`, which may be deeper than what stands in the file."""
         if self._lines is None:
-            self._lines = self.toml.find_lines()
+            self._lines = locate_keys(self.toml.text)
         full = drop_indices(self.prefix + path, self.toml.data)
         line = next(
             (self._lines[full[:n]] for n in range(len(full), 0, -1) if full[:n] in self._lines),

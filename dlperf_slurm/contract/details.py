@@ -2,7 +2,7 @@
 
 While a start goes on, each thing is a file of its own, which survives whatever ends the start. When
 it has ended well, these are folded into one ZIP file, whose arrays `numpy.load` reads by name. What
-reads them takes either: a death between the two leaves both, and earlier versions had no fold.
+reads them takes either, as a death between the two leaves both.
 """
 
 import io

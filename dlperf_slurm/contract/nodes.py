@@ -85,7 +85,7 @@ def format_node_work(work: NodeWork) -> str:
 def read_node_work(path: Path) -> NodeWork:
     """Raises ContractError for a file that cannot be used, FileNotFoundError for none."""
     try:
-        return build_dataclass(NodeWork, reading.read_json(path), str(path))
+        return build_dataclass(NodeWork, reading.read_json(path), str(path), is_complete=True)
     except FileProblem as error:
         raise ContractError(str(error)) from error
 
@@ -108,7 +108,7 @@ def _read_reports(folder: Path) -> Iterator[NodeReport]:
             data = reading.read_json(path, root=folder)
         except FileProblem as error:
             raise ContractError(str(error)) from error
-        yield build_dataclass(NodeReport, data, str(path))
+        yield build_dataclass(NodeReport, data, str(path), is_complete=True)
 
 
 def make_node_failure(report: NodeReport) -> Failure:

@@ -83,4 +83,4 @@ def parse_peaks(content: bytes, where: str) -> Peaks:
         data = reading.parse_json(reading.decode_text(content, where), where)
     except FileProblem as error:
         raise ContractError(str(error)) from error
-    return build_dataclass(Peaks, data, where)
+    return build_dataclass(Peaks, data, where, is_complete=True)

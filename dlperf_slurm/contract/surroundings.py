@@ -82,7 +82,7 @@ class HostSurroundings:
 class Surroundings:
     """The surroundings of one attempt at a repeat, on all of its hosts.
 
-    `phases` are those of its rank 0; earlier versions told none.
+    `phases` are those of its rank 0.
     """
 
     run_id: str
@@ -105,4 +105,4 @@ def parse_surroundings(content: bytes, where: str) -> Surroundings:
         data = reading.parse_json(reading.decode_text(content, where), where)
     except FileProblem as error:
         raise ContractError(str(error)) from error
-    return build_dataclass(Surroundings, data, where)
+    return build_dataclass(Surroundings, data, where, is_complete=True)

@@ -1,8 +1,7 @@
 """An attempt's folder -> its starts, and what the attempt is worth: the one judge of all commands.
 
 Each time that the scheduler starts an array task, the start gets a folder `s<number>` of its own
-below that of the attempt, so that no start can write over another one's files. Earlier versions of
-the tool had none, nor have imports of logs: there the attempt's folder is that of the only start.
+below that of the attempt, so that no start can write over another one's files.
 """
 
 import hashlib
@@ -14,12 +13,12 @@ from typing import Any, Optional
 
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.nodes import describe_unhealthy
-from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, RECORD_FILE, Record
+from dlperf_slurm.contract.record import OK, OUT_OF_MEMORY, Record
 from dlperf_slurm.files.listing import list_names
 from dlperf_slurm.jobs.beside_record import NOTHING_BESIDE, Beside
 from dlperf_slurm.jobs.gate import UnbelievableError, read_believed
 from dlperf_slurm.jobs.manifest import PlannedCase
-from dlperf_slurm.jobs.markers import WITHOUT_FOLDER
+from dlperf_slurm.jobs.markers import NO_START
 from dlperf_slurm.jobs.run_directory import Run, RunTask
 from dlperf_slurm.version import __version__
 
@@ -60,15 +59,12 @@ def list_starts(attempt_dir: Path, run_dir: Path) -> list[Start]:
     except OSError:
         return []
     numbers = sorted((int(name[1:]) for name in names if re.fullmatch(r"s\d+", name)), reverse=True)
-    starts = [find_start(attempt_dir, number) for number in numbers]
-    if RECORD_FILE in names or not numbers:
-        starts.append(find_start(attempt_dir, WITHOUT_FOLDER))
-    return starts
+    return [find_start(attempt_dir, number) for number in numbers]
 
 
 def find_start(attempt_dir: Path, number: int) -> Start:
-    """The start of that number, there or not."""
-    folder = attempt_dir if number == WITHOUT_FOLDER else attempt_dir / f"s{number}"
+    """The start of that number, there or not; the attempt's own folder for NO_START."""
+    folder = attempt_dir if number == NO_START else attempt_dir / f"s{number}"
     return Start(number, folder)
 
 
@@ -80,8 +76,7 @@ def print_files(run: Run, planned: PlannedCase, task: RunTask) -> str:
     """
     attempt_dir = run.path / task.attempt_dir
     starts = list_starts(attempt_dir, run.path)
-    folders = dict.fromkeys([attempt_dir, *(start.path for start in starts)])
-    stats = [_list_stats(folder) for folder in folders]
+    stats = [_list_stats(folder) for folder in (attempt_dir, *(start.path for start in starts))]
     text = ascii((__version__, planned, stats))
     return hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from dlperf_slurm.contract.case import CASE_FILE, Case
-from dlperf_slurm.contract.json_files import LIFTS, ContractError, lift
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.json_files import ContractError, take_values
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.reading import open_file, parse_json, read_text
-from dlperf_slurm.jobs.quick_reading import build_quickly, read_json
+from dlperf_slurm.jobs.quick_reading import build_quickly
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
 
 # of one case
@@ -20,11 +20,9 @@ TEXTS_LIMIT_BYTES = 2**28
 def read_planned_case(run_dir: Path, task: RunTask) -> Case:
     """The case as the worker reads it, whether the array task has started or not.
 
-    Runs of earlier versions, and those of imported logs, have it in the attempt's folder. Raises
-    FileNotFoundError where its file is not there, ContractError where that does not have it.
+    Raises FileNotFoundError where the file of cases is not there, ContractError where that does not
+    have it.
     """
-    if task.case_offset is None:
-        return read_json(run_dir / task.attempt_dir / CASE_FILE, Case, root=run_dir)
     where = f"{run_dir / CASES_FILE}: the case {task.case_id}"
     try:
         with open_file(run_dir / CASES_FILE, run_dir) as file:
@@ -47,7 +45,7 @@ def _parse_line(line: bytes, where: str) -> Case:
     if not isinstance(data, dict):
         raise ContractError(f"{where}: not a JSON object")
     own = {"repeat": 1, "attempt": 1, "seed": 0}
-    return build_quickly(Case, lift({**data, **own}, LIFTS[Case], where), where)
+    return build_quickly(Case, take_values({**data, **own}, where), where)
 
 
 def read_texts(run_dir: Path, relative: str) -> str:

@@ -10,10 +10,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional, TypeVar
+from typing import Any, Optional
 
 from dlperf_slurm.contract.axes import INFER, Axes
-from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.details import Detail, read_details
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.contract.peaks import PEAKS_FILE
@@ -46,8 +46,6 @@ from dlperf_slurm.jobs.record_figures import (
 from dlperf_slurm.jobs.record_ranges import find_range_problem
 from dlperf_slurm.jobs.run_directory import CASES_FILE, RunTask
 
-Kind = TypeVar("Kind", Case, Record)
-
 MAX_VALUE_CHARACTERS = 60
 MAX_PROBLEM_CHARACTERS = 1000
 # what is read of that which lies beside a record, and how large it may be
@@ -78,19 +76,16 @@ class Believed:
 
 
 def read_believed(
-    run_dir: Path, run_id: str, planned: PlannedCase, task: RunTask, place: Optional[Path] = None
+    run_dir: Path, run_id: str, planned: PlannedCase, task: RunTask, folder: Path
 ) -> Believed:
-    """The record of an attempt at a planned case of the run with this id.
-
-    It lies in the attempt's folder, or in `place`, that of one of its starts.
+    """Read the record in the folder of a start of an attempt at a planned case of this run.
 
     Raises FileNotFoundError where there is no record; ContractError for one that cannot be read,
-    and UnbelievableError for one that contradicts its case.json, the manifest or itself. Either
+    and UnbelievableError for one that contradicts its case, the manifest or itself. Either
     names the file, the field, what stands there, and what was expected.
     """
-    folder = place or run_dir / task.attempt_dir
     name = folder.relative_to(run_dir)
-    record = _read(folder / RECORD_FILE, Record, run_dir)
+    record = read_json(folder / RECORD_FILE, Record, root=run_dir)
     asked = _read_case(run_dir, task)
     # one after the other: what the later ones compute takes what the former ones let pass
     differences = [
@@ -123,36 +118,20 @@ def read_believed(
     return Believed(record, seconds, beside)
 
 
-def _read(path: Path, kind: type[Kind], run_dir: Path) -> Kind:
-    """A file of the contract; one of version 1 may have anything where its case should be."""
-    try:
-        return read_json(path, kind, root=run_dir)
-    except ContractError:
-        raise
-    except ValueError as error:
-        raise ContractError(f"{path}: not of schema_version 1: {error}") from error
-
-
 def _read_case(run_dir: Path, task: RunTask) -> Case:
     try:
         return read_planned_case(run_dir, task)
-    except ContractError:
-        raise
     except FileNotFoundError:
-        is_in_folder = task.case_offset is None
-        path = run_dir / (f"{task.attempt_dir}/{CASE_FILE}" if is_in_folder else CASES_FILE)
         raise ContractError(
-            f"{path}: is missing, and says what its record is of; was the whole run copied?"
+            f"{run_dir / CASES_FILE}: is missing, and says what its record is of; was the whole "
+            "run copied?"
         ) from None
-    except ValueError as error:
-        where = f"{run_dir / task.attempt_dir}"
-        raise ContractError(f"{where}: its case is not of schema_version 1: {error}") from error
 
 
 def _find_case_problems(
     asked: Case, run_id: str, planned: PlannedCase, task: RunTask
 ) -> Iterator[str]:
-    """Where case.json is not that of this place in this run."""
+    """Yield where a case is not that of this place in this run."""
     expected = {
         "run_id": run_id,
         "case_id": task.case_id,
@@ -161,13 +140,13 @@ def _find_case_problems(
         "model": planned.model,
     }
     for name, value in expected.items():
-        yield from _compare(f"case.{name} of {CASE_FILE}", getattr(asked, name), value, "this run")
+        yield from _compare(f"case.{name} of {CASES_FILE}", getattr(asked, name), value, "this run")
     for name in _AXES:
         one, other = getattr(asked.axes, name), getattr(planned.axes, name)
-        yield from _compare(f"case.axes.{name} of {CASE_FILE}", one, other, "the manifest")
+        yield from _compare(f"case.axes.{name} of {CASES_FILE}", one, other, "the manifest")
     epochs = asked.training.epochs
     yield from _compare(
-        f"case.training.epochs of {CASE_FILE}", epochs, planned.epochs, "the manifest"
+        f"case.training.epochs of {CASES_FILE}", epochs, planned.epochs, "the manifest"
     )
 
 
@@ -183,13 +162,13 @@ def _find_differences(record: Record, asked: Case) -> Iterator[str]:
         if field.name == "axes" or (is_ok and asked.log_format and field.name in OF_LOG):
             continue
         one, other = getattr(found, field.name), getattr(asked, field.name)
-        yield from _compare(f"case.{field.name}", one, other, CASE_FILE)
+        yield from _compare(f"case.{field.name}", one, other, CASES_FILE)
     for name in _AXES:
         if name == "batch_size_per_device" and is_ok and asked.axes.has_batch_search:
             yield from _find_search_problem(record, asked)
             continue
         one, other = getattr(found.axes, name), getattr(asked.axes, name)
-        yield from _compare(f"case.axes.{name}", one, other, CASE_FILE)
+        yield from _compare(f"case.axes.{name}", one, other, CASES_FILE)
 
 
 def _compare(what: str, found: object, expected: object, where: str) -> Iterator[str]:

@@ -21,6 +21,7 @@ from dlperf_slurm.errors import InputError, JournalError, SchedulerError
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.appending import open_to_append, write_all
 from dlperf_slurm.files.folders import open_folder
+from dlperf_slurm.files.permissions import run_permissions
 from dlperf_slurm.files.reading import MIB, open_file, parse_json, read_bytes
 from dlperf_slurm.files.writing import remove_file, write_file
 from dlperf_slurm.jobs.quick_reading import build_quickly
@@ -54,8 +55,8 @@ TRACKED = "tracked"
 class Event:
     """One line of the journal; a field that an event has no use for is empty.
 
-    `time` is by the clock of `host`, which is "" in journals of earlier versions. `start` is the
-    number of the start that a state is about, `files` the print of the files that it was judged by.
+    `time` is by the clock of `host`. `start` is the number of the start that a state is about,
+    `files` the print of the files that it was judged by.
     """
 
     event: str
@@ -72,7 +73,6 @@ class Event:
 
 # lines that are parsed as one text, whose values are there at once
 _LINES_AT_ONCE = 1000
-_EVENT_KEYS = frozenset(field.name for field in dataclasses.fields(Event))
 
 
 def append_events(run_dir: Path, events: Sequence[Event]) -> None:
@@ -84,7 +84,7 @@ def append_events(run_dir: Path, events: Sequence[Event]) -> None:
     text = "".join(json.dumps(vars(e), sort_keys=True) + "\n" for e in events)
     path = run_dir / JOURNAL_FILE
     try:
-        with open_to_append(path, root=run_dir) as descriptor:
+        with run_permissions(run_dir), open_to_append(path, root=run_dir) as descriptor:
             if not _ends_with_newline(descriptor):
                 # a line that was cut short stays apart from these
                 text = "\n" + text
@@ -228,15 +228,11 @@ def _parse_chunk(lines: Sequence[bytes], where: str) -> Sequence[Any]:
 def _build_event(values: Any, where: str) -> Event:
     """Raises ContractError or TypeError for what is no event."""
     # the same few words in each line take the room of one
-    known = {
-        key: sys.intern(value) if type(value) is str else value
-        for key, value in {**values}.items()
-        if key in _EVENT_KEYS
+    shared = {
+        key: sys.intern(value) if type(value) is str else value for key, value in {**values}.items()
     }
-    # journals of earlier versions name no host
-    known.setdefault("host", "")
     # built by its own constructor it shares its keys with all others, and takes half the memory
-    return Event(**vars(build_quickly(Event, known, where)))
+    return Event(**vars(build_quickly(Event, shared, where)))
 
 
 @contextmanager
@@ -280,6 +276,8 @@ def _take_lock(descriptor: int) -> bool:
 def _open_lock(run_dir: Path, must_write: bool) -> Iterator[int]:
     path = run_dir / LOCK_FILE
     with ExitStack() as stack:
+        # what is submitted has this umask too
+        stack.enter_context(run_permissions(run_dir))
         try:
             descriptor = stack.enter_context(open_to_append(path, root=run_dir))
         except FileProblem as error:

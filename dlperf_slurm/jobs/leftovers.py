@@ -20,7 +20,7 @@ PARTIAL_SUFFIX = ".partial"
 LOCK_FILE = ".making"
 # of the ids that runs have
 _NAME = re.compile(rf"\.\d{{8}}-\d{{6}}-[\w.-]+-[0-9a-f]{{4}}{re.escape(PARTIAL_SUFFIX)}", re.ASCII)
-# before it has its lock, or where an older version made it: nobody takes so long to make one
+# before it has its lock: nobody takes so long to make one
 UNLOCKED_SECONDS = 3600.0
 
 

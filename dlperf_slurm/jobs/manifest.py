@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -13,12 +13,10 @@ from dlperf_slurm.config.key_paths import format_key
 from dlperf_slurm.config.mistakes import describe_mistake
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.json_files import (
-    FORMER_AXES,
     SCHEMA_VERSION,
     ContractError,
     build_dataclass,
-    lift,
-    take_axes,
+    take_values,
 )
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
@@ -43,7 +41,7 @@ class PlannedCase:
 
     A case with `epochs` trains to accuracy. Its repeats are spread over `blocks`, array jobs that
     run one after the other. `protocol` has its other settings by their names in a matrix, without
-    those that it has no use for; None where the manifest is of a version that kept none.
+    those that it has no use for.
     """
 
     case_id: str
@@ -54,7 +52,7 @@ class PlannedCase:
     reason: str
     epochs: int = 0
     blocks: int = 1
-    protocol: Optional[Settings] = None
+    protocol: Settings = field(default_factory=dict)
 
     @property
     def batch_size_text(self) -> str:
@@ -65,7 +63,7 @@ class PlannedCase:
     def settings(self) -> Settings:
         """All settings of the protocol that are told, by their names in a matrix."""
         own = {name: getattr(self, name) for name in OWN_SETTINGS}
-        return {**(self.protocol or {}), **own}
+        return {**self.protocol, **own}
 
 
 # what a planned case has as a field of its own, and not among the others
@@ -134,8 +132,8 @@ def format_manifest(manifest: Manifest) -> str:
     return f"{{\n{keys}\n}}\n"
 
 
-def read_manifest(path: Path) -> tuple[Manifest, int]:
-    """The manifest of a run directory, or of an archive of one, and the version of its files.
+def read_manifest(path: Path) -> Manifest:
+    """Read the manifest of a run directory, or of an archive of one.
 
     Raises InputError when it has none, or one of a version that this tool does not read.
     """
@@ -149,39 +147,30 @@ def read_manifest(path: Path) -> tuple[Manifest, int]:
     if not isinstance(data, dict):
         raise InputError(f"{file}: not a manifest: not a JSON object")
     try:
-        manifest = _build_manifest(lift(data, _lift_manifest, str(file)), str(file))
+        manifest = _build_manifest(take_values(data, str(file)), str(file))
     except ContractError as error:
         raise InputError(str(error)) from error
-    except ValueError as error:
-        # of version 1, with anything where its cases should be
-        raise InputError(f"{file}: not a manifest: {error}") from error
     problem = find_manifest_problem(manifest)
     if problem:
         raise InputError(f"{file}: {problem}")
-    return manifest, data["schema_version"]
+    return manifest
 
 
 def _build_manifest(data: Mapping[str, Any], where: str) -> Manifest:
-    """The manifest of decoded JSON in the keys of this version; raises ContractError."""
-    listed = data.get("cases")
-    cases = listed if isinstance(listed, list) else []
-    told = [case.pop("protocol", None) if isinstance(case, dict) else None for case in cases]
-    manifest = build_dataclass(Manifest, data, where)
-    protocols = (
-        None if protocol is None else _read_protocol(protocol, where, index)
-        for index, protocol in enumerate(told)
+    """Build the manifest from decoded JSON; raises ContractError."""
+    manifest = build_dataclass(Manifest, data, where, is_complete=True)
+    cases = (
+        replace(case, protocol=_read_protocol(case.protocol, where, index))
+        for index, case in enumerate(manifest.cases)
     )
-    planned = (replace(case, protocol=own) for case, own in zip(manifest.cases, protocols))
-    return replace(manifest, cases=tuple(planned))
+    return replace(manifest, cases=tuple(cases))
 
 
-def _read_protocol(data: object, where: str, index: int) -> Settings:
-    """The settings that a manifest tells of a case; raises ContractError, which names a wrong one.
+def _read_protocol(data: Mapping[str, Any], where: str, index: int) -> Settings:
+    """Validate the settings of a case; raises ContractError, which names a wrong one.
 
-    What it does not tell has no default: nobody knows what another version had.
+    Settings that are not there are left out: the case has no use for them.
     """
-    if not isinstance(data, dict):
-        raise ContractError(f"{where}: cases[{index}].protocol: expected an object")
     try:
         protocol = Protocol.model_validate(data)
     except ValidationError as error:
@@ -230,20 +219,3 @@ def find_manifest_problem(manifest: Manifest) -> str:
     if len({case.case_id for case in manifest.cases}) < len(manifest.cases):
         return "has two cases of one case_id"
     return ""
-
-
-def _lift_manifest(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A manifest of version 1, whose cases had the axes beside their other values."""
-    return {**data, "cases": [_lift_planned_case(case) for case in data["cases"]]}
-
-
-def _lift_planned_case(data: Mapping[str, Any]) -> dict[str, Any]:
-    values = dict(data)
-    search = values.pop("batch_search", "")
-    if search:
-        values["batch_size_per_device"] = search
-    axes = take_axes(values)
-    return {
-        **{name: value for name, value in values.items() if name not in FORMER_AXES},
-        "axes": axes,
-    }

@@ -26,13 +26,13 @@ LOG_WORDS = "what this array task prints is in"
 OVER = "over"
 # the kinds of markers that belong to no start
 OF_NO_START = frozenset(("killed", OVER))
-# the number of a start that is the attempt's folder itself, as in earlier versions
-WITHOUT_FOLDER = -1
-# "2n8g-try2.17.s0.ended"; earlier versions had "2n8g-try2.17.ended"
+# in place of a start's number: the job script ended before the start had a folder
+NO_START = -1
+# "2n8g-try2.17.s0.finished"; "2n8g-try2.17.ended" without a start
 _MARKER = re.compile(
     r"(?P<task>.+?\.\d+)(?:\.s(?P<start>\d+))?\.(?P<kind>started|ended|finished|killed|over)"
 )
-# one file in place of those of a start that has ended, which earlier versions left
+# what the one file of a start that has run to its end stands for
 _FINISHED = ("started", "ended")
 MARKER_LIMIT_BYTES = 2**20
 # the markers of an array task: the numbers of its starts, and of what kind each is
@@ -112,10 +112,10 @@ def _split_name(name: str) -> tuple[str, int, tuple[str, ...]]:
     """The task, start and kinds that a file's name tells of; the task of no marker is ""."""
     match = _MARKER.fullmatch(name)
     if match is None:
-        return "", WITHOUT_FOLDER, ()
+        return "", NO_START, ()
     task, start, kind = match.group("task", "start", "kind")
     kinds = _FINISHED if kind == "finished" else (sys.intern(kind),)
-    return task, WITHOUT_FOLDER if start is None else int(start), kinds
+    return task, NO_START if start is None else int(start), kinds
 
 
 class MarkerFolder:
@@ -154,14 +154,12 @@ def _add(seen: Seen, start: int, kinds: tuple[str, ...]) -> Seen:
     return seen | {(start, kind) for kind in kinds}
 
 
-def read_marker(
-    run_dir: Path, task: str, kind: str, start: int = WITHOUT_FOLDER
-) -> Optional[Marker]:
+def read_marker(run_dir: Path, task: str, kind: str, start: int = NO_START) -> Optional[Marker]:
     """What tells that one of a task's starts `started` or `ended`, if it is there and whole.
 
     `task` is what the names of its markers begin with.
     """
-    name = task if start == WITHOUT_FOLDER else f"{task}.s{start}"
+    name = task if start == NO_START else f"{task}.s{start}"
     for found, time in ((kind, "time"), ("finished", "begun" if kind == "started" else "time")):
         with suppress(OSError, KeyError, TypeError):
             path = run_dir / MARKERS_DIR / f"{name}.{found}"

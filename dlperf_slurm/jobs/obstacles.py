@@ -24,6 +24,7 @@ from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, MIB
 from dlperf_slurm.jobs.launchers import list_kinds_of_ranks
 from dlperf_slurm.matrix.expand import MatrixCase
+from dlperf_slurm.program import COMMAND
 from dlperf_slurm.provision.environments.gpu_horovod import find_missing_horovod
 from dlperf_slurm.provision.environments.gpus import (
     describe_cpu_build,
@@ -206,7 +207,7 @@ def _find_data_obstacle(case: MatrixCase, site: Site) -> Optional[str]:
         return f"{words}, which is no folder; a tar archive takes `stage_to` beside its path"
     return (
         f"{words}, which is not there; name its folder in the site file's [datasets], or see: "
-        "dlperf-slurm data make; where compute nodes alone see it, say on_login_node = false in "
+        f"{COMMAND} data make; where compute nodes alone see it, say on_login_node = false in "
         f"[datasets.{case.dataset}]"
     )
 

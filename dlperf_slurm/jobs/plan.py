@@ -31,11 +31,12 @@ class Plan:
 
     def find_node_hours(self, case: MatrixCase) -> float:
         """The node-hours of one case at most: every repeat at its time limit."""
-        minutes = self._minutes_by_case[case.case_id]
+        minutes = self.limit_minutes[case.case_id]
         return case.protocol.repeats * case.topology.nodes * minutes / 60
 
     @cached_property
-    def _minutes_by_case(self) -> dict[str, int]:
+    def limit_minutes(self) -> dict[str, int]:
+        """The time limit of an array task of each case, by case id."""
         return {
             task.case.case_id: group.time_limit_minutes
             for group in self.groups

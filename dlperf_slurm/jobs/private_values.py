@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -111,16 +110,6 @@ def write_private_values(folder: Path, values: Mapping[str, str]) -> None:
     """Lines of bash that export the values, in a file for its owner alone."""
     exports = [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(values.items())]
     write_file(folder / PRIVATE_FILE, os.fsencode("".join(exports)), root=folder, mode=0o600)
-
-
-@contextmanager
-def file_permissions(mask: int) -> Iterator[None]:
-    """Files that are made meanwhile lack these permissions."""
-    before = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 def share_with_group(folder: Path, site: Site) -> None:

@@ -28,7 +28,7 @@ class _UnfitError(Exception):
 
 def read_json(path: Path, kind: type[Kind], root: Path) -> Kind:
     """What `contract.json_files.read_json` makes of the same file, and raises as it does."""
-    return build_quickly(kind, read_values(path, kind, root), str(path))
+    return build_quickly(kind, read_values(path, root), str(path))
 
 
 def build_quickly(kind: type[D], data: Mapping[str, Any], where: str) -> D:
@@ -36,7 +36,7 @@ def build_quickly(kind: type[D], data: Mapping[str, Any], where: str) -> D:
     try:
         return cast(D, _make_builder(cast(Any, kind))(data))
     except _UnfitError:
-        return build_dataclass(kind, data, where)
+        return build_dataclass(kind, data, where, is_complete=True)
 
 
 @cache
@@ -44,7 +44,6 @@ def _make_builder(kind: type) -> Convert:
     fields = dataclasses.fields(kind)
     types: dict[str, Any] = {field.name: field.type for field in fields}
     converts = {name: _make_convert(expected) for name, expected in types.items()}
-    defaults = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
     has_plain_init = not hasattr(kind, "__post_init__") and not hasattr(kind, "__slots__")
     assert has_plain_init, f"{kind.__name__} is more than its fields"
 
@@ -59,7 +58,7 @@ def _make_builder(kind: type) -> Convert:
             made: Any = object.__new__(kind)
             made.__dict__.update(data)
             return made
-        values = dict(defaults)
+        values = {}
         for name, value in data.items():
             if type(value) is types.get(name):
                 values[name] = value

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from dlperf_slurm.contract.case import CASE_FILE
-from dlperf_slurm.contract.json_files import SCHEMA_VERSION
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
 from dlperf_slurm.files.archives import ARCHIVE_SUFFIX
-from dlperf_slurm.files.listing import has_file, list_names
+from dlperf_slurm.files.listing import list_names
 from dlperf_slurm.files.reading import open_file, read_text
 from dlperf_slurm.jobs.journal import STAGED, SUBMITTED, read_whole_journal
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest, read_manifest
@@ -30,11 +28,11 @@ REPORT_DIR = "report"
 
 # a line of the file of a group: a framework, a directory in which nothing but an attempt lies, what
 # starts it, which of the group's jobs it shares with others, its seed, where its case begins, and
-# maybe where its script does; earlier versions had three or four of them
+# maybe where its script does
 _TASK = re.compile(
     r"[^\t]*\t(?P<folder>cases/(?!\.{1,2}/)[^/\t]+/r[0-9]{1,6}/a[0-9]{1,6})"
-    r"(?:\t[^\t]*(?:\t(?:-|(?P<job>[0-9]{1,6}))"
-    r"(?:\t(?P<seed>-?[0-9]{1,19})\t(?P<case>[0-9]{1,12})(?:\t[0-9]{1,12})?)?)?)?"
+    r"\t[^\t]*\t(?:-|(?P<job>[0-9]{1,6}))"
+    r"\t(?P<seed>-?[0-9]{1,19})\t(?P<case>[0-9]{1,12})(?:\t[0-9]{1,12})?"
 )
 
 
@@ -43,7 +41,7 @@ class RunTask(NamedTuple):
 
     `shared_job` is the index of the group's job that runs it, and others before and after it; it is
     None where it has a job of its own. Its case has this `seed`, and begins at `case_offset` bytes
-    of the file of cases; that is None where the attempt's folder has a case.json of its own.
+    of the file of cases.
     """
 
     group_id: str
@@ -51,7 +49,7 @@ class RunTask(NamedTuple):
     attempt_dir: str
     shared_job: Optional[int] = None
     seed: int = 0
-    case_offset: Optional[int] = None
+    case_offset: int = 0
 
     @property
     def job(self) -> tuple[str, int]:
@@ -88,11 +86,10 @@ class RunTask(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory that has been opened; `schema_version` is that of its files."""
+    """A run directory that has been opened."""
 
     path: Path
     manifest: Manifest
-    schema_version: int = SCHEMA_VERSION
 
     @property
     def run_id(self) -> str:
@@ -134,12 +131,7 @@ class Run:
                 size = file.seek(0, os.SEEK_END)
         except FileNotFoundError:
             size = 0
-        return bool(tasks) and all(
-            has_file(self.path / task.attempt_dir / CASE_FILE, self.path)
-            if task.case_offset is None
-            else task.case_offset < size
-            for task in tasks
-        )
+        return bool(tasks) and all(task.case_offset < size for task in tasks)
 
     def read_tasks(self, group_id: str) -> list[RunTask]:
         """The array tasks of one group by array_task_id; raises InputError without its file."""
@@ -154,9 +146,7 @@ class Run:
         for index, line in enumerate(lines):
             match = _TASK.fullmatch(line)
             if match is None:
-                raise InputError(
-                    f"{path}:{index + 1}: {line[:80]!r} is no framework and attempt directory"
-                )
+                raise InputError(f"{path}:{index + 1}: {line[:80]!r} is no row of an array task")
             _, folder, job, seed, case = match.group(0, "folder", "job", "seed", "case")
             tasks.append(
                 RunTask(
@@ -164,8 +154,8 @@ class Run:
                     index,
                     folder,
                     None if job is None else int(job),
-                    int(seed or 0),
-                    None if case is None else int(case),
+                    int(seed),
+                    int(case),
                 )
             )
         return tasks
@@ -194,7 +184,7 @@ def open_run(path: Path) -> Run:
 
     Raises InputError when it is none, or of a version of the files that this tool does not read.
     """
-    return Run(path.absolute(), *read_manifest(path))
+    return Run(path.absolute(), read_manifest(path))
 
 
 def find_run(reference: Optional[str], results_dir: Path) -> Run:

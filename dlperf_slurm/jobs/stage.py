@@ -18,6 +18,7 @@ from dlperf_slurm.contract.axes import DALI, FOLDER
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.folders import make_folder
+from dlperf_slurm.files.permissions import file_permissions
 from dlperf_slurm.files.writing import remove_file, write_file
 from dlperf_slurm.jobs.case_file import read_texts
 from dlperf_slurm.jobs.grouping import Group
@@ -33,7 +34,6 @@ from dlperf_slurm.jobs.manifest import (
 from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.plan import Plan, count_blocks
 from dlperf_slurm.jobs.private_values import (
-    file_permissions,
     hide_private_values,
     share_with_group,
     take_private_values,
@@ -237,8 +237,14 @@ def freeze_code(code_dir: Path) -> None:
     target = code_dir / "dlperf_slurm"
     target.mkdir(parents=True)
     for name in FROZEN_CODE:
-        if (source / name).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(source / name, target / name, ignore=ignored)
-        else:
-            shutil.copy(source / name, target / name)
+        _copy(source / name, target / name)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file or folder with the permissions of the run, not with those of its source."""
+    if not source.is_dir():
+        shutil.copyfile(source, target)
+    elif source.name != "__pycache__":
+        target.mkdir()
+        for path in source.iterdir():
+            _copy(path, target / path.name)

@@ -7,15 +7,12 @@ the file of cases, and what runs instead of our worker in that of scripts.
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Optional
 
 from dlperf_slurm.config.overrides import JobKind, find_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import SCHEMA_VERSION
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.reading import parse_json
 from dlperf_slurm.jobs.external_script import render_external_script
 from dlperf_slurm.jobs.framework_script import find_starter
 from dlperf_slurm.jobs.grouping import ArrayTask, Group
@@ -57,8 +54,7 @@ class Pieces:
 class TaskTables:
     """The tables of groups of one run, which share the file of cases and that of scripts.
 
-    `earlier` has what these files have already, by their names. A case among these is written with
-    the keys that it has there: the worker that the run keeps may be of a version without others.
+    `earlier` has what these files have already, by their names.
     """
 
     def __init__(self, site: Site, run_id: str, earlier: Mapping[str, str]) -> None:
@@ -67,7 +63,6 @@ class TaskTables:
         self._cases = Pieces(earlier.get(CASES_FILE, ""), "\n")
         self._scripts = Pieces(earlier.get(EXTERNAL_SCRIPTS_FILE, ""), "\0")
         self._case_offsets: dict[str, int] = {}
-        self._earlier_cases = read_cases(earlier.get(CASES_FILE, ""))
 
     def make_table(
         self, group: Group, names: Mapping[JobKind, str], sites: Mapping[JobKind, Site]
@@ -86,8 +81,7 @@ class TaskTables:
             offset = self._case_offsets.get(case.case_id)
             if offset is None:
                 planned = make_case(case, sites[kind], self._run_id, 1, 1)
-                earlier = self._earlier_cases.get(case.case_id)
-                offset = self._cases.add(format_case(planned, earlier))
+                offset = self._cases.add(format_case(planned))
                 self._case_offsets[case.case_id] = offset
             job = "-" if group.tasks_per_job is None else str(index // group.tasks_per_job)
             seed = str(find_seed(case, task.repeat))
@@ -112,34 +106,8 @@ class TaskTables:
         return {name: text for name, text in texts.items() if text}
 
 
-def format_case(case: Case, known: Optional[Mapping[str, Any]] = None) -> str:
-    """A case as one line of JSON, without what is that of the array task.
-
-    Of `known`, an earlier line of the case, it has the keys alone, those of axes and training too.
-    """
+def format_case(case: Case) -> str:
+    """Format a case as one line of JSON, without what is that of the array task."""
     values = {**vars(case), "axes": vars(case.axes), "training": vars(case.training)}
     values = {name: value for name, value in values.items() if name not in _OF_TASK}
-    values["schema_version"] = SCHEMA_VERSION
-    return json.dumps(keep_keys(values, values if known is None else known), sort_keys=True)
-
-
-def keep_keys(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """The values under the keys that `known` has too, in each table of both."""
-
-    def keep(value: Any, other: Any) -> Any:
-        are_tables = isinstance(value, dict) and isinstance(other, dict)
-        return keep_keys(value, other) if are_tables else value
-
-    return {name: keep(value, known[name]) for name, value in values.items() if name in known}
-
-
-def read_cases(text: str) -> dict[str, Mapping[str, Any]]:
-    """The lines of a file of cases by the cases' ids, without what is no such line."""
-    cases = {}
-    for line in text.splitlines():
-        try:
-            values = parse_json(line, CASES_FILE)
-            cases[values["case_id"]] = values
-        except (FileProblem, LookupError, TypeError):
-            continue  # cut short as a disk was full
-    return cases
+    return json.dumps({**values, "schema_version": SCHEMA_VERSION}, sort_keys=True)

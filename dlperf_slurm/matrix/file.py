@@ -3,7 +3,6 @@
 import dataclasses
 import re
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,6 @@ from dlperf_slurm.config.toml_tables import (
 from dlperf_slurm.contract.axes import WORKER
 from dlperf_slurm.errors import raise_problems
 from dlperf_slurm.logs import load_format
-from dlperf_slurm.matrix.old_words import Modernized, modernize
 from dlperf_slurm.matrix.selections import TOPOLOGY_PARTS, AxisTable, Selection
 from dlperf_slurm.matrix.tables import Matrix
 from dlperf_slurm.worker.models import list_models, load_model
@@ -54,17 +52,12 @@ def split_assignments(assignments: Sequence[str]) -> tuple[list[str], list[str]]
 def read_matrix(path: Path, assignments: Sequence[str] = ()) -> MatrixFile:
     """Read and check a matrix file, with single values of it set as `protocol.repeats=3`.
 
-    Words that were renamed are read by their former names, and told on standard error. Raises
-    InputError with all mistakes of the file.
+    Raises InputError with all mistakes of the file.
     """
-    modernized = modernize(read_toml(path))
-    toml = modernized.toml
-    _warn(modernized)
+    toml = read_toml(path)
     if assignments:
         toml = set_values(toml, assignments)
     reporter = Reporter(toml)
-    for key, message in modernized.problems:
-        reporter.add(key, message)
     matrix = validate(Matrix, toml.data, reporter)
     _check_models(toml.data, reporter)
     if isinstance(toml.data.get("slurm"), dict):
@@ -100,18 +93,6 @@ def list_values(file: MatrixFile, assignments: Sequence[str]) -> list[tuple[str,
             source = f"{file.name}.toml" if name in named else DEFAULT_LAYER
             rows.append((f"{table}.{name}", value, layers.get(f"{table}.{name}", source)))
     return rows
-
-
-def _warn(modernized: Modernized) -> None:
-    """Print a warning for each former word, with the place where it is first."""
-    reporter = Reporter(modernized.toml)
-    seen: set[str] = set()
-    for key, message in modernized.warnings:
-        if message not in seen:
-            reporter.add(key, message)
-            seen.add(message)
-    for problem in reporter.problems:
-        print(f"warning: {problem}", file=sys.stderr)
 
 
 def _check_models(data: TomlTable, reporter: Reporter) -> None:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Optional
 
-from dlperf_slurm.config.folders import PACKAGE, find_user_dir
+from dlperf_slurm.config.folders import PACKAGE, make_cache_dir
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.archives import find_archive
 from dlperf_slurm.files.writing import write_file
@@ -57,7 +57,7 @@ def print_repeats(attempts: Attempts, case: PlannedCase) -> dict[int, str]:
 def _print_shared(path: Path) -> tuple[int, ...]:
     """Size, time and inode of the file that has all cases; of an archive, which changes as a whole.
 
-    Nothing where neither is there, as in runs of earlier versions.
+    Nothing where neither is there.
     """
     try:
         status = (path if find_archive(path) is not None else path / CASES_FILE).stat()
@@ -102,11 +102,10 @@ class CaseIndex:
 def open_index(run: Run) -> CaseIndex:
     """The index of a run, by its place; one that keeps nothing where there can be no cache."""
     try:
-        above = find_user_dir("XDG_CACHE_HOME", "~/.cache") / "dlperf-slurm" / "reports"
-        folder = above / hashlib.sha256(os.fsencode(run.path.resolve())).hexdigest()[:32]
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        digest = hashlib.sha256(os.fsencode(run.path.resolve())).hexdigest()[:32]
+        folder = make_cache_dir("reports", digest)
         os.utime(folder)
-        kept = sorted(above.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        kept = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime_ns)
     except (OSError, InputError):
         return CaseIndex(None)
     for old in kept[:-MOST_RUNS]:

@@ -20,7 +20,7 @@ from dlperf_slurm.results.number_formats import MILLISECONDS, RATIO, Number
 from dlperf_slurm.results.significance import EQUIVALENT, NOT_COMPARABLE, UNDECIDED
 from dlperf_slurm.stats.median import Interval, compute_median, compute_median_interval
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 1
 
 SPEED = Number(".3f")
 

@@ -38,6 +38,20 @@ def list_findings(results: Results) -> tuple[Finding, ...]:
     return (*map(Finding, texts), *(Finding(text, True) for text in doubts))
 
 
+def describe_certainty(results: Results) -> str:
+    """Return how far the medians of a run are known, by their 95 % intervals if there are any."""
+    rows = results.cases[results.cases.samples_per_s.notna()]
+    ends = rows[["interval_low", "interval_high"]].dropna().div(rows.samples_per_s, axis=0)
+    widths = (ends - 1).abs().max(axis=1).dropna()
+    cases = count_things(len(rows), "case")
+    if widths.empty:
+        return f"none of {cases} has enough repeats for a 95 % interval"
+    return (
+        f"{len(widths)} of {cases} {'has a' if len(widths) == 1 else 'have'} 95 % "
+        f"interval{'s' * (len(widths) > 1)}, up to {100 * widths.max():.0f} % from the median"
+    )
+
+
 def _name_cases(rows: "DataFrame") -> dict[str, str]:
     """What tells each case from the others of these rows; the title of its table has the rest."""
     varying = [axis for axis in VARIANTS if rows[axis].nunique(dropna=False) > 1]

@@ -13,7 +13,7 @@ from dlperf_slurm.results.history.timeline import Point, Timeline
 from dlperf_slurm.results.number_formats import Number
 from dlperf_slurm.results.significance import DEFAULT_MARGIN
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 1
 
 METHOD = (
     "throughput: median over repeats, with its 95 % interval; speed: over that of the last run "

@@ -7,6 +7,8 @@ from rich.console import Console
 from rich.text import Text
 
 from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.program import COMMAND
+from dlperf_slurm.reports.rate_so_far import RateSoFar
 from dlperf_slurm.reports.terminal import print_table
 from dlperf_slurm.reports.time_left import TimeLeft
 from dlperf_slurm.scheduler.advice import describe_pending
@@ -32,16 +34,22 @@ class Counter:
         self._before = before
         self._left_out: Optional[set[str]] = None
         self._time_left = TimeLeft(tracker.run.manifest)
+        self._rate_so_far = RateSoFar(tracker.run)
         self.done = self.total = 0
+        self.rate = ""
 
     def describe(self, states: Sequence[TaskState]) -> str:
-        """Such as "2 COMPLETED, 1 RUNNING, 5 PENDING, about 4 min to go"."""
+        """Such as "2 COMPLETED, 1 RUNNING, 5 PENDING, about 4 min to go".
+
+        `rate` then is the throughput of the last case that a repeat was measured of.
+        """
         if self._left_out is None:
             ended = {state.task.marker for state in states if state.is_final}
             self._left_out = ended.intersection(self._before)
         counted = [state for state in states if state.task.marker not in self._left_out]
         self.done = sum(state.is_final for state in counted)
         self.total = len(counted)
+        self.rate = self._rate_so_far.describe(counted)
         text = describe_counts(counted) + self._time_left.describe(self.done, self.total)
         error = self._tracker.scheduler_error
         return f"{text} (scheduler: {error})" if error else text
@@ -92,6 +100,8 @@ def _show_bar(
         bar = progress.add_task("", total=None)
         for states in follow_run(tracker, feeder):
             text = counter.describe(states)
+            # first, as a narrow terminal cuts the end
+            text = f"{counter.rate}; {text}" if counter.rate else text
             progress.update(bar, total=counter.total, completed=counter.done, description=text)
             yield states, progress.console
 
@@ -104,7 +114,8 @@ def _print_changes(
     last = ""
     for states in follow_run(tracker, feeder):
         text = counter.describe(states)
-        line = f"{counter.done}/{counter.total} done: {text}"
+        rate = f"; {counter.rate}" if counter.rate else ""
+        line = f"{counter.done}/{counter.total} done: {text}{rate}"
         if line != last:
             console.print(Text(line))
             last = line
@@ -185,7 +196,7 @@ def print_states(run: Run, states: Sequence[TaskState], console: Console) -> Non
             text = _describe(state) + later.get(state.task.marker, "")
             console.print(Text(text, style="red" if has_problem else "yellow"))
     if has_open_problem and all(state.is_final for state in states):
-        console.print(Text(f"Try again: dlperf-slurm retry {run.path}"))
+        console.print(Text(f"Try again: {COMMAND} retry {run.path}"))
     for line in describe_pending(run, states):
         console.print(Text(f"pending: {line}", style="yellow"))
 

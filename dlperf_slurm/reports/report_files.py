@@ -1,8 +1,6 @@
 """A run and its outcomes -> the files of its report folder."""
 
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,19 +34,13 @@ PLOTS_DIR = "plots"
 # what the names of other choices of plots end with
 _VARIANTS = {SOME: "", FILES: "", ALL: "-all", NONE: "-none"}
 
-# what earlier versions wrote, and nobody brings up to date
-FORMER_FILES = ("report.parquet", "steps.parquet")
-
 
 def make_folder(run: Run) -> Path:
     """The report folder of a run, which is there afterwards; that of an archive is beside it."""
     folder = run.path / REPORT_DIR
     if find_archive(run.path) is not None:
         folder = run.path.with_name(f"{run.path.stem}-{REPORT_DIR}")
-    with folders.open_folder(folder, folder.parent, is_made=True) as descriptor:
-        for name in FORMER_FILES:
-            with suppress(OSError):
-                os.unlink(name, dir_fd=descriptor)
+    folders.make_folder(folder, folder.parent)
     return folder
 
 

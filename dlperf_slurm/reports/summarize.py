@@ -86,6 +86,16 @@ class Summary:
         return f"{_OF_THROUGHPUT} {_OF_BLOCKS if has_blocks else _WITHIN_ONE}"
 
     @property
+    def measured(self) -> str:
+        """How many of the planned repeats are there, and how many `--within` left out."""
+        skipped = (
+            f", {self.skipped_repeats} left out, as the time of --within was over"
+            if self.skipped_repeats
+            else ""
+        )
+        return f"{self.ok_repeats} of {self.planned_repeats} repeats measured{skipped}"
+
+    @property
     def description(self) -> str:
         """One line under the title: which run, where, when, how much of it is there."""
         manifest = self.manifest
@@ -95,16 +105,10 @@ class Summary:
                 f"run {manifest.run_id} of logs made elsewhere, dlperf_slurm {version}, "
                 f"{self.ok_repeats} of {self.planned_repeats} repeats are whole"
             )
-        skipped = (
-            f", {self.skipped_repeats} left out, as the time of --within was over"
-            if self.skipped_repeats
-            else ""
-        )
         mended = f"; changed on the way: {'; '.join(manifest.mended)}" if manifest.mended else ""
         return (
             f"run {manifest.run_id}, site {manifest.site_name}, {manifest.created_at}, "
-            f"dlperf_slurm {version}, {self.ok_repeats} of {self.planned_repeats} "
-            f"repeats measured{skipped}{mended}"
+            f"dlperf_slurm {version}, {self.measured}{mended}"
         )
 
 

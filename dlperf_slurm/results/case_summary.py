@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.peaks import OF_FRAMEWORK
 from dlperf_slurm.contract.record import RankResult, Record
-from dlperf_slurm.matrix.settings import Settings
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import make_frame_of_values
 from dlperf_slurm.results.notes import NoteRow, list_case_notes
 from dlperf_slurm.results.peaks import GIGA
 from dlperf_slurm.results.repeats import LATENCIES, REPEATS, Repeat, find_slowness
-from dlperf_slurm.results.settings import find_settings
 from dlperf_slurm.results.stability import describe_stability
 from dlperf_slurm.results.starts import find_start
 from dlperf_slurm.stats.median import LATENCY_PERCENTILES, compute_latency, compute_median
@@ -45,7 +43,6 @@ class CaseSummary:
     `is_doubtful` says that its steps or repeats have a footnote.
     """
 
-    settings: Settings
     repeats: list[list[object]] = field(default_factory=list)
     ranks: list[tuple[object, ...]] = field(default_factory=list)
     devices: list[tuple[object, ...]] = field(default_factory=list)
@@ -62,7 +59,6 @@ class RunFrames:
     `ranks` has the median step of each rank of each repeat on several, `devices` the steps of each
     device over all repeats, the slowest first, `pooled` the percentiles over all batches of a case
     together, `sums` the all-reduces that were timed, `notes` what a reader has to know of a case.
-    `settings` are those of the protocol, by case.
     """
 
     repeats: "DataFrame"
@@ -71,7 +67,6 @@ class RunFrames:
     pooled: "DataFrame"
     sums: "DataFrame"
     notes: "DataFrame"
-    settings: dict[str, Settings]
 
 
 def reduce_case(outcomes: CaseOutcomes) -> CaseOutcomes:
@@ -105,7 +100,6 @@ def summarize_case(outcomes: CaseOutcomes) -> CaseSummary:
     case = outcomes.case
     doubts = describe_stability(outcomes)
     summary = CaseSummary(
-        settings=find_settings(outcomes),
         notes=list_case_notes(outcomes, doubts),
         is_doubtful=bool(doubts),
     )
@@ -266,5 +260,4 @@ def make_run_frames(cases: Sequence[CaseOutcomes]) -> RunFrames:
         pooled=join("pooled", POOLED_COLUMNS),
         sums=join("sums", SUM_COLUMNS),
         notes=join("notes", NOTE_COLUMNS),
-        settings={case_id: one.settings for case_id, one in summaries.items()},
     )

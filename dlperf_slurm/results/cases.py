@@ -15,7 +15,7 @@ from dlperf_slurm.contract.axes import INFER, TRAIN, Axes
 from dlperf_slurm.contract.record import OK
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.matrix.axes import AXES, AXIS_SPECS
-from dlperf_slurm.matrix.settings import USES, Settings
+from dlperf_slurm.matrix.settings import USES
 from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.results import notes, ratios
 from dlperf_slurm.results.case_summary import RunFrames, make_run_frames
@@ -570,7 +570,7 @@ def analyze(outcomes: Sequence[CaseOutcomes]) -> Results:
     from pandas import DataFrame, concat
 
     frames = make_run_frames(outcomes)
-    plan = _make_plan(outcomes, frames.settings)
+    plan = _make_plan(outcomes)
     samples = make_samples(frames.repeats, frames.pooled, SAMPLED)
     sound = frames.repeats[frames.repeats.samples_per_s.notna()]
     below = Below(frames, plan, samples, sound, summarize_samples(samples))
@@ -599,7 +599,7 @@ def analyze(outcomes: Sequence[CaseOutcomes]) -> Results:
     return Results(frames, samples, frame, all_notes)
 
 
-def _make_plan(outcomes: Sequence[CaseOutcomes], settings: Mapping[str, Settings]) -> "DataFrame":
+def _make_plan(outcomes: Sequence[CaseOutcomes]) -> "DataFrame":
     """What was planned, by `case_id`, in the order of the matrix."""
     from pandas import DataFrame
 
@@ -613,7 +613,7 @@ def _make_plan(outcomes: Sequence[CaseOutcomes], settings: Mapping[str, Settings
             "batch_size_per_device": case.batch_size_text,
             "loss_scale": case.axes.constant_loss_scale,
             **dict.fromkeys(Protocol.model_fields),
-            **settings[case.case_id],
+            **case.settings,
             "planned_epochs": case.epochs,
             "planned_size": 0 if case.axes.has_batch_search else case.axes.batch_size,
             "has_batch_search": case.axes.has_batch_search,

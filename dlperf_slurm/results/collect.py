@@ -211,5 +211,5 @@ def _explain_absence(last_state: Optional[Event], is_submitted: bool) -> str:
         detail = f" ({last_state.detail})" if last_state.detail else ""
         return f"no record: {last_state.state}{detail}"
     if is_submitted:
-        return "no record yet: pending, running, or its end was not seen (dlperf-slurm status)"
+        return "no record yet: pending, running, or its end was not seen (see `status`)"
     return "not submitted"

@@ -8,7 +8,7 @@ from typing import Optional
 from dlperf_slurm.contract.axes import INFER, Axes
 from dlperf_slurm.jobs.manifest import Manifest, PlannedCase
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.labels import list_axes, name_case
+from dlperf_slurm.results.labels import list_axes
 from dlperf_slurm.results.ratios import take_ratio
 from dlperf_slurm.results.same_work import (
     explain_absence,
@@ -98,13 +98,13 @@ def compare_runs(
     The margin is the limit, where it is not said, and DEFAULT_MARGIN without either.
     """
     margin = margin or limit or DEFAULT_MARGIN
-    ids_a = {name_case(c.case) for c in cases_a}
-    by_id_b = {name_case(c.case): c for c in cases_b}
-    only_b = [c for c in cases_b if name_case(c.case) not in ids_a]
+    ids_a = {c.case.case_id for c in cases_a}
+    by_id_b = {c.case.case_id: c for c in cases_b}
+    only_b = [c for c in cases_b if c.case.case_id not in ids_a]
     tools = name_tool_changes(manifest_a, manifest_b)
     found: list[Comparison] = []
     for outcomes in cases_a:
-        found += _compare_case(outcomes, by_id_b.get(name_case(outcomes.case)), tools)
+        found += _compare_case(outcomes, by_id_b.get(outcomes.case.case_id), tools)
     found += [_refuse(c.case, "only in B", (), _list_samples(c, THROUGHPUT)) for c in only_b]
     decided = tuple(decide_all(found, limit, margin))
     return RunComparison(manifest_a, manifest_b, limit, margin, decided)
@@ -136,7 +136,7 @@ def _refuse(
 ) -> Comparison:
     return Comparison(
         **list_axes(case.axes),
-        case_id=name_case(case),
+        case_id=case.case_id,
         model=case.model,
         quantity=THROUGHPUT,
         samples_a=samples_a,
@@ -150,7 +150,7 @@ def _measure(
 ) -> Comparison:
     comparison = Comparison(
         **list_axes(a.case.axes),
-        case_id=name_case(a.case),
+        case_id=a.case.case_id,
         model=a.case.model,
         quantity=quantity,
         samples_a=_list_samples(a, quantity),

@@ -14,7 +14,7 @@ from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.durations import write_duration
-from dlperf_slurm.jobs.markers import WITHOUT_FOLDER, list_markers, read_marker
+from dlperf_slurm.jobs.markers import NO_START, list_markers, read_marker
 from dlperf_slurm.jobs.plan import Plan, make_case
 from dlperf_slurm.jobs.run_directory import Run, RunTask, list_run_ids, open_run
 from dlperf_slurm.stats.median import compute_median
@@ -59,9 +59,7 @@ def _read_run(run: Run, wanted: Mapping[str, Case]) -> dict[str, float]:
     seconds: dict[str, list[float]] = {}
     for task in run.read_all_tasks():
         if task.case_id in wanted and _is_like(run, task, wanted[task.case_id]):
-            took = _find_seconds(
-                run, task, max(starts.get(task.marker, {}), default=WITHOUT_FOLDER)
-            )
+            took = _find_seconds(run, task, max(starts.get(task.marker, {}), default=NO_START))
             if took is not None:
                 seconds.setdefault(task.case_id, []).append(took)
     return {case_id: compute_median(values) for case_id, values in seconds.items()}
@@ -88,6 +86,16 @@ def _find_seconds(run: Run, task: RunTask, start: int) -> Optional[float]:
         return None
 
 
+def list_too_long(plan: Plan, task_seconds: Mapping[str, float], verb: str) -> list[str]:
+    """Return a line for each case whose array tasks take longer than their time limit."""
+    return [
+        f"{case_id}: an array task {verb} {write_duration(seconds)}, and its time limit is "
+        f"{plan.limit_minutes[case_id]} min"
+        for case_id, seconds in task_seconds.items()
+        if seconds > 60 * plan.limit_minutes[case_id]
+    ]
+
+
 def describe_time(plan: Plan, task_seconds: Mapping[str, float], is_local: bool) -> str:
     """One line: how long the array tasks will take, or that nobody can tell.
 
@@ -97,10 +105,12 @@ def describe_time(plan: Plan, task_seconds: Mapping[str, float], is_local: bool)
     if not plan.cases:
         return ""
     if not known:
-        return (
-            "time: cannot be told, as no earlier run here has measured these cases; the limit is "
-            f"{plan.node_hours:.1f} node-hours"
+        limit = (
+            f"at most {write_duration(3600 * plan.node_hours)}, by the time limits"
+            if is_local
+            else f"the limit is {plan.node_hours:.1f} node-hours"
         )
+        return f"time: cannot be told, as no earlier run here has measured these cases; {limit}"
     seconds = sum(case.protocol.repeats * task_seconds[case.case_id] for case in known)
     node_seconds = sum(
         case.protocol.repeats * case.topology.nodes * task_seconds[case.case_id] for case in known

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlperf_slurm.contract.axes import Axes
-from dlperf_slurm.contract.case import CASE_FILE, Case
+from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.record import (
     FAILED,
@@ -43,8 +43,9 @@ from dlperf_slurm.jobs.manifest import (
 )
 from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.private_values import hide_private_values
-from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, Run
+from dlperf_slurm.jobs.run_directory import CASES_FILE, SCRIPTS_DIR, Run
 from dlperf_slurm.jobs.stage import find_git_state, make_run_id
+from dlperf_slurm.jobs.task_tables import Pieces, format_case
 from dlperf_slurm.logs import Identity
 from dlperf_slurm.logs.reading.runs import SETTINGS, ImportedRun
 from dlperf_slurm.matrix.axes import make_case_id
@@ -214,32 +215,29 @@ def _format_time(seconds: float) -> str:
 def _write_records(folder: Path, run_id: str, cases: dict[str, list[ImportedRun]]) -> None:
     import numpy
 
-    lines: list[str] = []
+    rows: list[str] = []
+    planned = Pieces("", "\n")
     events = [Event(STAGED, format_now(), group_id=GROUP_ID)]
     for case_id, runs in cases.items():
         for repeat, run in enumerate(runs, start=1):
             attempt_dir = f"cases/{case_id}/r{repeat}/a1"
-            (folder / attempt_dir).mkdir(parents=True)
-            _write_record(folder / attempt_dir, _make_record(run, run_id, case_id, repeat))
-            with open_file(run.path) as log, (folder / attempt_dir / LOG_FILE).open("xb") as copy:
+            start_dir = folder / attempt_dir / "s0"
+            start_dir.mkdir(parents=True)
+            record = _make_record(run, run_id, case_id, repeat)
+            write_json(start_dir / RECORD_FILE, record, is_synced=False)
+            with open_file(run.path) as log, (start_dir / LOG_FILE).open("xb") as copy:
                 shutil.copyfileobj(log, copy)
             if run.window is not None and run.window.step_seconds:
-                write_array(
-                    folder / attempt_dir / STEP_SECONDS_FILE,
-                    numpy.array([run.window.step_seconds]),
-                )
+                write_array(start_dir / STEP_SECONDS_FILE, numpy.array([run.window.step_seconds]))
             state = "COMPLETED" if run.status == OK else "FAILED"
-            index = len(lines)
+            index = len(rows)
             events.append(Event(STATE, format_now(), GROUP_ID, "", index, state, detail=run.reason))
-            lines.append(f"{run.identity.framework}\t{attempt_dir}\n")
+            offset = planned.add(format_case(record.case))
+            rows.append(f"{run.identity.framework}\t{attempt_dir}\tlog\t-\t0\t{offset}\n")
     (folder / SCRIPTS_DIR).mkdir()
-    write_file(folder / SCRIPTS_DIR / f"{GROUP_ID}.tasks", "".join(lines).encode())
+    write_file(folder / CASES_FILE, planned.text.encode())
+    write_file(folder / SCRIPTS_DIR / f"{GROUP_ID}.tasks", "".join(rows).encode())
     append_events(folder, events)
-
-
-def _write_record(attempt_dir: Path, record: Record) -> None:
-    write_json(attempt_dir / CASE_FILE, record.case, is_synced=False)
-    write_json(attempt_dir / RECORD_FILE, record, is_synced=False)
 
 
 def _make_record(run: ImportedRun, run_id: str, case_id: str, repeat: int) -> Record:

@@ -3,9 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dlperf_slurm.contract.axes import INFER, Axes
-from dlperf_slurm.jobs.manifest import PlannedCase
-from dlperf_slurm.matrix.axes import AXES, VARIANT_SPECS, make_case_id
+from dlperf_slurm.contract.axes import Axes
+from dlperf_slurm.matrix.axes import AXES, VARIANT_SPECS
 from dlperf_slurm.results.columns import list_values
 from dlperf_slurm.worker.models import list_models, load_model
 
@@ -84,11 +83,3 @@ def find_unit(model: str) -> str:
     """Return the unit of a throughput: images/s; samples/s for a model of another script."""
     unit = load_model(model).SAMPLE_UNIT if model in list_models() else "samples"
     return f"{unit}/s"
-
-
-def name_case(case: PlannedCase) -> str:
-    """Return the case_id by which runs are compared: that of the same point of a matrix.
-
-    Version 1 had another word for inference.
-    """
-    return make_case_id(case.model, case.axes) if case.axes.mode == INFER else case.case_id

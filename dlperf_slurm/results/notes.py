@@ -95,7 +95,7 @@ def _describe_skipped(outcomes: CaseOutcomes) -> list[str]:
         return []
     return [
         f"{outcomes.skipped_repeats} of {outcomes.case.repeats} repeats were left out, as the time "
-        "was over that `--within` gave the run; `dlperf-slurm retry` measures them"
+        "was over that `--within` gave the run; a `retry` measures them"
     ]
 
 

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from dlperf_slurm.config.folders import find_user_dir
+from dlperf_slurm.config.folders import find_cache_dir, make_cache_dir
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.reading import read_json
 from dlperf_slurm.files.writing import write_file
@@ -45,8 +45,7 @@ def find_power(repeats: int, spread: float, slowdown: float, tests: int) -> Powe
 
 def find_answers() -> Path:
     """The file of this version's answers in the user's cache; raises as `find_user_dir`."""
-    cache = find_user_dir("XDG_CACHE_HOME", "~/.cache")
-    return cache / "dlperf-slurm" / f"power-{__version__}.json"
+    return find_cache_dir() / f"power-{__version__}.json"
 
 
 def _load() -> dict[str, Any]:
@@ -68,6 +67,5 @@ def _take(stored: object) -> Optional[Power]:
 
 def _store(answers: dict[str, Any]) -> None:
     with contextlib.suppress(OSError, InputError):
-        path = find_answers()
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_file(path, json.dumps(answers).encode())
+        make_cache_dir()
+        write_file(find_answers(), json.dumps(answers).encode(), mode=0o600)

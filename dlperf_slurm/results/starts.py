@@ -30,7 +30,7 @@ class Start:
 
 
 def find_start(outcome: Outcome) -> Start:
-    """The start of a repeat, empty where nothing tells it: of failed ones, and in old versions."""
+    """The start of a repeat, empty where nothing tells it, as of failed ones."""
     record, surroundings = outcome.record, outcome.beside.surroundings
     if record is None or surroundings is None or not surroundings.phases:
         return Start()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from dlperf_slurm.jobs.markers import read_hold
 from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler.states import PENDING, TaskState
 
 HELD_BY_USER = "JobHeldUser"
@@ -16,7 +17,7 @@ ADVICE = (
     (
         "launchfailedrequeuedheld",
         "its node could not start it, and Slurm holds it: see slurmd's log there, then `scontrol "
-        "release {job}`, or `dlperf-slurm cancel` and `retry`",
+        "release {job}`, or `{command} cancel` and `retry`",
     ),
     ("jobheldadmin", "held by an administrator, who alone can release it"),
     ("jobrequeuedinheldstate", "requeued and held: `scontrol release {job}` lets it go"),
@@ -64,7 +65,7 @@ def find_advice(reason: str, job_id: str) -> str:
     """What to do about a pending reason of squeue(1); empty where waiting is all there is."""
     name = re.sub(r"[^a-z]", "", reason.lower())
     advice = next((advice for signs, advice in ADVICE if re.match(signs, name)), "")
-    return advice.format(job=job_id)
+    return advice.format(job=job_id, command=COMMAND)
 
 
 def describe_pending(run: Run, states: Sequence[TaskState]) -> list[str]:
@@ -83,7 +84,7 @@ def describe_pending(run: Run, states: Sequence[TaskState]) -> list[str]:
         if hold:
             advice = (
                 f"held, as the launches before them failed alike, the last with {hold!r}; when "
-                f"that is mended: `scontrol release {jobs}`, and at the end `dlperf-slurm retry "
+                f"that is mended: `scontrol release {jobs}`, and at the end `{COMMAND} retry "
                 f"{run.path}`"
             )
         text = f"{reason}, {len(found)} of array job {jobs}"

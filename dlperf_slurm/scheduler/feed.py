@@ -16,6 +16,7 @@ from dlperf_slurm.jobs.journal import (
     reserve_room,
 )
 from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler.queue_table import CutListError, count_jobs
 from dlperf_slurm.scheduler.refusals import is_limit_that_passes, is_no_answer, refuse_impossible
 from dlperf_slurm.scheduler.submit import (
@@ -119,7 +120,7 @@ class Feeder:
         count = len(self.run.list_group_ids())
         done = count - len(self.waiting) - len(self.refused)
         lines.append(f"{done} of {count} array jobs are submitted, and run on.")
-        command = f"dlperf-slurm resume {self.run.path}"
+        command = f"{COMMAND} resume {self.run.path}"
         if self.waiting:
             lines.append(
                 f"When others have ended: {command}; with --wait it submits the rest as room "
@@ -192,7 +193,7 @@ class Feeder:
         elif is_no_answer(refusal):
             raise SchedulerError(
                 f"{group_id} was not submitted: {refusal}\nWhat was submitted before it runs on. "
-                f"When the cause is gone: dlperf-slurm resume {self.run.path}"
+                f"When the cause is gone: {COMMAND} resume {self.run.path}"
             )
         else:
             self._refuse(group_id, refusal)
@@ -212,7 +213,7 @@ class Feeder:
         if self.waiting:
             self._report(
                 f"the run was cancelled: {len(self.waiting)} array jobs are not submitted; to "
-                f"submit them nevertheless: dlperf-slurm resume {self.run.path}"
+                f"submit them nevertheless: {COMMAND} resume {self.run.path}"
             )
         self.waiting = {}
 
@@ -229,7 +230,9 @@ class Feeder:
             return count_jobs(slurm_client.run_client([*command, "--array"]))
 
     def _name_unheeded(self) -> None:
-        """Say which variables of the user's shell sbatch does not see."""
+        """Say which variables of the user's shell sbatch does not see, and where jobs go."""
+        for line in slurm_client.describe_clusters(os.environ, self.run.manifest.clusters):
+            self._report(line)
         names = slurm_client.list_unheeded(os.environ, self.run.manifest.inherit)
         if names:
             self._report(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Optional
 
-from dlperf_slurm.config.folders import find_user_dir
+from dlperf_slurm.config.folders import find_cache_dir, make_cache_dir
 from dlperf_slurm.errors import SchedulerError
 
 # Every look at a lock wakes a core that is being measured, hence few of them.
@@ -45,8 +45,9 @@ def open_own_folder() -> Iterator[int]:
     temporary = Path(tempfile.gettempdir()) / f"dlperf-slurm-{os.getuid()}"
     descriptor = _open_own(temporary)
     if descriptor is None:
-        cache = find_user_dir("XDG_CACHE_HOME", "~/.cache")
-        cached = cache / "dlperf-slurm" / socket.gethostname()
+        cached = find_cache_dir() / socket.gethostname()
+        with contextlib.suppress(OSError):
+            make_cache_dir(cached.name)
         descriptor = _open_own(cached)
     if descriptor is None:
         raise SchedulerError(
@@ -61,7 +62,6 @@ def open_own_folder() -> Iterator[int]:
 
 def _open_own(path: Path) -> Optional[int]:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

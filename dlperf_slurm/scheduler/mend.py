@@ -15,7 +15,6 @@ from dlperf_slurm.config.toml_tables import (
     read_toml,
     validate,
 )
-from dlperf_slurm.contract.json_files import SCHEMA_VERSION
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError, raise_problems
 from dlperf_slurm.files.writing import write_file
@@ -33,7 +32,8 @@ from dlperf_slurm.jobs.run_directory import (
 )
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.scheduler.retry import read_frozen_site
+from dlperf_slurm.program import COMMAND
+from dlperf_slurm.scheduler.retry import read_site
 from dlperf_slurm.scheduler.submit import find_cut_short, find_unsubmitted
 
 # what only stands on #SBATCH lines, or decides when they are read: nothing measured follows from it
@@ -62,9 +62,7 @@ def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
     may not change, and where nothing is left to submit; SchedulerError when another process is
     submitting the run.
     """
-    if run.schema_version != SCHEMA_VERSION:
-        raise InputError(f"{run.path}: was made by dlperf_slurm {run.manifest.tool}; mend it there")
-    before = read_frozen_site(run.path / SITE_FILE)
+    before = read_site(run)
     after = _merge(run, assignments)
     changes = [
         f"{key}: {old!r} -> {new!r}"
@@ -80,7 +78,7 @@ def mend_site(run: Run, assignments: Sequence[str]) -> tuple[Run, list[str]]:
         if not group_ids:
             raise InputError(
                 f"--set: all array jobs of {run.run_id} are submitted, and keep their values; what "
-                f"is cancelled can be tried again with others: dlperf-slurm cancel {run.path}"
+                f"is cancelled can be tried again with others: {COMMAND} cancel {run.path}"
             )
         # rendered first: a value that cannot stand in a script changes nothing
         groups = _find_groups(run, group_ids, after)

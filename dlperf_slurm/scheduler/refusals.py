@@ -8,6 +8,7 @@ from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import SchedulerError
 from dlperf_slurm.jobs.journal import REFUSED, Event, append_event
 from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.program import COMMAND
 
 # how Slurm's clients say that the controller is away, and `run_client` that it takes too long
 _NO_ANSWER = re.compile(
@@ -76,5 +77,5 @@ def refuse_impossible(run: Run, group_ids: Sequence[str]) -> None:
         lines = (f"{group_id} cannot run: {problem}" for group_id, problem in problems.items())
         raise SchedulerError(
             "\n".join(lines) + "\nNothing more was submitted. When the cause is gone: "
-            f"dlperf-slurm resume {run.path} (--set KEY=VALUE for a site value)"
+            f"{COMMAND} resume {run.path} (--set KEY=VALUE for a site value)"
         )

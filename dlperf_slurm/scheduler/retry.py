@@ -8,7 +8,6 @@ from pathlib import Path
 from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import Retry, Site
 from dlperf_slurm.config.toml_tables import Reporter, read_toml, validate
-from dlperf_slurm.contract.json_files import SCHEMA_VERSION
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import (
     EnvironmentMissingError,
@@ -25,6 +24,7 @@ from dlperf_slurm.jobs.failed_nodes import (
 )
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
 from dlperf_slurm.jobs.journal import LOCK_PATIENCE_SECONDS, hold_submit_lock
+from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.plan import list_missing_environments
 from dlperf_slurm.jobs.room import (
     RUN_BYTES,
@@ -52,7 +52,7 @@ from dlperf_slurm.scheduler.track import Tracker
 # without a word, as on a disk that was full for a moment
 _LAUNCH_FAILURE = re.compile(
     r"^no record, exit code (?:69|126|127)\b|launch failed|Unable to create step|"
-    r"no rank said why; see err$|^NonZeroExitCode$"
+    r"no rank said why; see err$|^NonZeroExitCode$|^JobLaunchFailure$"
 )
 NO_RETRY = Retry(node_fail=0, launch=0)
 ROOM_POLL_SECONDS = 5.0
@@ -67,21 +67,14 @@ def stage_retry(
 
     The run's own copies of matrix and site decide, whatever became of the originals. Returns how
     many array tasks were staged; what is pending or running is left alone.
-    Raises InputError for a run whose files, and so its worker, are of an earlier version;
-    EnvironmentMissingError, before anything is staged, when an environment is gone that it takes;
-    SchedulerError when the scheduler does not say what is pending or running, or when another
-    process is submitting the run.
+    Raises EnvironmentMissingError, before anything is staged, when an environment is gone that it
+    takes; SchedulerError when the scheduler does not say what is pending or running, or when
+    another process is submitting the run.
     """
-    if run.schema_version != SCHEMA_VERSION:
-        raise InputError(
-            f"{run.path}: was made by dlperf_slurm {run.manifest.tool}, whose worker it "
-            "keeps for further attempts; retry it with that version, or measure it anew: "
-            f"dlperf-slurm submit {run.path / MATRIX_FILE}"
-        )
     with hold_submit_lock(run.path):
         ended = _list_ended(run)
         if ended:
-            site = read_frozen_site(run.path / SITE_FILE)
+            site = read_site(run)
             _check_environments(run, list(ended), site)
             needed = _count_needed(run, list(ended))
             excluding = exclude_nodes(site, bad_nodes, needed)
@@ -109,7 +102,7 @@ def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
     limits = read_retry_limits(run)
     if limits == NO_RETRY and not any(task.shared_job is not None for task in run.read_all_tasks()):
         return 0
-    site = read_frozen_site(run.path / SITE_FILE)
+    site = read_site(run)
     deadline = time.monotonic() + AWAY_SECONDS
     told = ""
     while True:
@@ -132,14 +125,14 @@ def stage_retry_by_cause(run: Run, report: Callable[[str], None]) -> int:
 
 
 def read_retry_limits(run: Run) -> Retry:
-    """How often a run is tried again by itself: never on site `local`, or in runs of old versions.
+    """How often a run is tried again by itself: never on site `local`, nor of imported logs.
 
     Raises InputError for a broken file.
     """
-    if run.schema_version != SCHEMA_VERSION or not (run.path / SITE_FILE).exists():
+    if not (run.path / SITE_FILE).exists():
         return NO_RETRY
-    site = read_frozen_site(run.path / SITE_FILE)
-    return NO_RETRY if site.scheduler == "local" else site.retry
+    site = read_site(run)
+    return NO_RETRY if run.manifest.scheduler == "local" else site.retry
 
 
 def _stage_again(
@@ -202,6 +195,17 @@ def _stage(run: Run, ended: Sequence[RunTask], site: Site) -> None:
     largest = max(run.count_jobs(group_id) for group_id in run.list_group_ids())
     groups = group_array_tasks(tasks, site, largest, suffix=_choose_suffix(run))
     stage_groups(run.path, run.path, run.manifest, groups, site)
+
+
+def read_site(run: Run) -> Site:
+    """The effective site of a run; InputError also where its scheduler is not the manifest's."""
+    site = read_frozen_site(run.path / SITE_FILE)
+    if site.scheduler != run.manifest.scheduler:
+        raise InputError(
+            f"{run.path / SITE_FILE}: scheduler = {site.scheduler!r}, and {MANIFEST_FILE} says "
+            f"{run.manifest.scheduler!r}: one of them was changed after the run was made"
+        )
+    return site
 
 
 def read_frozen_site(path: Path) -> Site:

@@ -21,6 +21,7 @@ from dlperf_slurm.jobs.journal import (
 from dlperf_slurm.jobs.manifest import find_block
 from dlperf_slurm.jobs.markers import read_claim
 from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.executors import LocalArrayExecutor, ScriptCall, SlurmArrayExecutor
 from dlperf_slurm.scheduler.queue import QueueWatcher, make_watcher
@@ -160,5 +161,5 @@ def _journal_submitted(run: Run, group_id: str, array_job_id: str) -> None:
     except JournalError as error:
         raise JournalError(
             f"{group_id}: array job {array_job_id} was submitted, and {error}\n"
-            f"It runs on. When the journal can be written again: dlperf-slurm resume {run.path}"
+            f"It runs on. When the journal can be written again: {COMMAND} resume {run.path}"
         ) from error

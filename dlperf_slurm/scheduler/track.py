@@ -15,10 +15,10 @@ from dlperf_slurm.jobs.journal import (
 )
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
 from dlperf_slurm.jobs.markers import (
+    NO_START,
     NOTHING_SEEN,
     OF_NO_START,
     OVER,
-    WITHOUT_FOLDER,
     MarkerFolder,
     Seen,
 )
@@ -223,7 +223,7 @@ class Tracker:
 
     def _look(self, task: RunTask, seen: Seen, is_final: bool) -> Sight:
         """All that is known of an array task now."""
-        start = max((n for n, kind in seen if kind not in OF_NO_START), default=WITHOUT_FOLDER)
+        start = max((n for n, kind in seen if kind not in OF_NO_START), default=NO_START)
         kinds = frozenset(kind for n, kind in seen if n == start or kind in OF_NO_START)
         array_job_id = self.owners.find_job_id(task, start)
         info: Mapping[str, str] = {}

@@ -21,6 +21,7 @@ from dlperf_slurm.jobs.failed_nodes import NODE_FAIL, UNHEALTHY
 from dlperf_slurm.jobs.journal import SUBMITTED, UNMARKED, Event
 from dlperf_slurm.jobs.markers import read_hold, read_killed, read_marker, read_refusal
 from dlperf_slurm.jobs.run_directory import Run, RunTask
+from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler.in_turn import BEFORE_ITS_TURN
 from dlperf_slurm.scheduler.reasons import (
     describe_missing_record,
@@ -297,7 +298,7 @@ def _describe_hold(sight: Sight) -> str:
         return ""
     return (
         f"not started, as the launches before it failed alike, the last with {hold!r}; when that "
-        f"is mended: `dlperf-slurm retry {sight.run.path}`"
+        f"is mended: `{COMMAND} retry {sight.run.path}`"
     )
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 CONFIDENCE = 0.95
+# samples up to which probabilities are exact; the integers of more of them are long
+EXACT_SAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,14 @@ def compute_coefficient_of_variation(seconds: Sequence[float]) -> float:
     return statistics.stdev(seconds) / statistics.fmean(seconds)
 
 
+def compute_binomial(count: int, below: int) -> float:
+    """Return the probability that so many of `count` samples lie below the median."""
+    if count <= EXACT_SAMPLES:
+        return math.comb(count, below) / (1 << count)
+    factorials = math.lgamma(count + 1) - math.lgamma(below + 1) - math.lgamma(count - below + 1)
+    return math.exp(factorials - count * math.log(2))
+
+
 def compute_median_interval(
     samples: Sequence[float], confidence: float = CONFIDENCE
 ) -> Optional[Interval]:
@@ -106,7 +116,7 @@ def compute_median_interval(
     outside = 0.0
     found: Optional[Interval] = None
     for rank in range(count // 2):
-        outside += 2 * math.comb(count, rank) / 2**count
+        outside += 2 * compute_binomial(count, rank)
         if 1 - outside < confidence:
             break
         found = Interval(ordered[rank], ordered[count - 1 - rank])
@@ -127,7 +137,7 @@ def interpolate_median_bounds(samples: Any, confidence: float) -> tuple[Any, Any
     inside, depth = 1 - 2 / 2**count, 1
     following = inside
     while depth <= (count - 1) // 2:
-        following = inside - 2 * math.comb(count, depth) / 2**count
+        following = inside - 2 * compute_binomial(count, depth)
         if following < confidence:
             break
         inside, depth = following, depth + 1

@@ -12,6 +12,9 @@ from dlperf_slurm.stats.placements import count_needed_values, is_refused
 POWER = 0.8
 SEED = 2020
 TRIALS = 1000
+# Of more repeats the spread of these stands for theirs: what is found depends on the spread over
+# the root of their number alone, to 0.02.
+MAX_SIMULATED = 200
 
 # How much less the test sees in normal values than one that knew their spread: it takes a third
 # more of them (benchmarks/simulations/verdicts.py).
@@ -46,6 +49,9 @@ def compute_power(repeats: int, spread: float, slowdown: float, tests: int = 1) 
 
     if repeats < count_needed_values(tests=tests):
         return 0.0
+    if repeats > MAX_SIMULATED:
+        spread *= math.sqrt(MAX_SIMULATED / repeats)
+        return compute_power(MAX_SIMULATED, spread, slowdown, tests)
     random = numpy.random.default_rng(SEED)
     first, second = numpy.exp(spread * random.standard_normal((2, TRIALS, repeats)))
     found = is_refused(first, (1 - slowdown) * second, CONFIDENCE, tests)

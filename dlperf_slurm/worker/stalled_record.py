@@ -8,6 +8,7 @@ from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.record import PARTIAL_STEP_SECONDS_FILE, WHOLE_JOB, Failure
 from dlperf_slurm.files.arrays import write_array
 from dlperf_slurm.worker.watch import (
+    PREEMPTED,
     STALLED,
     TIME_LIMIT,
     Standing,
@@ -89,7 +90,10 @@ def _sort(standings: Sequence[Standing]) -> List[Standing]:
 
 
 def _describe_cause(standings: Sequence[Standing]) -> str:
-    if any(standing.cause == TIME_LIMIT for standing in standings):
+    causes = {standing.cause for standing in standings}
+    if PREEMPTED in causes:
+        return f"{PREEMPTED}: told to end long before the job's time limit"
+    if TIME_LIMIT in causes:
         return f"{TIME_LIMIT}: the job's time is nearly over"
     seconds = max((standing.quiet_seconds for standing in standings), default=0.0)
     return f"{STALLED}: no step ended for {seconds:.0f} s" if seconds else STALLED

@@ -25,7 +25,7 @@ from dlperf_slurm.files.reading import read_json
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.pace import Pace
 from dlperf_slurm.worker.position import Position
-from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
+from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL, await_signal, is_preempted
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.ranks import World
@@ -36,6 +36,7 @@ CALL_FILE = "call"
 
 STALLED = "stalled"
 TIME_LIMIT = "time limit"
+PREEMPTED = "preempted"
 CALLED = "called"
 
 # beside the looks that the others need to hear the call: writing a few files
@@ -47,7 +48,7 @@ EXIT_CODE = 1
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a rank stood when it was ended, and why: one of STALLED, TIME_LIMIT, CALLED.
+    """Where a rank stood when it was ended, and why: STALLED, TIME_LIMIT, PREEMPTED or CALLED.
 
     It had ended `step` of the `steps` of its phase, and none for `quiet_seconds`. Before it could
     say so, its process did not run for `stopped_seconds`. `at` is the innermost line of its main
@@ -128,14 +129,15 @@ class Watch:
         while True:
             self._set_timer()
             began = time.monotonic()
-            is_late = signal.sigtimedwait([TIME_LIMIT_SIGNAL], self._pace.look_seconds)
+            is_told = await_signal(self._pace.look_seconds)
             # it was stopped, and the launcher has let it go on to end
             late_seconds = time.monotonic() - began - self._pace.look_seconds
             self._stopped_seconds = late_seconds if late_seconds > ANSWER_SECONDS else 0.0
             if self.is_over:
                 faulthandler.cancel_dump_traceback_later()
                 return
-            cause = TIME_LIMIT if is_late else self._find_cause()
+            told = PREEMPTED if is_told and is_preempted() else TIME_LIMIT
+            cause = told if is_told else self._find_cause()
             if cause:
                 self._end(cause)
 
@@ -222,6 +224,6 @@ def find_innermost_line() -> str:
 def read_standing(path: Path) -> Optional[Standing]:
     """What a rank said of where it stands; None where it did not come to that."""
     try:
-        return build_dataclass(Standing, read_json(path), str(path))
+        return build_dataclass(Standing, read_json(path), str(path), is_complete=True)
     except (FileNotFoundError, FileProblem, ContractError):
         return None

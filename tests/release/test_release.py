@@ -22,7 +22,7 @@ from run_on_pythons import LOGIN_OLDEST, find_python, list_left_out  # noqa: E40
 
 ENVIRONMENTS = ROOT / ".venv" / "environments"
 # the quickstart, cut short
-SHORT = ["protocol.repeats=1", "protocol.measured_steps=3", 'axes.precision="fp32"']
+SHORT = ["protocol.repeats=1", "protocol.measured_steps=3"]
 # the package's files and their hashes, as pip wrote them down
 LIST_INSTALLED = """\
 import json

@@ -55,6 +55,7 @@ def cluster():
             patch.delenv(name)
         patch.setenv("SLURM_TESTBED", testbed)
         patch.setenv("XDG_CONFIG_HOME", str(Path(testbed) / "no-settings"))
+        patch.setenv("XDG_STATE_HOME", str(Path(testbed) / "state"))
         try:
             # before the nodes, which see no mount that comes later
             with mount_disk(Path(f"{testbed}-disk"), DISK_MIB) as disk:

@@ -42,7 +42,7 @@ def test_file_that_site_init_writes_runs_the_matrix_of_the_demo(site, tmp_path):
     assert "ranks: pytorch on n1, n2: 2 ranks of one Open MPI" in sound.stdout
     # all nodes share the cores of one machine, of which nothing is measured here
     steps = ("protocol.warmup_steps=1", "protocol.measured_steps=3")
-    quick = ["protocol.repeats=1", 'axes.precision="fp32"', 'axes.topology="2n2g"', *steps]
+    quick = ["protocol.repeats=1", 'axes.topology="2n2g"', *steps]
     options = [option for text in (*quick, *QUICK_POLLS) for option in ("--set", text)]
     matrix = str(CHECKOUT / "matrices" / "quickstart.toml")
     done = run_tool(["submit", matrix, "--site", str(site), "--wait", *options], tmp_path)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from support.slurm_runs import (
     write_wrapper,
 )
 from support.tool import await_that, find_details, find_states, run_tool, start_tool
+
+from dlperf_slurm.worker.pace import LONGEST_LOOK_SECONDS
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
 
@@ -65,6 +68,8 @@ def test_task_that_is_suspended_for_a_while_is_measured(run, gate):
     ask("scontrol", "suspend", job)
     await_state(run, "SUSPENDED")
     assert find_states(run) == {"1n1g.0": "SUSPENDED"}
+    # so that the watch of each rank looks for the warning before the time limit meanwhile
+    time.sleep(LONGEST_LOOK_SECONDS + 1)
     gate.touch()
     ask("scontrol", "resume", job)
     finish(follower)

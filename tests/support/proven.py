@@ -17,7 +17,13 @@ from typing import Optional
 ALWAYS_TESTED = ("pytorch", "tensorflow1")
 ADAPTERS = "dlperf_slurm/worker/frameworks"
 HOROVOD = "dlperf_slurm/worker/horovod.py"
-SAME_BESIDE_ANY = ("dlperf_slurm/__init__.py", "dlperf_slurm/files", "dlperf_slurm/version.py")
+# of the standard library alone: what PyTorch and TensorFlow 1 show of them each time holds for all
+SAME_BESIDE_ANY = (
+    "dlperf_slurm/__init__.py",
+    "dlperf_slurm/contract",
+    "dlperf_slurm/files",
+    "dlperf_slurm/version.py",
+)
 ENVIRONMENTS = "dlperf_slurm/provision/environments"
 HEADER = (
     "# Written by `make test-frameworks` for what passed: the framework, the seconds of its\n"

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Optional, Union
@@ -56,6 +57,20 @@ def write_program(folder: Path, name: str, script: str) -> Path:
     path = folder / name
     path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     path.chmod(0o755)
+    return path
+
+
+def make_wheel(path: Path) -> Path:
+    """A wheel of one module with its version, by the file's name: tiny-1.0-py3-none-any.whl."""
+    name, version, _ = path.name.split("-", 2)
+    info = f"{name}-{version}.dist-info"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{name}.py", f"__version__ = {version!r}\n")
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        wheel.writestr(f"{info}/METADATA", metadata)
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
     return path
 
 
@@ -171,18 +186,17 @@ def read_again(run: Run, task: RunTask) -> RunTask:
 
 def replace_case(run: Run, task: RunTask, case: Case) -> None:
     """Have another case planned for this array task, and the others of the same case."""
-    assert task.case_offset is not None, "the run is of an earlier version"
     start = read_again(run, task).case_offset
     rewrite_cases(run.path, lambda offset, line: format_case(case) if offset == start else line)
 
 
 def rewrite_cases(path: Path, change: Callable[[int, str], str]) -> None:
     """Change lines of a run's file of cases, each by its offset and text, and what points there."""
-    lines, offsets, former, size = [], {}, 0, 0
+    lines, offsets, place, size = [], {}, 0, 0
     for line in (path / CASES_FILE).read_text(encoding="utf-8").splitlines():
-        offsets[str(former)] = str(size)
-        lines.append(change(former, line) + "\n")
-        former += len(line.encode()) + 1
+        offsets[str(place)] = str(size)
+        lines.append(change(place, line) + "\n")
+        place += len(line.encode()) + 1
         size += len(lines[-1].encode())
     (path / CASES_FILE).write_text("".join(lines), encoding="utf-8")
     for table in path.glob("scripts/*.tasks"):
@@ -196,8 +210,13 @@ def find_task(run: Run, topology: str, repeat: int = 1) -> RunTask:
     return task
 
 
+def find_start_dir(run: Run, task: RunTask) -> Path:
+    """The folder of the first start of an array task."""
+    return run.path / task.attempt_dir / "s0"
+
+
 def write_record(run: Run, task: RunTask, record: Record) -> Path:
-    path = run.path / task.attempt_dir / RECORD_FILE
+    path = find_start_dir(run, task) / RECORD_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, record)
     return path

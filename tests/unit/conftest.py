@@ -45,6 +45,7 @@ def home(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ".state"))
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", str(tmp_path / ".environments"))
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy
 from builders import (
+    find_start_dir,
     make_failed_record,
     make_record,
     make_site,
@@ -78,12 +79,12 @@ def add_run(staged, day, factor=1.0, results=RESULTS, **options):
 
 def set_manifest(path, **changes):
     """Change what the manifest says; of another run_id are all cases and records too."""
-    former = open_run(path).manifest
-    manifest = dataclasses.replace(former, **changes)
-    if manifest.run_id != former.run_id:
-        rename = methodcaller("replace", former.run_id, manifest.run_id)
+    before = open_run(path).manifest
+    manifest = dataclasses.replace(before, **changes)
+    if manifest.run_id != before.run_id:
+        rename = methodcaller("replace", before.run_id, manifest.run_id)
         rewrite_cases(path, lambda _, line: rename(line))
-        for file in path.glob("cases/*/r*/a*/*.json"):
+        for file in path.glob("cases/*/r*/a*/s*/*.json"):
             text = file.read_text(encoding="utf-8")
             file.write_text(rename(text), encoding="utf-8")
     (path / MANIFEST_FILE).write_text(format_manifest(manifest), encoding="utf-8")
@@ -93,11 +94,12 @@ def write_step_seconds(path):
     """Beside each record step times [ranks, steps] that add up to its window; steps get slower."""
     run = open_run(path)
     for task in run.read_all_tasks():
-        record = read_json(run.path / task.attempt_dir / RECORD_FILE, Record)
+        folder = find_start_dir(run, task)
+        record = read_json(folder / RECORD_FILE, Record)
         shape = len(record.ranks), record.case.measured_steps
         seconds = numpy.ones(shape) * numpy.linspace(0.9, 1.1, shape[1])
         window = record.ranks[0].window_seconds
-        numpy.save(run.path / task.attempt_dir / STEP_SECONDS_FILE, seconds * window / shape[1])
+        numpy.save(folder / STEP_SECONDS_FILE, seconds * window / shape[1])
 
 
 def fail_case(path, case_id, reason="rank 1 on node1: ValueError: x"):

@@ -117,7 +117,7 @@ def test_commands_of_the_readme_run(prepared):
 
 @pytest.mark.integration
 def test_commands_of_the_tutorial_run(prepared):
-    # two cases are enough to be compared
+    # one case is enough to be compared
     write_user_settings(prepared, nodes=1, devices=1)
     printed = run_all("docs/tutorial.md", prepared)
     compared = next(text for command, text in printed.items() if " compare " in command)

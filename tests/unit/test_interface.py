@@ -323,14 +323,6 @@ def test_report_has_the_figures_of_the_frame(run):
     assert [float(line["samples_per_s"]) for line in lines] == run.frame().samples_per_s.tolist()
 
 
-def test_report_of_an_earlier_version_goes(run):
-    old = run.path / "report/report.parquet"
-    old.parent.mkdir(exist_ok=True)
-    old.write_text("old", encoding="utf-8")
-    run.report(plots="none")
-    assert not old.exists()
-
-
 def test_report_sets_published_figures_beside(run):
     (added,) = {t.title for t in run.tables(["dlperf"])} - {t.title for t in run.tables()}
     folder = run.report(against=["dlperf"], plots="none")

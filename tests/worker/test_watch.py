@@ -2,6 +2,7 @@
 
 import math
 import os
+import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from dlperf_slurm.contract.record import FAILED, OK, PARTIAL_STEP_SECONDS_FILE
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.pace import LEAST_SECONDS, LONGEST_LOOK_SECONDS, START_SECONDS, Pace
 from dlperf_slurm.worker.position import END, MEASURED, WARMUP, Position
-from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
+from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL, is_preempted
 from dlperf_slurm.worker.watch import ANSWER_SECONDS, STALLS_DIR
 
 pytestmark = pytest.mark.integration
@@ -215,6 +216,45 @@ def test_good_run_leaves_nothing_of_the_watch(tmp_path, code_dir):
     assert attempt.exit_code == 0, attempt.stderr
     assert not (attempt.path / STALLS_DIR).exists()
     assert attempt.read_record().partial_steps == 0
+
+
+@needs_mpi
+def test_ranks_that_are_suspended_for_a_while_are_measured(tmp_path, code_dir):
+    attempt = attempts.Attempt(tmp_path / "a1", code_dir, stall_seconds=24.0, measured_steps=60)
+    process = start(attempt, step_seconds=0.1)
+    await_steps(attempt, 2)
+    for pid in attempt.list_pids():
+        os.kill(pid, signal.SIGSTOP)
+    # longer than the watch waits for the signal, far shorter than the stall limit
+    time.sleep(2 * Pace(24.0, 0.0).look_seconds)
+    for pid in attempt.list_pids():
+        os.kill(pid, signal.SIGCONT)
+    _, attempt.stderr = process.communicate(timeout=LAUNCH_SECONDS)
+    attempt.exit_code = process.returncode
+    assert attempt.conclude().status == OK, attempt.stderr
+
+
+@pytest.mark.parametrize(
+    ("seconds_left", "is_early"), [("3600", True), ("90", False), ("-30", False), (None, False)]
+)
+def test_signal_long_before_the_end_of_the_job_is_a_preemption(monkeypatch, seconds_left, is_early):
+    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
+    if seconds_left is not None:
+        monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + int(seconds_left)))
+    assert is_preempted() is is_early
+
+
+@needs_mpi
+def test_reason_of_a_preemption_is_not_the_time_limit(tmp_path, code_dir, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 3600))
+    attempt = attempts.Attempt(tmp_path / "a1", code_dir, measured_steps=1000)
+    process = start(attempt, step_seconds=0.1)
+    await_steps(attempt, 2)
+    time.sleep(3.0)
+    process.send_signal(TIME_LIMIT_SIGNAL)
+    _, attempt.stderr = process.communicate(timeout=LAUNCH_SECONDS)
+    attempt.exit_code = process.returncode
+    assert attempt.conclude().reason.startswith("preempted: ")
 
 
 @needs_mpi

@@ -79,8 +79,12 @@ def judge(probe: Probe, end: End, start: Path, folder: Path) -> list[Finding]:
     if end.refusal:
         remedy = "see the site's partition, account and directives"
         return [make_fault("probe job", probe.name, end.refusal, remedy)]
+    left = []
+    if end.left:
+        words = f"its job was not cancelled; it is {end.state}, as far as known"
+        left = [Finding("undecided", "probe job", (probe.name,), words, f"`{end.left}`")]
     if not answers:
-        return [_explain_silence(probe, end, start, folder)]
+        return [_explain_silence(probe, end, start, folder), *left]
     where = f"{probe.name} on {', '.join(sorted({answer.host for answer in answers}))}"
     wrong = [
         *_check_ranks(probe, answers, start, where),
@@ -93,7 +97,7 @@ def judge(probe: Probe, end: End, start: Path, folder: Path) -> list[Finding]:
         Finding("ok", "run directory", (where,), "nodes see and write it"),
         *([] if wrong else [_describe_sound(probe, answers, where)]),
     ]
-    return [*sound, *wrong]
+    return [*sound, *wrong, *left]
 
 
 def _describe_sound(probe: Probe, answers: Sequence[Answer], where: str) -> Finding:
@@ -116,7 +120,8 @@ def _explain_silence(probe: Probe, end: End, start: Path, folder: Path) -> Findi
         return Finding("undecided", "probe job", (name,), words, "`scontrol ping`, and call again")
     if end.state == "PENDING":
         advice = find_advice(end.reason, "JOB") or "call again with a longer --patience"
-        words = f"it did not start in time, and was cancelled: {end.reason}"
+        done = "could not be" if end.left else "was"
+        words = f"it did not start in time, and {done} cancelled: {end.reason}"
         return Finding("undecided", "probe job", (name,), words, advice)
     if not start.is_dir():
         how = f"{end.state} {end.reason}".strip()

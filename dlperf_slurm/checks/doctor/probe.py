@@ -15,28 +15,30 @@ from dlperf_slurm.contract.axes import WORKER
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.files.folders import make_folder
+from dlperf_slurm.files.permissions import file_permissions
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.plan import Plan
 from dlperf_slurm.jobs.private_values import (
-    file_permissions,
     share_with_group,
     take_private_values,
     write_private_values,
 )
 from dlperf_slurm.jobs.render import render_scripts
-from dlperf_slurm.jobs.run_directory import CODE_DIR
+from dlperf_slurm.jobs.run_directory import CODE_DIR, make_job_name
 from dlperf_slurm.jobs.stage import freeze_code, make_run_id
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.provision.environments.pins import read_pins
-from dlperf_slurm.scheduler.states import FINAL_STATES
+from dlperf_slurm.scheduler.states import COMPLETING, FINAL_STATES
 from dlperf_slurm.worker.probe import MODULE_FILE
 
 RANKS = 2
 LIMIT_MINUTES = 5
 GRACE_SECONDS = 60.0 * (LIMIT_MINUTES + 2)
 LOOK_SECONDS = 1.0
+# how often to look whether the controller ends what was cancelled
+CANCEL_LOOKS = 5
 
 
 @dataclass(frozen=True)
@@ -64,12 +66,16 @@ class Probe:
 
 @dataclass(frozen=True)
 class End:
-    """How the job of a probe ended: Slurm's state and reason, and the nodes; or why none ran."""
+    """How the job of a probe ended: Slurm's state and reason, and the nodes; or why none ran.
+
+    `left` is the command that cancels a job which could not be cancelled, or "".
+    """
 
     state: str
     reason: str = ""
     nodes: str = ""
     refusal: str = ""
+    left: str = ""
 
 
 def choose_probes(plan: Plan, site: Site) -> list[Probe]:
@@ -158,29 +164,33 @@ def run_on_slurm(
 ) -> End:
     """Submit the script of a probe and wait for its end; a job that waits too long is cancelled."""
     script = folder / "scripts" / f"{probe.group.group_id}.sbatch"
+    clusters = probe.site.clusters or ""
+    job_name = make_job_name(folder.name[1:], probe.group.group_id)
     try:
-        output = slurm_client.run_client(["sbatch", "--parsable", str(script)])
+        command = ["sbatch", "--parsable", str(script)]
+        output = slurm_client.run_client(command, inherit=probe.site.inherit)
     except SchedulerError as error:
         return End("", refusal=str(error))
     words = [line.strip().partition(";")[0] for line in output.splitlines()]
     job_id = next(filter(slurm_client.is_job_id, reversed(words)), "")
     if not job_id:
         return End("", refusal=f"sbatch did not print a job id: {output.strip()!r}")
-    report(f"probe {probe.name}: job {job_id}")
+    report(f"probe {probe.name}: job {job_id}" + (f" on cluster {clusters}" if clusters else ""))
     end = End("PENDING")
+    left = ""
     try:
-        end = _await_end(job_id, wait_seconds, end)
+        end = _await_end(job_id, clusters, wait_seconds, end)
     finally:
         if end.state not in FINAL_STATES:
-            _cancel(job_id)
-    return end
+            left = _cancel(job_id, clusters, job_name)
+    return replace(end, left=left)
 
 
-def _await_end(job_id: str, wait_seconds: float, end: End) -> End:
+def _await_end(job_id: str, clusters: str, wait_seconds: float, end: End) -> End:
     deadline = time.monotonic() + wait_seconds
     # one that runs is ended by its time limit
     while time.monotonic() < deadline + (0 if end.state == "PENDING" else GRACE_SECONDS):
-        found = _ask(job_id)
+        found = _ask(job_id, clusters)
         if found is None:
             # the queue has forgotten it
             return replace(end, state="COMPLETED")
@@ -191,9 +201,10 @@ def _await_end(job_id: str, wait_seconds: float, end: End) -> End:
     return end
 
 
-def _ask(job_id: str) -> Optional[End]:
+def _ask(job_id: str, clusters: str) -> Optional[End]:
     """How the job stands; None where the queue does not know it."""
     command = ["squeue", "--noheader", f"--jobs={job_id}", "--states=all", "--format=%T|%r|%N"]
+    command += slurm_client.name_cluster(clusters)
     try:
         output = slurm_client.run_client(command)
     except SchedulerError as error:
@@ -204,9 +215,14 @@ def _ask(job_id: str) -> Optional[End]:
     return next((End(*row) for row in rows if len(row) == 3), None)
 
 
-def _cancel(job_id: str) -> None:
-    try:
-        slurm_client.cancel_jobs([job_id])
-    except SchedulerError:
-        # it ends by its time limit
-        return
+def _cancel(job_id: str, clusters: str, job_name: str) -> str:
+    """Cancel the job that has both the id and the name; return what cancels it if it goes on."""
+    with suppress(SchedulerError):
+        slurm_client.cancel_jobs([job_id], clusters, job_name)
+        for look in range(CANCEL_LOOKS):
+            if look:
+                time.sleep(LOOK_SECONDS)
+            end = _ask(job_id, clusters)
+            if end is None or end.state in {*FINAL_STATES, COMPLETING}:
+                return ""
+    return " ".join(["scancel", *slurm_client.name_cluster(clusters), job_id])

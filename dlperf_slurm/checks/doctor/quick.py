@@ -15,6 +15,7 @@ from dlperf_slurm.jobs.grouping import Group
 from dlperf_slurm.jobs.plan import Plan, list_missing_environments
 from dlperf_slurm.jobs.render import find_common, render_scripts, settle_group
 from dlperf_slurm.jobs.room import check_room
+from dlperf_slurm.program import COMMAND
 from dlperf_slurm.provision.sites.survey import Survey, survey_cluster
 from dlperf_slurm.scheduler.refusals import is_limit_that_passes
 
@@ -26,7 +27,7 @@ def check_requests(plan: Plan, site: Site) -> list[Finding]:
 
     It asks Slurm, and submits nothing. This much `submit` looks at too.
     """
-    if site.scheduler == "local":
+    if site.scheduler == "local" or site.clusters:
         return []
     return _check_groups(plan, site, survey_cluster())
 
@@ -36,7 +37,8 @@ def check_without_jobs(plan: Plan, site: Site, results: Path) -> list[Finding]:
     findings = [*_check_environments(plan, site), *_check_folder(plan, results)]
     if site.scheduler == "local":
         return findings
-    survey = survey_cluster()
+    # what another cluster has is left to its sbatch
+    survey = Survey() if site.clusters else survey_cluster()
     findings += [Finding("undecided", "cluster", (), words) for words in survey.problems]
     requests = _check_groups(plan, site, survey)
     if not requests and survey.partitions:
@@ -104,7 +106,7 @@ def _test_scripts(groups: list[Group], site: Site) -> list[Finding]:
             scripts = render_scripts([group], site, "doctor", Path(folder))
             path.write_text(scripts[f"scripts/{group.group_id}.sbatch"], encoding="utf-8")
             try:
-                slurm_client.run_client(["sbatch", "--test-only", str(path)])
+                slurm_client.run_client(["sbatch", "--test-only", str(path)], inherit=site.inherit)
             except SchedulerError as error:
                 findings.append(_describe_refusal(group.group_id, str(error)))
     if not findings and groups:
@@ -116,5 +118,5 @@ def _describe_refusal(group_id: str, words: str) -> Finding:
     if is_limit_that_passes(words):
         remedy = "others of your jobs must end first: `squeue --me`"
         return Finding("undecided", "sbatch --test-only", (group_id,), words, remedy)
-    remedy = "see the site's partition, account, constraint and directives: `dlperf-slurm render`"
+    remedy = f"see the site's partition, account, constraint and directives: `{COMMAND} render`"
     return make_fault("sbatch --test-only", group_id, words, remedy)

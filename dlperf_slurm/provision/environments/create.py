@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from dlperf_slurm.config.folders import find_managed_environment
 from dlperf_slurm.errors import EnvironmentMissingError
 from dlperf_slurm.files.reading import MIB, read_json, read_text
 from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.provision.environments.cpu_index import choose_build, find_named_index
 from dlperf_slurm.provision.environments.gpu_horovod import add_gpu_horovod
 from dlperf_slurm.provision.environments.horovod import add_horovod, has_horovod
 from dlperf_slurm.provision.environments.installation import (
@@ -21,8 +22,7 @@ from dlperf_slurm.provision.environments.installation import (
     hold_environment,
     install_wheel,
 )
-from dlperf_slurm.provision.environments.pins import Pins, add_hashes, read_pins
-from dlperf_slurm.provision.environments.pip_progress import describe_pip
+from dlperf_slurm.provision.environments.pins import Pins, read_pins
 from dlperf_slurm.provision.environments.stand_ins import link_libraries, make_stand_ins
 from dlperf_slurm.provision.environments.system import (
     Interpreter,
@@ -76,10 +76,12 @@ def create_environment(
     with_horovod: bool = False,
     has_any_build: bool = False,
     device: str = "cpu",
+    cpu_index: str = "",
 ) -> Path:
     """Make or bring up to date a managed environment; a half-made one is made again.
 
-    With `has_any_build` it takes the files of whatever index, which need not be those of PyPI.
+    With `has_any_build` it takes the files of whatever index, without their hashes. `cpu_index` is
+    the URL of an index with builds for CPUs.
     Raises EnvironmentMissingError, with what to do, when it cannot be made; InputError for an
     unknown framework.
     """
@@ -95,7 +97,7 @@ def create_environment(
     with hold_environment(installation):
         # another process may have made it meanwhile
         if find_state(environment, pins) != "current":
-            _make_environment(installation, pins, has_any_build)
+            _make_environment(installation, pins, has_any_build, cpu_index)
         if not _is_whole(environment, pins, with_horovod):
             start = time.monotonic()
             add = add_gpu_horovod if pins.cuda else add_horovod
@@ -109,13 +111,15 @@ def _is_whole(environment: Path, pins: Pins, with_horovod: bool) -> bool:
     return is_current and (has_horovod(environment) or not with_horovod)
 
 
-def _make_environment(installation: Installation, pins: Pins, has_any_build: bool) -> None:
+def _make_environment(
+    installation: Installation, pins: Pins, has_any_build: bool, cpu_index: str
+) -> None:
     interpreter = find_interpreter(pins.pythons)
     if interpreter is None:
         raise EnvironmentMissingError(f"{pins.name}: {describe_missing_python(pins.pythons)}")
     start = time.monotonic()
     _make_venv(installation, interpreter)
-    _install_packages(installation, pins, has_any_build)
+    _install_packages(installation, pins, has_any_build, cpu_index)
     for package in pins.built:
         _install_built(installation, pins.find_requirement(package), interpreter)
     shorten_start_of_mpi(installation.environment)
@@ -144,29 +148,19 @@ def _make_venv(installation: Installation, interpreter: Interpreter) -> None:
     installation.run_step(title, command)
 
 
-def _install_packages(installation: Installation, pins: Pins, has_any_build: bool) -> None:
-    built = tuple(f"{package}==" for package in pins.built)
-    lines = [line for line in pins.requirements if not line.startswith(built or ("#",))]
-    hashed = [] if has_any_build else add_hashes(pins.framework, lines, pins.device)
-    # pip takes hashes of all that it installs, or of nothing
-    known = [line for line in hashed if "--hash=" in line]
-    if known:
-        title = f"installing {len(known)} packages by their hashes"
-        _install(installation, pins, title, "hashed.txt", known)
-    if len(known) < len(lines):
-        # what was installed by its hash is there, and stays
-        title = f"installing {pins.requirements[0]} and {len(lines) - 1} more packages"
-        _install(installation, pins, title, "requirements.txt", lines)
-
-
-def _install(
-    installation: Installation, pins: Pins, title: str, name: str, lines: Sequence[str]
+def _install_packages(
+    installation: Installation, pins: Pins, has_any_build: bool, cpu_index: str
 ) -> None:
-    file = installation.environment / name
-    write_file(file, "".join(f"{line}\n" for line in lines).encode())
-    options = ["--progress-bar", "off", *pins.pip_options]
-    command = [*installation.pip, "install", *options, "-r", str(file)]
-    installation.run_step(title, command, describe=lambda news: describe_pip(news, len(lines)))
+    if has_any_build:
+        index = find_named_index(cpu_index)
+        requirements = list(pins.requirements)
+        options = ["--extra-index-url", index] if index else []
+    else:
+        requirements, options = choose_build(installation, pins, cpu_index)
+    built = tuple(f"{package}==" for package in pins.built)
+    lines = [line for line in requirements if not line.startswith(built)]
+    title = f"installing {lines[0].split()[0]} and {len(lines) - 1} more packages"
+    installation.install(title, lines, [*pins.pip_options, *options])
 
 
 def _install_built(installation: Installation, requirement: str, interpreter: Interpreter) -> None:

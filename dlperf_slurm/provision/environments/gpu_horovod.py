@@ -10,7 +10,6 @@ from pathlib import Path
 
 from dlperf_slurm.config.folders import tell_creation
 from dlperf_slurm.errors import EnvironmentMissingError
-from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.provision.environments.horovod import (
     BUILD_PROGRAMS,
     COMPILER,
@@ -86,12 +85,10 @@ def make_toolkit(installation: Installation, pins: Pins, folder: Path) -> Path:
 
     Raises EnvironmentMissingError when pip cannot install its packages.
     """
-    file, packages = folder / "nvcc.txt", folder / "nvcc"
+    packages = folder / "nvcc"
     lines = add_hashes(pins.framework, pins.compiler, pins.device)
-    write_file(file, "".join(f"{line}\n" for line in lines).encode())
-    options = ["--no-deps", "--progress-bar", "off", "--target", str(packages), "-r", str(file)]
     title = f"installing CUDA's compiler for this build: {len(lines)} packages"
-    installation.run_step(title, [*installation.pip, "install", *options])
+    installation.install(title, lines, ["--no-deps", "--target", str(packages)])
     home = next(packages.glob("nvidia/cu*"))
     link_unversioned(home / "lib", home / "lib")
     (home / "lib64").symlink_to("lib")

@@ -22,6 +22,7 @@ from dlperf_slurm.files.folders import make_folder
 from dlperf_slurm.files.reading import MIB, read_bytes
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.provision.environments.pins import add_hashes
+from dlperf_slurm.provision.environments.uv import find_uv, translate_pip_settings
 from dlperf_slurm.slurm_client import clean_environment
 
 NEWS_SECONDS = 15.0
@@ -83,12 +84,10 @@ class Installation:
         title: str,
         command: Sequence[str],
         variables: Mapping[str, str] = {},
-        describe: Callable[[Sequence[str]], str] = lambda lines: "",
     ) -> None:
-        """Run a program to its end, with news every few seconds.
+        """Run a program to its end, and report its last line of output every few seconds.
 
-        They are what `describe` makes of its output so far, else the last line of that. Raises
-        EnvironmentMissingError, with what matters of its output, when it fails.
+        Raises EnvironmentMissingError, with what matters of its output, when it fails.
         """
         self.tell(title)
         folder = self.environment.parent
@@ -111,7 +110,7 @@ class Installation:
                     seconds = time.monotonic() - start
                     # the first line is the command
                     printed = self._read_log()[1:]
-                    news = describe(printed) or "".join(printed[-1:]).strip()[:60]
+                    news = "".join(printed[-1:]).strip()[:60]
                     self.tell(f"{title}, {seconds:.0f} s{news and f': {news}'}")
             except BaseException:
                 process.terminate()
@@ -122,6 +121,37 @@ class Installation:
             raise EnvironmentMissingError(
                 f"{self.framework}: {title} failed; all of its output is in {self.log}\n  {lines}"
             )
+
+    def install(self, title: str, requirements: Sequence[str], options: Sequence[str] = ()) -> None:
+        """Install requirements with uv if it is on PATH, else with pip; no file without its hash.
+
+        Where no requirement has a hash, files of any hash are taken. `options` are pip's, and uv
+        knows them too. Raises EnvironmentMissingError when the installation fails.
+        """
+        file = self.environment / "requirements.txt"
+        write_file(file, "".join(f"{line}\n" for line in requirements).encode())
+        hashes = ["--require-hashes"] if any("--hash=" in line for line in requirements) else []
+        arguments = [*hashes, *options, "-r", str(file)]
+        uv = find_uv()
+        if uv:
+            # the root: settings of a project in the working directory are none of ours
+            command = [uv, "--directory", "/", "--no-progress", "pip", "install"]
+            command += ["--python", str(self.python), "--compile-bytecode"]
+            self.run_step(f"{title} with uv", [*command, *arguments], self._make_uv_variables())
+        else:
+            command = [*self.pip, "install", "--progress-bar", "off"]
+            self.run_step(title, [*command, *arguments])
+
+    def _make_uv_variables(self) -> dict[str, str]:
+        """Return pip's settings as uv's environment variables."""
+        done = subprocess.run(
+            [*self.pip, "config", "list"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env=make_variables(self.environment),
+        )
+        return translate_pip_settings(done.stdout.splitlines())
 
     def _read_log(self) -> list[str]:
         content = read_bytes(self.log, LOG_LIMIT_BYTES, root=self.environment.parent)
@@ -136,8 +166,10 @@ def make_variables(environment: Path) -> dict[str, str]:
 
 
 def choose_lines(lines: Sequence[str]) -> list[str]:
-    """The first errors of a long output, else its end."""
-    errors = [line for line in lines if re.search(r"\berror\b[: ]|no module named", line, re.I)]
+    """Return the first errors of a long output, with uv's causes, else its end."""
+    # "cause: ..." or, of uv before 0.13, "Caused by: ..."
+    pattern = r"\berror\b[: ]|no module named|^\s*caused?( by)?: "
+    errors = [line for line in lines if re.search(pattern, line, re.I)]
     return errors[:SHOWN_LINES] or list(lines[-SHOWN_LINES:])
 
 

@@ -30,12 +30,16 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.config.folders import CUDA, name_environment
+from dlperf_slurm.config.known_names import check_known
 from dlperf_slurm.errors import InputError
 
 PINS_DIR = Path(__file__).parent
 CUDA_FOLDER = "cuda"
-# the hashes of every file that PyPI has of the pins, of Horovod too
+# the hashes of every file that PyPI has of the pins, of Horovod too; of PyTorch's build for CPUs
+# ("+cpu") those that its own index has for Linux
 HASHES_FOLDER = "hashes"
+# names of packages -> the frameworks that they are installed for
+PACKAGES = {"paddlepaddle": "paddle", "tensorflow": "tensorflow2", "torch": "pytorch"}
 
 
 @dataclass(frozen=True)
@@ -102,8 +106,10 @@ def list_pins() -> list[str]:
 
 def read_pins(framework: str, device: str = "cpu") -> Pins:
     """The pins of a framework's environment for a device; raises InputError for an unknown one."""
-    if framework not in list_pins():
-        raise InputError(f"{framework!r} has no pins; known: {', '.join(list_pins())}")
+    try:
+        check_known(framework, list_pins(), "a framework with pins")
+    except ValueError as error:
+        raise InputError(str(error)) from error
     texts = [(PINS_DIR / f"{framework}.txt").read_text(encoding="utf-8")]
     if device == CUDA:
         texts.insert(0, (PINS_DIR / CUDA_FOLDER / f"{framework}.txt").read_text(encoding="utf-8"))
@@ -140,10 +146,7 @@ def _join_requirements(texts: Sequence[str], left_out: Collection[str]) -> tuple
 
 
 def add_hashes(framework: str, requirements: Sequence[str], device: str = "cpu") -> list[str]:
-    """The requirements with the hashes of their files; pip then takes no other, from any index.
-
-    PyTorch for CPUs has none: an index of its own, or a site's, serves it.
-    """
+    """Return the requirements with the hashes of their files; others are then not installed."""
     hashes: dict[str, list[str]] = {}
     for name in sorted({framework, name_environment(framework, device)}):
         path = PINS_DIR / HASHES_FOLDER / f"{name}.txt"

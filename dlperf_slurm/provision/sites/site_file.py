@@ -30,6 +30,7 @@ def write_site_file(survey: Survey, tools: Tools, device: Optional[str] = None) 
         *(f"{ASK} {problem}" for problem in survey.problems),
         "",
         'scheduler = "slurm"',
+        *([f"clusters = {_quote(survey.clusters)}"] if survey.clusters else []),
         f"device = {_quote('cuda' if gpus or device == 'cuda' else 'cpu')}",
         "",
         *_write_partition(survey, partition),

@@ -85,7 +85,10 @@ class Qos:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a cluster says of itself; what could not be asked is empty, with why in `problems`."""
+    """What a cluster says of itself; what could not be asked is empty, with why in `problems`.
+
+    `clusters` is the name by which it was asked for, or "" for this host's own.
+    """
 
     cluster_name: str = ""
     version: str = ""
@@ -98,6 +101,7 @@ class Survey:
     qos: tuple[Qos, ...] = ()
     mpi_plugins: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    clusters: str = ""
 
     @property
     def accounts(self) -> list[str]:
@@ -139,15 +143,16 @@ class _Clients:
             return ""
 
 
-def survey_cluster() -> Survey:
+def survey_cluster(clusters: str = "") -> Survey:
     """Ask the cluster what it has; no job is needed, and a client that fails is only noted."""
     clients = _Clients()
-    config = parse_config(clients.ask("scontrol", "show", "config"))
+    there = slurm_client.name_cluster(clusters)
+    config = parse_config(clients.ask("scontrol", *there, "show", "config"))
     if not config:
         return Survey(problems=tuple(clients.problems))
     partitions = parse_partitions(
-        clients.ask("scontrol", "show", "partition", "--oneliner"),
-        clients.ask("sinfo", "--noheader", "--exact", "--format=%R|%D|%c|%m|%G|%f"),
+        clients.ask("scontrol", *there, "show", "partition", "--oneliner"),
+        clients.ask("sinfo", *there, "--noheader", "--exact", "--format=%R|%D|%c|%m|%G|%f"),
     )
     user, cluster = getpass.getuser(), config.get("ClusterName", "")
     associations, default_account, qos = "", "", ""
@@ -173,6 +178,7 @@ def survey_cluster() -> Survey:
         qos=parse_qos(qos),
         mpi_plugins=parse_mpi_plugins(clients.ask("srun", "--mpi=list")),
         problems=tuple(clients.problems),
+        clusters=clusters,
     )
 
 

@@ -11,7 +11,7 @@ from dlperf_slurm.results.columns import list_records
 
 FILE_NAME = "report.json"
 SHOWS_PLOTS = False
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 1
 
 # a row for each device of each case with several: the steps of all ranks
 DEVICES = ("case_id", "host", "local_rank", "device_name", "ranks", "repeats", "slowest_repeats",

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_slurm.config.folders import find_user_dir
+from dlperf_slurm.config.folders import find_cache_dir, make_cache_dir
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.files.permissions import PRIVATE_MASK, file_permissions
 from dlperf_slurm.results.database import open_database
 from dlperf_slurm.results.history.entries import Entry, digest_run, list_runs, read_entries
 from dlperf_slurm.results.same_work import SURROUNDINGS, WORK
@@ -75,8 +76,7 @@ class Catalogue:
 def find_catalogue(results_dir: Path) -> Path:
     """The file of a folder's catalogue in the user's cache, if it is there."""
     digest = hashlib.sha256(os.fsencode(results_dir.resolve())).hexdigest()
-    cache = find_user_dir("XDG_CACHE_HOME", "~/.cache")
-    return cache / "dlperf-slurm" / f"catalogue-{digest[:32]}.duckdb"
+    return find_cache_dir() / f"catalogue-{digest[:32]}.duckdb"
 
 
 def read_catalogue(results_dir: Path) -> Catalogue:
@@ -139,8 +139,8 @@ def _store(
 
     path = find_catalogue(results_dir)
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _open(path) as connection:
+        make_cache_dir()
+        with file_permissions(PRIVATE_MASK), _open(path) as connection:
             connection.begin()
             if _read_layout(connection) != _LAYOUT:
                 _make_tables(connection)

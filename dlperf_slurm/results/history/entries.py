@@ -28,7 +28,7 @@ from dlperf_slurm.results.history.node_facts import (
     list_node_failures,
     list_sound_times,
 )
-from dlperf_slurm.results.labels import list_axes, name_case
+from dlperf_slurm.results.labels import list_axes
 from dlperf_slurm.results.repeats import name_problem
 from dlperf_slurm.results.same_work import Facts, list_surroundings, list_work
 
@@ -209,7 +209,7 @@ def make_entry(
         created_at=manifest.created_at,
         site_name=manifest.site_name,
         tool=manifest.tool,
-        case_id=name_case(case),
+        case_id=case.case_id,
         model=case.model,
         **list_axes(case.axes),
         parameters=parameters,

@@ -57,7 +57,9 @@ def _find_peak(case: Case, placement: Placement, attempt_dir: Path) -> DevicePea
     place = find_shared_file(case, placement.host, attempt_dir, os.environ)
     if place is not None:
         try:
-            return build_dataclass(DevicePeak, read_json(place[1], root=place[0]), str(place[1]))
+            return build_dataclass(
+                DevicePeak, read_json(place[1], root=place[0]), str(place[1]), is_complete=True
+            )
         except (FileNotFoundError, FileProblem, ContractError):
             pass
     peak = run_measurement(case, placement.host)
@@ -113,7 +115,7 @@ def run_measurement(case: Case, host: str) -> DevicePeak:
         last = said[-1][:200] if said else f"exit code {done.returncode}"
         return DevicePeak(host, problem=f"could not be measured: {last}")
     last_line = done.stdout.decode("utf-8", "replace").strip().splitlines()[-1]
-    return build_dataclass(DevicePeak, json.loads(last_line), "the peak")
+    return build_dataclass(DevicePeak, json.loads(last_line), "the peak", is_complete=True)
 
 
 def gather_peaks(case: Case, world: Any, peak: Optional[DevicePeak], parameter_count: int) -> Peaks:

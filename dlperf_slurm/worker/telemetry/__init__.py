@@ -124,7 +124,9 @@ def read_samples(output: bytes) -> HostSamples:
     data: Dict[str, Any] = json.loads(output.decode())
     series = tuple(Series(**one) for one in data.pop("series"))
     use = data.pop("cpu_use")
-    cpu_use = build_dataclass(CpuUse, use, "the sampling process") if use else None
+    cpu_use = (
+        build_dataclass(CpuUse, use, "the sampling process", is_complete=True) if use else None
+    )
     return HostSamples(series=series, cpu_use=cpu_use, **data)
 
 

@@ -51,16 +51,13 @@ def end_run(path):
         append_event(path, event)
     for index, task in enumerate(run.read_all_tasks()):
         folder = path / task.attempt_dir
-        (folder / "s0").mkdir()
-        for name in ("record.json", "step_seconds.npy"):
-            (folder / name).rename(folder / "s0" / name)
         if index % 2:
             fold_details(folder / "s0", read_json(folder / "s0" / "record.json", Record).case)
         (folder / "claim").symlink_to("1")
-        for kind in ("started", "ended"):
-            marker = {"job_id": "1", "time": format_now(), "nodes": "n1", "exit_code": 0}
-            file = path / MARKERS_DIR / f"{task.marker}.s0.{kind}"
-            file.write_text(json.dumps(marker), encoding="utf-8")
+        now = format_now()
+        marker = {"job_id": "1", "begun": now, "time": now, "nodes": "n1", "exit_code": 0}
+        file = path / MARKERS_DIR / f"{task.marker}.s0.finished"
+        file.write_text(json.dumps(marker), encoding="utf-8")
     return path
 
 

@@ -27,7 +27,7 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.jobs.run_directory import open_run
-from dlperf_slurm.reports import summarize
+from dlperf_slurm.results import cases
 from dlperf_slurm.worker.models import list_models
 
 SITE = """\
@@ -77,7 +77,9 @@ def test_version_is_printed(capsys):
     assert (caught.value.code, capsys.readouterr().out) == (0, f"dlperf-slurm {__version__}\n")
 
 
-@pytest.mark.parametrize("arguments", [["frobnicate"], ["plan"], ["env"], ["plan", "m", "--x"]])
+@pytest.mark.parametrize(
+    "arguments", [["frobnicate"], ["plan"], ["submit"], ["env"], ["plan", "m", "--x"]]
+)
 def test_wrong_usage_exits_with_2(arguments):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
@@ -101,24 +103,6 @@ def test_unknown_option_before_a_command_is_told(capsys):
         main(["--frobnicate", "plan", "matrix.toml"])
     assert caught.value.code == 2
     assert "unrecognized arguments: --frobnicate" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("former", "former_words", "words"),
-    [
-        ("import", ["import", "nowhere.log"], ["import-logs", "nowhere.log"]),
-        ("verify", ["verify", "pytroch"], ["parity", "pytroch"]),
-        ("submit --resume RUN", ["submit", "--resume", "x"], ["resume", "x"]),
-        ("submit --resume RUN --retry", ["submit", "--retry", "--resume", "x"], ["retry", "x"]),
-    ],
-)
-def test_former_words_do_the_same_and_name_the_new_ones(home, capsys, former, former_words, words):
-    code, out, err = run_main(words, capsys)
-    name = words[0] if former in ("import", "verify") else f"{words[0]} RUN"
-    assert (code, err.count("\n") >= 1) == (2, True)
-    assert run_main(former_words, capsys) == (
-        code, out, f"dlperf-slurm: `{former}` is now `{name}`\n{err}",
-    )  # fmt: skip
 
 
 def test_plan_ends_with_the_totals_and_what_its_repeats_can_tell(files, bin_dir, capsys):
@@ -215,10 +199,6 @@ def test_submit_without_a_scheduler_exits_with_3_before_anything_is_written(file
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["submit"],
-        ["submit", "matrix.toml", "--resume", "x"],
-        ["submit", "matrix.toml", "--retry"],
-        ["submit", "--resume", "x", "--site", "local"],
         ["resume", "x"],
         ["resume", "x", "--set", "max_nodes=1"],
         ["retry", "x"],
@@ -381,8 +361,8 @@ def test_report_of_a_copied_run_needs_nothing_but_its_files(staged_run, home):
 
 def test_report_makes_the_columns_of_its_cases_once_for_all_files(staged_run, monkeypatch):
     made = []
-    make = summarize.make_case_columns
-    monkeypatch.setattr(summarize, "make_case_columns", lambda frame: made.append(1) or make(frame))
+    make = cases.make_case_table
+    monkeypatch.setattr(cases, "make_case_table", lambda found: made.append(1) or make(found))
     main(["report", "--plots", "none", str(staged_run.path)])
     written = {path.name for path in (staged_run.path / "report").iterdir()}
     assert {"report.csv", "report.json", "cases.parquet"} <= written

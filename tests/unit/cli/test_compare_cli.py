@@ -165,7 +165,7 @@ def test_json_is_all_that_is_printed(run_a, staged, capsys):
     assert [(c["verdict"], c["is_beyond_limit"]) for c in data["comparisons"]] == [
         ("slower", True)
     ] * 2
-    assert (data["schema_version"], data["limit"], data["test_count"]) == (2, 0.03, 2)
+    assert (data["schema_version"], data["limit"], data["test_count"]) == (1, 0.03, 2)
 
 
 def test_junit_fails_the_slower_case(run_a, staged, capsys):

@@ -78,11 +78,46 @@ def test_job_that_leaves_no_file_says_that_nodes_do_not_see_the_folder(matrix, c
 
 
 def test_job_that_does_not_start_is_cancelled_and_undecided(matrix, home, capsys):
-    put(matrix, "squeue", 'echo "PENDING|Priority|"')
+    state = f"PENDING; [ ! -e {home}/cancelled ] || state=CANCELLED"
+    put(matrix, "squeue", f'state={state}; echo "$state|Priority|"')
     put(matrix, "scancel", f'echo "$*" > {home}/cancelled')
     assert main(["doctor", *SLURM, "--patience", "0"]) == 1
-    assert "undecided probe job: pytorch: it did not start in time" in capsys.readouterr().out
-    assert (home / "cancelled").read_text(encoding="utf-8") == "17\n"
+    printed = capsys.readouterr().out
+    assert "undecided probe job: pytorch: it did not start in time, and was cancelled" in printed
+    words = (home / "cancelled").read_text(encoding="utf-8").split()
+    # no other job of that number
+    assert words[0].startswith("--name=")
+    assert words[0].endswith(".probe-pytorch")
+    assert words[1:] == ["17"]
+
+
+def test_job_that_goes_on_after_its_cancellation_is_not_called_cancelled(
+    matrix, capsys, monkeypatch
+):
+    monkeypatch.setattr("dlperf_slurm.checks.doctor.probe.LOOK_SECONDS", 0.0)
+    put(matrix, "squeue", 'echo "PENDING|Priority|"')
+    put(matrix, "scancel", "true")
+    assert main(["doctor", *SLURM, "--patience", "0"]) == 1
+    printed = capsys.readouterr().out
+    assert "was cancelled" not in printed
+    assert "`scancel 17`" in printed
+
+
+@pytest.mark.parametrize("by", ["site", "shell"])
+def test_probe_is_asked_for_and_cancelled_on_the_cluster_that_it_went_to(
+    matrix, home, monkeypatch, by
+):
+    put(matrix, "scancel", f'echo scancel "$*" >> {home}/calls')
+    put(matrix, "squeue", f'echo squeue "$*" >> {home}/calls; echo "PENDING|Priority|"')
+    monkeypatch.setattr("dlperf_slurm.checks.doctor.probe.LOOK_SECONDS", 0.0)
+    if by == "shell":
+        monkeypatch.setenv("SLURM_CLUSTERS", "far")
+    settings = ["--set", "max_array_size=9"]
+    settings += ["--set", "clusters=far"] if by == "site" else []
+    main(["doctor", *SLURM, *settings, "--patience", "0.001"])
+    calls = (home / "calls").read_text(encoding="utf-8").splitlines()
+    assert {call.split()[0] for call in calls} == {"squeue", "scancel"}
+    assert all("--clusters=far" in call.split() for call in calls)
 
 
 def test_no_probe_is_submitted_for_what_would_be_refused(matrix, home, capsys):

@@ -136,3 +136,53 @@ def test_time_for_a_run_on_a_cluster_is_refused(matrix, capsys):
     assert main(["submit", matrix, *site, "--within", "5min"]) == 2
     assert "site slurm has a scheduler: set fewer repeats" in capsys.readouterr().err
     assert not Path("results").exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--wait",), ("--set", "scheduler=local")])
+def test_submit_without_slurm_asks_for_the_site_by_name(matrix, bin_dir, capsys, options):
+    assert main(["submit", matrix, *options]) == 3
+    told = capsys.readouterr()
+    assert "sbatch is not on PATH" in told.err
+    command = shlex.join(["dlperf-slurm", "submit", matrix, *options, "--site", "local"])
+    assert told.err.endswith(f"{command}\n")
+    assert (told.out, Path("results").exists()) == ("", False)
+
+
+def test_submit_on_this_machine_says_what_it_starts(matrix, capsys, monkeypatch):
+    monkeypatch.setattr("dlperf_slurm.cli.runs._submit", lambda run, must_wait: None)
+    # no environment has to be there
+    modules = ("--set", "environments.pytorch.modules=pytorch")
+    assert main(["submit", matrix, *LOCAL, *modules, "--within", "5min"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("site local: ")
+    assert lines[0].endswith("site_configs/local.toml, chosen by --site")
+    assert lines[1] == "2 cases, 2 repeats each: 4 array tasks"
+    assert lines[2] == "left out: 1 case, as 2n2g needs 2 nodes, the site has 1"
+    # four times half an hour
+    assert "at most 2.0 h" in lines[3]
+    assert lines[3].endswith("; --within begins no further repeat after 5 min")
+
+
+def test_submit_on_this_machine_refuses_work_that_cannot_end_in_time(matrix, capsys):
+    # 10^15 operations, for which a core has a minute
+    large = ("--set", "axes.batch_size_per_device=4096", "--set", "time_limit_minutes.default=1")
+    modules = ("--set", "environments.pytorch.modules=pytorch")
+    assert main(["submit", matrix, *LOCAL, *modules, *large]) == 2
+    error = capsys.readouterr().err
+    assert "pytorch-resnet50-1n1g-bs4096-fp32: an array task takes at least" in error
+    assert "its time limit is 1 min" in error
+    assert "time_limit_minutes.default=" in error
+    assert not Path("results").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "site"), [((), "local"), (("--site", "./local.toml"), "./local.toml")]
+)
+def test_doctor_without_slurm_names_the_submit_that_runs_here(
+    matrix, bin_dir, capsys, monkeypatch, options, site
+):
+    Path("local.toml").write_text('scheduler = "local"\ndevice = "cpu"\n', encoding="utf-8")
+    monkeypatch.setattr("dlperf_slurm.checks.doctor.examine", lambda *arguments: [])
+    assert main(["doctor", matrix, *options]) == 0
+    printed = capsys.readouterr().out
+    assert printed.endswith(f"; next: dlperf-slurm submit {matrix} --site {site}\n")

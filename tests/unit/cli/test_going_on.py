@@ -8,6 +8,7 @@ from builders import write_matrix, write_program
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import RESERVE_FILE, STATE, Event, append_event, hold_submit_lock
+from dlperf_slurm.jobs.own_runs import mark_own
 from dlperf_slurm.scheduler.feed import AGAIN_SECONDS, submit_run
 
 DEAD = "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1"
@@ -27,7 +28,8 @@ def cluster(bin_dir):
 
 @pytest.fixture
 def failed_run(cluster, staged_run):
-    """All its array tasks have failed."""
+    """A run of the user's own, of which all array tasks have failed."""
+    mark_own(staged_run)
     submit_run(staged_run, lambda line: None)
     for task in staged_run.read_all_tasks():
         event = Event(STATE, format_now(), task.group_id, "7", task.array_task_id, "FAILED")

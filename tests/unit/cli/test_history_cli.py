@@ -103,7 +103,7 @@ def test_json_has_all_facts(two_runs, capsys):
     _, out, _ = run_history(capsys, "--json")
     data = json.loads(out)
     timelines = data["timelines"]
-    assert data["schema_version"] == 2
+    assert data["schema_version"] == 1
     assert [timeline["case_id"] for timeline in timelines] == [CASE_1, CASE_2]
     assert timelines[0]["points"][0]["entry"]["batch_size_per_device"] == 8
     assert timelines[0]["points"][1]["comparison"]["verdict"] == "slower"

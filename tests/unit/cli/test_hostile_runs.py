@@ -20,6 +20,7 @@ pytestmark = pytest.mark.integration
 BAD = Path("results/20240502-120000-seven-tiny-abcd")
 GOOD = Path("results/20240501-120000-seven-tiny-abcd")
 FIRST = f"cases/{CASE_1}/r1/a1"
+START = f"{FIRST}/s0"
 TASKS = "scripts/1n1g.tasks"
 SECRET = "not for anybody else's eyes"
 
@@ -63,14 +64,14 @@ def change(data, changes):
 
 
 def change_record(**changes):
-    return lambda: change_json(BAD / FIRST / "record.json", **changes)
+    return lambda: change_json(BAD / START / "record.json", **changes)
 
 
 def change_both(**changes):
     """The record and its case alike."""
 
     def damage():
-        change_json(BAD / FIRST / "record.json", **{f"case__{k}": v for k, v in changes.items()})
+        change_json(BAD / START / "record.json", **{f"case__{k}": v for k, v in changes.items()})
         give_case_of_its_own(changes)
 
     return damage
@@ -179,7 +180,7 @@ RECORDS = {
     "int for a float of 10^400": change_record(ranks__0__window_seconds=10**400),
     "long reason": change_record(status="failed", reason="x" * 10**6),
     "schema": change_record(schema_version=[1]),
-    "times": write(f"{FIRST}/step_seconds.npy", b"\x93NUMPY\x01\x00"),
+    "times": write(f"{START}/step_seconds.npy", b"\x93NUMPY\x01\x00"),
 }  # fmt: skip
 FILES_OF_RECORDS = ("record.json", "step_seconds.npy")
 
@@ -268,7 +269,7 @@ def check_secrets():
     assert Path("secret").read_text() == SECRET
 
 
-@pytest.mark.parametrize("damage", list_named(RECORDS) + list_things(FILES_OF_RECORDS, FIRST))
+@pytest.mark.parametrize("damage", list_named(RECORDS) + list_things(FILES_OF_RECORDS, START))
 def test_bad_record_leaves_the_other_records_and_is_drawn_or_left_out(damage, capsys):
     damage()
     code, out, _ = run(REPORT, capsys)

@@ -46,6 +46,7 @@ def test_help_loads_what_prints_it_and_opens_few_files(words):
         "dlperf_slurm.cli.commands",
         "dlperf_slurm.cli.streams",
         "dlperf_slurm.plain_text",
+        "dlperf_slurm.program",
         "dlperf_slurm.version",
     }
     assert not modules & {*HEAVY, "dataclasses", "json.decoder", "pydantic", "rich", "shutil"}

@@ -233,6 +233,27 @@ def test_machine_without_slurm_is_local(bin_dir):
     assert choose_site_file(None).name == "local.toml"
 
 
+@pytest.mark.parametrize(
+    ("value", "settings", "clusters"),
+    [
+        ("far", [], "far"),
+        ("far", ["clusters=near"], "near"),
+        ("far", ['scheduler="local"'], None),
+        ("far,near", [], None),
+        ("all", [], None),
+        ("", [], None),
+    ],
+)
+def test_cluster_of_the_shell_is_that_of_a_site_that_names_none(
+    monkeypatch, value, settings, clusters
+):
+    monkeypatch.setenv("SLURM_CLUSTERS", value)
+    loaded = load_site("slurm", None, settings)
+    assert loaded.site.clusters == clusters
+    if clusters == "far":
+        assert loaded.sources["clusters",] == "SLURM_CLUSTERS"
+
+
 def test_requested_site_wins_over_the_clusters_name(bin_dir):
     write_site("", "site_configs/alpha.toml")
     write_slurm(bin_dir, "alpha")

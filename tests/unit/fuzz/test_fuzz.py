@@ -262,7 +262,7 @@ FILES = ("manifest.json", "record.json", "cases.jsonl", "journal.jsonl", "tasks"
 def test_run_directories(good_run, name, data):
     with tempfile.TemporaryDirectory() as folder:
         run = Path(shutil.copytree(good_run, Path(folder) / "run"))
-        pattern = {"tasks": "scripts/*.tasks", "record.json": "cases/*/r1/a1/record.json"}
+        pattern = {"tasks": "scripts/*.tasks", "record.json": "cases/*/r1/a1/s0/record.json"}
         path = sorted(run.glob(pattern.get(name, f"**/{name}")))[0]
         text = path.read_text()
         if name.endswith(".json") and data.draw(st.booleans()):

@@ -48,7 +48,7 @@ def test_what_was_written_is_read(tmp_path):
     assert find_beside_problem(beside, make_record(CASE)) == ""
 
 
-def test_record_of_an_earlier_version_has_nothing_beside_it():
+def test_record_may_have_nothing_beside_it():
     assert parse_beside({}) == NOTHING_BESIDE
     assert find_beside_problem(NOTHING_BESIDE, make_record(CASE)) == ""
 
@@ -79,13 +79,6 @@ def test_file_with_an_unknown_key_cannot_be_used():
     detail = Detail(json.dumps(data).encode(), "a/surroundings.json")
     with pytest.raises(ContractError, match=r"a/surroundings\.json: more is not a key"):
         parse_beside({SURROUNDINGS_FILE: detail})
-
-
-def test_surroundings_of_a_version_without_phases_are_read():
-    data = dataclasses.asdict(SOUND)
-    del data["phases"]
-    told = parse_beside({SURROUNDINGS_FILE: Detail(json.dumps(data).encode(), "a")}).surroundings
-    assert told == SOUND
 
 
 def test_phase_that_cannot_have_been_measured_is_named():

@@ -7,6 +7,7 @@ import math
 import numpy
 import pytest
 from builders import (
+    find_start_dir,
     find_task,
     make_case,
     make_failed_record,
@@ -21,8 +22,13 @@ from outcome_builders import make_telemetry
 from support.cases import vary
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.contract.case import CASE_FILE, Case, Training
-from dlperf_slurm.contract.json_files import ContractError, read_json, write_json
+from dlperf_slurm.contract.case import Case, Training
+from dlperf_slurm.contract.json_files import (
+    SCHEMA_VERSION,
+    ContractError,
+    read_json,
+    write_json,
+)
 from dlperf_slurm.contract.record import (
     RECORD_FILE,
     BatchTrial,
@@ -51,7 +57,7 @@ def case(staged_run, task):
 def believe(run, task, planned_changes=None):
     (planned,) = (c for c in run.manifest.cases if c.case_id == task.case_id)
     planned = vary(planned, **(planned_changes or {}))
-    return read_believed(run.path, run.run_id, planned, task)
+    return read_believed(run.path, run.run_id, planned, task, find_start_dir(run, task))
 
 
 def refuse(run, task, record, planned_changes=None) -> str:
@@ -61,7 +67,7 @@ def refuse(run, task, record, planned_changes=None) -> str:
         believe(run, task, planned_changes)
     message = str(caught.value)
     assert message.startswith(
-        (f"{task.attempt_dir}/record.json: ", f"{task.attempt_dir}/step_seconds.npy: ")
+        (f"{task.attempt_dir}/s0/record.json: ", f"{task.attempt_dir}/s0/step_seconds.npy: ")
     )
     return message
 
@@ -102,7 +108,7 @@ def test_record_of_another_case_is_refused(staged_run, task, case, name):
     message = refuse(staged_run, task, make_record(vary(case, **{name: other})))
     owner = case if hasattr(case, name) else case.axes
     assert f"{name} is {other!r}"[:40] in message
-    assert f", {CASE_FILE} has {getattr(owner, name)!r}"[:40] in message
+    assert f", {CASES_FILE} has {getattr(owner, name)!r}"[:40] in message
 
 
 def test_every_plain_field_of_a_case_is_compared(staged_run, task, case):
@@ -122,25 +128,16 @@ def test_failed_record_of_another_case_is_refused(staged_run, task, case):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"run_id": "other"}, "case.run_id of case.json is 'other', this run has '"),
-        ({"model": "bert"}, "case.model of case.json is 'bert', this run has 'resnet50'"),
-        ({"precision": "tf32"}, "precision of case.json is 'tf32', the manifest has 'fp32'"),
-        ({"training": Training(epochs=9)}, "epochs of case.json is 9, the manifest has 0"),
+        ({"run_id": "other"}, "case.run_id of cases.jsonl is 'other', this run has '"),
+        ({"model": "bert"}, "case.model of cases.jsonl is 'bert', this run has 'resnet50'"),
+        ({"precision": "tf32"}, "precision of cases.jsonl is 'tf32', the manifest has 'fp32'"),
+        ({"training": Training(epochs=9)}, "epochs of cases.jsonl is 9, the manifest has 0"),
     ],
 )
 def test_case_file_of_another_run_is_refused(staged_run, task, case, changes, expected):
     other = vary(case, **changes)
     replace_case(staged_run, task, other)
     assert expected in refuse(staged_run, task, make_record(other))
-
-
-def test_case_in_the_folder_of_an_earlier_version_is_held_to_its_place(staged_run, task, case):
-    earlier = task._replace(case_offset=None)
-    other = vary(case, repeat=2)
-    (staged_run.path / task.attempt_dir).mkdir(parents=True)
-    write_json(staged_run.path / task.attempt_dir / CASE_FILE, other)
-    message = refuse(staged_run, earlier, make_record(other))
-    assert "case.repeat of case.json is 2, this run has 1" in message
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]\n", b"{}\n"])
@@ -152,14 +149,10 @@ def test_file_of_cases_that_lacks_one_is_named(staged_run, task, case, damage):
         believe(staged_run, task)
 
 
-@pytest.mark.parametrize("is_earlier", [False, True])
-def test_record_without_its_case_is_broken(staged_run, task, case, is_earlier):
+def test_record_without_its_case_is_broken(staged_run, task, case):
     write_record(staged_run, task, make_record(case))
     path = staged_run.path / CASES_FILE
     path.unlink()
-    if is_earlier:
-        task = task._replace(case_offset=None)
-        path = staged_run.path / task.attempt_dir / CASE_FILE
     with pytest.raises(ContractError, match=f"{path}: is missing"):
         believe(staged_run, task)
 
@@ -261,7 +254,7 @@ def test_samples_beside_those_of_the_steps_are_refused(staged_run, task, case):
 
 
 def write_steps(run, task, seconds) -> None:
-    folder = run.path / task.attempt_dir
+    folder = find_start_dir(run, task)
     folder.mkdir(parents=True, exist_ok=True)
     numpy.save(folder / "step_seconds.npy", numpy.array(seconds))
 
@@ -406,7 +399,7 @@ def test_no_number_of_a_record_may_be_anything(tmp_path):
     numbers = [*list_numbers(data)]
     assert len(numbers) > 40
     for keys in numbers:
-        changed = json.loads(json.dumps({"schema_version": 2, **data}))
+        changed = json.loads(json.dumps({"schema_version": SCHEMA_VERSION, **data}))
         place = changed
         for key in keys[:-1]:
             place = place[key]

@@ -14,7 +14,7 @@ from builders import SMALL_MATRIX, make_site, read_case, write_matrix
 from dlperf_slurm.config.site import LoadedSite, Site, load_site
 from dlperf_slurm.config.toml_tables import read_toml
 from dlperf_slurm.contract.case import Case
-from dlperf_slurm.contract.json_files import read_json, write_json
+from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.case_file import read_planned_case
@@ -122,31 +122,6 @@ def test_each_case_is_written_once_and_a_retry_adds_none(home, monkeypatch):
     assert before.count(b"\n") == 1
     first, second = (read_case(run, task) for task in run.read_all_tasks())
     assert (first.attempt, second) == (1, dataclasses.replace(first, attempt=2))
-
-
-def test_retry_gives_the_worker_of_an_older_version_no_keys_that_it_lacks(home, monkeypatch):
-    run = stage(home / "results", ONE_TASK)
-    path = run.path / "cases.jsonl"
-    values = json.loads(path.read_bytes())
-    del values["memory_limit_bytes"], values["axes"]["output_tokens"]
-    del values["training"]["mixup_alpha"]
-    path.write_text(json.dumps(values, sort_keys=True) + "\n{cut short\n")
-    before = path.read_bytes()
-    retry_from(home / "elsewhere", run, monkeypatch)
-    assert path.read_bytes() == before
-
-
-def test_retry_of_a_run_with_a_case_in_each_folder_has_the_file_of_cases(home, monkeypatch):
-    run = stage(home / "results", ONE_TASK)
-    (task,) = run.read_tasks("1n1g")
-    (run.path / task.attempt_dir).mkdir(parents=True)
-    write_json(run.path / task.attempt_dir / "case.json", read_case(run, task))
-    table = run.find_tasks_file("1n1g")
-    table.write_text("\t".join(table.read_text().split("\t")[:3]) + "\n")
-    (run.path / "cases.jsonl").unlink()
-    retry_from(home / "elsewhere", run, monkeypatch)
-    first, second = (read_case(run, task) for task in run.read_all_tasks())
-    assert second == dataclasses.replace(first, attempt=2)
 
 
 def test_groups_are_journaled_in_the_order_of_the_plan(staged_run):

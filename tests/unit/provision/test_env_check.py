@@ -126,6 +126,19 @@ def test_env_create_of_what_makes_no_sense_exits_with_2(arguments):
     assert main(["env", "create", *arguments]) == 2
 
 
+@pytest.mark.parametrize(
+    ("package", "framework"),
+    [("torch", "pytorch"), ("tensorflow", "tensorflow2"), ("paddlepaddle", "paddle")],
+)
+def test_name_of_a_package_is_understood_as_the_framework(make_fake, package, framework, capsys):
+    make_fake(framework)
+    assert main(["env", "create", package]) == 0
+    out, err = capsys.readouterr()
+    assert f"{framework}: up to date" in out
+    assert package in err.split(":")[0]
+    assert main(["env", "check", package]) == 0
+
+
 def test_env_create_goes_on_after_what_cannot_be_made(
     make_fake, bin_dir, home, monkeypatch, capsys
 ):

@@ -6,10 +6,12 @@ import pytest
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.provision.environments import pins as pins_module
+from dlperf_slurm.provision.environments.cpu_index import LOCAL_LABEL
 from dlperf_slurm.provision.environments.gpus import find_missing_code, has_code_for
 from dlperf_slurm.provision.environments.horovod import RECIPES, VERSION
 from dlperf_slurm.provision.environments.pins import (
     HASHES_FOLDER,
+    PACKAGES,
     PINS_DIR,
     Need,
     add_hashes,
@@ -85,8 +87,14 @@ def test_horovod_is_built_for_those_that_can_have_it():
 
 
 def test_unknown_framework_lists_the_known_ones():
-    with pytest.raises(InputError, match=r"^'pytroch' has no pins; known: jax, .*pytorch"):
+    with pytest.raises(InputError, match=r"^'pytroch' .*: jax, .*Did you mean 'pytorch'"):
         read_pins("pytroch")
+
+
+def test_names_of_packages_lead_to_frameworks_that_have_them():
+    for package, framework in PACKAGES.items():
+        pins = read_pins(framework)
+        assert package in (pins.package, pins.module)
 
 
 def test_framework_is_the_first_package(write_pins):
@@ -115,7 +123,7 @@ def test_stamp_changes_with_what_is_installed(write_pins, change):
     assert read_pins("tiny").stamp != before
 
 
-# the build for the GPUs that there are is on an index of its own
+# on PyPI it is the build for CUDA: that for CPUs has hashes as another version
 UNHASHED = {"pytorch": {"torch"}}
 
 
@@ -125,7 +133,7 @@ ENVIRONMENTS = [(name, "cpu") for name in list_pins()] + [(name, "cuda") for nam
 
 
 @pytest.mark.parametrize(("framework", "device"), ENVIRONMENTS)
-def test_every_pin_has_hashes_but_what_is_taken_from_any_index(framework, device):
+def test_every_pin_has_hashes_but_what_another_index_has_for_cpus(framework, device):
     requirements = list(read_pins(framework, device).requirements)
     if framework in RECIPES:
         requirements.append(f"horovod=={VERSION}")
@@ -148,7 +156,16 @@ def test_hashes_are_of_no_pin_that_is_gone(framework, device):
     listed = {normalize(line) for line in re.findall(r"^\S+==\S+", text, re.M)}
     pins = {normalize(line) for line in environment.requirements}
     horovod = {f"horovod=={VERSION}"} if framework in RECIPES and device == "cpu" else set()
-    assert listed - pins == horovod | {*environment.compiler} - pins
+    of_cpus = {f"{environment.requirements[0]}{LOCAL_LABEL}"} if framework in UNHASHED else set()
+    allowed = horovod | {*environment.compiler} | (of_cpus if device == "cpu" else set())
+    assert listed - pins == allowed - pins
+
+
+def test_build_for_cpus_has_hashes_for_each_python_and_machine():
+    pins = read_pins("pytorch")
+    (line,) = add_hashes("pytorch", [f"{pins.requirements[0]}{LOCAL_LABEL}"])
+    # x86_64, aarch64 and s390x
+    assert line.count("--hash=sha256:") == 3 * len(pins.pythons)
 
 
 def test_compiler_of_horovod_is_of_the_builds_cuda_and_has_hashes():

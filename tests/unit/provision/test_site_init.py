@@ -66,6 +66,19 @@ def test_file_is_made_of_what_the_clients_of_each_version_print(version, bin_dir
         assert line in text
 
 
+def test_cluster_of_the_shell_is_the_one_that_is_asked(bin_dir, home, monkeypatch):
+    put_clients(bin_dir, "22.05")
+    for name in ("scontrol", "sinfo"):
+        here = (bin_dir / name).read_text(encoding="utf-8").partition("\n")[2]
+        write_program(bin_dir, name, f'[ "$1" = --clusters=far ] || exit 1\nshift\n{here}')
+    monkeypatch.setenv("SLURM_CLUSTERS", "far")
+    assert main(["site", "init"]) == 0
+    monkeypatch.delenv("SLURM_CLUSTERS")
+    site = load_site(NAME, None, ()).site
+    assert site.clusters == "far"
+    assert site.max_nodes
+
+
 def test_ranks_on_cores_ask_for_no_gpus(bin_dir, home):
     put_clients(bin_dir, "22.05")
     assert main(["site", "init", "cpu.toml", "--device", "cpu"]) == 0

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from builders import find_start_dir
 from history_runs import add_run, stage_seven, write_step_seconds
 
 from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE
@@ -70,7 +71,7 @@ def list_entries():
 def change_record(run, index=0):
     """Write a record again, with another end."""
     task = run.read_all_tasks()[index]
-    path = run.path / task.attempt_dir / RECORD_FILE
+    path = find_start_dir(run, task) / RECORD_FILE
     record = json.loads(path.read_text())
     record["ended_at"] = "2030-01-01T00:00:00Z"
     path.write_text(json.dumps(record))
@@ -108,7 +109,7 @@ def test_report_after_one_new_record_opens_that_record(run):
 def test_repeat_that_has_lost_its_steps_takes_none_of_another_one(run):
     write_report(run)
     task = run.read_all_tasks()[0]
-    (run.path / task.attempt_dir / STEP_SECONDS_FILE).unlink()
+    (find_start_dir(run, task) / STEP_SECONDS_FILE).unlink()
     after = write_report(run)
     change_record(run, 1)
     after = write_report(run)

@@ -101,7 +101,7 @@ def test_catalogue_of_fewer_axes_is_made_anew_without_a_word(results):
     path.parent.mkdir(parents=True)
     columns = [name for name in catalogue._COLUMNS if name not in AXES[2:]]
     with duckdb.connect(str(path)) as connection:
-        connection.execute("CREATE TABLE layout AS SELECT '1 of an earlier version' AS text")
+        connection.execute("CREATE TABLE layout AS SELECT 'of other columns' AS text")
         connection.execute("CREATE TABLE runs (folder VARCHAR, digest VARCHAR)")
         connection.execute(
             f"CREATE TABLE entries (folder VARCHAR, {', '.join(f'{c} VARCHAR' for c in columns)})"

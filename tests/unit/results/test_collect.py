@@ -9,6 +9,7 @@ import shutil
 import numpy
 import pytest
 from builders import (
+    find_start_dir,
     find_task,
     make_failed_record,
     make_rank,
@@ -33,7 +34,7 @@ from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.results.collect import Outcome, collect_outcomes
 
-INVALID = "invalid record: cases/pytorch-resnet50-1n2g-bs8-fp32/r1/a1/record.json: "
+INVALID = "invalid record: cases/pytorch-resnet50-1n2g-bs8-fp32/r1/a1/s0/record.json: "
 
 
 def collect_one(run, topology="1n2g", repeat=1) -> Outcome:
@@ -128,7 +129,7 @@ def test_latencies_that_cannot_be_those_of_the_window_are_named(staged_run, step
 
 def test_latencies_cut_short_are_named(staged_run):
     write_inference(staged_run, [[0.2] * 10] * 2)
-    path = staged_run.path / find_task(staged_run, "1n2g").attempt_dir / "step_seconds.npy"
+    path = find_start_dir(staged_run, find_task(staged_run, "1n2g")) / "step_seconds.npy"
     path.write_bytes(path.read_bytes()[:-8])
     assert str(path) in collect_one(staged_run).problem
 
@@ -206,7 +207,7 @@ def test_record_of_bytes_that_are_no_text_is_broken(staged_run):
 def test_record_of_another_schema_version_is_broken(staged_run):
     edit_json(write_sound(staged_run), schema_version=99)
     problem = collect_one(staged_run).problem
-    assert problem.endswith("record.json: schema_version is 99, this code reads 2")
+    assert re.search(r"s0/record\.json: schema_version is 99, this .* reads 1; read it", problem)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +235,7 @@ def test_record_of_another_case_is_not_used(staged_run):
     shutil.copy(write_sound(staged_run, "1n1g"), path)
     assert re.fullmatch(
         r"invalid record: cases/.*/record.json: case.case_id is 'pytorch-resnet50-1n1g-bs8-fp32', "
-        r"case.json has 'pytorch-resnet50-1n2g-bs8-fp32'; case.axes.topology is '1n1g', .*",
+        r"cases.jsonl has 'pytorch-resnet50-1n2g-bs8-fp32'; case.axes.topology is '1n1g', .*",
         collect_one(staged_run).problem,
     )
 
@@ -242,7 +243,7 @@ def test_record_of_another_case_is_not_used(staged_run):
 def test_record_of_another_repeat_is_not_used(staged_run):
     path = write_sound(staged_run, repeat=1)
     shutil.copy(write_sound(staged_run, repeat=2), path)
-    assert collect_one(staged_run).problem == f"{INVALID}case.repeat is 2, case.json has 1"
+    assert collect_one(staged_run).problem == f"{INVALID}case.repeat is 2, cases.jsonl has 1"
 
 
 def test_failed_record_has_the_first_line_of_its_reason(staged_run):
@@ -318,9 +319,7 @@ def test_record_of_unknown_status_is_not_used(staged_run):
 
 
 def test_record_that_is_a_folder_is_broken(staged_run):
-    (staged_run.path / find_task(staged_run, "1n2g").attempt_dir / "record.json").mkdir(
-        parents=True
-    )
+    (find_start_dir(staged_run, find_task(staged_run, "1n2g")) / "record.json").mkdir(parents=True)
     assert collect_one(staged_run).problem.startswith("broken record: ")
 
 

@@ -8,7 +8,7 @@ from builders import make_site, write_matrix
 from dlperf_slurm.jobs.plan import make_plan
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.results.earlier_times import describe_time, find_task_seconds
+from dlperf_slurm.results.earlier_times import describe_time, find_task_seconds, list_too_long
 
 SITE = make_site(time_limit_minutes={"default": 30})
 
@@ -17,20 +17,10 @@ def write_markers(run, seconds, exit_code=0):
     """Have the array tasks, in turn, take so many seconds."""
     for number, task in enumerate(run.read_all_tasks()):
         took = seconds[number % len(seconds)]
-        for kind, second, code in (("started", 0, 0), ("ended", took, exit_code)):
-            text = f"2024-05-01T10:{second // 60:02}:{second % 60:02}Z"
-            data = {"job_id": "7", "time": text, "nodes": "node1", "exit_code": code}
-            path = run.path / "markers" / f"{task.marker}.s0.{kind}"
-            path.write_text(json.dumps(data), encoding="utf-8")
-
-
-def test_start_with_one_marker_took_from_its_begin_to_its_end(staged_run):
-    for task in staged_run.read_all_tasks():
-        begun, ended = "2024-05-01T10:00:00Z", "2024-05-01T10:01:10Z"
-        data = {"job_id": "7", "begun": begun, "time": ended, "nodes": "n1", "exit_code": 0}
-        path = staged_run.path / "markers" / f"{task.marker}.s0.finished"
+        begun, ended = (f"2024-05-01T10:{s // 60:02}:{s % 60:02}Z" for s in (0, took))
+        data = {"job_id": "7", "begun": begun, "time": ended, "nodes": "n1", "exit_code": exit_code}
+        path = run.path / "markers" / f"{task.marker}.s0.finished"
         path.write_text(json.dumps(data), encoding="utf-8")
-    assert set(find(staged_run, plan_again()).values()) == {70.0}
 
 
 def plan_again(*assignments):
@@ -94,9 +84,18 @@ def test_time_on_a_cluster_is_node_hours():
 
 def test_what_is_not_known_is_said():
     plan = plan_again()
-    assert describe_time(plan, {}, is_local=True) == (
-        "time: cannot be told, as no earlier run here has measured these cases; the limit is 4.0 "
-        "node-hours"
+    told = [describe_time(plan, {}, is_local=is_local) for is_local in (False, True)]
+    assert told[0].endswith(
+        "no earlier run here has measured these cases; the limit is 4.0 node-hours"
     )
+    assert told[1].endswith("; at most 4.0 h, by the time limits")
     known = {plan.cases[0].case_id: 60.0}
     assert "for 1 of 3 cases by earlier runs here" in describe_time(plan, known, is_local=True)
+
+
+def test_case_that_took_longer_than_its_time_limit_is_named(staged_run):
+    write_markers(staged_run, [1801])
+    plan = plan_again()
+    seconds = find(staged_run, plan)
+    assert [line.split(":")[0] for line in list_too_long(plan, seconds, "takes")] == [*seconds]
+    assert list_too_long(plan, dict.fromkeys(seconds, 1800.0), "takes") == []

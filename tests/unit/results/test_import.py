@@ -39,7 +39,7 @@ def open_only_run():
 
 
 def read_record(run, case_id, repeat=1):
-    return read_json(run.path / "cases" / case_id / f"r{repeat}" / "a1" / "record.json", Record)
+    return read_json(run.path / f"cases/{case_id}/r{repeat}/a1/s0/record.json", Record)
 
 
 def test_repeats_become_one_case_that_report_shows_with_its_median(home, capsys):
@@ -59,7 +59,7 @@ def test_record_holds_both_figures_and_the_log_itself(home, capsys):
     run_main([PYTORCH], capsys)
     case_id = "pytorch-resnet50-1n8g-bs256-fp32-nvidia_pytorch_resnet50"
     record = read_record(open_only_run(), case_id)
-    folder = open_only_run().path / "cases" / case_id / "r1" / "a1"
+    folder = open_only_run().path / "cases" / case_id / "r1" / "a1" / "s0"
 
     (imported,) = import_log(PYTORCH, ImportOptions())
     assert record.samples_per_s == pytest.approx(imported.samples_per_s)

@@ -45,7 +45,7 @@ def open_only_run():
 
 
 def list_records(run):
-    return [read_json(path, Record) for path in sorted(run.path.glob("cases/*/*/*/record.json"))]
+    return [read_json(path, Record) for path in sorted(run.path.glob("cases/*/*/*/s0/record.json"))]
 
 
 def test_logs_of_two_machines_are_two_cases(home, capsys):

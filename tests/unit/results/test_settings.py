@@ -16,9 +16,9 @@ LIMITED = Protocol(memory_limit_mib_per_device=5, stall_seconds=45.5)
 OWN = {"repeats": 3, "blocks": 1}
 
 
-def find_values(planned, **changes):
+def find_values(planned):
     """The settings in the columns of a case with a record, but for those that are missing."""
-    outcome = Outcome(planned.case_id, 1, make_record(make_case(**changes)), "")
+    outcome = Outcome(planned.case_id, 1, make_record(make_case()), "")
     return find_columns(CaseOutcomes(planned, (outcome,)))
 
 
@@ -78,23 +78,7 @@ def test_manifest_counts_and_not_the_records():
     assert find_values(planned) == {**OWN, "measured_steps": 50, "seed": 4}
 
 
-def test_record_tells_where_an_older_manifest_does_not():
-    recorded = make_case()
-    assert find_values(make_planned_case()) == {
-        **OWN,
-        "warmup_steps": recorded.warmup_steps,
-        "measured_steps": recorded.measured_steps,
-        "seed": recorded.seed,
-        "telemetry_interval_seconds": recorded.telemetry_interval_seconds,
-    }
-
-
-def test_record_of_a_log_tells_its_steps_alone():
-    expected = {**OWN, "warmup_steps": 3, "measured_steps": 10}
-    assert find_values(make_planned_case(), log_format="tensorpack") == expected
-
-
-def test_older_case_without_a_record_tells_what_was_planned():
+def test_case_without_a_record_tells_what_was_planned():
     outcomes = make_outcomes(make_planned_case(), problems=["failed: x"])
     assert find_columns(outcomes) == OWN
 

@@ -271,6 +271,28 @@ def test_variables_of_the_shell_that_sbatch_does_not_see_are_named_once(
     assert set((home / "seen").read_text().splitlines()) == {"mine "}
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "clusters", "is_heeded"),
+    [
+        ("SLURM_CLUSTERS", "far", "far", True),
+        ("SLURM_CLUSTERS", "far", "near", False),
+        ("SLURM_CLUSTERS", "far,near", "", False),
+        ("SLURM_CLUSTERS", "all", "", False),
+        ("SBATCH_CLUSTERS", "far", "", False),
+    ],
+)
+def test_cluster_of_the_shell_is_never_dropped_in_silence(
+    home, bin_dir, staged_run, monkeypatch, variable, value, clusters, is_heeded
+):
+    FakeSlurm(home, bin_dir, limit=99)
+    monkeypatch.setenv(variable, value)
+    said = []
+    Feeder(limit_site(staged_run, clusters=clusters), said.append).submit()
+    (line,) = [line for line in said if variable in line]
+    assert line.startswith("not heeded") is not is_heeded
+    assert ("--set clusters=" in line) is not is_heeded
+
+
 def test_cluster_of_the_site_is_named_to_each_client(home, bin_dir, staged_run):
     FakeSlurm(home, bin_dir, limit=99)
     squeue = (bin_dir / "squeue").read_text(encoding="utf-8").partition("\n")[2]

@@ -43,7 +43,14 @@ def mark(run, array_task_id, *kinds, exit_code=0):
         elif kind == "killed":
             (folder / f"{name}.killed").write_text("TIMEOUT", encoding="utf-8")
         else:
-            marker = {"job_id": "1", "time": format_now(), "nodes": "n1", "exit_code": exit_code}
+            now = format_now()
+            marker = {
+                "job_id": "1",
+                "begun": now,
+                "time": now,
+                "nodes": "n1",
+                "exit_code": exit_code,
+            }
             (folder / f"{name}.s0.{kind}").write_text(json.dumps(marker), encoding="utf-8")
 
 
@@ -71,7 +78,7 @@ def test_task_that_its_job_went_on_after_has_failed_whatever_becomes_of_the_job(
     bin_dir, shared_run, state
 ):
     show_job(bin_dir, state)
-    mark(shared_run, 0, "started", "ended", "over", exit_code=137)
+    mark(shared_run, 0, "finished", "over", exit_code=137)
     mark(shared_run, 1, "started")
     ((first, detail), _) = find_states(shared_run)
     assert first == "FAILED"
@@ -128,7 +135,7 @@ def test_cancelled_are_the_tasks_that_a_job_had_not_come_to_the_end_of(bin_dir, 
 
 def test_accounting_is_asked_until_all_tasks_of_a_job_are_final(bin_dir, shared_run):
     show_job(bin_dir, "RUNNING")
-    mark(shared_run, 0, "started", "ended", "over", exit_code=1)
+    mark(shared_run, 0, "finished", "over", exit_code=1)
     tracker = Tracker(shared_run)
     tracker.refresh(ask_scheduler=True)
     write_program(bin_dir, "squeue", "true")

@@ -107,6 +107,28 @@ def test_submit_and_wait_ends_in_tables_of_every_case(stage_local):
     assert (run.path / "report" / "report.md").exists()
 
 
+def test_files_of_a_run_have_its_permissions_whatever_the_umask(stage_local):
+    run = stage_local(settings=['umask="027"'])
+    before = os.umask(0)
+    try:
+        done = submit(run, "--wait")
+    finally:
+        os.umask(before)
+    assert done.returncode == 0, done.stdout + done.stderr
+    paths = [path for path in run.path.rglob("*") if not path.is_symlink()]
+    names = {path.name for path in paths}
+    assert {"submit.lock", "1n1g.local", "report.html"} <= names
+    assert not [path for path in paths if path.stat().st_mode & 0o027]
+    # the group may read, also where the shell's umask says that nobody may
+    os.umask(0o077)
+    try:
+        (run.path / "report" / "report.html").unlink()
+        assert run_tool(["report", str(run.path)], run.path.parent).returncode == 0
+    finally:
+        os.umask(before)
+    assert (run.path / "report" / "report.html").stat().st_mode & 0o777 == 0o640
+
+
 def test_array_task_that_ended_well_leaves_one_marker_and_no_log(stage_local):
     run = stage_local()
     assert submit(run, "--wait").returncode == 0

@@ -40,7 +40,7 @@ def run(bin_dir, staged_run):
 def finish(run, count):
     """Give the first group so many array tasks, all journaled as completed."""
     folder = run.read_tasks(GROUP)[0].attempt_dir.rpartition("/r")[0]
-    lines = [f"pytorch\t{folder}/r{number + 1}/a1\n" for number in range(count)]
+    lines = [f"pytorch\t{folder}/r{number + 1}/a1\tsrun\t-\t0\t0\n" for number in range(count)]
     run.find_tasks_file(GROUP).write_text("".join(lines), encoding="utf-8")
     time = format_now()
     events = [Event(SUBMITTED, time, GROUP, "1")]

@@ -44,10 +44,9 @@ def refused_run(cluster, staged_run):
     return staged_run
 
 
-@pytest.mark.parametrize("words", [["resume"], ["submit", "--resume"]])
-def test_value_that_was_refused_is_mended_and_the_rest_submitted(refused_run, words, capsys):
+def test_value_that_was_refused_is_mended_and_the_rest_submitted(refused_run, capsys):
     first = refused_run.find_script("1n1g").read_text(encoding="utf-8")
-    assert main([*words, str(refused_run.path), "--set", "account=good"]) == 0
+    assert main(["resume", str(refused_run.path), "--set", "account=good"]) == 0
     assert "site: account: None -> 'good'\n" in capsys.readouterr().out
     events = read_journal(refused_run.path)
     assert [e.group_id for e in events if e.event == SUBMITTED] == ["1n1g", "1n2g", "2n2g"]

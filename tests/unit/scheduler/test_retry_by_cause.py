@@ -18,6 +18,7 @@ LAUNCH_FAILURE = ("FAILED", "the launcher ended; srun: task 0 launch failed: Uns
 FULL_DISK = ("FAILED", "the disk at /shared cannot be written from n2, 0 MiB are free: No space")
 RANK_ON_FULL_DISK = ("FAILED", "rank 0 on n2: OSError: [Errno 28] No space left on device: 'x'")
 WORDLESS = ("FAILED", "the launcher ended with exit code 1 and no rank said why; see err")
+BATCH_NOT_STARTED = ("FAILED", "JobLaunchFailure")
 MISSING = ("FAILED", "no record, exit code 127: 'python: No such file or directory' in cases/x/err")
 
 
@@ -58,7 +59,16 @@ def set_max_nodes(run, number):
 
 @pytest.mark.parametrize(
     "failure",
-    [NODE_FAILURE, UNHEALTHY, LAUNCH_FAILURE, MISSING, FULL_DISK, RANK_ON_FULL_DISK, WORDLESS],
+    [
+        NODE_FAILURE,
+        UNHEALTHY,
+        LAUNCH_FAILURE,
+        BATCH_NOT_STARTED,
+        MISSING,
+        FULL_DISK,
+        RANK_ON_FULL_DISK,
+        WORDLESS,
+    ],
 )
 def test_failure_of_the_cluster_is_tried_again(run, failure):
     fail(run, "1n1g", *failure)

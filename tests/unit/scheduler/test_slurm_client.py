@@ -61,6 +61,13 @@ def test_what_the_client_or_the_user_needs_is_kept(name):
     assert clean_environment({name: "x"}) == {name: "x"}
 
 
+def test_token_by_which_clients_authenticate_is_theirs_alone(bin_dir, monkeypatch):
+    monkeypatch.setenv("SLURM_JWT", "abc")
+    write_program(bin_dir, "squeue", 'echo "${SLURM_JWT-unset}"')
+    assert run_client(["squeue"]) == "abc\n"
+    assert "SLURM_JWT" not in clean_environment(os.environ)
+
+
 def test_client_does_not_see_a_surrounding_job(bin_dir, monkeypatch):
     monkeypatch.setenv("SLURM_NTASKS", "1")
     write_program(bin_dir, "squeue", 'echo "${SLURM_NTASKS-unset}"')

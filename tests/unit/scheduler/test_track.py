@@ -61,7 +61,7 @@ def show_queue(bin_dir, state, reason=""):
 def write_marker(run, task, kind, exit_code=0, start=0, hours=0.0, job_id="1"):
     """`hours` is how far the clock of the node is ahead."""
     time = f"{datetime.now(timezone.utc) + timedelta(hours=hours):%Y-%m-%dT%H:%M:%SZ}"
-    marker = {"job_id": job_id, "time": time, "nodes": "n1", "exit_code": exit_code}
+    marker = {"job_id": job_id, "begun": time, "time": time, "nodes": "n1", "exit_code": exit_code}
     path = run.path / MARKERS_DIR / f"{task.marker}.s{start}.{kind}"
     path.write_text(json.dumps(marker), encoding="utf-8")
 
@@ -72,8 +72,7 @@ def write_start(run, task, record, start=0, exit_code=0):
     folder.mkdir(parents=True)
     if record is not None:
         write_json(folder / "record.json", record)
-    write_marker(run, task, "started", start=start)
-    write_marker(run, task, "ended", exit_code, start)
+    write_marker(run, task, "finished", exit_code, start)
     return folder
 
 
@@ -167,7 +166,7 @@ def test_failure_is_not_believed_while_no_scheduler_answers(bin_dir, submitted_r
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_clock_of_a_node_decides_nothing(bin_dir, submitted_run, task, hours):
     write_start(submitted_run, task, None, exit_code=143)
-    write_marker(submitted_run, task, "ended", 143, hours=hours)
+    write_marker(submitted_run, task, "finished", 143, hours=hours)
     assert find_state(submitted_run)[0] == "COMPLETING"
     show_queue(bin_dir, "PENDING")
     assert find_state(submitted_run)[0] == "PENDING"
@@ -239,7 +238,8 @@ def test_start_that_runs_beside_a_sound_record_is_followed(bin_dir, submitted_ru
 @pytest.mark.parametrize("shown", ["COMPLETED", "NODE_FAIL", "CANCELLED"])
 def test_sound_record_without_a_marker_counts(bin_dir, submitted_run, task, case, shown):
     write_start(submitted_run, task, make_record(case))
-    (submitted_run.path / MARKERS_DIR / f"{task.marker}.s0.ended").unlink()
+    (submitted_run.path / MARKERS_DIR / f"{task.marker}.s0.finished").unlink()
+    write_marker(submitted_run, task, "started")
     show_queue(bin_dir, shown)
     assert find_state(submitted_run)[0] == "COMPLETED"
 
@@ -346,15 +346,6 @@ def test_journal_that_cannot_be_written_hides_no_state(bin_dir, submitted_run, t
     tracker.refresh(ask_scheduler=True)
     assert tracker.journal_error == ""
     assert "COMPLETED" in [event.state for event in read_journal(submitted_run.path)]
-
-
-def test_markers_of_earlier_versions_count(submitted_run, task, case):
-    write_record(submitted_run, task, make_record(case))
-    for kind in ("started", "ended"):
-        write_marker(submitted_run, task, kind)
-        path = submitted_run.path / MARKERS_DIR / f"{task.marker}.s0.{kind}"
-        path.rename(path.with_name(f"{task.marker}.{kind}"))
-    assert find_state(submitted_run)[0] == "COMPLETED"
 
 
 @pytest.mark.parametrize("state", ENDED + GOING_ON)

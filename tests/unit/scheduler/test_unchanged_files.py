@@ -89,7 +89,7 @@ def test_start_that_came_since_is_looked_at(ended_run):
     assert states[0] != "FAILED"
 
 
-def test_state_of_an_earlier_version_is_judged_by_its_files(ended_run):
+def test_state_that_names_no_files_is_judged_by_those_that_are_there(ended_run):
     for task in ended_run.read_all_tasks():
         event = Event(STATE, format_now(), task.group_id, "1", task.array_task_id, "COMPLETED")
         append_event(ended_run.path, event)

@@ -56,9 +56,39 @@ def test_drawn_splits_give_nearly_the_tails_of_all(monkeypatch):
     first, second = ([generator.gauss(100 + s, 1) for _ in range(9)] for s in (0, 0.8))
     exact = compute_tails(first, second)
     monkeypatch.setattr(placements, "MAX_SPLITS", 40_000)
-    monkeypatch.setattr(placements, "_find_null", placements._find_null.__wrapped__)
+    monkeypatch.setattr(placements, "_find_null", placements._list_splits.__wrapped__)
     drawn = compute_tails(first, second)
     assert (drawn.lower, drawn.upper) == pytest.approx((exact.lower, exact.upper), abs=0.004)
+
+
+# at the size from which smaller samples stand for larger ones, and for one that is much larger
+@pytest.mark.parametrize(
+    ("stand_in", "counts", "error"),
+    [((64, 64), (160, 160), 0.002), ((10, 1000), (10, 3000), 0.004)],
+)
+@pytest.mark.parametrize("statistic", [1.645, 1.96, 2.576])
+def test_splits_of_smaller_samples_give_nearly_the_tails_of_larger(
+    stand_in, counts, error, statistic
+):
+    assert placements._find_null(*counts) is placements._list_splits(*stand_in)
+    real = placements._list_splits.__wrapped__(*counts)
+    tails = [
+        placements._find_tail(null, statistic) for null in (placements._find_null(*counts), real)
+    ]
+    assert tails[0] == pytest.approx(tails[1], abs=error)
+
+
+def test_statistic_is_by_the_values_below_each_one():
+    random = numpy.random.default_rng(5)
+    # rounded, so that some are equal
+    first, second = (
+        random.standard_normal((40, 7)).round(1),
+        random.standard_normal((40, 9)).round(1),
+    )
+    differences = second[:, None, :] - first[:, :, None]
+    wins = (differences > 0) + 0.5 * (differences == 0)
+    expected = placements._studentise(9 - wins.sum(axis=2), wins.sum(axis=1))
+    assert compute_statistics(first, second) == pytest.approx(expected)
 
 
 def test_hundreds_of_values_can_be_compared():

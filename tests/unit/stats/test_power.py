@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from dlperf_slurm.stats import power
 from dlperf_slurm.stats.power import (
     MAX_REPEATS,
     POWER,
@@ -49,6 +50,22 @@ def test_detectable_slowdown_is_found_with_the_power_that_is_asked():
 def test_as_many_repeats_as_it_takes_have_about_that_power(distance):
     count = count_deciding_repeats([0.03, 0.03], distance, 0.025)
     assert compute_power(count, 0.03, 1 - math.exp(-distance)) == pytest.approx(POWER, abs=0.07)
+
+
+def test_power_beyond_the_simulated_repeats_goes_on_as_before(monkeypatch):
+    slowdown = 0.006
+    simulated = compute_power(100, 0.02, slowdown)
+    assert 0.3 < simulated < 0.9
+    monkeypatch.setattr(power, "MAX_SIMULATED", 50)
+    assert compute_power.__wrapped__(100, 0.02, slowdown) == pytest.approx(simulated, abs=0.04)
+
+
+def test_power_of_a_hundred_thousand_repeats_is_bounded_in_memory():
+    resource = pytest.importorskip("resource")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert compute_power(99_999, 0.03, 0.05) == 1.0
+    assert find_detectable(99_999, 0.03) < 0.002
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024
 
 
 def test_what_is_no_distance_away_takes_more_repeats_than_anybody_makes():

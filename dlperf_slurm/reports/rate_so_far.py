@@ -1,0 +1,48 @@
+"""Array tasks that completed while a run is followed -> the throughput of their case so far."""
+
+from collections.abc import Sequence
+
+from dlperf_slurm.contract.axes import Axes
+from dlperf_slurm.jobs.attempts import judge_attempt
+from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.reports.cells import write_digits
+from dlperf_slurm.results.cases import find_unit
+from dlperf_slurm.scheduler.states import COMPLETED, TaskState
+from dlperf_slurm.stats.median import compute_median
+
+# records at a look: hundreds of array tasks may end between two of them
+MOST_READ = 20
+
+
+class RateSoFar:
+    """The throughputs that records had, at most MOST_READ of them at each look."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._planned = {case.case_id: case for case in run.manifest.cases}
+        self._seen: set[str] = set()
+        self._rates: dict[str, list[float]] = {}
+        self._text = ""
+
+    def describe(self, states: Sequence[TaskState]) -> str:
+        """Return such as "pytorch 1n2g fp32: 190 images/s, median of 3", of the last case to end.
+
+        It is empty as long as no array task has completed.
+        """
+        done = [state.task for state in states if state.state == COMPLETED]
+        fresh = [task for task in done if task.marker not in self._seen]
+        self._seen |= {task.marker for task in fresh}
+        for task in fresh[-MOST_READ:]:
+            planned = self._planned[task.case_id]
+            judgement = judge_attempt(self._run, planned, task)
+            if judgement.record is not None and judgement.is_sound:
+                rates = self._rates.setdefault(task.case_id, [])
+                rates.append(judgement.record.samples_per_s)
+                self._text = _write(planned.axes, find_unit(planned.model), rates)
+        return self._text
+
+
+def _write(axes: Axes, unit: str, rates: Sequence[float]) -> str:
+    rate = write_digits(compute_median(rates), 3)
+    median = f", median of {len(rates)}" if len(rates) > 1 else ""
+    return f"{axes.framework} {axes.topology} {axes.precision}: {rate} {unit}{median}"

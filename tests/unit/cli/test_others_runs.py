@@ -1,0 +1,137 @@
+"""A run that somebody else made is followed and shown; only its name has it started or ended."""
+
+import re
+from pathlib import Path
+
+import pytest
+from builders import write_program
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.cli.commands import COMMANDS
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.jobs.journal import STATE, SUBMITTED, Event, append_event
+from dlperf_slurm.jobs.own_runs import is_own, mark_own
+from dlperf_slurm.jobs.run_directory import SITE_FILE, list_run_ids
+
+DETAIL = "no record, exit code 127: 'python: No such file or directory' in cases/x/err"
+INPUT_ERROR, CASES_FAILED = 2, 5
+SECURITY = Path(__file__).resolve().parents[3] / "docs" / "security.md"
+
+
+@pytest.fixture
+def cluster(bin_dir, home):
+    """Its programs write their calls into a file; sbatch takes nothing."""
+    for name, answer in {
+        "sbatch": "echo 'Invalid account' >&2; exit 1",
+        "scontrol": "true",
+    }.items():
+        write_program(bin_dir, name, f'echo {name} "$@" >> {home}/calls\n{answer}')
+    for name in ("srun", "squeue", "sacct", "scancel"):
+        write_program(bin_dir, name, f'echo {name} "$@" >> {home}/calls')
+    return bin_dir
+
+
+@pytest.fixture
+def failed_run(cluster, staged_run):
+    """Each array task ended by what `[retry] launch` of its site has another try for."""
+    for number, group_id in enumerate(staged_run.list_group_ids(), start=1):
+        append_event(staged_run.path, Event(SUBMITTED, format_now(), group_id, str(number)))
+    for task in staged_run.read_all_tasks():
+        event = Event(STATE, format_now(), task.group_id, "1", task.array_task_id, "FAILED", DETAIL)
+        append_event(staged_run.path, event)
+    return staged_run
+
+
+def list_calls(home, name):
+    path = home / "calls"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [line for line in lines if line.startswith(name)]
+
+
+def list_retries(run):
+    return [group_id for group_id in run.list_group_ids() if "-try" in group_id]
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_wait_submits_nothing_of_a_run_that_others_made(failed_run, home, capsys, is_named):
+    words = [str(failed_run.path)] if is_named else []
+    assert main(["wait", *words]) == CASES_FAILED
+    assert list_retries(failed_run) == []
+    assert list_calls(home, "sbatch") == []
+    assert f"retry {failed_run.path}" in capsys.readouterr().out
+
+
+def test_wait_releases_nothing_of_a_run_that_others_made(failed_run, home):
+    site = failed_run.path / SITE_FILE
+    # so that nothing but what the run's own files say would be read of it
+    site.write_text("broken", encoding="utf-8")
+    assert main(["wait", str(failed_run.path)]) == CASES_FAILED
+    assert list_calls(home, "scontrol") == []
+
+
+def test_wait_tries_again_what_the_user_began(failed_run):
+    mark_own(failed_run)
+    main(["wait", str(failed_run.path)])
+    assert list_retries(failed_run)
+
+
+@pytest.mark.parametrize("command", ["retry", "resume"])
+def test_naming_a_run_to_go_on_with_it_makes_it_own(failed_run, command):
+    assert not is_own(failed_run)
+    main([command, str(failed_run.path)])
+    assert is_own(failed_run)
+
+
+@pytest.mark.parametrize("command", ["wait", "status", "cancel", "report"])
+def test_other_commands_do_not(failed_run, command):
+    main([command, str(failed_run.path)])
+    assert not is_own(failed_run)
+
+
+def test_submission_goes_on_without_a_mark(cluster, home, capsys, monkeypatch, staged_run):
+    write_program(cluster, "sbatch", "echo 7")
+    (home / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "file"))
+    assert main(["resume", str(staged_run.path)]) == 0
+    assert capsys.readouterr().err.count(str(home / "file")) == 1
+
+
+def test_cancel_of_the_latest_run_asks_for_its_name_where_others_made_it(failed_run, home):
+    assert list_run_ids(home / "results") == [failed_run.run_id]
+    assert main(["cancel"]) == INPUT_ERROR
+    assert list_calls(home, "squeue") == []
+    assert main(["cancel", str(failed_run.path)]) == 0
+    mark_own(failed_run)
+    assert main(["cancel"]) == 0
+
+
+def test_run_whose_files_name_two_schedulers_is_refused(failed_run, capsys):
+    site = failed_run.path / SITE_FILE
+    text = site.read_text(encoding="utf-8")
+    site.write_text(text.replace('"slurm"', '"local"', 1), encoding="utf-8")
+    assert main(["retry", str(failed_run.path)]) == INPUT_ERROR
+    assert str(site) in capsys.readouterr().err
+    assert list_retries(failed_run) == []
+
+
+def read_table():
+    """The rows of the table of commands in docs/security.md, by command."""
+    section = SECURITY.read_text(encoding="utf-8").split("## What each command does")[1]
+    rows = re.findall(r"^\| `([\w-]+)` \|(.*)\|$", section, re.M)
+    return {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
+
+
+def test_table_of_what_commands_do_has_all_commands():
+    assert [*read_table()] == [*COMMANDS]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_that_takes_the_latest_run_starts_and_ends_only_own_ones(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    usage = capsys.readouterr().out.split("\n\n")[0]
+    _, _, submits, cancels, runs_code = read_table()[command]
+    if re.search(r"\[run\]", usage, re.I):
+        assert submits in ("no", "yours")
+        assert cancels in ("no", "named, or yours")
+        assert (submits == "yours") is runs_code.endswith("of yours")

@@ -1,0 +1,96 @@
+"""Files of the contract: each has a schema version and all of its keys, or is refused by name."""
+
+import json
+import re
+
+import pytest
+from builders import make_case, make_failed_record, make_record, write_record
+
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.json_files import SCHEMA_VERSION, ContractError, read_json, write_json
+from dlperf_slurm.contract.parity import Difference, Parity
+from dlperf_slurm.contract.record import Failure, Record
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.jobs.case_file import read_planned_case
+from dlperf_slurm.jobs.run_directory import CASES_FILE, open_run
+from dlperf_slurm.results.collect import collect_outcomes
+
+SAME = Difference(0.0, "w")
+VALUES = {
+    Case: make_case(),
+    Record: make_record(),
+    Failure: make_failed_record().failures[0],
+    Parity: Parity(make_case(), 1, 1.0, 1.0, 1.0, 1.0, 1.0, SAME, SAME, (SAME,), {}),
+}
+OTHER_VERSIONS = [0, SCHEMA_VERSION + 1, None, "1", True, 1.0, [1]]
+
+
+def edit(path, change):
+    data = json.loads(path.read_text(encoding="utf-8"))
+    change(data)
+    path.write_text(json.dumps(data), encoding="utf-8")
+
+
+def check_refusal(message, path, version):
+    """The message names the file, both versions, and what to do."""
+    expected = f"{path}.*: schema_version is {re.escape(repr(version))}, this .* {SCHEMA_VERSION};"
+    assert re.search(expected, message)
+    assert message.endswith("or measure it again")
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_file_that_was_written_is_read(tmp_path, kind):
+    write_json(tmp_path / "a.json", VALUES[kind])
+    assert read_json(tmp_path / "a.json", kind) == VALUES[kind]
+
+
+@pytest.mark.parametrize("version", OTHER_VERSIONS)
+@pytest.mark.parametrize("kind", VALUES)
+def test_file_of_another_version_is_refused(tmp_path, kind, version):
+    path = tmp_path / "a.json"
+    write_json(path, VALUES[kind])
+    edit(path, lambda data: data.update(schema_version=version))
+    with pytest.raises(ContractError) as caught:
+        read_json(path, kind)
+    check_refusal(str(caught.value), path, version)
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_file_that_lacks_any_key_is_refused_by_its_name(tmp_path, kind):
+    path = tmp_path / "a.json"
+    write_json(path, VALUES[kind])
+    for name in json.loads(path.read_text(encoding="utf-8")):
+        write_json(path, VALUES[kind])
+        edit(path, lambda data, name=name: data.pop(name))
+        with pytest.raises(ContractError, match=f"{path}: {name} is "):
+            read_json(path, kind)
+
+
+@pytest.mark.parametrize("version", OTHER_VERSIONS)
+def test_manifest_of_another_version_is_refused(staged_run, version):
+    path = staged_run.path / "manifest.json"
+    edit(path, lambda data: data.update(schema_version=version))
+    with pytest.raises(InputError) as caught:
+        open_run(staged_run.path)
+    check_refusal(str(caught.value), path, version)
+
+
+def test_case_of_a_run_of_another_version_is_refused(staged_run):
+    path = staged_run.path / CASES_FILE
+    before = f'"schema_version": {SCHEMA_VERSION},'
+    text = path.read_text(encoding="utf-8")
+    assert before in text
+    path.write_text(text.replace(before, '"schema_version": 9,'), encoding="utf-8")
+    with pytest.raises(ContractError) as caught:
+        read_planned_case(staged_run.path, staged_run.read_all_tasks()[0])
+    check_refusal(str(caught.value), path, 9)
+
+
+def test_record_of_a_run_of_another_version_is_the_problem_of_its_repeat(staged_run):
+    task = staged_run.read_all_tasks()[0]
+    record = make_record(read_planned_case(staged_run.path, task))
+    path = write_record(staged_run, task, record)
+    edit(path, lambda data: data.update(schema_version=9))
+    outcomes = [o for case in collect_outcomes(staged_run) for o in case.outcomes]
+    (problem,) = (o.problem for o in outcomes if "schema_version" in o.problem)
+    check_refusal(problem, path, 9)

@@ -1,0 +1,90 @@
+"""Which runs are the user's own: those that were marked where they lie, and are still the same."""
+
+import os
+import shutil
+
+import pytest
+
+from dlperf_slurm.jobs import own_runs
+from dlperf_slurm.jobs.own_runs import is_own, mark_own
+from dlperf_slurm.jobs.run_directory import open_run
+
+
+@pytest.fixture
+def own_run(staged_run):
+    assert mark_own(staged_run) == ""
+    return staged_run
+
+
+def test_run_is_nobodys_before_it_is_marked(staged_run):
+    assert not is_own(staged_run)
+    mark_own(staged_run)
+    assert is_own(staged_run)
+
+
+def test_run_is_the_same_by_a_link(own_run, home):
+    (home / "link").symlink_to(own_run.path)
+    assert is_own(open_run(home / "link"))
+
+
+def test_copied_or_moved_directory_is_not_own(own_run, home):
+    assert not is_own(open_run(shutil.copytree(own_run.path, home / "copy")))
+    own_run.path.rename(home / "moved")
+    assert not is_own(open_run(home / "moved"))
+
+
+def test_directory_in_the_place_of_the_marked_one_is_not_own(own_run, home):
+    shutil.copytree(own_run.path, home / "copy")
+    shutil.rmtree(own_run.path)
+    shutil.copytree(home / "copy", own_run.path)
+    assert not is_own(own_run)
+
+
+def test_run_with_another_id_is_not_own(own_run):
+    manifest = own_run.path / "manifest.json"
+    text = manifest.read_text(encoding="utf-8")
+    manifest.write_text(text.replace(own_run.run_id, own_run.run_id[:-1] + "!"), encoding="utf-8")
+    assert not is_own(open_run(own_run.path))
+
+
+def test_files_of_another_user_are_not_own(own_run, monkeypatch):
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    assert not is_own(own_run)
+
+
+@pytest.mark.parametrize("name", ["", "manifest.json", "matrix.toml", "site.toml"])
+def test_each_file_that_decides_what_runs_is_the_users(own_run, name):
+    if os.geteuid():
+        pytest.skip("needs root, to give a file to another user")
+    os.chown(own_run.path / name, 65534, -1)
+    assert not is_own(own_run)
+
+
+def test_mark_that_others_could_write_is_none(own_run):
+    folder = own_runs._find_mark(own_run).parent
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    assert not is_own(own_run)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"run_id": 1}'])
+def test_damaged_mark_is_none(own_run, text):
+    own_runs._find_mark(own_run).write_text(text)
+    assert not is_own(own_run)
+
+
+def test_state_folder_that_cannot_be_written_is_named(staged_run, home, monkeypatch):
+    (home / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "file"))
+    assert str(home / "file") in mark_own(staged_run)
+    assert not is_own(staged_run)
+
+
+def test_marks_do_not_grow_for_ever(own_run, home, monkeypatch):
+    monkeypatch.setattr(own_runs, "MOST_RUNS", 1)
+    mark = own_runs._find_mark(own_run)
+    os.utime(mark, (1, 1))
+    mark_own(open_run(shutil.copytree(own_run.path, home / "copy")))
+    assert not mark.exists()
+    assert len([*mark.parent.iterdir()]) == 1

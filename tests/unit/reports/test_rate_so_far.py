@@ -1,0 +1,94 @@
+"""While a run is followed, the throughput of what was measured last is told."""
+
+import re
+
+import pytest
+from builders import (
+    find_task,
+    make_failed_record,
+    make_record,
+    read_case,
+    write_program,
+    write_record,
+)
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.contract.record import OUT_OF_MEMORY
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.jobs.journal import STATE, Event, append_event
+from dlperf_slurm.reports import rate_so_far
+from dlperf_slurm.reports.rate_so_far import RateSoFar
+from dlperf_slurm.scheduler.feed import submit_run
+from dlperf_slurm.scheduler.states import COMPLETED, RUNNING, TaskState
+
+
+def measure(run, topology, repeat, window_seconds):
+    """Return the state of an array task that has completed, with a record of 10 steps of 8."""
+    task = find_task(run, topology, repeat)
+    write_record(run, task, make_record(read_case(run, task), window_seconds=window_seconds))
+    return TaskState(task, "7", COMPLETED, "")
+
+
+def test_it_is_the_median_of_the_repeats_of_the_case_that_ended_last(staged_run):
+    rate = RateSoFar(staged_run)
+    states = [measure(staged_run, "1n1g", 1, 1.0)]
+    assert rate.describe(states) == "pytorch 1n1g fp32: 80.0 images/s"
+    states.append(measure(staged_run, "1n2g", 1, 1.0))
+    assert rate.describe(states) == "pytorch 1n2g fp32: 160 images/s"
+    states.append(measure(staged_run, "1n1g", 2, 2.0))
+    assert rate.describe(states) == "pytorch 1n1g fp32: 60.0 images/s, median of 2"
+    assert rate.describe(states) == "pytorch 1n1g fp32: 60.0 images/s, median of 2"
+
+
+def test_what_has_not_completed_or_is_not_sound_tells_none(staged_run):
+    rate = RateSoFar(staged_run)
+    task = find_task(staged_run, "1n1g", 1)
+    assert rate.describe([TaskState(task, "7", RUNNING, "")]) == ""
+    record = make_failed_record(read_case(staged_run, task), OUT_OF_MEMORY, "rank 0: x")
+    write_record(staged_run, task, record)
+    assert rate.describe([TaskState(task, "7", COMPLETED, "")]) == ""
+
+
+def test_no_more_records_are_read_than_a_look_has_time_for(staged_run, monkeypatch):
+    monkeypatch.setattr(rate_so_far, "MOST_READ", 1)
+    states = [measure(staged_run, "1n1g", repeat, float(repeat)) for repeat in (1, 2)]
+    assert RateSoFar(staged_run).describe(states) == "pytorch 1n1g fp32: 40.0 images/s"
+
+
+def test_wait_shows_it_and_ends_in_brief(bin_dir, staged_run, capsys):
+    write_program(bin_dir, "sbatch", "echo 7")
+    for name in ("srun", "squeue", "sacct", "scontrol"):
+        write_program(bin_dir, name, "true")
+    submit_run(staged_run, lambda line: None)
+    for task in staged_run.read_all_tasks():
+        write_record(staged_run, task, make_record(read_case(staged_run, task)))
+        event = Event(STATE, format_now(), task.group_id, "7", task.array_task_id, COMPLETED)
+        append_event(staged_run.path, event)
+    assert main(["wait", str(staged_run.path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.match(
+        r"6/6 done: 6 COMPLETED; pytorch \dn\dg fp32: .* images/s, median of 2$", lines[0]
+    )
+    assert len(lines) < 10
+
+
+@pytest.mark.parametrize("is_brief", [True, False])
+def test_brief_report_is_five_lines_and_the_page(staged_run, capsys, is_brief):
+    from dlperf_slurm.cli.report import report_run
+
+    for topology in ("1n1g", "1n2g", "2n2g"):
+        for repeat in (1, 2):
+            measure(staged_run, topology, repeat, 1.0 + 0.001 * repeat)
+    report_run(staged_run, is_brief=is_brief)
+    lines = capsys.readouterr().out.splitlines()
+    page = staged_run.path / "report" / "report.html"
+    assert (lines[-1], page.is_file()) == (f"Report: {page}", True)
+    if is_brief:
+        assert [line.split(" ")[0] for line in lines] == [
+            "", "resnet50", "On", "How", "Tables:", "Report:",
+        ]  # fmt: skip
+        assert "6 of 6 repeats measured" in lines[3]
+        assert "none of 3 cases has enough repeats for a 95 % interval" in lines[3]
+        assert lines[4] == f"Tables: dlperf-slurm report {staged_run.path}"
+    else:
+        assert len(lines) > 20

@@ -1,0 +1,104 @@
+"""Hints begin with the words that were typed."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builders import IMPORT_DIR, write_program
+
+import dlperf_slurm
+from dlperf_slurm.cli.commands import COMMANDS
+from dlperf_slurm.program import PROGRAM, find_command
+
+PACKAGE = Path(dlperf_slurm.__file__).parent
+# written into jobs and files, which are read elsewhere
+FOR_ELSEWHERE = {"worker", "provision/sites/site_file.py"}
+
+
+@pytest.fixture
+def start(monkeypatch, tmp_path):
+    """Return the words of a hint, by how the tool was started."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+    def find(*typed, script):
+        monkeypatch.setattr("sys.orig_argv", list(typed), raising=False)
+        monkeypatch.setattr("sys.argv", [str(script)])
+        return find_command()
+
+    return find
+
+
+@pytest.mark.parametrize("python", ["python3", ".venv/bin/python", "/opt/a b/python"])
+def test_module_is_started_by_the_same_python(start, python):
+    words = start(python, "-m", "dlperf_slurm", script="/opt/tool/dlperf_slurm/__main__.py")
+    assert words == f"{python if ' ' not in python else repr(python)} -m dlperf_slurm"
+
+
+def test_python_that_does_not_know_how_it_was_typed_is_named_by_its_path(start, monkeypatch):
+    start("python3", script="x")
+    monkeypatch.delattr("sys.orig_argv")
+    monkeypatch.setattr("sys.argv", ["/opt/tool/dlperf_slurm/__main__.py"])
+    assert find_command() == f"{sys.executable} -m dlperf_slurm"
+
+
+def test_script_is_named_by_its_path_where_path_does_not_find_it(start, tmp_path):
+    folders = [tmp_path / name for name in ("bin", "other")]
+    for folder in folders:
+        folder.mkdir()
+        write_program(folder, PROGRAM, "true")
+    found, other = (folder / PROGRAM for folder in folders)
+    assert start("python", str(found), script=found) == PROGRAM
+    assert start("python", str(other), script=other) == str(other)
+    found.unlink()
+    assert start("python", str(other), script=other) == str(other)
+
+
+@pytest.mark.parametrize("script", ["", "-c", "/x/pytest/__main__.py", "/x/jupyter"])
+def test_other_programs_that_use_the_tool_name_its_script(start, script):
+    assert start("python3", script=script) == PROGRAM
+
+
+def test_errors_and_help_of_the_module_name_the_module():
+    python = sys.executable
+    for words in (["plan", "nowhere.toml"], ["--help"], ["plan", "--help"]):
+        done = subprocess.run(
+            [python, "-m", "dlperf_slurm", *words], cwd=IMPORT_DIR, capture_output=True, text=True
+        )
+        printed = done.stdout + done.stderr
+        assert f"{python} -m dlperf_slurm" in printed
+        assert not re.search(rf"{PROGRAM} (init|plan|COMMAND)", printed)
+
+
+def test_completion_is_for_the_script_however_it_was_made():
+    command = [sys.executable, "-m", "dlperf_slurm", "completion", "bash"]
+    done = subprocess.run(command, cwd=IMPORT_DIR, capture_output=True, text=True, check=True)
+    assert re.search(rf"^complete .* {PROGRAM}$", done.stdout, re.M)
+
+
+def list_written_out(path):
+    """Return the texts of a module, docstrings apart, that have a command of the script in them."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    pattern = rf"{PROGRAM} ({'|'.join(COMMANDS)})\b"
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and id(node) not in docstrings
+        and re.search(pattern, node.value)
+    ]
+
+
+def test_no_hint_has_the_name_of_the_script_written_out():
+    found = {
+        name: texts
+        for path in PACKAGE.rglob("*.py")
+        if (texts := list_written_out(path))
+        and not (name := path.relative_to(PACKAGE).as_posix()).startswith(tuple(FOR_ELSEWHERE))
+    }
+    assert found == {}
+    assert list_written_out(PACKAGE / "provision" / "sites" / "site_file.py")
