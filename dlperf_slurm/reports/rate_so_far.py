@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.jobs.attempts import judge_attempt
 from dlperf_slurm.jobs.run_directory import Run
-from dlperf_slurm.reports.cells import write_digits
-from dlperf_slurm.results.cases import find_unit
+from dlperf_slurm.results.labels import find_unit
+from dlperf_slurm.results.number_formats import write_digits
 from dlperf_slurm.scheduler.states import COMPLETED, TaskState
 from dlperf_slurm.stats.median import compute_median
 

@@ -203,16 +203,14 @@ def _list_devices(repeats: Iterable[Repeat]) -> list[tuple[object, ...]]:
             device.slowest_repeats += is_last
             device.steps.append(own)
     percentiles = _find_percentiles({place: one.steps for place, one in devices.items()})
-    rows = [
+    slowness = {place: compute_median(device.slowness) for place, device in devices.items()}
+    return [
         (
             case_id, *place, device.name, " ".join(map(str, sorted(device.ranks))),
-            len(device.slowness), device.slowest_repeats, compute_median(device.slowness),
-            *percentiles[place],
+            len(device.slowness), device.slowest_repeats, slowness[place], *percentiles[place],
         )
-        for place, device in devices.items()
+        for place, device in sorted(devices.items(), key=lambda item: (-slowness[item[0]], item[0]))
     ]  # fmt: skip
-    slowness_column = DEVICE_COLUMNS.index("slowness")
-    return sorted(rows, key=lambda row: (-row[slowness_column], *row[1:3]))
 
 
 def _find_percentiles(

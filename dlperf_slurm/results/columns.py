@@ -89,11 +89,6 @@ def get(path: str) -> Callable[[Any], Any]:
     return follow
 
 
-def list_dtypes(columns: Iterable[Column]) -> dict[str, str]:
-    """List the pandas type of each published column, in their order."""
-    return {name: column.dtype for column in columns for name in column.published_names}
-
-
 def make_frame(columns: Sequence[Column], rows: Iterable[object]) -> "DataFrame":
     """Build a typed frame [rows, columns]; the types do not depend on what was measured."""
     values = [[column.compute(row) for column in columns] for row in rows]

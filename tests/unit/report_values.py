@@ -1,7 +1,7 @@
 """A run's outcomes with step times, and with what else a report has to show, for its tests."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +16,7 @@ from dlperf_slurm.reports.formats import Report, list_formats, load_format
 from dlperf_slurm.reports.summarize import Summary, summarize
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
-from dlperf_slurm.results.columns import list_records
+from dlperf_slurm.results.columns import Column, list_records
 
 STEPS = 20
 
@@ -114,6 +114,11 @@ def rename(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
 def list_rows(*cases: CaseOutcomes) -> list[Any]:
     """The rows of the frame of cases, hidden columns too; what is missing is None."""
     return [SimpleNamespace(**row) for row in list_records(analyze(cases).cases)]
+
+
+def list_dtypes(columns: Iterable[Column]) -> dict[str, str]:
+    """The pandas type of each column that files have, in their order."""
+    return {name: column.dtype for column in columns for name in column.published_names}
 
 
 def find_tables(summary: Summary, kind: str) -> list[Table]:

@@ -6,12 +6,12 @@ import io
 import pandas
 import pytest
 from builders import make_outcomes, make_planned_case
-from report_values import HOSTILE, make_cases, make_measured, rename
+from report_values import HOSTILE, list_dtypes, make_cases, make_measured, rename
 
 from dlperf_slurm.contract.axes import INFER, TRAIN
 from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.results.cases import CASE_TABLE, analyze
-from dlperf_slurm.results.columns import list_dtypes, list_records, serialize_csv
+from dlperf_slurm.results.columns import list_records, serialize_csv
 from dlperf_slurm.results.labels import list_axes
 
 DTYPES = list_dtypes(CASE_TABLE)

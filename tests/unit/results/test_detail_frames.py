@@ -1,9 +1,9 @@
 """Outcomes -> rows per repeat, per rank and per step."""
 
 import pytest
-from report_values import make_cases, make_measured
+from report_values import list_dtypes, make_cases, make_measured
 
-from dlperf_slurm.results.columns import list_dtypes, list_records
+from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.detail_frames import (
     RANKS,
     REPEATS,
