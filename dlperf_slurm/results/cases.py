@@ -106,7 +106,7 @@ class Below:
         if how not in self._aggregates:
             found = (column.compute for column in CASES)
             names = {one.column for one in found if isinstance(one, OverRepeats) and one.how == how}
-            columns = self.sound[["case_id", *names]]
+            columns = self.sound[["case_id", *sorted(names)]]
             if how == FIRST:
                 grouped = columns.drop_duplicates("case_id").set_index("case_id")
             else:
