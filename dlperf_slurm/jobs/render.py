@@ -20,7 +20,7 @@ from dlperf_slurm.jobs.framework_script import (
     make_framework_scripts,
     sort_items,
 )
-from dlperf_slurm.jobs.grouping import END_SECONDS, Group
+from dlperf_slurm.jobs.grouping import END_SECONDS, Group, get_warning_seconds
 from dlperf_slurm.jobs.markers import LOG_WORDS
 from dlperf_slurm.jobs.node_work import make_node_work
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE
@@ -39,10 +39,6 @@ from dlperf_slurm.jobs.task_tables import TaskTables
 BASE_TEMPLATE = "base.sbatch.j2"
 VERIFY_TEMPLATE = "verify.sh.j2"
 
-# Before the time limit, for ranks to say where they stand. Slurm may be up to a minute early
-# (sbatch(1), --signal), which is too much of a shorter limit.
-WARNING_SECONDS = 60
-SHORTEST_WARNED_MINUTES = 5
 # launches of an array that fail alike, and leave no record, before the others are held
 FAILURES_TO_HOLD = 3
 
@@ -67,10 +63,10 @@ class JobScript:
     memory_mib_per_node: Optional[int]
     exclusive: bool
     job_minutes: int
-    job_warning_seconds: Optional[int]
+    job_warning_seconds: int
     time_limit_minutes: int
     end_seconds: int
-    warning_seconds: Optional[int]
+    warning_seconds: int
     failures_to_hold: int
     who_and_where: Sequence[tuple[str, str]]
     log_pattern: str
@@ -146,11 +142,6 @@ def render_scripts(
     return {**tables.files, **files}
 
 
-def find_warning_seconds(limit_minutes: int) -> Optional[int]:
-    """How long before this time limit ranks are warned of it; None where it is too short."""
-    return WARNING_SECONDS if limit_minutes >= SHORTEST_WARNED_MINUTES else None
-
-
 def list_template_dirs(site: Site) -> list[Path]:
     """The folder of the site's own template, if it has one, then the package's."""
     own = [] if site.template is None else [Path(site.template).parent]
@@ -223,10 +214,10 @@ def make_job_script(
         memory_mib_per_node=site.memory_mib_per_node,
         exclusive=site.exclusive,
         job_minutes=group.job_minutes,
-        job_warning_seconds=find_warning_seconds(group.job_minutes),
+        job_warning_seconds=get_warning_seconds(group.job_minutes),
         time_limit_minutes=group.time_limit_minutes,
         end_seconds=END_SECONDS,
-        warning_seconds=find_warning_seconds(group.time_limit_minutes),
+        warning_seconds=get_warning_seconds(group.time_limit_minutes),
         failures_to_hold=FAILURES_TO_HOLD,
         who_and_where=list_who_and_where(site),
         log_words=LOG_WORDS,

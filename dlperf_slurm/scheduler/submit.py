@@ -6,8 +6,11 @@ from typing import Optional
 from submitit.core import core
 
 from dlperf_slurm import slurm_client
+from dlperf_slurm.config.overrides import find_job_kind
+from dlperf_slurm.config.site import read_frozen_site
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import JournalError, SchedulerError
+from dlperf_slurm.jobs.grouping import get_warning_seconds
 from dlperf_slurm.jobs.journal import (
     REFUSED,
     STAGED,
@@ -20,7 +23,7 @@ from dlperf_slurm.jobs.journal import (
 )
 from dlperf_slurm.jobs.manifest import find_block
 from dlperf_slurm.jobs.markers import read_claim
-from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.jobs.run_directory import SITE_FILE, Run
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.executors import LocalArrayExecutor, ScriptCall, SlurmArrayExecutor
@@ -76,7 +79,7 @@ def find_submitted(run: Run, group_id: str) -> Optional[str]:
 
 def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
     if run.manifest.scheduler == "local":
-        return LocalArrayExecutor(run, group_id)
+        return LocalArrayExecutor(run, group_id, read_time_limit(run, group_id))
     try:
         script, inherit = run.find_script(group_id), run.manifest.inherit
         return SlurmArrayExecutor(script, lock, find_awaited(run, group_id), inherit)
@@ -85,6 +88,18 @@ def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
         raise SchedulerError(
             f"{group_id} was not submitted: {error}; this takes a login node"
         ) from error
+
+
+def read_time_limit(run: Run, group_id: str) -> local.TimeLimit:
+    """Read the time limit of a group's array tasks from the run's site file.
+
+    Raises InputError for a site file that is missing or broken.
+    """
+    axes = {case.case_id: case.axes for case in run.manifest.cases}
+    kind = find_job_kind(axes[run.read_tasks(group_id)[0].case_id])
+    site = read_frozen_site(run.path / SITE_FILE).settle(kind)
+    minutes = site.find_time_limit_minutes(kind.topology)
+    return local.TimeLimit(60 * minutes, get_warning_seconds(minutes))
 
 
 def find_blocks(run: Run) -> dict[str, int]:

@@ -8,12 +8,11 @@ import tomli_w
 from builders import make_axes, make_site, write_matrix
 
 from dlperf_slurm.config.overrides import JobKind, find_job_kind
-from dlperf_slurm.config.site import Site, load_site
+from dlperf_slurm.config.site import Site, load_site, read_frozen_site
 from dlperf_slurm.config.toml_tables import read_toml
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.failed_nodes import exclude_nodes
-from dlperf_slurm.scheduler.retry import read_frozen_site
 
 SMALL = """\
 partition = "standard"

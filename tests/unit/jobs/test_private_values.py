@@ -9,7 +9,7 @@ import pytest
 from builders import write_matrix
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.config.site import load_site
+from dlperf_slurm.config.site import load_site, read_frozen_site
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.plan import make_plan
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE, hide_private_values
@@ -17,7 +17,6 @@ from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.scheduler.retry import read_frozen_site
 
 SECRET = "hf_s3cret'$(touch pwned)"
 SITE = """\

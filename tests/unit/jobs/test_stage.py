@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from builders import SMALL_MATRIX, make_site, read_case, write_matrix
 
-from dlperf_slurm.config.site import LoadedSite, Site, load_site
+from dlperf_slurm.config.site import LoadedSite, Site, load_site, read_frozen_site
 from dlperf_slurm.config.toml_tables import read_toml
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import read_json
@@ -25,7 +25,7 @@ from dlperf_slurm.jobs.run_directory import SITE_FILE, Run, open_run
 from dlperf_slurm.jobs.stage import make_run_id, stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.scheduler.retry import read_frozen_site, stage_retry
+from dlperf_slurm.scheduler.retry import stage_retry
 
 ONE_TASK = SMALL_MATRIX.replace('["1n1g", "1n2g", "2n2g"]', '"1n1g"').replace(
     "repeats = 2", "repeats = 1"

@@ -5,6 +5,7 @@ import tomli_w
 from builders import write_program
 
 from dlperf_slurm.cli import main
+from dlperf_slurm.config.site import read_frozen_site
 from dlperf_slurm.config.toml_tables import parse_toml
 from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.jobs.journal import MENDED, SUBMITTED, read_journal
@@ -13,7 +14,6 @@ from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.collect import collect_outcomes
 from dlperf_slurm.scheduler.feed import submit_run
 from dlperf_slurm.scheduler.mend import mend_site
-from dlperf_slurm.scheduler.retry import read_frozen_site
 
 
 @pytest.fixture

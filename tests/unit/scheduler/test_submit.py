@@ -9,7 +9,7 @@ import pytest
 from builders import IMPORT_DIR, make_site, write_matrix, write_program
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.config.site import LoadedSite
+from dlperf_slurm.config.site import LoadedSite, read_frozen_site
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import EnvironmentMissingError, JournalError, SchedulerError
 from dlperf_slurm.jobs import journal
@@ -32,8 +32,9 @@ from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.scheduler.executors import SlurmArrayExecutor
 from dlperf_slurm.scheduler.feed import AGAIN_SECONDS, submit_run
-from dlperf_slurm.scheduler.retry import read_frozen_site, stage_retry
-from dlperf_slurm.scheduler.submit import find_cut_short
+from dlperf_slurm.scheduler.local import TimeLimit
+from dlperf_slurm.scheduler.retry import stage_retry
+from dlperf_slurm.scheduler.submit import find_cut_short, read_time_limit
 from dlperf_slurm.scheduler.track import Tracker
 
 MATRIX_OF_BLOCKS = """
@@ -125,6 +126,18 @@ def test_cluster_without_srun_is_a_clear_error_and_begins_nothing(cluster, stage
     with pytest.raises(SchedulerError, match=r"1n1g was not submitted: .*srun.* login node"):
         submit_run(staged_run, print)
     assert {event.event for event in read_journal(staged_run.path)} == {STAGED}
+
+
+@pytest.mark.parametrize(
+    ("topology", "limit"), [("1n1g", TimeLimit(4 * 60, 0)), ("1n2g", TimeLimit(5 * 60, 60))]
+)
+def test_time_limit_of_a_local_group_is_the_one_that_was_planned(home, topology, limit):
+    limits = {"default": 5, "1n1g": 4}
+    site = make_site(scheduler="local", time_limit_minutes=limits)
+    file = read_matrix(write_matrix())
+    plan = make_plan(expand_matrix(file), site, max_array_size=1001)
+    run = stage_run(home / "results", file, LoadedSite("local", site, {}), plan, [])
+    assert read_time_limit(run, topology) == limit
 
 
 def test_two_retries_stage_what_failed_once(cluster, staged_run):
