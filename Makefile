@@ -70,6 +70,7 @@ $(PARTS:%=timed-%): timed-%:
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/shellcheck templates/harness.sh
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 

@@ -9,7 +9,8 @@ from dlperf_slurm import slurm_client
 from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import read_frozen_site
 from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.errors import JournalError, SchedulerError
+from dlperf_slurm.errors import InputError, JournalError, SchedulerError
+from dlperf_slurm.files.listing import has_file
 from dlperf_slurm.jobs.grouping import get_warning_seconds
 from dlperf_slurm.jobs.journal import (
     REFUSED,
@@ -23,7 +24,7 @@ from dlperf_slurm.jobs.journal import (
 )
 from dlperf_slurm.jobs.manifest import find_block
 from dlperf_slurm.jobs.markers import read_claim
-from dlperf_slurm.jobs.run_directory import SITE_FILE, Run
+from dlperf_slurm.jobs.run_directory import HARNESS_FILE, SITE_FILE, Run
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.executors import LocalArrayExecutor, ScriptCall, SlurmArrayExecutor
@@ -78,6 +79,9 @@ def find_submitted(run: Run, group_id: str) -> Optional[str]:
 
 
 def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
+    harness = run.path / HARNESS_FILE
+    if not has_file(harness, run.path):
+        raise InputError(f"{harness}: is missing; was the whole run directory copied?")
     if run.manifest.scheduler == "local":
         return LocalArrayExecutor(run, group_id, read_time_limit(run, group_id))
     try:
@@ -133,7 +137,8 @@ def submit_group(run: Run, group_id: str, lock: int) -> tuple[str, str]:
     """Submit a group, journaled before and after; only the process that holds `lock` may call it.
 
     Returns the id of its array job and "", or "" and why it was refused. Raises SchedulerError
-    where nothing can be submitted from here, JournalError for what the journal could not take.
+    where nothing can be submitted from here, JournalError for what the journal could not take,
+    InputError where a file is missing that the jobs need.
     """
     executor = _make_executor(run, group_id, lock)
     append_event(run.path, Event(SUBMITTING, format_now(), group_id=group_id))

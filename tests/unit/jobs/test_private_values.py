@@ -70,11 +70,11 @@ def test_variable_that_is_set_stands_in_one_file_for_its_owner(stage, setting):
 
 
 def run_prologue(run, then):
-    """Run a script up to its launch, with the site's lines, and then this instead."""
+    """Run the site's lines of a script, and then this instead of its array task."""
     script = (run.path / "scripts" / "1n1g.sbatch").read_text(encoding="utf-8")
-    text = script.partition("trap end_task EXIT")[0] + f"prepare_task\n{then}"
+    text = script.replace('run_array_tasks "$@"', f"prepare_task\n{then}")
     return subprocess.run(
-        ["bash", "-c", text, "script", "0"],
+        ["bash", "-c", text],
         cwd=run.path,
         env={"PATH": os.environ["PATH"]},
         capture_output=True,

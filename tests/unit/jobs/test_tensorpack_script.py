@@ -64,7 +64,7 @@ def test_script_understands_the_shipped_matrix_as_its_cases():
 
 
 def test_frozen_code_has_all_that_the_script_needs_to_read_its_arguments(home):
-    freeze_code(home / "code")
+    freeze_code(home)
     command = [sys.executable, "-m", MODULE, *ASKED, "--devices", "0"]
     done = subprocess.run(
         command, cwd=home, env={"PYTHONPATH": str(home / "code")}, capture_output=True, text=True

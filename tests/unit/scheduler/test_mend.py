@@ -9,7 +9,7 @@ from dlperf_slurm.config.site import read_frozen_site
 from dlperf_slurm.config.toml_tables import parse_toml
 from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.jobs.journal import MENDED, SUBMITTED, read_journal
-from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.jobs.run_directory import HARNESS_FILE, open_run
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.collect import collect_outcomes
 from dlperf_slurm.scheduler.feed import submit_run
@@ -61,6 +61,14 @@ def test_manifest_report_and_further_attempts_have_the_mended_value(refused_run)
     description = summarize(run.manifest, collect_outcomes(run)).description
     assert description.endswith("; changed on the way: account: None -> 'good'")
     assert read_frozen_site(run.path / "site.toml").account == "good"
+
+
+def test_mending_by_another_version_keeps_the_harness_of_the_run(refused_run):
+    """A job that is pending would run it."""
+    harness = refused_run.path / HARNESS_FILE
+    harness.write_text("# of another version\n", encoding="utf-8")
+    mend_site(refused_run, ["account=good"])
+    assert harness.read_text(encoding="utf-8") == "# of another version\n"
 
 
 def test_nothing_but_the_mended_line_of_a_script_changes(refused_run, small_run):

@@ -26,7 +26,7 @@ from dlperf_slurm.jobs.journal import (
 )
 from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.plan import make_plan
-from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.jobs.run_directory import HARNESS_FILE, open_run
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
@@ -34,7 +34,7 @@ from dlperf_slurm.scheduler.executors import SlurmArrayExecutor
 from dlperf_slurm.scheduler.feed import AGAIN_SECONDS, submit_run
 from dlperf_slurm.scheduler.local import TimeLimit
 from dlperf_slurm.scheduler.retry import stage_retry
-from dlperf_slurm.scheduler.submit import find_cut_short, read_time_limit
+from dlperf_slurm.scheduler.submit import find_cut_short, find_unsubmitted, read_time_limit
 from dlperf_slurm.scheduler.track import Tracker
 
 MATRIX_OF_BLOCKS = """
@@ -126,6 +126,15 @@ def test_cluster_without_srun_is_a_clear_error_and_begins_nothing(cluster, stage
     with pytest.raises(SchedulerError, match=r"1n1g was not submitted: .*srun.* login node"):
         submit_run(staged_run, print)
     assert {event.event for event in read_journal(staged_run.path)} == {STAGED}
+
+
+def test_run_without_what_its_scripts_source_is_not_submitted(cluster, staged_run, home, capsys):
+    harness = staged_run.path / HARNESS_FILE
+    harness.unlink()
+    assert main(["resume", str(staged_run.path)]) == 2
+    assert f"{harness}: is missing" in capsys.readouterr().err
+    assert count_submissions(home) == 0
+    assert set(find_unsubmitted(staged_run).values()) == {journal.STAGED}
 
 
 @pytest.mark.parametrize(
