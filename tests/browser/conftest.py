@@ -7,11 +7,11 @@ python -m pytest tests/browser
 
 import dataclasses
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.obstacles import find_browser_obstacle, find_chromium
 from unit.report_values import HOSTILE, make_cases, summarize_cases
 
 HOW = "see tests/browser/conftest.py for what to install"
@@ -20,9 +20,9 @@ HOW = "see tests/browser/conftest.py for what to install"
 @pytest.fixture(scope="session")
 def browser() -> Iterator:
     api = pytest.importorskip("playwright.sync_api", reason=f"needs playwright of PyPI: {HOW}")
-    program = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    if program is None:
-        pytest.skip(f"needs a chromium on PATH, or by CHROMIUM: {HOW}")
+    program = find_chromium()
+    if not program:
+        pytest.skip(find_browser_obstacle())
     with api.sync_playwright() as playwright:
         # root, as in a container, has no sandbox
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
