@@ -346,6 +346,7 @@ def run_bare(arguments, cwd) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
 
 
+@pytest.mark.integration
 def test_report_of_a_copied_run_needs_nothing_but_its_files(staged_run, home):
     for task in staged_run.read_all_tasks():
         write_record(staged_run, task, make_record(read_case(staged_run, task)))
@@ -369,6 +370,7 @@ def test_report_makes_the_columns_of_its_cases_once_for_all_files(staged_run, mo
     assert made == [1]
 
 
+@pytest.mark.integration
 def test_report_of_the_copy_lies_in_the_copy(staged_run, home):
     copy = shutil.copytree(staged_run.path, home / "laptop" / "copy")
     run_bare(["report", "--plots", "none", str(copy)], home)

@@ -118,6 +118,7 @@ def test_member_above_its_limit_is_refused():
         read(make_zip(("a", b"x" * 100)), "a", limit=99)
 
 
+@pytest.mark.integration
 def test_member_that_says_less_than_it_unpacks_to_is_refused_and_never_unpacked():
     content = bytearray(make_zip(("a", b"\0" * 2**28)).getvalue())
     struct.pack_into("<L", content, content.rindex(b"PK\1\2") + 24, 1000)

@@ -37,6 +37,7 @@ def find_problem(text):
     return str(caught.value)
 
 
+@pytest.mark.integration
 def test_mistake_in_a_file_of_thousands_of_lines_is_found_on_its_line():
     problem = find_problem(AXES + 8000 * NOTE + "typo = 1\n")
     assert problem == "matrix.toml:24007: note[7999].typo: unknown key; known: text, when"
@@ -75,6 +76,7 @@ def test_product_beyond_all_bounds_is_refused():
     )
 
 
+@pytest.mark.integration
 def test_conditions_that_would_be_compared_for_minutes_are_refused():
     sizes = list(range(1, 1001))
     rule = f"[[exclude]]\nwhen = {{batch_size_per_device = {sizes}}}\n"

@@ -72,6 +72,7 @@ def test_text_is_read_by_the_worker(home, capsys, split, count):
     assert max(sample["input_ids"].max() for sample in samples) < 1000
 
 
+@pytest.mark.integration
 def test_digits_are_read_by_the_worker(home, capsys):
     pytest.importorskip("sklearn", reason='the digits need it: pip install "dlperf-slurm[digits]"')
     make_data(DIGITS, capsys)

@@ -91,6 +91,7 @@ def test_second_report_opens_no_record_and_is_the_same(run):
     assert list_records(names) == []
 
 
+@pytest.mark.integration
 def test_report_after_one_new_record_opens_that_record(run):
     before = write_report(run)
     changed = [1, 0]

@@ -118,6 +118,7 @@ def test_every_svg_is_xml_with_text_and_every_pdf_is_a_pdf(plots):
         assert plot.pdf.startswith(b"%PDF-"), plot.name
 
 
+@pytest.mark.integration
 def test_same_input_gives_the_same_bytes(plots):
     cases = make_cases()
     again = plot_run(summarize_cases(cases), cases)

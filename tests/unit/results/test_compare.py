@@ -112,6 +112,7 @@ def test_runs_of_many_cases_have_a_false_alarm_as_rarely_as_the_level_says():
     assert alarms <= 11
 
 
+@pytest.mark.integration
 def test_slowdown_of_5_percent_is_found_in_one_percent_of_noise():
     generator = random.Random(2022)
     verdicts = [
@@ -134,6 +135,7 @@ def test_limit_is_passed_by_more_than_it_alone(factor, is_beyond):
     assert compare_rates(RATES, scale(RATES, factor), 0.03).is_beyond_limit is is_beyond
 
 
+@pytest.mark.integration
 def test_beyond_the_limit_is_where_the_whole_interval_lies_below_it():
     generator = random.Random(2024)
     for _ in range(200):
@@ -166,6 +168,7 @@ def test_slowdown_beyond_the_limit_rarely_passes(noise):
     assert sum(c.is_within_limit for c in passed) <= 26
 
 
+@pytest.mark.integration
 def test_slowdown_of_5_percent_in_noise_of_3_percent_does_not_pass_a_limit_of_3():
     generator = random.Random(2027)
     found = [
@@ -176,6 +179,7 @@ def test_slowdown_of_5_percent_in_noise_of_3_percent_does_not_pass_a_limit_of_3(
     assert any(c.deciding_repeats for c in found)
 
 
+@pytest.mark.integration
 def test_same_speed_passes_a_limit_that_the_noise_allows():
     generator = random.Random(2028)
     found = [

@@ -10,7 +10,7 @@ from reference_logs import import_bytes, list_figures, list_reference_logs
 from dlperf_slurm.logs.reading.runs import ImportOptions, import_log
 
 # the same on any Python, and hundreds
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.slow
 LOGS = list_reference_logs()
 UNLABELLED = [log for log in LOGS if b"]<std" not in log.read_bytes()]
 LABELS = (

@@ -20,7 +20,7 @@ def list_cuts(data):
     return sorted(cut for cut in cuts if 0 <= cut < len(data))
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: "/".join(log.parts[-2:]))
 def test_cut_log_fails_or_tells_the_figures_of_the_whole(log, tmp_path):
     data = log.read_bytes()

@@ -204,6 +204,7 @@ def test_group_that_is_refused_stops_no_other_one(home, bin_dir, staged_run):
     assert list_submitted(staged_run) == ["1n1g", "2n2g"]
 
 
+@pytest.mark.integration
 def test_submission_that_waits_follows_the_others_and_names_the_refused_last(
     home, bin_dir, staged_run, capsys
 ):
@@ -293,6 +294,7 @@ def test_cluster_of_the_shell_is_never_dropped_in_silence(
     assert ("--set clusters=" in line) is not is_heeded
 
 
+@pytest.mark.integration
 def test_cluster_of_the_site_is_named_to_each_client(home, bin_dir, staged_run):
     FakeSlurm(home, bin_dir, limit=99)
     squeue = (bin_dir / "squeue").read_text(encoding="utf-8").partition("\n")[2]
@@ -340,6 +342,7 @@ def test_cancelled_run_is_fed_no_more(slurm, staged_run):
     assert slurm.list_taken() == ["1n1g"]
 
 
+@pytest.mark.integration
 def test_submission_that_is_killed_while_it_waits_goes_on_with_nothing_twice(slurm, staged_run):
     command = [sys.executable, "-m", "dlperf_slurm", "resume", str(staged_run.path)]
     environment = {**os.environ, "PYTHONPATH": IMPORT_DIR}

@@ -135,6 +135,7 @@ def test_module_of_pythons_name_in_the_working_directory_is_not_run(home):
     assert not (home / "pwned").exists()
 
 
+@pytest.mark.integration
 def test_tool_itself_imports_nothing_from_the_working_directory(home):
     (home / "tempfile.py").write_text("open('pwned', 'w')\n", encoding="utf-8")
     (home / "argparse.py").write_text("open('pwned', 'w')\n", encoding="utf-8")

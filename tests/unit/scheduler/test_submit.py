@@ -103,6 +103,7 @@ def test_reader_that_is_gone_stops_no_submission(cluster, staged_run):
     assert list_submitted(staged_run) == GROUPS
 
 
+@pytest.mark.integration
 def test_verdict_that_nobody_read_is_not_a_good_one(home):
     exit_code, error = run_for_nobody("audit", "nvidia_mxnet_resnet50_training")
     # rich's own where a table is cut off
