@@ -95,7 +95,7 @@ test-browser: .venv/installed-dev
 	$(BIN)/python $(PYTEST) tests/browser
 
 test-worker: $(ENVIRONMENTS)/pytorch/with-pytest
-	$(PYTORCH) $(PYTEST) tests/worker --framework pytorch $(BRIEF_WORKER) || \
+	$(PYTORCH) $(PYTEST) -n 2 tests/worker --framework pytorch $(BRIEF_WORKER) || \
 	  $(PYTORCH) $(PYTEST) tests/worker --framework pytorch $(BRIEF_WORKER) $(AGAIN)
 
 # a run of the wheel, from matrix to report
@@ -202,5 +202,6 @@ clean:
 # the environment of the pins, and pytest beside them
 $(ENVIRONMENTS)/%/with-pytest: .venv/installed dlperf_slurm/provision/environments/%.txt
 	$(BIN)/python -m dlperf_slurm env create $*
-	$(ENVIRONMENTS)/$*/bin/python -m pip install --quiet --disable-pip-version-check pytest
+	$(ENVIRONMENTS)/$*/bin/python -m pip install --quiet --disable-pip-version-check \
+	  pytest pytest-xdist
 	touch $@

@@ -9,7 +9,7 @@ from support.small_disk import MIB, find_obstacle, mount_disk
 from support.tool import find_details, find_states, run_tool
 
 pytestmark = [
-    pytest.mark.integration,
+    pytest.mark.slow,
     pytest.mark.skipif(find_obstacle() != "", reason=find_obstacle()),
 ]
 

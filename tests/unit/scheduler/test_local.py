@@ -183,6 +183,7 @@ def test_setup_line_that_fails_is_named(stage_local):
     assert stand_in.count_starts(list_attempt_dirs(run)[0]) == 0
 
 
+@pytest.mark.slow
 def test_launches_that_fail_alike_leave_the_others_for_a_retry(stage_local, home):
     setup = home / "environment.sh"
     run = stage_local(repeats=5, settings=[f'environments.pytorch.setup=["source {setup}"]'])
