@@ -29,8 +29,8 @@ SPEEDS = {
     "check": (["test-fast"], ["lint"]),
     "test": (["test-unit"], ["lint", "test-wheel", "test-worker"]),
     "test-all": (
-        ["docs", "test-slow", "test-pythons", "test-changed"],
-        ["test-slurm", "test-release", "test-browser"],
+        ["docs", "test-browser", "test-slow", "test-pythons", "test-changed"],
+        ["test-slurm", "test-release"],
     ),
 }
 OBSTACLES = {"test-slurm": find_slurm_obstacle, "test-browser": find_browser_obstacle}
