@@ -24,6 +24,8 @@ from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE
 from dlperf_slurm.jobs.run_directory import open_run
 
+pytestmark = pytest.mark.integration
+
 DAY_1 = "20240501-120000-seven-tiny-abcd"
 DAY_2 = "20240502-120000-seven-tiny-abcd"
 ARCHIVE = RESULTS / f"{DAY_1}.zip"

@@ -23,6 +23,8 @@ from dlperf_slurm.reports.comparison_text import serialize_junit
 from dlperf_slurm.results.compare import compare_runs
 from dlperf_slurm.stats.placements import compute_ratio_interval
 
+pytestmark = pytest.mark.integration
+
 LIMIT = ["--fail-if-slower", "3%"]
 
 

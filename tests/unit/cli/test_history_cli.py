@@ -13,6 +13,8 @@ from history_runs import CASE_1, CASE_2, RESULTS, add_run, fail_case, set_manife
 from dlperf_slurm.cli import main
 from dlperf_slurm.jobs.run_directory import open_run
 
+pytestmark = pytest.mark.integration
+
 LIMIT = ["--fail-if-slower", "3%"]
 
 

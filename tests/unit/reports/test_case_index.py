@@ -18,6 +18,8 @@ from dlperf_slurm.reports.case_index import decode, open_index
 from dlperf_slurm.reports.report_files import make_folder, make_report, write_files
 from dlperf_slurm.reports.step_files import STEPS_FILE
 
+pytestmark = pytest.mark.integration
+
 opened = None
 
 
@@ -91,7 +93,6 @@ def test_second_report_opens_no_record_and_is_the_same(run):
     assert list_records(names) == []
 
 
-@pytest.mark.integration
 def test_report_after_one_new_record_opens_that_record(run):
     before = write_report(run)
     changed = [1, 0]
@@ -155,7 +156,6 @@ def test_another_version_of_the_tool_reads_all_records(run, monkeypatch):
     assert len(list_records(names)) == len(run.read_all_tasks())
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(
     "damage",
     [lambda c: b"", lambda c: c[:-1], lambda c: c[:40] + b"x" + c[41:], lambda c: b"x" * 99],

@@ -58,6 +58,8 @@ from dlperf_slurm.results.reduced import reduce_case
 from dlperf_slurm.stats.median import Latency
 from dlperf_slurm.stats.step_times import find_stalls
 
+pytestmark = pytest.mark.integration
+
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -92,7 +94,6 @@ def steps() -> CaseSteps:
     return CaseSteps("case", tuple(repeats))
 
 
-@pytest.mark.integration
 def test_run_has_one_figure_of_each_kind_per_table_and_case(plots):
     kinds = sorted(name.split("-resnet50")[0] for name in plots)
     of_the_table = ["throughput", "speedup", "efficiency", "step-times"]
@@ -101,7 +102,6 @@ def test_run_has_one_figure_of_each_kind_per_table_and_case(plots):
     assert kinds == sorted([*of_the_table, *of_cases, *of_two_ranks])
 
 
-@pytest.mark.integration
 def test_default_shows_steps_of_doubtful_cases_and_ranks_of_the_largest():
     cases = make_cases()
     names = [plot.name for plot in plot_run(summarize_cases(cases), cases)]
@@ -118,7 +118,6 @@ def test_every_svg_is_xml_with_text_and_every_pdf_is_a_pdf(plots):
         assert plot.pdf.startswith(b"%PDF-"), plot.name
 
 
-@pytest.mark.integration
 def test_same_input_gives_the_same_bytes(plots):
     cases = make_cases()
     again = plot_run(summarize_cases(cases), cases)
@@ -449,7 +448,6 @@ class Again:
         return self.cases[case.case_id].outcomes[repeat - 1]
 
 
-@pytest.mark.integration
 def test_figures_of_reduced_cases_are_those_of_the_whole_ones(plots, monkeypatch):
     monkeypatch.setattr(processes, "_count_cores", lambda: 1)
     cases = make_cases()

@@ -20,6 +20,8 @@ from dlperf_slurm.results.history.catalogue import read_catalogue
 from dlperf_slurm.results.history.node_facts import list_contests, list_sound_times
 from dlperf_slurm.results.history.nodes import read_node_histories
 
+pytestmark = pytest.mark.integration
+
 UNHEALTHY = ("UNHEALTHY", "node n2 is unhealthy: no link")
 BEFORE, AFTER = "2024-05-01T11:00:00Z", "2024-05-01T13:00:00Z"
 
