@@ -95,6 +95,39 @@ def test_condition_names_framework_topology_and_gradient_sync():
     assert settled == ["framework", "horovod", "topology", "large", None]
 
 
+@pytest.mark.parametrize(
+    ("when", "topologies"),
+    [
+        ({"topology": ["1n1g", "2n8g"]}, ["1n1g", "2n8g"]),
+        ({"nodes": [1, 4]}, ["1n1g", "1n8g", "4n8g"]),
+        ({"nodes": ["<2", 2]}, ["1n1g", "1n8g", "2n8g"]),
+        ({"world_size": [8, ">16"]}, ["1n8g", "4n8g"]),
+        ({"devices_per_node": [1, 8], "nodes": [2, 3]}, ["2n8g"]),
+        ({"framework": ["jax", "pytorch"], "nodes": 1}, ["1n1g", "1n8g"]),
+        ({"framework": ["jax", "mxnet"]}, []),
+        ({"gradient_sync": ["horovod", "native"], "world_size": 1}, ["1n1g"]),
+    ],
+)
+def test_condition_holds_for_any_of_its_values_and_for_all_of_its_keys(when, topologies):
+    site = make_site(override=[{"when": when, "qos": "other"}])
+    found = [
+        topology
+        for topology in ("1n1g", "1n8g", "2n8g", "4n8g")
+        if site.settle(make_kind(topology)).qos == "other"
+    ]
+    assert found == topologies
+
+
+def test_override_sets_a_value_to_0_and_to_false():
+    site = make_site(
+        exclusive=True,
+        memory_mib_per_node=64,
+        override=[{"when": {"nodes": 1}, "exclusive": False, "memory_mib_per_node": 0}],
+    )
+    settled = [site.settle(make_kind(topology)) for topology in ("1n1g", "2n1g")]
+    assert [(s.exclusive, s.memory_mib_per_node) for s in settled] == [(False, 0), (True, 64)]
+
+
 def test_kind_of_a_job_is_made_of_its_axes():
     axes = dataclasses.replace(make_axes("2n4g"), framework="jax", gradient_sync="horovod")
     assert find_job_kind(axes) == make_kind("2n4g", "jax", "horovod")

@@ -240,6 +240,13 @@ def test_tensorflow2_steps_need_be_no_multiple_of_the_lines(home):
     assert run.identity.precision == "amp-fp16"
 
 
+def test_tensorflow2_devices_are_those_of_all_hosts(home):
+    text = make_tensorflow2_log(lines=7, steps=150)
+    identity = import_text(text.replace("None},", "'a:1,b:1,c:1,d:1'},")).identity
+
+    assert (identity.nodes, identity.devices, identity.batch_size_per_device) == (4, 16, 8)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

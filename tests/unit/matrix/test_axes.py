@@ -8,6 +8,7 @@ from dlperf_slurm.contract.case import NO_TRAINING, Case, Training
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.plan import make_case
+from dlperf_slurm.matrix.axes import DEFAULTS
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 
@@ -50,6 +51,33 @@ def test_inference_has_no_settings_of_training():
         "gradient_accumulation = [1, 4]\n"
     )
     assert ids == ["fp32", "fp32-accumulate4", "fp32-sgd", "fp32-sgd-accumulate4", "fp32-infer"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "lines"),
+    [
+        ("train", "output_tokens = [0, 16]\n"),
+        ("train", "output_tokens = 16\nprompt_length = [128, 256]\n"),
+        # a forward pass has no prompt
+        ("infer", "prompt_length = [128, 256]\n"),
+        ("infer", "optimizer = ['default', 'sgd']\n"),
+        ("infer", "gradient_accumulation = [1, 4]\n"),
+        ("infer", "activation_checkpointing = [false, true]\n"),
+        ("infer", "precision = 'fp16'\nloss_scale = ['dynamic', 128]\n"),
+    ],
+)
+def test_axis_without_a_meaning_in_a_mode_makes_no_cases_of_it(mode, lines):
+    (case,) = list_cases(f"mode = '{mode}'\n{lines}")
+    for axis in ("output_tokens", "prompt_length", "optimizer", "gradient_accumulation",
+                 "activation_checkpointing", "loss_scale"):  # fmt: skip
+        assert getattr(case.axes, axis) == DEFAULTS[axis]
+
+
+def test_axes_of_generation_are_varied_in_inference():
+    ids = list_ids("mode = 'infer'\noutput_tokens = [0, 16]\nprompt_length = [64, 256]\n")
+    assert ids == [
+        "fp32-infer", "fp32-infer-output16-prompt64", "fp32-infer-output16-prompt256",
+    ]  # fmt: skip
 
 
 def test_prefetching_is_in_the_case_id():

@@ -66,6 +66,46 @@ def test_later_override_wins():
     ]  # fmt: skip
 
 
+def test_of_two_overrides_of_the_same_key_the_later_one_wins():
+    rules = (
+        "[[override]]\nwhen = { nodes = 2 }\nmodel = { width = 8 }\n"
+        "protocol = { repeats = 3, measured_steps = 40 }\n"
+        "[[override]]\nwhen = { precision = 'fp32' }\nmodel = { width = 16 }\n"
+        "protocol = { repeats = 5 }\n"
+    )
+    found = [
+        (case.model_parameters.get("width"), case.protocol.repeats, case.protocol.measured_steps)
+        for case in expand(rules).cases
+    ]
+    # the last but one matches both: what the later one does not set is the earlier one's
+    assert found == [(16, 5, 100), (None, 7, 100), (16, 5, 40), (8, 3, 40)]
+
+
+def test_override_sets_a_value_to_0():
+    rules = (
+        "[[override]]\nwhen = { nodes = 2 }\nmodel = { label_smoothing = 0.0 }\n"
+        "protocol = { warmup_steps = 0, stall_seconds = 0 }\n"
+    )
+    axes = TWO_BY_TWO.replace('"resnet50"', '"resnet50"\nlabel_smoothing = 0.1')
+    found = [
+        (case.model_parameters["label_smoothing"], p.warmup_steps, p.stall_seconds)
+        for case in expand(rules, axes).cases
+        for p in [case.protocol]
+    ]
+    assert found == 2 * [(0.1, 20, None)] + 2 * [(0.0, 0, 0)]
+
+
+def test_override_sets_an_axis_to_0_and_to_false():
+    rules = (
+        "mode = 'infer'\noutput_tokens = 16\nclip_global_norm = true\n"
+        "[[override]]\nwhen = { nodes = 2 }\noutput_tokens = 0\nclip_global_norm = false\n"
+    )
+    axes = [case.axes for case in expand(rules).cases]
+    assert [(a.output_tokens, a.clip_global_norm) for a in axes] == 2 * [(16, True)] + 2 * [
+        (0, False)
+    ]
+
+
 def test_override_of_the_protocol_leaves_other_values_alone():
     rules = "[[override]]\nwhen = { nodes = 2 }\nprotocol = { repeats = 3 }\n"
     protocols = [case.protocol for case in expand(rules).cases]
@@ -179,6 +219,25 @@ def test_include_pins_an_axis_against_overrides():
         "[[include]]\nprecision = 'amp-bf16'\nbatch_size_per_device = 32\ntopology = '1n1g'\n"
     )
     assert list_points(expand(rules))[-1] == "1n1g amp-bf16 32"
+
+
+def test_exclusion_holds_for_cases_that_an_include_adds():
+    rules = (
+        "[[exclude]]\nwhen = { nodes = 4, precision = 'fp32' }\nreason = 'too slow'\n"
+        "[[include]]\ntopology = '4n1g'\n"
+    )
+    expansion = expand(rules)
+    assert list_points(expansion)[4:] == ["4n1g amp-bf16 8"]
+    assert [(str(x.case.topology), x.reason) for x in expansion.excluded] == [("4n1g", "too slow")]
+
+
+def test_overrides_and_notes_hold_for_cases_that_an_include_adds():
+    rules = (
+        "[[override]]\nwhen = { nodes = 4 }\nprotocol = { repeats = 3 }\n"
+        "[[note]]\nwhen = { nodes = 4 }\ntext = 'a'\n[[include]]\ntopology = '4n1g'\n"
+    )
+    found = [(case.protocol.repeats, case.notes) for case in expand(rules).cases]
+    assert found == 4 * [(7, ())] + 2 * [(3, ("a",))]
 
 
 def test_include_of_a_case_that_is_there_is_refused():

@@ -126,6 +126,26 @@ def test_command_line_outweighs_the_log_and_the_log_its_name(home):
     )
 
 
+@pytest.mark.parametrize(
+    ("devices", "nodes"), [(1, 1), (4, 1), (8, 1), (16, 2), (32, 4), (12, 1), (17, 1), (20, 2)]
+)
+def test_nodes_that_nothing_tells_hold_eight_devices_each(devices, nodes, home):
+    path = copy_log(PYTORCH, "some.log")
+    settings = parse_settings([f"devices={devices}"])
+    (run,) = import_log(path, ImportOptions(settings=settings))
+    assert (run.identity.devices, run.identity.nodes) == (devices, nodes)
+
+
+def test_folder_s_name_tells_the_nodes_unless_the_file_s_tells_other_devices(home):
+    paths = [
+        copy_log(PADDLE_BERT, "4n4g/some.log"),
+        copy_log(PADDLE_BERT, "4n4g/gpu32.log"),
+        copy_log(PADDLE_BERT, "gpu32/2n16g.log"),
+    ]
+    found = [import_log(path, ImportOptions())[0].identity for path in paths]
+    assert [(i.nodes, i.devices) for i in found] == [(4, 16), (4, 32), (2, 32)]
+
+
 def test_contradiction_is_a_warning(home, capsys):
     copy_log(PYTORCH, "run_gpu4.log")
     code, _, error = run_main(["run_gpu4.log", "--dry-run"], capsys)

@@ -58,6 +58,18 @@ def test_what_would_end_in_time_is_begun_and_what_would_not_is_left_out():
     assert len(run_within(59, 10)) == 5
 
 
+@pytest.mark.parametrize("task_seconds", [(30, 10, 10), (10, 30, 10)])
+def test_time_for_one_more_is_judged_by_the_longest_so_far(task_seconds):
+    clock = Clock()
+    budget = Budget(75, clock)
+    for seconds, repeat in zip(task_seconds, (1, 2, 3)):
+        assert budget.has_time_for(RunTask("1n1g", repeat, f"cases/first/r{repeat}/a1"))
+        clock.seconds += seconds
+        budget.note_end()
+    # 50 of 75 seconds are over: another of 10 would fit, and another of 30 would not
+    assert not budget.has_time_for(RunTask("1n1g", 4, "cases/first/r4/a1"))
+
+
 def test_what_is_tried_again_is_begun_after_the_time():
     clock = Clock()
     budget = Budget(5, clock)

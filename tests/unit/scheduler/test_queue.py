@@ -176,6 +176,17 @@ def test_job_that_was_renamed_is_known_by_its_id_and_script(bin_dir, script, sta
     assert find_states(watcher) == [state, UNKNOWN]
 
 
+def test_unended_are_the_jobs_of_a_name_and_of_an_id_whose_script_is_the_run_s(bin_dir):
+    """Who cancels a run wants both; a job that was given the id of a former one is neither."""
+    renamed = "7_0|RUNNING|n1|None|/run/scripts/1n1g.sbatch\n8_0|RUNNING|n1|None|/other/job.sh"
+    named = "9_[0-1]|PENDING||Priority\n10_0|COMPLETED|n1|None"
+    by_id, by_name = "*--jobs=11,7,8*", "*--name=run.1n1g*"
+    script = f"case \"$*\" in {by_id}) echo '{renamed}' ;; {by_name}) echo '{named}' ;; esac"
+    write_program(bin_dir, "squeue", script)
+    unended = make_watcher().list_unended(["7", "8", "9", "11"])
+    assert unended == {"7_0": "RUNNING", "9_0": "PENDING", "9_1": "PENDING"}
+
+
 def test_job_that_the_controller_has_forgotten_is_unknown(bin_dir):
     refusal = "slurm_load_jobs error: Invalid job id specified"
     script = f'case "$*" in *--jobs=*) echo "{refusal}" >&2; exit 1 ;; esac'
