@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import tomli_w
 from builders import make_axes, make_site, write_matrix
+from support.problems import assert_problem
 
 from dlperf_slurm.config.overrides import JobKind, find_job_kind
 from dlperf_slurm.config.site import Site, load_site, read_frozen_site
@@ -180,19 +181,19 @@ def test_mistakes_of_overrides_are_named_with_their_lines():
     text = "[[override]]\nwhen.nodes = '~4'\nmax_nodes = 3\n[[override]]\nqos = 'x'\n"
     with pytest.raises(InputError) as caught:
         load_site(write_site(text), None, [])
+    expected = [
+        (2, "override[0].when.nodes", ("'~4'", ">=")),
+        (3, "override[0].max_nodes", ("unknown key",)),
+        (4, "override[1].when", ("required",)),
+    ]
     mistakes = str(caught.value).splitlines()
-    assert len(mistakes) == 3
-    assert any(
-        "site.toml:2: override[0].when.nodes: '~4' is neither a number nor a comparison" in mistake
-        for mistake in mistakes
-    )
-    assert any("site.toml:3: override[0].max_nodes: unknown key" in mistake for mistake in mistakes)
-    assert any(
-        "site.toml:4: override[1].when: is required, and missing" in mistake for mistake in mistakes
-    )
+    assert len(mistakes) == len(expected)
+    for mistake, (line, key, says) in zip(mistakes, expected):
+        assert_problem(mistake, file="site.toml", line=line, key=key, says=says)
 
 
 def test_set_takes_no_override_in_which_a_secret_could_stand():
     text = "override=[{when={nodes=1}, env={TOKEN='x'}}]"
-    with pytest.raises(InputError, match=r"^--set override: stands in files alone"):
+    with pytest.raises(InputError) as caught:
         load_site(write_site(""), None, [text])
+    assert_problem(caught.value, key="--set override", says=("files",))

@@ -25,7 +25,7 @@ def test_the_slowest_labelled_worker_decides():
 def test_an_attempt_that_was_aborted_is_a_run_of_its_own():
     lines = list_excerpt("gluonnlp_bert/one_process_2019.log")
     aborted, whole = read_all("gluonnlp_bert", lines[:4] + lines)
-    assert aborted.problem == "the log ends at step 99 of 200"
+    assert "step 99 of 200" in aborted.problem
     assert whole.problem == ""
     assert whole.windows == read_one("gluonnlp_bert", lines).windows
 
@@ -36,7 +36,7 @@ def test_without_announced_steps_the_end_is_the_line_with_the_cost():
         for line in list_excerpt("gluonnlp_bert/one_process_2020.log")
     ]
     assert read_one("gluonnlp_bert", lines).problem == ""
-    assert "'Train cost' is missing" in read_one("gluonnlp_bert", lines[:-1]).problem
+    assert "'Train cost'" in read_one("gluonnlp_bert", lines[:-1]).problem
 
 
 def test_dlperf_takes_the_median_worker_of_steps_101_to_200():
@@ -52,7 +52,7 @@ def test_dlperf_takes_the_median_worker_of_steps_101_to_200():
     rates = [1000 / sorted(row)[1] * 96 for row in latencies[100:]]
     known = {"devices": 3, "batch_size_per_device": 32}
     assert publish("gluonnlp_bert", lines, **known) == round(sum(rates) / 100, 2)
-    with pytest.raises(RuleError, match="200 lines of each device, the log has 597 lines"):
+    with pytest.raises(RuleError, match=r"200 lines.* 597 lines"):
         publish("gluonnlp_bert", lines[3:], **known)
 
 

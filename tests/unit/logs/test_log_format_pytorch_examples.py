@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from log_excerpts import deal, list_excerpt, publish, read_one, tag
+from support.problems import assert_problem
 
 from dlperf_slurm.logs import compute_samples_per_s
 from dlperf_slurm.logs.reading.rules import RuleError
@@ -37,9 +38,8 @@ def test_the_slowest_labelled_rank_decides():
 def test_a_rank_that_stops_early_is_named():
     dealt = deal(list_excerpt("pytorch_examples/four_ranks.log"), TIMED)
     lost = [(rank, line) for rank, line in dealt if rank != 3 or "][2" not in line]
-    assert read_one("pytorch_examples", tag(lost)).problem == (
-        "rank 3 has no line of epoch 0 step 20, others have"
-    )
+    problem = read_one("pytorch_examples", tag(lost)).problem
+    assert_problem(problem, says=("rank 3", "epoch 0 step 20"))
 
 
 def test_ranks_that_write_one_after_the_other_are_as_good():
@@ -51,7 +51,7 @@ def test_ranks_that_write_one_after_the_other_are_as_good():
 def test_fewer_ranks_than_gpus_is_no_whole_log():
     dealt = deal(list_excerpt("pytorch_examples/four_ranks.log"), TIMED)
     lines = [line for rank, line in dealt if rank < 3]
-    assert read_one("pytorch_examples", lines).problem == ("3 ranks print times, 4 took up a GPU")
+    assert_problem(read_one("pytorch_examples", lines).problem, says=("3 ranks", "4", "GPU"))
 
 
 def test_two_nodes_with_the_same_gpu_numbers_may_share_a_log():
@@ -80,5 +80,5 @@ def test_dlperf_takes_lines_of_all_ranks_in_the_log_s_order():
     expected = round(128 * 8 / (sum(seconds[26:126]) / 100), 2)
     known = {"devices": 8, "batch_size_per_device": 128}
     assert publish("pytorch_examples", lines, **known) == expected
-    with pytest.raises(RuleError, match="at least 120 values, the log has 94"):
+    with pytest.raises(RuleError, match=r"120 values.* 94$"):
         publish("pytorch_examples", lines[:100], **known)

@@ -15,5 +15,5 @@ def test_the_publisher_s_figure_is_the_hook_s_last_average():
 def test_training_that_starts_over_is_another_run():
     lines = list_excerpt("tensorflow1_models/two_cycles.log")
     first, second = read_all("tensorflow1_models", lines[:9] + lines)
-    assert first.problem.endswith("0 of 2 cycles came to their end")
+    assert "0 of 2 cycles" in first.problem
     assert second.problem == ""

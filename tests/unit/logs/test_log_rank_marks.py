@@ -1,6 +1,7 @@
 """Lines of ranks without labels, and the warm-up of printed intervals."""
 
 import pytest
+from support.problems import assert_problem
 
 from dlperf_slurm.logs.reading.lines import Line
 from dlperf_slurm.logs.reading.marks import Mark, RankMarks
@@ -42,14 +43,14 @@ def test_one_line_that_two_ranks_print_alike_counts_twice():
 
 def test_a_step_that_one_rank_did_not_print_is_named():
     lines = _collect([(-1, 1, "a"), (-1, 1, "b"), (-1, 2, "c")])
-    assert lines.problem == "ranks' lines are missing: 1 of step 2, 2 or more of step 1"
+    assert_problem(lines.problem, says=("missing", "1 of step 2", "2 or more of step 1"))
     labelled = _collect([(0, 1, "a"), (4, 1, "b"), (0, 2, "c")])
-    assert labelled.problem == "rank 4 has no line of step 2, others have"
+    assert_problem(labelled.problem, says=("rank 4", "step 2"))
 
 
 def test_a_rank_that_goes_back_started_over():
     lines = _collect([(3, 1, "a"), (3, 2, "b"), (3, 1, "ccc")])
-    assert lines.problem == "rank 3 goes back from step 2 to step 1: the run was started over"
+    assert_problem(lines.problem, says=("rank 3", "from step 2 to step 1", "started over"))
 
 
 def test_labels_on_some_lines_only_are_a_problem():

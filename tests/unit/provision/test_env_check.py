@@ -1,6 +1,7 @@
 """`env check` and `env create`: what they say of sound, broken and missing environments."""
 
 import json
+import re
 
 import pytest
 from builders import write_program
@@ -51,7 +52,7 @@ def test_ranks_that_do_not_see_each_other_are_found(make_fake):
     make_fake(mpiexec="echo ranks 1; echo ranks 1")
     check = check_environment(read_pins("jax"))
     assert check.mpi == "fails"
-    assert "2 ranks see a world of 1: mpi4py is of another MPI" in check.problems[0]
+    assert "world of 1: mpi4py" in check.problems[0]
 
 
 def test_launcher_that_fails_shows_its_error(make_fake):
@@ -148,7 +149,9 @@ def test_env_create_goes_on_after_what_cannot_be_made(
     assert main(["env", "create", "tensorflow1", "jax"]) == 4
     out, err = capsys.readouterr()
     assert "jax: up to date" in out
-    assert "1 of 2 environments could not be made: tensorflow1" in err
+    error = err.splitlines()[-1]
+    assert "1 of 2 environments" in error
+    assert error.endswith(": tensorflow1")
 
 
 @pytest.mark.parametrize(
@@ -163,13 +166,12 @@ def test_env_create_goes_on_after_what_cannot_be_made(
         (
             '{"cuda":13000,"gpus":[["Tesla_V100",7,0]]}',
             "CUDA 13; 1 x Tesla V100 (7.0)",
-            "GPU: jax 0.10.2 for CUDA 13 has code for compute capabilities 7.5, 8.0, 9.0, 10.0, "
-            "11.0, 12.0, and by PTX of 12.0 for newer ones; the GPU is of 7.0",
+            r"GPU: jax 0\.10\.2 .* 7\.5, 8\.0, 9\.0, 10\.0, 11\.0, 12\.0, .* PTX of 12\.0 .* 7\.0",
         ),
         (
             '{"cuda":12040,"gpus":[["NVIDIA_H100",9,0]]}',
             "CUDA 13; 1 x NVIDIA H100 (9.0)",
-            "GPU: is built for CUDA 13, which takes a newer driver than the one here, of CUDA 12.4",
+            r"GPU: .* CUDA 13.* driver .* CUDA 12\.4",
         ),
     ],
 )
@@ -177,8 +179,9 @@ def test_gpus_and_driver_are_held_against_the_build(make_fake, answer, cell, pro
     make_fake(python=f"echo version 1.2; echo 'gpus {answer}'", device="cuda")
     check = check_environment(read_pins("jax", "cuda"))
     assert (check.framework, check.gpu) == ("jax-cuda", cell)
-    remedy = "; name an environment of yours under [environments.jax] of the site file"
-    assert check.problems == (() if problem is None else (problem + remedy,))
+    remedy = re.escape("[environments.jax]")
+    assert len(check.problems) == (problem is not None)
+    assert all(re.match(f"{problem}.*{remedy}", found) for found in check.problems)
 
 
 def test_build_that_asks_for_a_driver_is_in_order_where_there_is_none(make_fake):

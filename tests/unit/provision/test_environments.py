@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from builders import IMPORT_DIR, make_wheel, write_program
+from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_environments_dir, find_managed_environment
 from dlperf_slurm.errors import EnvironmentMissingError
@@ -287,7 +288,7 @@ def test_installer_that_outlives_the_tool_is_waited_for(python, home):
     python("exit 0")
     news = []
     create_environment("jax", news.append)
-    assert news[0] == "jax: another process is making it; waiting for that"
+    assert_problem(news[0], key="jax", says=("another process", "waiting"))
 
 
 def test_failure_shows_the_errors_of_the_installer(python):

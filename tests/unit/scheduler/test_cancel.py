@@ -57,8 +57,11 @@ def test_job_that_is_completing_is_left_alone(run, bin_dir):
     assert list_cancelled(bin_dir) == []
 
 
-def test_job_that_goes_on_after_scancel_is_named(run, bin_dir):
-    write_program(bin_dir, "squeue", f"echo '{JOB_ID}_1|RUNNING|n1|None'")
+@pytest.mark.parametrize("option", ["--name=", "--jobs="])
+def test_job_that_goes_on_after_scancel_is_named(run, bin_dir, option):
+    script = run.path / "scripts" / "1n1g.sbatch"
+    line = f"{JOB_ID}_1|RUNNING|n1|None" + (f"|{script}" if option == "--jobs=" else "")
+    write_program(bin_dir, "squeue", f"case \"$*\" in *{option}*) echo '{line}' ;; esac")
     with pytest.raises(SchedulerError, match=rf"{run.run_id}.*{JOB_ID}_1 RUNNING"):
         cancel.cancel_run(run, print)
     assert list_cancelled(bin_dir) == [JOB_ID]
