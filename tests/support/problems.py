@@ -2,8 +2,8 @@
 
 import re
 
-# what stands before the message of a command: its usage, warnings, its name
-_PRINTED = re.compile(r"\A(?:.*\n)*?dlperf-slurm[\w -]*: error: ")
+# what stands before the message of a command: its usage, its name
+_PRINTED = re.compile(r"\A(?:.*\n)*?dlperf-slurm[\w -]*: (?:error: |(?=warning: ))")
 
 
 def assert_problem(error, *, file="", line=None, key="", says=()):
@@ -13,7 +13,7 @@ def assert_problem(error, *, file="", line=None, key="", says=()):
     is the message, an exception of which it is all, or what a command printed.
     """
     text = _PRINTED.sub("", str(error))
-    place = file if line is None else f"{file}:{line}"
+    place = str(file) if line is None else f"{file}:{line}"
     where = ": ".join(part for part in (place, key) if part)
     assert text.startswith(f"{where}: " if where else ""), f"not about {where!r}: {text!r}"
     rest = text[len(where) :]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case, read_csv
 from report_values import write_rows
+from support.problems import assert_problem
 
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.reports.tables import ShownCase
@@ -94,13 +95,9 @@ def test_percentile_of_too_few_batches_is_of_all_repeats_together_or_not_there()
     assert (cells["99 % ms"].text, cells["90 % ms"].text) == ("too few", "90.00")
     notes = [summary.footnotes[number - 1] for number in row.footnotes]
     pooled, missing = (note for note in notes if note.startswith("latencies at"))
-    assert pooled == (
-        "latencies at 90, 95 and 100 % over the 990 batches of all repeats together, without "
-        "interval: the 90 % latency takes 100, and a repeat has 99"
-    )
-    assert missing == (
-        "latencies at 99 % left out: 1000 batches are needed, and all repeats together have 990"
-    )
+    says = ("90, 95 and 100 %", "990 batches", "90 % latency takes 100", "99")
+    assert_problem(pooled, says=says)
+    assert_problem(missing, says=("99 %", "left out", "1000 batches", "990"))
     (line,) = read_csv(summary)
     assert (line["latency_p99_ms"], line["latency_p90_ms_low"]) == ("", "")
     assert missing in line["notes"]
@@ -217,7 +214,7 @@ def test_speedups_of_too_few_repeats_say_how_many_it_takes():
     (text,) = (
         summary.footnotes[n - 1] for n in row.footnotes if "speedup" in summary.footnotes[n - 1]
     )
-    assert text.endswith("it takes 6 of each of the two cases")
+    assert "it takes 6 " in text
 
 
 def test_narrow_table_leaves_spreads_of_latencies_to_the_files():

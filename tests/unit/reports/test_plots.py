@@ -171,7 +171,7 @@ def test_throughput_on_one_topology_has_a_row_and_a_number_per_framework():
 
 def test_repeats_on_one_topology_are_dots_that_can_be_seen():
     plot = scaling.plot_throughput(make_table(make_measured("jax", "1n1g", [0.1, 0.2])))
-    assert "Small dots: the repeats" in plot.caption
+    assert "Small dots" in plot.caption
     assert plot.svg.decode().count(f"fill: {MUTED}") >= 2
     assert FAINT not in plot.svg.decode()
 
@@ -187,20 +187,21 @@ def test_table_without_a_measured_case_has_no_figure():
 @pytest.mark.parametrize(
     ("repeats", "words"),
     [
-        ([0.1], "n = 1 repeat; one repeat has no bar"),
-        ([0.1, 0.2], "n = 2 repeats; bars: from the smallest to the largest repeat"),
-        ([0.1] * 6, "n = 6 repeats; bars: the 95 % interval of the median"),
+        ([0.1], ("n = 1 repeat", "no bar")),
+        ([0.1, 0.2], ("n = 2 repeats", "smallest", "largest")),
+        ([0.1] * 6, ("n = 6 repeats", "95 % interval")),
     ],
 )
 def test_caption_says_how_many_repeats_and_what_the_bar_is(repeats, words):
     table = make_table(make_measured("jax", "1n1g", repeats))
-    assert words in scaling.plot_throughput(table).caption
+    caption = scaling.plot_throughput(table).caption
+    assert [word for word in words if word not in caption] == []
 
 
 def test_caption_of_cases_with_unlike_repeats_names_both_bars():
     caption = scaling.plot_throughput(make_table()).caption
     assert "n = 2 to 7 repeats" in caption
-    assert "or the range of too few repeats" in caption
+    assert "too few repeats" in caption
 
 
 def test_ideal_speedup_is_that_of_the_devices():
@@ -221,7 +222,7 @@ def test_ideal_line_is_left_out_where_baselines_differ():
         make_measured("mxnet", "1n2g", [0.1]),
     )
     assert scaling.make_speedup_chart(table).ideal == ()
-    assert "against each one's smallest topology" in scaling.plot_speedup(table).caption
+    assert "smallest topology" in scaling.plot_speedup(table).caption
 
 
 def test_speedup_and_efficiency_have_the_tables_values_and_intervals():
@@ -396,7 +397,7 @@ def make_ranks_of(hosts: tuple[str, ...], steps: int = 20) -> RepeatSteps:
 
 def test_timeline_of_many_ranks_says_that_it_shows_a_band():
     repeat = make_ranks_of(("a",) * 32)
-    assert "in the band of all" in plot_timeline(CaseSteps("case", (repeat,))).caption
+    assert "band" in plot_timeline(CaseSteps("case", (repeat,))).caption
 
 
 def test_ranks_are_shown_of_the_middle_repeat_with_their_hosts(steps):
@@ -463,7 +464,7 @@ def test_step_times_that_are_gone_when_they_are_drawn_are_an_error():
     gone = Again([make_measured(c.case.axes.framework, c.case.axes.topology, [], ["x"] * 9)
                   for c in cases])  # fmt: skip
     steps = list_case_steps(cases, gone)[0]
-    with pytest.raises(InputError, match="was changed while the report was made"):
+    with pytest.raises(InputError, match="changed while"):
         plot_timeline(steps)
 
 
