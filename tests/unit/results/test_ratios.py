@@ -90,7 +90,7 @@ def test_scaling_over_another_batch_size_is_noted():
     first, second = list_rows(make_case_frame(cases))
     assert first.scaling_notes == ()
     (note,) = second.scaling_notes
-    assert_problem(note, says=("batch size of 16", "8"))
+    assert_problem(note, says=("batch size of 16", "32"))
     (table,) = summarize(make_manifest(), cases).throughput_tables
     marks = [case.footnotes for column in table.columns for case in column.cells]
     assert set(marks[1]) - set(marks[0])

@@ -94,8 +94,8 @@ def test_mending_that_was_killed_before_the_scripts_is_done_by_the_next(refused_
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("device=cuda", "device of a run stays as it is; may be mended: account, "),
-        ("acount=x", "acount of a run stays as it is"),
+        ("device=cuda", "^.*device .*: account, "),
+        ("acount=x", "acount "),
         ("time_limit_minutes.default=0", "time_limit_minutes"),
         ("account", "write KEY=VALUE"),
     ],

@@ -116,7 +116,7 @@ def test_accounting_that_fails_is_not_accounting_that_does_not_know(bin_dir):
     write_program(bin_dir, "squeue", "true")
     words = "sacct: error: Problem talking to the database: Connection refused"
     write_program(bin_dir, "sacct", f"echo '{words}' >&2; exit 1")
-    with pytest.raises(SchedulerError, match="the accounting daemon does not answer"):
+    with pytest.raises(SchedulerError, match="accounting daemon"):
         watcher.update()
     assert find_states(watcher) == ["RUNNING"]
     write_program(bin_dir, "sacct", "true")
@@ -224,13 +224,13 @@ def test_list_of_array_tasks_is_read_in_all_its_shapes(job_ids, array_task_ids):
 
 @pytest.mark.parametrize("job_ids", ["7_[1-5-9]", "7_[,]", "7_[1-9999999999]", "7_[-3]", "7_[1:2]"])
 def test_list_that_is_none_is_no_answer(job_ids):
-    with pytest.raises(SchedulerError, match="no list of array tasks"):
+    with pytest.raises(SchedulerError, match=r"no list .*7_"):
         read_table(f"{job_ids}|PENDING||")
 
 
 @pytest.mark.parametrize("job_ids", ["7_[0-999999999]", "7_[0-900000,0-900000]"])
 def test_list_that_is_longer_than_any_run_is_no_answer(job_ids):
-    with pytest.raises(SchedulerError, match="more array tasks than a run can have"):
+    with pytest.raises(SchedulerError, match=r"more array tasks .*7_"):
         read_table(f"{job_ids}|PENDING||")
 
 
