@@ -108,7 +108,7 @@ def test_log_of_an_array_task_is_not_written_through_a_link(tmp_path):
     (tmp_path / "precious").write_text("mine")
     (tmp_path / "scripts/1n1g.sbatch").write_text("echo theirs; :")
     (tmp_path / "scripts/1n1g_0.log").symlink_to("../precious")
-    with pytest.raises(FileProblem, match=r"1n1g_0\.log: cannot be written: is a link"):
+    with pytest.raises(FileProblem, match=r"1n1g_0\.log: .*link"):
         local.run_array_task(tmp_path, "1n1g", 0, JOB_ID, LIMIT, threading.Event())
     assert (tmp_path / "precious").read_text() == "mine"
 

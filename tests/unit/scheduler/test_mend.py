@@ -3,6 +3,7 @@
 import pytest
 import tomli_w
 from builders import write_program
+from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.site import read_frozen_site
@@ -59,7 +60,7 @@ def test_manifest_report_and_further_attempts_have_the_mended_value(refused_run)
     run = open_run(refused_run.path)
     assert run.manifest.mended == ("account: None -> 'good'",)
     description = summarize(run.manifest, collect_outcomes(run)).description
-    assert description.endswith("; changed on the way: account: None -> 'good'")
+    assert description.endswith(": account: None -> 'good'")
     assert read_frozen_site(run.path / "site.toml").account == "good"
 
 
@@ -109,7 +110,7 @@ def test_what_a_run_was_made_with_stays(refused_run, text, words):
 
 def test_run_that_is_submitted_to_the_last_keeps_its_values(refused_run):
     assert main(["resume", str(refused_run.path), "--set", "account=good"]) == 0
-    with pytest.raises(InputError, match=r"all array jobs of .* are submitted"):
+    with pytest.raises(InputError, match="all array jobs"):
         mend_site(open_run(refused_run.path), ["account=other"])
 
 
@@ -119,6 +120,6 @@ def test_mended_value_wins_over_an_override_of_the_site(refused_run):
     data["override"] = [{"when": {"nodes": 2}, "account": "bad"}]
     path.write_text(tomli_w.dumps(data), encoding="utf-8")
     _, changes = mend_site(refused_run, ["account=good"])
-    assert changes[-1] == "account: the same for all jobs now, whatever [[override]] says"
+    assert_problem(changes[-1], key="account", says=("all jobs", "[[override]]"))
     script = refused_run.find_script("2n2g").read_text(encoding="utf-8")
     assert "#SBATCH --account=good\n" in script
