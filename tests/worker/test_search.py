@@ -283,7 +283,7 @@ def test_other_failure_ends_the_search_and_is_never_taken_for_too_large(stage, f
     attempt_dir = stage()
     record = search(attempt_dir, 40, f"trials/b16={fault}")
     assert record.status == FAILED
-    assert record.reason.startswith(f"batch size 16: {words}")
+    assert_problem(record.reason, key="batch size 16", says=(words,))
     assert record.failures
     assert list_trials(record) == [8]
     assert limited_ranks.list_launches(attempt_dir) == ["trials/b8", "trials/b16"]
