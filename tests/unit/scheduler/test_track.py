@@ -26,7 +26,7 @@ from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.scheduler import follow
 from dlperf_slurm.scheduler.follow import follow_run
 from dlperf_slurm.scheduler.retry import stage_retry
-from dlperf_slurm.scheduler.states import UNKNOWN, TaskState
+from dlperf_slurm.scheduler.states import OOM, UNKNOWN, TaskState
 from dlperf_slurm.scheduler.track import Tracker
 
 GROUP = "1n1g"
@@ -155,6 +155,24 @@ def test_queue_is_asked_before_a_failure_is_believed(
     write_start(submitted_run, task, make_failed_record(case), exit_code=exit_code)
     show_queue(bin_dir, shown)
     assert find_state(submitted_run)[0] == state
+
+
+@pytest.mark.parametrize(("exit_code", "state"), [(1, "FAILED"), (143, "TIMEOUT")])
+def test_end_by_the_scheduler_counts_where_the_script_was_told_to_end(
+    bin_dir, submitted_run, task, exit_code, state
+):
+    write_start(submitted_run, task, None, exit_code=exit_code)
+    show_queue(bin_dir, "TIMEOUT")
+    assert find_state(submitted_run)[0] == state
+
+
+@pytest.mark.parametrize("shown", ["TIMEOUT", "CANCELLED", "FAILED"])
+def test_ranks_that_ran_out_of_memory_did_so_however_the_job_was_ended(
+    bin_dir, submitted_run, task, case, shown
+):
+    write_start(submitted_run, task, make_failed_record(case, OUT_OF_MEMORY), exit_code=143)
+    show_queue(bin_dir, shown)
+    assert find_state(submitted_run)[0] == OOM
 
 
 def test_failure_is_not_believed_while_no_scheduler_answers(bin_dir, submitted_run, task, case):
