@@ -16,7 +16,8 @@ from dlperf_slurm.contract.record import FAILED, OK, PARTIAL_STEP_SECONDS_FILE
 from dlperf_slurm.worker.clock import HostClock
 from dlperf_slurm.worker.pace import LEAST_SECONDS, LONGEST_LOOK_SECONDS, START_SECONDS, Pace
 from dlperf_slurm.worker.position import END, MEASURED, WARMUP, Position
-from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL, is_preempted
+from dlperf_slurm.worker.preemption import is_preempted
+from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 from dlperf_slurm.worker.watch import ANSWER_SECONDS, STALLS_DIR
 
 pytestmark = pytest.mark.integration
