@@ -204,6 +204,17 @@ def test_what_another_host_missed_first_is_missed_from_now_on(
     assert find_state(submitted_run)[0] == state
 
 
+@pytest.mark.parametrize(("seconds", "state"), [(200, "COMPLETING"), (400, "LOST")])
+def test_script_that_ended_without_a_marker_is_lost_after_a_while(
+    bin_dir, submitted_run, task, seconds, state
+):
+    then = f"{datetime.now(timezone.utc) - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
+    write_marker(submitted_run, task, "started")
+    append_event(submitted_run.path, Event(UNMARKED, then, GROUP, "1", 0, "COMPLETED"))
+    show_queue(bin_dir, "COMPLETED")
+    assert find_state(submitted_run)[0] == state
+
+
 def test_what_was_missed_and_seen_again_is_missed_anew(bin_dir, submitted_run, task):
     then = f"{datetime.now(timezone.utc) - timedelta(seconds=400):%Y-%m-%dT%H:%M:%SZ}"
     write_marker(submitted_run, task, "started")
