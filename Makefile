@@ -1,7 +1,12 @@
 # make demo              a real benchmark on this machine, from nothing, in a few minutes
-# make test              the tool on its oldest and newest Python, a real Slurm cluster of emulated
-#                        nodes, PyTorch, TensorFlow 1, and the frameworks that changed since they
-#                        were last proven
+# make check             before each commit, under a minute: lint, and what the unit tests have that is
+#                        quick
+# make test              in five minutes, on any Linux: all of that and the slower unit tests, the
+#                        worker with PyTorch, and a run of the installed wheel from matrix to report
+# make test-all          all of that, in half an hour: the oldest and the newest Python, a real Slurm
+#                        cluster of emulated nodes, TensorFlow 1, the frameworks that changed since
+#                        they were last proven, a browser, a release; what a machine cannot run is named
+#
 # make test-faults       what takes minutes: nodes and controllers of that cluster die under a run
 # make test-containers   a matrix in images of Charliecloud and Podman on that cluster, and jobs with
 #                        the options that plug-ins such as Pyxis add to srun
@@ -37,17 +42,19 @@ PYTORCH := $(ENVIRONMENTS)/pytorch/bin/python
 # Ranks and jobs wait for each other, and may run out of time on a machine with other work: what
 # failed is shown, and tried once more in a process of its own.
 AGAIN := --last-failed --last-failed-no-failures=none
-# what `make test` runs first; then the others, and beside them what waits most of the time: for the
-# cluster, for a package index, for a browser
-FIRST := lint docs
-OTHERS := test-pythons test-changed
-WAITING := test-slurm test-release test-browser
-PARTS := $(FIRST) $(OTHERS) $(WAITING)
+# what failed last is kept for each target, as two run at a time
+PYTEST = -m pytest -q --override-ini=cache_dir=.pytest_cache/$@
+# tests of tests/unit that are left to `make test`, to `make test-all`, and to `make test-exhaustive`
+AFTER_CHECK := integration or slow or exhaustive
+AFTER_TEST := slow or exhaustive
+# of the tests in tests/worker with PyTorch: each model and precision takes the same way through what
+# is not the adapter
+BRIEF_WORKER := -m "not exhaustive" -k "not (bert or llama or vit or bf16 or fp16 or server)"
 
-.PHONY: demo test lint docs test-unit test-browser test-worker test-slurm test-pythons test-changed
-.PHONY: test-containers test-faults test-frameworks test-release test-transformers bench fuzz clean
-.PHONY: gpu gpu-environments rehearse
-.PHONY: $(PARTS:%=timed-%)
+.PHONY: demo check test test-all lint docs clean bench fuzz
+.PHONY: test-fast test-unit test-slow test-exhaustive test-worker test-wheel test-pythons test-changed
+.PHONY: test-slurm test-release test-browser test-containers test-faults test-frameworks
+.PHONY: test-transformers gpu gpu-environments rehearse
 .SECONDARY:
 .NOTPARALLEL:
 
@@ -57,41 +64,47 @@ demo: .venv/installed
 	@echo "make: 2 of 2: a ResNet-50 on this machine's cores, for about three minutes"
 	@$(BIN)/python -m dlperf_slurm submit matrices/quickstart.toml --site local --wait
 
-test: $(FIRST:%=timed-%) $(ENVIRONMENTS)/pytorch/with-pytest
-	@$(MAKE) --no-print-directory $(WAITING:%=timed-%) > .venv/test-waiting.log 2>&1 & waiting=$$!; \
-	  trap "kill $$waiting" INT TERM; \
-	  $(MAKE) --no-print-directory $(OTHERS:%=timed-%); code=$$?; \
-	  wait $$waiting || code=$$?; cat .venv/test-waiting.log; exit $$code
+check: .venv/installed-dev
+	@$(BIN)/python tests/run_lanes.py $@
 
-$(PARTS:%=timed-%): timed-%:
-	@start=$$(date +%s); $(MAKE) --no-print-directory $*; code=$$?; \
-	  echo "=== $*: exit code $$code, $$(($$(date +%s) - start)) s"; exit $$code
+test test-all: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
+	@$(BIN)/python tests/run_lanes.py $@
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/shellcheck templates/harness.sh
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
 docs: .venv/installed-docs
 	$(BIN)/mkdocs build --strict --quiet
 
-# of the checkout; `make test` runs these tests of the wheel, but what is exhaustive, in test-pythons
-test-unit: .venv/installed-dev
-	$(BIN)/python -m pytest -q -n 2 tests/unit || $(BIN)/python -m pytest -q tests/unit $(AGAIN)
+test-fast test-unit test-slow test-exhaustive: .venv/installed-dev
+	$(BIN)/python $(PYTEST) -n 2 tests/unit -m "$(MARKS)" || \
+	  $(BIN)/python $(PYTEST) tests/unit -m "$(MARKS)" $(AGAIN)
+
+test-fast: MARKS := not ($(AFTER_CHECK))
+test-unit: MARKS := not ($(AFTER_TEST))
+test-slow: MARKS := slow and not exhaustive
+# all of tests/unit
+test-exhaustive: MARKS :=
 
 test-browser: .venv/installed-dev
 	tests/browser/install
-	$(BIN)/python -m pytest -q tests/browser
+	$(BIN)/python $(PYTEST) tests/browser
 
-# `make test` runs these in test-changed, beside another framework's
 test-worker: $(ENVIRONMENTS)/pytorch/with-pytest
-	$(PYTORCH) -m pytest -q tests/worker --framework pytorch || \
-	  $(PYTORCH) -m pytest -q tests/worker --framework pytorch $(AGAIN)
+	$(PYTORCH) $(PYTEST) -n 2 tests/worker --framework pytorch $(BRIEF_WORKER) || \
+	  $(PYTORCH) $(PYTEST) tests/worker --framework pytorch $(BRIEF_WORKER) $(AGAIN)
+
+# a run of the wheel, from matrix to report
+test-wheel: .venv/installed-dev $(PYTORCH)
+	$(BIN)/python $(PYTEST) tests/release/test_wheel.py
 
 # our models beside those of Hugging Face, in an environment of its own
 test-transformers: .venv/transformers/installed
-	.venv/transformers/bin/python -m pytest -q tests/transformers
+	.venv/transformers/bin/python $(PYTEST) tests/transformers
 
 .venv/transformers/installed: tests/transformers/requirements.txt | .venv/bin/python
 	$(PYTHON) -m venv .venv/transformers
@@ -100,17 +113,17 @@ test-transformers: .venv/transformers/installed
 	touch $@
 
 test-slurm: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
-	$(BIN)/python -m pytest -q tests/slurm -m "not faults and not containers" || \
-	  $(BIN)/python -m pytest -q tests/slurm -m "not faults and not containers" $(AGAIN)
+	$(BIN)/python $(PYTEST) tests/slurm -m "not faults and not containers" || \
+	  $(BIN)/python $(PYTEST) tests/slurm -m "not faults and not containers" $(AGAIN)
 
 # nodes and controllers that die, which takes minutes
 test-faults: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
-	$(BIN)/python -m pytest -q tests/slurm -m faults
+	$(BIN)/python $(PYTEST) tests/slurm -m faults
 
 # the packages of runtimes, an image, a minute or two for each runtime
 test-containers: .venv/installed-dev $(ENVIRONMENTS)/pytorch/with-pytest
 	tests/containers/make-image .venv/container-image
-	$(BIN)/python -m pytest -q tests/slurm -m containers
+	$(BIN)/python $(PYTEST) tests/slurm -m containers
 
 ifneq ($(SLURM),)
 export SLURM_ROOT ?= $(CURDIR)/.venv/slurm-$(SLURM)
@@ -126,7 +139,8 @@ test-pythons: .venv/installed-dev
 
 # the archives of a release, installed in empty environments by the words of the README
 test-release: .venv/installed-dev $(PYTORCH)
-	$(BIN)/python -m pytest -q tests/release || $(BIN)/python -m pytest -q tests/release $(AGAIN)
+	$(BIN)/python $(PYTEST) tests/release/test_release.py || \
+	  $(BIN)/python $(PYTEST) tests/release/test_release.py $(AGAIN)
 
 $(PYTORCH): .venv/installed
 	$(BIN)/python -m dlperf_slurm env create pytorch
@@ -155,7 +169,7 @@ rehearse: .venv/installed-dev
 	$(BIN)/python tests/rehearse.py
 
 fuzz: .venv/installed-dev
-	DLPERF_FUZZ_EXAMPLES=2000 $(BIN)/python -m pytest -q -n 2 tests/unit/fuzz
+	DLPERF_FUZZ_EXAMPLES=2000 $(BIN)/python $(PYTEST) -n 2 tests/unit/fuzz
 
 # QUICK=1 tries it on sizes a tenth
 bench: .venv/installed-dev
@@ -188,5 +202,6 @@ clean:
 # the environment of the pins, and pytest beside them
 $(ENVIRONMENTS)/%/with-pytest: .venv/installed dlperf_slurm/provision/environments/%.txt
 	$(BIN)/python -m dlperf_slurm env create $*
-	$(ENVIRONMENTS)/$*/bin/python -m pip install --quiet --disable-pip-version-check pytest
+	$(ENVIRONMENTS)/$*/bin/python -m pip install --quiet --disable-pip-version-check \
+	  pytest pytest-xdist
 	touch $@

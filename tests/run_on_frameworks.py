@@ -1,6 +1,6 @@
 """Every framework in an environment of its own: made where it is not there, tested, and compared.
 
-    python tests/run_on_frameworks.py [FRAMEWORK ...] [--changed] [--only-make]
+    python tests/run_on_frameworks.py [FRAMEWORK ...] [--changed]
 
 Environments are made one after the other beside the tests, with Horovod where it exists. Each
 framework is tested in two processes, as a test runs on one core most of the time. What each wrote
@@ -10,12 +10,11 @@ case. What this machine lacks (an interpreter, a compiler) is named, with what t
 and the rest goes on. What passed is written to tests/proven_frameworks.txt as soon as it has, over
 which files.
 
-With --changed, only those are tested whose files changed since that was written, and PyTorch and
-TensorFlow 1: without the tests that are marked as exhaustive, but for a PyTorch that changed, and
-with Horovod only where what its use or its build depends on changed. Of one that did not change,
-ResNet-50 stands for all models and fp32 for all precisions, without XLA and parameter servers: what
-is tested anew is that its environment can be made and works with the rest. With --only-make, the
-environments are made, and nothing is tested.
+With --changed, only those are tested whose files changed since that was written, and TensorFlow
+1: without the tests that are marked as exhaustive, but for a PyTorch that changed, and with Horovod
+only where what its use or its build depends on changed. If TensorFlow 1 did not change, ResNet-50
+stands for all models and fp32 for all precisions, without XLA and parameter servers: what is tested
+anew is that its environment can be made and works with the rest. `make test` does so with PyTorch.
 """
 
 import argparse
@@ -49,7 +48,7 @@ REFERENCE = "pytorch"
 PARALLEL = ["-n", "2", "--dist", "load", "--maxschedchunk", "1"]
 # in the names of the tests of a framework that did not change
 LEFT_TO_CHANGES = ("-k", "not (bert or llama or vit or bf16 or fp16 or xla or server)")
-# the others among its tests run in test-pythons
+# the others among its tests run in test-worker
 NEED_IT = "pytorch or framework"
 NOT_MADE = ["its environment could not be made"]
 OWED_TESTS = ("tests/worker/test_adapter.py", "tests/worker/test_adapter_training.py")
@@ -87,7 +86,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("frameworks", nargs="*", metavar="FRAMEWORK")
     parser.add_argument("--changed", action="store_true", help="those whose files changed")
-    parser.add_argument("--only-make", action="store_true", help="make the environments, no tests")
     arguments = parser.parse_args()
     # before the tests: what is edited meanwhile is not proven by them
     hashes = compute_hashes()
@@ -97,8 +95,6 @@ def main() -> int:
     # the reference first, whose environment other tests need
     tasks.sort(key=lambda task: task.framework != REFERENCE)
     tasks = [task for task in tasks if is_possible(task.framework)]
-    if arguments.only_make:
-        return make_environments(tasks)
 
     def keep(results: Mapping[str, Result]) -> None:
         if not arguments.changed:
@@ -165,18 +161,6 @@ def is_possible(framework: str) -> bool:
         return True
     print(f"NOT RUN: {framework}: {lack}", flush=True)
     return False
-
-
-def make_environments(tasks: Iterable[Task]) -> int:
-    """Make all, one after the other; 1 if one could not be made."""
-    exit_code = 0
-    for task in tasks:
-        try:
-            print(make_environment(task), end="", flush=True)
-        except subprocess.CalledProcessError as error:
-            print(f"{error}\n{error.stdout}", flush=True)
-            exit_code = 1
-    return exit_code
 
 
 def make_environment(task: Task) -> str:

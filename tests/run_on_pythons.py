@@ -1,13 +1,13 @@
 """The oldest and the newest Python of each half, with the wheel instead of the checkout.
 
 Builds the wheel; installs it for the login side on Python 3.9 and the newest one here and runs
-tests/unit against it from elsewhere, in two processes; runs tests/worker on Python 3.7 and the
-newest one with NumPy and MPI: on 3.7 with those of TensorFlow 1, which is not asked for there. What
-is exhaustive is left out: `make test-unit` runs it. The tests of integration are run on the older
-of each half only: the login side's first and by itself, as these start real jobs, then the other
-three at a time, whose ranks mostly wait for each other. Environments are made beside the tests
-before. An interpreter that this machine lacks is named, with what to do. What each wrote is printed
-when it is done. What failed beside another is shown, and tried once more, one test after the other.
+the quick tests of tests/unit against it from elsewhere: what a test of integration or a slow one
+calls on top of them is the same on any Python. Runs tests/worker on Python 3.7 and the newest one
+with NumPy and MPI: on 3.7 with those of TensorFlow 1, which is not asked for there, and with the
+tests of integration, as processes and signals differ there. What is exhaustive is left out. Two
+are tested at a time; environments are made beside that. An interpreter that this machine lacks is
+named, with what to do. What each wrote is printed when it is done. What failed beside another is
+shown, and tried once more, one test after the other.
 """
 
 import os
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Optional
 
 from run_on_frameworks import list_tests
+from support.releases import copy_checkout
 
 from dlperf_slurm.config.folders import find_managed_environment
 
@@ -34,9 +35,10 @@ NEWEST_FIRST = [(3, minor) for minor in range(16, 9, -1)]
 LOGIN_OLDEST = (3, 9)
 WORKER_OLDEST = (3, 7)
 PROCESSES = 2
-AT_ONCE = 3
-# of the older Python of a half, and of the newest
-MARKS = (["-m", "not exhaustive"], ["-m", "not integration and not exhaustive"])
+AT_ONCE = 2
+LOGIN_MARKS = ["-m", "not (integration or slow or exhaustive)"]
+# of the oldest Python, and of the newest
+WORKER_MARKS = (["-m", "not exhaustive"], ["-m", "not (integration or exhaustive)"])
 AGAIN = ["--last-failed", "--last-failed-no-failures=none"]
 LOGIN_PACKAGES = [
     *("hypothesis", "import-linter", "ipykernel", "nbclient", "pytest", "pytest-xdist"),
@@ -54,18 +56,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="dlperf-slurm-wheel-") as folder:
         wheel = build_wheel(Path(folder))
         with ThreadPoolExecutor(1) as making, ThreadPoolExecutor(AT_ONCE) as testing:
-            (first, *later_logins) = [
-                partial(test_login, making.submit(make_login, version), version, wheel, marks)
-                for version, marks in zip(logins, MARKS)
+            tests = [
+                partial(test_login, making.submit(make_login, version), version, wheel)
+                for version in logins
             ]
-            tests_of_workers = [
+            tests += [
                 partial(test_worker, making.submit(make_worker, version), version, marks)
-                for version, marks in zip(workers, MARKS)
+                for version, marks in zip(workers, WORKER_MARKS)
             ]
-            exit_codes = [first()]
-            later = [testing.submit(test) for test in (*tests_of_workers, *later_logins)]
-            exit_codes += [test.result() for test in later]
-    return max(exit_codes)
+            tested = [testing.submit(test) for test in tests]
+            return max(test.result() for test in tested)
 
 
 def list_versions(oldest: Version, newest: Optional[Version]) -> list[Version]:
@@ -89,19 +89,12 @@ def find_python(version: Version) -> Optional[str]:
 def build_wheel(folder: Path) -> Path:
     """The wheel of this checkout, built from a copy so that nothing is left behind."""
     copy = folder / "checkout"
-    shutil.copytree(CHECKOUT, copy, ignore=list_left_out)
+    copy_checkout(copy)
     run([sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(copy)])
     return next(folder.glob("*.whl"))
 
 
-def list_left_out(folder: str, names: list[str]) -> set[str]:
-    """Entries of a folder of the checkout that are no part of the project."""
-    left_out = shutil.ignore_patterns(".git", ".venv", "*.egg-info", ".*_cache")(folder, names)
-    # runs and data sets lie at the top; the package has folders of these names
-    return left_out | ({"results", "data"} if Path(folder) == CHECKOUT else set())
-
-
-def test_login(making: "Future[str]", version: Version, wheel: Path, marks: Sequence[str]) -> int:
+def test_login(making: "Future[str]", version: Version, wheel: Path) -> int:
     """tests/unit against the installed wheel, started outside the checkout; 0 without a Python."""
     python = making.result()
     if not python:
@@ -111,7 +104,7 @@ def test_login(making: "Future[str]", version: Version, wheel: Path, marks: Sequ
     run([*install, "--force-reinstall", "--no-deps", str(wheel)])
     config = ["-c", str(CHECKOUT / "setup.cfg"), "--rootdir", str(CHECKOUT)]
     tests = str(CHECKOUT / "tests" / "unit")
-    command = [python, "-m", "pytest", "-q", *config, *marks, tests]
+    command = [python, "-m", "pytest", "-q", *config, *LOGIN_MARKS, tests]
     title = f"login side on Python {name_version(version)}"
     return run_tests(title, command, wheel.parent, ["-n", str(PROCESSES)])
 

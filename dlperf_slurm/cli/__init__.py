@@ -37,13 +37,24 @@ def main(arguments: "Optional[Sequence[str]]" = None) -> int:
     escape_unencodable()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if words and words[0] not in HELP_OPTIONS:
-            with plain_streams():
-                return _run_command(words)
-        make_parser(words).print_help()
+        try:
+            if words and words[0] not in HELP_OPTIONS:
+                with plain_streams():
+                    return _run_command(words)
+            make_parser(words).print_help()
+        finally:
+            # Python itself would write what is buffered too late for its errors to be caught
+            sys.stdout.flush()
     except BrokenPipeError:
         silence_output()
         return READER_GONE_EXIT_CODE
+    except OSError as error:
+        # of standard output: those of a command are caught there
+        from dlperf_slurm.errors import InputError
+
+        silence_output()
+        print(f"{PROGRAM}: error: standard output: {error.strerror}", file=sys.stderr)
+        return InputError.exit_code
     return 0
 
 

@@ -44,7 +44,7 @@ def check_known(value: str, known: Sequence[str], what: str) -> str:
     return value
 
 
-# the variables of a job script, which would lose its place
+# variables of job scripts, which a site's own would overwrite
 SCRIPT_VARIABLES = (
     "DLPERF_SLURM_BEGUN_AT",
     "DLPERF_SLURM_LAUNCHED_AT",
@@ -52,23 +52,24 @@ SCRIPT_VARIABLES = (
     "array_tasks",
     "attempt_dir",
     "begun_at",
-    "disk",
+    "end_seconds",
+    "error_text",
     "exit_code",
-    "file",
+    "failures_to_hold",
     "framework",
-    "free",
+    "group_id",
     "job_id",
+    "last_array_task_id",
     "launcher_pid",
+    "limit_seconds",
+    "log_file",
     "log_line",
     "marker",
-    "owner",
-    "record",
-    "reserve",
+    "reserve_file",
     "run_dir",
-    "script_log",
-    "start",
     "starter",
-    "trouble",
+    "tasks_per_job",
+    "warning_seconds",
 )
 
 

@@ -246,6 +246,16 @@ def load_site(
     return LoadedSite(path.stem, site, sources)
 
 
+def read_frozen_site(path: Path) -> Site:
+    """Read the effective site that a run was staged with; raises InputError for a broken file."""
+    toml = read_toml(path)
+    reporter = Reporter(toml)
+    site = validate(Site, toml.data, reporter)
+    raise_problems(reporter.problems)
+    assert site is not None, "no site without a problem"
+    return site
+
+
 def _settle_paths(file: TomlFile, prefix: KeyPath = ()) -> TomlFile:
     """The file with templates by their whole path, beside it, and each data set as a table."""
     data = copy.deepcopy(file.data)

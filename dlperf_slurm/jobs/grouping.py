@@ -14,6 +14,10 @@ from dlperf_slurm.matrix.expand import MatrixCase
 
 # what an array task that shares its job has to end in, once it was told at its time limit
 END_SECONDS = 20
+# Ranks get a signal so long before the time limit, and write how far they got. Slurm may send it up
+# to a minute early (sbatch(1), --signal), which is too early for a short limit.
+WARNING_SECONDS = 60
+SHORTEST_WARNED_MINUTES = 5
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,11 @@ def find_tasks_per_job(settled: Site) -> Optional[int]:
     if settled.scheduler == "local" or (settled.arrays and settled.tasks_per_job == 1):
         return None
     return settled.tasks_per_job
+
+
+def get_warning_seconds(limit_minutes: int) -> int:
+    """Return how long before a time limit the ranks are warned; 0 if the limit is too short."""
+    return WARNING_SECONDS if limit_minutes >= SHORTEST_WARNED_MINUTES else 0
 
 
 def _shuffle_key(task: ArrayTask) -> str:

@@ -20,8 +20,7 @@ from dlperf_slurm.jobs.framework_script import (
     make_framework_scripts,
     sort_items,
 )
-from dlperf_slurm.jobs.grouping import END_SECONDS, Group
-from dlperf_slurm.jobs.markers import LOG_WORDS
+from dlperf_slurm.jobs.grouping import END_SECONDS, Group, get_warning_seconds
 from dlperf_slurm.jobs.node_work import make_node_work
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE
 from dlperf_slurm.jobs.quoting import escape_pattern
@@ -38,13 +37,6 @@ from dlperf_slurm.jobs.task_tables import TaskTables
 
 BASE_TEMPLATE = "base.sbatch.j2"
 VERIFY_TEMPLATE = "verify.sh.j2"
-
-# Before the time limit, for ranks to say where they stand. Slurm may be up to a minute early
-# (sbatch(1), --signal), which is too much of a shorter limit.
-WARNING_SECONDS = 60
-SHORTEST_WARNED_MINUTES = 5
-# launches of an array that fail alike, and leave no record, before the others are held
-FAILURES_TO_HOLD = 3
 
 
 @dataclass(frozen=True)
@@ -67,14 +59,12 @@ class JobScript:
     memory_mib_per_node: Optional[int]
     exclusive: bool
     job_minutes: int
-    job_warning_seconds: Optional[int]
+    job_warning_seconds: int
     time_limit_minutes: int
     end_seconds: int
-    warning_seconds: Optional[int]
-    failures_to_hold: int
+    warning_seconds: int
     who_and_where: Sequence[tuple[str, str]]
     log_pattern: str
-    log_words: str
     directives: Sequence[str]
     setup: Sequence[str]
     modules: Sequence[str]
@@ -83,7 +73,6 @@ class JobScript:
     private_file: Optional[str]
     umask: Optional[str]
     frameworks: Sequence[FrameworkScript]
-    prepares_nodes: bool
 
 
 def render_scripts(
@@ -146,11 +135,6 @@ def render_scripts(
     return {**tables.files, **files}
 
 
-def find_warning_seconds(limit_minutes: int) -> Optional[int]:
-    """How long before this time limit ranks are warned of it; None where it is too short."""
-    return WARNING_SECONDS if limit_minutes >= SHORTEST_WARNED_MINUTES else None
-
-
 def list_template_dirs(site: Site) -> list[Path]:
     """The folder of the site's own template, if it has one, then the package's."""
     own = [] if site.template is None else [Path(site.template).parent]
@@ -158,14 +142,17 @@ def list_template_dirs(site: Site) -> list[Path]:
 
 
 def render_verification(
-    kind: JobKind, site: Site, options: Sequence[str], code: Path, folder: Path
+    kind: JobKind, site: Site, options: Sequence[str], run_dir: Path, attempt_dir: Path
 ) -> str:
-    """A script that starts `worker verify` with these options as array tasks start `worker run`."""
+    """Render a script that starts `worker verify` with the launch command of array tasks.
+
+    `run_dir` has the frozen code; `attempt_dir`, below it, has the case.
+    """
     site = site.settle(kind)
     environment = make_environment(list_template_dirs(site))
     command = ["verify", *options]
     script = make_framework_script(
-        kind, site, environment, command, set(), site, [str(code.parent).replace("${", "$${")]
+        kind, site, environment, command, set(), site, [str(run_dir).replace("${", "$${")]
     )
     return environment.get_template(VERIFY_TEMPLATE).render(
         framework=script,
@@ -174,8 +161,8 @@ def render_verification(
         modules=site.modules,
         after_modules=site.after_modules,
         env=sort_items(site.env),
-        code_dir=str(code),
-        attempt_dir=str(folder),
+        run_dir=str(run_dir),
+        attempt_dir=str(attempt_dir),
     )
 
 
@@ -223,13 +210,11 @@ def make_job_script(
         memory_mib_per_node=site.memory_mib_per_node,
         exclusive=site.exclusive,
         job_minutes=group.job_minutes,
-        job_warning_seconds=find_warning_seconds(group.job_minutes),
+        job_warning_seconds=get_warning_seconds(group.job_minutes),
         time_limit_minutes=group.time_limit_minutes,
         end_seconds=END_SECONDS,
-        warning_seconds=find_warning_seconds(group.time_limit_minutes),
-        failures_to_hold=FAILURES_TO_HOLD,
+        warning_seconds=get_warning_seconds(group.time_limit_minutes),
         who_and_where=list_who_and_where(site),
-        log_words=LOG_WORDS,
         log_pattern=f"{escape_pattern(f'{run_dir}/scripts')}/{log_name}.log",
         directives=[*container_directives, *fill_directives(site, group.topology)],
         setup=site.setup,
@@ -239,5 +224,4 @@ def make_job_script(
         private_file=PRIVATE_FILE if site.env_from else None,
         umask=f"{site.file_mask:03o}" if site.umask or site.group else None,
         frameworks=list({script.name: script for script in scripts.values()}.values()),
-        prepares_nodes=any(script.node_command for script in scripts.values()),
     )

@@ -23,6 +23,8 @@ SITE_FILE = "site.toml"
 SCRIPTS_DIR = "scripts"
 # what runs instead of our worker, each text once and ended by NUL
 EXTERNAL_SCRIPTS_FILE = f"{SCRIPTS_DIR}/external_scripts"
+# what all scripts of a run have in common, as it was when the run was made
+HARNESS_FILE = f"{SCRIPTS_DIR}/harness.sh"
 CODE_DIR = "code"
 REPORT_DIR = "report"
 

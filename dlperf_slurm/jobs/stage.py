@@ -13,6 +13,7 @@ from pathlib import Path
 
 import tomli_w
 
+from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import LoadedSite, Site
 from dlperf_slurm.contract.axes import DALI, FOLDER
 from dlperf_slurm.contract.times import format_now
@@ -45,6 +46,7 @@ from dlperf_slurm.jobs.run_directory import (
     CASES_FILE,
     CODE_DIR,
     EXTERNAL_SCRIPTS_FILE,
+    HARNESS_FILE,
     MATRIX_FILE,
     SITE_FILE,
     Run,
@@ -114,7 +116,7 @@ def _fill(
     write_file(folder / SITE_FILE, text.encode())
     if private:
         write_private_values(folder, private)
-    freeze_code(folder / CODE_DIR)
+    freeze_code(folder)
     stage_groups(folder, run_dir, manifest, plan.groups, site)
 
 
@@ -231,10 +233,17 @@ def find_git_state() -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def freeze_code(code_dir: Path) -> None:
-    """Copy the worker, which then runs without the login side's packages around it."""
+def freeze_code(run_dir: Path) -> None:
+    """Copy what the jobs of a new run execute: the worker, and the harness of their scripts.
+
+    Another version of the tool may stage further attempts while jobs of the run are pending. It
+    leaves both copies as they are.
+    """
+    harness = find_resource_dir("templates") / Path(HARNESS_FILE).name
+    make_folder((run_dir / HARNESS_FILE).parent, root=run_dir)
+    write_file(run_dir / HARNESS_FILE, harness.read_bytes(), root=run_dir, is_synced=True)
     source = Path(__file__).parents[1]
-    target = code_dir / "dlperf_slurm"
+    target = run_dir / CODE_DIR / "dlperf_slurm"
     target.mkdir(parents=True)
     for name in FROZEN_CODE:
         _copy(source / name, target / name)

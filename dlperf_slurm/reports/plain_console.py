@@ -18,3 +18,7 @@ class PlainConsole(Console):
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else strip_controls(segment.text)
             yield segment._replace(text=text)
+
+    def on_broken_pipe(self) -> None:
+        """Raise BrokenPipeError, which the command line turns into an exit code of its own."""
+        raise

@@ -79,10 +79,11 @@ class LocalArrayExecutor(core.Executor):
 
     job_class: type[LocalArrayTaskJob[Any]] = LocalArrayTaskJob
 
-    def __init__(self, run: Run, group_id: str) -> None:
+    def __init__(self, run: Run, group_id: str, limit: local.TimeLimit) -> None:
         super().__init__(run.path)
         self.run = run
         self.group_id = group_id
+        self.limit = limit
 
     def _internal_process_submissions(
         self, delayed_submissions: list[utils.DelayedSubmission]
@@ -91,7 +92,7 @@ class LocalArrayExecutor(core.Executor):
         log = self.run.find_script(self.group_id).with_suffix(".local.log")
         with open_to_append(log, root=self.run.path) as output:
             process = subprocess.Popen(
-                local.make_command(self.run.path, self.group_id, count),
+                local.make_command(self.run.path, self.group_id, count, self.limit),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
@@ -43,21 +44,32 @@ _JOB_ID = re.compile(r"local-([1-9][0-9]{0,9})-([0-9]{1,20})@(.*)", re.ASCII | r
 TERMINATION_GRACE_SECONDS = 20.0
 
 
-def make_command(run_dir: Path, group_id: str, array_size: int) -> list[str]:
+@dataclass(frozen=True)
+class TimeLimit:
+    """The time limit of each array task, and how long before it the ranks are warned; 0: never."""
+
+    seconds: int
+    warning_seconds: int = 0
+
+
+def make_command(run_dir: Path, group_id: str, array_size: int, limit: TimeLimit) -> list[str]:
     """The command of the process that runs a group, which imports nothing from where it starts."""
     home = str(Path(__file__).parents[2])
     start = [sys.executable, "-c", _START, home, MODULE]
-    return [*start, str(run_dir), group_id, str(array_size)]
+    seconds = [str(limit.seconds), str(limit.warning_seconds)]
+    return [*start, str(run_dir), group_id, str(array_size), *seconds]
 
 
 def main(arguments: list[str]) -> int:
-    """Run the array tasks of a group to the last; the arguments are RUN_DIR GROUP_ID ARRAY_SIZE.
+    """Run the array tasks of a group to the last; the arguments are those of `make_command`.
 
     After some launches that failed alike, which the job script counts, the others are not started,
     nor are those for which the run has no time.
     Returns 1 when another process runs the group, or this one was cancelled.
     """
-    run_dir, group_id, array_size = Path(arguments[0]), arguments[1], int(arguments[2])
+    run_dir, group_id = Path(arguments[0]), arguments[1]
+    array_size, limit_seconds, warning_seconds = map(int, arguments[2:])
+    limit = TimeLimit(limit_seconds, warning_seconds)
     job_id = make_job_id(os.getpid())
     if job_id is None or not claim_group(run_dir, group_id, job_id):
         return 1
@@ -75,7 +87,7 @@ def main(arguments: list[str]) -> int:
             if read_hold(run_dir, group_id):
                 mark_killed(run_dir, group_id, task.array_task_id, "CANCELLED")
             elif budget.has_time_for(task):
-                run_array_task(run_dir, group_id, task.array_task_id, job_id, cancelled)
+                run_array_task(run_dir, group_id, task.array_task_id, job_id, limit, cancelled)
                 budget.note_end()
             else:
                 mark_killed(run_dir, group_id, task.array_task_id, SKIPPED)
@@ -89,7 +101,12 @@ def mark_killed(run_dir: Path, group_id: str, array_task_id: int, state: str) ->
 
 
 def run_array_task(
-    run_dir: Path, group_id: str, array_task_id: int, job_id: str, cancelled: threading.Event
+    run_dir: Path,
+    group_id: str,
+    array_task_id: int,
+    job_id: str,
+    limit: TimeLimit,
+    cancelled: threading.Event,
 ) -> None:
     """Run the group's script for one array task until it ends, its time is up or it is cancelled.
 
@@ -98,8 +115,6 @@ def run_array_task(
     script = run_dir / SCRIPTS_DIR / f"{group_id}.sbatch"
     log = run_dir / SCRIPTS_DIR / f"{group_id}_{array_task_id}.log"
     environment = {**clean_environment(os.environ), "DLPERF_SLURM_JOB_ID": job_id}
-    text = read_text(script, root=run_dir)
-    limit_seconds = find_time_limit_seconds(text)
     with open_to_append(log, root=run_dir) as output:
         process = subprocess.Popen(
             ["bash", str(script), str(array_task_id)],
@@ -110,39 +125,18 @@ def run_array_task(
             start_new_session=True,
         )
     started = time.monotonic()
-    deadline = None if limit_seconds is None else started + limit_seconds
-    warning_seconds = find_warning_seconds(text, limit_seconds)
+    is_warned = not limit.warning_seconds
     while process.poll() is None:
-        if warning_seconds is not None and time.monotonic() > started + warning_seconds:
+        left_seconds = started + limit.seconds - time.monotonic()
+        if not is_warned and left_seconds < limit.warning_seconds:
             process.send_signal(signal.SIGUSR1)
-            warning_seconds = None
-        is_late = deadline is not None and time.monotonic() > deadline
-        if is_late or cancelled.is_set():
+            is_warned = True
+        if left_seconds < 0 or cancelled.is_set():
             state = "CANCELLED" if cancelled.is_set() else "TIMEOUT"
             mark_killed(run_dir, group_id, array_task_id, state)
             end_process_group(process)
             return
         cancelled.wait(LOOK_SECONDS)
-
-
-def find_time_limit_seconds(script: str) -> Optional[int]:
-    """The time limit on the script's #SBATCH line, or None where it has none.
-
-    sbatch(1) takes MINUTES, MINUTES:SECONDS and HOURS:MINUTES:SECONDS.
-    """
-    limit = re.search(r"^#SBATCH --time=(?:(\d+):(?=\d+:))?(\d+)(?::(\d+))?$", script, re.M)
-    if limit is None:
-        return None
-    hours, minutes, seconds = (int(part or 0) for part in limit.groups())
-    return (hours * 60 + minutes) * 60 + seconds
-
-
-def find_warning_seconds(script: str, limit_seconds: Optional[int]) -> Optional[int]:
-    """After how long the script asks to be warned of its time limit; None where it does not."""
-    warning = re.search(r"^#SBATCH --signal=B:USR1@(\d+)$", script, re.M)
-    if warning is None or limit_seconds is None or int(warning[1]) >= limit_seconds:
-        return None
-    return limit_seconds - int(warning[1])
 
 
 def end_process_group(process: "subprocess.Popen[bytes]") -> None:

@@ -3,18 +3,11 @@
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from dlperf_slurm.config.overrides import find_job_kind
-from dlperf_slurm.config.site import Retry, Site
-from dlperf_slurm.config.toml_tables import Reporter, read_toml, validate
+from dlperf_slurm.config.site import Retry, Site, read_frozen_site
 from dlperf_slurm.contract.topology import parse_topology
-from dlperf_slurm.errors import (
-    EnvironmentMissingError,
-    InputError,
-    SchedulerError,
-    raise_problems,
-)
+from dlperf_slurm.errors import EnvironmentMissingError, InputError, SchedulerError
 from dlperf_slurm.jobs.failed_nodes import (
     NODE_FAIL,
     UNHEALTHY,
@@ -205,16 +198,6 @@ def read_site(run: Run) -> Site:
             f"{run.path / SITE_FILE}: scheduler = {site.scheduler!r}, and {MANIFEST_FILE} says "
             f"{run.manifest.scheduler!r}: one of them was changed after the run was made"
         )
-    return site
-
-
-def read_frozen_site(path: Path) -> Site:
-    """The effective site that a run was staged with; raises InputError for a broken file."""
-    toml = read_toml(path)
-    reporter = Reporter(toml)
-    site = validate(Site, toml.data, reporter)
-    raise_problems(reporter.problems)
-    assert site is not None, "no site without a problem"
     return site
 
 

@@ -6,8 +6,12 @@ from typing import Optional
 from submitit.core import core
 
 from dlperf_slurm import slurm_client
+from dlperf_slurm.config.overrides import find_job_kind
+from dlperf_slurm.config.site import read_frozen_site
 from dlperf_slurm.contract.times import format_now
-from dlperf_slurm.errors import JournalError, SchedulerError
+from dlperf_slurm.errors import InputError, JournalError, SchedulerError
+from dlperf_slurm.files.listing import has_file
+from dlperf_slurm.jobs.grouping import get_warning_seconds
 from dlperf_slurm.jobs.journal import (
     REFUSED,
     STAGED,
@@ -20,7 +24,7 @@ from dlperf_slurm.jobs.journal import (
 )
 from dlperf_slurm.jobs.manifest import find_block
 from dlperf_slurm.jobs.markers import read_claim
-from dlperf_slurm.jobs.run_directory import Run
+from dlperf_slurm.jobs.run_directory import HARNESS_FILE, SITE_FILE, Run
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.executors import LocalArrayExecutor, ScriptCall, SlurmArrayExecutor
@@ -75,8 +79,11 @@ def find_submitted(run: Run, group_id: str) -> Optional[str]:
 
 
 def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
+    harness = run.path / HARNESS_FILE
+    if not has_file(harness, run.path):
+        raise InputError(f"{harness}: is missing; was the whole run directory copied?")
     if run.manifest.scheduler == "local":
-        return LocalArrayExecutor(run, group_id)
+        return LocalArrayExecutor(run, group_id, read_time_limit(run, group_id))
     try:
         script, inherit = run.find_script(group_id), run.manifest.inherit
         return SlurmArrayExecutor(script, lock, find_awaited(run, group_id), inherit)
@@ -85,6 +92,18 @@ def _make_executor(run: Run, group_id: str, lock: int) -> core.Executor:
         raise SchedulerError(
             f"{group_id} was not submitted: {error}; this takes a login node"
         ) from error
+
+
+def read_time_limit(run: Run, group_id: str) -> local.TimeLimit:
+    """Read the time limit of a group's array tasks from the run's site file.
+
+    Raises InputError for a site file that is missing or broken.
+    """
+    axes = {case.case_id: case.axes for case in run.manifest.cases}
+    kind = find_job_kind(axes[run.read_tasks(group_id)[0].case_id])
+    site = read_frozen_site(run.path / SITE_FILE).settle(kind)
+    minutes = site.find_time_limit_minutes(kind.topology)
+    return local.TimeLimit(60 * minutes, get_warning_seconds(minutes))
 
 
 def find_blocks(run: Run) -> dict[str, int]:
@@ -118,7 +137,8 @@ def submit_group(run: Run, group_id: str, lock: int) -> tuple[str, str]:
     """Submit a group, journaled before and after; only the process that holds `lock` may call it.
 
     Returns the id of its array job and "", or "" and why it was refused. Raises SchedulerError
-    where nothing can be submitted from here, JournalError for what the journal could not take.
+    where nothing can be submitted from here, JournalError for what the journal could not take,
+    InputError where a file is missing that the jobs need.
     """
     executor = _make_executor(run, group_id, lock)
     append_event(run.path, Event(SUBMITTING, format_now(), group_id=group_id))

@@ -25,7 +25,8 @@ from dlperf_slurm.files.reading import read_json
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.worker.pace import Pace
 from dlperf_slurm.worker.position import Position
-from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL, await_signal, is_preempted
+from dlperf_slurm.worker.preemption import await_signal, is_preempted
+from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
 
 if TYPE_CHECKING:
     from dlperf_slurm.worker.ranks import World

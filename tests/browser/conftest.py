@@ -7,11 +7,11 @@ python -m pytest tests/browser
 
 import dataclasses
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.obstacles import find_browser_obstacle, find_chromium
 from unit.report_values import HOSTILE, make_cases, summarize_cases
 
 HOW = "see tests/browser/conftest.py for what to install"
@@ -20,9 +20,9 @@ HOW = "see tests/browser/conftest.py for what to install"
 @pytest.fixture(scope="session")
 def browser() -> Iterator:
     api = pytest.importorskip("playwright.sync_api", reason=f"needs playwright of PyPI: {HOW}")
-    program = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    if program is None:
-        pytest.skip(f"needs a chromium on PATH, or by CHROMIUM: {HOW}")
+    program = find_chromium()
+    if not program:
+        pytest.skip(find_browser_obstacle())
     with api.sync_playwright() as playwright:
         # root, as in a container, has no sandbox
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -40,13 +40,19 @@ def report_file(tmp_path_factory) -> Path:
 
     cases = make_cases()
     summary = summarize_cases(cases, title=HOSTILE, created_by=HOSTILE, command=(HOSTILE,))
-    (ranks,) = summary.rank_tables
-    marked = tuple(dataclasses.replace(row, footnotes=(2,)) for row in ranks.rows)
-    summary = dataclasses.replace(summary, rank_tables=(dataclasses.replace(ranks, rows=marked),))
+    summary = dataclasses.replace(summary, tables=tuple(map(mark_ranks, summary.tables)))
     page = Report(summary, cases, plot_run(summary, cases), f"title = '{HOSTILE}'\n")
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(make_page(page), encoding="utf-8")
     return path
+
+
+def mark_ranks(table):
+    """The table of ranks with a footnote behind each of its words; others as they are."""
+    if table.kind != "ranks":
+        return table
+    rows = ((row[0], dataclasses.replace(row[1], notes=(2,)), *row[2:]) for row in table.rows)
+    return dataclasses.replace(table, rows=tuple(rows))
 
 
 @pytest.fixture

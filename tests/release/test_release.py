@@ -5,24 +5,22 @@
 
 import json
 import os
-import shutil
-import subprocess
 import sys
 import tarfile
 import zipfile
 from email import message_from_string
-from pathlib import Path
 
 import pytest
+from run_on_pythons import LOGIN_OLDEST, find_python
+from support.releases import (
+    CHECKOUT,
+    ENVIRONMENTS,
+    copy_checkout,
+    make_environment,
+    run,
+    run_quickstart,
+)
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from run_on_pythons import LOGIN_OLDEST, find_python, list_left_out  # noqa: E402
-
-ENVIRONMENTS = ROOT / ".venv" / "environments"
-# the quickstart, cut short
-SHORT = ["protocol.repeats=1", "protocol.measured_steps=3"]
 # the package's files and their hashes, as pip wrote them down
 LIST_INSTALLED = """\
 import json
@@ -36,7 +34,7 @@ print(json.dumps({str(file): file.hash.value for file in ours}))
 def build(folder, umask):
     """Both archives of a copy of the checkout, as somebody with this umask would make them."""
     copy = folder / "checkout"
-    shutil.copytree(ROOT, copy, ignore=list_left_out)
+    copy_checkout(copy)
     for path in copy.rglob("*"):
         path.chmod(0o777 & ~umask if path.is_dir() else path.stat().st_mode & ~umask)
     run(
@@ -45,12 +43,6 @@ def build(folder, umask):
         umask=umask,
     )
     return sorted((folder / "dist").iterdir())
-
-
-def run(command, **options):
-    done = subprocess.run(command, capture_output=True, text=True, **options)
-    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -90,19 +82,15 @@ def test_source_archive_has_no_owner_and_one_time(archives):
 
 def list_install_commands():
     """The words of the README, each a line of bash without its comment."""
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    lines = (CHECKOUT / "README.md").read_text(encoding="utf-8").splitlines()
     return [line.partition(" #")[0].strip() for line in lines if "-m pip install" in line]
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
-    """The interpreter of an empty virtual environment on the oldest Python."""
-    oldest = find_python(LOGIN_OLDEST)
-    if oldest is None:
-        version = ".".join(map(str, LOGIN_OLDEST))
-        pytest.skip(f"no python{version} on PATH or in pyenv: pyenv install {version}, then again")
+    """The interpreter of an empty virtual environment on the oldest Python, or on this one."""
     venv = tmp_path_factory.mktemp("oldest") / "venv"
-    run([oldest, "-m", "venv", str(venv)])
+    run([find_python(LOGIN_OLDEST) or sys.executable, "-m", "venv", str(venv)])
     return venv / "bin" / "python"
 
 
@@ -117,7 +105,7 @@ def test_readme_has_three_ways_to_install():
 def clone(folder):
     """A checkout as users have it, with what is committed and nothing else."""
     checkout = folder / "checkout"
-    run(["git", "clone", "--quiet", str(ROOT), str(checkout)])
+    run(["git", "clone", "--quiet", str(CHECKOUT), str(checkout)])
     return checkout
 
 
@@ -143,25 +131,10 @@ def test_words_of_the_readme_install_what_is_in_the_wheel(command, built, python
     assert {name: f"sha256={value}" for name, value in installed.items()} == built
 
 
-def make_environment(python):
-    """Its scripts come first, and our environments are the managed ones."""
-    path = f"{python.parent}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "DLPERF_SLURM_ENVIRONMENTS": str(ENVIRONMENTS)}
-
-
 def test_installed_wheel_runs_the_quickstart(archives, python, tmp_path):
     if not (ENVIRONMENTS / "pytorch" / "bin" / "python").exists():
         pytest.skip("no environment of PyTorch: dlperf-slurm env create pytorch")
     (wheel,) = (path for path in archives if path.suffix == ".whl")
     run([python, "-m", "pip", "install", "--force-reinstall", "--no-deps", str(wheel)])
     run([python, "-m", "pip", "install", str(wheel)])
-    # peaks take seconds of each array task
-    environment = {**make_environment(python), "DLPERF_SLURM_PEAKS": "0"}
-    run(["dlperf-slurm", "init"], cwd=tmp_path, env=environment)
-    options = [word for value in SHORT for word in ("--set", value)]
-    submit = ["dlperf-slurm", "submit", "matrices/quickstart.toml", "--site", "local"]
-    printed = run([*submit, "--within", "5min", "--wait", *options], cwd=tmp_path, env=environment)
-    assert "2/2 done: 2 COMPLETED" in printed
-    assert "resnet50 trains at " in printed
-    report = Path(printed.partition("\nReport: ")[2].splitlines()[0])
-    assert report.is_file()
+    run_quickstart(python, tmp_path)

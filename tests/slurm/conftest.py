@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from support.obstacles import find_slurm_obstacle
 from support.slurm_runs import CHECKOUT, Cluster, ask
 from support.small_disk import mount_disk
 
@@ -21,21 +22,13 @@ LEAKING_PREFIXES = ("SLURM_", "SBATCH_", "SPIN_", "OMPI_", "PRTE_", "PMI_", "PMI
 
 def find_obstacle() -> str:
     """Why no cluster can be brought up here, and what to do about it; empty if it can."""
-    again = "then call again: make test-slurm"
-    if os.geteuid() != 0:
-        return (
-            "the cluster's nodes are network namespaces, which need root: call again as root, or "
-            "in a container with CAP_SYS_ADMIN and CAP_NET_ADMIN: sudo make test-slurm"
-        )
-    if shutil.which("slurmctld") is None and shutil.which("apt-get") is None:
-        return (
-            "the cluster is made of Debian's packages: use Debian 12, or install slurmctld, "
-            f"slurmd, slurmdbd, munge and MariaDB, {again}"
-        )
+    obstacle = find_slurm_obstacle()
+    if obstacle:
+        return obstacle
     if not (find_managed_environment("pytorch") / "bin" / "python").exists():
         return (
             f"the ranks need the environment {find_managed_environment('pytorch')}: "
-            f"dlperf-slurm env create pytorch, {again}"
+            "dlperf-slurm env create pytorch, then call again: make test-slurm"
         )
     return ""
 

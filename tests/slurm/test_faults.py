@@ -21,6 +21,7 @@ from support.slurm_runs import (
 from support.tool import await_that, find_details, find_states, run_tool, start_tool
 
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
+from dlperf_slurm.jobs.run_directory import HARNESS_FILE
 
 pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("empty_queue")]
 
@@ -101,10 +102,10 @@ def test_preempted_task_is_not_failed_by_the_clock_of_another_host(cluster, tmp_
         "directives=['--nodelist=n3', '--exclusive']",
     ]
     run = stage_spin(tmp_path / "results", settings=settings)
-    script = run.find_script("1n1g")
-    text = script.read_text(encoding="utf-8")
+    harness = run.path / HARNESS_FILE
+    text = harness.read_text(encoding="utf-8")
     assert "date --utc" in text
-    script.write_text(text.replace("date --utc", ONE_HOUR_BEFORE), encoding="utf-8")
+    harness.write_text(text.replace("date --utc", ONE_HOUR_BEFORE), encoding="utf-8")
     submit(run, SPIN_WAIT_FOR=str(gate))
     await_ranks(run, 1)
     asked = tmp_path / "asked"

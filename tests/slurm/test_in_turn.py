@@ -49,10 +49,10 @@ def shorten_waits(run, limit_seconds):
     """The time limit of an array task, in minutes elsewhere, and the time that it has to end."""
     (script,) = run.path.glob("scripts/*.sbatch")
     text = script.read_text(encoding="utf-8")
-    for words, seconds in (("  sleep 60\n", limit_seconds), ("  sleep 20\n", 3)):
-        assert text.count(words) == 1
-        text = text.replace(words, f"  sleep {seconds}\n")
-    script.write_text(text, encoding="utf-8")
+    limits = "limit_seconds=60 warning_seconds=0 end_seconds=20\n"
+    assert text.count(limits) == 1
+    shorter = f"limit_seconds={limit_seconds} warning_seconds=0 end_seconds=3\n"
+    script.write_text(text.replace(limits, shorter), encoding="utf-8")
 
 
 def test_task_that_dies_or_takes_too_long_ends_no_other_one_of_its_job(cluster, tmp_path):

@@ -127,6 +127,7 @@ def make_environment(code_dir):
     """As the job script sets it; root may start ranks, and a waiting rank gives its core away."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("SPIN_")}
     env["PYTHONPATH"] = str(code_dir)
+    env["PYTHONUNBUFFERED"] = "1"
     for name in ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM"):
         env["OMPI_" + name] = env["PRTE_" + name] = "1"
     env["OMPI_MCA_mpi_yield_when_idle"] = "1"

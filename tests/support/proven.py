@@ -3,8 +3,8 @@
 A framework is proven over its adapter, all modules of ours that this imports, directly or through
 others, its pins and its tests; `FRAMEWORK-horovod` over those files of the adapter that name
 Horovod, what adapters share of it, its pins and what builds Horovod. What only calls an adapter,
-such as the measuring loop, is in no hash: it is tested each time with PyTorch, and with TensorFlow
-1, whose Python is the oldest.
+such as the measuring loop, is in no hash: `make test` tests it each time with PyTorch, and `make
+test-all` with TensorFlow 1, whose Python is the oldest.
 """
 
 import ast
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-ALWAYS_TESTED = ("pytorch", "tensorflow1")
+ALWAYS_TESTED = ("tensorflow1",)
 ADAPTERS = "dlperf_slurm/worker/frameworks"
 HOROVOD = "dlperf_slurm/worker/horovod.py"
 # of the standard library alone: what PyTorch and TensorFlow 1 show of them each time holds for all

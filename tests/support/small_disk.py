@@ -10,7 +10,7 @@ MIB = 2**20
 
 def find_obstacle():
     """Why no disk can be mounted here; empty if one can."""
-    return "" if os.geteuid() == 0 else "mounting a tmpfs takes root: sudo make test-unit"
+    return "" if os.geteuid() == 0 else "mounting a tmpfs takes root: run this test as root"
 
 
 @contextmanager

@@ -3,14 +3,16 @@
 import csv
 import dataclasses
 import io
+import shutil
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional, Union
 
 from support.cases import vary
 
 import dlperf_slurm
+from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import Axes
 from dlperf_slurm.contract.case import Case
@@ -19,7 +21,8 @@ from dlperf_slurm.contract.record import FAILED, OK, RECORD_FILE, Clock, Failure
 from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.jobs.manifest import Manifest, PlannedCase
-from dlperf_slurm.jobs.run_directory import CASES_FILE, Run, RunTask
+from dlperf_slurm.jobs.markers import MARKERS_DIR
+from dlperf_slurm.jobs.run_directory import CASES_FILE, HARNESS_FILE, Run, RunTask
 from dlperf_slurm.jobs.task_tables import format_case
 from dlperf_slurm.matrix.axes import make_case_id
 from dlperf_slurm.matrix.expand import MatrixCase
@@ -30,6 +33,8 @@ from dlperf_slurm.results.columns import serialize_csv
 
 # for PYTHONPATH of processes that start elsewhere
 IMPORT_DIR = str(Path(dlperf_slurm.__file__).parents[1])
+
+HARNESS = find_resource_dir("templates") / "harness.sh"
 
 SMALL_MATRIX = """\
 title = "Small"
@@ -99,6 +104,15 @@ def make_group(site: Site, topology: str = "1n1g", repeats: int = 7) -> Group:
     tasks = [ArrayTask(case, repeat, 1) for repeat in range(1, repeats + 1)]
     (group,) = group_array_tasks(tasks, site, max_array_size=1001)
     return group
+
+
+def write_scripts(run_dir: Path, files: Mapping[str, str]) -> None:
+    """Write rendered files, and what they need in a run directory, without the worker's code."""
+    for relative, text in files.items():
+        (run_dir / relative).parent.mkdir(parents=True, exist_ok=True)
+        (run_dir / relative).write_text(text, encoding="utf-8")
+    (run_dir / MARKERS_DIR).mkdir()
+    shutil.copy(HARNESS, run_dir / HARNESS_FILE)
 
 
 def make_case(**changes: Any) -> Case:

@@ -1,13 +1,20 @@
 """Golden files: rendered text as it was when somebody last read it.
 
-After a change that is meant: `UPDATE_GOLDEN=1 python -m pytest tests/unit/jobs`, and read the
-difference in tests/golden before it is committed.
+After a change that is meant: `UPDATE_GOLDEN=1 python -m pytest tests/unit/jobs tests/unit/checks`,
+and read the difference in tests/golden before it is committed.
 """
 
 import os
+import re
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+# directives that are alike in all scripts
+COMMON_DIRECTIVES = ("--job-name=", "--output=", "--open-mode=")
+# the command that a function of a script runs
+LAUNCH = re.compile(r"^(?:launch|search|script|prepare_nodes)_\w+\(\) \{\n(.*?)^\}", re.M | re.S)
 
 
 def assert_is_golden(text: str, golden: Path) -> None:
@@ -15,3 +22,30 @@ def assert_is_golden(text: str, golden: Path) -> None:
         golden.parent.mkdir(parents=True, exist_ok=True)
         golden.write_text(text, encoding="utf-8")
     assert text == golden.read_text(encoding="utf-8")
+
+
+def assert_script_is_golden(script: str, golden: Path) -> None:
+    """Compare a whole script."""
+    assert_is_bash(script)
+    assert_is_golden(script, golden)
+
+
+def assert_launches_are_golden(scripts: Mapping[str, str], golden: Path) -> None:
+    """Compare the directives and the launch commands of scripts, by name, with one file of all."""
+    for script in scripts.values():
+        assert_is_bash(script)
+    sections = (f"# {name}\n{extract_launch(script)}" for name, script in scripts.items())
+    assert_is_golden("\n".join(sections), golden)
+
+
+def extract_launch(script: str) -> str:
+    """Return the directives of a script that differ between scripts, and its launch commands."""
+    directives = [line[8:] for line in script.splitlines() if line.startswith("#SBATCH ")]
+    lines = [line for line in directives if not line.startswith(COMMON_DIRECTIVES)]
+    lines += [line.strip() for body in LAUNCH.findall(script) for line in body.splitlines()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def assert_is_bash(script: str) -> None:
+    done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

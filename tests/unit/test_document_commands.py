@@ -95,7 +95,7 @@ def run_all(name: str, home: Path) -> dict[str, str]:
     return {command: run_command(command, home) for command in commands}
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_commands_of_the_readme_run(prepared):
     matrix, site = (
         re.search(
@@ -115,7 +115,7 @@ def test_commands_of_the_readme_run(prepared):
     assert ": 42 COMPLETED" in printed["dlperf-slurm status"]
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_commands_of_the_tutorial_run(prepared):
     # one case is enough to be compared
     write_user_settings(prepared, nodes=1, devices=1)

@@ -86,6 +86,7 @@ def test_the_site_of_documents_names_each_page():
     assert named == {path.name for path in (ROOT / "docs").glob("*.md")}
 
 
+@pytest.mark.integration
 def test_python_of_the_documents_runs(two_runs, home, monkeypatch, capsys):
     monkeypatch.setenv("MPLBACKEND", "agg")
     document = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")

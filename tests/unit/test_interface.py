@@ -79,6 +79,7 @@ def test_import_loads_nothing_but_itself():
         assert {name.partition(".")[0] for name in loaded} - standard == {"dlperf_slurm"}
 
 
+@pytest.mark.integration
 def test_opening_a_run_loads_no_pandas(two_runs):
     code = (
         f"import sys, dlperf_slurm as dp\nrun = dp.open_run({str(two_runs[0].absolute())!r})\n"
@@ -307,6 +308,7 @@ def test_unknown_source_is_an_input_error(run):
 # reports
 
 
+@pytest.mark.integration
 def test_report_is_written_and_nothing_printed(run, capsys):
     folder = run.report(layout="dlperf", plots="none")
     assert folder == run.path / "report"
@@ -315,6 +317,7 @@ def test_report_is_written_and_nothing_printed(run, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.integration
 def test_report_has_the_figures_of_the_frame(run):
     folder = run.report(plots="none")
     with (folder / "report.csv").open(newline="", encoding="utf-8") as file:
@@ -322,6 +325,7 @@ def test_report_has_the_figures_of_the_frame(run):
     assert [float(line["samples_per_s"]) for line in lines] == run.frame().samples_per_s.tolist()
 
 
+@pytest.mark.integration
 def test_report_sets_published_figures_beside(run):
     (added,) = {t.title for t in run.tables(["dlperf"])} - {t.title for t in run.tables()}
     folder = run.report(against=["dlperf"], plots="none")
@@ -329,6 +333,7 @@ def test_report_sets_published_figures_beside(run):
     assert not (folder / "report.md").exists()
 
 
+@pytest.mark.integration
 def test_report_of_an_incomplete_run_is_written(two_runs):
     fail_case(two_runs[0], CASE_2)
     assert (dp.open_run(two_runs[0]).report(plots="none") / "report-plots-none.html").is_file()

@@ -33,6 +33,7 @@ def help_imports() -> set[str]:
     return list_imports("--help")
 
 
+@pytest.mark.integration
 def test_imports_go_in_one_direction():
     config = str(ROOT / "setup.cfg")
     code = (
@@ -65,6 +66,7 @@ def list_core_modules() -> list[Path]:
     return [path for path in package.rglob("*.py") if not {*rooms} & {*path.parents}]
 
 
+@pytest.mark.integration
 def test_core_asks_a_model_and_knows_no_models_name():
     names = set(list_models())
     found = []
@@ -84,6 +86,7 @@ def test_core_modules_are_seen_at_all():
     assert {"measure.py", "plan.py", "parity.py"} <= {path.name for path in list_core_modules()}
 
 
+@pytest.mark.integration
 def test_plan_does_not_import_what_reports_need():
     matrix = str(ROOT / "matrices" / "quickstart.toml")
     imported = list_imports("plan", matrix, "--site", "local")

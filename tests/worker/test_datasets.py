@@ -69,7 +69,7 @@ def test_global_batches_follow_each_other_and_the_ranks_in_them():
 
 
 def test_samples_for_less_than_one_global_batch_are_an_error():
-    with pytest.raises(DataError, match="11 training samples are less than one global batch of 12"):
+    with pytest.raises(DataError, match=r"11 training samples .* 12"):
         split_for_training(numpy.arange(11), 0, 3, 4)
 
 

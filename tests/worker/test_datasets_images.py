@@ -118,14 +118,14 @@ def test_name_that_is_no_text_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("make", "split", "message"),
     [
-        (lambda f: None, "train", r"train' cannot be read \(No such file or directory\)"),
-        (lambda f: (f / "train").mkdir(), "train", "train' has no class folders"),
-        (lambda f: (f / "train" / "a").mkdir(parents=True), "train", r"a' has no images \(.jpeg"),
-        (lambda f: write_images(f, "train", "a"), "val", "val' cannot be read"),
+        (lambda f: None, "train", r"train' .*\(No such file"),
+        (lambda f: (f / "train").mkdir(), "train", r"train' .*class folders"),
+        (lambda f: (f / "train" / "a").mkdir(parents=True), "train", r"a' .*no images \(\.jpeg"),
+        (lambda f: write_images(f, "train", "a"), "val", r"val' .*No such file"),
         (
             lambda f: [write_images(f, s, c) for s, c in (("train", "a"), ("val", "ab"))],
             "val",
-            "val/b' is no class of train/; remove it, or add images of it there",
+            r"val/b' .*no class of train/",
         ),
     ],
 )
@@ -138,7 +138,7 @@ def test_folder_in_another_layout_is_named_with_what_to_do(tmp_path, make, split
 def test_python_without_pillow_is_told_what_to_install(folder, monkeypatch):
     # what Python does when a module is not there
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(DataError, match="this Python lacks: pip install pillow"):
+    with pytest.raises(DataError, match=r"pip install pillow"):
         open_folder(folder)
 
 
@@ -162,7 +162,7 @@ def test_image_that_was_cut_off_is_named(folder, name, keep):
 def test_image_of_more_than_eight_bits_is_an_error(folder):
     pixels = numpy.full((8, 8), 40000, numpy.uint16)
     image_module.fromarray(pixels).save(str(folder / "train" / "a" / "0.png"))
-    with pytest.raises(DataError, match=r"has pixels of mode I.*, more than 8 bits"):
+    with pytest.raises(DataError, match=r"0\.png.* mode I.* 8 bits"):
         open_folder(folder).read_sample(0, 0)
 
 
@@ -178,10 +178,10 @@ def test_image_of_another_colour_model_becomes_rgb(folder, mode):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"augmentatoin": "shift"}', "augmentatoin is not a key .*; keys: name, augmentation"),
-        ('{"augmentation": "flip"}', "augmentation is 'flip'; allowed: crop-and-flip, shift"),
-        ('{"augmentation": 1}', "augmentation is 1, not of type str"),
-        ('{"least_crop_area": 0}', "least_crop_area is 0.0; allowed: 0 < value <= 1"),
+        ('{"augmentatoin": "shift"}', "augmentatoin .*: name, augmentation"),
+        ('{"augmentation": "flip"}', "augmentation .*'flip'; allowed: crop-and-flip, shift"),
+        ('{"augmentation": 1}', "augmentation is 1, .*str"),
+        ('{"least_crop_area": 0}', r"least_crop_area .*0\.0; allowed: 0 < value <= 1"),
         ("{", "not JSON"),
         ("[]", "expected an object"),
     ],

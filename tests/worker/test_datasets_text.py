@@ -208,17 +208,17 @@ def test_damaged_file_is_named(folder, name, damage, message):
 @pytest.mark.parametrize("starts", [[], [1, 2], [0, COUNT]])
 def test_borders_outside_of_the_text_are_named(folder, name, starts):
     numpy.save(str(folder / "train" / f"{name}.npy"), numpy.array(starts, numpy.int64))
-    with pytest.raises(DataError, match=rf"{name}\.npy' must begin with 0 and end below \d+"):
+    with pytest.raises(DataError, match=rf"{name}\.npy' .* 0 .* below \d+"):
         open_text(folder)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"vocabulary_size": 30000}, "vocabulary_size is 30000, the model's is 20000; set it"),
-        ({"mask_id": 4}, "mask_id is 4, the model's 103"),
+        ({"vocabulary_size": 30000}, "vocabulary_size is 30000, .*20000"),
+        ({"mask_id": 4}, "mask_id is 4, .*103"),
         ({"separator_id": -1}, "separator_id is -1; allowed: 0 <= value < vocabulary_size"),
-        ({"lower_case": True}, "lower_case is not a key of TextDescription; keys: vocabulary_size"),
+        ({"lower_case": True}, "lower_case .*: vocabulary_size"),
     ],
 )
 def test_text_that_does_not_fit_the_model_is_an_error(folder, changes, message):

@@ -8,6 +8,7 @@ from support import attempts
 from support.attempts import make_environment
 from support.cases import vary
 from support.frozen_code import PACKAGE
+from support.problems import assert_problem
 
 from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.json_files import read_json, write_json
@@ -98,8 +99,8 @@ def test_failure_that_was_cut_short_does_not_hide_the_others(attempt_dir):
     [
         (143, "terminated (SIGTERM)"),
         (137, "killed (SIGKILL)"),
-        (0, "ended without a record and without an error"),
-        (7, "the launcher ended with exit code 7"),
+        (0, "without a record"),
+        (7, "exit code 7"),
     ],
 )
 def test_silent_end_is_told_by_its_exit_code(attempt_dir, exit_code, words):
@@ -121,7 +122,7 @@ def test_memory_of_the_host_decides_nothing_of_a_gpu(attempt_dir, line):
     (attempt_dir / "err").write_text("starting\n" + line + "\n")
     record = conclude(attempt_dir, 137)
     assert record.status == FAILED
-    assert record.reason.startswith("a process was killed at the job's memory limit, which is the ")
+    assert "memory limit" in record.reason
 
 
 def test_gpu_without_memory_is_out_of_it_though_the_host_was_too(attempt_dir):
@@ -137,7 +138,7 @@ def test_rank_that_lost_its_peer_to_the_memory_limit_does_not_hide_it(attempt_di
     (attempt_dir / "err").write_text(line + "\nConnection closed by peer\n")
     record = conclude(attempt_dir, 1)
     assert record.status == OUT_OF_MEMORY
-    assert record.reason.startswith("a process was killed at the job's memory limit")
+    assert "memory limit" in record.reason
     assert [failure.rank for failure in record.failures] == [-1, 0]
 
 
@@ -216,7 +217,7 @@ def test_framework_that_aborted_for_lack_of_memory_ran_out_of_it(attempt_dir):
     (attempt_dir / "err").write_text(log)
     record = conclude(attempt_dir, 134)
     assert record.status == OUT_OF_MEMORY
-    assert record.reason == "oneflow ended a process that it had no memory for; see err"
+    assert_problem(record.reason, says=("oneflow", "memory", "err"))
 
 
 @pytest.mark.parametrize(("lines", "status"), [(100, OUT_OF_MEMORY), (1000, FAILED)])

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support import attempts, frozen_code
+from support.problems import assert_problem
 
 from dlperf_slurm.contract.record import FAILED, OUT_OF_MEMORY
 from dlperf_slurm.worker.ranks import FAILURE_GRACE_SECONDS
@@ -150,11 +151,9 @@ def test_rank_that_dies_without_a_word_gives_a_failed_record(launched, fault):
     attempt = launched[fault]
     record = attempt.conclude()
     assert record.status == FAILED
-    assert record.reason == (
-        f"the launcher ended with exit code {attempt.exit_code} and no rank said why; see err"
-        if attempt.exit_code != 137
-        else "killed (SIGKILL), perhaps for the machine's lack of memory"
-    )
+    code = attempt.exit_code
+    says = ("SIGKILL", "memory") if code == 137 else (f"exit code {code}", "no rank", "err")
+    assert_problem(record.reason, says=says)
 
 
 @pytest.mark.parametrize("fault", ["kill", "segfault", "leave"])
@@ -166,13 +165,13 @@ def test_rank_that_dies_without_a_word_takes_the_others_with_it(launched, fault)
 def test_loss_that_is_not_a_number_fails_the_case(launched):
     record = launched["nan"].conclude()
     assert record.status == FAILED
-    assert record.failures[0].message == "rank 1 ended with a loss of nan"
+    assert_problem(record.failures[0].message, says=("rank 1", "loss of nan"))
 
 
 def test_model_of_another_size_fails_the_case(launched):
     record = launched["count"].conclude()
     assert record.status == FAILED
-    assert "parameters, the model's definition has" in record.reason
+    assert "parameters" in record.reason
 
 
 def test_process_without_a_launcher_says_that_its_mpi_is_alone(tmp_path, code_dir):
@@ -180,7 +179,7 @@ def test_process_without_a_launcher_says_that_its_mpi_is_alone(tmp_path, code_di
     assert attempt.exit_code == 1
     failure = attempt.read_failure(0)
     assert failure["error"] == "PlacementError"
-    assert "MPI has 1 rank(s), the topology asks for 2" in failure["message"]
+    assert "MPI has 1 rank(s)" in failure["message"]
     assert "srun --mpi=list" in failure["message"]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def test_nothing_is_known_without_a_driver_or_of_cpus(fake_nvml, monkeypatch):
 
 def test_ranks_that_share_a_gpu_are_named():
     devices = [("n1", "GPU-a"), ("n1", "GPU-b"), ("n2", "GPU-c"), ("n2", "GPU-c")]
-    with pytest.raises(PlacementError, match="ranks 2 and 3 drive the same GPU, GPU-c on n2"):
+    with pytest.raises(PlacementError, match=r"ranks 2 and 3 .*GPU-c on n2"):
         compare_devices(devices)
 
 
@@ -85,4 +86,4 @@ def test_launched_ranks_have_a_gpu_each_or_a_failed_record(tmp_path, monkeypatch
     record = attempts.Attempt(tmp_path / "a1", code_dir, device="cuda").launch().conclude()
     assert record.status == status, record.reason
     if status == FAILED:
-        assert "ranks 0 and 1 drive the same GPU, GPU-a on " in record.reason
+        assert re.search("ranks 0 and 1 .*GPU-a on ", record.reason)

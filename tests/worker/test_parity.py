@@ -162,8 +162,8 @@ def test_update_of_a_parameter_without_gradient_is_not_compared():
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        (make_arrays(a=[1.0]), "gradients: b is either missing or unknown"),
-        (make_arrays(a=[1.0], b=[1.0], c=[1.0]), "gradients: c is either missing or unknown"),
+        (make_arrays(a=[1.0]), r"gradients: b .*missing"),
+        (make_arrays(a=[1.0], b=[1.0], c=[1.0]), r"gradients: c .*unknown"),
         (make_arrays(a=[[1.0]], b=[1.0]), r"gradients: a is \(\(1, 1\), 'float32'\), not \(1,\)"),
         (
             {"a": numpy.ones(1), "b": numpy.ones(1)},
@@ -177,7 +177,7 @@ def test_arrays_of_other_names_shapes_or_types_are_named(arrays, message):
 
 
 def test_weights_of_another_seed_are_refused_by_name():
-    with pytest.raises(WrongWorkError, match="a does not start with the weights"):
+    with pytest.raises(WrongWorkError, match=r"^a .*weights"):
         check_weights(make_arrays(a=[1.0, 2.0]), make_arrays(a=[1.0, 2.5]))
 
 
@@ -372,7 +372,7 @@ def test_weights_of_another_seed_end_the_command(tmp_path, torch, monkeypatch, c
     plain = work.generate_weights
     monkeypatch.setattr(work, "generate_weights", lambda d, seed: plain(d, seed + 1))
     assert verify(make_case("bert"), tmp_path / "a") == 1
-    assert "does not start with the weights of the case's seed" in capsys.readouterr().err
+    assert "weights of the case's seed" in capsys.readouterr().err
 
 
 def verify_two_ranks(case, folder, *options):

@@ -107,7 +107,7 @@ def test_framework_without_operations_says_so_at_once():
 
 
 def test_numbers_that_a_framework_does_not_multiply_are_named():
-    with pytest.raises(ValueError, match="MXNet multiplies no matrices of bf16 by themselves"):
+    with pytest.raises(ValueError, match=r"MXNet .*bf16"):
         load_operations("mxnet").make_product(Setting("cpu", "bf16", 1), 64)
 
 

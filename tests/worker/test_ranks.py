@@ -24,7 +24,7 @@ def test_ranks_that_stand_as_the_topology_says_are_accepted(hosts):
 
 
 def test_process_that_is_alone_is_told_about_mpi():
-    with pytest.raises(PlacementError, match=r"MPI has 1 rank\(s\), the topology asks for 4.*mpi"):
+    with pytest.raises(PlacementError, match=r"MPI has 1 rank\(s\), .*4.*mpi"):
         check_placement(TWO_BY_TWO, ["a"])
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import os
+import re
 import signal
 import subprocess
 import time
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy
 import pytest
 from support import attempts, frozen_code, tasks
+from support.problems import assert_problem
 
 from dlperf_slurm.contract.record import (
     FAILED,
@@ -185,7 +187,7 @@ def test_rank_without_memory_gives_status_oom(launched):
 
 def test_loss_that_is_not_a_number_fails_the_case(launched):
     record = launched["nan"].conclude()
-    assert record.failures[0].message == "rank 1 ended with a loss of nan"
+    assert_problem(record.failures[0].message, says=("rank 1", "loss of nan"))
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -193,7 +195,7 @@ def test_rank_that_stands_still_is_named_by_the_watch(tmp_path, code_dir, rank):
     attempt = attempts.Attempt(tmp_path / "a1", code_dir, stall_seconds=8.0)
     record = run(attempt, fault="sleep", fault_rank=rank).conclude()
     assert record.status == FAILED
-    assert record.reason.startswith("stalled: no step ended for 8 s")
+    assert re.match("stalled: .* 8 s", record.reason)
     assert RANK_LOST not in {failure.error for failure in record.failures}
     assert (attempt.path / STALLS_DIR).is_dir()
 
@@ -216,7 +218,7 @@ def test_torchrun_hands_the_warning_before_the_time_limit_on(tmp_path, code_dir,
     process.send_signal(TIME_LIMIT_SIGNAL)
     _, attempt.stderr = process.communicate(timeout=tasks.TASKS_SECONDS)
     attempt.exit_code = process.returncode
-    assert attempt.conclude().reason.startswith("time limit: the job's time is nearly over: rank")
+    assert attempt.conclude().reason.startswith("time limit: ")
 
 
 def await_starts(attempt):
@@ -250,7 +252,7 @@ def test_other_number_of_tasks_than_the_topology_has_is_refused(tmp_path, code_d
     attempt = attempts.Attempt(tmp_path / "a1", code_dir)
     run_task(attempt, tasks.make_task_variables(2, 3, "7"))
     message = attempt.read_failure(2)["message"]
-    assert message == "the launcher has started 3 rank(s), the topology asks for 2"
+    assert_problem(message, says=("launcher", "3 rank(s)", "topology", "2"))
 
 
 def test_rank_0_is_looked_for_by_the_suffixed_name_of_its_host(tmp_path, code_dir):
@@ -259,7 +261,7 @@ def test_rank_0_is_looked_for_by_the_suffixed_name_of_its_host(tmp_path, code_di
     variables.update(SLURM_STEP_NUM_NODES="2", SLURM_STEP_NODELIST="no such[1-2]")
     run_task(attempt, variables, "--host-suffix=i")
     message = attempt.read_failure(1)["message"]
-    assert "does not know the host of rank 0, 'no such1i'" in message
+    assert_problem(message, says=("rank 0", "'no such1i'"))
 
 
 def run_task(attempt, variables, *options):

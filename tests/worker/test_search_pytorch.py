@@ -83,7 +83,7 @@ def test_one_granularity_more_does_not_fit(folder, limit):
     attempt = make_attempt(folder, "more", batch_size_per_device=LARGEST + 64, **limit)
     record = attempt.launch().conclude()
     assert record.status == OUT_OF_MEMORY
-    assert f"above the limit of {limit['memory_limit_bytes'] // 2**20} MiB" in record.reason
+    assert f"limit of {limit['memory_limit_bytes'] // 2**20} MiB" in record.reason
 
 
 def test_second_repeat_measures_the_same_batch_at_once(found, folder, limit):

@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
+import re
 
 import numpy
 import pytest
 from support import attempts
 from support.cases import vary
+from support.problems import assert_problem
 
 from dlperf_slurm.contract.case import CASE_FILE
 from dlperf_slurm.contract.json_files import read_json, write_json
@@ -69,9 +71,8 @@ def test_no_rank_that_stood_still_is_no_stall(attempt_dir):
 def test_ranks_at_the_same_line_are_named_together(attempt_dir):
     for rank in range(RANKS):
         say(attempt_dir, rank)
-    assert describe(attempt_dir) == (
-        "stalled: no step ended for 61 s: ranks 0-3: step 4 of 10 (measured), at wait (a.py:7)"
-    )
+    says = ("61 s", "ranks 0-3: step 4 of 10 (measured), at wait (a.py:7)")
+    assert_problem(describe(attempt_dir), key="stalled", says=says)
 
 
 def test_rank_that_is_alone_at_its_line_comes_first(attempt_dir):
@@ -98,7 +99,7 @@ def test_rank_that_says_nothing_comes_first_with_its_host(attempt_dir):
     for rank in (0, 1, 2):
         say(attempt_dir, rank)
     find_stacks(attempt_dir, 3).touch()
-    assert ": rank 3 on n2: no answer, as from a process that is stopped" in describe(attempt_dir)
+    assert ": rank 3 on n2: no answer" in describe(attempt_dir)
 
 
 def test_rank_that_was_stopped_comes_first_though_it_came_as_far(attempt_dir):
@@ -112,7 +113,7 @@ def test_rank_whose_timer_alone_wrote_is_in_native_code(attempt_dir):
         say(attempt_dir, rank)
     find_stacks(attempt_dir, 3).write_text("stacks of 3", encoding="utf-8")
     failures = {failure.rank: failure for failure in describe_stall(attempt_dir, CASE)}
-    assert failures[3].message == "in native code that holds the interpreter"
+    assert "native code" in failures[3].message
     assert failures[3].traceback == "stacks of 3"
 
 
@@ -122,22 +123,20 @@ def test_rank_whose_timer_wrote_after_the_others_had_waited_was_stopped(attempt_
     find_silence(attempt_dir, 3).touch()
     find_stacks(attempt_dir, 3).write_text("stacks of 3", encoding="utf-8")
     failures = {failure.rank: failure for failure in describe_stall(attempt_dir, CASE)}
-    assert failures[3].message.startswith("no answer, as from a process that is stopped")
+    assert failures[3].message.startswith("no answer")
     assert failures[3].traceback == "stacks of 3"
 
 
 def test_ranks_that_all_hold_their_interpreter_are_a_stall(attempt_dir):
     for rank in range(RANKS):
         find_stacks(attempt_dir, rank).write_text("stacks", encoding="utf-8")
-    assert describe(attempt_dir) == (
-        "stalled: ranks 0-3: in native code that holds the interpreter"
-    )
+    assert describe(attempt_dir).startswith("stalled: ranks 0-3: in native code")
 
 
 def test_time_limit_is_told_from_a_stall(attempt_dir):
     for rank in range(RANKS):
         say(attempt_dir, rank, cause=TIME_LIMIT if rank == 1 else "called", quiet_seconds=0.1)
-    assert describe(attempt_dir).startswith("time limit: the job's time is nearly over: ranks 0-3")
+    assert re.match("time limit: .*: ranks 0-3", describe(attempt_dir))
 
 
 def test_steps_that_all_ranks_ended_are_counted_and_all_are_kept(attempt_dir):

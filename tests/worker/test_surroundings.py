@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support import attempts, frozen_code
 from support.cases import vary
+from support.problems import assert_problem
 
 from dlperf_slurm.contract.phases import MEANINGS, PYTHON, WINDOW
 from dlperf_slurm.contract.record import OK
@@ -174,25 +175,26 @@ def test_quiet_host_is_not_told_of():
 
 
 @pytest.mark.parametrize(
-    ("host", "line"),
+    ("host", "says"),
     [
         (
             HostSurroundings("n1", 3.14, (CpuUse(0.5, 4, 0, 0.3, 0, (Neighbour("x", 0.25),)),)),
-            "n1 is not quiet: other processes take 30% of its 4 CPUs (x 25%), load average 3.1",
+            ("n1", "other processes", "30% of its 4 CPUs (x 25%)", "3.1"),
         ),
         (
             HostSurroundings("n1", 0.0, (CpuUse(0.5, 4, 0.3, 0.0, 0.2),)),
-            "n1 is not quiet: a hypervisor takes 20% of its CPUs",
+            ("n1", "hypervisor", "20% of its CPUs"),
         ),
         (
             HostSurroundings("n1", 0.0, gpus=(GpuBefore(2, ("python", "process 7")),)),
-            "GPU 2 of n1 is in use by python, process 7",
+            ("GPU 2 of n1", "in use", "python, process 7"),
         ),
         (
             HostSurroundings("n1", 0.0, gpus=(GpuBefore(2, (), ("power cap",)),)),
-            "GPU 2 of n1 has its clocks held down: power cap",
+            ("GPU 2 of n1", "clocks", "power cap"),
         ),
     ],
 )
-def test_what_is_not_quiet_is_one_line(host, line):
-    assert list(describe_noise(host)) == [line]
+def test_what_is_not_quiet_is_one_line(host, says):
+    (line,) = describe_noise(host)
+    assert_problem(line, says=says)

@@ -26,7 +26,7 @@ from dlperf_slurm.jobs.private_values import (
     write_private_values,
 )
 from dlperf_slurm.jobs.render import render_scripts
-from dlperf_slurm.jobs.run_directory import CODE_DIR, make_job_name
+from dlperf_slurm.jobs.run_directory import make_job_name
 from dlperf_slurm.jobs.stage import freeze_code, make_run_id
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.provision.environments.pins import read_pins
@@ -132,7 +132,7 @@ def open_workplace(results: Path, loaded: LoadedSite) -> Iterator[Path]:
             share_with_group(folder, site)
             if private:
                 write_private_values(folder, private)
-            freeze_code(folder / CODE_DIR)
+            freeze_code(folder)
         yield folder
     except OSError as error:
         raise InputError(f"{results}: cannot be written: {error}") from error

@@ -17,7 +17,6 @@ from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import DlperfError, InputError
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.render import render_verification
-from dlperf_slurm.jobs.run_directory import CODE_DIR
 from dlperf_slurm.jobs.stage import freeze_code
 from dlperf_slurm.scheduler.local import end_process_group
 from dlperf_slurm.scheduler.machine import hold_machine
@@ -57,7 +56,7 @@ def make_workplace(site: Site, folder: Path, report: Callable[[str], None]) -> W
         folder.mkdir(mode=0o700)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made: {error}") from error
-    freeze_code(folder / CODE_DIR)
+    freeze_code(folder)
     return Workplace(site, folder.absolute(), report)
 
 
@@ -87,7 +86,7 @@ def run_case(
     write_json(folder / CASE_FILE, replace(case, case_id=name))
     options = [f"--data-rank={data_rank}", *(f"--reference={path}" for path in references)]
     script = render_verification(
-        find_job_kind(case.axes), workplace.site, options, workplace.folder / CODE_DIR, folder
+        find_job_kind(case.axes), workplace.site, options, workplace.folder, folder
     )
     write_file(folder / SCRIPT_FILE, script.encode(), root=workplace.folder)
     minutes = workplace.site.find_time_limit_minutes(topology)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.problems import assert_problem
 
 from dlperf_slurm.checks.audit import Audit, audit_paths
 from dlperf_slurm.checks.audit.headers import read_headers
@@ -155,7 +156,8 @@ def test_row_that_is_too_wide_costs_no_other():
     rows = ("1 | 100.0 | 1.0", "2 | 3 | 190.0 | 1.9", "4 | 380.0 | 3.3")
     found = audit_table("GPUs | img/s | speedup", *rows)
     assert list_kinds(found) == [("3.3", WRONG)]
-    assert [gap.reason for gap in found.not_audited] == ["line 6: 4 cells under a header of 3"]
+    (gap,) = found.not_audited
+    assert_problem(gap.reason, key="line 6", says=("4 cells", "3"))
 
 
 @pytest.mark.parametrize("dashes", ["-|-|-", "|:-:|:-:|:-:|", "--- | --- | ---"])
@@ -315,8 +317,8 @@ def test_command_that_could_check_nothing_exits_with_2_and_says_what_there_was(c
     Path("x.md").write_text(write_table("GPUs | speedup", "1 | 1.0", "2 | 1.9"), encoding="utf-8")
     assert main(["audit", "x.md"]) == 2
     printed = capsys.readouterr()
-    assert "2 speedups could not be checked" in printed.out
-    assert "nothing that could be checked" in printed.err
+    assert "2 speedups" in printed.out
+    assert "nothing" in printed.err
 
 
 def test_speedups_of_figures_that_are_not_there_are_compared_and_counted():
@@ -338,7 +340,7 @@ def test_speedup_that_is_printed_as_its_inverse_is_said_to_be_so():
     header = "GPUs | Throughput - FP32 | Throughput - AMP | Throughput speedup (FP32 to AMP)"
     (finding,) = audit_table(header, "1 | 10.42M | 21.84M | 0.48").findings
     assert (finding.kind, finding.follows) == (WRONG, "2.0960")
-    assert finding.reason == "21.84 / 10.42; is the inverse of it"
+    assert_problem(finding.reason, says=("21.84 / 10.42", "inverse"))
 
 
 def test_speedup_over_another_batch_size_has_no_device_count_above_it():

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from builders import make_matrix_case, make_site
+from support.problems import assert_problem
 
 from dlperf_slurm.checks.doctor.answers import judge
 from dlperf_slurm.checks.doctor.probe import End, Probe, choose_probes, shrink
@@ -51,65 +52,65 @@ def list_faults(*arguments, **options):
 
 def test_ranks_of_one_world_are_sound(home):
     findings = judge_answers(home, [make_answer(0), make_answer(1, "n2")])
-    assert [str(finding) for finding in findings] == [
-        "ok        run directory: pytorch on n1, n2: nodes see and write it",
-        "ok        ranks: pytorch on n1, n2: 2 ranks of one Open MPI v5.0.8 world, 2.9.1, each "
-        "sees 2 cores",
-    ]
+    folder, ranks = findings
+    assert_problem(folder, key="ok        run directory: pytorch on n1, n2")
+    says = ("2 ranks", "Open MPI v5.0.8", "2.9.1", "2 cores")
+    assert_problem(ranks, key="ok        ranks: pytorch on n1, n2", says=says)
 
 
 def test_processes_that_are_a_world_each_are_told_from_ranks(home):
     alone = [make_answer(0, world_size=1), make_answer(0, "n2", world_size=1)]
     (line,) = list_faults(home, alone)
-    assert line.startswith("fault     MPI: pytorch on n1, n2: 2 processes are 2 worlds of 1 rank")
-    assert "set launcher.mpi to what fits" in line
-    assert line.endswith("now launcher.name = 'srun', launcher.mpi = 'pmix'")
+    says = ("2 worlds", "set launcher.mpi", "launcher.name = 'srun', launcher.mpi = 'pmix'")
+    assert_problem(line, key="fault     MPI: pytorch on n1, n2", says=says)
 
 
 @pytest.mark.parametrize(
-    ("answers", "line"),
+    ("answers", "subject", "nodes", "says"),
     [
         (
             [make_answer(join_error="ModuleNotFoundError: No module named 'mpi4py'", rank=None)]
             * 2,
-            "environment: pytorch on n1: ranks do not join: ModuleNotFoundError: No module named "
-            "'mpi4py'; "
-            f"`{VENV}/bin/python -m pip install` it, or `dlperf-slurm env create pytorch`",
+            *("environment", "n1"),
+            (
+                "ModuleNotFoundError: No module named 'mpi4py'",
+                f"`{VENV}/bin/python -m pip install`",
+                "`dlperf-slurm env create pytorch`",
+            ),
         ),
         (
             [make_answer(join_error="PlacementError: 1 rank(s)", rank=None)] * 2,
-            "launcher: pytorch on n1: ranks do not join: PlacementError: 1 rank(s); see launcher.",
+            *("launcher", "n1", ("PlacementError: 1 rank(s)", "launcher.name")),
         ),
         (
             [make_answer(n, f"n{n}", import_error="ImportError: libcudart.so.12") for n in (0, 1)],
-            "environment: pytorch on n0, n1: ImportError: libcudart.so.12; `",
+            *("environment", "n0, n1", ("ImportError: libcudart.so.12", "`")),
         ),
         (
             [make_answer(n, f"n{n}", is_done=False) for n in (0, 1)],
-            "environment: pytorch on n0, n1: a rank ended while it imported pytorch: "
-            "srun: error: n1: task 0: Segmentation fault; `",
+            *("environment", "n0, n1", ("imported pytorch", "task 0: Segmentation fault")),
         ),
         (
             [{"host": "n1", "cores": [0]}, {"host": "n2", "cores": [0]}],
-            "MPI: pytorch on n1, n2: MPI does not start: srun: error: n1: task 0: Segm",
+            *("MPI", "n1, n2", ("not start", "task 0: Segmentation fault")),
         ),
-        ([make_answer(0)], "launcher: pytorch on n1: 2 ranks are asked for, 1 answered; see "),
+        ([make_answer(0)], "launcher", "n1", ("2 ranks", "1 answered")),
         (
             [make_answer(0), make_answer(1)],
-            "launcher: pytorch on n1: 2 ranks should be on 2 nodes; see launcher.flags; ",
+            *("launcher", "n1", ("2 ranks", "2 nodes", "launcher.flags")),
         ),
     ],
 )
-def test_fault_of_ranks_is_named_with_where_and_how_to_mend_it(answers, line, home):
+def test_fault_of_ranks_is_named_with_where_and_how_to_mend_it(answers, subject, nodes, says, home):
     error = "srun: error: n1: task 0: Segmentation fault\nsrun: Terminating StepId=1.0\n"
     (found, *_) = list_faults(home, answers, error=error)
-    assert found.startswith(f"fault     {line}")
+    assert_problem(found, key=f"fault     {subject}: pytorch on {nodes}", says=says)
 
 
 def test_cores_that_ranks_share_are_divided(home):
     shared = [make_answer(0), make_answer(1)]
     (line,) = list_faults(home, shared, make_probe("1n2g", cpus_per_rank=2))
-    assert "2 ranks on n1 share 2 cores, 2 are asked for each; set cpus_per_rank = 1" in line
+    assert_problem(line, says=("2 ranks on n1", "2 cores", "2", "set cpus_per_rank = 1"))
 
 
 def test_cores_of_each_are_enough_where_ranks_are_bound(home):
@@ -142,13 +143,13 @@ def list_build_faults(folder, *, cuda=13000, managed=True, gpus=("8.0",), **site
 
 def test_gpus_that_the_build_has_no_code_for_are_named(home):
     (line,) = list_build_faults(home, gpus=("7.0",))
-    assert line.startswith("fault     environment: pytorch on n1: torch 2.13.0 for CUDA 13.0 has ")
-    assert "; the GPU is of 7.0; name an environment of yours under [environments.pytorch]" in line
+    says = ("torch 2.13.0", "CUDA 13.0", "7.0", "[environments.pytorch]")
+    assert_problem(line, key="fault     environment: pytorch on n1", says=says)
 
 
 def test_driver_that_is_older_than_the_build_is_named(home):
     (line,) = list_build_faults(home, cuda=12040)
-    assert "CUDA 13.0, which takes a newer driver than the one here, of CUDA 12.4; name " in line
+    assert_problem(line, says=("CUDA 13.0", "driver", "CUDA 12.4", "[environments.pytorch]"))
 
 
 def test_nothing_is_known_against_an_own_build_on_the_gpus_that_are_there(home):
@@ -157,8 +158,7 @@ def test_nothing_is_known_against_an_own_build_on_the_gpus_that_are_there(home):
 
 def test_gpus_that_the_site_does_not_tell_are_named(home):
     (line,) = list_build_faults(home, gpus=("8.0", "9.0"), compute_capability="8.6")
-    assert "GPUs are of compute capability 8.0 and 9.0, the site says 8.6" in line
-    assert line.endswith("set compute_capability = '9.0'")
+    assert_problem(line, says=("8.0 and 9.0", "8.6", "set compute_capability = '9.0'"))
 
 
 def test_gpus_that_fit_are_told(home):
@@ -171,15 +171,14 @@ def test_gpus_that_fit_are_told(home):
 def test_folder_that_nodes_do_not_see_is_named(home):
     end = End("FAILED", "JobLaunchFailure", "n1")
     (line,) = list_faults(home, [], end=end, has_started=False)
-    assert line.startswith("fault     run directory: pytorch: ")
-    assert "no file of a job on n1 is there (FAILED JobLaunchFailure); name a folder" in line
+    says = ("n1", "(FAILED JobLaunchFailure)", "name a folder")
+    assert_problem(line, key="fault     run directory: pytorch", says=says)
 
 
 def test_job_that_did_not_get_its_turn_is_undecided(home):
     end = End("PENDING", "Priority", "")
     (line,) = list_faults(home, [], end=end, has_started=False)
-    assert line.startswith("undecided probe job: pytorch: it did not start in time")
-    assert line.endswith("call again with a longer --patience")
+    assert_problem(line, key="undecided probe job: pytorch", says=("--patience",))
 
 
 @pytest.mark.parametrize(

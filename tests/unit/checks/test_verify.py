@@ -2,12 +2,12 @@
 
 import dataclasses
 import math
-import os
-import subprocess
+import re
 from pathlib import Path, PurePosixPath
 
 import pytest
-from builders import make_site, write_program
+from builders import make_matrix_case, make_site, write_program
+from golden import GOLDEN, assert_script_is_golden
 from support.cases import vary
 
 from dlperf_slurm.checks.parity.run_case import (
@@ -36,11 +36,11 @@ from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.contract.parity import Difference, Parity
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import EnvironmentMissingError
-from dlperf_slurm.jobs.render import render_verification
+from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
+from dlperf_slurm.jobs.render import render_scripts, render_verification
 from dlperf_slurm.worker.frameworks import load_adapter
 from dlperf_slurm.worker.models import list_models, load_model
 
-GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "verify"
 SITE = make_site(scheduler="local", launcher={"name": "mpirun"})
 SAME = Difference(1e-7, "stem.convolution.weight")
 PARITY = Parity(
@@ -245,20 +245,40 @@ def test_kinks_of_relus_may_move_a_gradient_on_gpus_alone():
     assert list_failed(compare_frameworks(beyond, PARITY)) == ["gradients"]
 
 
-@pytest.mark.parametrize("name", ["local", "slurm", "example"])
-def test_script_is_as_its_golden_file(name, monkeypatch):
+KIND = JobKind("pytorch", "native", Topology(1, 2))
+RUN_DIR = PurePosixPath("/shared/results/verify")
+
+
+@pytest.fixture
+def render(monkeypatch):
+    """Render the script of a case on a site, with managed environments at a fixed place."""
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", "/shared/environments")
-    folder = PurePosixPath("/shared/results/verify")
     options = ["--data-rank=0", "--reference=/shared/results/a b"]
+    return lambda site: render_verification(KIND, site, options, RUN_DIR, RUN_DIR / "case")
+
+
+def test_script_is_as_its_golden_file(render):
+    site = load_site("example", None, []).site
+    assert_script_is_golden(render(site), GOLDEN / "verify.sh")
+
+
+@pytest.mark.parametrize("name", ["local", "slurm", "example"])
+def test_ranks_start_as_those_of_jobs_do(name, render):
     site = load_site(name, None, []).site
-    kind = JobKind("pytorch", "native", Topology(1, 2))
-    script = render_verification(kind, site, options, folder / "code", folder / "case")
-    golden = GOLDEN / f"{name}.sh"
-    if os.environ.get("UPDATE_GOLDEN") == "1":
-        golden.parent.mkdir(parents=True, exist_ok=True)
-        golden.write_text(script, encoding="utf-8")
-    assert script == golden.read_text(encoding="utf-8")
-    subprocess.run(["bash", "-n", str(golden)], check=True)
+    (group,) = group_array_tasks([ArrayTask(make_matrix_case("1n2g"), 1, 1)], site, 1001)
+    (job,) = (
+        text
+        for name, text in render_scripts([group], site, "verify", RUN_DIR).items()
+        if name.endswith(".sbatch")
+    )
+    command = "worker verify --data-rank=0 '--reference=/shared/results/a b' "
+    launch = read_launch(job).replace("worker run ", command)
+    assert launch.endswith(f'{command}"$attempt_dir"')
+    assert read_launch(render(site)) == launch
+
+
+def read_launch(script):
+    return re.search(r"^launch_pytorch\(\) \{\n(.*)\n\}", script, re.M)[1]
 
 
 @pytest.fixture

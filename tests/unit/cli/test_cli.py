@@ -346,6 +346,7 @@ def run_bare(arguments, cwd) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
 
 
+@pytest.mark.integration
 def test_report_of_a_copied_run_needs_nothing_but_its_files(staged_run, home):
     for task in staged_run.read_all_tasks():
         write_record(staged_run, task, make_record(read_case(staged_run, task)))
@@ -369,6 +370,7 @@ def test_report_makes_the_columns_of_its_cases_once_for_all_files(staged_run, mo
     assert made == [1]
 
 
+@pytest.mark.integration
 def test_report_of_the_copy_lies_in_the_copy(staged_run, home):
     copy = shutil.copytree(staged_run.path, home / "laptop" / "copy")
     run_bare(["report", "--plots", "none", str(copy)], home)
@@ -376,12 +378,32 @@ def test_report_of_the_copy_lies_in_the_copy(staged_run, home):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["config", "schema", "matrix"], ["config", "show"], ["init"]]
+    ("arguments", "unbuffered"),
+    [
+        (["config", "schema", "matrix"], "1"),
+        (["config", "show"], "1"),
+        (["env", "list"], ""),
+        (["init"], ""),
+        (["--help"], ""),
+    ],
 )
-def test_closed_pipe_is_no_traceback(home, bin_dir, monkeypatch, arguments):
+def test_closed_pipe_ends_quietly_as_by_sigpipe(home, bin_dir, monkeypatch, arguments, unbuffered):
     monkeypatch.setenv("PYTHONPATH", IMPORT_DIR)
+    # what is buffered meets the closed pipe later
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     command = [sys.executable, "-m", "dlperf_slurm", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         err = process.stderr.read()
-    assert err == b""
+    assert (process.returncode, err) == (141, b"")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_full_disk_below_standard_output_is_one_line(home, bin_dir, monkeypatch, unbuffered):
+    monkeypatch.setenv("PYTHONPATH", IMPORT_DIR)
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    command = [sys.executable, "-m", "dlperf_slurm", "config", "schema", "matrix"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE)
+    (line,) = done.stderr.decode().splitlines()
+    assert (done.returncode, "No space left on device" in line) == (2, True)

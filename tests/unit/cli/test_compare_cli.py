@@ -12,6 +12,7 @@ from builders import (
 )
 from history_runs import MATRIX, make_run
 from outcome_builders import RATES, make_case_outcomes, scale
+from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.site import LoadedSite
@@ -22,6 +23,8 @@ from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.reports.comparison_text import serialize_junit
 from dlperf_slurm.results.compare import compare_runs
 from dlperf_slurm.stats.placements import compute_ratio_interval
+
+pytestmark = pytest.mark.integration
 
 LIMIT = ["--fail-if-slower", "3%"]
 
@@ -98,11 +101,8 @@ def test_slowdown_within_the_limit_exits_with_0(run_a, staged, capsys, factor):
 
 def test_guard_does_not_pass_what_it_cannot_decide(run_a, staged, capsys):
     code, out, err = run_compare([run_a, make_run(staged, "b", repeats=2), *LIMIT], capsys)
-    assert (code, "undecided whether slower by more than 3 %: 2 of 2 comparisons" in err) == (
-        7,
-        True,
-    )
-    assert "7 and 2 repeats; it takes 6 in each run to tell any difference" in out
+    assert (code, "3 %: 2 of 2 comparisons" in err) == (7, True)
+    assert "7 and 2 repeats; it takes 6 " in out
 
 
 def test_verdicts_without_any_test_say_so(run_a, staged, capsys):
@@ -113,12 +113,12 @@ def test_verdicts_without_any_test_say_so(run_a, staged, capsys):
 
 def test_guard_does_not_pass_a_limit_that_is_not_shown_to_be_kept(run_a, staged, capsys):
     code, _, err = run_compare([run_a, make_run(staged, "b", 0.97), *LIMIT], capsys)
-    assert (code, "in each run would tell whether it is beyond the limit" in err) == (7, True)
+    assert (code, "beyond the limit" in err) == (7, True)
 
 
 def test_guard_does_not_pass_a_case_that_is_gone(run_a, staged, capsys):
     code, _, err = run_compare([run_a, make_run(staged, "b", topologies=["1n1g"]), *LIMIT], capsys)
-    assert (code, "1 of the 2 figures of A cannot be compared" in err) == (5, True)
+    assert (code, "1 of the 2 figures" in err) == (5, True)
 
 
 def test_guard_passes_a_case_that_is_new(run_a, staged, capsys):
@@ -147,7 +147,7 @@ def test_runs_are_found_by_the_beginning_of_their_ids(staged, home, capsys):
 @pytest.mark.parametrize("text", ["3", "0.03", "-3%", "100%", "x%", "", "nan%", "1e1%", "٣%"])
 def test_limit_that_is_no_percentage_is_refused(run_a, capsys, text):
     code, out, err = run_compare([run_a, run_a, f"--fail-if-slower={text}"], capsys)
-    assert (code, out, "is no percentage below 100, such as 3%" in err) == (2, "", True)
+    assert (code, out, "such as 3%" in err) == (2, "", True)
 
 
 @pytest.mark.parametrize("text", ["3%", "3 %", "2.5%"])
@@ -180,10 +180,8 @@ def test_junit_skips_what_cannot_be_decided_with_the_reason(run_a, staged, capsy
     run_compare([run_a, make_run(staged, "b", repeats=2), "--junit", "junit.xml"], capsys)
     suite = ElementTree.parse("junit.xml").getroot()
     assert suite.get("skipped") == "2"
-    assert {skipped.get("message") for skipped in suite.iter("skipped")} == {
-        "undecided: speed B / A 1.005; 7 and 2 repeats; it takes 6 in each run to tell any "
-        "difference"
-    }
+    (message,) = {skipped.get("message") for skipped in suite.iter("skipped")}
+    assert_problem(message, key="undecided", says=("B / A 1.005", "7 and 2 repeats", "takes 6"))
 
 
 def test_junit_without_a_limit_fails_nothing(run_a, staged, capsys):

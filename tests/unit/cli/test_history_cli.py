@@ -9,9 +9,12 @@ from pathlib import Path
 import duckdb
 import pytest
 from history_runs import CASE_1, CASE_2, RESULTS, add_run, fail_case, set_manifest, stage_seven
+from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.jobs.run_directory import open_run
+
+pytestmark = pytest.mark.integration
 
 LIMIT = ["--fail-if-slower", "3%"]
 
@@ -82,9 +85,8 @@ def test_failed_run_has_its_word_and_its_reason(runs, capsys):
 def test_problem_of_the_folder_is_a_warning(two_runs, capsys):
     (two_runs[0] / "manifest.json").unlink()
     code, out, err = run_history(capsys)
-    assert (code, err) == (
-        0, f"dlperf-slurm: warning: {two_runs[0]}: has no manifest.json: it is half a run\n",
-    )  # fmt: skip
+    assert code == 0
+    assert_problem(err, key=f"warning: {two_runs[0]}", says=("manifest.json",))
     assert len(list_rows(out)) == 2
 
 
@@ -96,7 +98,7 @@ def test_several_folders_make_one_history(staged, home, capsys):
         capsys, "--results", RESULTS, "--results", "archive", "--results", "other", "--case", "1n1g"
     )
     assert (code, len(list_rows(out))) == (0, 2)
-    assert err.count("it is a copy of results/") == 1
+    assert err.count("a copy of results/") == 1
 
 
 def test_json_has_all_facts(two_runs, capsys):
@@ -159,9 +161,7 @@ def test_plot_of_another_kind_is_an_error(two_runs, capsys):
 def test_selection_of_nothing_names_the_cases(two_runs, capsys):
     code, _, err = run_history(capsys, "--case", "9n9g")
     assert code == 2
-    assert err == (
-        f"dlperf-slurm: error: results: no case is selected; there are {CASE_1}, {CASE_2}\n"
-    )
+    assert_problem(err, file="results", says=("no case", CASE_1, CASE_2))
 
 
 def test_folder_without_runs_is_an_error(home, capsys):
@@ -209,7 +209,7 @@ def test_runs_on_another_machine_are_no_measure(runs, capsys):
     runs(0.9, platform={"cpu_model": "B"})
     code, _, err = run_history(capsys, *LIMIT)
     assert code == 5
-    assert "no earlier run did the same work on the same machine" in err
+    assert "no earlier run" in err
 
 
 def test_newer_software_is_held_against_older(runs, capsys):
@@ -243,4 +243,4 @@ def test_few_repeats_do_not_pass(runs, capsys):
     runs(1.0, 0.9, repeats=3)
     code, _, err = run_history(capsys, *LIMIT)
     assert code == 7
-    assert "3 and 3 repeats; it takes 6 in each run to tell any difference" in err
+    assert "3 and 3 repeats; it takes 6 " in err

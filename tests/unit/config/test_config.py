@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.key_paths import _walk_paths, drop_indices, format_key, locate_keys
@@ -42,8 +43,9 @@ def find_mistakes(text: str) -> list[str]:
 
 
 def test_missing_file_is_named():
-    with pytest.raises(InputError, match=r"^nowhere\.toml: there is no such file$"):
+    with pytest.raises(InputError) as caught:
         read_toml(Path("nowhere.toml"))
+    assert_problem(caught.value, file="nowhere.toml", says=("no such file",))
 
 
 def test_syntax_error_has_file_line_and_column():
@@ -66,8 +68,9 @@ def test_file_that_is_not_text_is_refused():
 
 def test_folder_in_place_of_a_file_is_refused():
     Path("folder.toml").mkdir()
-    with pytest.raises(InputError, match=r"folder\.toml: is no regular file"):
+    with pytest.raises(InputError) as caught:
         read_toml(Path("folder.toml"))
+    assert_problem(caught.value, file="folder.toml", says=("regular file",))
 
 
 LOCATED = """\
@@ -194,10 +197,9 @@ def test_far_name_is_not_suggested():
 
 
 def test_unknown_value_lists_the_known_ones():
-    with pytest.raises(
-        ValueError, match=r"'blu' is not a colour; known: blue, red\. Did you mean 'blue'\?"
-    ):
-        check_known("blu", ["blue", "red"], "a colour")  # fmt: skip
+    with pytest.raises(ValueError, match=r"^'blu' is not") as caught:
+        check_known("blu", ["blue", "red"], "a colour")
+    assert_problem(caught.value, says=("a colour", "known: blue, red", "mean 'blue'"))
 
 
 def test_unknown_key_lists_the_known_ones_and_the_nearest():
@@ -208,13 +210,13 @@ def test_unknown_key_lists_the_known_ones_and_the_nearest():
 
 
 def test_wrong_type_is_not_converted():
-    assert find_mistakes('size = "1"\n') == [
-        "file.toml:1: size: '1' is not an integer; without quotes it is: 1"
-    ]
+    (mistake,) = find_mistakes('size = "1"\n')
+    assert_problem(mistake, file="file.toml", line=1, key="size", says=("'1'", "integer", ": 1"))
 
 
 def test_boolean_is_not_an_integer():
-    assert find_mistakes("size = true\n") == ["file.toml:1: size: true is not an integer"]
+    (mistake,) = find_mistakes("size = true\n")
+    assert_problem(mistake, file="file.toml", line=1, key="size", says=("true", "integer"))
 
 
 def test_mistakes_of_a_file_are_reported_together():
@@ -226,7 +228,7 @@ def test_mistakes_of_a_file_are_reported_together():
 
 def test_value_in_place_of_a_table_is_reported_at_its_line():
     (mistake,) = find_mistakes("size = 2\ninner = 3\n")
-    assert mistake == "file.toml:2: inner: 3 is not a table"
+    assert_problem(mistake, file="file.toml", line=2, key="inner", says=("3", "table"))
 
 
 def test_what_is_sound_is_still_returned():

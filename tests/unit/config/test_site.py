@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from builders import make_site, write_matrix, write_program
+from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_environments_dir, find_resource_dir
 from dlperf_slurm.config.job_settings import list_launchers
@@ -103,85 +104,77 @@ def test_mistakes_of_all_layers_come_in_one_answer():
 
 
 @pytest.mark.parametrize(
-    ("text", "answer"),
+    ("text", "line", "key", "says"),
     [
         (
             "[launcher]\nname = 'mpiexec'",
-            "site.toml:2: launcher.name: 'mpiexec' is not a launcher; known: "
-            f"{', '.join(list_launchers())}. Did you mean 'mpirun'?",
+            *(2, "launcher.name"),
+            ("'mpiexec'", f"known: {', '.join(list_launchers())}", "mean 'mpirun'"),
         ),
         (
             "[time_limit_minutes]\n'4n' = 60",
-            "site.toml:2: time_limit_minutes.4n: '4n' is not a topology; write NODESnDEVICESg "
-            "with both at least 1, as in '2n8g'",
+            *(2, "time_limit_minutes.4n", ("NODESnDEVICESg", "2n8g")),
         ),
         (
             "[time_limit_minutes]\ndefault = 0",
-            "site.toml:2: time_limit_minutes.default: 0 is not allowed; allowed: at least 1",
+            *(2, "time_limit_minutes.default", ("0", "allowed: at least 1")),
         ),
         (
             "[environments.pytroch]\nvenv = '/x'",
-            "site.toml:1: environments.pytroch: 'pytroch' is not a framework; known: "
-            f"{', '.join(list_frameworks())}. Did you mean 'pytorch'?",
+            *(1, "environments.pytroch"),
+            (f"known: {', '.join(list_frameworks())}", "mean 'pytorch'"),
         ),
         (
             "[env]\n'A-B' = 'x'",
-            "site.toml:2: env.A-B: 'A-B' is not a name for an environment variable; "
-            "allowed: letters, digits and _, no digit first",
+            *(2, "env.A-B", ("'A-B'", "letters, digits and _")),
         ),
         (
             "[env]\nA = 1",
-            'site.toml:2: env.A: 1 is not a text; in quotes it is one: "1" (in a shell: \'"1"\')',
+            *(2, "env.A", ("text", '"1"', "'\"1\"'")),
         ),
         (
             "directives = '--output=/tmp/x'",
-            "site.toml:1: directives: '--output=/tmp/x': --output is set by the run directory, and "
-            "by nothing else",
+            *(1, "directives", ("'--output=/tmp/x': --output", "run directory")),
         ),
         (
             "directives = ['--requeue', '--arr=0-9']",
-            "site.toml:1: directives[1]: '--arr=0-9': --array is set by the matrix, and by nothing "
-            "else",
+            *(1, "directives[1]", ("'--arr=0-9': --array", "matrix")),
         ),
         (
             "directives = '--job-name=victim'",
-            "site.toml:1: directives: '--job-name=victim': --job-name is set by the run, and by "
-            "nothing else",
+            *(1, "directives", ("'--job-name=victim': --job-name", "run")),
         ),
         (
             "[env]\nattempt_dir = '/'",
-            "site.toml:2: env.attempt_dir: 'attempt_dir' is a variable of the job script itself; "
-            "choose another name",
+            *(2, "env.attempt_dir", ("'attempt_dir'", "job script", "another name")),
         ),
         (
             "directives = ['mail-type=END']",
-            "site.toml:1: directives[0]: 'mail-type=END' is no option as on an #SBATCH line; write "
-            "'--name=value', '--name value' or '-C value'",
+            *(1, "directives[0]"),
+            ("'mail-type=END'", "'--name=value'", "'--name value'", "'-C value'"),
         ),
         (
             "directives = ['-C gpu', '-N 4']",
-            "site.toml:1: directives[1]: '-N 4': --nodes is set by the axis topology, and by "
-            "nothing else",
+            *(1, "directives[1]", ("'-N 4': --nodes", "axis topology")),
         ),
         (
             "directives = '--comment=\\'",
-            "site.toml:1: directives: '--comment=\\\\': line breaks and backslashes cannot stand "
-            "on an #SBATCH line",
+            *(1, "directives", ("'--comment=\\\\'", "backslashes")),
         ),
         (
             'directives = "--comment=a\\nb"',
-            "site.toml:1: directives: '--comment=a\\nb': line breaks and backslashes cannot stand "
-            "on an #SBATCH line",
+            *(1, "directives", ("'--comment=a\\nb'", "line breaks")),
         ),
         (
             "gpu_request = 'gpus-per-nodes'",
-            "site.toml:1: gpu_request: 'gpus-per-nodes' is not allowed; allowed: gpus-per-node, "
-            "gres, none. Did you mean 'gpus-per-node'?",
+            *(1, "gpu_request"),
+            ("allowed: gpus-per-node, gres, none", "mean 'gpus-per-node'"),
         ),
     ],
 )
-def test_mistake_in_a_site_says_where_what_and_what_is_allowed(text, answer):
-    assert read_mistakes(f"{text}\n") == [answer]
+def test_mistake_in_a_site_says_where_what_and_what_is_allowed(text, line, key, says):
+    (mistake,) = read_mistakes(f"{text}\n")
+    assert_problem(mistake, file="site.toml", line=line, key=key, says=says)
 
 
 def test_requested_site_is_looked_up_by_name_in_the_working_directory_first(bin_dir):
@@ -201,15 +194,13 @@ def test_requested_site_is_found_among_the_shipped_ones():
 def test_unknown_site_lists_the_known_ones_and_the_nearest():
     with pytest.raises(InputError) as caught:
         choose_site_file("locla")
-    answer = str(caught.value)
-    assert answer.startswith("--site locla: no such site; known: alps, ")
-    assert ", example, " in answer
-    assert answer.endswith(". Did you mean 'local'?")
+    assert_problem(caught.value, key="--site locla", says=("alps", "example", "mean 'local'"))
 
 
 def test_requested_path_that_is_missing_is_named():
-    with pytest.raises(InputError, match=r"^own/there\.toml: there is no such file$"):
+    with pytest.raises(InputError) as caught:
         load_site("own/there.toml", None, [])
+    assert_problem(caught.value, file="own/there.toml", says=("no such file",))
 
 
 def test_cluster_finds_the_site_of_its_own_name(bin_dir):
@@ -310,15 +301,12 @@ def test_environment_with_settings_only_keeps_the_managed_venv(home):
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("venv = '/opt/a:b'", "'/opt/a:b': a ':' ends a folder in PATH and PYTHONPATH"),
-        ("venv = '~nobody-here/a'", "'~nobody-here/a': there is no such home folder"),
-    ],
+    ("path", "says"), [("/opt/a:b", ("':'", "PATH")), ("~nobody-here/a", ("home folder",))]
 )
-def test_environment_that_no_path_can_name_is_refused(line, message):
-    (mistake,) = read_mistakes(f"[environments.pytorch]\n{line}\n")
-    assert mistake.startswith(f"site.toml:2: environments.pytorch.venv: {message}")
+def test_environment_that_no_path_can_name_is_refused(path, says):
+    (mistake,) = read_mistakes(f"[environments.pytorch]\nvenv = '{path}'\n")
+    key = f"environments.pytorch.venv: '{path}'"
+    assert_problem(mistake, file="site.toml", line=2, key=key, says=says)
 
 
 def test_text_with_a_nul_is_refused_in_files_and_options():
@@ -346,7 +334,7 @@ def test_folder_of_environments_that_cannot_be_is_refused_by_its_variable(folder
 def test_user_without_a_home_is_told_so(monkeypatch):
     monkeypatch.setenv("HOME", "~")
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    with pytest.raises(InputError, match=r"'~/.config': there is no such home folder; set HOME"):
+    with pytest.raises(InputError, match=r"'~/.config': .* HOME"):
         load_site(write_site(""), None, [])
 
 
@@ -359,17 +347,18 @@ def test_data_set_is_a_folder_or_a_table_to_which_layers_add():
 
 
 @pytest.mark.parametrize(
-    ("stage_to", "answer"),
+    ("stage_to", "says"),
     [
-        ("scratch/digits", "is no folder below '/' or a variable"),
-        ("$TMPDIR", "is no folder below '/' or a variable"),
-        ("$TMPDIR/../digits", "'..' may lead anywhere"),
+        ("scratch/digits", "below '/' or a variable"),
+        ("$TMPDIR", "below '/' or a variable"),
+        ("$TMPDIR/../digits", "'..'"),
     ],
 )
-def test_place_for_a_copy_that_is_none_is_refused(stage_to, answer):
-    with pytest.raises(InputError, match=answer) as caught:
+def test_place_for_a_copy_that_is_none_is_refused(stage_to, says):
+    with pytest.raises(InputError) as caught:
         load_site(write_site(f"[datasets.digits]\nstage_to = '{stage_to}'\n"), None, [])
-    assert str(caught.value).startswith("site.toml:2: datasets.digits.stage_to: ")
+    key = "datasets.digits.stage_to"
+    assert_problem(caught.value, file="site.toml", line=2, key=key, says=(f"'{stage_to}'", says))
 
 
 def test_check_that_is_none_is_refused_with_those_that_are():
@@ -379,19 +368,20 @@ def test_check_that_is_none_is_refused_with_those_that_are():
 
 
 @pytest.mark.parametrize(
-    ("setting", "answer"),
+    ("setting", "key", "says"),
     [
-        ('inherit=["SBATCH_WAIT"]', "'SBATCH_WAIT' would change what every script needs as it is"),
-        ('inherit=["SLURM_CONF"]', "'SLURM_CONF' is no variable of sbatch"),
-        ('clusters="one,two"', "string should match pattern"),
-        ('directives=["--clusters=one"]', "--clusters is set by clusters"),
-        ('directives=["-M one"]', "--clusters is set by clusters"),
-        ("tasks_per_job=0", "allowed: at least 1"),
+        ('inherit=["SBATCH_WAIT"]', "inherit[0]", ("'SBATCH_WAIT'",)),
+        ('inherit=["SLURM_CONF"]', "inherit[0]", ("'SLURM_CONF'", "SBATCH_ACCOUNT")),
+        ('clusters="one,two"', "clusters", ("'one,two'", "pattern")),
+        ('directives=["--clusters=one"]', "directives[0]", ("by clusters",)),
+        ('directives=["-M one"]', "directives[0]", ("'-M one': --clusters", "by clusters")),
+        ("tasks_per_job=0", "tasks_per_job", ("allowed: at least 1",)),
     ],
 )
-def test_setting_of_queues_that_cannot_be_is_refused(setting, answer):
-    with pytest.raises(InputError, match=answer):
+def test_setting_of_queues_that_cannot_be_is_refused(setting, key, says):
+    with pytest.raises(InputError) as caught:
         load_site("slurm", None, [setting])
+    assert_problem(caught.value, file=f"--set {setting}", key=key, says=says)
 
 
 def test_queue_settings_are_read():

@@ -39,7 +39,7 @@ def test_what_is_not_there_is_not_found(make):
             read_text(path / name, root=path)
     with pytest.raises(FileNotFoundError):
         list_names(path / "x", path)
-    with pytest.raises(FileProblem, match="is no regular file"):
+    with pytest.raises(FileProblem, match="regular file"):
         read_text(path / "a", root=path)
 
 
@@ -53,11 +53,11 @@ def test_path_that_leads_out_of_an_archive_is_refused(make):
 @pytest.mark.parametrize(
     ("names", "problem"),
     [
-        (("a/b", "c/d"), "are not in one folder"),
-        (("a",), "are not in one folder"),
-        ((), "are not in one folder"),
-        (("a/b", "a/b/c"), "'b' is a file and a folder"),
-        (("a/b", "a/../../c"), "is no name below its folder"),
+        (("a/b", "c/d"), "in one folder"),
+        (("a",), "in one folder"),
+        ((), "in one folder"),
+        (("a/b", "a/b/c"), "'b' .*folder"),
+        (("a/b", "a/../../c"), "below its folder"),
     ],
 )
 def test_archive_of_another_shape_is_refused_by_name(make, names, problem):

@@ -42,7 +42,7 @@ def test_link_to_a_folder_is_neither_emptied_nor_filled(plots, tmp_path):
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers/figure.svg").write_text("mine")
     plots.symlink_to(tmp_path / "papers")
-    with pytest.raises(FileProblem, match="plots is a link"):
+    with pytest.raises(FileProblem, match=r"plots .*link"):
         write(plots, a_svg="a")
     assert list_names(tmp_path / "papers") == ["figure.svg"]
 

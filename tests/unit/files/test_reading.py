@@ -71,7 +71,7 @@ def test_link_to_a_folder_below_the_root_is_not_followed(tmp_path):
     (tmp_path / "elsewhere/a1/record.json").write_text("{}")
     (tmp_path / "run").mkdir()
     link(tmp_path / "run/cases", tmp_path / "elsewhere")
-    with pytest.raises(FileProblem, match="cases is a link"):
+    with pytest.raises(FileProblem, match=r"cases .*link"):
         reading.read_json(tmp_path / "run/cases/a1/record.json", root=tmp_path / "run")
 
 
@@ -91,9 +91,9 @@ def test_path_that_leads_out_of_the_root_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800"])
 def test_name_of_no_file_is_refused(tmp_path, name):
-    with pytest.raises(FileProblem, match="is no name of a file"):
+    with pytest.raises(FileProblem, match="name of a file"):
         reading.read_text(tmp_path / name)
-    with pytest.raises(FileProblem, match="is no name of a file"):
+    with pytest.raises(FileProblem, match="name of a file"):
         reading.read_text(tmp_path / name, root=tmp_path)
 
 
@@ -115,10 +115,10 @@ def test_text_that_is_not_utf_8_is_named_with_its_line(tmp_path):
     [
         ("[" * 10**6, "nested too deeply"),
         ('{"a":' * 10**6, "nested too deeply"),
-        ("9" * 4301, "an integer of more than 64 bits"),
-        ("1" * 10**6, "an integer of more than 64 bits"),
-        (str(2**63), "an integer of more than 64 bits"),
-        (str(-(2**63) - 1), "an integer of more than 64 bits"),
+        ("9" * 4301, "64 bits"),
+        ("1" * 10**6, "64 bits"),
+        (str(2**63), "64 bits"),
+        (str(-(2**63) - 1), "64 bits"),
         ('{"a": 1', "line 1 column 8"),
         ("", "line 1 column 1"),
     ],

@@ -44,9 +44,9 @@ def test_nothing_is_written_through_a_link_to_a_folder(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "papers").mkdir()
     (tmp_path / "run/report").symlink_to(tmp_path / "papers")
-    with pytest.raises(FileProblem, match="report is a link"):
+    with pytest.raises(FileProblem, match=r"report .*link"):
         write_file(tmp_path / "run/report/report.csv", b"", root=tmp_path / "run")
-    with pytest.raises(FileProblem, match="report is a link"):
+    with pytest.raises(FileProblem, match=r"report .*link"):
         make_folder(tmp_path / "run/report/plots", root=tmp_path / "run")
     assert list((tmp_path / "papers").iterdir()) == []
 
@@ -56,7 +56,7 @@ def test_folder_that_cannot_be_made_is_named(tmp_path, monkeypatch):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr("os.mkdir", refuse)
-    with pytest.raises(FileProblem, match="run/report: cannot be made: Read-only file system"):
+    with pytest.raises(FileProblem, match=r"run/report: .*Read-only"):
         make_folder(tmp_path / "run/report", root=tmp_path)
 
 
@@ -147,6 +147,6 @@ def test_nothing_is_removed_through_a_link_to_a_folder(tmp_path):
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers/plot.svg").touch()
     (tmp_path / "run/plots").symlink_to(tmp_path / "papers")
-    with pytest.raises(FileProblem, match="plots is a link"):
+    with pytest.raises(FileProblem, match=r"plots .*link"):
         remove_file(tmp_path / "run/plots/plot.svg", tmp_path / "run")
     assert (tmp_path / "papers/plot.svg").exists()

@@ -51,18 +51,18 @@ def test_same_members_are_the_same_bytes():
     "name", ["../a", "a/../b", "/a", "a//b", "./a", "a\\b", "a\nb", "..", "a/..", "a/./b"]
 )
 def test_name_that_leads_out_of_the_file_is_refused(name):
-    with pytest.raises(FileProblem, match=r"^a\.zip: its member .* is no name below its folder"):
+    with pytest.raises(FileProblem, match=r"^a\.zip: .* below its folder"):
         list_members(make_strange(name), "a.zip")
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFDIR])
 def test_what_is_no_regular_file_is_refused(kind):
-    with pytest.raises(FileProblem, match="'a' is a link, or no regular file"):
+    with pytest.raises(FileProblem, match=r"'a' .*regular file"):
         list_members(make_strange(external_attr=kind << 16), "a.zip")
 
 
 def test_kind_of_compression_that_is_not_ours_is_refused():
-    with pytest.raises(FileProblem, match="another way than deflate"):
+    with pytest.raises(FileProblem, match="deflate"):
         list_members(make_strange(compress_type=zipfile.ZIP_BZIP2), "a.zip")
 
 
@@ -79,7 +79,7 @@ def test_member_that_is_there_twice_is_refused():
         archive.writestr("a", "1")
         with pytest.warns(UserWarning, match="Duplicate"):
             archive.writestr("a", "2")
-    with pytest.raises(FileProblem, match="its member 'a' is there twice"):
+    with pytest.raises(FileProblem, match=r"'a' .*twice"):
         list_members(file, "a.zip")
 
 
@@ -94,7 +94,7 @@ def test_members_that_share_their_bytes_are_refused():
     "content", [b"", b"PK", b"x" * 100, make_zip(("a", b"x")).getvalue()[:-30]]
 )
 def test_what_is_no_whole_zip_file_is_refused(content):
-    with pytest.raises(FileProblem, match=r"^a\.zip: is no ZIP file that can be read"):
+    with pytest.raises(FileProblem, match=r"^a\.zip: .*ZIP"):
         list_members(io.BytesIO(content), "a.zip")
 
 
@@ -102,14 +102,14 @@ def test_file_cut_short_behind_a_zip_file_that_is_its_member_is_refused():
     inner = make_zip(("b", b"x")).getvalue()
     content = make_zip(("a.npz", inner), ("c", b"y")).getvalue()
     cut = content[: content.index(inner) + len(inner) + 5]
-    with pytest.raises(FileProblem, match="it has not the end of one"):
+    with pytest.raises(FileProblem, match="end of one"):
         list_members(io.BytesIO(cut), "a.zip")
 
 
 def test_member_with_another_name_before_its_bytes_is_refused():
     content = bytearray(make_zip(("a", b"x")).getvalue())
     content[content.index(b"a")] = ord("b")
-    with pytest.raises(FileProblem, match="it has two names"):
+    with pytest.raises(FileProblem, match="two names"):
         read(io.BytesIO(content), "a")
 
 
@@ -118,6 +118,7 @@ def test_member_above_its_limit_is_refused():
         read(make_zip(("a", b"x" * 100)), "a", limit=99)
 
 
+@pytest.mark.integration
 def test_member_that_says_less_than_it_unpacks_to_is_refused_and_never_unpacked():
     content = bytearray(make_zip(("a", b"\0" * 2**28)).getvalue())
     struct.pack_into("<L", content, content.rindex(b"PK\1\2") + 24, 1000)

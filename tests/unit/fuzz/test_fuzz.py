@@ -27,7 +27,7 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.toml_tables import tomllib
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.slow
 
 IN_GATE = 20
 EXAMPLES = int(os.environ.get("DLPERF_FUZZ_EXAMPLES", IN_GATE))

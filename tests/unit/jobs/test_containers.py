@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from builders import make_group, make_matrix_case, make_site
-from golden import GOLDEN, assert_is_golden
+from golden import GOLDEN, assert_launches_are_golden
 
 from dlperf_slurm.config.datasets import Dataset
 from dlperf_slurm.config.job_settings import Container, list_container_runtimes
@@ -49,9 +49,10 @@ def read_function(script, name) -> str:
     return lines[lines.index(f"{name}_pytorch() {{") + 1].strip()
 
 
-@pytest.mark.parametrize("runtime", list_container_runtimes())
-def test_script_is_as_its_golden_file(runtime):
-    assert_is_golden(render(make_container_site(runtime)), GOLDEN / f"containers/{runtime}.sbatch")
+def test_directives_and_launch_lines_are_as_in_their_golden_file():
+    runtimes = list_container_runtimes()
+    scripts = {runtime: render(make_container_site(runtime)) for runtime in runtimes}
+    assert_launches_are_golden(scripts, GOLDEN / "containers.txt")
 
 
 def test_each_runtime_has_a_case_here():

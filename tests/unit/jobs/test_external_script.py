@@ -19,6 +19,7 @@ from builders import (
     write_matrix,
 )
 from support.cases import vary
+from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.case import Case
@@ -106,16 +107,16 @@ def test_script_runs_in_its_attempt(tmp_path):
 @pytest.mark.parametrize(
     ("script", "changes", "reason"),
     [
-        (f"cat {LOG}; exit 3", {}, "the script ended with exit code 3; see log"),
+        (f"cat {LOG}; exit 3", {}, "exit code 3"),
         (f"head -20 {LOG}", {}, "the log"),
         ("true", {}, "the log"),
         (
             f"cat {LOG}",
             {"batch_size_per_device": 32},
-            "batch_size_per_device is 64 in the log and 32 in the case",
+            "batch_size_per_device is 64 in the log and 32 ",
         ),
-        (f"cat {LOG}", {"model": "bert"}, "model is resnet50 in the log and bert in the case"),
-        (f"cat {LOG} {LOG}", {}, "the log holds 2 runs, not one"),
+        (f"cat {LOG}", {"model": "bert"}, "model is resnet50 in the log and bert "),
+        (f"cat {LOG} {LOG}", {}, "2 runs"),
         ("echo RuntimeError: CUDA out of memory. Tried to allocate 2 GiB", {}, "out of memory"),
     ],
 )
@@ -166,21 +167,21 @@ def test_model_parameters_and_repeat_are_there_for_the_command():
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
+    ("command", "says"),
     [
         (
             "{{ batch }}",
-            "scripts.official.command: 'batch' is undefined; known: framework",
+            ("'batch'", "known: framework"),
         ),
-        ("x\n{{ nodes", "scripts.official.command: line 2: TemplateSyntaxError: "),
-        ("{{ nodes.x }}", "scripts.official.command: 'int object' has no attribute 'x'"),
+        ("x\n{{ nodes", ("line 2: TemplateSyntaxError: ",)),
+        ("{{ nodes.x }}", ("'int object'", "'x'")),
     ],
 )
-def test_command_that_is_no_template_names_its_key(command, message):
+def test_command_that_is_no_template_names_its_key(command, says):
     script = ScriptTable(command=command, format="tf_cnn_benchmarks")
     with pytest.raises(InputError) as caught:
         render_external_script(make_script_case(), script, repeat=1, device="cpu")
-    assert str(caught.value).startswith(message)
+    assert_problem(caught.value, key="scripts.official.command", says=says)
 
 
 def test_command_that_a_case_cannot_have_is_told_with_its_line_before_anything_is_made(capsys):
@@ -190,10 +191,10 @@ def test_command_that_a_case_cannot_have_is_told_with_its_line_before_anything_i
     assert main(["render", "matrix.toml", "--site", "local"]) == 2
     assert not Path("results").exists()
     lines = capsys.readouterr().err.splitlines()
-    where = "matrix.toml:11: scripts.official.command: tensorflow1-resnet50-1n2g-bs64-fp32-official"
-    assert lines == 2 * [
-        f"dlperf-slurm: error: {where}: ZeroDivisionError: integer division or modulo by zero"
-    ]
+    assert len(lines) == 2
+    key = "scripts.official.command: tensorflow1-resnet50-1n2g-bs64-fp32-official"
+    for line in lines:
+        assert_problem(line, file="matrix.toml", line=11, key=key, says=("ZeroDivisionError",))
 
 
 def test_commands_of_a_thousand_cases_are_checked_in_a_second():
@@ -307,10 +308,10 @@ def test_scripts_of_our_own_worker_know_nothing_of_others(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"mode": "infer"}, "script 'official' is a training script; use mode 'train'"),
+        ({"mode": "infer"}, "script 'official' .*use mode 'train'"),
         (
             {"batch_size_per_device": "max"},
-            "script 'official' takes its batch size as a number; 'max' is for script 'worker'",
+            "script 'official' .*number; 'max' .*script 'worker'",
         ),
         # the adapter has no such compiler, the script may
         ({"compiler": "tensorrt"}, None),
@@ -322,4 +323,5 @@ def test_script_is_refused_what_only_our_worker_can(changes, reason):
     if "batch_size_per_device" in changes:
         changes = {"batch_size_per_device": parse_batch_size(changes["batch_size_per_device"])}
     case, site = make_script_case(**changes), make_site()
-    assert find_obstacle(case, plan.make_case(case, site, "run", 1, 1), site) == reason
+    found = find_obstacle(case, plan.make_case(case, site, "run", 1, 1), site)
+    assert (found is None) if reason is None else re.match(reason, found)

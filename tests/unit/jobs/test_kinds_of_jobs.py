@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from builders import make_matrix_case, make_site
 
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
@@ -37,6 +38,32 @@ def test_cases_that_ask_for_other_resources_are_jobs_of_their_own():
     assert "--partition=old" in list_directives(files["scripts/1n1g-shape2.sbatch"])
     assert "--partition=old" not in list_directives(files["scripts/1n1g.sbatch"])
     assert files["scripts/1n1g.tasks"].count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("memory_mib_per_node", 2048),
+        ("exclusive", False),
+        ("cpus_per_rank", 4),
+        ("time_limit_minutes", {"default": 5}),
+        ("array_throttle", 2),
+        ("tasks_per_job", 3),
+        ("directives", ["--hint=nomultithread"]),
+        ("modules", ["gcc"]),
+        ("setup", "ulimit -n 4096"),
+        ("qos", "high"),
+        ("constraint", "bigmem"),
+    ],
+)
+def test_cases_that_differ_in_one_setting_alone_are_jobs_of_their_own(setting, value):
+    site = make_site(exclusive=True, override=[{"when": {"framework": "jax"}, setting: value}])
+    cases = [make_matrix_case(framework=name) for name in ("jax", "pytorch")]
+    groups = make_groups(site, *cases)
+    assert [(group.group_id, group.frameworks) for group in groups] == [
+        ("1n1g", ("jax",)),
+        ("1n1g-shape2", ("pytorch",)),
+    ]
 
 
 def test_cases_that_only_start_otherwise_share_an_array_and_alternate_in_it():

@@ -92,6 +92,7 @@ def test_names_of_runs_are_those_of_leftovers(tmp_path):
     assert remove_leftovers(tmp_path) == [partial]
 
 
+@pytest.mark.integration
 def test_next_submission_names_what_it_removes(home, tmp_path):
     (home / "matrix.toml").write_text(
         "[model]\nname = 'resnet50'\n[axes]\nframework = 'pytorch'\ntopology = '1n1g'\n"

@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 import pytest
 from builders import make_group
-from golden import GOLDEN, assert_is_golden
+from golden import GOLDEN, assert_launches_are_golden, assert_script_is_golden
 
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.config.site import load_site
@@ -46,14 +46,17 @@ def managed(monkeypatch):
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", "/shared/environments")
 
 
-@pytest.mark.parametrize("name", MACHINES)
-def test_script_of_whole_nodes_is_as_its_golden_file(name):
-    assert_is_golden(render_whole(name), GOLDEN / f"machines/{name}/whole.sbatch")
+def test_script_in_a_container_is_as_its_golden_file():
+    """LUMI has setup lines, modules and a container."""
+    assert_script_is_golden(render_whole("lumi"), GOLDEN / "machines/lumi.sbatch")
 
 
-@pytest.mark.parametrize("name", MACHINES)
-def test_script_of_one_device_is_as_its_golden_file(name):
-    assert_is_golden(render(name, 1, 1), GOLDEN / f"machines/{name}/one.sbatch")
+def test_directives_and_launch_lines_are_as_in_their_golden_file():
+    scripts = {}
+    for name in MACHINES:
+        scripts[f"{name}, two whole nodes"] = render_whole(name)
+        scripts[f"{name}, one device"] = render(name, 1, 1)
+    assert_launches_are_golden(scripts, GOLDEN / "machines.txt")
 
 
 @pytest.mark.parametrize("name", MACHINES)

@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from builders import make_matrix_case, make_site
-from golden import GOLDEN, assert_is_golden
+from builders import make_matrix_case, make_site, write_scripts
+from golden import GOLDEN, assert_is_golden, assert_script_is_golden
 
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import FOLDER
@@ -39,7 +39,7 @@ def make_environment(**values):
 def test_script_whose_nodes_make_ready_is_as_its_golden_file():
     site = make_site(node=NODE, datasets=STAGED, environments=make_environment())
     files = render(site, make_matrix_case("2n8g", data=FOLDER, dataset="digits"))
-    assert_is_golden(files["scripts/2n8g.sbatch"], GOLDEN / "nodes" / "2n8g.sbatch")
+    assert_script_is_golden(files["scripts/2n8g.sbatch"], GOLDEN / "nodes" / "2n8g.sbatch")
     assert_is_golden(files["scripts/2n8g.node.json"], GOLDEN / "nodes" / "2n8g.node.json")
 
 
@@ -148,12 +148,7 @@ def test_no_rank_starts_where_a_node_is_not_fit(tmp_path, exit_code, calls):
     site = make_site(node=NODE, environments={"pytorch": {"venv": str(bin_dir.parent)}})
     run_dir = tmp_path / "run"
     files = render(site, make_matrix_case("1n1g"), run_dir)
-    for name, text in files.items():
-        (run_dir / name).parent.mkdir(parents=True, exist_ok=True)
-        (run_dir / name).write_text(text, encoding="utf-8")
-    (run_dir / "markers").mkdir()
-    (attempt,) = files["scripts/1n1g.tasks"].splitlines()
-    (run_dir / attempt.split("\t")[1]).mkdir(parents=True)
+    write_scripts(run_dir, files)
     done = subprocess.run(
         ["bash", str(run_dir / "scripts/1n1g.sbatch"), "0"],
         env={"PATH": "/usr/bin:/bin", "DLPERF_TEST": str(tmp_path), "NODE_EXIT": str(exit_code)},

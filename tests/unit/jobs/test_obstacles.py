@@ -4,6 +4,7 @@ import os
 
 import pytest
 from builders import make_matrix_case, make_site
+from support.problems import assert_problem
 
 from dlperf_slurm.contract.case import Training
 from dlperf_slurm.jobs.obstacles import find_obstacle
@@ -22,71 +23,68 @@ def explain(case, site=None):
 
 
 @pytest.mark.parametrize(
-    ("case", "site", "reason"),
+    ("case", "site", "says"),
     [
         (
             make_matrix_case("4n1g"),
             {"max_nodes": 2},
-            "4n1g needs 4 nodes, the site has 2",
+            ("4n1g", "4 nodes", "2"),
         ),
         (
             make_matrix_case("1n8g"),
             {"max_devices_per_node": 4},
-            "1n8g needs 8 devices per node, the site has 4",
+            ("1n8g", "8 devices", "4"),
         ),
         (
             make_matrix_case(precision="tf32"),
             {"device": "cpu"},
-            "pytorch: precision 'tf32' needs device 'cuda'; on the CPU use 'fp32' or 'amp-bf16'",
+            ("pytorch: precision 'tf32'", "device 'cuda'", "use 'fp32' or 'amp-bf16'"),
         ),
         (
             make_matrix_case(model="bert", memory_format="channels_last"),
             {},
-            "pytorch: memory_format 'channels_last' needs images; use 'default' for 'bert'",
+            ("memory_format 'channels_last'", "images", "use 'default' for 'bert'"),
         ),
         (
             make_matrix_case("1n4g"),
             {"scheduler": "local", "device": "cpu", "cpus_per_rank": 1000},
-            f"1n4g needs 4000 CPUs, this machine has {os.cpu_count()}; to let ranks share them, "
-            "set max_devices_per_node=4",
+            ("1n4g", "4000 CPUs", str(os.cpu_count()), "max_devices_per_node=4"),
         ),
         (
             make_matrix_case(batch_size_per_device="max"),
             {"scheduler": "local", "device": "cpu"},
-            "batch size 'max' would take all memory of this machine; set "
-            "memory_limit_mib_per_device in [protocol]",
+            ("batch size 'max'", "memory_limit_mib_per_device in [protocol]"),
         ),
         (
             make_matrix_case("4n8g", precision="tf32"),
             {"max_nodes": 2, "device": "cpu"},
-            "4n8g needs 4 nodes, the site has 2; also: pytorch: precision 'tf32' needs device "
-            "'cuda'; on the CPU use 'fp32' or 'amp-bf16'",
+            ("4n8g", "4 nodes", "2; also: pytorch: precision 'tf32'"),
         ),
         (
             make_matrix_case(
                 framework="jax", gradient_sync="horovod", data="dali", precision="tf32"
             ),
             {"device": "cpu"},
-            "jax compiles whatever it trains; use compiler 'xla'; also: jax has no gradient_sync "
-            "'horovod'; it has: native, sharded; also: jax has no data 'dali'; it has: device, "
-            "host, python-queue, dataset, zmq, folder",
+            (
+                *("use compiler 'xla'", "also: jax has no gradient_sync 'horovod'"),
+                *("native, sharded", "also: jax has no data 'dali'"),
+                "device, host, python-queue, dataset, zmq, folder",
+            ),
         ),
         (
             make_matrix_case(mode="infer", gradient_sync="horovod"),
             {},
-            "gradient_sync 'horovod' brings gradients together, which mode 'infer' has not; use "
-            "'native', or mode 'train'",
+            ("gradient_sync 'horovod'", "mode 'infer'", "use 'native', or mode 'train'"),
         ),
         (
             make_matrix_case(mode="infer", data="folder"),
             {},
-            "data 'folder' would be part of the latency of mode 'infer', whose batch is on the "
-            "device; use data 'device', or mode 'train'",
+            ("data 'folder'", "mode 'infer'", "use data 'device', or mode 'train'"),
         ),
         (
             make_matrix_case(mode="infer", output_tokens=4),
             {},
-            "resnet50 generates no text; use output_tokens = 0, or model 'llama'",
+            ("resnet50", "use output_tokens = 0, or model 'llama'"),
         ),
         (
             make_matrix_case(
@@ -97,18 +95,17 @@ def explain(case, site=None):
                 prompt_length=8,
             ),
             {},
-            "prompt_length 8 and output_tokens 9 are together more than the sequence_length of "
-            "llama, 16",
+            ("prompt_length 8", "output_tokens 9", "sequence_length of llama, 16"),
         ),
         (
             make_matrix_case(model="llama", framework="tensorflow2", mode="infer", output_tokens=4),
             {},
-            "tensorflow2 has no output_tokens 4; it has: 0",
+            ("tensorflow2", "output_tokens 4", "it has: 0"),
         ),
     ],
 )
-def test_reason_says_what_is_missing_and_what_would_work(case, site, reason):
-    assert explain(case, make_site(**site)) == reason
+def test_reason_says_what_is_missing_and_what_would_work(case, site, says):
+    assert_problem(explain(case, make_site(**site)), says=says)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +147,7 @@ def test_times_are_no_more_than_are_read_again(topology, steps, generation, most
 
     assert explain_steps(most) is None
     reason = explain_steps(most + 1)
-    assert "are more than the 128 MiB that are read of a repeat" in reason
+    assert "128 MiB" in reason
     assert f"to {most} at most in [protocol]" in reason
 
 
@@ -167,10 +164,10 @@ def test_data_set_that_is_not_there_is_an_obstacle(tmp_path):
     ("changes", "message"),
     [
         ({"mode": "infer", "data": "zmq"}, "use data 'device', or mode 'train'"),
-        ({"training": Training(epochs=1)}, "training over epochs needs real data"),
+        ({"training": Training(epochs=1)}, "needs real data"),
         (
             {"training": Training(epochs=1), "data": "folder", "model": "bert"},
-            "bert has no accuracy to train to; use 'resnet50'",
+            "use 'resnet50'",
         ),
         ({"precision": "fp16"}, "use loss_scale = 128, or 'amp-fp16'"),
         ({"framework": "jax", "compiler": "xla", "gradient_sync": "horovod"}, "it has: native"),

@@ -9,7 +9,7 @@ import pytest
 from builders import write_matrix
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.config.site import load_site
+from dlperf_slurm.config.site import load_site, read_frozen_site
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.plan import make_plan
 from dlperf_slurm.jobs.private_values import PRIVATE_FILE, hide_private_values
@@ -17,7 +17,6 @@ from dlperf_slurm.jobs.run_directory import open_run
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.scheduler.retry import read_frozen_site
 
 SECRET = "hf_s3cret'$(touch pwned)"
 SITE = """\
@@ -71,11 +70,11 @@ def test_variable_that_is_set_stands_in_one_file_for_its_owner(stage, setting):
 
 
 def run_prologue(run, then):
-    """Run a script up to its launch, with the site's lines, and then this instead."""
+    """Run the site's lines of a script, and then this instead of its array task."""
     script = (run.path / "scripts" / "1n1g.sbatch").read_text(encoding="utf-8")
-    text = script.partition("trap end_task EXIT")[0] + f"prepare_task\n{then}"
+    text = script.replace('run_array_tasks "$@"', f"prepare_task\n{then}")
     return subprocess.run(
-        ["bash", "-c", text, "script", "0"],
+        ["bash", "-c", text],
         cwd=run.path,
         env={"PATH": os.environ["PATH"]},
         capture_output=True,

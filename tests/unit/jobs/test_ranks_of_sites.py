@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from builders import make_group, make_matrix_case, make_site
+from builders import HARNESS, make_group, make_matrix_case, make_site
 
 from dlperf_slurm.config.job_settings import list_launchers
 from dlperf_slurm.config.overrides import find_job_kind
@@ -36,7 +36,7 @@ def run_activation(script: str, *names: str, job_id: str = "71") -> list[str]:
     """The values of variables in the ranks' environment."""
     function = script[script.index("activate_pytorch()") : script.index("launch_pytorch()")]
     shown = "\n".join(f'printenv {name} || echo "no {name}"' for name in names)
-    text = f"set -u\n{function}\nactivate_pytorch\n{shown}"
+    text = f"run_dir=/run group_id=g\nsource {HARNESS}\n{function}\nactivate_pytorch\n{shown}"
     env = {"PATH": "/usr/bin:/bin", "SLURM_JOB_ID": job_id}
     done = subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True)
     assert not done.stderr
@@ -53,7 +53,7 @@ def test_ranks_of_mpi_are_told_nothing_more():
     script = render(make_site())
     assert "--mpi=pmix" in read_launch(script)
     assert read_launch(script).endswith('-m dlperf_slurm.worker run "$attempt_dir"')
-    assert "DLPERF_SLURM_SECRET" not in script
+    assert "export_secret" not in script
 
 
 def test_ranks_of_slurm_are_started_by_srun_without_mpi():
@@ -149,9 +149,9 @@ def test_way_of_ranks_that_there_is_not_is_refused_with_those_that_there_are():
 def test_verification_joins_ranks_as_the_jobs_do():
     site = make_site(ranks="slurm", scheduler="slurm")
     kind = find_job_kind(make_matrix_case("1n2g").axes)
-    script = render_verification(kind, site, ["--data-rank=0"], Path("/code"), Path("/folder"))
+    script = render_verification(kind, site, ["--data-rank=0"], RUN_DIR, RUN_DIR / "case")
     assert "worker verify --ranks=slurm --data-rank=0 " in script
-    assert "export DLPERF_SLURM_SECRET" in script
+    assert "  export_secret\n" in script
 
 
 def test_override_gives_one_framework_the_ranks_of_mpi():
@@ -163,7 +163,7 @@ def test_override_gives_one_framework_the_ranks_of_mpi():
     script = render_scripts(groups, site, "run", RUN_DIR)["scripts/1n2g.sbatch"]
     assert "--ranks=slurm" in read_launch(script, "pytorch_native")
     assert "--ranks" not in read_launch(script, "pytorch_horovod")
-    assert script.count("export DLPERF_SLURM_SECRET") == 1
+    assert script.count("  export_secret\n") == 1
     assert explain(site, gradient_sync="horovod", topology="1n2g") is None
 
 

@@ -1,21 +1,14 @@
-"""Rendered scripts against golden files: a change of behaviour shows as a change of these.
+"""Rendered scripts: a few as whole golden files, the others by directives and launch commands.
 
-After a change that is meant: `UPDATE_GOLDEN=1 python -m pytest tests/unit/test_render.py`, and read
-the difference in tests/golden before it is committed.
+After a change that is meant: see golden.py.
 """
 
-import os
-import re
-import subprocess
 from pathlib import Path, PurePosixPath
 
 import pytest
 from builders import make_group, make_matrix_case, make_site
-from golden import GOLDEN, assert_is_golden
+from golden import GOLDEN, assert_is_bash, assert_launches_are_golden, assert_script_is_golden
 
-from dlperf_slurm.config.folders import find_resource_dir
-from dlperf_slurm.config.job_settings import list_container_runtimes
-from dlperf_slurm.config.known_names import SCRIPT_VARIABLES
 from dlperf_slurm.config.site import Site, load_site
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_array_tasks
@@ -24,14 +17,8 @@ from dlperf_slurm.jobs.render import render_scripts
 
 SITES = ("local", "slurm", "example")
 TOPOLOGIES = ("1n1g", "1n8g", "2n8g", "4n8g")
-MACHINES = sorted((find_resource_dir("site_configs") / "machines").glob("*.toml"))
-GOLDEN_NAMES = [f"{name}/{topology}.sbatch" for name in SITES for topology in TOPOLOGIES] + [
-    *(f"search/{name}.sbatch" for name in SITES),
-    *(f"machines/{path.stem}/{shape}.sbatch" for path in MACHINES for shape in ("one", "whole")),
-    *(f"containers/{name}.sbatch" for name in list_container_runtimes()),
-    "nodes/2n8g.sbatch",
-    *(f"in_turn/{name}.sbatch" for name in ("array", "plain")),
-]
+# a change of behaviour shows as a change of these; see also test_machines.py and test_node_work.py
+WHOLE = ("local/1n1g", "slurm/2n8g", "search/slurm", "shared_job/array")
 RUN_ID = "20240501-120000-resnet50-site-abcd"
 RUN_DIR = PurePosixPath("/shared/results") / RUN_ID
 
@@ -64,67 +51,70 @@ def managed(monkeypatch):
     monkeypatch.setenv("DLPERF_SLURM_ENVIRONMENTS", "/shared/environments")
 
 
-@pytest.mark.parametrize("topology", TOPOLOGIES)
-@pytest.mark.parametrize("name", SITES)
-def test_script_is_as_its_golden_file(name, topology, managed):
-    script = render(load_site(name, None, []).site, topology)
-    assert_is_golden(script, GOLDEN / name / f"{topology}.sbatch")
-
-
-@pytest.mark.parametrize("name", SITES)
-def test_script_with_a_search_is_as_its_golden_file(name, managed):
-    site = load_site(name, None, []).site
-    files = render_scripts([make_search_group(site)], site, RUN_ID, RUN_DIR)
-    assert_is_golden(files["scripts/1n2g.sbatch"], GOLDEN / "search" / f"{name}.sbatch")
-
-
-@pytest.mark.parametrize("name", ["array", "plain"])
-def test_script_of_jobs_that_array_tasks_share_is_as_its_golden_file(name, managed):
+def render_shared(name: str) -> dict[str, str]:
+    """All files of array jobs, or plain jobs, each of which runs three array tasks."""
     settings = ["tasks_per_job=3", f"arrays={'true' if name == 'array' else 'false'}"]
     site = load_site("slurm", None, settings).site
     groups = group_array_tasks(make_group(make_site()).array_tasks, site, 1001)
-    files = render_scripts(groups, site, RUN_ID, RUN_DIR)
-    shares = {"array": {"1n1g": "0001112"}, "plain": {f"1n1g-{n}": "000" for n in (1, 2)}}[name]
-    if name == "plain":
-        shares["1n1g-3"] = "0"
-    tasks = {group.group_id: files[f"scripts/{group.group_id}.tasks"] for group in groups}
-    assert {
-        group_id: "".join(line.split("\t")[3] for line in text.splitlines())
-        for group_id, text in tasks.items()
-    } == shares
-    assert_is_golden(
-        files[f"scripts/{groups[0].group_id}.sbatch"], GOLDEN / f"in_turn/{name}.sbatch"
-    )
+    return render_scripts(groups, site, RUN_ID, RUN_DIR)
 
 
-@pytest.mark.parametrize("golden", GOLDEN_NAMES)
-def test_golden_script_is_bash(golden):
-    golden = GOLDEN / golden
-    done = subprocess.run(["bash", "-n", str(golden)], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+def render_all() -> dict[str, str]:
+    """Return the scripts of the shipped sites by the names of their golden files."""
+    scripts = {}
+    for name in SITES:
+        site = load_site(name, None, []).site
+        for topology in TOPOLOGIES:
+            scripts[f"{name}/{topology}"] = render(site, topology)
+        files = render_scripts([make_search_group(site)], site, RUN_ID, RUN_DIR)
+        scripts[f"search/{name}"] = files["scripts/1n2g.sbatch"]
+    scripts["shared_job/array"] = render_shared("array")["scripts/1n1g.sbatch"]
+    scripts["shared_job/plain"] = render_shared("plain")["scripts/1n1g-1.sbatch"]
+    return scripts
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_script_is_as_its_golden_file(name, managed):
+    assert_script_is_golden(render_all()[name], GOLDEN / f"{name}.sbatch")
+
+
+def test_directives_and_launch_lines_are_as_in_their_golden_file(managed):
+    others = {name: text for name, text in render_all().items() if name not in WHOLE}
+    assert_launches_are_golden(others, GOLDEN / "sites.txt")
+
+
+def test_script_in_the_documents_is_the_golden_one():
+    text = (GOLDEN / "slurm/2n8g.sbatch").read_text(encoding="utf-8")
+    page = Path("docs/run-directory.md")
+    assert f"```bash\n{text}```\n" in (GOLDEN.parents[1] / page).read_text(encoding="utf-8")
 
 
 def test_golden_folder_holds_nothing_else():
-    found = {str(path.relative_to(GOLDEN)) for path in GOLDEN.rglob("*.sbatch")}
-    assert found == set(GOLDEN_NAMES)
+    found = {path.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("*") if path.is_file()}
+    assert found == {
+        *(f"{name}.sbatch" for name in (*WHOLE, "machines/lumi", "nodes/2n8g")),
+        *(f"{name}.txt" for name in ("containers", "machines", "sites")),
+        *("nodes/2n8g.node.json", "verify.sh"),
+    }
 
 
 @pytest.mark.parametrize(
-    ("of_user", "of_site", "order"),
+    ("name", "jobs", "job_id"),
     [
-        ({}, {}, "PCI_BUS_ID"),
-        ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, {}, "FASTEST_FIRST"),
-        ({}, {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "FASTEST_FIRST"),
+        ("array", {"1n1g": "0001112"}, None),
+        ("plain", {"1n1g-1": "000", "1n1g-2": "000", "1n1g-3": "0"}, "${SLURM_JOB_ID:-by-hand}"),
     ],
 )
-def test_gpus_are_numbered_by_the_bus_unless_user_or_site_say_otherwise(of_user, of_site, order):
-    script = render(make_site(env=of_site))
-    lines = [line.strip() for line in script.splitlines()]
-    exports = [line for line in lines if line.startswith("export CUDA_DEVICE_ORDER")]
-    lines = ["set -u", *exports, "printenv CUDA_DEVICE_ORDER"]
-    env = {"PATH": os.environ["PATH"], **of_user}
-    done = subprocess.run(["bash", "-c", "\n".join(lines)], env=env, capture_output=True, text=True)
-    assert done.stdout == f"{order}\n"
+def test_rows_of_array_tasks_that_share_a_job_name_it(name, jobs, job_id, managed):
+    files = render_shared(name)
+    for group_id, shared in jobs.items():
+        rows = files[f"scripts/{group_id}.tasks"].splitlines()
+        assert "".join(row.split("\t")[3] for row in rows) == shared
+        lines = files[f"scripts/{group_id}.sbatch"].splitlines()
+        assert f"tasks_per_job=3 last_array_task_id={len(rows) - 1}" in lines
+        assert [line for line in lines if line.startswith("job_id=")] == (
+            [f"job_id={job_id}"] if job_id else []
+        )
 
 
 def test_directives_end_before_the_first_command():
@@ -264,6 +254,16 @@ def test_own_template_overrides_a_block():
     assert set(own.splitlines()) - set(plain.splitlines()) == {"module purge"}
 
 
+@pytest.mark.parametrize("text", ["sync", "# nothing to clean up"])
+def test_epilogue_of_an_own_template_is_what_the_harness_runs_at_the_end(text):
+    block = f"{{% block epilogue %}}\n{text}\n{{% endblock %}}\n"
+    name = write_template('{% extends "base.sbatch.j2" %}\n' + block)
+    script = render(make_site(template=name))
+    assert f"finish_task() {{\n  set +u\n{text}\n}}\n" in script
+    assert_is_bash(script)
+    assert "finish_task" not in render(make_site())
+
+
 def test_own_template_of_a_framework_hides_the_shipped_one():
     name = write_template('{% extends "base.sbatch.j2" %}\n')
     write_template("# {{ framework.name }} of this site\n", "own/frameworks/pytorch.sh.j2")
@@ -289,12 +289,3 @@ def test_mistake_in_an_own_template_is_named_with_its_file(text, answer):
 def test_own_template_that_is_missing_is_named():
     with pytest.raises(InputError, match=r"gone\.sbatch\.j2: TemplateNotFound"):
         render(make_site(template="own/gone.sbatch.j2"))
-
-
-def test_no_variable_of_an_environment_is_one_of_the_script():
-    """What a site exports comes after the script has set its own."""
-    text = (find_resource_dir("templates") / "base.sbatch.j2").read_text(encoding="utf-8")
-    names = set(re.findall(r"^\s*(\w+)=", text, re.M)) | set(re.findall(r"read -r (.*) <<<", text))
-    names = {word for name in names for word in name.split()} - {"IFS", "_"}
-    assert names <= {*SCRIPT_VARIABLES, "array_tasks"}
-    assert {"attempt_dir", "run_dir", "starter"} <= names

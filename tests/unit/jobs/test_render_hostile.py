@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from builders import make_group, make_site, write_program
+from builders import make_group, make_site, write_program, write_scripts
 
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.errors import InputError
@@ -59,10 +59,7 @@ class Seen(NamedTuple):
 def run_script(home: Path, site: Site, value: str, run_dir: Path) -> Seen:
     """Render an array job, run its array task 0 with bash, and look at it from the launcher."""
     group = make_group(site)
-    for relative, text in render_scripts([group], site, "run", run_dir).items():
-        (run_dir / relative).parent.mkdir(parents=True, exist_ok=True)
-        (run_dir / relative).write_text(text, encoding="utf-8")
-    (run_dir / "markers").mkdir()
+    write_scripts(run_dir, render_scripts([group], site, "run", run_dir))
     attempt_dir = run_dir / group.array_tasks[0].attempt_dir
     attempt_dir.mkdir(parents=True)
     programs, seen = home / ".programs", home / ".seen"

@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from builders import make_group, make_site, write_program
+from builders import make_group, make_site, write_program, write_scripts
 
 from dlperf_slurm.jobs.render import render_scripts
 
@@ -17,10 +17,7 @@ class Task:
         site = make_site(environments={"pytorch": {"setup": list(setup)}})
         group = make_group(site)
         run_dir = home / "run"
-        for relative, text in render_scripts([group], site, "run", run_dir).items():
-            (run_dir / relative).parent.mkdir(parents=True, exist_ok=True)
-            (run_dir / relative).write_text(text, encoding="utf-8")
-        (run_dir / "markers").mkdir()
+        write_scripts(run_dir, render_scripts([group], site, "run", run_dir))
         attempt_dir = run_dir / group.array_tasks[0].attempt_dir
         attempt_dir.mkdir(parents=True)
         programs = home / ".programs"

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from builders import make_group, make_site, write_program
+from builders import make_group, make_site, write_program, write_scripts
 
 from dlperf_slurm.jobs.render import render_scripts
 
@@ -12,10 +12,7 @@ def run_task(home, python='echo "$@" >> "$NOTES"', **settings):
     site = make_site(**settings)
     group = make_group(site)
     run_dir = home / "run"
-    for relative, text in render_scripts([group], site, "run", run_dir).items():
-        (run_dir / relative).parent.mkdir(parents=True, exist_ok=True)
-        (run_dir / relative).write_text(text, encoding="utf-8")
-    (run_dir / "markers").mkdir()
+    write_scripts(run_dir, render_scripts([group], site, "run", run_dir))
     (run_dir / group.array_tasks[0].attempt_dir).mkdir(parents=True)
     programs = home / ".programs"
     programs.mkdir()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from builders import make_group, make_matrix_case, make_site
+from support.problems import assert_problem
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
@@ -37,19 +38,19 @@ def test_directives_are_templates_over_the_topology():
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("text", "says"),
     [
-        ("--gpus={{ gpus }}", "directives: 'gpus' is undefined; known: topology, nodes, "),
-        ("--gpus={{ 1", "directives: line 1: TemplateSyntaxError: "),
-        ("{{ '--array=0-9' }}", "directives: '--array=0-9': --array is set by the matrix"),
+        ("--gpus={{ gpus }}", ("'gpus'", "known: topology, nodes")),
+        ("--gpus={{ 1", ("line 1: TemplateSyntaxError",)),
+        ("{{ '--array=0-9' }}", ("'--array=0-9': --array", "matrix")),
     ],
 )
-def test_directive_that_is_none_for_a_topology_is_refused(text, problem):
+def test_directive_that_is_none_for_a_topology_is_refused(text, says):
     # what a template makes is known when the topology is
     site = make_site().model_copy(update={"directives": (text,)})
     with pytest.raises(InputError) as caught:
         render(site)
-    assert str(caught.value).startswith(problem)
+    assert_problem(caught.value, key="directives", says=says)
 
 
 def test_flags_of_the_launcher_are_templates_over_the_job():
@@ -133,14 +134,12 @@ def test_setup_modules_and_after_modules_of_a_site_stand_in_this_order_before_it
     lines, _, _ = lines.partition("}\n\n")
     assert [line.strip() for line in lines.splitlines()] == [
         "set +u",
+        "export OMP_NUM_THREADS=1",
         "run_setup 'module purge'",
-        "module load LUMI/25.03 || exit 69",
-        "module load rocm || exit 69",
+        "load_modules LUMI/25.03 rocm",
         "run_setup 'export A=$CRAY_A'",
         'export B="${A-}":b',
-        "set -u",
     ]
-    assert script.count("\nprepare_task\n") == 1
 
 
 def test_head_of_a_script_says_what_made_it_in_one_line():

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from builders import SMALL_MATRIX, make_site, read_case, write_matrix
+from builders import HARNESS, SMALL_MATRIX, make_site, read_case, write_matrix
 
-from dlperf_slurm.config.site import LoadedSite, Site, load_site
+from dlperf_slurm.config.site import LoadedSite, Site, load_site, read_frozen_site
 from dlperf_slurm.config.toml_tables import read_toml
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.json_files import read_json
@@ -21,11 +21,11 @@ from dlperf_slurm.jobs.case_file import read_planned_case
 from dlperf_slurm.jobs.journal import STAGED, STATE, Event, append_event, read_journal
 from dlperf_slurm.jobs.markers import ERROR_FILE
 from dlperf_slurm.jobs.plan import make_plan
-from dlperf_slurm.jobs.run_directory import SITE_FILE, Run, open_run
+from dlperf_slurm.jobs.run_directory import HARNESS_FILE, SITE_FILE, Run, open_run
 from dlperf_slurm.jobs.stage import make_run_id, stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
-from dlperf_slurm.scheduler.retry import read_frozen_site, stage_retry
+from dlperf_slurm.scheduler.retry import stage_retry
 
 ONE_TASK = SMALL_MATRIX.replace('["1n1g", "1n2g", "2n2g"]', '"1n1g"').replace(
     "repeats = 2", "repeats = 1"
@@ -157,6 +157,15 @@ def test_retry_in_another_shell_starts_ranks_in_the_same_environment(home, monke
     retry_from(home / "elsewhere", run, monkeypatch)
     first, second = (run.find_script(group_id).read_text() for group_id in ("1n1g", "1n1g-try2"))
     assert second.replace("1n1g-try2", "1n1g") == first
+
+
+def test_retry_by_another_version_keeps_the_harness_of_the_run(home, monkeypatch):
+    run = stage(home / "results", ONE_TASK)
+    harness = run.path / HARNESS_FILE
+    assert harness.read_bytes() == HARNESS.read_bytes()
+    harness.write_text("# of another version\n", encoding="utf-8")
+    retry_from(home / "elsewhere", run, monkeypatch)
+    assert harness.read_text(encoding="utf-8") == "# of another version\n"
 
 
 def test_retry_in_another_folder_reads_the_same_data(home, monkeypatch):

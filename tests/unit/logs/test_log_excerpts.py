@@ -17,7 +17,7 @@ from dlperf_slurm.logs import (
 from dlperf_slurm.logs.reading.lines import read_lines
 
 # the same on any Python, and hundreds
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.slow
 
 
 class Expected(NamedTuple):

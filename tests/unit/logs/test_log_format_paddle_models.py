@@ -1,6 +1,9 @@
 """PaddlePaddle/models: DLPerf's figures."""
 
-from log_excerpts import publish
+import pytest
+from log_excerpts import list_excerpt, publish, read_one
+
+from dlperf_slurm.logs import compute_samples_per_s
 
 
 def test_dlperf_s_two_figures_of_resnet50():
@@ -32,3 +35,14 @@ def test_dlperf_s_figure_of_bert_multiplies_by_one_node_s_devices():
     known = {"nodes": 2, "devices": 16, "batch_size_per_device": 32}
     expected = sum(round(speed * 256, 4) for speed in speeds[20:]) / 100
     assert publish("paddle_models_bert", lines, **known) == round(expected, 2)
+
+
+def test_bert_devices_are_those_of_all_nodes_and_its_speed_counts_each_node():
+    lines = list_excerpt("paddle_models_bert/two_nodes.log")
+    four = [line.replace("trainers_num:2", "trainers_num:4") for line in lines]
+    two, doubled = (read_one("paddle_models_bert", log) for log in (lines, four))
+    identities = [reading.identity for reading in (two, doubled)]
+    assert [(i.nodes, i.devices) for i in identities] == [(2, 16), (4, 32)]
+    # the printed speed is of all trainers together: more of them make no more of it
+    rates = [compute_samples_per_s(r.windows, r.identity) for r in (two, doubled)]
+    assert rates[1] == pytest.approx(rates[0])

@@ -2,6 +2,7 @@
 
 import pytest
 from log_excerpts import list_excerpt, read_one
+from support.problems import assert_problem
 
 
 def without(*texts):
@@ -32,120 +33,120 @@ def each_of_two_ranks(lines):
     return [f"[1,{rank}]<stdout>:{line}" for line in lines for rank in (0, 1)]
 
 
-NO_STEP = "the log holds no timed step"
+NO_STEP = ("no timed step",)
 
 
 @pytest.mark.parametrize(
-    ("excerpt", "change", "problem"),
+    ("excerpt", "change", "says"),
     [
         (
             "gluoncv_imagenet/four_gpus.log",
             told("num_epochs=2", "num_epochs=3"),
-            "the log ends after epoch 1, the last was to be 2",
+            ("ends after epoch 1", "2"),
         ),
         (
             "gluoncv_horovod/four_ranks.log",
             without("Rank[2] Batch[24]\tTime cost"),
-            "epoch 0 has no 'Time cost' of ranks 2",
+            ("epoch 0", "'Time cost'", "ranks 2"),
         ),
         (
             "gluonnlp_bert/one_process_2020.log",
             without("Namespace", "Train cost"),
-            "the log ends at step 40: 'Train cost' is missing",
+            ("ends at step 40", "'Train cost'"),
         ),
         (
             "horovod_synthetic/eight_gpus.log",
             told("Number of GPUs: 8", "Number of GPUs: 16"),
-            "the total is of 8 devices, 16 were announced",
+            ("8 devices", "16"),
         ),
         (
             "horovod_synthetic/eight_gpus.log",
             without("Iter #3:"),
-            "the log has no line between steps 2 and 4",
+            ("no line", "steps 2 and 4"),
         ),
         (
             "horovod_synthetic/eight_gpus.log",
             without("Iter #0:"),
-            "the log lacks iteration 0",
+            ("lacks iteration 0",),
         ),
         (
             "horovod_synthetic/eight_gpus.log",
             without(*(f"Iter #{index}:" for index in range(2, 10))),
-            "the iterations' mean is 268.0, the log's own 269.9: some are missing",
+            ("mean", "268.0", "269.9"),
         ),
         (
             "horovod_synthetic/eight_gpus.log",
             each_of_two_ranks,
-            "several ranks report: each ran a benchmark of its own",
+            ("several ranks",),
         ),
         (
             "mindspore_models/two_ranks.log",
             before_last("epoch time"),
-            "ranks' lines are missing: 1 of step 7, 2 or more of step 0",
+            ("missing", "1 of step 7", "2 or more of step 0"),
         ),
         (
             "mindspore_models/two_ranks.log",
             without("args_opt"),
-            "the log does not tell how many steps there were to be (train_steps)",
+            ("how many steps", "(train_steps)"),
         ),
         (
             "mxnet_module/two_nodes.log",
             without("Node[1] Epoch[1] Time"),
-            "node 1 has no 'Time cost' of epoch 1",
+            ("node 1", "'Time cost'", "epoch 1"),
         ),
         (
             "oneflow_benchmark_cnn/two_nodes.log",
             without("num_examples"),
-            "the log does not tell how many iterations there were to be (its arguments)",
+            ("how many iterations", "(its arguments)"),
         ),
         (
             "oneflow_benchmark_bert/one_node.log",
             without("iter_num"),
-            "the log does not tell how many steps there were to be (iter_num)",
+            ("how many steps", "(iter_num)"),
         ),
         (
             "oneflow_models_resnet50/two_ranks.log",
             without("[rank:1] [train], epoch: 0/1, iter: 40"),
-            "rank 1 ends in epoch 0 at iteration 30",
+            ("rank 1", "epoch 0", "iteration 30"),
         ),
         (
             "paddle_models_resnet50/without_times.log",
             without(*(f"{digit}] \tloss" for digit in range(1, 10))),
-            "only some batches are printed, without times: their seconds are not all",
+            ("only some batches", "without times"),
         ),
         (
             "paddleclas_engine/one_rank.log",
             told("ips: 1", "ips: 2"),
-            "the batch size changes: 64, 101, 102, 103",
+            ("batch size", "64, 101, 102, 103"),
         ),
         ("paddleclas_engine/one_rank.log", only("[Eval]"), NO_STEP),
         (
             "pytorch_examples/four_ranks.log",
             without_first("[0][11/"),
-            "ranks' lines are missing: 3 of epoch 0 step 11, 4 or more of epoch 0 step 0",
+            ("3 of epoch 0 step 11", "4 or more of epoch 0 step 0"),
         ),
         (
             "tensorflow1_models/two_cycles.log",
             before_last("Loss for final step"),
-            "the log ends at step 800: 1 of 2 cycles came to their end",
+            ("ends at step 800", "1 of 2 cycles"),
         ),
         ("tensorflow1_models/two_cycles.log", only("accuracy"), NO_STEP),
         ("tensorflow1_models/two_cycles.log", only("average_examples_per_sec"), NO_STEP),
         (
             "tf_cnn_benchmarks/horovod_four_ranks.log",
             without("total images/sec: 1160.39"),
-            "only 3 of 4 workers give 'total images/sec'",
+            ("3 of 4 workers", "'total images/sec'"),
         ),
         (
             "tf_cnn_benchmarks/horovod_four_ranks.log",
             told("Variables:   horovod", "Variables:   parameter_server"),
-            "4 benchmarks ran side by side, each on its own",
+            ("4 benchmarks", "side by side"),
         ),
     ],
 )
-def test_what_is_missing_or_does_not_fit_is_named(excerpt, change, problem):
+def test_what_is_missing_or_does_not_fit_is_named(excerpt, change, says):
     lines = list_excerpt(excerpt)
     changed = change(lines)
     assert changed
     assert changed != lines
-    assert read_one(excerpt.split("/")[0], changed).problem == problem
+    assert_problem(read_one(excerpt.split("/")[0], changed).problem, says=says)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support.problems import assert_problem
 
 from dlperf_slurm.logs import Identity, compute_samples_per_s
 from dlperf_slurm.logs.reading.failures import FailureScan
@@ -45,7 +46,7 @@ def scan(*texts):
     ],
 )
 def test_loss_that_is_not_finite_is_a_failure(text):
-    assert scan(text).message == f"the loss is not finite: {text}"
+    assert_problem(scan(text).message, says=("loss", "not finite", text))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_running_out_of_memory_outweighs_what_went_before():
     failures = scan("Traceback (most recent call last)", "torch.cuda.OutOfMemoryError: x")
 
     assert failures.is_out_of_memory
-    assert failures.message.startswith("ran out of memory: ")
+    assert "out of memory" in failures.message
 
 
 def test_ignored_exception_is_no_failure():
@@ -82,7 +83,7 @@ def test_long_lines_are_quoted_in_part():
 
 def test_quoted_line_is_fit_for_a_terminal():
     message = scan("Segmentation fault \x07\x1b]0;title \u202e").message
-    assert message == "the log holds an error: Segmentation fault ??]0;title ?"
+    assert message.endswith(": Segmentation fault ??]0;title ?")
 
 
 def test_times_differ_by_what_passed():
@@ -112,10 +113,9 @@ def test_line_that_is_there_twice_counts_once():
 
 
 def test_training_that_goes_back_is_a_problem():
-    assert fill_marks((1,), (2,), (1,), rank=-1).problem.startswith(
-        "training goes back from step 2 to step 1"
-    )
-    assert fill_marks((1,), (2,), (1,)).problem.startswith("rank 0 goes back from step 2 to step 1")
+    says = ("goes back", "from step 2 to step 1")
+    assert_problem(fill_marks((1,), (2,), (1,), rank=-1).problem, says=("training", *says))
+    assert_problem(fill_marks((1,), (2,), (1,)).problem, says=("rank 0", *says))
     assert fill_marks((1,), (1,)).problem
     assert not fill_marks((1,), (1,), may_repeat=True).problem
 
@@ -167,7 +167,7 @@ def test_slowest_rank_decides_and_rates_per_device_are_multiplied():
 
 
 def test_rule_with_fewer_values_than_it_takes_has_no_figure():
-    with pytest.raises(RuleError, match="takes at least 6 values, the log has 4"):
+    with pytest.raises(RuleError, match=r"at least 6 values.* 4$"):
         take_values([1.0] * 4, 1, 6)
     with pytest.raises(RuleError):
         average_harmonically([1.0, 0.0])
@@ -253,17 +253,19 @@ def make_marks(*steps: int) -> Marks:
 
 
 @pytest.mark.parametrize(
-    ("steps", "problem"),
+    ("steps", "gap"),
     [
-        ((10, 20, 30, 40, 70, 80, 90), "the log has no line between steps 40 and 70"),
+        ((10, 20, 30, 40, 70, 80, 90), "steps 40 and 70"),
         ((1, 2, 3, 4, 5, 100, 200, 300), ""),
         ((0, 10, 20, 30, 40, 44), ""),
         ((1, 10, 20, 30), ""),
         ((10, 20, 50), ""),
     ],
 )
-def test_lines_lost_within_a_run_are_named(steps, problem):
-    assert make_marks(*steps).problem == problem
+def test_lines_lost_within_a_run_are_named(steps, gap):
+    problem = make_marks(*steps).problem
+    assert problem.endswith(gap)
+    assert bool(problem) == bool(gap)
 
 
 def test_steps_that_begin_anew_with_an_epoch_are_no_gap():

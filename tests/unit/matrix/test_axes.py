@@ -2,12 +2,15 @@
 
 import pytest
 from builders import make_site, write_matrix
+from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
+from dlperf_slurm.contract.axes import DATA_SOURCES, OPTIMIZERS
 from dlperf_slurm.contract.case import NO_TRAINING, Case, Training
 from dlperf_slurm.contract.json_files import read_json, write_json
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.plan import make_case
+from dlperf_slurm.matrix.axes import DEFAULTS
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 
@@ -52,27 +55,54 @@ def test_inference_has_no_settings_of_training():
     assert ids == ["fp32", "fp32-accumulate4", "fp32-sgd", "fp32-sgd-accumulate4", "fp32-infer"]
 
 
+@pytest.mark.parametrize(
+    ("mode", "lines"),
+    [
+        ("train", "output_tokens = [0, 16]\n"),
+        ("train", "output_tokens = 16\nprompt_length = [128, 256]\n"),
+        # a forward pass has no prompt
+        ("infer", "prompt_length = [128, 256]\n"),
+        ("infer", "optimizer = ['default', 'sgd']\n"),
+        ("infer", "gradient_accumulation = [1, 4]\n"),
+        ("infer", "activation_checkpointing = [false, true]\n"),
+        ("infer", "precision = 'fp16'\nloss_scale = ['dynamic', 128]\n"),
+    ],
+)
+def test_axis_without_a_meaning_in_a_mode_makes_no_cases_of_it(mode, lines):
+    (case,) = list_cases(f"mode = '{mode}'\n{lines}")
+    for axis in ("output_tokens", "prompt_length", "optimizer", "gradient_accumulation",
+                 "activation_checkpointing", "loss_scale"):  # fmt: skip
+        assert getattr(case.axes, axis) == DEFAULTS[axis]
+
+
+def test_axes_of_generation_are_varied_in_inference():
+    ids = list_ids("mode = 'infer'\noutput_tokens = [0, 16]\nprompt_length = [64, 256]\n")
+    assert ids == [
+        "fp32-infer", "fp32-infer-output16-prompt64", "fp32-infer-output16-prompt256",
+    ]  # fmt: skip
+
+
 def test_prefetching_is_in_the_case_id():
     assert list_ids('data = "zmq"\nprefetch_batches = 8\n') == ["fp32-zmq-prefetch8"]
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "says"),
     [
-        ('data = "disk"', "'disk' is not a data source; known: device, host"),
-        ('optimizer = "adam"', "'adam' is not an optimizer; known: default, sgd, momentum, adamw"),
-        ("loss_scale = 0", "0 is neither 'dynamic' nor a whole number of 1 or more"),
-        ('loss_scale = "big"', "'big' is neither 'dynamic' nor a whole number"),
-        ("loss_scale = true", "True is neither"),
-        ("gradient_accumulation = 0", "allowed: at least 1"),
-        ("data_workers = 0", "allowed: at least 1"),
+        ('data = "disk"', ("'disk'", f"known: {', '.join(DATA_SOURCES)}")),
+        ('optimizer = "adam"', ("'adam'", f"known: {', '.join(OPTIMIZERS)}")),
+        ("loss_scale = 0", ("0", "'dynamic'", "1 or more")),
+        ('loss_scale = "big"', ("'big'", "'dynamic'", "1 or more")),
+        ("loss_scale = true", ("True", "'dynamic'", "1 or more")),
+        ("gradient_accumulation = 0", ("0", "allowed: at least 1")),
+        ("data_workers = 0", ("0", "allowed: at least 1")),
     ],
 )
-def test_value_that_is_none_is_named_with_those_that_are(line, message):
+def test_value_that_is_none_is_named_with_those_that_are(line, says):
     with pytest.raises(InputError) as error:
         list_cases(f"{line}\n")
-    assert f"axes.{line.split(' ')[0]}" in str(error.value)
-    assert message in str(error.value)
+    key = f"axes.{line.split(' ')[0]}"
+    assert_problem(error.value, file="matrix.toml", line=7, key=key, says=says)
 
 
 def test_conditions_compare_numbers():
@@ -111,18 +141,22 @@ def test_repeats_of_a_measurement_have_the_same_seed():
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "key", "says"),
     [
-        ("epochs = 2\nwarmup_epochs = 2", "warmup_epochs is 2.0; allowed: less than epochs, 2"),
-        ("epochs = 2\ntarget_top1 = 90", "allowed: at most 1"),
-        ('epochs = 2\nschedule = "cosin"', "allowed: constant, cosine. Did you mean 'cosine'?"),
-        ("epoch = 2", "unknown key"),
+        ("epochs = 2\nwarmup_epochs = 2", "training", ("warmup_epochs", "less than epochs, 2")),
+        ("epochs = 2\ntarget_top1 = 90", "training.target_top1", ("90", "at most 1")),
+        (
+            'epochs = 2\nschedule = "cosin"',
+            *("training.schedule", ("allowed: constant, cosine", "mean 'cosine'")),
+        ),
+        ("epoch = 2", "training.epoch", ("unknown key", "mean 'epochs'")),
     ],
 )
-def test_mistakes_in_training_are_named(line, message):
-    with pytest.raises(InputError, match="training") as error:
+def test_mistakes_in_training_are_named(line, key, says):
+    with pytest.raises(InputError) as error:
         list_cases(f"[training]\n{line}\n")
-    assert message in str(error.value)
+    number = 7 if key == "training" else 8 + line.count("\n")
+    assert_problem(error.value, file="matrix.toml", line=number, key=key, says=says)
 
 
 def test_inference_is_no_training():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from builders import make_matrix_case, write_matrix
+from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.errors import InputError
@@ -64,6 +65,46 @@ def test_later_override_wins():
     assert list_points(expand(rules)) == [
         "1n1g fp32 6", "1n1g amp-bf16 8", "2n1g fp32 6", "2n1g amp-bf16 4",
     ]  # fmt: skip
+
+
+def test_of_two_overrides_of_the_same_key_the_later_one_wins():
+    rules = (
+        "[[override]]\nwhen = { nodes = 2 }\nmodel = { width = 8 }\n"
+        "protocol = { repeats = 3, measured_steps = 40 }\n"
+        "[[override]]\nwhen = { precision = 'fp32' }\nmodel = { width = 16 }\n"
+        "protocol = { repeats = 5 }\n"
+    )
+    found = [
+        (case.model_parameters.get("width"), case.protocol.repeats, case.protocol.measured_steps)
+        for case in expand(rules).cases
+    ]
+    # the last but one matches both: what the later one does not set is the earlier one's
+    assert found == [(16, 5, 100), (None, 7, 100), (16, 5, 40), (8, 3, 40)]
+
+
+def test_override_sets_a_value_to_0():
+    rules = (
+        "[[override]]\nwhen = { nodes = 2 }\nmodel = { label_smoothing = 0.0 }\n"
+        "protocol = { warmup_steps = 0, stall_seconds = 0 }\n"
+    )
+    axes = TWO_BY_TWO.replace('"resnet50"', '"resnet50"\nlabel_smoothing = 0.1')
+    found = [
+        (case.model_parameters["label_smoothing"], p.warmup_steps, p.stall_seconds)
+        for case in expand(rules, axes).cases
+        for p in [case.protocol]
+    ]
+    assert found == 2 * [(0.1, 20, None)] + 2 * [(0.0, 0, 0)]
+
+
+def test_override_sets_an_axis_to_0_and_to_false():
+    rules = (
+        "mode = 'infer'\noutput_tokens = 16\nclip_global_norm = true\n"
+        "[[override]]\nwhen = { nodes = 2 }\noutput_tokens = 0\nclip_global_norm = false\n"
+    )
+    axes = [case.axes for case in expand(rules).cases]
+    assert [(a.output_tokens, a.clip_global_norm) for a in axes] == 2 * [(16, True)] + 2 * [
+        (0, False)
+    ]
 
 
 def test_override_of_the_protocol_leaves_other_values_alone():
@@ -163,8 +204,9 @@ def test_first_matching_exclusion_gives_the_reason():
 
 
 def test_excluding_everything_is_refused():
-    with pytest.raises(InputError, match=r"matrix\.toml:8: exclude: leaves no case to run"):
+    with pytest.raises(InputError) as caught:
         expand("[[exclude]]\nwhen = {}\n")
+    assert_problem(caught.value, file="matrix.toml", line=8, key="exclude", says=("no case",))
 
 
 def test_include_adds_the_product_of_what_it_names_with_the_axes():
@@ -181,12 +223,30 @@ def test_include_pins_an_axis_against_overrides():
     assert list_points(expand(rules))[-1] == "1n1g amp-bf16 32"
 
 
+def test_exclusion_holds_for_cases_that_an_include_adds():
+    rules = (
+        "[[exclude]]\nwhen = { nodes = 4, precision = 'fp32' }\nreason = 'too slow'\n"
+        "[[include]]\ntopology = '4n1g'\n"
+    )
+    expansion = expand(rules)
+    assert list_points(expansion)[4:] == ["4n1g amp-bf16 8"]
+    assert [(str(x.case.topology), x.reason) for x in expansion.excluded] == [("4n1g", "too slow")]
+
+
+def test_overrides_and_notes_hold_for_cases_that_an_include_adds():
+    rules = (
+        "[[override]]\nwhen = { nodes = 4 }\nprotocol = { repeats = 3 }\n"
+        "[[note]]\nwhen = { nodes = 4 }\ntext = 'a'\n[[include]]\ntopology = '4n1g'\n"
+    )
+    found = [(case.protocol.repeats, case.notes) for case in expand(rules).cases]
+    assert found == 4 * [(7, ())] + 2 * [(3, ("a",))]
+
+
 def test_include_of_a_case_that_is_there_is_refused():
     with pytest.raises(InputError) as caught:
         expand("[[include]]\ntopology = '1n1g'\nprecision = 'fp32'\n")
-    assert str(caught.value) == (
-        "matrix.toml:8: include[0]: adds pytorch-resnet50-1n1g-bs8-fp32, which is there already"
-    )
+    says = ("pytorch-resnet50-1n1g-bs8-fp32",)
+    assert_problem(caught.value, file="matrix.toml", line=8, key="include[0]", says=says)
 
 
 def test_include_whose_axes_fold_into_one_case_adds_it_once():
@@ -201,8 +261,13 @@ def test_cases_that_would_share_a_directory_are_refused():
         "script = ['worker', 'horovod']\ngradient_sync = ['native', 'horovod']\n"
         "[scripts.horovod]\nformat = 'horovod_synthetic'\nlaunch = 'per-rank'\ncommand = 'true'\n"
     )
-    with pytest.raises(InputError, match=r"2 cases are called pytorch-.*-horovod: name the script"):
+    with pytest.raises(InputError) as caught:
         expand(rules)
+    mistakes = str(caught.value).splitlines()
+    assert len(mistakes) == 4
+    for mistake in mistakes:
+        says = ("2 cases", "-horovod")
+        assert_problem(mistake, file="matrix.toml", line=10, key="scripts", says=says)
 
 
 def test_override_that_sets_the_topology_cannot_have_it_decide_by_its_parts():
@@ -210,8 +275,12 @@ def test_override_that_sets_the_topology_cannot_have_it_decide_by_its_parts():
         "[[override]]\nwhen = { precision = 'fp32' }\ntopology = '4n1g'\n"
         "[[override]]\nwhen = { nodes = '>=2' }\nbatch_size_per_device = 4\n"
     )
-    with pytest.raises(InputError, match=r"override\[1\]\.when\.nodes: nodes is itself set by"):
+    with pytest.raises(InputError) as caught:
         expand(rules)
+    says = ("include", "exclude")
+    assert_problem(
+        caught.value, file="matrix.toml", line=12, key="override[1].when.nodes", says=says
+    )
 
 
 def test_two_includes_of_the_same_case_are_refused():

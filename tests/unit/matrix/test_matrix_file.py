@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 from builders import SMALL_MATRIX, write_matrix
+from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.logs import list_formats, load_format
 from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import find_parameter_problems, read_matrix
+from dlperf_slurm.matrix.tables import Matrix
 from dlperf_slurm.worker.frameworks import list_frameworks, load_adapter
 
 # what a condition may ask of beside the axes
@@ -102,127 +105,100 @@ def test_malformed_matrix_exits_with_2_and_writes_nothing(command):
 
 
 @pytest.mark.parametrize(
-    ("line", "answer"),
+    ("text", "line", "key", "says"),
     [
         (
             'framework = "pytroch"',
-            f"matrix.toml:4: axes.framework: 'pytroch' is not a framework; known: {FRAMEWORKS}. "
-            "Did you mean 'pytorch'?",
+            *(4, "framework", ("'pytroch'", f"known: {FRAMEWORKS}", "mean 'pytorch'")),
         ),
-        (
-            'topology = ["1n1g", "8g"]',
-            "matrix.toml:5: axes.topology[1]: '8g' is not a topology; write NODESnDEVICESg with "
-            "both at least 1, as in '2n8g'",
-        ),
-        ("topology = []", "matrix.toml:5: axes.topology: is empty; name at least one value"),
-        (
-            'topology = ["1n1g", "1n1g"]',
-            "matrix.toml:5: axes.topology: '1n1g' is listed twice, which would make duplicate "
-            "cases",
-        ),
-        (
-            "batch_size_per_device = 0",
-            "matrix.toml:6: axes.batch_size_per_device: 0 is no batch size; the smallest is 1",
-        ),
+        ('topology = ["1n1g", "8g"]', 5, "topology[1]", ("'8g'", "NODESnDEVICESg", "'2n8g'")),
+        ("topology = []", 5, "topology", ("empty", "at least one")),
+        ('topology = ["1n1g", "1n1g"]', 5, "topology", ("'1n1g'", "twice")),
+        ("batch_size_per_device = 0", 6, "batch_size_per_device", ("0", "smallest is 1")),
         (
             'batch_size_per_device = ["8"]',
-            "matrix.toml:6: axes.batch_size_per_device[0]: '8' is neither a number nor 'max' nor "
-            "a ladder such as '256 -> 224 -> 196'",
+            *(6, "batch_size_per_device[0]", ("'8'", "number", "'max'", "'256 -> 224 -> 196'")),
         ),
         (
             'batch_size_per_device = "196 -> 224"',
-            "matrix.toml:6: axes.batch_size_per_device: '196 -> 224' must descend, from the "
-            "largest batch size to try; least is 1",
+            *(6, "batch_size_per_device", ("'196 -> 224'", "descend")),
         ),
         (
             'batch_size_per_device = ["8->4", "8 -> 4"]',
-            "matrix.toml:6: axes.batch_size_per_device: '8 -> 4' is listed twice, which would "
-            "make duplicate cases",
+            *(6, "batch_size_per_device", ("'8 -> 4'", "twice")),
         ),
         (
             'batch_size_per_device = 8\nmode = "eval"',
-            "matrix.toml:7: axes.mode: 'eval' is not a mode; known: train, infer",
+            *(7, "mode", ("'eval'", "known: train, infer")),
         ),
         (
             "batch_size_per_device = 8\nprecision = 'amp-fp61'",
-            f"matrix.toml:7: axes.precision: 'amp-fp61' is not a precision; known: {PRECISIONS}. "
-            "Did you mean 'amp-fp16'?",
+            *(7, "precision", ("'amp-fp61'", f"known: {PRECISIONS}", "mean 'amp-fp16'")),
         ),
         (
             "batch_size_per_device = 8\nbatchsize = 8",
-            f"matrix.toml:7: axes.batchsize: unknown key. Did you mean "
-            f"'batch_size_per_device'? Known: {', '.join(sorted(AXES))}",
+            *(7, "batchsize", ("mean 'batch_size_per_device'", ", ".join(sorted(AXES)))),
         ),
         (
             "batch_size_per_device = 8\nclip_global_norm = 'yes'",
-            "matrix.toml:7: axes.clip_global_norm: 'yes' is neither true nor false",
+            *(7, "clip_global_norm", ("'yes'", "true", "false")),
         ),
     ],
 )
-def test_mistake_in_an_axis_says_where_what_and_what_is_allowed(line, answer):
-    assert read_mistakes(replace_line(line.split(" ")[0], line)) == [answer]
+def test_mistake_in_an_axis_says_where_what_and_what_is_allowed(text, line, key, says):
+    (mistake,) = read_mistakes(replace_line(text.split(" ")[0], text))
+    assert_problem(mistake, file="matrix.toml", line=line, key=f"axes.{key}", says=says)
 
 
 def test_axis_that_is_missing_is_required():
-    assert read_mistakes(replace_line("topology", "")) == [
-        "matrix.toml:3: axes.topology: is required, and missing"
-    ]
+    (mistake,) = read_mistakes(replace_line("topology", ""))
+    assert_problem(mistake, file="matrix.toml", line=3, key="axes.topology", says=("required",))
 
 
 def test_table_that_is_missing_is_required():
-    assert read_mistakes(SOUND.replace("[model]\n", "[modle]\n")) == [
-        "matrix.toml: model: is required, and missing",
-        "matrix.toml:1: modle: unknown key. Did you mean 'model'? Known: axes, exclude, include, "
-        "model, note, override, protocol, scripts, slurm, title, training",
-    ]
+    missing, unknown = read_mistakes(SOUND.replace("[model]\n", "[modle]\n"))
+    assert_problem(missing, file="matrix.toml", key="model", says=("required",))
+    tables = ", ".join(sorted(Matrix.model_fields))
+    says = ("unknown key", "mean 'model'", tables)
+    assert_problem(unknown, file="matrix.toml", line=1, key="modle", says=says)
 
 
 def test_empty_file_names_the_tables_it_needs():
-    assert read_mistakes("") == [
-        "matrix.toml: model: is required, and missing",
-        "matrix.toml: axes: is required, and missing",
-    ]
+    for mistake, key in zip(read_mistakes(""), ("model", "axes")):
+        assert_problem(mistake, file="matrix.toml", key=key, says=("required",))
 
 
 @pytest.mark.parametrize(
-    ("table", "answer"),
+    ("table", "line", "key", "says"),
     [
-        (
-            "[[override]]\nbatch_size_per_device = 4",
-            "matrix.toml:7: override[0].when: is required, and missing",
-        ),
+        ("[[override]]\nbatch_size_per_device = 4", 7, "override[0].when", ("required",)),
         (
             "[[override]]\nwhen = { batch_size_per_device = '~4' }\nmodel = { width = 8 }",
-            "matrix.toml:8: override[0].when.batch_size_per_device: '~4' is neither a number nor "
-            "a comparison such as '>=256'",
+            *(8, "override[0].when.batch_size_per_device", ("'~4'", "number", "'>=256'")),
         ),
         (
             "[[override]]\nwhen = { nods = 2 }",
-            f"matrix.toml:8: override[0].when.nods: unknown key. Did you mean 'nodes'? "
-            f"Known: {CONDITIONS}",
+            *(8, "override[0].when.nods", ("mean 'nodes'", f"Known: {CONDITIONS}")),
         ),
         (
             "[[override]]\nwhen = { nodes = 2 }\nprotocol = { shuffle_seed = 3 }",
-            "matrix.toml:9: override[0].protocol.shuffle_seed: unknown key; known: "
-            "measured_steps, repeats, stall_seconds, warmup_steps",
+            *(9, "override[0].protocol.shuffle_seed"),
+            ("measured_steps", "repeats", "stall_seconds", "warmup_steps"),
         ),
-        (
-            "[[exclude]]\nwhen = { nodes = [] }",
-            "matrix.toml:8: exclude[0].when.nodes: is empty; name at least one value",
-        ),
+        ("[[exclude]]\nwhen = { nodes = [] }", 8, "exclude[0].when.nodes", ("empty",)),
         (
             "[[note]]\nwhen = { nodes = 1 }\ntext = ''",
-            "matrix.toml:9: note[0].text: '': string should have at least 1 character",
+            *(9, "note[0].text", ("''", "at least 1")),
         ),
         (
             "[[include]]\ntopology = '2n0g'",
-            "matrix.toml:8: include[0].topology: '2n0g' is not a topology; write NODESnDEVICESg "
-            "with both at least 1, as in '2n8g'",
+            *(8, "include[0].topology", ("'2n0g'", "NODESnDEVICESg", "'2n8g'")),
         ),
     ],
 )
-def test_mistake_in_a_rule_says_where_what_and_what_is_allowed(table, answer):
-    assert read_mistakes(f"{SOUND}{table}\n") == [answer]
+def test_mistake_in_a_rule_says_where_what_and_what_is_allowed(table, line, key, says):
+    (mistake,) = read_mistakes(f"{SOUND}{table}\n")
+    assert_problem(mistake, file="matrix.toml", line=line, key=key, says=says)
 
 
 def test_condition_on_an_axis_that_an_override_sets_is_refused():
@@ -231,37 +207,27 @@ def test_condition_on_an_axis_that_an_override_sets_is_refused():
         "[[override]]\nwhen = { batch_size_per_device = 16 }\ncompiler = 'torch.compile'\n"
     )
     (answer,) = read_mistakes(text)
-    assert answer.startswith(
-        "matrix.toml:11: override[1].when.batch_size_per_device: batch_size_per_device is itself "
-        "set by an override"
-    )
+    key = "override[1].when.batch_size_per_device"
+    assert_problem(answer, file="matrix.toml", line=11, key=key, says=("include", "exclude"))
 
 
 @pytest.mark.parametrize(
-    ("line", "answer"),
+    ("line", "says"),
     [
         (
             "imagesize = 64",
-            "matrix.toml:3: model.imagesize: unknown parameter of resnet50; known: image_size, "
-            "stage_blocks, width, classes, label_smoothing. Did you mean 'image_size'?",
+            ("known: image_size, stage_blocks, width", "label_smoothing", "mean 'image_size'"),
         ),
-        (
-            "image_size = '64'",
-            "matrix.toml:3: model.image_size: image_size is '64'; allowed: an integer",
-        ),
-        (
-            "image_size = 16",
-            "matrix.toml:3: model.image_size: image_size is 16; allowed: 32 or more",
-        ),
-        (
-            "stage_blocks = [1, 1]",
-            "matrix.toml:3: model.stage_blocks: stage_blocks is [1, 1]; allowed: four integers",
-        ),
+        ("image_size = '64'", ("'64'", "allowed: an integer")),
+        ("image_size = 16", ("16", "allowed: 32 or more")),
+        ("stage_blocks = [1, 1]", ("[1, 1]", "allowed: four integers")),
     ],
 )
-def test_mistake_in_a_model_parameter_says_what_is_allowed(line, answer):
+def test_mistake_in_a_model_parameter_says_what_is_allowed(line, says):
     text = SOUND.replace('name = "resnet50"', f'name = "resnet50"\n{line}')
-    assert read_mistakes(text) == [answer]
+    (mistake,) = read_mistakes(text)
+    key = f"model.{line.split(' ')[0]}"
+    assert_problem(mistake, file="matrix.toml", line=3, key=key, says=says)
 
 
 LLAMA = SOUND.replace('"resnet50"', '"llama"\npreset = "llama-3-8b"')
@@ -284,15 +250,14 @@ def test_preset_sets_all_sizes_and_single_parameters_override_it():
 
 def test_unknown_preset_is_named_with_those_that_there_are():
     (mistake,) = read_mistakes(LLAMA.replace("llama-3-8b", "llama-3-9b"))
-    assert mistake.startswith("matrix.toml:3: model.preset: 'llama-3-9b' is not a preset of llama")
-    assert "known: tinyllama-1.1b, " in mistake
-    assert mistake.endswith("Did you mean 'llama-3-8b'?")
+    says = ("'llama-3-9b'", "llama", "known: tinyllama-1.1b", "mean 'llama-3-8b'")
+    assert_problem(mistake, file="matrix.toml", line=3, key="model.preset", says=says)
 
 
 def test_preset_of_a_model_without_any_is_a_mistake():
-    assert read_mistakes(LLAMA.replace('"llama"', '"bert"')) == [
-        "matrix.toml:3: model.preset: bert has no presets; name its parameters instead"
-    ]
+    (mistake,) = read_mistakes(LLAMA.replace('"llama"', '"bert"'))
+    says = ("bert", "no presets", "parameters")
+    assert_problem(mistake, file="matrix.toml", line=3, key="model.preset", says=says)
 
 
 def test_preset_that_is_no_text_is_a_mistake():
@@ -301,18 +266,17 @@ def test_preset_that_is_no_text_is_a_mistake():
 
 
 def test_heads_are_checked_together_with_the_preset():
-    assert read_mistakes(LLAMA.replace("[axes]", "kv_heads = 5\n[axes]")) == [
-        "matrix.toml:4: model.kv_heads: kv_heads is 5; allowed: a divisor of heads (32)"
-    ]
+    (mistake,) = read_mistakes(LLAMA.replace("[axes]", "kv_heads = 5\n[axes]"))
+    says = ("5", "divisor of heads (32)")
+    assert_problem(mistake, file="matrix.toml", line=4, key="model.kv_heads", says=says)
 
 
 def test_override_of_a_model_is_checked_together_with_the_base():
     text = SOUND.replace('"resnet50"', '"bert"\nhidden_size = 96\nheads = 4')
     text += "[[override]]\nwhen = { nodes = 1 }\nmodel = { heads = 7 }\n"
-    assert read_mistakes(text) == [
-        "matrix.toml:11: override[0].model.hidden_size: hidden_size is 96; allowed: a multiple of "
-        "heads (7)"
-    ]
+    (mistake,) = read_mistakes(text)
+    key, says = "override[0].model.hidden_size", ("96", "multiple of heads (7)")
+    assert_problem(mistake, file="matrix.toml", line=11, key=key, says=says)
 
 
 def test_mistake_elsewhere_does_not_hide_one_in_the_model():
@@ -355,14 +319,15 @@ batch_size_per_device = 8
 
 
 def test_model_that_is_named_twice_is_refused():
-    assert read_mistakes(TWO_MODELS.replace('"bert"\nlayers = 2', '"resnet50"')) == [
-        "matrix.toml:1: model: 'resnet50' is listed twice, which would make duplicate cases"
-    ]
+    (mistake,) = read_mistakes(TWO_MODELS.replace('"bert"\nlayers = 2', '"resnet50"'))
+    says = ("'resnet50'", "twice")
+    assert_problem(mistake, file="matrix.toml", line=1, key="model", says=says)
 
 
 def test_mistake_in_one_of_several_models_names_its_table():
     (mistake,) = read_mistakes(TWO_MODELS.replace("layers", "layrs"))
-    assert mistake.startswith("matrix.toml:6: model[1].layrs: unknown parameter of bert; known: ")
+    says = ("of bert", "known: sequence_length", "mean 'layers'")
+    assert_problem(mistake, file="matrix.toml", line=6, key="model[1].layrs", says=says)
 
 
 def test_override_of_a_parameter_is_checked_for_the_models_that_it_is_for():
@@ -372,7 +337,8 @@ def test_override_of_a_parameter_is_checked_for_the_models_that_it_is_for():
         == 1
     )
     (mistake,) = read_mistakes(TWO_MODELS + change.replace("MODEL", "resnet50"))
-    assert mistake.startswith("matrix.toml:12: override[0].model.dropout: unknown parameter of re")
+    key, says = "override[0].model.dropout", ("of resnet50", "known: image_size")
+    assert_problem(mistake, file="matrix.toml", line=12, key=key, says=says)
 
 
 SOURCES = f"""{SOUND}script = ["worker", "official"]
@@ -389,45 +355,42 @@ def test_source_is_an_axis_with_a_table_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "answer"),
+    ("old", "new", "line", "key", "says"),
     [
         (
-            '"official"]',
-            '"offical"]',
-            "axes.script: 'offical' is not a script; known: worker, official. Did you mean "
-            "'official'?",
+            *('"official"]', '"offical"]', 7, "axes.script"),
+            ("'offical'", "known: worker, official", "mean 'official'"),
         ),
         (
-            "tf_cnn_benchmarks",
-            "tf_cnn_benchmark",
-            "scripts.official.format: 'tf_cnn_benchmark' is not a log format; known: ",
+            *("tf_cnn_benchmarks", "tf_cnn_benchmark", 10, "scripts.official.format"),
+            (*list_formats(), "mean 'tf_cnn_benchmarks'"),
         ),
         (
-            "[scripts.official]",
-            "[scripts.official]\nrule = 'mode'",
-            "scripts.official.rule: 'mode' is not a rule of tf_cnn_benchmarks; known: ",
+            *("[scripts.official]", "[scripts.official]\nrule = 'mode'"),
+            *(9, "scripts.official.rule"),
+            [rule.name for rule in load_format("tf_cnn_benchmarks").RULES],
         ),
         (
             "[scripts.official]",
             "[[exclude]]\nwhen = { script = 'x' }\n[scripts.official]",
-            "exclude[0].when.script: 'x' is not a script; known: worker, official",
+            *(9, "exclude[0].when.script", ("'x'", "known: worker, official")),
         ),
         (
             "[scripts.official]",
             "[scripts.worker]\ncommand = 'x'\nformat = 'tf_cnn_benchmarks'\n[scripts.official]",
-            "scripts.worker: 'worker' is this tool's own; choose another name",
+            *(8, "scripts.worker", ("another name",)),
         ),
         (
             "[scripts.official]",
             "[scripts.'a b']\ncommand = 'x'\nformat = 'tf_cnn_benchmarks'\n[scripts.official]",
-            "scripts.a b: 'a b' becomes part of file names: letters, digits and _ . + - are",
+            *(8, "scripts.a b", ("letters, digits and _ . + -",)),
         ),
     ],
 )
-def test_mistake_about_a_source_says_where_what_and_what_is_allowed(old, new, answer):
+def test_mistake_about_a_source_says_where_what_and_what_is_allowed(old, new, line, key, says):
     with pytest.raises(InputError) as caught:
         read_matrix(write_matrix(SOURCES.replace(old, new)))
-    assert answer in str(caught.value)
+    assert_problem(caught.value, file="matrix.toml", line=line, key=key, says=says)
 
 
 @pytest.mark.parametrize("name", ["A; touch pwned", "A-B", "$(x)", "1A", "", "run_dir"])

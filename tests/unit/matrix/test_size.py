@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from builders import write_matrix
+from support.problems import assert_problem
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.matrix.expand import expand_matrix
@@ -37,9 +38,11 @@ def find_problem(text):
     return str(caught.value)
 
 
+@pytest.mark.integration
 def test_mistake_in_a_file_of_thousands_of_lines_is_found_on_its_line():
     problem = find_problem(AXES + 8000 * NOTE + "typo = 1\n")
-    assert problem == "matrix.toml:24007: note[7999].typo: unknown key; known: text, when"
+    says = ("unknown key", "known: text, when")
+    assert_problem(problem, file="matrix.toml", line=24007, key="note[7999].typo", says=says)
 
 
 def test_mistake_in_a_list_of_thousands_of_lines_is_found_on_its_line():
@@ -54,47 +57,45 @@ def test_mistake_in_a_list_of_thousands_of_lines_is_found_on_its_line():
 def test_list_of_100_000_values_is_refused():
     values = ", ".join(map(str, range(1, 100_001)))
     problem = find_problem(f'{HEAD}topology = "1n1g"\nbatch_size_per_device = [{values}]\n')
-    assert problem == (
-        "matrix.toml:6: axes.batch_size_per_device: has 100000 values; at most 1000 are allowed"
-    )
+    key, says = "axes.batch_size_per_device", ("100000", "at most 1000")
+    assert_problem(problem, file="matrix.toml", line=6, key=key, says=says)
 
 
 def test_value_that_is_listed_twice_among_a_thousand_is_found():
     values = ", ".join(map(str, [*range(1, 1000), 7]))
     problem = find_problem(f'{HEAD}topology = "1n1g"\nbatch_size_per_device = [{values}]\n')
-    assert "axes.batch_size_per_device: 7 is listed twice" in problem
+    key, says = "axes.batch_size_per_device", ("7", "twice")
+    assert_problem(problem, file="matrix.toml", line=6, key=key, says=says)
 
 
 def test_product_beyond_all_bounds_is_refused():
     sizes = list(range(1, 1001))
     topologies = [f"{nodes}n1g" for nodes in sizes]
     text = f"{HEAD}topology = {topologies}\nbatch_size_per_device = {sizes}\n"
-    assert find_problem(text) == (
-        "matrix.toml: its axes make more than 100000 combinations, which is the most with as many "
-        "conditions as it has; split it"
-    )
+    assert_problem(find_problem(text), file="matrix.toml", says=("axes", "100000 combinations"))
 
 
+@pytest.mark.integration
 def test_conditions_that_would_be_compared_for_minutes_are_refused():
     sizes = list(range(1, 1001))
     rule = f"[[exclude]]\nwhen = {{batch_size_per_device = {sizes}}}\n"
     text = f'{HEAD}topology = "1n1g"\nbatch_size_per_device = {sizes}\n{100 * rule}'
-    assert "its axes make more than 10 combinations" in find_problem(text)
+    assert_problem(find_problem(text), file="matrix.toml", says=("axes", "10 combinations"))
 
 
 @pytest.mark.parametrize(
-    ("sizes", "repeats", "what"),
-    [(601, 1, "12020 cases of 12020 array tasks"), (1, 10**9, "20 cases of 20000000000 array")],
+    ("sizes", "repeats", "counts"),
+    [(601, 1, ("12020 cases", "12020 array tasks")), (1, 10**9, ("20 cases", "20000000000 array"))],
 )
-def test_more_cases_or_array_tasks_than_can_be_run_are_refused(sizes, repeats, what):
+def test_more_cases_or_array_tasks_than_can_be_run_are_refused(sizes, repeats, counts):
     topologies = [f"{nodes}n1g" for nodes in range(1, 21)]
     text = (
         f"{HEAD}topology = {topologies}\nbatch_size_per_device = {list(range(1, sizes + 1))}\n"
         f"[protocol]\nrepeats = {repeats}\n"
     )
     problem = find_problem(text)
-    assert problem.startswith(f"matrix.toml:3: axes: makes {what}")
-    assert problem.endswith("at most 10000 cases and 100000 array tasks are allowed")
+    says = (*counts, "at most 10000 cases", "100000 array tasks")
+    assert_problem(problem, file="matrix.toml", line=3, key="axes", says=says)
 
 
 def test_mistakes_by_the_thousand_are_counted():
@@ -110,14 +111,14 @@ def test_mistakes_by_the_thousand_are_counted():
         ("a = " + 100_000 * "[", "nested deeper than 32 levels"),
         ("a = " + 100_000 * "{a = ", "nested deeper than 32 levels"),
         ("a = " + 40 * "[" + 40 * "]", r"a\[0\]\[0\]\[0\]\.\.\.: nested deeper than 32 levels"),
-        (100_000 * "a." + "a = 1", "a key has more than 32 parts"),
-        ("[" + 100_000 * "'a' . " + "a]", "a key has more than 32 parts"),
-        ("a = " + 5000 * "9", "an integer has more than 64 bits"),
-        ("a = [1, 9223372036854775808]", r"a\[1\]: an integer of more than 64 bits"),
+        (100_000 * "a." + "a = 1", "key .* 32 parts"),
+        ("[" + 100_000 * "'a' . " + "a]", "key .* 32 parts"),
+        ("a = " + 5000 * "9", "integer .* 64 bits"),
+        ("a = [1, 9223372036854775808]", r"a\[1\]: .*integer .* 64 bits"),
     ],
 )
 def test_toml_beyond_its_bounds_is_refused(text, problem):
-    with pytest.raises(InputError, match=rf"^matrix\.toml: not TOML: {problem}"):
+    with pytest.raises(InputError, match=rf"^matrix\.toml: not TOML: .*{problem}"):
         read_matrix(write_matrix(text))
 
 

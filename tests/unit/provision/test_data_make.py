@@ -10,6 +10,7 @@ import numpy
 import PIL.Image
 import pytest
 from builders import make_case
+from support.problems import assert_problem
 from support.tool import await_that, start_tool
 
 from dlperf_slurm.cli import main
@@ -72,6 +73,7 @@ def test_text_is_read_by_the_worker(home, capsys, split, count):
     assert max(sample["input_ids"].max() for sample in samples) < 1000
 
 
+@pytest.mark.integration
 def test_digits_are_read_by_the_worker(home, capsys):
     pytest.importorskip("sklearn", reason='the digits need it: pip install "dlperf-slurm[digits]"')
     make_data(DIGITS, capsys)
@@ -121,22 +123,19 @@ def test_printed_tables_name_the_folder_whatever_its_name(home, capsys, name):
     ("arguments", "readers"), [(TEXT, "bert or llama"), (IMAGES, "resnet50 or vit")]
 )
 def test_all_models_that_read_the_files_are_named(home, capsys, arguments, readers):
-    assert f"\nIn a matrix, for {readers}:\n" in make_data(arguments, capsys)
+    assert f" for {readers}:\n" in make_data(arguments, capsys)
 
 
 def test_printed_size_and_contents_are_those_of_the_folder(home, capsys):
     printed = make_data([*TEXT, "data/mine"], capsys)
     assert printed.startswith("data/mine: making files (train 5000, val 3000, ")
-    assert (
-        "\ndata/mine: 5000 training and 3000 validation ids of a vocabulary of 1000, no real "
-        "words, 0.0 MB, after "
-    ) in printed
+    assert re.search(r"\ndata/mine: 5000 .* 3000 .* 1000, .* 0\.0 MB, after \d", printed)
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch, lambda path: path.symlink_to("nowhere")])
 def test_what_is_there_is_left_alone(home, capsys, make):
     make(home / "mine")
-    assert "mine: is there already; remove it, or" in fail_data([*TEXT, "mine"], capsys)
+    assert "mine: is there already" in fail_data([*TEXT, "mine"], capsys)
     assert [path.name for path in home.iterdir()] == ["mine"]
 
 
@@ -146,15 +145,15 @@ def test_folder_that_cannot_be_written_is_named(home, capsys):
 
 
 def test_folder_whose_name_no_file_can_say_is_refused(home, capsys):
-    assert "not UTF-8, so that no TOML file" in fail_data([*TEXT, "\udcff"], capsys)
+    assert "not UTF-8" in fail_data([*TEXT, "\udcff"], capsys)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([*IMAGES, "--classes=5"], "5 classes need as many images to train and to validate"),
-        ([*TEXT, "--vocabulary=104"], "ids up to 103 are no words; take 105 or more"),
-        ([*TEXT, "--val=1"], "take 4000 or more for --train and for --val"),
+        ([*IMAGES, "--classes=5"], "5 classes"),
+        ([*TEXT, "--vocabulary=104"], "105 or more"),
+        ([*TEXT, "--val=1"], "4000 or more for --train and for --val"),
     ],
 )
 def test_sizes_that_make_no_data_set_are_errors_and_leave_nothing(home, capsys, arguments, message):
@@ -167,7 +166,7 @@ def test_numbers_that_are_none_are_usage_errors(home, capsys, value):
     with pytest.raises(SystemExit) as caught:
         main([*IMAGES, f"--train={value}"])
     assert caught.value.code == 2
-    assert "is no integer of 1 or more" in capsys.readouterr().err
+    assert_problem(capsys.readouterr().err, key="argument --train", says=("1 or more",))
 
 
 def test_killed_in_the_middle_it_leaves_nothing_that_looks_whole(home, capsys):

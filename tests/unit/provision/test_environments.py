@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from builders import IMPORT_DIR, make_wheel, write_program
+from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_environments_dir, find_managed_environment
 from dlperf_slurm.errors import EnvironmentMissingError
@@ -114,7 +115,7 @@ def test_environments_outlive_a_venv_that_each_installation_makes_anew(home, mon
     assert find_environments_dir() == Path("/data/dlperf-slurm/environments")
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_real_environment_has_the_package_and_not_the_tools(tiny, home):
     wheel = home / "index" / "tiny-1.0-py3-none-any.whl"
     write_hash(home, hashlib.sha256(wheel.read_bytes()).hexdigest())
@@ -139,7 +140,7 @@ def test_open_mpi_of_an_environment_has_no_transport_that_sleeps(python):
         assert settings.read_text() == "# as it came\nbtl = ^ofi\n"
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_nothing_of_the_working_directory_is_run(tiny, home, monkeypatch):
     for name in ("tempfile", "venv", "pip", "ensurepip", "sitecustomize"):
         (home / f"{name}.py").write_text("open('pwned', 'w')\n")
@@ -149,7 +150,7 @@ def test_nothing_of_the_working_directory_is_run(tiny, home, monkeypatch):
     assert not (home / "pwned").exists()
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_file_of_another_hash_is_not_installed_unless_any_build_will_do(tiny, home):
     write_hash(home, ANOTHER_HASH)
     with pytest.raises(EnvironmentMissingError, match=r"HASHES|Hash mismatch"):
@@ -178,7 +179,7 @@ def test_link_in_a_shared_folder_is_not_written_through(python, home, name):
     assert (home / "precious").read_text() == "mine"
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_source_of_another_hash_is_not_built(tiny, home):
     environment = create_environment(tiny, ignore)
     write_hash(home, ANOTHER_HASH)
@@ -287,7 +288,7 @@ def test_installer_that_outlives_the_tool_is_waited_for(python, home):
     python("exit 0")
     news = []
     create_environment("jax", news.append)
-    assert news[0] == "jax: another process is making it; waiting for that"
+    assert_problem(news[0], key="jax", says=("another process", "waiting"))
 
 
 def test_failure_shows_the_errors_of_the_installer(python):

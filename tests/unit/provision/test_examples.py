@@ -62,12 +62,12 @@ def test_link_to_nothing_is_a_file_that_is_there(home):
 def test_folder_that_is_a_link_is_not_followed(home):
     (home / "elsewhere").mkdir()
     (home / "matrices").symlink_to("elsewhere")
-    with pytest.raises(InputError, match="matrices is a link"):
+    with pytest.raises(InputError, match=r"matrices .*link"):
         list(copy_examples(home))
     assert list((home / "elsewhere").iterdir()) == []
 
 
 def test_folder_that_cannot_be_made_is_named(home):
     (home / "file").touch()
-    with pytest.raises(InputError, match=r"file/here: nothing more was copied: .*Not a directory"):
+    with pytest.raises(InputError, match=r"^\S*file/here: .*Not a directory"):
         list(copy_examples(home / "file/here"))

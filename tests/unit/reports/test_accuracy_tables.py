@@ -99,7 +99,7 @@ def test_speedup_of_the_time_to_train_has_its_interval_or_the_reason_why_not():
     summary = summarize(make_manifest(), [make_case([0.7], 60.0), reduced])
     (table,) = find_tables(summary, "accuracy")
     notes = read_marks(summary, table.rows[1])
-    assert any(note.startswith("too few repeats for the 95 % interval") for note in notes)
+    assert any("95 % interval" in note for note in notes)
 
 
 def test_time_to_train_of_each_batch_size_is_its_own():

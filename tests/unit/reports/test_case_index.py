@@ -18,6 +18,8 @@ from dlperf_slurm.reports.case_index import decode, open_index
 from dlperf_slurm.reports.report_files import make_folder, make_report, write_files
 from dlperf_slurm.reports.step_files import STEPS_FILE
 
+pytestmark = pytest.mark.integration
+
 opened = None
 
 
@@ -154,7 +156,6 @@ def test_another_version_of_the_tool_reads_all_records(run, monkeypatch):
     assert len(list_records(names)) == len(run.read_all_tasks())
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(
     "damage",
     [lambda c: b"", lambda c: c[:-1], lambda c: c[:40] + b"x" + c[41:], lambda c: b"x" * 99],

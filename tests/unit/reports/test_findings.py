@@ -3,6 +3,7 @@
 import dataclasses
 
 from report_values import make_measured, rename, summarize_cases
+from support.problems import assert_problem
 
 from dlperf_slurm.cli.report import choose_telling
 from dlperf_slurm.reports.findings import Finding
@@ -65,10 +66,9 @@ def test_efficiency_beyond_the_devices_is_a_doubt_and_no_finding():
     cases = [make_measured("jax", "1n1g", [s * 10 for s in STEADY])]
     cases += [make_measured("jax", "1n2g", STEADY)]
     assert not any("efficiency" in text for text in list_texts(*cases))
-    assert list_doubts(*cases) == [
-        "Doubtful: 1 case of 2 scales beyond the devices: jax-resnet50-1n2g-bs8-fp32 does 9.99 "
-        "times as much on each as 1n1g."
-    ]
+    (doubt,) = list_doubts(*cases)
+    says = ("1 case of 2", "jax-resnet50-1n2g-bs8-fp32", "9.99 times", "1n1g")
+    assert_problem(doubt, key="Doubtful", says=says)
 
 
 def test_precision_that_gains_and_one_that_loses_are_told_apart():
@@ -78,10 +78,10 @@ def test_precision_that_gains_and_one_that_loses_are_told_apart():
         rename_precision(make_measured("jax", "1n1g", faster), "amp-bf16"),
         rename_precision(make_measured("jax", "1n1g", slower), "amp-fp16"),
     )
-    assert "amp-bf16 gains most on 1n1g" in texts[1]
-    assert texts[1].endswith(": 2 times as fast as fp32.")
-    assert "amp-fp16 loses most on 1n1g" in texts[2]
-    assert texts[2].endswith(": 0.5 times as fast as fp32.")
+    assert "amp-bf16 gains most" in texts[1]
+    assert ": 2 times " in texts[1]
+    assert "amp-fp16 loses most" in texts[2]
+    assert ": 0.5 times " in texts[2]
 
 
 def test_precision_whose_interval_holds_one_is_not_said_to_gain_or_lose():
@@ -95,14 +95,13 @@ def test_repeats_that_vary_are_doubtful_and_steady_ones_are_not():
     (doubt,) = list_doubts(
         make_measured("jax", "1n1g", wild), make_measured("pytorch", "1n1g", STEADY)
     )
-    assert doubt.startswith("Doubtful: the repeats of 1 of 2 cases vary by more than 5 %")
+    assert doubt.startswith("Doubtful: the repeats of 1 of 2 cases ")
     assert "jax-resnet50-1n1g-bs8-fp32" in doubt
 
 
 def test_too_few_repeats_are_doubtful():
-    assert list_doubts(make_measured("jax", "1n1g", STEADY[:3])) == [
-        "Doubtful: 1 of 1 case has too few sound repeats for an interval."
-    ]
+    (doubt,) = list_doubts(make_measured("jax", "1n1g", STEADY[:3]))
+    assert_problem(doubt, key="Doubtful", says=("1 of 1 case", "too few"))
 
 
 def test_run_without_a_figure_has_no_findings():

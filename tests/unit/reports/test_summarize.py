@@ -3,6 +3,7 @@
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
 from report_values import find_tables, list_rows, read_column, read_marks, write_rows
+from support.problems import assert_problem
 
 from dlperf_slurm.contract.record import BatchTrial
 from dlperf_slurm.jobs.manifest import IMPORT_SITE
@@ -107,9 +108,7 @@ def test_speedup_of_too_few_repeats_says_how_many_its_interval_takes():
     summary = summarize_cases(
         make_outcomes(cases[0], [100.0] * 7), make_outcomes(cases[1], [200.0] * 2)
     )
-    assert summary.footnotes[-1] == (
-        "too few repeats for the 95 % interval of a speedup: it takes 6 of each of the two cases"
-    )
+    assert_problem(summary.footnotes[-1], says=("95 % interval", "speedup", "takes 6"))
 
 
 def test_interval_of_seven_repeats_is_their_range():
@@ -126,9 +125,8 @@ def test_five_repeats_have_no_interval():
 
 def test_too_few_repeats_for_an_interval_are_footnoted():
     summary = summarize_cases(make_outcomes(make_planned_case(repeats=3), [100.0] * 3))
-    assert summary.footnotes == (
-        "a 95 % interval takes 6 repeats; in braces the smallest and the largest value",
-    )
+    (note,) = summary.footnotes
+    assert_problem(note, says=("95 % interval", "6 repeats", "braces"))
 
 
 def test_partial_repeats_give_the_median_of_those_measured():

@@ -22,6 +22,7 @@ from builders import (
     write_record,
 )
 from support.cases import vary
+from support.problems import assert_problem
 
 from dlperf_slurm.contract.json_files import write_json
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
@@ -113,11 +114,11 @@ def test_latencies_of_inference_are_those_of_all_ranks(staged_run):
     ("step_seconds", "problem"),
     [
         (None, "No such file"),
-        ([[0.2] * 10], r"has the shape \(1, 10\), not \[ranks, steps\] \(2, 10\)"),
-        ([[0.2] * 10, [0.19] * 10], "the steps of rank 1 took 1.900000 s together, its window 2"),
-        ([[0.2] * 10, [math.nan] * 10], "has values that are no times"),
-        ([[0.2] * 10, [-0.2] * 10], "has values that are no times"),
-        ([["a"] * 10] * 2, "is no .npy file of an array of numbers"),
+        ([[0.2] * 10], r"\(1, 10\), .*\(2, 10\)"),
+        ([[0.2] * 10, [0.19] * 10], r"rank 1 .*1\.9\d* s .*window 2"),
+        ([[0.2] * 10, [math.nan] * 10], "no times"),
+        ([[0.2] * 10, [-0.2] * 10], "no times"),
+        ([["a"] * 10] * 2, r"\.npy .*numbers"),
     ],
 )
 def test_latencies_that_cannot_be_those_of_the_window_are_named(staged_run, step_seconds, problem):
@@ -167,7 +168,7 @@ def test_step_times_that_are_no_array_are_named(staged_run, content):
 def test_pickled_step_times_are_not_loaded(staged_run):
     path = write_sound(staged_run).with_name("step_seconds.npy")
     numpy.save(path, numpy.array([[{}] * 10] * 2), allow_pickle=True)
-    assert "is no .npy file of an array of numbers" in collect_one(staged_run).problem
+    assert_problem(collect_one(staged_run).problem, says=("step_seconds.npy", "numbers"))
 
 
 def test_run_that_was_not_submitted_says_so(staged_run):
@@ -176,7 +177,7 @@ def test_run_that_was_not_submitted_says_so(staged_run):
 
 def test_missing_record_of_a_submitted_task_may_still_come(staged_run):
     journal(staged_run, SUBMITTED)
-    assert collect_one(staged_run).problem.startswith("no record yet: pending, running, or")
+    assert_problem(collect_one(staged_run).problem, key="no record yet", says=("pending",))
 
 
 def test_missing_record_has_the_last_state_that_was_seen(staged_run):
@@ -256,7 +257,7 @@ def test_failed_record_has_the_first_line_of_its_reason(staged_run):
 def test_failed_record_without_a_reason_says_so(staged_run):
     task = find_task(staged_run, "1n2g")
     write_record(staged_run, task, make_failed_record(read_case(staged_run, task), reason=""))
-    assert collect_one(staged_run).problem == "failed: no reason was recorded"
+    assert_problem(collect_one(staged_run).problem, key="failed", says=("no reason",))
 
 
 def test_measured_steps_of_a_failed_record_are_named_and_not_used(staged_run):
@@ -266,9 +267,7 @@ def test_measured_steps_of_a_failed_record_are_named_and_not_used(staged_run):
     outcome = collect_one(staged_run)
     steps = record.case.measured_steps
     assert outcome.record is None
-    assert outcome.problem == (
-        f"failed: stalled: rank 1; 4 of {steps} steps were measured, and are in no figure"
-    )
+    assert_problem(outcome.problem, key="failed: stalled", says=("rank 1", f"4 of {steps} steps"))
 
 
 def test_out_of_memory_is_told_from_other_failures(staged_run):
@@ -280,37 +279,37 @@ def test_out_of_memory_is_told_from_other_failures(staged_run):
 
 def test_missing_rank_makes_record_invalid(staged_run):
     write_sound(staged_run, ranks=(make_rank(0),))
-    assert collect_one(staged_run).problem == (
-        f"{INVALID}ranks [1] of 2 are missing from the record"
-    )
+    problem = collect_one(staged_run).problem
+    assert_problem(problem.partition(INVALID)[2], says=("ranks [1] of 2", "missing"))
 
 
 def test_rank_that_reports_twice_makes_record_invalid(staged_run):
     write_sound(staged_run, ranks=(make_rank(0), make_rank(1), make_rank(1)))
-    assert collect_one(staged_run).problem == (
-        f"{INVALID}has ranks [0, 1, 1], the topology asks for 2"
-    )
+    problem = collect_one(staged_run).problem
+    assert_problem(problem.partition(INVALID)[2], says=("ranks [0, 1, 1]", "2"))
 
 
 def test_wrong_number_of_hosts_makes_record_invalid(staged_run):
     case = read_case(staged_run, find_task(staged_run, "2n2g"))
     ranks = tuple(make_rank(rank.rank, host="node1") for rank in make_ranks(case))
     write_sound(staged_run, "2n2g", ranks=ranks)
-    assert collect_one(staged_run, "2n2g").problem == (
-        f"{INVALID.replace('1n2g', '2n2g')}ran on 1 hosts, the topology asks for 2"
-    )
+    problem = collect_one(staged_run, "2n2g").problem
+    invalid = INVALID.replace("1n2g", "2n2g")
+    assert_problem(problem.partition(invalid)[2], says=("1 hosts", "2"))
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_loss_that_is_not_a_number_makes_record_invalid(staged_run, loss):
     write_sound(staged_run, ranks=(make_rank(0), make_rank(1, final_loss=loss)))
-    assert collect_one(staged_run).problem == (f"{INVALID}rank 1 ended with a loss of {loss}")
+    problem = collect_one(staged_run).problem
+    assert_problem(problem.partition(INVALID)[2], says=("rank 1", f"loss of {loss}"))
 
 
 @pytest.mark.parametrize("window", [0.0, -1.0, math.nan, math.inf])
 def test_window_that_is_no_time_makes_record_invalid(staged_run, window):
     write_sound(staged_run, ranks=(make_rank(0, window_seconds=window), make_rank(1)))
-    assert collect_one(staged_run).problem == (f"{INVALID}rank 0 has a window of {window} seconds")
+    problem = collect_one(staged_run).problem
+    assert_problem(problem.partition(INVALID)[2], says=("rank 0", f"window of {window} seconds"))
 
 
 def test_record_of_unknown_status_is_not_used(staged_run):
@@ -379,7 +378,7 @@ def test_array_task_that_a_damaged_journal_lost_is_missing_for_its_own_reason(st
 def test_repeat_whose_files_are_gone_too_is_named(staged_run):
     damage_journal(staged_run, "missing")
     (staged_run.path / "scripts" / "1n2g.tasks").unlink()
-    assert collect_one(staged_run).problem == "the journal knows no array task of it"
+    assert_problem(collect_one(staged_run).problem, says=("journal", "no array task"))
 
 
 def write_start(run, number, record):

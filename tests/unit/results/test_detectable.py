@@ -2,6 +2,7 @@
 
 from builders import make_manifest
 from outcome_builders import RATES, make_case_outcomes, scale
+from support.problems import assert_problem
 
 from dlperf_slurm.results.detectable import PlannedRepeats, describe_power
 from dlperf_slurm.results.history.entries import make_entry
@@ -16,26 +17,20 @@ def make_earlier(tmp_path, count=2, site_name="tiny"):
 def test_spread_of_earlier_runs_here_is_used(tmp_path):
     (line,) = describe_power([PlannedRepeats("case0", 7, "repeat")], "tiny", make_earlier(tmp_path))
     # the rates' deviation is 0.66 %
-    assert line.startswith(
-        "7 repeats, spread 0.7 % (of 2 earlier runs here): by a comparison of two"
-    )
-    assert "a slowdown of 5 % of the case is found 100 times in 100, one of " in line
+    says = ("7 repeats", "0.7 %", "2 earlier runs", "slowdown of 5 %", "100 times in 100")
+    assert_problem(line, says=says)
 
 
 def test_runs_elsewhere_do_not_count(tmp_path):
     (line,) = describe_power(
         [PlannedRepeats("case0", 7, "repeat")], "other", make_earlier(tmp_path)
     )
-    assert line.startswith(
-        "7 repeats, no earlier runs here to tell the spread; by a comparison of "
-    )
-    assert "if they vary by 1 %, a slowdown of 5 % of the case is found" in line
+    assert_problem(line, says=("7 repeats", "no earlier runs", "vary by 1 %", "slowdown of 5 %"))
 
 
 def test_too_few_repeats_say_how_many_it_takes():
-    assert describe_power([PlannedRepeats("case0", 3, "repeat")], "tiny", ()) == [
-        "3 repeats: too few to tell any slowdown of the case; it takes 6"
-    ]
+    (line,) = describe_power([PlannedRepeats("case0", 3, "repeat")], "tiny", ())
+    assert_problem(line, key="3 repeats", says=("too few", "6"))
 
 
 def test_each_number_of_repeats_has_a_line():

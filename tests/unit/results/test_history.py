@@ -29,6 +29,7 @@ from history_runs import (
 )
 from outcome_builders import RATES
 from support.cases import vary
+from support.problems import assert_problem
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.journal import JOURNAL_FILE
@@ -272,7 +273,7 @@ def test_catalogue_that_another_process_keeps_does_not_hide_the_runs(two_runs, m
         found = read_catalogue(RESULTS)
         holder.stdin.close()
     assert found.entries == whole.entries
-    assert any("another process keeps it" in problem for problem in found.problems)
+    assert any("another process" in problem for problem in found.problems)
 
 
 @pytest.mark.integration
@@ -316,13 +317,13 @@ def test_folder_of_what_are_no_runs_has_no_entries_and_no_problems(home):
 
 
 def test_missing_folder_is_an_error(home):
-    with pytest.raises(InputError, match="nowhere: cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"^nowhere: .*No such file"):
         read_catalogue(Path("nowhere"))
 
 
 def test_file_in_place_of_the_folder_is_an_error(home):
     RESULTS.touch()
-    with pytest.raises(InputError, match="results: cannot be read: Not a directory"):
+    with pytest.raises(InputError, match=r"^results: .*Not a directory"):
         read_catalogue(RESULTS)
 
 
@@ -405,7 +406,7 @@ def test_links_to_runs_and_in_circles_add_nothing(two_runs):
 def test_folder_whose_name_is_no_utf_8_is_named(two_runs):
     two_runs[0].rename(os.fsdecode(os.fsencode(RESULTS) + b"/\xff"))
     (problem,) = read_catalogue(RESULTS).problems
-    assert problem == r"'results/\udcff': left out, its name is not UTF-8"
+    assert_problem(problem, key=r"'results/\udcff'", says=("left out", "UTF-8"))
 
 
 def test_copy_of_a_run_counts_once(two_runs):
@@ -413,7 +414,8 @@ def test_copy_of_a_run_counts_once(two_runs):
     shutil.copytree(two_runs[0], copy)
     kept, problems = drop_copies(read_catalogue(RESULTS).entries)
     assert len(kept) == 4
-    assert problems == [f"{copy}: left out, it is a copy of {two_runs[0]}"]
+    (problem,) = problems
+    assert_problem(problem, file=copy, says=("left out", str(two_runs[0])))
 
 
 @pytest.mark.parametrize("name", ["a b", "a'b", "$(x)", "#", "a\\b", "é", "new\nline", "x" * 200])

@@ -6,6 +6,7 @@ import json
 import pytest
 from builders import make_ranks, make_record, make_site, read_case, write_record
 from history_runs import RESULTS, stage_seven
+from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.cli.bad_nodes import leave_out_bad_nodes, list_bad_nodes
@@ -19,6 +20,8 @@ from dlperf_slurm.reports.history_text import describe_node
 from dlperf_slurm.results.history.catalogue import read_catalogue
 from dlperf_slurm.results.history.node_facts import list_contests, list_sound_times
 from dlperf_slurm.results.history.nodes import read_node_histories
+
+pytestmark = pytest.mark.integration
 
 UNHEALTHY = ("UNHEALTHY", "node n2 is unhealthy: no link")
 BEFORE, AFTER = "2024-05-01T11:00:00Z", "2024-05-01T13:00:00Z"
@@ -81,10 +84,10 @@ def test_node_that_measured_after_it_failed_is_mended(run, time, is_bad):
     fail_at(run, time, *UNHEALTHY)
     (node,) = read_nodes()
     assert (node.node, node.failures, node.is_bad) == ("n2", 1, is_bad)
-    since = "" if is_bad else ", and has measured since"
-    assert describe_node(node) == (
-        f"node n2 of site tiny: failed 1 array task, last at {time} ({UNHEALTHY[1]}){since}"
-    )
+    text = describe_node(node)
+    says = ("failed 1 array task", time, f"({UNHEALTHY[1]})")
+    assert_problem(text, key="node n2 of site tiny", says=says)
+    assert ("measured since" in text) != is_bad
     assert list_bad_nodes(RESULTS, node.site_name) == (["n2"] if is_bad else [])
     assert list_bad_nodes(RESULTS, "another") == []
 
@@ -92,7 +95,8 @@ def test_node_that_measured_after_it_failed_is_mended(run, time, is_bad):
 def test_history_ends_with_the_nodes_that_failed(run, capsys):
     fail_at(run, AFTER, *UNHEALTHY)
     assert main(["history"]) == 0
-    assert f"node n2 of site tiny: failed 1 array task, last at {AFTER}" in capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"last at {AFTER}" in printed.partition("node n2 of site tiny: ")[2]
     assert main(["history", "--json"]) == 0
     (node,) = json.loads(capsys.readouterr().out)["nodes"]
     assert (node["node"], node["is_bad"], node["last_reason"]) == ("n2", True, UNHEALTHY[1])
@@ -138,4 +142,4 @@ def test_submission_leaves_bad_nodes_out_where_enough_remain(run, capsys, max_no
     told = capsys.readouterr()
     words = " ".join((told.out + told.err).split())
     assert "bad node n2" in words
-    assert ("no node is left out: a job takes 1, and the site has 1" in words) == (max_nodes == 1)
+    assert ("no node is left out" in words) == (max_nodes == 1)

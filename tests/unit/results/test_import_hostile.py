@@ -6,11 +6,12 @@ import re
 
 import pytest
 from reference_logs import import_bytes, list_figures, list_reference_logs
+from support.problems import assert_problem
 
 from dlperf_slurm.logs.reading.runs import ImportOptions, import_log
 
 # the same on any Python, and hundreds
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.slow
 LOGS = list_reference_logs()
 UNLABELLED = [log for log in LOGS if b"]<std" not in log.read_bytes()]
 LABELS = (
@@ -100,7 +101,7 @@ def test_out_of_memory_is_a_status_of_its_own(log, tmp_path):
     run = import_bytes(tmp_path, log, b"".join(lines))[-1]
 
     assert (run.status, run.samples_per_s) == ("oom", None)
-    assert run.reason.startswith("ran out of memory: RuntimeError")
+    assert "memory: RuntimeError" in run.reason
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_attempt_that_was_started_over_is_left_out_with_a_note(tmp_path):
     runs = import_bytes(tmp_path, log, b"".join(lines[: len(lines) * 4 // 5]) + data)
 
     assert list_figures(runs) == list_figures(import_log(log, ImportOptions()))
-    assert runs[0].notes[0].startswith("an earlier attempt in the log is left out: ")
+    assert "earlier attempt" in runs[0].notes[0]
 
 
 def test_run_that_starts_over_without_saying_so_fails(tmp_path):
@@ -147,7 +148,8 @@ def test_missing_rank_fails_a_log_in_which_all_ranks_print(tmp_path):
     kept = [line for line in lines if not line.startswith(b"[1,5]")]
     run = import_bytes(tmp_path, log, b"".join(kept))[-1]
 
-    assert (run.status, run.reason) == ("incomplete", "no timed step of ranks 5")
+    assert run.status == "incomplete"
+    assert_problem(run.reason, says=("ranks 5",))
 
 
 def test_mutated_logs_never_crash(log, tmp_path):

@@ -6,6 +6,7 @@ import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
 from outcome_builders import make_telemetry
 from report_values import find_tables, read_marks
+from support.problems import assert_problem
 
 from dlperf_slurm.contract.record import HOST
 from dlperf_slurm.contract.surroundings import (
@@ -47,32 +48,24 @@ def test_quiet_machine_has_no_note():
 
 
 def test_neighbour_is_named_with_its_share_and_the_run_s_own():
-    assert describe(make_case(QUIET, BUSY)) == [
-        "not alone on the machine: in 1 of 2 repeats other processes (miner) took CPU time, in the "
-        "worst 30 % of all CPUs' beside the run's own 40 %"
-    ]
+    (text,) = describe(make_case(QUIET, BUSY))
+    assert_problem(text, says=("1 of 2 repeats", "(miner)", "30 %", "own 40 %"))
 
 
 def test_steal_beside_neighbours_is_not_blamed_on_the_hypervisor_alone():
     _, stolen = describe(make_case(BUSY, stolen=0.2))
-    assert stolen == (
-        "in 1 of 1 repeats a hypervisor held back CPU time that was needed (steal), in the worst "
-        "20 % of it; the other processes on the machine needed some of that"
-    )
+    assert_problem(stolen, says=("1 of 1 repeats", "hypervisor", "20 %", "other processes"))
 
 
 def test_steal_without_neighbours_is_the_hypervisor_s():
-    assert describe(make_case(QUIET, stolen=0.2)) == [
-        "a virtual machine on a shared host: in 1 of 1 repeats others took CPU time that was "
-        "needed (steal), in the worst 20 % of it; no process beside the run took much"
-    ]
+    (text,) = describe(make_case(QUIET, stolen=0.2))
+    assert_problem(text, key="a virtual machine on a shared host", says=("20 %", "no process"))
 
 
 def test_steal_without_surroundings_says_nothing_of_other_processes():
-    assert describe(make_case(None, stolen=0.2)) == [
-        "a virtual machine on a shared host: in 1 of 1 repeats others took CPU time that was "
-        "needed (steal), in the worst 20 % of it"
-    ]
+    (text,) = describe(make_case(None, stolen=0.2))
+    assert_problem(text, key="a virtual machine on a shared host", says=("1 of 1 repeats", "20 %"))
+    assert "process" not in text
 
 
 def test_name_with_braces_stays_as_it_is():
@@ -82,10 +75,9 @@ def test_name_with_braces_stays_as_it_is():
 
 def test_gpu_that_others_used_is_named_once():
     gpus = (GpuBefore(1, ("python",), ("power cap",)),)
-    assert describe(make_case(QUIET, QUIET, gpus=gpus)) == [
-        "GPU 1 of n1 was in use by others before the measurement: python",
-        "clocks of GPU 1 of n1 were held down before the measurement: power cap",
-    ]
+    used, capped = describe(make_case(QUIET, QUIET, gpus=gpus))
+    assert_problem(used, says=("GPU 1 of n1", "in use", "python"))
+    assert_problem(capped, says=("clocks", "GPU 1 of n1", "power cap"))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
 from report_values import find_tables, read_marks
 from support.cases import vary
+from support.problems import assert_problem
 
 from dlperf_slurm.contract.record import HostPlatform
 from dlperf_slurm.reports.summarize import summarize
@@ -99,7 +100,7 @@ def test_case_on_another_machine_than_the_others_is_the_one_that_is_named():
     assert list(found) == ["pytorch-resnet50-4n1g-bs8-fp32"]
     (text,) = found["pytorch-resnet50-4n1g-bs8-fp32"]
     places = "node1, node2 and 2 more"
-    assert text == f"not as most cases of this run: cpu_model 'B' ({places}), else 'A'"
+    assert_problem(text, says=("cpu_model 'B'", f"({places})", "'A'"))
 
 
 def test_machine_is_compared_across_frameworks():
@@ -154,7 +155,7 @@ def test_host_is_named_whose_cores_are_far_from_a_gpu(affinity, hosts):
     far = make_case("1n2g", changes=[on_cpu("A", gpu_affinity=affinity)], hosts=["n1"])
     texts = list(describe_affinity(far.records))
     assert len(texts) == len(hosts)
-    assert all(text.startswith(f"ranks on {hosts[0]} had their cores on") for text in texts)
+    assert all(text.startswith(f"ranks on {hosts[0]} ") for text in texts)
 
 
 @pytest.mark.parametrize(

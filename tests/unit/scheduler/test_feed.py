@@ -168,7 +168,7 @@ def test_limit_without_any_job_of_the_user_is_no_reason_to_wait_for_ever(home, b
     FakeSlurm(home, bin_dir, limit=1)
     feeder = Feeder(staged_run, print)
     feeder.submit()
-    with pytest.raises(SchedulerError, match=r"larger than the limit never fits: .*max_array_size"):
+    with pytest.raises(SchedulerError, match=r"limit .*max_array_size"):
         feeder.submit_waiting()
 
 
@@ -204,6 +204,7 @@ def test_group_that_is_refused_stops_no_other_one(home, bin_dir, staged_run):
     assert list_submitted(staged_run) == ["1n1g", "2n2g"]
 
 
+@pytest.mark.integration
 def test_submission_that_waits_follows_the_others_and_names_the_refused_last(
     home, bin_dir, staged_run, capsys
 ):
@@ -251,7 +252,7 @@ def test_group_larger_than_the_limit_is_named_once_nothing_is_queued(home, bin_d
     FakeSlurm(home, bin_dir, limit=99)
     feeder = Feeder(limit_site(staged_run, max_submitted=1), print)
     feeder.submit()
-    with pytest.raises(SchedulerError, match="1n1g waits for room: the site's max_submitted is 1"):
+    with pytest.raises(SchedulerError, match=r"^1n1g .*max_submitted is 1"):
         feeder.submit_waiting()
 
 
@@ -267,7 +268,7 @@ def test_variables_of_the_shell_that_sbatch_does_not_see_are_named_once(
     feeder = Feeder(limit_site(staged_run, inherit=("SBATCH_ACCOUNT",)), said.append)
     feeder.submit()
     feeder.submit()
-    assert said.count("not heeded, as `inherit` of the site does not name it: SBATCH_QOS") == 1
+    assert sum("`inherit`" in line and "SBATCH_QOS" in line for line in said) == 1
     assert set((home / "seen").read_text().splitlines()) == {"mine "}
 
 
@@ -293,6 +294,7 @@ def test_cluster_of_the_shell_is_never_dropped_in_silence(
     assert ("--set clusters=" in line) is not is_heeded
 
 
+@pytest.mark.integration
 def test_cluster_of_the_site_is_named_to_each_client(home, bin_dir, staged_run):
     FakeSlurm(home, bin_dir, limit=99)
     squeue = (bin_dir / "squeue").read_text(encoding="utf-8").partition("\n")[2]
@@ -306,7 +308,7 @@ def test_cluster_of_the_site_is_named_to_each_client(home, bin_dir, staged_run):
     states = tracker.refresh(ask_scheduler=True)
     assert {state.state for state in states} == {"PENDING"}
     # what squeue has forgotten, sacct is asked about; and scancel ends what it still shows
-    with pytest.raises(SchedulerError, match="go on after scancel"):
+    with pytest.raises(SchedulerError, match="after scancel"):
         cancel_run(run, print)
     (home / "queue").write_text("", encoding="utf-8")
     tracker.refresh(ask_scheduler=True)
@@ -336,10 +338,11 @@ def test_cancelled_run_is_fed_no_more(slurm, staged_run):
     assert cancel_run(staged_run, print) == 0
     feeder.submit_waiting()
     assert feeder.waiting == {}
-    assert "the run was cancelled: 2 array jobs are not submitted" in said[-1]
+    assert "cancelled: 2 array jobs" in said[-1]
     assert slurm.list_taken() == ["1n1g"]
 
 
+@pytest.mark.integration
 def test_submission_that_is_killed_while_it_waits_goes_on_with_nothing_twice(slurm, staged_run):
     command = [sys.executable, "-m", "dlperf_slurm", "resume", str(staged_run.path)]
     environment = {**os.environ, "PYTHONPATH": IMPORT_DIR}
@@ -352,7 +355,7 @@ def test_submission_that_is_killed_while_it_waits_goes_on_with_nothing_twice(slu
     slurm.end_all()
     again = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert again.returncode == SchedulerError.exit_code
-    assert "2 of 3 array jobs are submitted" in again.stderr
+    assert "2 of 3 array jobs" in again.stderr
     slurm.end_all()
     assert main(["resume", str(staged_run.path)]) == 0
     assert slurm.list_taken() == GROUPS

@@ -9,7 +9,7 @@ from support.small_disk import MIB, find_obstacle, mount_disk
 from support.tool import find_details, find_states, run_tool
 
 pytestmark = [
-    pytest.mark.integration,
+    pytest.mark.slow,
     pytest.mark.skipif(find_obstacle() != "", reason=find_obstacle()),
 ]
 
@@ -38,7 +38,7 @@ def test_submission_that_the_disk_has_no_room_for_is_refused(home, disk):
     venv = f"environments.pytorch.venv={stand_in.make_venv(home / '.venv')}"
     done = run_tool(["submit", "matrix.toml", "--site", "local", "--set", venv], home)
     assert done.returncode == INPUT_ERROR, done.stdout + done.stderr
-    assert f"the disk at {disk} has 6.0 of 24.0 MiB free; the run needs about " in done.stderr
+    assert f"{disk} has 6.0 of 24.0 MiB free" in done.stderr
     assert [path.name for path in disk.iterdir()] == ["filler"]
 
 
@@ -67,7 +67,7 @@ def test_disk_that_is_full_when_a_task_starts_is_named_in_a_line(home, disk, fre
     if free_kib:
         detail = find_details(run)["1n1g.1"]
         assert find_states(run)["1n1g.1"] == "FAILED"
-        assert f"the disk at {disk} cannot be written from " in detail
+        assert f"the disk at {disk} " in detail
         assert "No space left on device" in detail
     (disk / "filler").unlink()
     run_tool(["wait", str(run.path)], home)

@@ -55,33 +55,6 @@ def submit(run: Run, *options: str) -> "subprocess.CompletedProcess[str]":
     return run_tool(["resume", str(run.path), *options], run.path.parent)
 
 
-@pytest.mark.parametrize(
-    ("line", "seconds"),
-    [
-        ("#SBATCH --time=30", 1800),
-        ("#SBATCH --time=1:30", 90),
-        ("#SBATCH --time=2:00:01", 7201),
-        ("#SBATCH --mem=30", None),
-        ("echo '#SBATCH --time=30'", None),
-    ],
-)
-def test_time_limit_is_read_as_slurm_reads_it(line, seconds):
-    assert local.find_time_limit_seconds(f"#!/bin/bash\n{line}\n") == seconds
-
-
-@pytest.mark.parametrize(
-    ("line", "limit_seconds", "seconds"),
-    [
-        ("#SBATCH --signal=B:USR1@60", 300, 240),
-        ("#SBATCH --signal=B:USR1@60", 60, None),
-        ("#SBATCH --signal=B:USR1@60", None, None),
-        ("#SBATCH --mem=30", 300, None),
-    ],
-)
-def test_warning_comes_so_long_before_the_time_limit(line, limit_seconds, seconds):
-    assert local.find_warning_seconds(f"#!/bin/bash\n{line}\n", limit_seconds) == seconds
-
-
 def count_all_starts(run: Run):
     return [stand_in.count_starts(path) for path in list_attempt_dirs(run)]
 
@@ -90,13 +63,6 @@ def find_runner(run: Run, group_id: str = "1n1g") -> int:
     job_id = local.read_claim(run.path, group_id)
     assert job_id is not None
     return int(job_id.split("-")[1])
-
-
-def set_time_limit(run: Run, limit: str) -> None:
-    script = run.find_script("1n1g")
-    text = script.read_text(encoding="utf-8")
-    assert "#SBATCH --time=30\n" in text
-    script.write_text(text.replace("--time=30\n", f"--time={limit}\n"), encoding="utf-8")
 
 
 def test_submit_and_wait_ends_in_tables_of_every_case(stage_local):
@@ -217,6 +183,7 @@ def test_setup_line_that_fails_is_named(stage_local):
     assert stand_in.count_starts(list_attempt_dirs(run)[0]) == 0
 
 
+@pytest.mark.slow
 def test_launches_that_fail_alike_leave_the_others_for_a_retry(stage_local, home):
     setup = home / "environment.sh"
     run = stage_local(repeats=5, settings=[f'environments.pytorch.setup=["source {setup}"]'])
@@ -234,8 +201,9 @@ def test_launches_that_fail_alike_leave_the_others_for_a_retry(stage_local, home
 
 def test_time_limit_ends_a_task_and_the_next_goes_on(stage_local):
     run = stage_local()
-    set_time_limit(run, "0:03")
     stand_in.choose_behaviour(list_attempt_dirs(run)[0], "hang")
+    command = local.make_command(run.path, "1n1g", 2, local.TimeLimit(seconds=3))
+    assert subprocess.run(command).returncode == 0
     submit(run, "--wait")
     assert find_states(run) == {"1n1g.0": "TIMEOUT", "1n1g.1": "COMPLETED"}
 

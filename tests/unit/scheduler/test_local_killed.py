@@ -10,7 +10,7 @@ from support.tool import await_that, find_states, run_tool, start_tool
 from dlperf_slurm.jobs.journal import SUBMITTED, SUBMITTING, read_journal
 from dlperf_slurm.scheduler import local
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.slow
 
 GROUPS = ("1n1g", "1n2g", "1n4g")
 

@@ -83,6 +83,8 @@ def wait_for_command(process):
         assert time.monotonic() < deadline
 
 
+JOB_ID = "local-1-1@here"
+LIMIT = local.TimeLimit(60)
 PLANTS = {
     "pipe": os.mkfifo,
     "link": lambda path: path.symlink_to("../precious"),
@@ -106,20 +108,34 @@ def test_log_of_an_array_task_is_not_written_through_a_link(tmp_path):
     (tmp_path / "precious").write_text("mine")
     (tmp_path / "scripts/1n1g.sbatch").write_text("echo theirs; :")
     (tmp_path / "scripts/1n1g_0.log").symlink_to("../precious")
-    with pytest.raises(FileProblem, match=r"1n1g_0\.log: cannot be written: is a link"):
-        local.run_array_task(tmp_path, "1n1g", 0, "local-1-1@here", threading.Event())
+    with pytest.raises(FileProblem, match=r"1n1g_0\.log: .*link"):
+        local.run_array_task(tmp_path, "1n1g", 0, JOB_ID, LIMIT, threading.Event())
     assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_array_task_is_warned_before_its_time_limit_and_ended_at_it(tmp_path):
+    for name in ("scripts", "markers"):
+        (tmp_path / name).mkdir()
+    hang = "for ((i = 0; i < 600; i++)); do sleep 0.1; done"
+    note = f">> {tmp_path}/heard"
+    text = f"trap 'echo USR1 {note}' USR1\ntrap 'echo TERM {note}; exit 143' TERM\n{hang}\n"
+    (tmp_path / "scripts/1n1g.sbatch").write_text(text)
+    limit = local.TimeLimit(seconds=3, warning_seconds=2)
+    local.run_array_task(tmp_path, "1n1g", 0, JOB_ID, limit, threading.Event())
+    assert (tmp_path / "heard").read_text() == "USR1\nTERM\n"
+    assert (tmp_path / "markers/1n1g.0.killed").read_text() == "TIMEOUT"
 
 
 def test_module_of_pythons_name_in_the_working_directory_is_not_run(home):
     for name in ("tempfile.py", "json.py", "runpy.py", "fcntl.py"):
         (home / name).write_text("open('pwned', 'w')\n", encoding="utf-8")
-    command = local.make_command(home / "no-run", "1n1g", 0)
+    command = local.make_command(home / "no-run", "1n1g", 0, LIMIT)
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": ""}, capture_output=True)
     assert b"no-run" in done.stderr
     assert not (home / "pwned").exists()
 
 
+@pytest.mark.integration
 def test_tool_itself_imports_nothing_from_the_working_directory(home):
     (home / "tempfile.py").write_text("open('pwned', 'w')\n", encoding="utf-8")
     (home / "argparse.py").write_text("open('pwned', 'w')\n", encoding="utf-8")

@@ -58,6 +58,7 @@ def look(run):
     return count_states(states), len(opened)
 
 
+@pytest.mark.integration
 def test_opened_files_do_not_grow_with_the_array_tasks_that_have_ended(run):
     finish(run, 1000)
     counts, of_thousand = look(run)

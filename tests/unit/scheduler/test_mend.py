@@ -3,17 +3,18 @@
 import pytest
 import tomli_w
 from builders import write_program
+from support.problems import assert_problem
 
 from dlperf_slurm.cli import main
+from dlperf_slurm.config.site import read_frozen_site
 from dlperf_slurm.config.toml_tables import parse_toml
 from dlperf_slurm.errors import InputError, SchedulerError
 from dlperf_slurm.jobs.journal import MENDED, SUBMITTED, read_journal
-from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.jobs.run_directory import HARNESS_FILE, open_run
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.collect import collect_outcomes
 from dlperf_slurm.scheduler.feed import submit_run
 from dlperf_slurm.scheduler.mend import mend_site
-from dlperf_slurm.scheduler.retry import read_frozen_site
 
 
 @pytest.fixture
@@ -59,8 +60,16 @@ def test_manifest_report_and_further_attempts_have_the_mended_value(refused_run)
     run = open_run(refused_run.path)
     assert run.manifest.mended == ("account: None -> 'good'",)
     description = summarize(run.manifest, collect_outcomes(run)).description
-    assert description.endswith("; changed on the way: account: None -> 'good'")
+    assert description.endswith(": account: None -> 'good'")
     assert read_frozen_site(run.path / "site.toml").account == "good"
+
+
+def test_mending_by_another_version_keeps_the_harness_of_the_run(refused_run):
+    """A job that is pending would run it."""
+    harness = refused_run.path / HARNESS_FILE
+    harness.write_text("# of another version\n", encoding="utf-8")
+    mend_site(refused_run, ["account=good"])
+    assert harness.read_text(encoding="utf-8") == "# of another version\n"
 
 
 def test_nothing_but_the_mended_line_of_a_script_changes(refused_run, small_run):
@@ -86,8 +95,8 @@ def test_mending_that_was_killed_before_the_scripts_is_done_by_the_next(refused_
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("device=cuda", "device of a run stays as it is; may be mended: account, "),
-        ("acount=x", "acount of a run stays as it is"),
+        ("device=cuda", "^.*device .*: account, "),
+        ("acount=x", "acount "),
         ("time_limit_minutes.default=0", "time_limit_minutes"),
         ("account", "write KEY=VALUE"),
     ],
@@ -101,7 +110,7 @@ def test_what_a_run_was_made_with_stays(refused_run, text, words):
 
 def test_run_that_is_submitted_to_the_last_keeps_its_values(refused_run):
     assert main(["resume", str(refused_run.path), "--set", "account=good"]) == 0
-    with pytest.raises(InputError, match=r"all array jobs of .* are submitted"):
+    with pytest.raises(InputError, match="all array jobs"):
         mend_site(open_run(refused_run.path), ["account=other"])
 
 
@@ -111,6 +120,6 @@ def test_mended_value_wins_over_an_override_of_the_site(refused_run):
     data["override"] = [{"when": {"nodes": 2}, "account": "bad"}]
     path.write_text(tomli_w.dumps(data), encoding="utf-8")
     _, changes = mend_site(refused_run, ["account=good"])
-    assert changes[-1] == "account: the same for all jobs now, whatever [[override]] says"
+    assert_problem(changes[-1], key="account", says=("all jobs", "[[override]]"))
     script = refused_run.find_script("2n2g").read_text(encoding="utf-8")
     assert "#SBATCH --account=good\n" in script

@@ -9,7 +9,7 @@ import pytest
 from builders import IMPORT_DIR, make_site, write_matrix, write_program
 
 from dlperf_slurm.cli import main
-from dlperf_slurm.config.site import LoadedSite
+from dlperf_slurm.config.site import LoadedSite, read_frozen_site
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import EnvironmentMissingError, JournalError, SchedulerError
 from dlperf_slurm.jobs import journal
@@ -26,14 +26,15 @@ from dlperf_slurm.jobs.journal import (
 )
 from dlperf_slurm.jobs.markers import MARKERS_DIR
 from dlperf_slurm.jobs.plan import make_plan
-from dlperf_slurm.jobs.run_directory import open_run
+from dlperf_slurm.jobs.run_directory import HARNESS_FILE, open_run
 from dlperf_slurm.jobs.stage import stage_run
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.scheduler.executors import SlurmArrayExecutor
 from dlperf_slurm.scheduler.feed import AGAIN_SECONDS, submit_run
-from dlperf_slurm.scheduler.retry import read_frozen_site, stage_retry
-from dlperf_slurm.scheduler.submit import find_cut_short
+from dlperf_slurm.scheduler.local import TimeLimit
+from dlperf_slurm.scheduler.retry import stage_retry
+from dlperf_slurm.scheduler.submit import find_cut_short, find_unsubmitted, read_time_limit
 from dlperf_slurm.scheduler.track import Tracker
 
 MATRIX_OF_BLOCKS = """
@@ -102,6 +103,7 @@ def test_reader_that_is_gone_stops_no_submission(cluster, staged_run):
     assert list_submitted(staged_run) == GROUPS
 
 
+@pytest.mark.integration
 def test_verdict_that_nobody_read_is_not_a_good_one(home):
     exit_code, error = run_for_nobody("audit", "nvidia_mxnet_resnet50_training")
     # rich's own where a table is cut off
@@ -125,6 +127,27 @@ def test_cluster_without_srun_is_a_clear_error_and_begins_nothing(cluster, stage
     with pytest.raises(SchedulerError, match=r"1n1g was not submitted: .*srun.* login node"):
         submit_run(staged_run, print)
     assert {event.event for event in read_journal(staged_run.path)} == {STAGED}
+
+
+def test_run_without_what_its_scripts_source_is_not_submitted(cluster, staged_run, home, capsys):
+    harness = staged_run.path / HARNESS_FILE
+    harness.unlink()
+    assert main(["resume", str(staged_run.path)]) == 2
+    assert f"{harness}: is missing" in capsys.readouterr().err
+    assert count_submissions(home) == 0
+    assert set(find_unsubmitted(staged_run).values()) == {journal.STAGED}
+
+
+@pytest.mark.parametrize(
+    ("topology", "limit"), [("1n1g", TimeLimit(4 * 60, 0)), ("1n2g", TimeLimit(5 * 60, 60))]
+)
+def test_time_limit_of_a_local_group_is_the_one_that_was_planned(home, topology, limit):
+    limits = {"default": 5, "1n1g": 4}
+    site = make_site(scheduler="local", time_limit_minutes=limits)
+    file = read_matrix(write_matrix())
+    plan = make_plan(expand_matrix(file), site, max_array_size=1001)
+    run = stage_run(home / "results", file, LoadedSite("local", site, {}), plan, [])
+    assert read_time_limit(run, topology) == limit
 
 
 def test_two_retries_stage_what_failed_once(cluster, staged_run):

@@ -26,7 +26,7 @@ from dlperf_slurm.jobs.run_directory import RunTask
 from dlperf_slurm.scheduler import follow
 from dlperf_slurm.scheduler.follow import follow_run
 from dlperf_slurm.scheduler.retry import stage_retry
-from dlperf_slurm.scheduler.states import UNKNOWN, TaskState
+from dlperf_slurm.scheduler.states import OOM, UNKNOWN, TaskState
 from dlperf_slurm.scheduler.track import Tracker
 
 GROUP = "1n1g"
@@ -157,6 +157,24 @@ def test_queue_is_asked_before_a_failure_is_believed(
     assert find_state(submitted_run)[0] == state
 
 
+@pytest.mark.parametrize(("exit_code", "state"), [(1, "FAILED"), (143, "TIMEOUT")])
+def test_end_by_the_scheduler_counts_where_the_script_was_told_to_end(
+    bin_dir, submitted_run, task, exit_code, state
+):
+    write_start(submitted_run, task, None, exit_code=exit_code)
+    show_queue(bin_dir, "TIMEOUT")
+    assert find_state(submitted_run)[0] == state
+
+
+@pytest.mark.parametrize("shown", ["TIMEOUT", "CANCELLED", "FAILED"])
+def test_ranks_that_ran_out_of_memory_did_so_however_the_job_was_ended(
+    bin_dir, submitted_run, task, case, shown
+):
+    write_start(submitted_run, task, make_failed_record(case, OUT_OF_MEMORY), exit_code=143)
+    show_queue(bin_dir, shown)
+    assert find_state(submitted_run)[0] == OOM
+
+
 def test_failure_is_not_believed_while_no_scheduler_answers(bin_dir, submitted_run, task, case):
     write_start(submitted_run, task, make_failed_record(case), exit_code=1)
     write_program(bin_dir, "squeue", "exit 1")
@@ -183,6 +201,17 @@ def test_what_another_host_missed_first_is_missed_from_now_on(
     write_marker(submitted_run, task, "started")
     event = Event(UNMARKED, then, GROUP, "1", 0, UNKNOWN)
     append_event(submitted_run.path, event if host is None else replace(event, host=host))
+    assert find_state(submitted_run)[0] == state
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(200, "COMPLETING"), (400, "LOST")])
+def test_script_that_ended_without_a_marker_is_lost_after_a_while(
+    bin_dir, submitted_run, task, seconds, state
+):
+    then = f"{datetime.now(timezone.utc) - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
+    write_marker(submitted_run, task, "started")
+    append_event(submitted_run.path, Event(UNMARKED, then, GROUP, "1", 0, "COMPLETED"))
+    show_queue(bin_dir, "COMPLETED")
     assert find_state(submitted_run)[0] == state
 
 

@@ -91,6 +91,7 @@ def test_statistic_is_by_the_values_below_each_one():
     assert compute_statistics(first, second) == pytest.approx(expected)
 
 
+@pytest.mark.integration
 def test_hundreds_of_values_can_be_compared():
     sample = [100 + 0.001 * n for n in range(200)]
     assert compute_tails(sample, [1.1 * x for x in sample]).two_sided < 1e-4

@@ -1,0 +1,417 @@
+# shellcheck shell=bash
+# What every job script of a run does around its launch command.
+#
+# `submit` copies this file to scripts/harness.sh of a new run. It is not replaced afterwards: scripts
+# of later attempts source the same copy, so the names below change only with the schema version.
+#
+# A job script sets run_dir and group_id, sources this file, defines these functions, and calls
+# run_array_tasks:
+#   prepare_task                   runs the site's setup, modules and environment
+#   activate_FRAMEWORK             sets up the framework's environment, in a subshell
+#   launch_FRAMEWORK               starts the ranks; also search_, script_ and script_ranks_FRAMEWORK
+#   conclude_FRAMEWORK EXIT_CODE   writes a failed record if the ranks left none
+#   prepare_nodes_FRAMEWORK        (optional) prepares and checks each node before the ranks start
+#   finish_task                    (optional) runs the site's clean-up
+# A script whose array tasks share a job also sets tasks_per_job, last_array_task_id, limit_seconds,
+# warning_seconds and end_seconds.
+#
+# Files and markers of an array task: docs/run-directory.md. Failures: docs/faults.md.
+
+: "${run_dir:?}" "${group_id:?}"
+job_id=${SLURM_ARRAY_JOB_ID:-${DLPERF_SLURM_JOB_ID:-by-hand}}
+tasks_per_job='' last_array_task_id=0 limit_seconds=0 warning_seconds=0 end_seconds=0
+# hold the array after so many launch failures with the same exit code
+failures_to_hold=3
+
+run_array_tasks() { # [ARRAY_TASK_ID]
+  if [ -z "$tasks_per_job" ]; then
+    run_array_task "${SLURM_ARRAY_TASK_ID:-${1:?which array task? usage: bash SCRIPT ARRAY_TASK_ID}}"
+  elif [ $# -gt 0 ]; then
+    run_array_task "$1"
+  else
+    local first=$((${SLURM_ARRAY_TASK_ID:-0} * tasks_per_job))
+    local last=$((first + tasks_per_job - 1))
+    run_shared_job "$first" "$((last < last_array_task_id ? last : last_array_task_id))"
+  fi
+}
+
+run_array_task() { # ARRAY_TASK_ID
+  # the record says how long the job takes to its first step
+  export DLPERF_SLURM_BEGUN_AT DLPERF_SLURM_LAUNCHED_AT
+  DLPERF_SLURM_BEGUN_AT=$(date +%s.%N)
+  begun_at='' launcher_pid='' error_text=''
+  array_task_id=$1
+  marker=$run_dir/markers/$group_id.$array_task_id
+  mapfile -t array_tasks < "$run_dir/scripts/$group_id.tasks"
+  IFS=$'\t' read -r framework attempt_dir starter _ <<< "${array_tasks[$array_task_id]}"
+  attempt_dir=$run_dir/$attempt_dir
+  claim_attempt
+  exit_if_measured
+  make_start_folder
+  reserve_disk_space
+  redirect_output
+  export_worker_environment
+  trap end_array_task EXIT
+  trap 'exit 143' TERM
+  trap 'exit 130' INT
+  # the time limit is near: our ranks write how far they got, and end
+  trap '[ -z "$launcher_pid" ] || kill -USR1 "$launcher_pid" 2> /dev/null' USR1
+  write_marker started 0
+  prepare_task
+  set -u
+  if declare -F "prepare_nodes_$framework" > /dev/null; then
+    launch_in_environment "prepare_nodes_$framework"
+    [ "$exit_code" -eq 0 ] || exit "$exit_code"
+  fi
+  DLPERF_SLURM_LAUNCHED_AT=$(date +%s.%N)
+  launch_in_environment "${starter}_$framework"
+  exit "$exit_code"
+}
+
+## Before the launch
+
+# The first job to come owns the attempt, so that it runs once even if it was submitted twice. A
+# requeued job keeps its id. No file of the array task exists before.
+claim_attempt() {
+  local owner
+  error_text=$(mkdir -p "$attempt_dir" 2>&1) || fail_on_disk_error
+  if ! error_text=$(ln -s "$job_id" "$attempt_dir/claim" 2>&1); then
+    owner=$(readlink "$attempt_dir/claim") || fail_on_disk_error
+    if [ "$owner" != "$job_id" ]; then
+      echo "$attempt_dir belongs to job $owner; remove its 'claim' to run it again" >&2
+      exit 0
+    fi
+  fi
+}
+
+# Slurm may start a task again that has ended well: after a requeue by hand, or if slurmctld died
+# before it was told of the end.
+exit_if_measured() {
+  local record
+  [ "$job_id" != by-hand ] || return 0
+  for record in "$attempt_dir"/s*/record.json; do
+    if grep -qs '^ "status": "ok"' "$record"; then
+      echo "$record is valid already: nothing to run" >&2
+      exit 0
+    fi
+  done
+}
+
+# Each start has a folder that only one process can make. A process that lives on, on a node that
+# Slurm has given up, writes only to its own.
+make_start_folder() {
+  local file start=${SLURM_RESTART_COUNT:-0}
+  until error_text=$(mkdir "$attempt_dir/s$start" 2>&1); do
+    [ -d "$attempt_dir/s$start" ] || fail_on_disk_error
+    start=$((start + 1))
+  done
+  for file in "$attempt_dir"/*; do
+    if [ -f "$file" ] && [ ! -L "$file" ] && [ "${file##*/}" != err ]; then
+      error_text=$(cp "$file" "$attempt_dir/s$start/" 2>&1) || fail_on_disk_error
+    fi
+  done
+  write_case "$attempt_dir/s$start"
+  attempt_dir=$attempt_dir/s$start
+  marker=$marker.s$start
+}
+
+# case.json is the line of cases.jsonl at the row's byte offset, with the seed of the row and the
+# repeat and attempt of the folder's name. An external script is the text at another offset.
+write_case() { # FOLDER
+  local row path text
+  IFS=$'\t' read -ra row <<< "${array_tasks[$array_task_id]}"
+  IFS=/ read -ra path <<< "${row[1]}"
+  if ! IFS= read -r text < <(tail -c "+$((row[5] + 1))" "$run_dir/cases.jsonl") ||
+    [[ $text != '{"axes": '*" \"case_id\": \"${path[1]}\", "*'}' ]]; then
+    fail_array_task 69 "$run_dir/cases.jsonl, as $(hostname) reads it, lacks the case ${path[1]}"
+  fi
+  error_text=$({
+    printf '{"attempt": %d, "repeat": %d, "seed": %d, %s\n' \
+      "${path[3]#a}" "${path[2]#r}" "${row[4]}" "${text#\{}" > "$1/case.json"
+  } 2>&1) || fail_on_disk_error
+  if [ -n "${row[6]:-}" ]; then
+    IFS= read -r -d '' text < <(tail -c "+$((row[6] + 1))" "$run_dir/scripts/external_scripts") ||
+      fail_array_task 69 "$run_dir/scripts/external_scripts, as $(hostname) reads it, lacks a script"
+    error_text=$({ printf '%s' "$text" > "$1/script.sh"; } 2>&1) || fail_on_disk_error
+  fi
+}
+
+# Keep 1 MiB for the files that are written at the end, whatever fills the disk meanwhile.
+reserve_disk_space() {
+  reserve_file=$attempt_dir/.reserve
+  if ! error_text=$(write_mebibyte "$reserve_file" 2>&1); then
+    rm -f "$reserve_file"
+    fail_on_disk_error
+  fi
+}
+
+write_mebibyte() { # FILE
+  dd if=/dev/zero of="$1" bs=64K count=16 conv=fsync status=none
+}
+
+# From here on the output goes to the attempt's folder; the scheduler's log says so.
+redirect_output() {
+  log_line="what this array task prints is in $attempt_dir, out and err"
+  echo "$log_line"
+  log_file=
+  if [ -z "$tasks_per_job" ]; then
+    log_file=$(readlink "/proc/$$/fd/1")
+    log_file=$run_dir/scripts/${log_file##*/}
+    [ "$log_file" -ef "/proc/$$/fd/1" ] || log_file=
+  fi
+  exec >> "$attempt_dir/out" 2>> "$attempt_dir/err" < /dev/null
+}
+
+export_worker_environment() {
+  # a job of `sbatch --export=NONE` makes srun start ranks without an environment
+  export SLURM_EXPORT_ENV=ALL
+  export PYTHONPATH=$run_dir/code PYTHONNOUSERSITE=1 PYTHONUNBUFFERED=1
+  unset PYTHONHOME
+  # CUDA numbers GPUs by speed, NVML by their place on the bus; telemetry needs the same numbers
+  export CUDA_DEVICE_ORDER=${CUDA_DEVICE_ORDER:-PCI_BUS_ID}
+}
+
+## Launch and end
+
+# Run a function in the framework's environment; its exit code is in exit_code. It runs in the
+# attempt's folder, as python -m would import a checkout in the working directory instead of code/.
+# A trap ends a wait, but not the process that is waited for.
+launch_in_environment() { # FUNCTION
+  ("activate_$framework"; cd "$attempt_dir" || exit 69; "$1") &
+  launcher_pid=$!
+  wait "$launcher_pid"
+  exit_code=$?
+  while kill -0 "$launcher_pid" 2> /dev/null; do
+    wait "$launcher_pid"
+    exit_code=$?
+  done
+  launcher_pid=
+}
+
+end_array_task() {
+  exit_code=$?
+  trap '' TERM INT
+  trap - EXIT
+  if [ -n "$launcher_pid" ]; then
+    kill -TERM "$launcher_pid" 2> /dev/null && wait "$launcher_pid"
+  fi
+  if declare -F finish_task > /dev/null; then
+    finish_task
+  fi
+  set +u
+  # a task that a full disk ended could not write that
+  if [ "$exit_code" -ne 0 ]; then
+    write_mebibyte "$reserve_file.tried" || write_refusal
+    rm -f "$reserve_file.tried"
+  fi 2> /dev/null
+  rm -f "$reserve_file"
+  ("activate_$framework"; cd "$attempt_dir" || exit 69; "conclude_$framework" "$exit_code")
+  write_marker finished "$exit_code"
+  # keep no log that has only the line which points to out and err
+  if [ "$exit_code" -eq 0 ] && [ -n "$log_file" ] && [ "$(< "$log_file")" == "$log_line" ]; then
+    rm -f "$log_file"
+  fi 2> /dev/null
+  case $exit_code in
+    0 | 130 | 137 | 143) ;;
+    *) [ -e "$attempt_dir/record.json" ] || hold_after_failures "$exit_code" ;;
+  esac
+  exit "$exit_code"
+}
+
+## Markers
+
+# `status` may read a marker at any moment, so it appears whole. `finished` has what `started` has,
+# and replaces it.
+write_marker() { # KIND EXIT_CODE
+  if printf '{"job_id": "%s", "begun": "%s", "time": "%s", "nodes": "%s", "restart": %d, "exit_code": %d}\n' \
+    "$job_id" "${begun_at:=$(format_utc_time)}" "$(format_utc_time)" "${SLURM_JOB_NODELIST:-$(hostname)}" \
+    "${SLURM_RESTART_COUNT:-0}" "$2" > "$marker.$1.partial"; then
+    if mv "$marker.$1.partial" "$marker.$1" && [ "$1" == finished ]; then
+      rm -f "$marker.started"
+    fi
+  else
+    rm -f "$marker.$1.partial"
+    write_refusal
+  fi 2> /dev/null
+}
+
+format_utc_time() {
+  date --utc +%Y-%m-%dT%H:%M:%SZ
+}
+
+# A symbolic link fits on a full disk if its text is short.
+write_refusal() {
+  ln -sfn "${error_text:-the disk cannot be written from $(hostname)}" "$marker.refused" ||
+    ln -sfn "the disk cannot be written from $(hostname)" "$marker.refused"
+}
+
+fail_on_disk_error() {
+  local free disk
+  read -r _ _ _ free _ disk < <(df -Pm -- "$run_dir" | tail -n 1)
+  fail_array_task 73 "the disk at $disk cannot be written from $(hostname), $free MiB are free: ${error_text##*: }"
+}
+
+# End an array task that has no start folder yet.
+fail_array_task() { # EXIT_CODE MESSAGE
+  error_text=$2
+  echo "$error_text" >&2
+  echo "$error_text" 2> /dev/null >> "$attempt_dir/err"
+  write_marker ended "$1"
+  hold_after_failures "$1" 2> /dev/null
+  exit "$1"
+}
+
+# A launch that fails takes a second, and would use up the whole array: hold what has not started,
+# until somebody has fixed the cause.
+hold_after_failures() { # EXIT_CODE: of an array task without a record
+  local link last_words failures=0
+  [ "$job_id" != by-hand ] || return 0
+  last_words=$(readlink "$marker.refused" || tail -n 1 "$attempt_dir/err")
+  ln -sfn "exit code $1 on $(hostname): $last_words" "$marker.unlaunched" ||
+    ln -sfn "exit code $1 on $(hostname): " "$marker.unlaunched"
+  for link in "$run_dir/markers/$group_id".*.unlaunched; do
+    if [[ $(readlink "$link") == "exit code $1 on "* ]]; then
+      ((failures += 1))
+    fi
+  done
+  if [ "$failures" -ge "$failures_to_hold" ]; then
+    # uhold fails for tasks that have ended, and holds the others; without Slurm the marker does
+    [ -z "${SLURM_ARRAY_JOB_ID:-}" ] || scontrol uhold "$SLURM_ARRAY_JOB_ID" > /dev/null 2>&1
+    mv -T "$marker.unlaunched" "$run_dir/markers/$group_id.held"
+    rm -f "$run_dir/markers/$group_id".*.unlaunched
+  fi
+}
+
+## For prepare_task and activate_FRAMEWORK
+
+# Run the site's setup lines; a command may go on over several lines. A line that fails ends the
+# array task.
+run_setup() { # LINE...
+  local setup_line setup='' setup_lines=("$@")
+  set --
+  for setup_line in "${setup_lines[@]}"; do
+    setup+=$setup_line$'\n'
+    # a here-document without its end is only a warning of bash -n
+    if [[ $setup_line == *\\ ]] || [ -n "$(LC_ALL=C "$BASH" -n <<< "$setup" 2>&1)" ]; then
+      continue
+    fi
+    eval "$setup" || fail_setup "$?" "$setup"
+    setup=''
+  done
+  eval "$setup" || fail_setup "$?" "$setup"
+}
+
+fail_setup() { # EXIT_CODE LINES
+  echo "the site's setup line failed with exit code $1: ${2%$'\n'}" >&2
+  exit 69
+}
+
+load_modules() { # MODULE...
+  local module_name module_names=("$@")
+  set --
+  for module_name in "${module_names[@]}"; do
+    module load "$module_name" || exit 69
+  done
+}
+
+# The key that the ranks of one launch sign their messages with; no file has it.
+export_secret() {
+  DLPERF_SLURM_SECRET=$(od -v -An -tx1 -N32 /dev/urandom | tr -d ' \n')
+  export DLPERF_SLURM_SECRET
+}
+
+export_torchrun_settings() {
+  # below the ephemeral ports; jobs that share a node have different ids
+  export DLPERF_SLURM_PORT=$((20000 + ${SLURM_JOB_ID:-0} % 10000))
+  # newer versions of torchrun pass the warning before the time limit on to the ranks
+  export PET_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1
+}
+
+check_host_python() { # PYTHON
+  if ! "$1" -c 'import sys; sys.exit(sys.version_info < (3, 7))'; then
+    echo "host_python of the site's environment: $1 is not there, or older than 3.7, on $(hostname)" >&2
+    exit 69
+  fi
+}
+
+# Export which image the record names. COMMAND prints the digest of an image that is no file.
+export_container() { # PYTHON RUNTIME IMAGE [COMMAND...]
+  local python=$1
+  export DLPERF_SLURM_CONTAINER=$2 DLPERF_SLURM_CONTAINER_IMAGE=$3
+  shift 2
+  DLPERF_SLURM_CONTAINER_DIGEST=$("$python" -m dlperf_slurm.worker.image_digest "$run_dir/images" "$@")
+  export DLPERF_SLURM_CONTAINER_DIGEST
+}
+
+## Several array tasks in one job, one after the other
+
+# Each array task is a process group, so that one that dies or takes too long does not end the
+# others. Array tasks that the job does not get to are submitted again.
+run_shared_job() { # FIRST LAST
+  local array_tasks task_pid='' timer_pid is_signalled='' has_failed='' exit_code id marker attempt_dir owner
+  mapfile -t array_tasks < "$run_dir/scripts/$group_id.tasks"
+  # a signal is for the running array task; no further one starts
+  trap 'is_signalled=1; [ -z "$task_pid" ] || kill -TERM "$task_pid"' TERM
+  trap 'is_signalled=1; [ -z "$task_pid" ] || kill -INT "$task_pid"' INT
+  trap 'is_signalled=1; [ -z "$task_pid" ] || kill -USR1 "$task_pid"' USR1
+  for ((id = $1; id <= $2; id++)); do
+    marker=$run_dir/markers/$group_id.$id
+    # a requeued job goes on where it was
+    [ ! -L "$marker.over" ] || continue
+    [ -z "$is_signalled" ] || break
+    IFS=$'\t' read -r _ attempt_dir _ <<< "${array_tasks[$id]}"
+    if [ -L "$run_dir/markers/$group_id.held" ]; then
+      exit_code=1
+      owner=$(readlink "$run_dir/$attempt_dir/claim" || echo "$job_id")
+      [ "$owner" != "$job_id" ] || printf CANCELLED > "$marker.killed"
+    else
+      # with job control each background job is a process group
+      set -m
+      bash "$0" "$id" < /dev/null &
+      task_pid=$!
+      watch_time_limit "$task_pid" "$marker" > /dev/null 2>&1 &
+      timer_pid=$!
+      set +m
+      wait "$task_pid"
+      exit_code=$?
+      while kill -0 "$task_pid" 2> /dev/null; do
+        wait "$task_pid"
+        exit_code=$?
+      done
+      kill -KILL -- "-$timer_pid" "-$task_pid" 2> /dev/null
+      wait "$timer_pid" 2> /dev/null
+      task_pid=
+      owner=$(readlink "$run_dir/$attempt_dir/claim")
+    fi
+    if [ "$exit_code" -ne 0 ]; then
+      has_failed=1
+      [ "$job_id" = by-hand ] || cancel_steps 2> /dev/null
+    fi
+    # not over: an array task that ended because its job was ended, or that another job runs
+    [ -n "$is_signalled" ] || [ "$owner" != "$job_id" ] || ln -sfn "exit code $exit_code" "$marker.over"
+  done
+  [ -z "$is_signalled" ] || exit 143
+  [ -z "$has_failed" ] || exit 1
+  exit 0
+}
+
+watch_time_limit() { # PID MARKER
+  sleep $((limit_seconds - warning_seconds))
+  if [ "$warning_seconds" -gt 0 ]; then
+    kill -USR1 "$1"
+    sleep "$warning_seconds"
+  fi
+  printf TIMEOUT > "$2.killed.partial" && mv "$2.killed.partial" "$2.killed"
+  kill -TERM "$1"
+  sleep "$end_seconds"
+  kill -KILL -- "-$1"
+}
+
+# Steps that outlive their array task would keep the cores from the next one.
+cancel_steps() {
+  local job=$SLURM_JOB_ID step
+  [ -z "${SLURM_ARRAY_TASK_ID:-}" ] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+  for step in $(squeue --noheader --steps --jobs="$job" --format=%i); do
+    [[ $step == *.batch || $step == *.extern ]] || scancel "$step"
+  done
+}

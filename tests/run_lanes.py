@@ -1,0 +1,121 @@
+"""Run the lanes of `make check`, `make test` or `make test-all`, and say what became of each.
+
+    python tests/run_lanes.py check|test|test-all
+
+A lane is a target of the Makefile. Two run at a time; what one wrote is printed when it ends. What
+this machine cannot run is named in one line with what to install, and fails nothing. `make
+test-all` begins with the lanes of `make test`, unless these passed on the same files before.
+"""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.obstacles import find_browser_obstacle, find_slurm_obstacle
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+# written when `make test` has passed: the hash of the files that it tested
+TESTED = CHECKOUT / ".venv" / "tested"
+# Lanes of a column run one after the other, beside those of the other column: what computes beside
+# what waits, for ranks, for a cluster, for a package index.
+SPEEDS = {
+    "check": (["test-fast"], ["lint"]),
+    "test": (["test-unit"], ["lint", "test-wheel", "test-worker"]),
+    "test-all": (
+        ["docs", "test-browser", "test-slow", "test-pythons", "test-changed"],
+        ["test-slurm", "test-release"],
+    ),
+}
+OBSTACLES = {"test-slurm": find_slurm_obstacle, "test-browser": find_browser_obstacle}
+NOT_RUN = "NOT RUN: "
+# what could not run, and the last line of each pytest
+SUMMARY_LINE = re.compile(
+    rf"{NOT_RUN}|\d+ (passed|failed|errors?|skipped|deselected)\b.* in [\d.]+s"
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a lane; `lines` are those that the summary has of it."""
+
+    lane: str
+    has_passed: bool
+    lines: Sequence[str]
+
+
+def main() -> int:
+    """Run the lanes of a speed; 1 if one failed."""
+    speed = sys.argv[1]
+    tree = compute_tree_hash()
+    if speed != "test-all":
+        return run_lanes(speed, tree)
+    if tree and TESTED.exists() and TESTED.read_text(encoding="ascii") == tree:
+        print("make: `make test` has passed on these files, and is not run again", flush=True)
+        return run_lanes(speed, tree)
+    return max(run_lanes("test", tree), run_lanes(speed, tree))
+
+
+def run_lanes(speed: str, tree: str) -> int:
+    """Run the lanes of a speed, and summarize them; 1 if one failed."""
+    start = time.monotonic()
+    columns = SPEEDS[speed]
+    with ThreadPoolExecutor(len(columns)) as pool:
+        columns_done = pool.map(lambda lanes: [run_lane(lane) for lane in lanes], columns)
+        results = [result for column in columns_done for result in column]
+    for result in results:
+        print("\n".join(result.lines))
+    failed = [result.lane for result in results if not result.has_passed]
+    if speed == "test":
+        TESTED.write_text("" if failed else tree, encoding="ascii")
+    end = f"failed: {', '.join(failed)}" if failed else "passed"
+    print(f"=== make {speed}: {end}, {time.monotonic() - start:.0f} s", flush=True)
+    return int(bool(failed))
+
+
+def run_lane(lane: str) -> Result:
+    """Run a lane if this machine can, and print what it wrote."""
+    obstacle = OBSTACLES[lane]() if lane in OBSTACLES else ""
+    if obstacle:
+        return Result(lane, True, [f"{NOT_RUN}{lane}: {obstacle}"])
+    start = time.monotonic()
+    done = subprocess.run(
+        ["make", "--no-print-directory", lane],
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        # a thread that waits gives its core to other processes
+        env={"OMP_WAIT_POLICY": "passive", **os.environ},
+    )
+    seconds = time.monotonic() - start
+    title = f"--- {lane}: exit code {done.returncode}, {seconds:.0f} s"
+    print(f"{title}\n{done.stdout}", flush=True)
+    lines = [line for line in done.stdout.splitlines() if SUMMARY_LINE.match(line)]
+    return Result(lane, done.returncode == 0, [title, *lines])
+
+
+def compute_tree_hash() -> str:
+    """Return the hash of all files that git does not ignore; '' where this is no git checkout."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        names = subprocess.run(listing, cwd=CHECKOUT, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    digest = hashlib.sha256()
+    for name in sorted(names.split(b"\0")):
+        path = CHECKOUT / os.fsdecode(name)
+        if path.is_file():
+            digest.update(name + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""What a lane of tests needs of a machine, and how to get it where it is missing."""
+
+import os
+import shutil
+
+
+def find_slurm_obstacle() -> str:
+    """Return why no Slurm cluster can be brought up here, and what to do; '' if one can."""
+    if os.geteuid() != 0:
+        return (
+            "needs root, as its nodes are network namespaces: as root, or in a container with "
+            "CAP_SYS_ADMIN and CAP_NET_ADMIN: make test-slurm"
+        )
+    if shutil.which("slurmctld") is None and shutil.which("apt-get") is None:
+        return (
+            "needs Debian's packages: use Debian 12, or install slurmctld, slurmd, slurmdbd, "
+            "munge and MariaDB"
+        )
+    return ""
+
+
+def find_browser_obstacle() -> str:
+    """Return why no Chromium can be started or installed here, and what to do; '' if one can."""
+    if find_chromium() or (os.geteuid() == 0 and shutil.which("apt-get")):
+        return ""
+    return "needs a chromium: apt-get install chromium, or another one, named in CHROMIUM"
+
+
+def find_chromium() -> str:
+    """Return the program of CHROMIUM, or the chromium on PATH; '' if there is neither."""
+    return os.environ.get("CHROMIUM") or shutil.which("chromium") or ""

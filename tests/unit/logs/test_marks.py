@@ -1,0 +1,92 @@
+"""Lines of ranks without labels, and the warm-up of printed intervals."""
+
+import pytest
+from support.problems import assert_problem
+
+from dlperf_slurm.logs.reading.lines import Line
+from dlperf_slurm.logs.reading.marks import Mark, RankMarks
+from dlperf_slurm.logs.reading.windows import (
+    Window,
+    drop_warmup,
+    make_warm_window,
+    merge_unlabelled,
+)
+
+
+def _collect(entries):
+    """RankMarks of (rank, step, text), where the text is all that the line says."""
+    lines = RankMarks()
+    for rank, step, text in entries:
+        lines.add(Line(rank, f"step {step} {text}", False), Mark((step,), value=float(len(text))))
+    return lines
+
+
+def test_without_labels_each_line_of_a_step_is_a_rank_s():
+    lines = _collect([(-1, 1, "a"), (-1, 1, "bb"), (-1, 2, "ccc"), (-1, 2, "dddd")])
+    by_rank = lines.by_rank
+    assert {rank: [entry.value for entry in entries] for rank, entries in by_rank.items()} == {
+        -1: [1.0, 3.0],
+        -2: [2.0, 4.0],
+    }
+    assert lines.problem == ""
+
+
+def test_a_log_doubled_as_a_whole_has_one_rank():
+    lines = _collect([(-1, step, str(step)) for step in (1, 2, 3) for _ in range(2)])
+    assert list(lines.by_rank) == [-1]
+
+
+def test_one_line_that_two_ranks_print_alike_counts_twice():
+    lines = _collect([(-1, 1, "a"), (-1, 1, "b"), (-1, 2, "same"), (-1, 2, "same")])
+    assert [len(entries) for entries in lines.by_rank.values()] == [2, 2]
+
+
+def test_a_step_that_one_rank_did_not_print_is_named():
+    lines = _collect([(-1, 1, "a"), (-1, 1, "b"), (-1, 2, "c")])
+    assert_problem(lines.problem, says=("missing", "1 of step 2", "2 or more of step 1"))
+    labelled = _collect([(0, 1, "a"), (4, 1, "b"), (0, 2, "c")])
+    assert_problem(labelled.problem, says=("rank 4", "step 2"))
+
+
+def test_a_rank_that_goes_back_started_over():
+    lines = _collect([(3, 1, "a"), (3, 2, "b"), (3, 1, "ccc")])
+    assert_problem(lines.problem, says=("rank 3", "from step 2 to step 1", "started over"))
+
+
+def test_labels_on_some_lines_only_are_a_problem():
+    lines = _collect([(0, 1, "a"), (-1, 1, "b")])
+    assert "some have none" in lines.problem
+
+
+def test_the_slowest_unlabelled_window_is_the_job_s():
+    windows = [Window(-1, 10, 5.0), Window(-2, 10, 6.0), Window(-3, 10, 4.0)]
+    assert merge_unlabelled(windows) == (Window(-1, 10, 6.0),)
+    assert merge_unlabelled([Window(2, 10, 5.0)]) == (Window(2, 10, 5.0),)
+
+
+@pytest.mark.parametrize(
+    ("intervals", "left"),
+    [
+        ([(1, 1.0)] * 120, 100),
+        ([(50, 1.0)] * 3, 100),
+        ([(10, 1.0)] * 10, 80),
+        ([(1, 1.0)] * 40, 30),
+        ([(1, 1.0)] * 3, 2),
+        ([(100, 1.0)], 0),
+        ([], 0),
+    ],
+)
+def test_the_warmup_is_20_steps_or_a_quarter_in_whole_intervals(intervals, left):
+    assert sum(steps for steps, _ in drop_warmup(intervals)) == left
+
+
+def test_step_times_are_kept_where_each_step_is_timed():
+    (window,) = make_warm_window(0, [(1, float(step)) for step in range(40)])
+    assert window.step_seconds == tuple(float(step) for step in range(10, 40))
+    (window,) = make_warm_window(0, [(2, 1.0)] * 40)
+    assert (window.steps, window.seconds, window.step_seconds) == (60, 30.0, ())
+
+
+def test_no_window_is_left_of_a_warmup_alone():
+    assert make_warm_window(0, [(100, 5.0)]) == ()
+    assert make_warm_window(0, [(1, 0.0)] * 40) == ()

@@ -1,0 +1,226 @@
+"""`env check` and `env create`: what they say of sound, broken and missing environments."""
+
+import json
+import re
+
+import pytest
+from builders import write_program
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.config.folders import find_managed_environment
+from dlperf_slurm.provision.environments.check import check_environment
+from dlperf_slurm.provision.environments.gpus import find_cpu_build
+from dlperf_slurm.provision.environments.pins import read_pins
+
+GOOD_PYTHON = "echo noise; echo version 1.2"
+GOOD_MPIEXEC = "echo ranks 2; echo ranks 2"
+
+
+@pytest.fixture
+def make_fake(home):
+    """An environment whose Python and mpiexec say what they are told to."""
+
+    def make(framework="jax", python=GOOD_PYTHON, mpiexec=GOOD_MPIEXEC, stamp=None, device="cpu"):
+        pins = read_pins(framework, device)
+        environment = find_managed_environment(pins.name)
+        (environment / "bin").mkdir(parents=True)
+        write_program(environment / "bin", "python", python)
+        write_program(environment / "bin", "mpiexec", mpiexec)
+        content = {"pins": stamp or pins.stamp, "python": pins.pythons[0], "seconds": 1, "mib": 5}
+        (environment / "dlperf-slurm.stamp").write_text(json.dumps(content))
+        return environment
+
+    return make
+
+
+def test_sound_environment(make_fake):
+    make_fake()
+    check = check_environment(read_pins("jax"))
+    assert check.row == ["jax", "3.11", "current", "1.2", "2 ranks", "-", "-"]
+    assert check.problems == ()
+
+
+def test_import_that_fails_shows_its_error(make_fake):
+    make_fake(python="echo 'ImportError: libfoo.so: no such file' >&2; exit 1")
+    check = check_environment(read_pins("jax"))
+    assert check.version == "fails"
+    assert "`import jax` fails" in check.problems[0]
+    assert "libfoo.so" in check.problems[0]
+
+
+def test_ranks_that_do_not_see_each_other_are_found(make_fake):
+    make_fake(mpiexec="echo ranks 1; echo ranks 1")
+    check = check_environment(read_pins("jax"))
+    assert check.mpi == "fails"
+    assert "world of 1: mpi4py" in check.problems[0]
+
+
+def test_launcher_that_fails_shows_its_error(make_fake):
+    make_fake(mpiexec="echo 'error: not enough slots' >&2; exit 1")
+    assert "mpiexec -n 2 fails" in check_environment(read_pins("jax")).problems[0]
+    assert "not enough slots" in check_environment(read_pins("jax")).problems[0]
+
+
+def test_launcher_that_is_not_there_is_named(make_fake):
+    (make_fake() / "bin/mpiexec").unlink()
+    assert "mpiexec" in check_environment(read_pins("jax")).problems[0]
+
+
+def test_absent_horovod_is_no_problem(make_fake):
+    make_fake("mxnet")
+    check = check_environment(read_pins("mxnet"))
+    assert (check.horovod, check.problems) == ("not there", ())
+
+
+def test_horovod_is_started_with_two_ranks(make_fake):
+    (make_fake("mxnet") / "horovod.stamp").write_text("0.28.1")
+    assert check_environment(read_pins("mxnet")).horovod == "2 ranks"
+
+
+def test_horovod_that_fails_comes_with_its_fix(make_fake):
+    mpiexec = 'case "$*" in *horovod.init*) exit 1;; esac; echo ranks 2; echo ranks 2'
+    (make_fake("mxnet", mpiexec=mpiexec) / "horovod.stamp").write_text("0.28.1")
+    check = check_environment(read_pins("mxnet"))
+    assert check.horovod == "fails"
+    assert "env create mxnet --horovod" in check.problems[0]
+
+
+def test_stale_environment_comes_with_its_fix(make_fake):
+    make_fake(stamp="of yesterday")
+    check = check_environment(read_pins("jax"))
+    assert (check.state, check.is_broken(False)) == ("stale", True)
+    assert "dlperf-slurm env create jax" in check.problems[0]
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_absent_environment_is_wrong_only_when_it_is_asked_for(is_wanted):
+    assert check_environment(read_pins("jax")).is_broken(is_wanted) is is_wanted
+
+
+def test_missing_program_is_named_with_what_it_is_for(make_fake, bin_dir):
+    make_fake("pytorch")
+    assert "torch.compile: no g++ on PATH" in check_environment(read_pins("pytorch")).problems[0]
+
+
+def test_missing_interpreter_is_named(bin_dir, home, monkeypatch):
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("PYENV_ROOT", raising=False)
+    check = check_environment(read_pins("tensorflow1"))
+    assert check.python == "no 3.7"
+    assert "pyenv install 3.7" in check.problems[0]
+
+
+def test_env_check_of_a_sound_environment_exits_with_0(make_fake, capsys):
+    make_fake()
+    assert main(["env", "check", "jax"]) == 0
+    assert "2 ranks" in capsys.readouterr().out
+
+
+def test_env_check_of_a_broken_environment_exits_with_4(make_fake, capsys):
+    make_fake(mpiexec="exit 1")
+    assert main(["env", "check"]) == 4
+    assert "not in order: jax" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["--all", "jax"], ["--horovod", "jax"], ["pytroch"]])
+def test_env_create_of_what_makes_no_sense_exits_with_2(arguments):
+    assert main(["env", "create", *arguments]) == 2
+
+
+@pytest.mark.parametrize(
+    ("package", "framework"),
+    [("torch", "pytorch"), ("tensorflow", "tensorflow2"), ("paddlepaddle", "paddle")],
+)
+def test_name_of_a_package_is_understood_as_the_framework(make_fake, package, framework, capsys):
+    make_fake(framework)
+    assert main(["env", "create", package]) == 0
+    out, err = capsys.readouterr()
+    assert f"{framework}: up to date" in out
+    assert package in err.split(":")[0]
+    assert main(["env", "check", package]) == 0
+
+
+def test_env_create_goes_on_after_what_cannot_be_made(
+    make_fake, bin_dir, home, monkeypatch, capsys
+):
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("PYENV_ROOT", raising=False)
+    make_fake("jax")
+    assert main(["env", "create", "tensorflow1", "jax"]) == 4
+    out, err = capsys.readouterr()
+    assert "jax: up to date" in out
+    error = err.splitlines()[-1]
+    assert "1 of 2 environments" in error
+    assert error.endswith(": tensorflow1")
+
+
+@pytest.mark.parametrize(
+    ("answer", "cell", "problem"),
+    [
+        ('{"problem":"NVML_Shared_Library_Not_Found"}', "CUDA 13; none here", None),
+        (
+            '{"cuda":13000,"gpus":[["NVIDIA_A100",8,0],["NVIDIA_A100",8,0]]}',
+            "CUDA 13; 2 x NVIDIA A100 (8.0)",
+            None,
+        ),
+        (
+            '{"cuda":13000,"gpus":[["Tesla_V100",7,0]]}',
+            "CUDA 13; 1 x Tesla V100 (7.0)",
+            r"GPU: jax 0\.10\.2 .* 7\.5, 8\.0, 9\.0, 10\.0, 11\.0, 12\.0, .* PTX of 12\.0 .* 7\.0",
+        ),
+        (
+            '{"cuda":12040,"gpus":[["NVIDIA_H100",9,0]]}',
+            "CUDA 13; 1 x NVIDIA H100 (9.0)",
+            r"GPU: .* CUDA 13.* driver .* CUDA 12\.4",
+        ),
+    ],
+)
+def test_gpus_and_driver_are_held_against_the_build(make_fake, answer, cell, problem):
+    make_fake(python=f"echo version 1.2; echo 'gpus {answer}'", device="cuda")
+    check = check_environment(read_pins("jax", "cuda"))
+    assert (check.framework, check.gpu) == ("jax-cuda", cell)
+    remedy = re.escape("[environments.jax]")
+    assert len(check.problems) == (problem is not None)
+    assert all(re.match(f"{problem}.*{remedy}", found) for found in check.problems)
+
+
+def test_build_that_asks_for_a_driver_is_in_order_where_there_is_none(make_fake):
+    error = "OSError: libcuda.so.1: cannot open shared object file: No such file or directory"
+    make_fake("mxnet", python=f"echo '{error}' >&2; exit 1", device="cuda")
+    check = check_environment(read_pins("mxnet", "cuda"))
+    assert (check.version, check.problems) == ("no driver here", ())
+    assert not check.is_broken(is_wanted=True)
+    # a build for CPUs never asks for one
+    make_fake("mxnet", python=f"echo '{error}' >&2; exit 1")
+    assert check_environment(read_pins("mxnet")).version == "fails"
+
+
+def test_environment_that_cannot_be_had_says_where_a_build_is():
+    check = check_environment(read_pins("paddle", "cuda"))
+    assert check.problems[0].startswith("PyPI has PaddlePaddle 3.3 for CPUs alone")
+
+
+def test_horovod_for_gpus_is_refused_with_what_it_takes(capsys):
+    assert main(["env", "create", "--cuda", "--horovod", "tensorflow2"]) == 2
+    assert "CUDA's compiler, nvcc" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("framework", "package", "build"),
+    [
+        ("pytorch", "torch-2.13.0+cpu", "torch-2.13.0+cpu"),
+        ("pytorch", "torch-2.13.0+cu130", ""),
+        ("tensorflow2", "tensorflow_cpu-2.21.0", "tensorflow_cpu-2.21.0"),
+        ("tensorflow2", "tensorflow-2.21.0", ""),
+        ("paddle", "paddlepaddle-3.3.1", "paddlepaddle-3.3.1"),
+        ("paddle", "paddlepaddle_gpu-3.3.1", ""),
+        ("mxnet", "mxnet-1.9.1", ""),
+        ("jax", "jaxlib-0.10.2", "jaxlib-0.10.2"),
+        ("jax", "jaxlib-0.4.13+cuda12.cudnn89", ""),
+        ("jax", "jaxlib-0.10.2 jax_cuda13_plugin-0.10.2", ""),
+    ],
+)
+def test_build_for_cpus_is_known_by_its_package(tmp_path, framework, package, build):
+    for name in package.split():
+        (tmp_path / f"lib/python3.11/site-packages/{name}.dist-info").mkdir(parents=True)
+    assert find_cpu_build(framework, tmp_path) == build

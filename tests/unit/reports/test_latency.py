@@ -1,0 +1,288 @@
+"""Outcomes of inference -> latency tables: every expected figure is computed by hand."""
+
+from dataclasses import replace
+
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case, read_csv
+from report_values import find_tables, list_rows, read_column, read_marks, write_rows
+from support.problems import assert_problem
+
+from dlperf_slurm.reports.cells import Table
+from dlperf_slurm.reports.summarize import summarize, tabulate_run
+from dlperf_slurm.results.collect import CaseOutcomes
+from dlperf_slurm.stats.median import LATENCY_NAMES, compute_latency, count_needed_batches
+from dlperf_slurm.stats.placements import compute_ratio_interval
+
+# 1 ... 11 ms: the 90th percentile is the tenth of eleven
+BATCHES = [index / 1000 for index in range(1, 12)]
+# as many as the 99th percentile takes
+MANY_BATCHES = 100 * BATCHES
+
+
+def make_inference(
+    precision: str = "fp32", batch_size: int = 8, scale: float = 1.0, **changes: object
+) -> CaseOutcomes:
+    """One repeat whose batches took `scale` times as long as MANY_BATCHES."""
+    planned = make_planned_case(
+        mode="infer",
+        precision=precision,
+        batch_size_per_device=batch_size,
+        repeats=1,
+        **changes,
+    )
+    seconds = [scale * value for value in MANY_BATCHES]
+    return make_outcomes(planned, [100.0 / scale], batch_seconds=seconds)
+
+
+def make_table(*cases: CaseOutcomes, is_wide: bool = True) -> Table:
+    tables = tabulate_run(summarize(make_manifest(), cases), is_wide)
+    (table,) = (table for table in tables if table.kind == "latency")
+    return table
+
+
+def test_percentiles_are_those_of_the_batches_in_any_order():
+    # 1 + 9.5 of 10 steps is half way between 10 and 11 ms
+    latency = compute_latency(list(reversed(BATCHES)))
+    assert latency.percentiles == pytest.approx((0.006, 0.010, 0.0105, 0.0109, 0.011))
+
+
+def test_mean_of_latencies_is_that_of_times():
+    assert compute_latency(BATCHES).mean == pytest.approx(0.006)
+
+
+@pytest.mark.parametrize("batches", [[0.5], [0.1, 0.3], [0.3, 0.1, 0.2, 0.1, 5.0]])
+def test_percentiles_ascend(batches):
+    percentiles = compute_latency(batches).percentiles
+    assert list(percentiles) == sorted(percentiles)
+    assert percentiles[-1] == max(batches)
+
+
+def test_latency_of_a_case_is_the_median_over_its_repeats():
+    # of two batches, one of which takes a millisecond
+    (row,) = list_rows(make_repeats("fp32", [5, 1, 3]))
+    found = (row.latency_avg_ms, row.latency_p50_ms, row.latency_p100_ms)
+    assert found == pytest.approx((2, 2, 3))
+
+
+def make_timed(batches: list[list[float]], **changes: object) -> CaseOutcomes:
+    """A case whose repeats had these batches, in seconds."""
+    planned = make_planned_case(mode="infer", repeats=len(batches), **changes)
+    outcomes = make_outcomes(planned, [1000.0] * len(batches)).outcomes
+    timed = (replace(one, batch_seconds=tuple(own)) for one, own in zip(outcomes, batches))
+    return CaseOutcomes(planned, tuple(timed))
+
+
+@pytest.mark.parametrize(
+    ("percent", "count"), [(50, 1), (90, 100), (95, 200), (99, 1000), (100, 1)]
+)
+def test_percentile_takes_as_many_batches_as_leave_ten_above_it(percent, count):
+    assert count_needed_batches(percent) == count
+
+
+def test_percentile_of_too_few_batches_is_of_all_repeats_together_or_not_there():
+    # 10 repeats of 99 batches of 1 ... 99 ms: one takes 100 for the 90th percentile, ten 1000
+    # for the 99th
+    case = make_timed([[index / 1000 for index in range(1, 100)]] * 10)
+    summary = summarize(make_manifest(), [case])
+    (row,) = list_rows(case)
+    assert (row.latency_p90_ms, row.latency_p90_ms_low) == (pytest.approx(90), None)
+    assert (row.latency_p50_ms_low is None, row.latency_p99_ms) == (False, None)
+    (table,) = find_tables(summary, "latency")
+    cells = dict(zip(table.header, table.rows[0]))
+    assert (cells["99 % ms"].text, cells["90 % ms"].text) == ("too few", "90.00")
+    notes = read_marks(summary, table.rows[0])
+    pooled, missing = (note for note in notes if note.startswith("latencies at"))
+    says = ("90, 95 and 100 %", "990 batches", "90 % latency takes 100", "99")
+    assert_problem(pooled, says=says)
+    assert_problem(missing, says=("99 %", "left out", "1000 batches", "990"))
+    (line,) = read_csv(summary)
+    assert (line["latency_p99_ms"], line["latency_p90_ms_low"]) == ("", "")
+    assert missing in line["notes"]
+
+
+def test_percentile_of_enough_batches_has_no_note():
+    summary = summarize(make_manifest(), [make_inference()])
+    assert not any("latencies at" in text for text in summary.footnotes)
+
+
+def test_blocks_are_what_latencies_are_medians_of():
+    # neighbours are in different blocks: 1, 1, 1, 2, 1, 9 and 2, 2, 2, 3, 2, 30 ms
+    milliseconds = [1, 2, 1, 2, 1, 2, 2, 3, 1, 2, 9, 30]
+    case = make_timed([[value / 1000] for value in milliseconds], blocks=2)
+    (row,) = list_rows(case)
+    assert (row.latency_avg_ms_min, row.latency_avg_ms_max) == pytest.approx((1, 2))
+
+
+def test_throughput_times_mean_latency_is_the_batch():
+    # 8 samples in 6 ms on one device
+    planned = make_planned_case(mode="infer", repeats=1)
+    (row,) = list_rows(make_outcomes(planned, [8 / 0.006], batch_seconds=BATCHES))
+    assert row.samples_per_s * row.latency_avg_ms / 8 == pytest.approx(1000)
+
+
+def test_speedup_of_latency_is_over_the_reference_at_the_same_batch_size():
+    rows = list_rows(
+        make_inference("fp32", 8, scale=3.0),
+        make_inference("fp32", 16, scale=4.0),
+        make_inference("amp-fp16", 8),
+        make_inference("amp-fp16", 16),
+    )
+    assert {row.reference_precision for row in rows} == {"fp32"}
+    assert [row.precision_speedup for row in rows] == pytest.approx([1, 1, 3, 4])
+    assert [list_speedups(row) for row in rows] == [
+        pytest.approx([speedup] * 6) for speedup in (1, 1, 3, 4)
+    ]
+
+
+def make_repeats(precision: str, milliseconds: list[float]) -> CaseOutcomes:
+    """Each repeat had these batches of 8: one of a millisecond, and one of what it is given."""
+    planned = make_planned_case(
+        case_id=precision,
+        mode="infer",
+        precision=precision,
+        batch_size_per_device=8,
+        repeats=len(milliseconds),
+    )
+    outcomes = make_outcomes(planned, [8000 / value for value in milliseconds])
+    seconds = [(0.001, value / 1000) for value in milliseconds]
+    return CaseOutcomes(
+        planned,
+        tuple(replace(one, batch_seconds=s) for one, s in zip(outcomes.outcomes, seconds)),
+    )
+
+
+def list_speedups(row) -> list:
+    return [getattr(row, f"latency_{part}_speedup") for part in LATENCY_NAMES]
+
+
+def test_latencies_have_the_interval_of_their_median():
+    # 6 repeats: their extremes cover the median with 1 - 2 / 2**6 = 96.9 %
+    (row,) = list_rows(make_repeats("fp32", [3, 5, 7, 9, 11, 13]))
+    assert (row.latency_avg_ms_low, row.latency_avg_ms_high) == pytest.approx((2, 7))
+    assert (row.latency_p100_ms_low, row.latency_p100_ms_high) == pytest.approx((3, 13))
+    assert row.latency_p100_ms == pytest.approx(8)
+
+
+def test_latencies_of_too_few_repeats_have_a_range_and_a_footnote():
+    cases = [make_repeats("fp32", [3, 5, 7])]
+    summary = summarize(make_manifest(), cases)
+    (table,) = find_tables(summary, "latency")
+    assert write_rows(table)[0][3] == "3.0 {2.0 to 4.0}"
+    assert any("a 95 % interval takes 6 repeats" in text for text in summary.footnotes)
+
+
+def test_speedups_of_latencies_have_the_interval_of_a_ratio():
+    full, reduced = [30, 31, 32, 33, 34, 35], [10, 11, 12, 13, 14, 15]
+    _, row = list_rows(make_repeats("fp32", full), make_repeats("amp-fp16", reduced))
+    interval = compute_ratio_interval(reduced, full)
+    ends = (row.latency_p100_speedup_low, row.latency_p100_speedup_high)
+    assert ends == pytest.approx((interval.low, interval.high))
+    # medians of rates, of an even number, are not the inverse of those of times
+    assert row.precision_speedup_low == pytest.approx(interval.low, rel=0.01)
+    assert row.latency_p100_speedup == pytest.approx(32.5 / 12.5)
+
+
+def test_reference_itself_has_speedups_of_one_without_an_interval():
+    row, _ = list_rows(make_repeats("fp32", [3] * 6), make_repeats("amp-fp16", [2] * 6))
+    assert (row.precision_speedup, row.precision_speedup_low) == (1, None)
+    assert (row.latency_avg_speedup, row.latency_p100_speedup) == (1, 1)
+    assert row.latency_p100_speedup_low is None
+
+
+def test_speedups_of_too_few_repeats_say_how_many_it_takes():
+    cases = [make_repeats("fp32", [3, 3, 3]), make_repeats("amp-fp16", [2, 2, 2])]
+    summary = summarize(make_manifest(), cases)
+    (table,) = find_tables(summary, "latency")
+    (text,) = (text for text in read_marks(summary, table.rows[1]) if "speedup" in text)
+    assert "it takes 6 " in text
+
+
+def test_narrow_table_leaves_spreads_of_latencies_to_the_files():
+    case = make_repeats("fp32", [3, 5, 7, 9, 11, 13])
+    assert write_rows(make_table(case))[0][3] == "4.5 (2.0 to 7.0)"
+    assert write_rows(make_table(case, is_wide=False))[0][3] == "4.5"
+
+
+def test_csv_has_all_intervals_of_latencies():
+    cases = [
+        make_repeats("fp32", [30, 31, 32, 33, 34, 35]),
+        make_repeats("amp-fp16", [10, 11, 12, 13, 14, 15]),
+    ]
+    first, second = read_csv(summarize(make_manifest(), cases))
+    assert float(first["latency_p100_ms"]) == pytest.approx(32.5)
+    assert float(first["latency_p100_ms_low"]) == pytest.approx(30)
+    assert float(first["latency_p100_ms_high"]) == pytest.approx(35)
+    assert (first["latency_p100_speedup"], first["latency_p100_speedup_low"]) == ("1.0", "")
+    assert float(second["latency_p100_speedup"]) == pytest.approx(32.5 / 12.5)
+    low, high = (float(second[f"latency_p100_speedup_{end}"]) for end in ("low", "high"))
+    assert 30 / 15 < low < 32.5 / 12.5 < high < 35 / 10
+
+
+def test_tf32_is_the_reference_where_fp32_was_not_measured():
+    cases = [make_inference("tf32"), make_inference("amp-fp16")]
+    assert "speedup over tf32" in make_table(*cases).caption
+
+
+def test_batch_size_without_a_reference_says_so():
+    table = make_table(make_inference("fp32", 8), make_inference("amp-fp16", 16))
+    (row,) = (row for row in write_rows(table) if row[0] == "amp-fp16")
+    assert row[3:] == ("no reference", "6.00", "no reference", *row[6:])
+
+
+def test_rows_go_by_batch_size():
+    cases = [make_inference("fp32", size) for size in (16, 2, 128)]
+    sizes = read_column(make_table(*cases), "batch size")
+    assert [cell.text for cell in sizes] == ["2", "16", "128"]
+
+
+def test_columns_are_those_of_nvidia():
+    table = make_table(make_inference("fp32"), make_inference("amp-fp16"))
+    latencies = ("avg ms", "50 % ms", "90 % ms", "95 % ms", "99 % ms", "100 % ms")
+    pairs = [column for name in latencies for column in (name, "speedup")]
+    assert table.header == ("precision", "batch size", "images/s", "speedup", *pairs)
+    assert {len(row) for row in write_rows(table)} == {len(table.header)}
+
+
+def test_one_precision_has_no_speedups():
+    assert "speedup" not in make_table(make_inference()).header
+
+
+def test_case_that_failed_has_its_word_in_each_column():
+    planned = make_planned_case(mode="infer", repeats=1, precision="amp-fp16")
+    failed = make_outcomes(planned, [], ["out of memory: no room"])
+    table = make_table(make_inference("fp32"), failed)
+    (row,) = (row for row in write_rows(table) if row[0] == "amp-fp16")
+    assert len(row) == len(table.header)
+    assert row[2].startswith("OOM [")
+    assert set(row[3:]) == {"OOM"}
+
+
+def test_topologies_and_variants_have_tables_of_their_own():
+    cases = [
+        make_inference(),
+        make_inference(topology="1n2g"),
+        make_inference(compiler="torch.compile"),
+    ]
+    tables = find_tables(summarize(make_manifest(), cases), "latency")
+    assert [table.title.partition(": ")[2] for table in tables] == [
+        "pytorch, 1n1g",
+        "pytorch, 1n2g",
+        "pytorch torch.compile, 1n1g",
+    ]
+
+
+def test_inference_is_in_no_table_of_training():
+    summary = summarize(make_manifest(), [make_inference()])
+    assert find_tables(summary, "throughput") == find_tables(summary, "precision") == []
+
+
+def test_latencies_that_nobody_kept_have_no_speedup():
+    # as logs that tell the throughput alone
+    without = make_planned_case(case_id="b", mode="infer", precision="amp-fp16", repeats=1)
+    cases = (make_inference("fp32"), make_outcomes(without, [200.0]))
+    _, row = list_rows(*cases)
+    assert row.precision_speedup == pytest.approx(2.0)
+    assert set(list_speedups(row)) == {None}
+    shown = make_table(*cases)
+    (cells,) = (cells for cells in write_rows(shown) if cells[0] == "amp-fp16")
+    assert set(cells[5::2]) == {"no reference"}

@@ -1,0 +1,87 @@
+"""The lanes of `make check`, `make test` and `make test-all`: what runs, and what is missing."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import run_lanes
+
+ROOT = Path(__file__).resolve().parents[2]
+LANES = [lane for columns in run_lanes.SPEEDS.values() for column in columns for lane in column]
+
+
+@pytest.fixture
+def checkout(home, monkeypatch):
+    """A checkout of one file and a Makefile, whose lanes end as `LANES` says."""
+    monkeypatch.setattr(run_lanes, "CHECKOUT", home)
+    monkeypatch.setattr(run_lanes, "TESTED", home / ".venv" / "tested")
+    (home / ".venv").mkdir()
+    (home / ".gitignore").write_text("/.venv\n", encoding="utf-8")
+    (home / "file").write_text("1", encoding="utf-8")
+    subprocess.run(["git", "init", "--quiet"], cwd=home, check=True)
+    monkeypatch.setattr(run_lanes, "SPEEDS", {"test": (["good"],), "test-all": (["other"],)})
+    write_makefile(home, good=0, other=0)
+    return home
+
+
+def write_makefile(home, **exit_codes):
+    """Each lane prints what pytest does at its end, and ends with its exit code."""
+    lines = [
+        f"{lane}:\n\t@echo '3 passed in 0.1s ({lane})'; exit {code}\n"
+        for lane, code in exit_codes.items()
+    ]
+    (home / "Makefile").write_text("".join(lines), encoding="utf-8")
+
+
+def run(speed, monkeypatch, capfd):
+    monkeypatch.setattr("sys.argv", ["run_lanes.py", speed])
+    return run_lanes.main(), capfd.readouterr().out
+
+
+@pytest.mark.parametrize("lane", sorted({*LANES, *run_lanes.OBSTACLES}))
+def test_each_lane_is_a_target_of_the_makefile(lane):
+    targets = re.findall(r"^([\w. -]+):(?!=)", (ROOT / "Makefile").read_text(), re.M)
+    assert lane in {name for line in targets for name in line.split()}
+
+
+def test_summary_ends_with_the_closing_lines_of_pytest(checkout, monkeypatch, capfd):
+    code, out = run("test", monkeypatch, capfd)
+    assert code == 0
+    assert out.splitlines()[-2] == "3 passed in 0.1s (good)"
+
+
+def test_lane_that_failed_fails_all_and_is_named_last(checkout, monkeypatch, capfd):
+    write_makefile(checkout, good=1, other=0)
+    code, out = run("test", monkeypatch, capfd)
+    assert code == 1
+    assert "failed: good" in out.splitlines()[-1]
+
+
+def test_what_a_machine_cannot_run_is_one_line_and_fails_nothing(checkout, monkeypatch, capfd):
+    write_makefile(checkout, good=1, other=0)
+    monkeypatch.setitem(run_lanes.OBSTACLES, "good", lambda: "needs root")
+    code, out = run("test", monkeypatch, capfd)
+    assert code == 0
+    assert [line for line in out.splitlines() if "good" in line] == ["NOT RUN: good: needs root"]
+
+
+def test_all_does_not_repeat_what_passed_on_the_same_files(checkout, monkeypatch, capfd):
+    assert run("test", monkeypatch, capfd)[0] == 0
+    code, out = run("test-all", monkeypatch, capfd)
+    assert (code, "(good)" in out, "(other)" in out) == (0, False, True)
+    (checkout / "file").write_text("2", encoding="utf-8")
+    assert "(good)" in run("test-all", monkeypatch, capfd)[1]
+
+
+def test_all_repeats_what_failed(checkout, monkeypatch, capfd):
+    write_makefile(checkout, good=1, other=0)
+    assert run("test", monkeypatch, capfd)[0] == 1
+    code, out = run("test-all", monkeypatch, capfd)
+    assert (code, "(good)" in out, "(other)" in out) == (1, True, True)
+
+
+def test_without_git_nothing_has_been_tested(checkout, monkeypatch, capfd):
+    (checkout / ".git").rename(checkout / "no-git")
+    for speed in ("test", "test-all"):
+        assert "(good)" in run(speed, monkeypatch, capfd)[1]
