@@ -124,7 +124,7 @@ def summarize_case(outcomes: CaseOutcomes) -> CaseSummary:
 
 
 def _find_times(outcome: Outcome) -> dict[str, list[float]]:
-    """Seconds that latencies are of, by the names in LATENCIES; none in training."""
+    """Find the seconds that latencies are of, by the names in LATENCIES; none in training."""
     if outcome.record is None or outcome.record.case.axes.mode != INFER:
         return {}
     found = {"latency": list(outcome.batch_seconds)} if outcome.batch_seconds else {}
@@ -138,7 +138,7 @@ def _find_times(outcome: Outcome) -> dict[str, list[float]]:
 
 
 def _find_median_steps(outcome: Outcome) -> Any:
-    """Median step of each rank, in seconds: [ranks]; None where no step times were kept."""
+    """Compute the median step of each rank, in seconds: [ranks]; None without step times."""
     import numpy
 
     seconds = outcome.rank_step_seconds
@@ -152,7 +152,7 @@ def _find_median_steps(outcome: Outcome) -> Any:
 def _pool_latencies(
     case_id: str, times: Sequence[dict[str, list[float]]]
 ) -> Iterator[tuple[object, ...]]:
-    """Percentiles over the batches of all repeats together, for those that have too few each."""
+    """Compute percentiles over the batches of all repeats together."""
     for name in LATENCIES:
         known = [own[name] for own in times if name in own]
         if known:
@@ -162,7 +162,7 @@ def _pool_latencies(
 
 
 def _list_ranks(repeat: Repeat) -> Iterator[tuple[object, ...]]:
-    """Ranks of a repeat on several devices, with their median step."""
+    """List the ranks of a repeat on several devices, with their median step."""
     medians = repeat.median_steps
     if repeat.record is None or medians is None or len(medians) < 2:
         return
@@ -182,7 +182,7 @@ class _Device:
 
 
 def _list_devices(repeats: Iterable[Repeat]) -> list[tuple[object, ...]]:
-    """The devices of a case of several, the slowest first, with all their steps."""
+    """List the devices of a case of several, the slowest first, with all their steps."""
     devices: dict[tuple[str, int], _Device] = {}
     case_id = ""
     for repeat in repeats:
@@ -216,7 +216,7 @@ def _list_devices(repeats: Iterable[Repeat]) -> list[tuple[object, ...]]:
 def _find_percentiles(
     steps: Mapping[tuple[str, int], Sequence[Any]],
 ) -> dict[tuple[str, int], list[float]]:
-    """STEP_PERCENTILES of all steps of each device, at once of those with as many steps."""
+    """Compute STEP_PERCENTILES of each device, at once of those with as many steps."""
     import numpy
 
     joined = {device: numpy.concatenate(own) for device, own in steps.items()}
@@ -231,7 +231,7 @@ def _find_percentiles(
 
 
 def _list_sums(repeat: Repeat) -> Iterator[tuple[object, ...]]:
-    """All-reduces by the way that gradients take: MPI's through the host are not those of GPUs."""
+    """List the all-reduces on the path of gradients: on GPUs not those of MPI through the host."""
     record, peaks = repeat.record, repeat.outcome.beside.peaks
     if record is None or peaks is None:
         return

@@ -30,7 +30,7 @@ from dlperf_slurm.results.columns import (
     select_published,
     with_bounds,
 )
-from dlperf_slurm.results.labels import find_unit
+from dlperf_slurm.results.labels import find_unit, number_groups
 from dlperf_slurm.results.number_formats import COUNT as WHOLE
 from dlperf_slurm.results.number_formats import (
     NO_REFERENCE,
@@ -90,7 +90,7 @@ class Below:
     _aggregates: dict[str, "DataFrame"] = field(default_factory=dict)
 
     def summarize(self, quantity: str) -> "DataFrame":
-        """Median, interval, range and count of a quantity, by case."""
+        """Return median, interval, range and count of a quantity, by case."""
         return self._medians[quantity]
 
     @cached_property
@@ -102,7 +102,7 @@ class Below:
         return {name: wide[name] if name in known else missing for name in SAMPLED}
 
     def aggregate(self, how: str) -> "DataFrame":
-        """An aggregate of those columns of repeats that any case has, by case; computed once."""
+        """Aggregate, once, those columns of repeats that CASES asks for so; by case."""
         if how not in self._aggregates:
             found = (column.compute for column in CASES)
             names = {one.column for one in found if isinstance(one, OverRepeats) and one.how == how}
@@ -123,7 +123,7 @@ class Below:
         return found
 
     def make_frame(self, cases: Cases, *names: str) -> "DataFrame":
-        """The plan with these columns beside it, to group by."""
+        """Return the plan with these columns beside it, to group by."""
         return self.plan.assign(**{name: cases[name] for name in names})
 
 
@@ -137,13 +137,13 @@ FIRST = "first"
 
 
 def planned(name: str) -> Compute:
-    """As the matrix has it."""
+    """Take a column of the plan: what the matrix has."""
     return lambda cases, below: below.plan[name]
 
 
 @dataclass(frozen=True)
 class OverRepeats:
-    """An aggregate over the sound repeats: "max", "median", ..., or what the FIRST one has."""
+    """Aggregate a column of the valid repeats: "max", "median", ..., or FIRST."""
 
     column: str
     how: str
@@ -153,18 +153,18 @@ class OverRepeats:
 
 
 def median_of(quantity: str, factor: float = 1.0) -> Compute:
-    """The median over samples, times the factor: [value, low, high, min, max]."""
+    """Compute the median over samples, times the factor: [value, low, high, min, max]."""
     parts = ["median", "low", "high", "min", "max"]
     return lambda cases, below: factor * below.summarize(quantity)[parts]
 
 
 def plain_median_of(quantity: str) -> Compute:
-    """The median over samples alone."""
+    """Compute the median over samples alone."""
     return lambda cases, below: below.summarize(quantity)["median"]
 
 
 def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "") -> Compute:
-    """The samples over those of the baseline: [value, low, high, is_own]."""
+    """Divide the samples by those of the baseline: [value, low, high, is_own]."""
 
     def compute(cases: Cases, below: Below) -> "DataFrame":
         points = cases[together] if together else None
@@ -174,17 +174,17 @@ def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "
 
 
 def baseline(find: "Callable[[DataFrame], Series]", *names: str) -> Compute:
-    """The case id of the baseline of each case."""
+    """Find the case id of the baseline of each case."""
     return lambda cases, below: find(below.make_frame(cases, "repeats_measured", *names))
 
 
 def formula(compute: "Callable[[Cases], Any]") -> Compute:
-    """Arithmetic with columns of the same case."""
+    """Compute from columns of the same case that are declared before."""
     return lambda cases, below: compute(cases)
 
 
 def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
-    """A ratio with its interval, times a positive number: [value, low, high, is_own]."""
+    """Multiply a ratio and its interval by a positive number: [value, low, high, is_own]."""
 
     def compute(cases: Cases, below: Below) -> "DataFrame":
         from pandas import DataFrame
@@ -207,7 +207,7 @@ def declare_median(
     bounds: Optional[tuple[str, str]] = None,
     **printed: Any,
 ) -> Column:
-    """A median over samples, with its interval and its range; files do not have the latter."""
+    """Declare a median with its interval and its range; files do not have the latter."""
     return Column(
         name, NUMBER, unit, meaning, compute, bounds or with_bounds(name),
         extremes=(f"{name}_min", f"{name}_max"), **printed,
@@ -215,7 +215,7 @@ def declare_median(
 
 
 def declare_ratio(name: str, unit: str, meaning: str, compute: Compute, **printed: Any) -> Column:
-    """A ratio with its interval."""
+    """Declare a ratio with its interval."""
     printed.setdefault("missing", NO_REFERENCE)
     return Column(
         name, NUMBER, unit, meaning, compute, with_bounds(name), hidden=(f"{name}_is_own",),
@@ -224,7 +224,7 @@ def declare_ratio(name: str, unit: str, meaning: str, compute: Compute, **printe
 
 
 def declare_hidden(name: str, dtype: str, compute: Compute, **printed: Any) -> Column:
-    """A column that others, or tables, are made of, and that files do not have."""
+    """Declare a column for others, or for tables, that files do not have."""
     return Column(name, dtype, "", "", compute, published=False, **printed)
 
 
@@ -277,7 +277,7 @@ def _declare_latency_speedups() -> Iterator[Column]:
 
 
 def _find_deviation(cases: Cases, below: Below) -> "Series":
-    """Standard deviation (n - 1) of top-1 over seeds, in Python: of few values it is exact."""
+    """Compute the standard deviation (n - 1) of top-1 over seeds, exactly: in Python."""
     known = below.sound[below.sound.top1.notna()]
     found = {case_id: stdev(own) for case_id, own in known.groupby("case_id").top1 if len(own) > 1}
     return below.plan.index.to_series().map(found).astype(NUMBER)
@@ -292,7 +292,7 @@ def _find_sizes(cases: Cases, below: Below) -> "Series":
 
 
 def _find_problem(cases: Cases, below: Below) -> "Series":
-    """The first of these words that any repeat has, where none was measured."""
+    """Find the first of these words that any repeat has, where none was measured."""
     from pandas import Categorical, Series
 
     status = below.frames.repeats.status
@@ -304,13 +304,13 @@ def _find_problem(cases: Cases, below: Below) -> "Series":
 
 
 def _find_published_peak(cases: Cases, below: Below) -> "Series":
-    """That of the devices of all repeats; missing where they differ."""
+    """Find the peak of the devices of all repeats; missing where they differ."""
     is_one = below.sound.groupby("case_id").devices.nunique().reindex(below.plan.index) == 1
-    return below.aggregate(FIRST).published_peak_tflops.where(is_one)
+    return cases["first_peak_tflops"].where(is_one)
 
 
 def _at_busiest(column: str) -> Compute:
-    """Of the repeat in which others took most of the CPUs."""
+    """Take a column of the repeat in which other processes took most of the CPUs."""
 
     def compute(cases: Cases, below: Below) -> "Series":
         known = below.frames.repeats.dropna(subset="other_cpu_share")
@@ -329,18 +329,19 @@ def _find_slowest(column: str) -> Compute:
 
 
 def _find_sums(column: str) -> Compute:
-    """The median over all all-reduces of all repeats."""
+    """Compute the median over all all-reduces of all repeats."""
     return lambda cases, below: (
         below.frames.sums.groupby("case_id")[column].median().reindex(below.plan.index)
     )
 
 
 def _reach(hidden_share: float) -> Compute:
-    """Efficiency of one device's step with the sum of gradients, of which compute hides a share."""
+    """Compute the efficiency of a step with an all-reduce, of which compute hides a share."""
+    from pandas import Series
 
     def compute(cases: Cases, below: Below) -> "Series":
         frame = below.make_frame(cases, "baseline", "repeats_measured", "samples_per_s")
-        group = frame.groupby(ratios.leave_out("topology"), sort=False, dropna=False).ngroup()
+        group = Series(number_groups(frame, ratios.leave_out("topology")), index=frame.index)
         is_base = (frame.topology == frame.baseline) & (frame.world_size == 1)
         step = cases["global_batch_size"].astype(NUMBER) / frame.samples_per_s
         step = group.map(step[is_base].groupby(group[is_base]).first())
@@ -600,7 +601,7 @@ def analyze(outcomes: Sequence[CaseOutcomes]) -> Results:
 
 
 def _make_plan(outcomes: Sequence[CaseOutcomes]) -> "DataFrame":
-    """What was planned, by `case_id`, in the order of the matrix."""
+    """Build the frame of what was planned, by `case_id`, in the order of the matrix."""
     from pandas import DataFrame
 
     rows = []
@@ -638,7 +639,7 @@ PLANNED = ["case_id", "model", *AXES, *Protocol.model_fields, "planned_epochs", 
 
 
 def _join_notes(results: Results) -> "Series":
-    """What tables have as footnotes, by case; why a case was left out has a column of its own."""
+    """Join what tables have as footnotes, by case; `reason` has why a case was left out."""
     order = {scope: place for place, scope in enumerate(
         (notes.CASE, notes.TABLE, *RATIOS, notes.DATA, notes.USAGE, notes.SCALING, notes.LATENCY,
          notes.GENERATION))}  # fmt: skip

@@ -95,5 +95,5 @@ COMPARISON: tuple[Column, ...] = (
 
 
 def make_comparison_frame(compared: RunComparison) -> "DataFrame":
-    """A row for each quantity of each case of either run."""
+    """Build a row for each quantity of each case of either run."""
     return make_frame(COMPARISON, compared.comparisons)

@@ -61,19 +61,19 @@ STEPS: tuple[Column, ...] = (
 
 
 def make_repeat_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
-    """A row for each planned repeat; `status` is "ok", or in a word why there are no figures."""
+    """Build a row for each planned repeat; `status` is "ok", or why there are no figures."""
     summaries = (c.summary or summarize_case(c) for c in cases)
     values = [row for summary in summaries for row in summary.repeats]
     return select_published(REPEATS, make_frame_of_values(REPEATS, values))
 
 
 def make_rank_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
-    """A row for each rank of each sound repeat."""
+    """Build a row for each rank of each valid repeat."""
     return make_frame(RANKS, (row for c in cases for o in c.outcomes for row in _list_ranks(o)))
 
 
 def make_step_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
-    """A row for each measured step of each rank: `case_id`, `repeat`, `rank`, `step`, `seconds`.
+    """Build a row for each measured step of each rank.
 
     Steps count from 1. The columns are made of whole arrays [ranks, steps], the case ids are a
     categorical: a large run has millions of rows.

@@ -73,7 +73,7 @@ def _describe_unknown_peaks(outcomes: CaseOutcomes) -> Iterator[str]:
 
 
 def _describe_case(outcomes: CaseOutcomes, doubts: Sequence[Note]) -> list[Note]:
-    """The case's notes, why it was not run, and what else a reader of its figures has to know.
+    """List why a case was not run, and what else a reader of its figures has to know.
 
     The last of it are the `doubts` about its steps and repeats.
     """
@@ -100,7 +100,7 @@ def _describe_skipped(outcomes: CaseOutcomes) -> list[str]:
 
 
 def _describe_problems(outcomes: CaseOutcomes) -> list[str]:
-    """One text per distinct problem of a case, with the repeats that had it."""
+    """Describe each distinct problem of a case once, with the repeats that had it."""
     repeats: dict[str, list[str]] = {}
     for outcome in outcomes.outcomes:
         if outcome.problem:
@@ -112,7 +112,7 @@ def _describe_problems(outcomes: CaseOutcomes) -> list[str]:
 
 
 def _describe_batch_trials(outcomes: CaseOutcomes) -> list[str]:
-    """The sizes of a ladder that were too large, as a reader of the table knows them from DLPerf.
+    """List the sizes of a ladder that were too large, in the words of DLPerf.
 
     A search for the largest size passes many such sizes, which say nothing.
     """
@@ -133,7 +133,7 @@ def _describe_batch_trials(outcomes: CaseOutcomes) -> list[str]:
 
 
 def _describe_publisher(outcomes: CaseOutcomes) -> list[str]:
-    """A figure of which its publisher's own rule makes another one, by more than the tolerance."""
+    """Describe a figure that differs by its publisher's own rule by more than the tolerance."""
     published = [r for r in outcomes.records if r.publisher_samples_per_s]
     if not published:
         return []
@@ -258,7 +258,7 @@ def describe_slow_machines(
 
 
 def _list_contests(ranks: "DataFrame", by: list[str], machine: list[str]) -> list[Repeat]:
-    """The step of each machine, for each group of those that are compared."""
+    """List the step of each machine, for each group of those that are compared."""
     keys = [*zip(*(ranks[name] for name in machine))]
     machines = {key: Machine(*key) for key in set(keys)}
     own, seconds = [machines[key] for key in keys], ranks.median_step_seconds.tolist()
@@ -277,7 +277,7 @@ def describe_slow_machine(slow: SlowMachine) -> str:
 
 
 def split_percentiles(fewest: int, together: int) -> tuple[list[int], list[int]]:
-    """The percentiles that take all repeats together, and those that take even more."""
+    """Return the percentiles that take all repeats together, and those that take even more."""
     pooled: list[int] = []
     missing: list[int] = []
     for percent in LATENCY_PERCENTILES:

@@ -52,7 +52,7 @@ def count_needed_repeats(curve_points: int = 1) -> int:
 
 
 def _share_confidence(curve_points: int) -> float:
-    """The confidence of each of so many intervals that all hold with CONFIDENCE (Bonferroni)."""
+    """Return the confidence of each of so many intervals that all hold together (Bonferroni)."""
     return 1 - (1 - CONFIDENCE) / curve_points
 
 
@@ -165,7 +165,7 @@ def number_precision_tables(cases: "DataFrame") -> "Series":
 
 
 def _group(cases: "DataFrame", alike: Sequence[str]) -> list[list[str]]:
-    """Case ids by what is equal in these columns, in order of appearance."""
+    """Group case ids by what is equal in these columns, in order of appearance."""
     groups: dict[tuple[object, ...], list[str]] = {}
     for case_id, key in zip(cases.index, list_keys(cases, alike)):
         groups.setdefault(key, []).append(case_id)

@@ -104,7 +104,7 @@ def _get_phase(name: str, repeat: Repeat) -> Optional[float]:
 
 
 def _get_worst_share(name: str) -> Callable[[Repeat], Optional[float]]:
-    """CPU share on the host where other processes took most."""
+    """Find a CPU share on the host where other processes took most."""
 
     def find(repeat: Repeat) -> Optional[float]:
         worst = find_worst(repeat.outcome)
@@ -114,7 +114,7 @@ def _get_worst_share(name: str) -> Callable[[Repeat], Optional[float]]:
 
 
 def _average_devices(record: Record, name: str) -> Optional[float]:
-    """Mean over the devices that were sampled; None where nothing was."""
+    """Compute the mean over the devices that were sampled; None where nothing was."""
     values = [value for one in list_watched(record) for value in [getattr(one, name)] if value]
     return sum(values) / len(values) if values else None
 
@@ -125,13 +125,13 @@ def _find_least_clock(record: Record) -> Optional[float]:
 
 
 def _find_samples_per_joule(record: Record) -> Optional[float]:
-    """None of a training to accuracy, whose power is also that of its validations."""
+    """Divide throughput by power; None with epochs, whose power is also that of validations."""
     power = find_power_watts(record)
     return record.samples_per_s / power if power and not record.epochs else None
 
 
 def _average_peak(name: str, unit: float) -> Callable[[Repeat], Optional[float]]:
-    """Mean over the hosts of what their devices reach; None unless all hosts report it."""
+    """Compute the mean over the hosts of what devices reach; None unless all report it."""
 
     def find(repeat: Repeat) -> Optional[float]:
         peaks = repeat.outcome.beside.peaks
@@ -175,7 +175,7 @@ def _find_imbalance(repeat: Repeat) -> Optional[float]:
 
 
 def _find_rank_waiting(repeat: Repeat) -> Optional[float]:
-    """Share of a step that ranks on average wait for the slowest one; None in inference.
+    """Compute the share of a step that ranks wait for the slowest on average; None in inference.
 
     1 - mean over steps of (mean over ranks / maximum over ranks).
     """
@@ -191,7 +191,7 @@ def _find_rank_waiting(repeat: Repeat) -> Optional[float]:
 
 
 def _count_decoded_gb(repeat: Repeat) -> Optional[float]:
-    """10^9 bytes that one decoding reads; None where the times of tokens were not kept."""
+    """Count the 10^9 bytes that one decoding reads; None without the times of tokens."""
     if repeat.record is None or repeat.outcome.beside.token_seconds is None:
         return None
     return count_decoded_bytes(repeat.record.case) / GIGA

@@ -50,7 +50,7 @@ def _describe_table(table: Table) -> dict[str, Any]:
 
 
 def _describe_cell(cell: Cell) -> dict[str, Any]:
-    """What is printed, and the figure with its bounds in its own unit, where there is one."""
+    """Describe what is printed, and the figure with its bounds in its own unit."""
     found: dict[str, Any] = {"text": cell.text}
     bounds = cell.interval or cell.range
     if cell.figure is not None and not isinstance(cell.value, tuple):
@@ -64,5 +64,5 @@ def _describe_cell(cell: Cell) -> dict[str, Any]:
 
 
 def _list_devices(summary: Summary) -> list[dict[str, Any]]:
-    """The devices of each case of several, the slowest first."""
+    """List the devices of each case of several, the slowest first."""
     return list_records(summary.results.frames.devices[[*DEVICES]])

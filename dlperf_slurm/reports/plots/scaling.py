@@ -42,7 +42,7 @@ def make_throughput_chart(rows: "DataFrame") -> Chart:
 
 
 def _draw_dots(measured: "DataFrame", repeats: Repeats) -> "Figure":
-    """A row for each framework, in the table's order from the top."""
+    """Draw a row for each framework, in the table's order from the top."""
     names = list_series(measured)
     figure = open_figure(WIDTH_INCHES, 0.9 + 0.34 * len(names))
     axes = figure.add_subplot()
@@ -127,7 +127,7 @@ def _make_chart(
     ideal: tuple[tuple[float, float], ...] = (),
     is_share: bool = False,
 ) -> Chart:
-    """One series for each framework with its variant, of the column of this name."""
+    """Make one series for each framework with its variant, of the column of this name."""
     measured, places = list_measured(rows), place_topologies(rows)
     points = make_points(measured, name, {str(t): x for t, x in places.items()}, factor)
     series: dict[int, list[Point]] = {number: [] for number in measured.column}
@@ -209,7 +209,7 @@ def has_scaling(rows: "DataFrame") -> bool:
 
 
 def count_repeats(measured: "DataFrame") -> str:
-    """Such as "n = 6 repeats", "n = 2 to 6 repeats"."""
+    """Describe the number of repeats: "n = 6 repeats", "n = 2 to 6 repeats"."""
     numbers = sorted(set(measured.repeats_measured))
     if numbers == [1]:
         return "n = 1 repeat"

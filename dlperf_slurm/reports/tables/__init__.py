@@ -53,7 +53,7 @@ class Show:
     cells: Optional[MakeCells] = None
 
     def make_cells(self, rows: "DataFrame") -> list[Cell]:
-        """One cell for each row, with its problem where there is no figure."""
+        """Make one cell for each row, with its problem where there is no figure."""
         found = self.cells(rows) if self.cells else self.read_cells(rows)
         cells = [Cell(cell) if isinstance(cell, str) else cell for cell in found]
         if self.missing is not None:
@@ -75,7 +75,7 @@ class Show:
         return text.replace("{unit}", rows.unit.iloc[0]) if "{unit}" in text else text
 
     def read_cells(self, rows: "DataFrame") -> Iterator[Cell]:
-        """The cells of the column itself, without what stands in the place of missing figures."""
+        """Read the cells of the column itself, without words in the place of missing figures."""
         column = COLUMNS.get(self.name)
         form = self.form or (column.form if column else Number())
         intervals = read_intervals(rows, column.bounds if column else ())
@@ -99,7 +99,7 @@ class Show:
 
 
 def read_intervals(rows: "DataFrame", names: Sequence[str]) -> list[Optional[Interval]]:
-    """Intervals by the columns of their ends; None where there is none, or are no such columns."""
+    """Read intervals from the columns of their ends; None where there is none."""
     if not names:
         return [None] * len(rows)
     low, high = names
@@ -136,17 +136,17 @@ class Marks:
         }
 
     def number(self, case_id: str, scopes: Iterable[str]) -> tuple[int, ...]:
-        """The numbers of a case's notes of these scopes."""
+        """Return the numbers of a case's notes of these scopes."""
         notes = [note for scope in scopes for note in self._notes.get((case_id, scope), ())]
         return self.footnotes.number_all(dict.fromkeys(notes))
 
     def add(self, rows: "DataFrame", scopes: Iterable[str]) -> "DataFrame":
-        """The rows with the numbers of their footnotes in a column `marks`."""
+        """Return the rows with the numbers of their footnotes in a column `marks`."""
         return rows.assign(marks=[self.number(case_id, scopes) for case_id in rows.index])
 
 
 def tabulate(spec: TableSpec, results: Results, marks: Marks) -> Iterator[Table]:
-    """The tables that a declaration makes of a run's cases; none where it selects none.
+    """Make the tables of a declaration; none where it selects no case.
 
     Cells are made once per column, for the cases of all tables: of a run with hundreds of small
     tables pandas would spend its time on hundreds of small frames.
@@ -206,7 +206,7 @@ class LabelCells:
 
 
 def show_throughput(rows: "DataFrame", **changes: Any) -> list[Show]:
-    """The throughput in samples, and in tokens where the model has such."""
+    """Show the throughput in samples, and in tokens where the model has such."""
     in_samples = Show("samples_per_s", marks=True, counts=True, **changes)
     if (rows.tokens_per_sample > 0).any():
         return [Show("tokens_per_s", "tokens/s", cells=make_token_cells), in_samples]
@@ -214,7 +214,7 @@ def show_throughput(rows: "DataFrame", **changes: Any) -> list[Show]:
 
 
 def make_token_cells(rows: "DataFrame") -> list[Cell]:
-    """The throughput in tokens, with the digits of that in samples, whose interval stands there."""
+    """Make cells of the throughput in tokens, with the digits of that in samples."""
     cells = Show("samples_per_s", bounds=False).make_cells(rows)
     tokens = rows.tokens_per_sample.fillna(1)
     return [
@@ -223,7 +223,7 @@ def make_token_cells(rows: "DataFrame") -> list[Cell]:
 
 
 def join_sizes(rows: "DataFrame") -> list[Cell]:
-    """Batch sizes that were measured, such as "16 and 32"."""
+    """Join the batch sizes that were measured: "16 and 32"."""
     return [
         join_cells([Cell(int(size), COUNT) for size in text.split()]
             or [Cell(None, problem="none")], " and ")
@@ -232,7 +232,7 @@ def join_sizes(rows: "DataFrame") -> list[Cell]:
 
 
 def count_of(part: "Series", whole: "Series") -> list[Cell]:
-    """Such as "2 of 3"."""
+    """Make cells such as "2 of 3"."""
     return [
         Cell(count, Number(".0f", unit=f" of {total}"))
         for count, total in zip(list_values(part), whole)
@@ -240,5 +240,5 @@ def count_of(part: "Series", whole: "Series") -> list[Cell]:
 
 
 def find_known(rows: "DataFrame", *names: str) -> list[str]:
-    """Those of the columns that any case has a value in."""
+    """Return those of the columns in which any case has a value."""
     return [name for name in names if rows[name].notna().any()]

@@ -58,7 +58,7 @@ OF_THROUGHPUTS = ("model", "precision", "batch_size_per_device")
 
 
 def _list_throughputs(results: Results) -> "DataFrame":
-    """Columns of the matrix one after the other, each from the smallest topology to the largest.
+    """Order cases by series, each from the smallest topology to the largest.
 
     Their labels have what tells them apart in their table, and titles the rest.
     """
@@ -85,7 +85,7 @@ def _name_throughputs(rows: "DataFrame") -> str:
 
 
 def show_training_figures(rows: "DataFrame", is_wide: bool = True) -> list[Show]:
-    """Throughput, what becomes of it over topologies, and how near it is to what can be reached."""
+    """Show throughput, its scaling, and how near it is to what can be reached."""
     measured = rows[rows.repeats_measured > 0]
     most = measured.tflops_per_device.max()
     prefix, factor = ("G", 1000.0) if 0 < most < 1 else ("T", 1.0)
@@ -153,7 +153,7 @@ NARROW_THROUGHPUT = replace(THROUGHPUT, figures=partial(show_training_figures, i
 
 
 def _list_latencies(results: Results) -> "DataFrame":
-    """Batch sizes of a table in their order, each with the precisions in that of the matrix."""
+    """Order cases by batch size, each with its precisions in the order of the matrix."""
     rows = results.inference
     if rows.empty:
         return rows
@@ -167,7 +167,7 @@ def _is_compared(rows: "DataFrame") -> bool:
 
 
 def _show_latencies(rows: "DataFrame", is_wide: bool = True) -> list[Show]:
-    """NVIDIA's columns: throughput and latencies, each with its speedup if there is one.
+    """Show NVIDIA's columns: throughput and latencies, each with its speedup if there is one.
 
     The mean latency and its speedup have their intervals: with those of the percentiles, which the
     files have, nobody could read the table. Not wide it has neither, nor the latencies' speedups.
@@ -195,7 +195,7 @@ def _list_sizes(rows: "DataFrame") -> list[Any]:
 
 @cache
 def _blank_unmeasured(name: str, has_bounds: bool) -> MakeCells:
-    """Nobody measured a case that has no mean either: batches are not too few there."""
+    """Print the problem, not "too few", of a case without a mean: it was not measured."""
 
     def make_cells(rows: "DataFrame") -> list[Cell]:
         cells = Show(name, bounds=has_bounds).read_cells(rows)
@@ -318,7 +318,7 @@ GENERATIONS = TableSpec(
 
 
 def _list_sources(results: Results) -> "DataFrame":
-    """Cases of models of which any has its data elsewhere than on the device.
+    """Select models of which any case has its data elsewhere than on the device.
 
     The data sources of one case stand together.
     """
@@ -438,7 +438,7 @@ RESOURCES = TableSpec(
 
 
 def _group_starts(results: Results) -> "DataFrame":
-    """A row for each framework and topology: medians over the cases of which it is known."""
+    """Compute medians over cases for each framework and topology."""
     cases = results.cases
     names = [f"phase_{name}_seconds" for name in (QUEUE, *MEANINGS)]
     known = cases[cases[names].notna().any(axis=1)]
@@ -487,7 +487,7 @@ SHOWN_SLOW_RANKS = 3
 
 
 def _list_spread_cases(results: Results) -> "DataFrame":
-    """Cases of several ranks, with their slowest device."""
+    """Select the cases of several ranks, with their slowest device."""
     names = {"ranks": "ranks", "host": "host", "slowest_repeats": "slowest_repeats",
         "repeats": "repeats_of_device"}  # fmt: skip
     devices = results.frames.devices.groupby("case_id", sort=False)[[*names]].first()
@@ -524,7 +524,7 @@ RANK_SPREADS = TableSpec(
 
 
 def _list_shown_devices(results: Results) -> "DataFrame":
-    """The slowest devices of each case, and the fastest."""
+    """Select the slowest devices of each case, and the fastest."""
     devices = results.frames.devices.assign(problem="")
     own = devices.groupby("case_id", sort=False)
     from_start, from_end = own.cumcount(), own.cumcount(ascending=False)
@@ -557,7 +557,7 @@ RANK_TIMES = TableSpec(
 
 
 def make_precision_tables(results: Results, marks: Marks) -> Iterator[Table]:
-    """One table for each model and framework that has more than one precision or compiler."""
+    """Make a table for each model and framework with several precisions or compilers."""
     training = results.training
     for _, rows in training.groupby("precision_table"):
         yield _make_precision_table(rows, marks)
@@ -588,7 +588,7 @@ def _make_precision_table(rows: "DataFrame", marks: Marks) -> Table:
     ]
 
     def join(name: str, bounds: bool = False, has_marks: bool = False) -> Any:
-        """Cells of [precisions][topologies], each with a value for each compiler."""
+        """Make cells [precisions][topologies], each with a value for each compiler."""
         cells = iter(Show(name, bounds=bounds, missing=NO_REFERENCE).make_cells(full))
         numbers = iter(notes)
         return [

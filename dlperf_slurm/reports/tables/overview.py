@@ -101,7 +101,7 @@ class Overview:
         return tuple(dict.fromkeys((row.precision, row.group) for row in self.rows))
 
     def read(self, name: str) -> list[Optional[float]]:
-        """The values of a column, by the position of a case; None is missing."""
+        """Return the values of a column, by the position of a case; None is missing."""
         return list_values(self.cases[name])
 
     @cached_property
@@ -135,7 +135,7 @@ def make_overviews(results: Results, marks: Marks) -> tuple[Overview, ...]:
 
 
 def _list_cases(spec: TableSpec, results: Results, marks: Marks) -> "DataFrame":
-    """The cases of all tables of a kind, one table after the other."""
+    """List the cases of all tables of a kind, one table after the other."""
     rows = marks.add(spec.rows(results), spec.notes)
     groups = rows.groupby([*spec.by], sort=False, dropna=False).indices.values()
     order = [place for part in sorted(groups, key=lambda group: group[0]) for place in part]
@@ -158,7 +158,7 @@ def _make_overview(cases: "DataFrame") -> Overview:
 
 
 def _list_places(names: "Series", cases: "DataFrame") -> tuple[str, ...]:
-    """Ascending; batch sizes that a job has to find come first."""
+    """List the places in ascending order; batch sizes that a job has to find come first."""
     if cases["mode"].iloc[0] == INFER:
         sizes = dict(zip(names, ((size, 0) for size in cases.planned_size)))
     else:
@@ -205,13 +205,13 @@ def tabulate_overview(overview: Overview) -> Table:
 
 
 def _read_at(overview: Overview, place: int, cells: Sequence[Cell]) -> list[Cell]:
-    """The cells of the cases at one place, a cell for each row."""
+    """Return the cells of the cases at one place, a cell for each row."""
     positions = [row.cases[place] for row in overview.rows]
     return [NOT_IN_MATRIX if position is None else cells[position] for position in positions]
 
 
 def _make_speedup_cells(cases: "DataFrame", references: Collection[str]) -> list[Cell]:
-    """A case in the reference precision is once itself, also where it was measured in no other."""
+    """Make cells of speedups: 1 for the reference precision, also where it is the only one."""
     is_reference = cases.precision.isin(references) & cases.samples_per_s.notna()
     speedup = cases.precision_speedup.mask(cases.precision_speedup.isna() & is_reference, 1.0)
     shown = Show("precision_speedup", missing=NO_REFERENCE)

@@ -68,5 +68,5 @@ HISTORY: tuple[Column, ...] = (
 
 
 def make_history_frame(timelines: Sequence[Timeline]) -> "DataFrame":
-    """Case by case, the oldest run first."""
+    """Build the frame case by case, the oldest run first."""
     return make_frame(HISTORY, (point for timeline in timelines for point in timeline.points))

@@ -108,13 +108,13 @@ def make_run_figures(results: Results) -> list[LayoutFigure]:
 
 
 def _list_footnotes(results: Results) -> dict[str, list[Note]]:
-    """The notes for any layout, by case."""
+    """List the notes for any layout, by case."""
     own = results.notes[results.notes.scope == CASE]
     return {case_id: [*notes] for case_id, notes in own.groupby("case_id").note}
 
 
 def _list_top1(results: Results) -> dict[str, list[float]]:
-    """Top-1 of each seed, by case."""
+    """List top-1 of each seed, by case."""
     repeats = results.frames.repeats
     return {case_id: [*own] for case_id, own in repeats.top1.dropna().groupby(repeats.case_id)}
 
