@@ -122,6 +122,15 @@ def test_peak_memory_is_that_of_the_rank_that_took_most():
     assert row.peak_memory_bytes == 3 * 2**20
 
 
+def test_peak_memory_is_the_most_of_any_repeat():
+    outcomes = make_outcomes_of(GPUS, GPUS, GPUS)
+    first = outcomes.outcomes[0]
+    ranks = tuple(dataclasses.replace(r, peak_memory_bytes=2**30) for r in first.record.ranks)
+    most = dataclasses.replace(first, record=dataclasses.replace(first.record, ranks=ranks))
+    (row,) = list_rows(dataclasses.replace(outcomes, outcomes=(most, *outcomes.outcomes[1:])))
+    assert row.peak_memory_bytes == 2**30
+
+
 def test_what_held_clocks_down_is_named_with_the_devices():
     hot = make_telemetry(1, throttle_reasons=("power cap", "thermal slowdown by hardware"))
     capped = make_telemetry(0, throttle_reasons=("power cap",))

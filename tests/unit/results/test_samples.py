@@ -22,9 +22,10 @@ def test_each_repeat_is_a_sample_where_there_are_no_blocks():
 
 
 def test_sample_of_a_block_is_the_median_of_its_repeats():
-    # neighbours are in different blocks: 1, 3 and 2, 8
-    outcomes = make_outcomes(make_planned_case(repeats=4, blocks=2), [1.0, 2.0, 3.0, 8.0])
-    assert list_samples(outcomes) == pytest.approx([2.0, 5.0])
+    # neighbours are in different blocks: 1, 3, 9 and 2, 8, 8
+    rates = [1.0, 2.0, 3.0, 8.0, 9.0, 8.0]
+    outcomes = make_outcomes(make_planned_case(repeats=6, blocks=2), rates)
+    assert list_samples(outcomes) == pytest.approx([3.0, 8.0])
 
 
 def test_failed_repeat_is_no_sample():
@@ -40,6 +41,13 @@ def test_percentile_of_too_few_batches_has_one_sample_of_all_repeats_or_none():
     assert list_samples(outcomes, "latency_p50_seconds") == pytest.approx([0.1, 0.1])
     with pytest.raises(KeyError):
         list_samples(outcomes, "latency_p99_seconds")
+
+
+@pytest.mark.parametrize(("batches", "samples"), [(99, 1), (100, 2)])
+def test_percentile_of_enough_batches_has_a_sample_of_each_repeat(batches, samples):
+    planned = make_planned_case(mode="infer", repeats=2)
+    outcomes = make_outcomes(planned, [8.0, 8.0], batch_seconds=[0.1] * batches)
+    assert len(list_samples(outcomes, "latency_p90_seconds")) == samples
 
 
 @pytest.mark.parametrize("count", range(1, 16))
