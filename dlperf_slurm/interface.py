@@ -90,16 +90,15 @@ class RunResults:
         Raises InputError for another name.
         """
         from dlperf_slurm.results import detail_frames
-        from dlperf_slurm.results.cases import make_case_table
 
         makers = {
-            "cases": lambda cases: make_case_table(self._summary.results),
-            "repeats": detail_frames.make_repeat_frame,
-            "ranks": detail_frames.make_rank_frame,
-            "steps": detail_frames.make_step_frame,
+            "cases": lambda: self._summary.results.case_columns.copy(),
+            "repeats": lambda: self._summary.results.repeat_columns,
+            "ranks": lambda: detail_frames.make_rank_frame(self._outcomes),
+            "steps": lambda: detail_frames.make_step_frame(self._outcomes),
         }
         _check_name("frame", name, makers)
-        return makers[name](self._outcomes)
+        return makers[name]()
 
     def tables(self, against: Sequence[str] = ()) -> "ShownTables":
         """The tables of the report, in its order; a notebook shows them, `print` writes them.

@@ -47,6 +47,7 @@ from dlperf_slurm.results.repeats import (
     COMPUTED_MEANING,
     LATENCIES,
     PHASES,
+    REPEATS,
     WAITING_MEANING,
     describe_latency,
 )
@@ -558,7 +559,12 @@ class Results:
     @cached_property
     def case_columns(self) -> "DataFrame":
         """The columns that files have of the cases; not to be changed."""
-        return make_case_table(self)
+        return select_published(CASE_TABLE, self.cases.assign(notes=_join_notes(self)))
+
+    @property
+    def repeat_columns(self) -> "DataFrame":
+        """The columns that files have of the repeats, which have a `status` of "ok", or why not."""
+        return select_published(REPEATS, self.frames.repeats)
 
 
 # that have samples of their own: the efficiency is the speedup in another unit
@@ -659,11 +665,6 @@ def _join_notes(results: Results) -> "Series":
         for case_id, own in texts.items()
     ]
     return Series(joined, index=results.cases.index, dtype=TEXT)
-
-
-def make_case_table(results: Results) -> "DataFrame":
-    """Return the columns that files and the Python interface have of cases: a new frame."""
-    return select_published(CASE_TABLE, results.cases.assign(notes=_join_notes(results)))
 
 
 # notes are texts of all results: no column of the frame is computed from them

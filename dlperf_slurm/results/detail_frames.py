@@ -1,10 +1,9 @@
-"""Outcomes -> the frames below that of the cases, as files have them: repeats, ranks, steps."""
+"""Outcomes -> the frames of ranks and of steps."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from dlperf_slurm.contract.record import RankResult
-from dlperf_slurm.results.case_summary import summarize_case
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import (
     COUNT,
@@ -15,8 +14,6 @@ from dlperf_slurm.results.columns import (
     Column,
     get,
     make_frame,
-    make_frame_of_values,
-    select_published,
 )
 from dlperf_slurm.results.repeats import REPEATS
 
@@ -58,13 +55,6 @@ STEPS: tuple[Column, ...] = (
     Column("step", SHORT_COUNT, "", "measured step, from 1", get("step")),
     Column("seconds", NUMBER, "s", "time of the step, by the record's clock", get("seconds")),
 )
-
-
-def make_repeat_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
-    """Build a row for each planned repeat; `status` is "ok", or why there are no figures."""
-    summaries = (c.summary or summarize_case(c) for c in cases)
-    values = [row for summary in summaries for row in summary.repeats]
-    return select_published(REPEATS, make_frame_of_values(REPEATS, values))
 
 
 def make_rank_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 from support.cases import vary
@@ -17,6 +17,9 @@ from dlperf_slurm.reports.summarize import Summary, summarize
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import Column, list_records
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 STEPS = 20
 
@@ -114,6 +117,11 @@ def rename(outcomes: CaseOutcomes, **changes: object) -> CaseOutcomes:
 def list_rows(*cases: CaseOutcomes) -> list[Any]:
     """The rows of the frame of cases, hidden columns too; what is missing is None."""
     return [SimpleNamespace(**row) for row in list_records(analyze(cases).cases)]
+
+
+def make_repeat_frame(cases: Sequence[CaseOutcomes]) -> "DataFrame":
+    """The columns that files have of these cases' repeats."""
+    return analyze(cases).repeat_columns
 
 
 def list_dtypes(columns: Iterable[Column]) -> dict[str, str]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from dlperf_slurm.reports.formats import Report
 from dlperf_slurm.results.database import open_database
-from dlperf_slurm.results.detail_frames import make_repeat_frame
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -28,7 +27,8 @@ _TYPES = {
 
 def serialize(report: Report) -> dict[str, bytes]:
     """The frames with their types; a figure that does not exist is NULL."""
-    frames = (report.summary.results.case_columns, make_repeat_frame(report.cases))
+    results = report.summary.results
+    frames = (results.case_columns, results.repeat_columns)
     return dict(zip(("cases.parquet", "repeats.parquet"), serialize_frames(*frames)))
 
 

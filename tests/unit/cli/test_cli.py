@@ -362,8 +362,8 @@ def test_report_of_a_copied_run_needs_nothing_but_its_files(staged_run, home):
 
 def test_report_makes_the_columns_of_its_cases_once_for_all_files(staged_run, monkeypatch):
     made = []
-    make = cases.make_case_table
-    monkeypatch.setattr(cases, "make_case_table", lambda found: made.append(1) or make(found))
+    make = cases._join_notes
+    monkeypatch.setattr(cases, "_join_notes", lambda found: made.append(1) or make(found))
     main(["report", "--plots", "none", str(staged_run.path)])
     written = {path.name for path in (staged_run.path / "report").iterdir()}
     assert {"report.csv", "report.json", "cases.parquet"} <= written

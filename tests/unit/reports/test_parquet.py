@@ -6,12 +6,20 @@ import tempfile
 import duckdb
 import pytest
 from builders import read_csv
-from report_values import HOSTILE, list_dtypes, make_cases, make_measured, rename, summarize_cases
+from report_values import (
+    HOSTILE,
+    list_dtypes,
+    make_cases,
+    make_measured,
+    make_repeat_frame,
+    rename,
+    summarize_cases,
+)
 
 from dlperf_slurm.reports.formats.parquet import serialize_frames
 from dlperf_slurm.reports.step_files import find_step_file, open_step_writer
 from dlperf_slurm.results.cases import CASE_TABLE, analyze
-from dlperf_slurm.results.detail_frames import make_repeat_frame, make_step_frame
+from dlperf_slurm.results.detail_frames import make_step_frame
 
 
 def make_columns(cases):

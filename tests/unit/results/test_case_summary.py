@@ -7,11 +7,10 @@ import numpy
 import pytest
 from builders import make_outcomes, make_planned_case, make_rank
 from outcome_builders import make_steps, make_telemetry
-from report_values import make_cases
+from report_values import make_cases, make_repeat_frame
 
 from dlperf_slurm.results.case_summary import abridge_record, reduce_case
 from dlperf_slurm.results.cases import analyze
-from dlperf_slurm.results.detail_frames import make_repeat_frame
 from dlperf_slurm.results.interference import make_banner
 
 

@@ -1,17 +1,16 @@
 """Outcomes -> rows per repeat, per rank and per step."""
 
 import pytest
-from report_values import list_dtypes, make_cases, make_measured
+from report_values import list_dtypes, make_cases, make_measured, make_repeat_frame
 
 from dlperf_slurm.results.columns import list_records
 from dlperf_slurm.results.detail_frames import (
     RANKS,
-    REPEATS,
     STEPS,
     make_rank_frame,
-    make_repeat_frame,
     make_step_frame,
 )
+from dlperf_slurm.results.repeats import REPEATS
 
 
 @pytest.mark.parametrize(

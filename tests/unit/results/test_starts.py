@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from builders import make_manifest, make_outcomes, make_planned_case
-from report_values import find_tables, read_column, write_rows
+from report_values import find_tables, make_repeat_frame, read_column, write_rows
 
 from dlperf_slurm.contract.phases import (
     FIRST_STEP,
@@ -21,7 +21,6 @@ from dlperf_slurm.contract.surroundings import Surroundings
 from dlperf_slurm.jobs.beside_record import Beside
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.detail_frames import make_repeat_frame
 from dlperf_slurm.results.starts import QUEUE, Start, find_start
 
 SECONDS = {SCRIPT: 1.0, RANKS: 2.0, LOOK: 0.5, FIRST_STEP: 4.0, WARMUP: 8.0, WINDOW: 16.0}
