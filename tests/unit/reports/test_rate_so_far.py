@@ -16,6 +16,7 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.jobs.journal import STATE, Event, append_event
+from dlperf_slurm.jobs.own_runs import mark_own
 from dlperf_slurm.reports import rate_so_far
 from dlperf_slurm.reports.rate_so_far import RateSoFar
 from dlperf_slurm.scheduler.feed import submit_run
@@ -60,6 +61,7 @@ def test_wait_shows_it_and_ends_in_brief(bin_dir, staged_run, capsys):
     for name in ("srun", "squeue", "sacct", "scontrol"):
         write_program(bin_dir, name, "true")
     submit_run(staged_run, lambda line: None)
+    mark_own(staged_run)
     for task in staged_run.read_all_tasks():
         write_record(staged_run, task, make_record(read_case(staged_run, task)))
         event = Event(STATE, format_now(), task.group_id, "7", task.array_task_id, COMPLETED)
