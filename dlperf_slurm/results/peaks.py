@@ -1,5 +1,7 @@
 """Work that a model's definition asks for: what a case is held against what its device reaches."""
 
+import json
+from functools import lru_cache
 from typing import Optional
 
 from dlperf_slurm.contract.axes import TRAIN
@@ -23,7 +25,13 @@ def count_training_flops(record: Record) -> Optional[float]:
     """
     if record.case.log_format or record.case.axes.mode != TRAIN:
         return None
-    definition = load_model(record.case.model).Definition(**record.case.model_parameters)
+    return _count_training_flops(record.case.model, json.dumps(record.case.model_parameters))
+
+
+@lru_cache(maxsize=256)
+def _count_training_flops(model: str, parameters: str) -> float:
+    """Count them once for all repeats of a model with these parameters, as JSON."""
+    definition = load_model(model).Definition(**json.loads(parameters))
     return float(TRAINING_FLOPS_FACTOR * int(definition.flops_per_sample))
 
 
