@@ -8,7 +8,7 @@ from functools import cached_property
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.findings import Finding, list_findings
-from dlperf_slurm.reports.tables import Marks, TableSpec, declared, tabulate
+from dlperf_slurm.reports.tables import Marks, TableSpec, inference, machines, tabulate, training
 from dlperf_slurm.reports.tables.against import make_against_table
 from dlperf_slurm.results.cases import Results, analyze
 from dlperf_slurm.results.collect import CaseOutcomes
@@ -35,13 +35,13 @@ _OF_BLOCKS = (
 
 
 # footnotes are numbered in this order, behind those of throughputs and precisions
-_NUMBERED = (declared.SOURCES, declared.ACCURACY, declared.LATENCIES, declared.GENERATIONS,
-    declared.RANK_SPREADS, declared.RESOURCES, declared.STARTS, declared.RANK_TIMES)  # fmt: skip
+_NUMBERED = (training.SOURCES, training.ACCURACY, inference.LATENCIES, inference.GENERATIONS,
+    machines.RANK_SPREADS, machines.RESOURCES, machines.STARTS, machines.RANK_TIMES)  # fmt: skip
 # where there is no room: other columns, or no table
 _NARROW = {
-    declared.THROUGHPUT: declared.NARROW_THROUGHPUT,
-    declared.LATENCIES: declared.NARROW_LATENCIES,
-    declared.RANK_TIMES: None,
+    training.THROUGHPUT: training.NARROW_THROUGHPUT,
+    inference.LATENCIES: inference.NARROW_LATENCIES,
+    machines.RANK_TIMES: None,
 }
 
 
@@ -153,13 +153,13 @@ def _make_tables(
         chosen = spec if is_wide else _NARROW.get(spec, spec)
         return [*tabulate(chosen, results, marks)] if chosen else []
 
-    throughputs = make(declared.THROUGHPUT)
+    throughputs = make(training.THROUGHPUT)
     _check_rows_differ(throughputs)
-    precisions = declared.make_precision_tables(results, marks)
+    precisions = training.make_precision_tables(results, marks)
     first = [*throughputs, *precisions]
     found = {spec: make(spec) for spec in _NUMBERED}
-    before = (declared.SOURCES, declared.ACCURACY, declared.LATENCIES, declared.GENERATIONS)
-    behind = (declared.RESOURCES, declared.STARTS, declared.RANK_SPREADS, declared.RANK_TIMES)
+    before = (training.SOURCES, training.ACCURACY, inference.LATENCIES, inference.GENERATIONS)
+    behind = (machines.RESOURCES, machines.STARTS, machines.RANK_SPREADS, machines.RANK_TIMES)
     return (
         *first,
         *(table for spec in before for table in found[spec]),

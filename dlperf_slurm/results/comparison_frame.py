@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.matrix.axes import AXES
-from dlperf_slurm.results.cases import CASES
+from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.columns import (
     COUNT,
     NUMBER,

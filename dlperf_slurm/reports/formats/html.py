@@ -23,13 +23,13 @@ from dlperf_slurm.reports.formats.page.tables import HtmlTable, make_html_tables
 from dlperf_slurm.reports.formats.page.words import GLOSSARY, explain, explain_topology
 from dlperf_slurm.reports.plots import KINDS_OF_PAGE, Plot
 from dlperf_slurm.reports.summarize import Summary, tabulate_run
-from dlperf_slurm.reports.tables.declared import PRECISIONS, THROUGHPUT
 from dlperf_slurm.reports.tables.overview import (
     Overview,
     make_overviews,
     name_cases,
     tabulate_cases,
 )
+from dlperf_slurm.reports.tables.training import PRECISIONS, THROUGHPUT
 from dlperf_slurm.results.collect import CaseOutcomes
 
 FILE_NAME = "report.html"

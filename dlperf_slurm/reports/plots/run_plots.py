@@ -21,7 +21,8 @@ from dlperf_slurm.reports.plots.steps import (
 )
 from dlperf_slurm.reports.summarize import Summary
 from dlperf_slurm.reports.tables import list_groups
-from dlperf_slurm.reports.tables.declared import LATENCIES, THROUGHPUT
+from dlperf_slurm.reports.tables.inference import LATENCIES
+from dlperf_slurm.reports.tables.training import THROUGHPUT
 from dlperf_slurm.results.collect import Attempts, CaseOutcomes
 from dlperf_slurm.results.processes import map_on_cores
 

@@ -11,7 +11,8 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from dlperf_slurm.reports.cells import Cell, Table, join_cells
-from dlperf_slurm.results.cases import CASES, Results
+from dlperf_slurm.results.case_columns import CASES
+from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.columns import Column, list_values
 from dlperf_slurm.results.footnotes import Footnotes, Note
 from dlperf_slurm.results.labels import VARIANTS, label_cases

@@ -9,12 +9,8 @@ from dlperf_slurm.contract.axes import INFER
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.reports.cells import Cell, Table, make_table
 from dlperf_slurm.reports.tables import Marks, Show, TableSpec
-from dlperf_slurm.reports.tables.declared import (
-    LATENCIES,
-    THROUGHPUT,
-    explain_limits,
-    show_training_figures,
-)
+from dlperf_slurm.reports.tables.inference import LATENCIES
+from dlperf_slurm.reports.tables.training import THROUGHPUT, explain_limits, show_training_figures
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.columns import list_values
 from dlperf_slurm.results.labels import VARIANTS, find_variants, label_cases

@@ -50,7 +50,8 @@ from dlperf_slurm.reports.plots.style import (
     use_style,
 )
 from dlperf_slurm.reports.tables import list_groups
-from dlperf_slurm.reports.tables.declared import LATENCIES, THROUGHPUT
+from dlperf_slurm.reports.tables.inference import LATENCIES
+from dlperf_slurm.reports.tables.training import THROUGHPUT
 from dlperf_slurm.results import processes
 from dlperf_slurm.results.case_summary import reduce_case
 from dlperf_slurm.stats.step_times import find_stalls

@@ -10,7 +10,7 @@ from history_runs import RESULTS, add_run, set_manifest, stage_seven
 
 import dlperf_slurm as dp
 from dlperf_slurm.matrix.axes import AXES, make_case_id
-from dlperf_slurm.results.cases import CASES
+from dlperf_slurm.results.case_columns import CASES
 from dlperf_slurm.results.comparison_frame import COMPARISON
 from dlperf_slurm.results.history import catalogue
 from dlperf_slurm.results.history.catalogue import find_catalogue, read_catalogue

@@ -8,7 +8,8 @@ from builders import make_axes, make_case, make_outcomes, make_planned_case, mak
 from dlperf_slurm.contract.axes import LARGEST
 from dlperf_slurm.matrix.settings import USES, list_settings
 from dlperf_slurm.matrix.tables import Protocol
-from dlperf_slurm.results.cases import CASES, analyze
+from dlperf_slurm.results.case_columns import CASES
+from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import NUMBER, list_records
 

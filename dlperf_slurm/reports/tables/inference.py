@@ -1,0 +1,193 @@
+"""Tables of inference: latencies by batch size, and the phases of generations."""
+
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+from dlperf_slurm.reports.cells import Cell
+from dlperf_slurm.reports.tables import (
+    OF_CASES,
+    MakeCells,
+    Show,
+    TableSpec,
+    find_known,
+    join_sizes,
+    show_label,
+    show_throughput,
+)
+from dlperf_slurm.results.cases import Results
+from dlperf_slurm.results.labels import (
+    VARIANTS,
+    label_cases,
+    number_groups,
+)
+from dlperf_slurm.results.notes import GENERATION, LATENCY
+from dlperf_slurm.stats.median import LATENCY_NAMES
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+# inference
+
+
+def _list_latencies(results: Results) -> "DataFrame":
+    """Order cases by batch size, each with its precisions in the order of the matrix."""
+    rows = results.inference
+    if rows.empty:
+        return rows
+    column = number_groups(rows, ["precision_table", "precision"])
+    order = ["precision_table", "planned_size", "column"]
+    return rows.assign(column=column, label=label_cases(rows)).sort_values(order, kind="stable")
+
+
+def _is_compared(rows: "DataFrame") -> bool:
+    return rows.precision.nunique() > 1 and bool(rows.reference_precision.iloc[0])
+
+
+def _show_latencies(rows: "DataFrame", is_wide: bool = True) -> list[Show]:
+    """Show NVIDIA's columns: throughput and latencies, each with its speedup if there is one.
+
+    The mean latency and its speedup have their intervals: with those of the percentiles, which the
+    files have, nobody could read the table. Not wide it has neither, nor the latencies' speedups.
+    """
+    is_compared = _is_compared(rows)
+    shown = [Show("batch_sizes_measured", cells=_list_sizes), *show_throughput(rows)]
+    if is_compared:
+        shown.append(Show("precision_speedup"))
+    for part in LATENCY_NAMES:
+        has_bounds = is_wide and part == LATENCY_NAMES[0]
+        cells = _blank_unmeasured(f"latency_{part}_ms", has_bounds)
+        shown.append(Show(f"latency_{part}_ms", cells=cells))
+        if is_compared and is_wide:
+            shown.append(Show(f"latency_{part}_speedup", bounds=has_bounds))
+    return shown
+
+
+def _list_sizes(rows: "DataFrame") -> list[Any]:
+    asked = rows.batch_size_per_device
+    return [
+        cell if text else size
+        for cell, text, size in zip(join_sizes(rows), rows.batch_sizes_measured, asked)
+    ]
+
+
+@cache
+def _blank_unmeasured(name: str, has_bounds: bool) -> MakeCells:
+    """Print the problem, not "too few", of a case without a mean: it was not measured."""
+
+    def make_cells(rows: "DataFrame") -> list[Cell]:
+        cells = Show(name, bounds=has_bounds).read_cells(rows)
+        return [
+            cell if is_known else replace(cell, problem=problem)
+            for cell, is_known, problem in zip(cells, rows.latency_avg_ms.notna(), rows.problem)
+        ]
+
+    return make_cells
+
+
+def _explain_latencies(rows: "DataFrame", is_wide: bool = True) -> str:
+    reference = rows.reference_precision.iloc[0]
+    speedups = f"speedup over {reference}; " if _is_compared(rows) else ""
+    return (
+        f"{speedups}latency of one batch, all ranks' batches alike, medians over repeats; 100 %: "
+        "the slowest of as many as there were; "
+        f"their intervals {'but for the average ' if is_wide else ''}are in the report's CSV"
+    )
+
+
+LATENCIES = TableSpec(
+    "latency",
+    rows=_list_latencies,
+    by=("precision_table",),
+    title=lambda rows: (
+        f"{rows.model.iloc[0]} inference: {rows.label.iloc[0]}, {rows.topology.iloc[0]}"
+    ),
+    words=lambda rows: [Show("precision")],
+    figures=_show_latencies,
+    caption=_explain_latencies,
+    notes=(*OF_CASES, "precision_speedup", LATENCY),
+)
+
+
+NARROW_LATENCIES = replace(
+    LATENCIES,
+    figures=partial(_show_latencies, is_wide=False),
+    caption=partial(_explain_latencies, is_wide=False),
+)
+
+
+# generation
+
+OF_TITLE = ("topology", "prompt_length", "output_tokens")
+BANDWIDTH = (
+    "of bandwidth: weights and cache that decoding has to read, over what a copy in that memory "
+    "reads and writes; "
+)
+
+
+def _list_generations(results: Results) -> "DataFrame":
+    rows = results.inference[results.inference.output_tokens > 0]
+    if rows.empty:
+        return rows
+    table = number_groups(rows, ["model", *OF_TITLE])
+    return rows.assign(table=table).sort_values(["table", "planned_size"], kind="stable")
+
+
+def _show_generation(rows: "DataFrame") -> list[Show]:
+    def show(name: str, phase: str, *percents: int) -> list[Show]:
+        return [
+            Show(
+                f"{phase}_p{percent}_ms", f"{name} {percent} % ms", bounds=False, missing="",
+                cells=_read_phase(phase, percent),
+            )
+            for percent in percents
+        ]  # fmt: skip
+
+    has_bandwidth = bool(find_known(rows, "decode_bandwidth_share"))
+    return [
+        *show("TTFT", "ttft", 50, 95, 99),
+        Show("prefill_tokens_per_s"),
+        *show("TPOT", "tpot", 50, 95, 99),
+        *show("ITL", "itl", 99),
+        Show("decode_tokens_per_s"),
+        *([Show("decode_bandwidth_share")] if has_bandwidth else []),
+    ]
+
+
+@cache
+def _read_phase(phase: str, percent: int) -> MakeCells:
+    def make_cells(rows: "DataFrame") -> list[Cell]:
+        cells = Show(f"{phase}_p{percent}_ms", bounds=False).read_cells(rows)
+        known = rows[f"{phase}_avg_ms"].notna()
+        return [
+            replace(cell, problem="too few" if is_known else "")
+            for cell, is_known in zip(cells, known)
+        ]
+
+    return make_cells
+
+
+GENERATIONS = TableSpec(
+    "generation",
+    rows=_list_generations,
+    by=("model", *OF_TITLE),
+    title=lambda rows: (
+        "{model} generation: prompts of {prompt_length} tokens, {output_tokens} "
+        "generated, {topology}".format(**rows.iloc[0])
+    ),
+    words=lambda rows: [
+        Show("batch_size_per_device", "batch size"),
+        show_label(set(VARIANTS) - set(OF_TITLE), marks=True),
+        Show("precision"),
+    ],
+    figures=_show_generation,
+    caption=lambda rows: (
+        "TTFT: time to the first token behind the prompt; TPOT: time per "
+        "following token, mean over a generation; ITL: time of each following token by itself; a "
+        "rank's batch goes on together; tokens/s: of all ranks, over the mean time of the phase; "
+        f"{BANDWIDTH if find_known(rows, 'decode_bandwidth_share') else ''}intervals are in the "
+        "report's CSV"
+    ),
+    notes=(*OF_CASES, GENERATION),
+)

@@ -1,0 +1,170 @@
+"""Tables of what cases took: memory and energy, time to the first step, and their ranks."""
+
+from typing import TYPE_CHECKING
+
+from dlperf_slurm.contract.phases import MEANINGS, TO_FIRST_STEP, WARMUP
+from dlperf_slurm.reports.tables import (
+    Show,
+    TableSpec,
+    count_of,
+    find_known,
+)
+from dlperf_slurm.results.case_summary import STEP_PERCENTILES
+from dlperf_slurm.results.cases import Results
+from dlperf_slurm.results.notes import RANKS, USAGE
+from dlperf_slurm.results.number_formats import (
+    COUNT,
+    MILLISECONDS,
+    UNKNOWN,
+    Number,
+)
+from dlperf_slurm.results.starts import QUEUE, QUEUE_MEANING
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+SECONDS = Number(".1f")
+
+
+# memory and energy
+
+USED = ("peak_memory_bytes", "utilization", "power_watts", "samples_per_joule", "clock_mhz",
+    "least_clock_mhz")  # fmt: skip
+
+RESOURCES = TableSpec(
+    "resources",
+    rows=lambda results: results.cases[lambda rows: rows.is_usage_known.fillna(False)].assign(
+        problem=""
+    ),
+    by=("model",),
+    title=lambda rows: f"{rows.model.iloc[0]}: memory and energy",
+    words=lambda rows: [Show("case_id", marks=True)],
+    figures=lambda rows: [
+        Show(name, rows.unit.iloc[0].replace("/s", "/J") if name == "samples_per_joule" else None)
+        for name in find_known(rows, *USED)
+    ],
+    caption="peak memory of the rank that takes most (on GPUs what the framework's allocator gave "
+    "out, with mxnet and oneflow all that is taken of the device at the end; on CPUs what the "
+    "process took); use, power and clocks of all devices (of the hosts' CPUs, where these are the "
+    "devices) over the window, medians over repeats",
+    notes=(USAGE,),
+)
+
+
+# from the submission to the first step
+
+
+def _group_starts(results: Results) -> "DataFrame":
+    """Compute medians over cases for each framework and topology."""
+    cases = results.cases
+    names = [f"phase_{name}_seconds" for name in (QUEUE, *MEANINGS)]
+    known = cases[cases[names].notna().any(axis=1)]
+    groups = known.groupby(["framework", "topology"], sort=False)
+    found = groups[[*names, "to_first_step_seconds"]].median()
+    return found.assign(cases=groups.size(), problem="").reset_index()
+
+
+def _show_starts(rows: "DataFrame") -> list[Show]:
+    def show(phase: str) -> Show:
+        return Show(f"phase_{phase}_seconds", phase.replace("_", " "), SECONDS, UNKNOWN)
+
+    return [
+        Show("cases", form=COUNT),
+        *map(show, _list_known_phases(rows)),
+        Show("to_first_step_seconds", form=SECONDS),
+        show(WARMUP),
+    ]
+
+
+def _list_known_phases(rows: "DataFrame") -> list[str]:
+    return [name for name in (QUEUE, *TO_FIRST_STEP) if rows[f"phase_{name}_seconds"].notna().any()]
+
+
+def _explain_starts(rows: "DataFrame") -> str:
+    meanings = {QUEUE: QUEUE_MEANING, **MEANINGS}
+    told = "; ".join(f"{n.replace('_', ' ')}: {meanings[n]}" for n in _list_known_phases(rows))
+    return f"rank 0, medians over repeats, then over cases. {told}; warmup: {MEANINGS[WARMUP]}"
+
+
+STARTS = TableSpec(
+    "starts",
+    rows=_group_starts,
+    by=(),
+    title="from the submission to the first step, in seconds",
+    words=lambda rows: [Show("framework"), Show("topology")],
+    figures=_show_starts,
+    caption=_explain_starts,
+    notes=(),
+)
+
+
+# ranks
+
+SHOWN_SLOW_RANKS = 3
+
+
+def _list_spread_cases(results: Results) -> "DataFrame":
+    """Select the cases of several ranks, with their slowest device."""
+    names = {"ranks": "ranks", "host": "host", "slowest_repeats": "slowest_repeats",
+        "repeats": "repeats_of_device"}  # fmt: skip
+    devices = results.frames.devices.groupby("case_id", sort=False)[[*names]].first()
+    cases = results.cases[results.cases.imbalance.notna()]
+    return cases.join(devices.rename(columns=names)).assign(problem="")
+
+
+RANK_SPREADS = TableSpec(
+    "ranks",
+    rows=_list_spread_cases,
+    by=(),
+    title="ranks",
+    words=lambda rows: [
+        Show("case_id"),
+        Show(
+            "slowest rank",
+            marks=True,
+            cells=lambda rows: [
+                f"{ranks.replace(' ', ' or ')} on {host}"
+                for ranks, host in zip(rows.ranks, rows.host)
+            ],
+        ),
+    ],
+    figures=lambda rows: [
+        Show("slowest in", cells=lambda r: count_of(r.slowest_repeats, r.repeats_of_device)),
+        Show("imbalance"),
+        Show("waiting_share"),
+    ],
+    caption="imbalance: the slowest rank's median step over the median rank's; waiting: 1 - "
+    "mean over ranks / slowest rank, averaged over steps; medians over repeats. Ranks that "
+    "meet within a step, as in an all-reduce, wait there: there may be more of both",
+    notes=(RANKS,),
+)
+
+
+def _list_shown_devices(results: Results) -> "DataFrame":
+    """Select the slowest devices of each case, and the fastest."""
+    devices = results.frames.devices.assign(problem="")
+    own = devices.groupby("case_id", sort=False)
+    from_start, from_end = own.cumcount(), own.cumcount(ascending=False)
+    return devices[(from_start < SHOWN_SLOW_RANKS) | (from_end == 0)]
+
+
+RANK_TIMES = TableSpec(
+    "rank times",
+    rows=_list_shown_devices,
+    by=(),
+    title="step times by rank",
+    words=lambda rows: [
+        Show("case_id", "case"),
+        Show("ranks", "rank", cells=lambda rows: list(rows.ranks.str.replace(" ", " or "))),
+        Show("host"),
+        Show("device_name", "device"),
+    ],
+    figures=lambda rows: [
+        Show("slowest in", cells=lambda rows: count_of(rows.slowest_repeats, rows.repeats)),
+        Show("slowness", "of the median rank", Number(".3f")),
+        *(Show(f"p{p}_seconds", f"{p} % ms", MILLISECONDS) for p in STEP_PERCENTILES),
+    ],
+    caption=f"up to {SHOWN_SLOW_RANKS} slowest ranks of each case and the fastest; "
+    "percentiles of the steps of all repeats. The JSON report has every rank",
+    notes=(),
+)  # fmt: skip

@@ -1,0 +1,313 @@
+"""Tables of training: throughput and scaling, precisions, where data come from, accuracy."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from dlperf_slurm.contract.axes import ON_DEVICE, ON_HOST
+from dlperf_slurm.matrix.axes import AXES
+from dlperf_slurm.reports.cells import Cell, Table, join_cells
+from dlperf_slurm.reports.tables import (
+    COLUMNS,
+    OF_CASES,
+    Marks,
+    Show,
+    TableSpec,
+    count_of,
+    find_known,
+    join_sizes,
+    show_label,
+    show_throughput,
+)
+from dlperf_slurm.results.cases import Results
+from dlperf_slurm.results.labels import (
+    VARIANTS,
+    find_variants,
+    find_varying,
+    join_words,
+    label_cases,
+    number_groups,
+)
+from dlperf_slurm.results.notes import DATA, SCALING
+from dlperf_slurm.results.number_formats import (
+    NO_REFERENCE,
+    Number,
+)
+from dlperf_slurm.results.ratios import DATA_AXES, choose_reference
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+# throughput, speedup and weak-scaling efficiency
+
+
+OF_THROUGHPUTS = ("model", "precision", "batch_size_per_device")
+
+
+def _list_throughputs(results: Results) -> "DataFrame":
+    """Order cases by series, each from the smallest topology to the largest.
+
+    Their labels have what tells them apart in their table, and titles the rest.
+    """
+    rows = results.training
+    rows = rows.assign(
+        table=number_groups(rows, OF_THROUGHPUTS),
+        column=number_groups(rows, ["framework", *VARIANTS]),
+    ).sort_values(["table", "column", "nodes", "devices_per_node"], kind="stable")
+    varying, words = find_varying(rows, OF_THROUGHPUTS), find_variants(rows)
+    # the compiler has a column of its own
+    own = words.where(varying, "").drop(columns="compiler")
+    constants = words.where(~varying, "").to_numpy().tolist()
+    return rows.assign(
+        label=join_words(own, rows.framework),
+        constants=[[*filter(None, own)] for own in constants],
+        has_compilers=varying.compiler,
+    )
+
+
+def _name_throughputs(rows: "DataFrame") -> str:
+    first = rows[["model", "precision", "batch_size_per_device", "constants"]].iloc[0]
+    size = f"batch size {first.batch_size_per_device} per device"
+    return f"{first.model}: " + ", ".join([first.precision, size, *first.constants])
+
+
+def show_training_figures(rows: "DataFrame", is_wide: bool = True) -> list[Show]:
+    """Show throughput, its scaling, and how near it is to what can be reached."""
+    measured = rows[rows.repeats_measured > 0]
+    most = measured.tflops_per_device.max()
+    prefix, factor = ("G", 1000.0) if 0 < most < 1 else ("T", 1.0)
+    is_searched = rows.has_batch_search.any()
+    return [
+        *([Show("batch_sizes_measured", cells=join_sizes)] if is_searched else []),
+        *show_throughput(rows),
+        Show("speedup"),
+        Show("weak_scaling_efficiency", bounds=is_wide),
+        Show("tflops_per_device", f"{prefix}FLOP/s per device", Number(".3g", factor)),
+        *map(Show, find_known(measured, *LIMITS)),
+    ]
+
+
+LIMITS = {
+    "measured_peak_share": "measured peak: the framework's best matrix product on the same device "
+    "and in the same numbers",
+    "published_peak_share": "published peak: the vendor's, without sparsity",
+    "reachable_efficiency": "reachable: one device's step, with the sum of all gradients "
+    "beside its backward pass",
+}
+
+
+def _explain_throughputs(rows: "DataFrame") -> str:
+    baselines = rows[["label", "column", "baseline"]][rows.baseline != ""]
+    different = baselines.baseline.unique()
+    if len(different) == 0:
+        text = "no case of this table was measured"
+    elif len(different) == 1:
+        text = f"speedup and weak-scaling efficiency against {different[0]}"
+    else:
+        own = baselines.drop_duplicates("column")
+        each = ", ".join(f"{name}: {base}" for name, base in zip(own.label, own.baseline))
+        text = f"speedup and weak-scaling efficiency against {each}"
+    return "; ".join([text, *explain_limits(rows[rows.repeats_measured > 0])])
+
+
+def explain_limits(measured: "DataFrame") -> list[str]:
+    """Explain those of the columns that say what could be reached."""
+    return [LIMITS[name] for name in find_known(measured, *LIMITS)]
+
+
+def _show_cases(rows: "DataFrame") -> list[Show]:
+    compiler = [Show("compiler")] if rows.has_compilers.iloc[0] else []
+    return [Show("label", "framework"), *compiler, Show("topology")]
+
+
+THROUGHPUT = TableSpec(
+    "throughput",
+    rows=_list_throughputs,
+    by=OF_THROUGHPUTS,
+    title=_name_throughputs,
+    words=_show_cases,
+    figures=show_training_figures,
+    caption=_explain_throughputs,
+    notes=(*OF_CASES, "speedup", SCALING),
+)
+
+
+# where there is no room for the intervals of efficiencies, which are those of speedups per device
+NARROW_THROUGHPUT = replace(THROUGHPUT, figures=partial(show_training_figures, is_wide=False))
+
+
+# what precisions and compilers bring, as a pivot: a row for each topology, a column for each
+
+
+def make_precision_tables(results: Results, marks: Marks) -> Iterator[Table]:
+    """Make a table for each model and framework with several precisions or compilers."""
+    training = results.training
+    for _, rows in training.groupby("precision_table"):
+        yield _make_precision_table(rows, marks)
+
+
+PRECISIONS = "precision"
+OF_PRECISIONS = ("samples_per_s", "precision_speedup", "speedup")
+
+
+def _make_precision_table(rows: "DataFrame", marks: Marks) -> Table:
+    first = rows.iloc[0]
+    reference = first.reference_precision
+    precisions, compilers = rows.precision.unique(), rows.compiler.unique()
+    topologies = rows.sort_values(["nodes", "devices_per_node"]).topology.unique()
+    shape = (len(precisions), len(topologies), len(compilers))
+    sizes = rows.groupby("precision", sort=False).batch_size_per_device.first()
+    places = [*product(precisions, topologies, compilers)]
+    # few columns: each of those that a frame has costs as much as its rows
+    shown = [part for name in OF_PRECISIONS for part in COLUMNS[name].names]
+    counts = ["repeats_measured", "repeats_planned"]
+    keys = ["precision", "topology", "compiler"]
+    full = rows[[*keys, "case_id", "problem", *counts, *shown]].set_index(keys).reindex(places)
+    full["problem"] = full.problem.fillna("not in the matrix")
+    scopes = (*OF_CASES, "precision_speedup")
+    notes = [
+        marks.number(case_id, scopes) if is_there else ()
+        for case_id, is_there in zip(full.case_id, full.case_id.notna())
+    ]
+
+    def join(name: str, bounds: bool = False, has_marks: bool = False) -> Any:
+        """Make cells [precisions][topologies], each with a value for each compiler."""
+        cells = iter(Show(name, bounds=bounds, missing=NO_REFERENCE).make_cells(full))
+        numbers = iter(notes)
+        return [
+            [
+                join_cells(
+                    [next(cells) for _ in range(shape[2])],
+                    " / ",
+                    [n for _ in range(shape[2]) for n in next(numbers) if has_marks],
+                )
+                for _ in range(shape[1])
+            ]
+            for _ in range(shape[0])
+        ]
+
+    columns = {
+        f"{first.unit} {precision} bs {sizes[precision]}": cells
+        for precision, cells in zip(precisions, join("samples_per_s", has_marks=True))
+    }
+    columns |= {
+        f"speedup {precision} / {reference}": cells
+        for precision, cells in zip(precisions, join("precision_speedup", bounds=True))
+        if reference and precision != reference
+    }
+    columns |= {
+        f"weak scaling {precision}": cells for precision, cells in zip(precisions, join("speedup"))
+    }
+    what = [
+        *(["precisions"] if len(precisions) > 1 else []),
+        *([" / ".join(compilers)] if len(compilers) > 1 else []),
+    ]
+    values = f"in a cell: {' / '.join(compilers)}; " if len(compilers) > 1 else ""
+    name = label_cases(rows[:1], set(VARIANTS) - {"compiler"}).iloc[0]
+    return Table(
+        title=f"{first.model}: {name}, {', '.join(what)}",
+        header=("topology", *columns),
+        rows=tuple(zip(map(Cell, topologies), *columns.values())),
+        text_columns=1,
+        caption=f"{values}medians; weak scaling against the smallest topology measured",
+        kind=PRECISIONS,
+        model=first.model,
+    )
+
+
+# where data come from
+
+
+def _list_sources(results: Results) -> "DataFrame":
+    """Select models of which any case has its data elsewhere than on the device.
+
+    The data sources of one case stand together.
+    """
+    rows = results.training
+    rows = rows[rows.model.isin(rows.model[rows.data != ON_DEVICE])]
+    if rows.empty:
+        return rows
+    column = number_groups(rows, ["model", *(axis for axis in AXES if axis not in DATA_AXES)])
+    table = number_groups(rows, ["model"])
+    return rows.assign(table=table, column=column).sort_values(["table", "column"], kind="stable")
+
+
+def _describe_sources(rows: "DataFrame") -> list[str]:
+    return [
+        data if data in (ON_DEVICE, ON_HOST) else f"{data}, {workers} x {prefetch}"
+        for data, workers, prefetch in zip(rows.data, rows.data_workers, rows.prefetch_batches)
+    ]
+
+
+SOURCES = TableSpec(
+    "data",
+    rows=_list_sources,
+    by=("model",),
+    title=lambda rows: f"{rows.model.iloc[0]}: where the data come from",
+    words=lambda rows: [
+        show_label(set(VARIANTS) - set(DATA_AXES)),
+        Show("data", cells=_describe_sources),
+        Show("topology"),
+        *([Show("precision")] if rows.precision.nunique() > 1 else []),
+    ],
+    figures=lambda rows: [
+        *([Show("batch_size_per_device", "batch size")]
+          if rows.batch_size_per_device.nunique() > 1 else []),
+        Show("samples_per_s", bounds=False, marks=True),
+        Show("computed_samples_per_s"),
+        Show("data_waiting_share"),
+        Show("relative_to_device_data"),
+    ],
+    caption="medians; waiting: share of the window in which the rank that waited longest had "
+    "no batch, by the host's clock",
+    notes=(*OF_CASES, "relative_to_device_data", DATA),
+)  # fmt: skip
+
+
+# training to accuracy
+
+
+def _show_accuracy(rows: "DataFrame") -> list[Show]:
+    target = rows.target_top1.max()
+    reached = Show(
+        "seeds_at_target", f"reached {100 * target:g} %",
+        cells=lambda rows: count_of(rows.seeds_at_target, rows.seeds.fillna(0)),
+    )  # fmt: skip
+    reference = choose_reference(set(rows.precision[rows.repeats_measured > 0]))
+    is_compared = reference and rows.precision.nunique() > 1
+    speedup = Show("train_speedup", f"speedup over {reference}")
+    return [
+        Show("batch_size_per_device", "batch size"),
+        Show("seeds", cells=_count_seeds, marks=True),
+        *map(Show, ("top1_average", "top1_deviation", "top1_lowest", "top1_highest", "epochs")),
+        *([reached] if target > 0 else []),
+        Show("train_seconds"),
+        *([speedup] if is_compared else []),
+    ]
+
+
+def _count_seeds(rows: "DataFrame") -> list[Cell]:
+    return [
+        Cell(count or None, Number(".0f", unit="" if count == planned else f" of {planned}"))
+        for count, planned in zip(rows.seeds.fillna(0).tolist(), rows.repeats_planned.tolist())
+    ]
+
+
+ACCURACY = TableSpec(
+    "accuracy",
+    rows=lambda results: results.training[lambda rows: rows.planned_epochs > 0],
+    by=("model",),
+    title=lambda rows: "{model}: training to accuracy, {planned_epochs} epochs".format(
+        **rows.iloc[0]
+    ),
+    words=lambda rows: [
+        show_label(set(VARIANTS) - {"data"}), Show("precision"), Show("topology"),
+    ],
+    figures=_show_accuracy,
+    caption="top-1 after the last epoch, one value per seed; standard deviation (n - 1) in "
+    "percentage points; time to train with the validations, median over seeds",
+    notes=(*OF_CASES, "train_speedup"),
+)  # fmt: skip

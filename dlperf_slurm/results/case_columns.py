@@ -1,0 +1,353 @@
+"""The columns of the frame of cases: each is declared once, with its meaning.
+
+A column is computed from the plan, from the repeats of the case, from its samples (median with an
+interval), or from columns before it (see `results.case_formulas`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Optional, get_args
+
+from dlperf_slurm.config.key_descriptions import list_docstrings
+from dlperf_slurm.contract.axes import Axes
+from dlperf_slurm.matrix.axes import AXIS_SPECS
+from dlperf_slurm.matrix.settings import USES
+from dlperf_slurm.matrix.tables import Protocol
+from dlperf_slurm.results import ratios
+from dlperf_slurm.results.columns import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    TEXT,
+    THROUGHPUT,
+    Column,
+    with_bounds,
+)
+from dlperf_slurm.results.number_formats import COUNT as WHOLE
+from dlperf_slurm.results.number_formats import (
+    NO_REFERENCE,
+    PERCENT,
+    RATIO,
+    SHARE,
+    UNKNOWN,
+    Duration,
+    Number,
+)
+from dlperf_slurm.results.peaks import BACKWARD_SHARE, TERA
+from dlperf_slurm.results.repeats import (
+    COMPUTED_MEANING,
+    LATENCIES,
+    PHASES,
+    WAITING_MEANING,
+    describe_latency,
+)
+from dlperf_slurm.stats.median import LATENCY_NAMES
+
+if TYPE_CHECKING:
+    pass
+
+from dlperf_slurm.results.case_formulas import (
+    FIRST,
+    Compute,
+    OverRepeats,
+    at_busiest,
+    baseline,
+    find_deviation,
+    find_problem,
+    find_published_peak,
+    find_reachable_efficiency,
+    find_sizes,
+    formula,
+    median_of,
+    median_of_all_reduces,
+    of_slowest_device,
+    plain_median_of,
+    planned,
+    ratio_to,
+    times,
+)
+
+OCCUPIED = Number(".0f", 100)
+
+# by the end of a setting's name; a seed has none
+SETTING_UNITS = {
+    "repeats": "repeats",
+    "blocks": "array jobs",
+    "_steps": "steps",
+    "batch_size_step": "samples",
+    "_mib_per_device": "MiB",
+    "_seconds": "s",
+}
+
+
+# declarations of columns that are alike
+
+
+def declare_median(
+    name: str,
+    unit: str,
+    meaning: str,
+    compute: Compute,
+    bounds: Optional[tuple[str, str]] = None,
+    **printed: Any,
+) -> Column:
+    """Declare a median with its interval and its range; files do not have the latter."""
+    return Column(
+        name, NUMBER, unit, meaning, compute, bounds or with_bounds(name),
+        extremes=(f"{name}_min", f"{name}_max"), **printed,
+    )  # fmt: skip
+
+
+def declare_ratio(name: str, unit: str, meaning: str, compute: Compute, **printed: Any) -> Column:
+    """Declare a ratio with its interval."""
+    printed.setdefault("missing", NO_REFERENCE)
+    return Column(
+        name, NUMBER, unit, meaning, compute, with_bounds(name), hidden=(f"{name}_is_own",),
+        **printed,
+    )  # fmt: skip
+
+
+def declare_hidden(name: str, dtype: str, compute: Compute, **printed: Any) -> Column:
+    """Declare a column for others, or for tables, that files do not have."""
+    return Column(name, dtype, "", "", compute, published=False, **printed)
+
+
+def _declare_axes() -> Iterator[Column]:
+    kinds: Mapping[object, str] = {str: TEXT, int: COUNT, bool: FLAG}
+    types = {axis.name: axis.type for axis in fields(Axes)}
+    for axis in AXIS_SPECS:
+        dtype = COUNT if axis.name == "loss_scale" else kinds.get(types[axis.name], TEXT)
+        meaning = axis.description[0].lower() + axis.description[1:].rstrip(".")
+        meaning += "; missing where it is dynamic" if axis.name == "loss_scale" else ""
+        yield Column(axis.name, dtype, axis.unit, meaning, planned(axis.name))
+
+
+def _declare_settings() -> Iterator[Column]:
+    docstrings = list_docstrings(Protocol)
+    for name, setting in Protocol.model_fields.items():
+        dtype = NUMBER if _has_float(setting.annotation) else COUNT
+        unit = next((unit for end, unit in SETTING_UNITS.items() if name.endswith(end)), "")
+        meaning = " ".join(docstrings[name].split())
+        meaning = meaning[0].lower() + meaning[1:].rstrip(".")
+        meaning += "; missing where a case has no use for it" if name in USES else ""
+        yield Column(name, dtype, unit, meaning, planned(name))
+
+
+def _has_float(kind: object) -> bool:
+    """Whether a setting of this type, such as Optional[Annotated[float, ...]], may be a float."""
+    return kind is float or any(_has_float(part) for part in get_args(kind))
+
+
+def _declare_latencies(name: str, meaning: str) -> Iterator[Column]:
+    for part in LATENCY_NAMES:
+        yield declare_median(
+            f"{name}_{part}_ms", "ms", f"{describe_latency(part)}{meaning}",
+            median_of(f"{name}_{part}_seconds", 1000),
+            header=f"{part if part == 'avg' else part[1:] + ' %'} ms", missing="too few",
+        )  # fmt: skip
+        yield declare_hidden(
+            f"{name}_{part}_seconds", NUMBER, plain_median_of(f"{name}_{part}_seconds")
+        )
+
+
+def _declare_latency_speedups() -> Iterator[Column]:
+    for part in LATENCY_NAMES:
+        yield declare_ratio(
+            f"latency_{part}_speedup", "ratio",
+            f"{describe_latency(part)} in `reference_precision` over this one",
+            ratio_to(f"latency_{part}_seconds", "full_precision_case", is_time=True),
+            header="speedup",
+        )  # fmt: skip
+
+
+CASES: tuple[Column, ...] = (
+    Column("case_id", TEXT, "", "the case; it joins frames, and runs of one matrix",
+        planned("case_id"), header="case"),
+    Column("model", TEXT, "", "model, by the name of its definition", planned("model")),
+    *_declare_axes(),
+    Column("batch_sizes_measured", TEXT, "samples", "what was measured, per device, ascending: "
+        "several where repeats of a search found several", find_sizes, header="batch size"),
+    Column("batch_size_measured", COUNT, "samples", "the only one of `batch_sizes_measured`, per "
+        "device, to sort and draw by; missing where there are several, or none",
+        formula(lambda c: c["batch_sizes_measured"].where(
+            c["batch_sizes_measured"].str.fullmatch(r"\d+")).astype(COUNT))),
+    Column("nodes", COUNT, "nodes", "of the topology", planned("nodes")),
+    Column("devices_per_node", COUNT, "devices", "of the topology", planned("devices_per_node")),
+    Column("world_size", COUNT, "ranks", "nodes x devices_per_node: one rank per device",
+        planned("world_size")),
+    Column("model_parameters", TEXT, "", "sizes of the model as JSON, as in its [model] table",
+        OverRepeats("model_parameters", FIRST)),
+    Column("parameter_count", COUNT, "parameters", "of the model that was measured",
+        OverRepeats("parameter_count", FIRST)),
+    *_declare_settings(),
+    declare_hidden("global_batch_size", COUNT, OverRepeats("global_batch_size", FIRST)),
+    declare_hidden("first_hardware", TEXT, OverRepeats("hardware", FIRST)),
+    Column("hardware", TEXT, "", "devices of the first sound repeat, on how many nodes",
+        formula(lambda c: c["first_hardware"].fillna(""))),
+    Column("unit", TEXT, "", "of the throughputs: images/s, sequences/s, ...", planned("unit")),
+    declare_median("samples_per_s", THROUGHPUT, "throughput, median over the sound repeats",
+        median_of("samples_per_s"), ("interval_low", "interval_high"), header="{unit}"),
+    Column("smallest", NUMBER, THROUGHPUT, "lowest throughput of any repeat",
+        OverRepeats("samples_per_s", "min")),
+    Column("largest", NUMBER, THROUGHPUT, "highest throughput of any repeat",
+        OverRepeats("samples_per_s", "max")),
+    declare_hidden("tokens_per_sample", COUNT, OverRepeats("tokens_per_sample", FIRST)),
+    Column("tokens_per_s", NUMBER, "tokens/s", "`samples_per_s` x the tokens of a sample; missing "
+        "of models that are published in samples",
+        formula(lambda c: c["samples_per_s"] * c["tokens_per_sample"].astype(NUMBER))),
+    Column("repeats_measured", COUNT, "repeats", "with a sound record",
+        lambda c, below: c["repeats_measured"]),
+    Column("repeats_planned", COUNT, "repeats", "asked for; 0 of a case that was left out",
+        planned("repeats_planned")),
+    declare_hidden("baseline_case", TEXT, baseline(ratios.find_smallest_topologies)),
+    declare_hidden("speedup_together", COUNT, lambda c, below: ratios.count_curve_points(
+        below.make_frame(c, "repeats_measured"), c["baseline_case"])),
+    Column("baseline", TEXT, "", "smallest topology measured: `speedup` is relative to it",
+        lambda c, below: c["baseline_case"].map(below.plan.topology).astype(TEXT).fillna("")),
+    declare_ratio("speedup", "ratio", "throughput over that of `baseline`",
+        ratio_to("samples_per_s", "baseline_case", together="speedup_together"), header="speedup"),
+    declare_ratio("weak_scaling_efficiency", "share of 1", "`speedup` per device over that of "
+        "`baseline`, at the same batch size per device",
+        times("speedup", lambda c: (c["baseline_case"].map(c["world_size"]) / c["world_size"])
+            .astype(NUMBER)), header="efficiency", form=SHARE),
+    declare_hidden("flops_per_sample", NUMBER, OverRepeats("flops_per_sample", FIRST)),
+    Column("tflops_per_device", NUMBER, "10^12 FLOP/s", "work that the model's definition asks "
+        "for, over the time that it took, per device; of training",
+        formula(lambda c: c["samples_per_s"] / c["world_size"].astype(NUMBER)
+            * c["flops_per_sample"] / TERA), missing=UNKNOWN),
+    Column("measured_peak_tflops", NUMBER, "10^12 FLOP/s", "rate that the framework's "
+        "matrix product sustains on the device, measured on its node in the case's numbers",
+        OverRepeats("measured_peak_tflops", "median")),
+    declare_hidden("first_peak_tflops", NUMBER, OverRepeats("published_peak_tflops", FIRST)),
+    Column("published_peak_tflops", NUMBER, "10^12 FLOP/s", "peak of the device in its vendor's "
+        "data sheet, without sparsity; missing of devices that are not known",
+        find_published_peak),
+    Column("measured_peak_share", NUMBER, "share of 1", "`tflops_per_device` over "
+        "`measured_peak_tflops` (MFU)",
+        formula(lambda c: c["tflops_per_device"] / c["measured_peak_tflops"]),
+        header="of measured peak", form=SHARE, missing=UNKNOWN),
+    Column("published_peak_share", NUMBER, "share of 1", "`tflops_per_device` over "
+        "`published_peak_tflops`",
+        formula(lambda c: c["tflops_per_device"] / c["published_peak_tflops"]),
+        header="of published peak", form=SHARE, missing=UNKNOWN),
+    Column("copied_gb_per_s", NUMBER, "10^9 bytes/s", "copy within the device's memory, read and "
+        "written", OverRepeats("copied_gb_per_s", "median")),
+    declare_hidden("all_reduce_seconds", NUMBER, median_of_all_reduces("seconds")),
+    Column("all_reduce_gb_per_s", NUMBER, "10^9 bytes/s", "size of the gradients over the time in "
+        "which all ranks sum so much", median_of_all_reduces("gb_per_s")),
+    Column("reachable_efficiency", NUMBER, "share of 1", "weak-scaling efficiency of one device's "
+        "step with the sum of gradients beside its backward pass, as far as that lasts",
+        find_reachable_efficiency(BACKWARD_SHARE), header="reachable efficiency", form=SHARE,
+        missing=UNKNOWN),
+    Column("unoverlapped_efficiency", NUMBER, "share of 1", "the same with the sum of gradients "
+        "after the step", find_reachable_efficiency(0.0)),
+    declare_hidden("precision_table", COUNT, baseline(ratios.number_precision_tables)),
+    Column("reference_precision", TEXT, "", "fp32, or tf32 where that was not measured: "
+        "`precision_speedup` is relative to it",
+        baseline(ratios.find_reference_precisions, "precision_table")),
+    declare_hidden("full_precision_case", TEXT,
+        baseline(ratios.find_full_precisions, "precision_table", "reference_precision")),
+    declare_ratio("precision_speedup", "ratio", "throughput over that in `reference_precision`, "
+        "at the same topology", ratio_to("samples_per_s", "full_precision_case"),
+        header="speedup"),
+    *_declare_latencies("latency", " of an inference batch, median over the repeats, or of all "
+        "their batches together; missing where these are too few"),
+    *_declare_latency_speedups(),
+    *(column for name in ("ttft", "tpot", "itl")
+        for column in _declare_latencies(name, f": {LATENCIES[name][0]}")),
+    declare_hidden("decoded_gb", NUMBER, OverRepeats("decoded_gb", FIRST)),
+    *(Column(name, NUMBER, unit, meaning, formula(compute), header=header, form=form)
+      for name, unit, meaning, compute, header, form in (
+        ("prefill_tokens_per_s", "tokens/s", "tokens of prompts over the mean time to the first "
+            "token, of all ranks", lambda c: (c["global_batch_size"] * c["prompt_length"])
+            .astype(NUMBER) / c["ttft_avg_seconds"], "prefill tokens/s", WHOLE),
+        ("decode_tokens_per_s", "tokens/s", "following tokens over their mean time, of all ranks",
+            lambda c: c["global_batch_size"].astype(NUMBER) / c["tpot_avg_seconds"],
+            "decode tokens/s", WHOLE),
+        ("decode_gb_per_s", "10^9 bytes/s", "what a decoding has to read of a device's memory, "
+            "weights and cache, over its mean time",
+            lambda c: c["decoded_gb"] / c["tpot_avg_seconds"], "", RATIO),
+        ("decode_bandwidth_share", "share of 1", "`decode_gb_per_s` over `copied_gb_per_s`",
+            lambda c: c["decode_gb_per_s"] / c["copied_gb_per_s"], "of bandwidth", SHARE),
+    )),
+    Column("computed_samples_per_s", NUMBER, THROUGHPUT, COMPUTED_MEANING,
+        plain_median_of("computed_samples_per_s"), header="without waiting", missing=UNKNOWN),
+    Column("data_waiting_share", NUMBER, "share of 1", WAITING_MEANING,
+        OverRepeats("data_waiting_share", "median"), header="waiting", form=SHARE,
+        missing=UNKNOWN),
+    declare_hidden("device_data_case", TEXT, baseline(ratios.find_data_on_device)),
+    declare_ratio("relative_to_device_data", "ratio", "throughput over that of the same case "
+        "whose batch is on the device", ratio_to("samples_per_s", "device_data_case"),
+        header="of data on the device"),
+    *(Column(name, NUMBER, "share of 1", meaning, compute, header=header, form=PERCENT,
+        missing=missing)
+      for name, compute, meaning, header, missing in (
+        ("top1_average", OverRepeats("top1", "mean"), "top-1 on the validation samples after the "
+            "last epoch, mean over seeds", "average top-1 %", ""),
+        ("top1_deviation", find_deviation, "standard deviation (n - 1) over seeds", "deviation",
+            "one seed"),
+        ("top1_lowest", OverRepeats("top1", "min"), "of all seeds", "minimum", ""),
+        ("top1_highest", OverRepeats("top1", "max"), "of all seeds", "maximum", ""),
+    )),
+    Column("epochs", NUMBER, "epochs", "that were run, median over seeds",
+        OverRepeats("epochs", "median"), header="epochs", form=Number("g")),
+    declare_hidden("target_top1", NUMBER, OverRepeats("target_top1", "max")),
+    declare_hidden("seeds", COUNT, OverRepeats("top1", "count")),
+    Column("seeds_at_target", COUNT, "seeds", "that reached the target; missing without one",
+        lambda c, below: (below.frames.repeats.top1 >= below.frames.repeats.target_top1).groupby(
+            below.frames.repeats.case_id).sum().reindex(below.plan.index)
+            .where(c["target_top1"] > 0)),
+    Column("train_seconds", NUMBER, "s", "from the first step to the end of the last epoch's "
+        "validation, median over seeds", plain_median_of("train_seconds"), header="time to train",
+        form=Duration(), missing=UNKNOWN),
+    declare_hidden("full_training_case", TEXT,
+        baseline(ratios.find_full_trainings)),
+    declare_ratio("train_speedup", "ratio", "time to train in the full precision over this one",
+        ratio_to("train_seconds", "full_training_case", is_time=True)),
+    Column("imbalance", NUMBER, "ratio", "slowest rank's median step over the median rank's",
+        OverRepeats("imbalance", "median"), header="imbalance", form=Number(".3f")),
+    Column("waiting_share", NUMBER, "share of 1", "part of a step that ranks on average wait for "
+        "the slowest one; of training", OverRepeats("waiting_share", "median"),
+        header="waiting", form=SHARE, missing="none"),
+    Column("slowest_host", TEXT, "", "host of the slowest rank", of_slowest_device("host")),
+    Column("slowest_rank", TEXT, "", "the slowest rank, by number; several where a device had "
+        "another rank in another repeat", of_slowest_device("ranks")),
+    Column("peak_memory_bytes", COUNT, "bytes", "the most that any rank took in any repeat",
+        OverRepeats("peak_memory_bytes", "max"), header="peak MiB",
+        form=Number(".0f", 1 / 2**20), missing=UNKNOWN),
+    Column("utilization", NUMBER, "share of 1", "use of the devices, mean over the window",
+        OverRepeats("utilization", "median"), header="busy %", form=OCCUPIED, missing=UNKNOWN),
+    Column("power_watts", NUMBER, "W", "of all devices together, or of the CPUs of all hosts where "
+        "these are the devices; median over the repeats", OverRepeats("power_watts", "median"),
+        header="W", form=Number(".1f"), missing=UNKNOWN),
+    Column("samples_per_joule", NUMBER, "samples/J", "throughput over power",
+        OverRepeats("samples_per_joule", "median"), header="{unit}", form=Number(".3f"),
+        missing=UNKNOWN),
+    Column("clock_mhz", NUMBER, "MHz", "clock of the devices, mean over them and the window",
+        OverRepeats("clock_mhz", "median"), header="MHz", form=WHOLE, missing=UNKNOWN),
+    Column("least_clock_mhz", NUMBER, "MHz", "lowest sample of any device's clock",
+        OverRepeats("least_clock_mhz", "min"), header="least MHz", form=WHOLE, missing=UNKNOWN),
+    declare_hidden("is_usage_known", FLAG, OverRepeats("is_usage_known", "any")),
+    Column("own_cpu_share", NUMBER, "share of 1", "CPU time of all CPUs that the run took in the "
+        "window, on the host and in the repeat of `other_cpu_share`", at_busiest("own_cpu_share")),
+    Column("other_cpu_share", NUMBER, "share of 1", "CPU time of all CPUs that processes which are "
+        "not the run's took in the window; the most on any host in any repeat",
+        at_busiest("other_cpu_share")),
+    *(declare_hidden(f"phase_{name}_seconds", NUMBER,
+        OverRepeats(f"phase_{name}_seconds", "median")) for name in PHASES),
+    declare_hidden("to_first_step_seconds", NUMBER, OverRepeats("to_first_step_seconds", "median"),
+        header="script to first step"),
+    Column("problem", TEXT, "", "why there is no figure: OOM, failed, invalid, missing, not run",
+        find_problem),
+    Column("reason", TEXT, "", "why the case was left out of the run; empty if it was not",
+        planned("reason")),
+)  # fmt: skip
+
+
+def list_aggregated() -> dict[str, list[str]]:
+    """List the columns of repeats that cases have an aggregate of, by how they are aggregated."""
+    found: dict[str, set[str]] = {}
+    for column in CASES:
+        if isinstance(column.compute, OverRepeats):
+            found.setdefault(column.compute.how, set()).add(column.compute.column)
+    return {how: sorted(names) for how, names in found.items()}

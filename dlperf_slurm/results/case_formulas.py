@@ -1,0 +1,231 @@
+"""How columns of cases are computed: from the plan, the repeats of a case, or its samples.
+
+Each function here returns a `Compute`, which a column of `results.case_columns` declares.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import stdev
+from typing import TYPE_CHECKING, Any
+
+from dlperf_slurm.contract.record import OK
+from dlperf_slurm.results import ratios
+from dlperf_slurm.results.case_summary import RunFrames
+from dlperf_slurm.results.columns import (
+    NUMBER,
+    TEXT,
+    with_bounds,
+)
+from dlperf_slurm.results.labels import number_groups
+from dlperf_slurm.results.repeats import (
+    LATENCIES,
+)
+from dlperf_slurm.stats.median import LATENCY_NAMES
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+# columns of a case by their names, those that are computed so far
+Cases = dict[str, "Series"]
+
+# of which each case has the median over its samples
+SAMPLED = (
+    "samples_per_s", "computed_samples_per_s", "train_seconds",
+    *(f"{name}_{part}_seconds" for name in LATENCIES for part in LATENCY_NAMES),
+)  # fmt: skip
+
+
+@dataclass
+class Below:
+    """What cases are computed from, all by `case_id`: the plan, the repeats, and their samples."""
+
+    frames: RunFrames
+    plan: "DataFrame"
+    samples: "Series"
+    sound: "DataFrame"
+    medians: "DataFrame"
+    aggregated: Mapping[str, Sequence[str]]
+    _aggregates: dict[str, "DataFrame"] = field(default_factory=dict)
+
+    def summarize(self, quantity: str) -> "DataFrame":
+        """Return median, interval, range and count of a quantity, by case."""
+        return self._medians[quantity]
+
+    @cached_property
+    def _medians(self) -> "dict[str, DataFrame]":
+        wide = self.medians.unstack("quantity").reindex(self.plan.index)
+        wide = wide.swaplevel(axis=1).sort_index(axis=1)
+        missing = self.medians.iloc[:0].droplevel("quantity").reindex(self.plan.index)
+        known = wide.columns.get_level_values("quantity").unique()
+        return {name: wide[name] if name in known else missing for name in SAMPLED}
+
+    def aggregate(self, how: str) -> "DataFrame":
+        """Aggregate, once, those columns of repeats that are `aggregated` so; by case."""
+        if how not in self._aggregates:
+            columns = self.sound[["case_id", *self.aggregated[how]]]
+            if how == FIRST:
+                grouped = columns.drop_duplicates("case_id").set_index("case_id")
+            else:
+                grouped = columns.groupby("case_id", sort=False).agg(how)
+            self._aggregates[how] = grouped.reindex(self.plan.index)
+        return self._aggregates[how]
+
+    @cached_property
+    def values(self) -> dict[str, dict[str, list[float]]]:
+        """The samples of each quantity, by case."""
+        found: dict[str, dict[str, list[float]]] = {quantity: {} for quantity in SAMPLED}
+        for (case_id, quantity, _), value in zip(self.samples.index, self.samples.tolist()):
+            found[quantity].setdefault(case_id, []).append(value)
+        return found
+
+    def make_frame(self, cases: Cases, *names: str) -> "DataFrame":
+        """Return the plan with these columns beside it, to group by."""
+        return self.plan.assign(**{name: cases[name] for name in names})
+
+
+Compute = Callable[[Cases, Below], Any]
+
+# an aggregate: of the first sound repeat
+FIRST = "first"
+
+
+# what columns are computed from
+
+
+def planned(name: str) -> Compute:
+    """Take a column of the plan: what the matrix has."""
+    return lambda cases, below: below.plan[name]
+
+
+@dataclass(frozen=True)
+class OverRepeats:
+    """Aggregate a column of the valid repeats: "max", "median", ..., or FIRST."""
+
+    column: str
+    how: str
+
+    def __call__(self, cases: Cases, below: Below) -> "Series":
+        return below.aggregate(self.how)[self.column]
+
+
+def median_of(quantity: str, factor: float = 1.0) -> Compute:
+    """Compute the median over samples, times the factor: [value, low, high, min, max]."""
+    parts = ["median", "low", "high", "min", "max"]
+    return lambda cases, below: factor * below.summarize(quantity)[parts]
+
+
+def plain_median_of(quantity: str) -> Compute:
+    """Compute the median over samples alone."""
+    return lambda cases, below: below.summarize(quantity)["median"]
+
+
+def ratio_to(quantity: str, bases: str, is_time: bool = False, together: str = "") -> Compute:
+    """Divide the samples by those of the baseline: [value, low, high, is_own]."""
+
+    def compute(cases: Cases, below: Below) -> "DataFrame":
+        points = cases[together] if together else None
+        return ratios.take_ratios(below.values[quantity], cases[bases], is_time, points)
+
+    return compute
+
+
+def baseline(find: "Callable[[DataFrame], Series]", *names: str) -> Compute:
+    """Find the case id of the baseline of each case."""
+    return lambda cases, below: find(below.make_frame(cases, "repeats_measured", *names))
+
+
+def formula(compute: "Callable[[Cases], Any]") -> Compute:
+    """Compute from columns of the same case that are declared before."""
+    return lambda cases, below: compute(cases)
+
+
+def times(name: str, factor: "Callable[[Cases], Series]") -> Compute:
+    """Multiply a ratio and its interval by a positive number: [value, low, high, is_own]."""
+
+    def compute(cases: Cases, below: Below) -> "DataFrame":
+        from pandas import DataFrame
+
+        by = factor(cases)
+        parts = {part: cases[part] * by for part in (name, *with_bounds(name))}
+        return DataFrame({**parts, "is_own": cases[f"{name}_is_own"]})
+
+    return compute
+
+
+def find_deviation(cases: Cases, below: Below) -> "Series":
+    """Compute the standard deviation (n - 1) of top-1 over seeds, exactly: in Python."""
+    known = below.sound[below.sound.top1.notna()]
+    found = {case_id: stdev(own) for case_id, own in known.groupby("case_id").top1 if len(own) > 1}
+    return below.plan.index.to_series().map(found).astype(NUMBER)
+
+
+def find_sizes(cases: Cases, below: Below) -> "Series":
+    sizes = below.frames.repeats[["case_id", "batch_size_per_device"]].dropna().drop_duplicates()
+    texts = sizes.sort_values("batch_size_per_device").astype("string").groupby("case_id")
+    return (
+        texts.batch_size_per_device.agg(" ".join).reindex(below.plan.index).astype(TEXT).fillna("")
+    )
+
+
+def find_problem(cases: Cases, below: Below) -> "Series":
+    """Find the first of these words that any repeat has, where none was measured."""
+    from pandas import Categorical, Series
+
+    status = below.frames.repeats.status
+    words = Categorical(status.mask(status == OK), ["OOM", "failed", "invalid", "missing"], True)
+    worst = Series(words, index=below.frames.repeats.case_id).groupby(level=0).min()
+    problem = worst.reindex(below.plan.index).astype("string").fillna("missing")
+    problem = problem.mask(below.plan.reason != "", "not run")
+    return problem.mask(cases["repeats_measured"] > 0, "")
+
+
+def find_published_peak(cases: Cases, below: Below) -> "Series":
+    """Find the peak of the devices of all repeats; missing where they differ."""
+    is_one = below.sound.groupby("case_id").devices.nunique().reindex(below.plan.index) == 1
+    return cases["first_peak_tflops"].where(is_one)
+
+
+def at_busiest(column: str) -> Compute:
+    """Take a column of the repeat in which other processes took most of the CPUs."""
+
+    def compute(cases: Cases, below: Below) -> "Series":
+        known = below.frames.repeats.dropna(subset="other_cpu_share")
+        busiest = known.loc[known.groupby("case_id").other_cpu_share.idxmax()]
+        return busiest.set_index("case_id")[column].reindex(below.plan.index)
+
+    return compute
+
+
+def of_slowest_device(column: str) -> Compute:
+    def compute(cases: Cases, below: Below) -> "Series":
+        first = below.frames.devices.groupby("case_id")[column].first()
+        return first.reindex(below.plan.index).astype("string")
+
+    return compute
+
+
+def median_of_all_reduces(column: str) -> Compute:
+    """Compute the median over all all-reduces of all repeats."""
+    return lambda cases, below: (
+        below.frames.sums.groupby("case_id")[column].median().reindex(below.plan.index)
+    )
+
+
+def find_reachable_efficiency(hidden_share: float) -> Compute:
+    """Compute the efficiency of a step with an all-reduce, of which compute hides a share."""
+    from pandas import Series
+
+    def compute(cases: Cases, below: Below) -> "Series":
+        frame = below.make_frame(cases, "baseline", "repeats_measured", "samples_per_s")
+        group = Series(number_groups(frame, ratios.leave_out("topology")), index=frame.index)
+        is_base = (frame.topology == frame.baseline) & (frame.world_size == 1)
+        step = cases["global_batch_size"].astype(NUMBER) / frame.samples_per_s
+        step = group.map(step[is_base].groupby(group[is_base]).first())
+        seconds = cases["all_reduce_seconds"]
+        summed = group.isin(group[seconds.notna()])
+        seconds = seconds.mask(is_base & summed, 0.0)
+        exposed = (seconds - hidden_share * step).clip(lower=0.0)
+        return step / (step + exposed)
+
+    return compute
