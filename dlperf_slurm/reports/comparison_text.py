@@ -9,11 +9,7 @@ from typing import Optional, Union
 
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.reports.cells import Cell, Table, join_cells, make_table
-from dlperf_slurm.results.compare import (
-    MEAN_LATENCY,
-    Comparison,
-    RunComparison,
-)
+from dlperf_slurm.results.compare import MEAN_LATENCY, Comparison, RunComparison
 from dlperf_slurm.results.footnotes import Footnotes
 from dlperf_slurm.results.labels import find_unit
 from dlperf_slurm.results.number_formats import MILLISECONDS, RATIO, Number

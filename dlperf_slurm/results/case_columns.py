@@ -14,15 +14,7 @@ from dlperf_slurm.matrix.axes import AXIS_SPECS
 from dlperf_slurm.matrix.settings import USES
 from dlperf_slurm.matrix.tables import Protocol
 from dlperf_slurm.results import ratios
-from dlperf_slurm.results.columns import (
-    COUNT,
-    FLAG,
-    NUMBER,
-    TEXT,
-    THROUGHPUT,
-    Column,
-    with_bounds,
-)
+from dlperf_slurm.results.columns import COUNT, FLAG, NUMBER, TEXT, THROUGHPUT, Column, with_bounds
 from dlperf_slurm.results.number_formats import COUNT as WHOLE
 from dlperf_slurm.results.number_formats import (
     NO_REFERENCE,

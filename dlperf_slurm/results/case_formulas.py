@@ -12,15 +12,9 @@ from typing import TYPE_CHECKING, Any
 from dlperf_slurm.contract.record import OK
 from dlperf_slurm.results import ratios
 from dlperf_slurm.results.case_summary import RunFrames
-from dlperf_slurm.results.columns import (
-    NUMBER,
-    TEXT,
-    with_bounds,
-)
+from dlperf_slurm.results.columns import NUMBER, TEXT, with_bounds
 from dlperf_slurm.results.labels import number_groups
-from dlperf_slurm.results.repeats import (
-    LATENCIES,
-)
+from dlperf_slurm.results.repeats import LATENCIES
 from dlperf_slurm.stats.median import LATENCY_NAMES
 
 if TYPE_CHECKING:

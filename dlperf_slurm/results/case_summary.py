@@ -15,7 +15,7 @@ from dlperf_slurm.results.collect import CaseOutcomes, Outcome
 from dlperf_slurm.results.columns import make_frame_of_values
 from dlperf_slurm.results.notes import NoteRow, list_case_notes
 from dlperf_slurm.results.peaks import GIGA
-from dlperf_slurm.results.repeats import LATENCIES, REPEATS, Repeat, find_slowness
+from dlperf_slurm.results.repeats import LATENCIES, REPEATS, RepeatData, find_slowness
 from dlperf_slurm.results.stability import describe_stability
 from dlperf_slurm.results.starts import find_start
 from dlperf_slurm.stats.median import LATENCY_PERCENTILES, compute_latency, compute_median
@@ -105,7 +105,7 @@ def summarize_case(outcomes: CaseOutcomes) -> CaseSummary:
     )
     times = [_find_times(outcome) for outcome in outcomes.outcomes]
     repeats = [
-        Repeat(
+        RepeatData(
             case,
             outcome,
             {name: compute_latency(seconds) for name, seconds in own.items()},
@@ -161,7 +161,7 @@ def _pool_latencies(
             yield (case_id, name, min(map(len, known)), len(together), *percentiles)
 
 
-def _list_ranks(repeat: Repeat) -> Iterator[tuple[object, ...]]:
+def _list_ranks(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
     """List the ranks of a repeat on several devices, with their median step."""
     medians = repeat.median_steps
     if repeat.record is None or medians is None or len(medians) < 2:
@@ -181,7 +181,7 @@ class _Device:
     steps: list[Any] = field(default_factory=list)
 
 
-def _list_devices(repeats: Iterable[Repeat]) -> list[tuple[object, ...]]:
+def _list_devices(repeats: Iterable[RepeatData]) -> list[tuple[object, ...]]:
     """List the devices of a case of several, the slowest first, with all their steps."""
     devices: dict[tuple[str, int], _Device] = {}
     case_id = ""
@@ -230,7 +230,7 @@ def _find_percentiles(
     return found
 
 
-def _list_sums(repeat: Repeat) -> Iterator[tuple[object, ...]]:
+def _list_sums(repeat: RepeatData) -> Iterator[tuple[object, ...]]:
     """List the all-reduces on the path of gradients: on GPUs not those of MPI through the host."""
     record, peaks = repeat.record, repeat.outcome.beside.peaks
     if record is None or peaks is None:

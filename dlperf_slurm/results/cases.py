@@ -17,16 +17,10 @@ from dlperf_slurm.results.case_columns import CASES, list_aggregated
 from dlperf_slurm.results.case_formulas import SAMPLED, Below, Cases
 from dlperf_slurm.results.case_summary import RunFrames, make_run_frames
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.columns import (
-    TEXT,
-    Column,
-    select_published,
-)
+from dlperf_slurm.results.columns import TEXT, Column, select_published
 from dlperf_slurm.results.labels import find_unit
 from dlperf_slurm.results.provenance import describe_differences
-from dlperf_slurm.results.repeats import (
-    REPEATS,
-)
+from dlperf_slurm.results.repeats import REPEATS
 from dlperf_slurm.results.samples import make_samples, summarize_samples
 
 if TYPE_CHECKING:
@@ -35,7 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Results:
-    """The frames of a run with those that are computed from them; `notes` are all notes."""
+    """The frames of a run, and what is computed from them.
+
+    `samples` are by case, quantity and block; `cases` has a row for each planned case, with hidden
+    columns too; `notes` are rows of case, scope and note.
+    """
 
     frames: RunFrames
     samples: "Series"
@@ -62,8 +60,9 @@ class Results:
         return select_published(REPEATS, self.frames.repeats)
 
 
-# that have samples of their own: the efficiency is the speedup in another unit
+# ratios with samples of their own: the efficiency is the speedup in another unit
 RATIOS = ("speedup", "precision_speedup", "relative_to_device_data", "train_speedup")
+# columns of the plan that no declaration of a column takes over
 PLAN_ONLY = ("planned_epochs", "planned_size", "has_batch_search", "blocks")
 
 
@@ -142,6 +141,8 @@ PLANNED = ["case_id", "model", *AXES, *Protocol.model_fields, "planned_epochs", 
 
 def _join_notes(results: Results) -> "Series":
     """Join what tables have as footnotes, by case; `reason` has why a case was left out."""
+    from pandas import Series
+
     order = {scope: place for place, scope in enumerate(
         (notes.CASE, notes.TABLE, *RATIOS, notes.DATA, notes.USAGE, notes.SCALING, notes.LATENCY,
          notes.GENERATION))}  # fmt: skip
@@ -150,8 +151,6 @@ def _join_notes(results: Results) -> "Series":
     own = results.notes[results.notes.scope.isin(order)]
     for case_id, scope, note in zip(own.case_id, own.scope, own.note):
         found[case_id].append((order[scope], str(note)))
-    from pandas import Series
-
     texts = {
         case_id: dict.fromkeys(text for _, text in sorted(rows, key=lambda row: row[0]))
         for case_id, rows in found.items()
@@ -163,7 +162,7 @@ def _join_notes(results: Results) -> "Series":
     return Series(joined, index=results.cases.index, dtype=TEXT)
 
 
-# notes are texts of all results: no column of the frame is computed from them
+# what files have: notes are texts, from which no column is computed
 CASE_TABLE: tuple[Column, ...] = (
     *CASES,
     Column("notes", TEXT, "", "what tables have as footnotes, joined by semicolons", _join_notes),

@@ -5,15 +5,7 @@ from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.matrix.axes import AXES
 from dlperf_slurm.results.case_columns import CASES
-from dlperf_slurm.results.columns import (
-    COUNT,
-    NUMBER,
-    TEXT,
-    THROUGHPUT,
-    Column,
-    get,
-    make_frame,
-)
+from dlperf_slurm.results.columns import COUNT, NUMBER, TEXT, THROUGHPUT, Column, get, make_frame
 from dlperf_slurm.results.compare import MEAN_LATENCY, Comparison, RunComparison
 from dlperf_slurm.results.labels import find_unit
 from dlperf_slurm.stats.median import find_median

@@ -42,7 +42,7 @@ LATENCIES = {
 PHASES = {QUEUE: QUEUE_MEANING, **MEANINGS}
 
 
-class Repeat(NamedTuple):
+class RepeatData(NamedTuple):
     """One planned repeat: its validated record, or the problem.
 
     `latencies` are by the names in LATENCIES, `median_steps` those of its ranks, in seconds.
@@ -59,12 +59,12 @@ class Repeat(NamedTuple):
         return self.outcome.record
 
 
-def of_record(find: Callable[[Record], object]) -> Callable[[Repeat], object]:
+def of_record(find: Callable[[Record], object]) -> Callable[[RepeatData], object]:
     """Compute from the record, where there is one."""
     return lambda repeat: None if repeat.record is None else find(repeat.record)
 
 
-def hide(name: str, dtype: str, compute: Callable[[Repeat], object]) -> Column:
+def hide(name: str, dtype: str, compute: Callable[[RepeatData], object]) -> Column:
     """Declare a column that cases are computed from, and that files do not have by repeat."""
     return Column(name, dtype, "", "", compute, published=False)
 
@@ -88,7 +88,7 @@ def _declare_latencies() -> Iterator[Column]:
             yield hide(f"{name}_{part}_seconds", NUMBER, partial(_get_latency, name, place, 1.0))
 
 
-def _get_latency(name: str, place: int, factor: float, repeat: Repeat) -> Optional[float]:
+def _get_latency(name: str, place: int, factor: float, repeat: RepeatData) -> Optional[float]:
     found = repeat.latencies.get(name)
     return factor * found.values[place] if found else None
 
@@ -99,14 +99,14 @@ def _declare_phases() -> Iterator[Column]:
         yield Column(f"phase_{name}_seconds", NUMBER, "s", f"on rank 0, {meaning}", compute)
 
 
-def _get_phase(name: str, repeat: Repeat) -> Optional[float]:
+def _get_phase(name: str, repeat: RepeatData) -> Optional[float]:
     return repeat.start.seconds.get(name)
 
 
-def _get_worst_share(name: str) -> Callable[[Repeat], Optional[float]]:
+def _get_worst_share(name: str) -> Callable[[RepeatData], Optional[float]]:
     """Find a CPU share on the host where other processes took most."""
 
-    def find(repeat: Repeat) -> Optional[float]:
+    def find(repeat: RepeatData) -> Optional[float]:
         worst = find_worst(repeat.outcome)
         return getattr(worst, name) if worst else None
 
@@ -130,10 +130,10 @@ def _find_samples_per_joule(record: Record) -> Optional[float]:
     return record.samples_per_s / power if power and not record.epochs else None
 
 
-def _average_peak(name: str, unit: float) -> Callable[[Repeat], Optional[float]]:
+def _average_peak(name: str, unit: float) -> Callable[[RepeatData], Optional[float]]:
     """Compute the mean over the hosts of what devices reach; None unless all report it."""
 
-    def find(repeat: Repeat) -> Optional[float]:
+    def find(repeat: RepeatData) -> Optional[float]:
         peaks = repeat.outcome.beside.peaks
         if peaks is None or repeat.record is None:
             return None
@@ -169,12 +169,12 @@ def find_slowness(median_steps: Any) -> Any:
     return median_steps / usual if usual else numpy.ones_like(median_steps)
 
 
-def _find_imbalance(repeat: Repeat) -> Optional[float]:
+def _find_imbalance(repeat: RepeatData) -> Optional[float]:
     slowness = find_slowness(repeat.median_steps)
     return None if slowness is None else float(slowness.max())
 
 
-def _find_rank_waiting(repeat: Repeat) -> Optional[float]:
+def _find_rank_waiting(repeat: RepeatData) -> Optional[float]:
     """Compute the share of a step that ranks wait for the slowest on average; None in inference.
 
     1 - mean over steps of (mean over ranks / maximum over ranks).
@@ -190,7 +190,7 @@ def _find_rank_waiting(repeat: Repeat) -> Optional[float]:
     return float(1 - numpy.divide(mean, slowest, out=alike, where=slowest > 0).mean())
 
 
-def _count_decoded_gb(repeat: Repeat) -> Optional[float]:
+def _count_decoded_gb(repeat: RepeatData) -> Optional[float]:
     """Count the 10^9 bytes that one decoding reads; None without the times of tokens."""
     if repeat.record is None or repeat.outcome.beside.token_seconds is None:
         return None

@@ -7,11 +7,7 @@ from typing import Optional
 
 from dlperf_slurm.stats.median import CONFIDENCE, compute_median
 from dlperf_slurm.stats.p_values import adjust_by_holm
-from dlperf_slurm.stats.placements import (
-    compute_ratio_interval,
-    compute_tails,
-    count_needed_values,
-)
+from dlperf_slurm.stats.placements import compute_ratio_interval, compute_tails, count_needed_values
 from dlperf_slurm.stats.power import MAX_REPEATS, count_deciding_repeats, measure_spread
 
 FASTER = "faster"

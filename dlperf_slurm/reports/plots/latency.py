@@ -4,13 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from dlperf_slurm.reports.plots import Plot, make_plot
-from dlperf_slurm.reports.plots.lines import (
-    Chart,
-    Series,
-    draw_series,
-    open_panels,
-    set_scales,
-)
+from dlperf_slurm.reports.plots.lines import Chart, Series, draw_series, open_panels, set_scales
 from dlperf_slurm.reports.plots.scaling import count_repeats, describe_bars, make_points
 from dlperf_slurm.reports.plots.style import add_legend, list_handles
 

@@ -16,11 +16,7 @@ from dlperf_slurm.reports.tables import (
     show_throughput,
 )
 from dlperf_slurm.results.cases import Results
-from dlperf_slurm.results.labels import (
-    VARIANTS,
-    label_cases,
-    number_groups,
-)
+from dlperf_slurm.results.labels import VARIANTS, label_cases, number_groups
 from dlperf_slurm.results.notes import GENERATION, LATENCY
 from dlperf_slurm.stats.median import LATENCY_NAMES
 

@@ -3,21 +3,11 @@
 from typing import TYPE_CHECKING
 
 from dlperf_slurm.contract.phases import MEANINGS, TO_FIRST_STEP, WARMUP
-from dlperf_slurm.reports.tables import (
-    Show,
-    TableSpec,
-    count_of,
-    find_known,
-)
+from dlperf_slurm.reports.tables import Show, TableSpec, count_of, find_known
 from dlperf_slurm.results.case_summary import STEP_PERCENTILES
 from dlperf_slurm.results.cases import Results
 from dlperf_slurm.results.notes import RANKS, USAGE
-from dlperf_slurm.results.number_formats import (
-    COUNT,
-    MILLISECONDS,
-    UNKNOWN,
-    Number,
-)
+from dlperf_slurm.results.number_formats import COUNT, MILLISECONDS, UNKNOWN, Number
 from dlperf_slurm.results.starts import QUEUE, QUEUE_MEANING
 
 if TYPE_CHECKING:

@@ -31,10 +31,7 @@ from dlperf_slurm.results.labels import (
     number_groups,
 )
 from dlperf_slurm.results.notes import DATA, SCALING
-from dlperf_slurm.results.number_formats import (
-    NO_REFERENCE,
-    Number,
-)
+from dlperf_slurm.results.number_formats import NO_REFERENCE, Number
 from dlperf_slurm.results.ratios import DATA_AXES, choose_reference
 
 if TYPE_CHECKING:
