@@ -147,7 +147,7 @@ def list_records(frame: "DataFrame") -> list[dict[str, Any]]:
 
 
 def serialize_csv(frame: "DataFrame") -> str:
-    """Write a typed frame as CSV (RFC 4180).
+    """Write a typed frame as CSV (RFC 4180, but lines end with LF).
 
     What is missing is an empty field, and times are texts as in the files of a run. No spreadsheet
     takes a text for a formula.
@@ -155,5 +155,5 @@ def serialize_csv(frame: "DataFrame") -> str:
     plain = frame.copy(deep=False)
     for name in frame.select_dtypes(("string", "category")):
         plain[name] = frame[name].astype("string").map(defuse_cell, na_action="ignore")
-    text: str = plain.to_csv(index=False, lineterminator="\r\n", date_format=TIME_FORMAT)
+    text: str = plain.to_csv(index=False, date_format=TIME_FORMAT)
     return text

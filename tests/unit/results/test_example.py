@@ -26,6 +26,8 @@ def test_tables_of_the_example_are_made_of_its_records(example, capsys):
     for name in ("report.csv", "report.md"):
         made = (example / "report" / name).read_text(encoding="utf-8")
         assert_is_golden(made, EXAMPLE / "report" / name)
+    # a checkout stays clean
+    assert b"\r" not in (example / "report" / "report.csv").read_bytes()
     printed = capsys.readouterr().out
     assert "24 of 24 repeats measured" in printed
     assert f"\nReport: {example}/report/" in printed
