@@ -39,6 +39,8 @@ scheduler = "local"
 device = "cpu"
 max_nodes = {nodes}
 max_devices_per_node = {devices}
+# real trainings of these sizes would take hours on this machine
+time_limit_minutes = {{ default = 900, "2n8g" = 900 }}
 [tracking]
 poll_seconds = 1
 [launcher]
