@@ -11,7 +11,7 @@ from support.slurm_runs import (
     stage_spin,
     submit,
 )
-from support.tool import await_that, find_states, start_tool
+from support.tool import await_that, find_states, run_tool, start_tool
 
 from dlperf_slurm.jobs.journal import SUBMITTED, read_journal
 
@@ -88,4 +88,5 @@ def test_account_that_was_refused_is_mended(cluster, tmp_path):
     done = submit(run, "--set", "account=test", "--wait")
     assert done.returncode == 0, done.stderr
     assert "site: account: 'nobody' -> 'test'" in done.stdout
-    assert "changed on the way: account: 'nobody' -> 'test'" in " ".join(done.stdout.split())
+    report = run_tool(["report", str(run.path)], CHECKOUT)
+    assert "changed on the way: account: 'nobody' -> 'test'" in " ".join(report.stdout.split())
