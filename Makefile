@@ -1,5 +1,5 @@
 # make demo              a real benchmark on this machine, from nothing, in a few minutes
-# make check             before each commit, under a minute: lint, and what the unit tests have that is
+# make check             before each commit, about a minute: lint, and what the unit tests have that is
 #                        quick
 # make test              in five minutes, on any Linux: all of that and the slower unit tests, the
 #                        worker with PyTorch, and a run of the installed wheel from matrix to report
@@ -45,7 +45,7 @@ AGAIN := --last-failed --last-failed-no-failures=none
 # what failed last is kept for each target, as two run at a time
 PYTEST = -m pytest -q --override-ini=cache_dir=.pytest_cache/$@
 # tests of tests/unit that are left to `make test`, to `make test-all`, and to `make test-exhaustive`
-AFTER_CHECK := integration or slow or exhaustive
+AFTER_CHECK := not_in_check or integration or slow or exhaustive
 AFTER_TEST := slow or exhaustive
 # of the tests in tests/worker with PyTorch: each model and precision takes the same way through what
 # is not the adapter
@@ -59,7 +59,7 @@ BRIEF_WORKER := -m "not exhaustive" -k "not (bert or llama or vit or bf16 or fp1
 .NOTPARALLEL:
 
 demo: .venv/installed
-	@echo "make: 1 of 2: PyTorch and MPI, pinned: 1 GB, some minutes the first time"
+	@echo "make: 1 of 2: PyTorch and MPI, pinned: 1 GB on disk, some minutes the first time"
 	@$(BIN)/python -m dlperf_slurm env create pytorch
 	@echo "make: 2 of 2: a ResNet-50 on this machine's cores, for about three minutes"
 	@$(BIN)/python -m dlperf_slurm submit matrices/quickstart.toml --site local --wait

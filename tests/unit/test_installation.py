@@ -16,6 +16,8 @@ import dlperf_slurm
 from dlperf_slurm.errors import DlperfError
 from dlperf_slurm.installation import LIBRARIES, NOT_INSTALLED_EXIT_CODE, find_library
 
+pytestmark = pytest.mark.not_in_check
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(dlperf_slurm.__file__).parent
 # those that a Python of any age reads before it is told that it is too old

@@ -29,6 +29,8 @@ from dlperf_slurm.results.comparison_frame import COMPARISON
 from dlperf_slurm.results.detail_frames import RANKS, REPEATS, STEPS
 from dlperf_slurm.results.history.frame import HISTORY
 
+pytestmark = pytest.mark.not_in_check
+
 RUN_FRAMES = {"cases": CASE_TABLE, "repeats": REPEATS, "ranks": RANKS, "steps": STEPS}
 
 DAY_1 = "20240501-120000-seven-tiny-abcd"

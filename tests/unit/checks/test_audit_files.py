@@ -25,6 +25,8 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.reports.summarize import summarize
 
+pytestmark = pytest.mark.not_in_check
+
 WRONG_TABLE = "GPUs | img/s | speedup\n--- | --- | ---\n1 | 100.0 | 1.0\n4 | 380.0 | 3.9\n"
 
 

@@ -8,6 +8,8 @@ from dlperf_slurm.cli import main
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
 from dlperf_slurm.reports.layouts import list_layouts
 
+pytestmark = pytest.mark.not_in_check
+
 
 def run_main(arguments, capsys):
     """Exit code, standard output and standard error of a command."""

@@ -19,6 +19,8 @@ from dlperf_slurm.reports.terminal import print_summary, print_table
 from dlperf_slurm.stats.median import Interval
 from dlperf_slurm.stats.placements import compute_ratio_interval
 
+pytestmark = pytest.mark.not_in_check
+
 OOM = "out of memory: rank 3 on node2: OutOfMemoryError: tried | 2 GiB"
 
 

@@ -39,6 +39,8 @@ from dlperf_slurm.results.history import catalogue
 from dlperf_slurm.results.history.catalogue import Catalogue, find_catalogue, read_catalogue
 from dlperf_slurm.results.history.timeline import drop_copies, make_timelines, select_entries
 
+pytestmark = pytest.mark.not_in_check
+
 
 @pytest.fixture(scope="module")
 def staged(tmp_path_factory):
