@@ -4,11 +4,14 @@ A framework is proven over its adapter, all modules of ours that this imports, d
 others, its pins and its tests; `FRAMEWORK-horovod` over those files of the adapter that name
 Horovod, what adapters share of it, its pins and what builds Horovod. What only calls an adapter,
 such as the measuring loop, is in no hash: `make test` tests it each time with PyTorch, and `make
-test-all` with TensorFlow 1, whose Python is the oldest.
+test-all` with TensorFlow 1, whose Python is the oldest. Comments, docstrings and blank lines of
+Python files are in no hash either, as they change nothing that runs.
 """
 
 import ast
 import hashlib
+import io
+import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +57,7 @@ def list_horovod_files(root: Path, framework: str) -> list[Path]:
     """The files of a checkout over which a framework with Horovod is proven, sorted."""
     adapter = list_adapter(root, framework)
     files = [*adapter, root / HOROVOD]
-    naming = {path for path in files if "horovod" in path.read_text(encoding="utf-8").lower()}
+    naming = {path for path in files if b"horovod" in read_code(path).lower()}
     builders = set((root / ENVIRONMENTS).glob("horovod*.*"))
     return sorted(naming | builders | {root / ENVIRONMENTS / f"{framework}.txt"})
 
@@ -111,13 +114,43 @@ def find_module(root: Path, name: str) -> Optional[Path]:
 
 
 def compute_hash(root: Path, files: Iterable[Path]) -> str:
-    """The sha256 over the names below `root`, and the contents, of files in their order."""
+    """Compute the sha256 over the names below `root`, and the code, of files in their order."""
     digest = hashlib.sha256()
     for path in files:
-        content = path.read_bytes()
+        content = read_code(path)
         digest.update(f"{path.relative_to(root).as_posix()}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+def read_code(path: Path) -> bytes:
+    """Read a file; a Python file without comments, docstrings and blank lines.
+
+    Text is cut out by its position, so that all versions of Python return the same.
+    """
+    content = path.read_bytes()
+    if path.suffix != ".py":
+        return content
+    docstrings = set(list_docstring_lines(ast.parse(content)))
+    text = content.decode("utf-8")
+    lines = dict(enumerate(text.splitlines(keepends=True), 1))
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        row, column = token.start
+        if token.type == tokenize.COMMENT:
+            lines[row] = lines[row][:column].rstrip() + "\n"
+        if token.type == tokenize.NL and not lines[row].strip():
+            del lines[row]
+    return "".join(line for row, line in lines.items() if row not in docstrings).encode()
+
+
+def list_docstring_lines(tree: ast.AST) -> Iterator[int]:
+    """List the numbers of the lines that docstrings fill."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = node.body[0] if node.body else None
+            begins = getattr(node, "lineno", 0)
+            if ast.get_docstring(node) is not None and first is not None and first.lineno > begins:
+                yield from range(first.lineno, (first.end_lineno or first.lineno) + 1)
 
 
 def read_proofs(path: Path) -> dict[str, Proof]:

@@ -56,7 +56,7 @@ def find_changed(checkout, name):
     """What has to be proven again once the file of this name is another one."""
     before = compute_hashes(checkout)
     with (checkout / name).open("a", encoding="utf-8") as file:
-        file.write("# x\n")
+        file.write("x = 1\n")
     after = compute_hashes(checkout)
     return {framework for framework, sha256 in after.items() if before[framework] != sha256}
 
@@ -127,6 +127,24 @@ def test_file_that_moved_is_another_one(checkout):
     folder = checkout / "dlperf_slurm/worker/frameworks/mxnet"
     (folder / "bert.py").rename(folder / "resnet50.py")
     assert compute_hashes(checkout)["mxnet"] != before["mxnet"]
+
+
+def test_comments_docstrings_and_blank_lines_prove_nothing_again(checkout):
+    before = compute_hashes(checkout)
+    path = checkout / "dlperf_slurm/worker/clock.py"
+    path.write_text(
+        '"""Read\na clock."""\n\nimport time  # of the host\n\n# Ours\n'
+        "from dlperf_slurm.contract import Case\n",
+        encoding="utf-8",
+    )
+    assert compute_hashes(checkout) == before
+
+
+def test_text_that_looks_like_a_comment_is_code(checkout):
+    path = checkout / "dlperf_slurm/worker/clock.py"
+    code = 'x = """a\n\n# b\n"""\n\n\ndef f():\n    return "# c"\n'
+    path.write_text(code, encoding="utf-8")
+    assert proven.read_code(path).decode() == code.replace('"""\n\n\n', '"""\n')
 
 
 def test_proofs_are_read_as_they_were_written(home):
