@@ -48,7 +48,7 @@ REFERENCE = "pytorch"
 PARALLEL = ["-n", "2", "--dist", "load", "--maxschedchunk", "1"]
 # in the names of the tests of a framework that did not change
 LEFT_TO_CHANGES = ("-k", "not (bert or llama or vit or bf16 or fp16 or xla or server)")
-# the others among its tests run in test-worker
+# of tests/worker, in the gate; the others run in test-worker
 NEED_IT = "pytorch or framework"
 NOT_MADE = ["its environment could not be made"]
 OWED_TESTS = ("tests/worker/test_adapter.py", "tests/worker/test_adapter_training.py")
@@ -113,7 +113,7 @@ def compute_hashes() -> dict[str, str]:
     """The hash over the files of each framework, and of its Horovod as `FRAMEWORK-horovod`."""
     hashes = {}
     for framework in list_pins():
-        files = proven.list_files(CHECKOUT, framework, list_tests(framework))
+        files = proven.list_files(CHECKOUT, framework, list_own_tests(framework))
         files = [path for path in files if path not in list_tests_of_others(framework)]
         hashes[framework] = proven.compute_hash(CHECKOUT, files)
         if framework in RECIPES:
@@ -259,9 +259,12 @@ def leave_out_large(framework: str) -> list[str]:
 
 
 def list_tests(framework: str) -> list[str]:
-    """What runs in a framework's environment; in the reference's all that needs no other one."""
-    if framework == REFERENCE:
-        return ["tests/worker"]
+    """List what runs in a framework's environment; the reference runs all of the worker's tests."""
+    return ["tests/worker"] if framework == REFERENCE else list_own_tests(framework)
+
+
+def list_own_tests(framework: str) -> list[str]:
+    """List the test files that are about a framework's adapter."""
     own = f"tests/worker/test_{framework}.py"
     return [own, *OWED_TESTS, *OTHER_TESTS.get(framework, ())]
 
