@@ -18,7 +18,7 @@ from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.permissions import run_permissions
 from dlperf_slurm.jobs.archives import find_readable_run
 from dlperf_slurm.jobs.run_directory import Run
-from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT, list_layouts
+from dlperf_slurm.published.layouts import DEFAULT_LAYOUT, list_layouts
 from dlperf_slurm.reports.plots import CHOICES, SOME
 
 if TYPE_CHECKING:
@@ -126,17 +126,19 @@ class RunResults:
         Raises InputError for an unknown layout, source or choice of plots, OSError when a file
         cannot be written.
         """
+        from dlperf_slurm.published.against import choose_sources
+        from dlperf_slurm.published.layouts.parts.output import write_layout
         from dlperf_slurm.reports import report_files
 
         _check_name("layout", layout, (DEFAULT_LAYOUT, *list_layouts()))
         _check_name("choice of plots", plots, CHOICES)
         _check_list("against", against)
         with run_permissions(self.path):
-            report = report_files.make_report(self._run, against)
+            report = report_files.make_report(self._run, choose_sources(against))
             folder = report_files.make_folder(self._run)
             report_files.write_files(report, folder)
             if layout != DEFAULT_LAYOUT:
-                report_files.write_layout(report, layout, folder)
+                write_layout(report, layout, folder)
             report_files.write_plots(report, folder, plots)
         return folder
 
@@ -154,10 +156,11 @@ class RunResults:
         return self._summarize(())
 
     def _summarize(self, against: Sequence[str]) -> "Summary":
+        from dlperf_slurm.published.against import choose_sources
         from dlperf_slurm.reports.summarize import summarize
 
         _check_list("against", against)
-        return summarize(self._run.manifest, self._outcomes, against)
+        return summarize(self._run.manifest, self._outcomes, [*choose_sources(against).values()])
 
 
 def compare(

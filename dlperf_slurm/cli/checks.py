@@ -14,10 +14,10 @@ from dlperf_slurm.plain_text import count_things
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dlperf_slurm.checks.audit import Audit
-    from dlperf_slurm.checks.audit.materiality import KindSummary
-    from dlperf_slurm.checks.audit.printed import Finding
     from dlperf_slurm.cli.options import Commands
+    from dlperf_slurm.published.audit import Audit
+    from dlperf_slurm.published.audit.materiality import KindSummary
+    from dlperf_slurm.published.audit.printed import Finding
 
 
 def add_commands(commands: "Commands") -> None:
@@ -112,8 +112,8 @@ def run_audit(options: argparse.Namespace) -> None:
     Raises CasesFailedError when a cell does not follow by the threshold or more, InputError when
     there is nothing to check.
     """
-    from dlperf_slurm.checks.audit import audit_paths
-    from dlperf_slurm.checks.audit.materiality import choose_material, summarize_kinds
+    from dlperf_slurm.published.audit import audit_paths
+    from dlperf_slurm.published.audit.materiality import choose_material, summarize_kinds
     from dlperf_slurm.reports.guards import parse_percent
 
     threshold = parse_percent(options.threshold) or 0.0
@@ -139,7 +139,7 @@ def run_audit(options: argparse.Namespace) -> None:
 def _print_audit(
     audit: "Audit", found: "Sequence[Finding]", kinds: "Sequence[KindSummary]", threshold: float
 ) -> None:
-    from dlperf_slurm.checks.audit.materiality import summarize_gaps
+    from dlperf_slurm.published.audit.materiality import summarize_gaps
     from dlperf_slurm.reports.terminal import print_table
 
     console = make_console()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dlperf_slurm.cli.options import Commands
-    from dlperf_slurm.logs.reading.runs import ImportedRun
+    from dlperf_slurm.logs.runs import ImportedRun
 
 # A publisher's rule and ours that differ by more, as a ratio less 1, are worth a look.
 NOTED_DIFFERENCE = 0.02
@@ -42,9 +42,9 @@ def add_commands(commands: "Commands") -> None:
 def run_import_logs(options: argparse.Namespace) -> None:
     """Read logs and write a run of them; raises CasesFailedError for a log without a whole run."""
     from dlperf_slurm.contract.record import OK
-    from dlperf_slurm.logs.reading.runs import ImportOptions, import_log
-    from dlperf_slurm.results.import_groups import join_ranks
-    from dlperf_slurm.results.import_options import check_options, list_logs, parse_settings
+    from dlperf_slurm.logs.runs import ImportOptions, import_log
+    from dlperf_slurm.published.import_groups import join_ranks
+    from dlperf_slurm.published.import_options import check_options, list_logs, parse_settings
 
     chosen = ImportOptions(options.format or "", options.rule or "", parse_settings(options.set))
     check_options(chosen)
@@ -146,7 +146,7 @@ def _describe_difference(ours: Optional[float], publisher: Optional[float]) -> s
 
 
 def _write_run(runs: "Sequence[ImportedRun]", options: argparse.Namespace) -> None:
-    from dlperf_slurm.results.import_run import find_missing, write_imported_run
+    from dlperf_slurm.published.import_run import find_missing, write_imported_run
 
     run = write_imported_run(options.results, options.name, runs, sys.argv)
     for left_out in runs:

@@ -12,7 +12,7 @@ from dlperf_slurm.cli.options import (
 from dlperf_slurm.cli.output import make_console
 from dlperf_slurm.errors import CasesFailedError, InputError, UnhealthyNodesError
 from dlperf_slurm.program import COMMAND
-from dlperf_slurm.reports.layouts import DEFAULT_LAYOUT, list_layouts
+from dlperf_slurm.published.layouts import DEFAULT_LAYOUT, list_layouts
 from dlperf_slurm.reports.plots import CHOICES, SOME
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run_report(options: argparse.Namespace) -> None:
 
 def list_remarks(summary: "Summary") -> list[str]:
     """What `audit` finds in a run's own tables, a line each."""
-    from dlperf_slurm.checks.audit import audit_report
+    from dlperf_slurm.published.audit import audit_report
     from dlperf_slurm.reports.formats.csv import FILE_NAME
     from dlperf_slurm.results.columns import serialize_csv
 
@@ -97,18 +97,18 @@ def report_run(
     UnhealthyNodesError when that is for their nodes alone.
     """
     from dlperf_slurm.files.permissions import run_permissions
-    from dlperf_slurm.reports.layouts.parts.output import print_document
+    from dlperf_slurm.published.against import choose_sources
+    from dlperf_slurm.published.layouts.parts.output import print_document, write_layout
     from dlperf_slurm.reports.report_files import (
         make_folder,
         make_report,
         write_files,
-        write_layout,
         write_plots,
     )
     from dlperf_slurm.reports.terminal import print_banner, print_summary
 
     with run_permissions(run.path):
-        report = make_report(run, against)
+        report = make_report(run, choose_sources(against))
         folder = make_folder(run)
         write_files(report, folder)
     summary = report.summary
@@ -159,10 +159,10 @@ def _print_published(options: argparse.Namespace) -> None:
 
     Raises InputError when the options do not go together.
     """
-    from dlperf_slurm.reports.layouts import load_layout
-    from dlperf_slurm.reports.layouts.parts.figures import make_published_figures
-    from dlperf_slurm.reports.layouts.parts.output import print_document
-    from dlperf_slurm.results.published import read_source
+    from dlperf_slurm.published.figures import read_source
+    from dlperf_slurm.published.layouts import load_layout
+    from dlperf_slurm.published.layouts.parts.figures import make_published_figures
+    from dlperf_slurm.published.layouts.parts.output import print_document
 
     if options.run is not None:
         raise InputError("report: name either a RUN or --published SOURCE")

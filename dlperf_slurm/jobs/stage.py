@@ -57,7 +57,10 @@ from dlperf_slurm.matrix.settings import list_settings
 from dlperf_slurm.version import __version__
 
 # the parts of the package that the worker imports
-FROZEN_CODE = ("__init__.py", "contract", "files", "logs", "version.py", "worker")
+FROZEN_CODE = (
+    *("__init__.py", "contract", "files", "logs", "published/__init__.py", "published/logs"),
+    *("version.py", "worker"),
+)
 
 
 def stage_run(
@@ -246,6 +249,7 @@ def freeze_code(run_dir: Path) -> None:
     target = run_dir / CODE_DIR / "dlperf_slurm"
     target.mkdir(parents=True)
     for name in FROZEN_CODE:
+        (target / name).parent.mkdir(exist_ok=True)
         _copy(source / name, target / name)
 
 

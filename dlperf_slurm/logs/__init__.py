@@ -1,7 +1,7 @@
-"""Logs of other people's benchmark scripts -> what they timed: one module per log format.
+"""The lines of a benchmark script's log -> what each run of it timed, by the log's format.
 
-A format's module is named as it is in `--format`. All of this loads on Python 3.7 with nothing but
-the standard library, because a job may read its own log in the framework's Python.
+All of this loads on Python 3.7 with nothing but the standard library, because a job may read its
+own log in the framework's Python.
 """
 
 import pkgutil
@@ -22,11 +22,11 @@ from typing import (
     cast,
 )
 
-from dlperf_slurm.logs.reading.failures import FailureScan
-from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Mark
-from dlperf_slurm.logs.reading.patterns import join_patterns
-from dlperf_slurm.logs.reading.windows import Window
+from dlperf_slurm.logs.failures import FailureScan
+from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.marks import Mark
+from dlperf_slurm.logs.patterns import join_patterns
+from dlperf_slurm.logs.windows import Window
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
             """What the lines so far amount to; a problem if the run did not come to its end."""
 
     class Format(Protocol):
-        """A module of this package; patterns are matched at the beginning of a line's text.
+        """A module of FORMATS; patterns are matched at the beginning of a line's text.
 
-        Most of them have what reads their lines from `reading.timed_run.TimedFormat`.
+        Most of them have what reads their lines from `logs.timed_run.TimedFormat`.
         """
 
         SIGNATURE: Pattern[str]
@@ -58,6 +58,10 @@ if TYPE_CHECKING:
         """How publishers made their figures of such logs; the first is the default."""
 
         def start_run(self) -> Run: ...
+
+
+# a package with a module for each format; nothing imports it but by this name
+FORMATS = "dlperf_slurm.published.logs"
 
 
 @dataclass(frozen=True)
@@ -124,12 +128,13 @@ class Rule(NamedTuple):
 
 def list_formats() -> List[str]:
     """Names of the formats, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+    folders = import_module(FORMATS).__path__
+    return sorted(module.name for module in pkgutil.iter_modules(folders))
 
 
 def load_format(name: str) -> "Format":
     """The format's module; ModuleNotFoundError for a name not in `list_formats`."""
-    return cast("Format", import_module(f"{__name__}.{name}"))
+    return cast("Format", import_module(f"{FORMATS}.{name}"))
 
 
 def find_formats(lines: Iterable[Line]) -> List[str]:

@@ -1,9 +1,8 @@
 """A run and its outcomes -> the files of its report folder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dlperf_slurm.files import FileProblem, folders
 from dlperf_slurm.files.archives import find_archive
@@ -23,12 +22,8 @@ from dlperf_slurm.reports.plots import (
     make_name,
 )
 from dlperf_slurm.reports.read_cases import read_cases
-from dlperf_slurm.reports.summarize import summarize
+from dlperf_slurm.reports.summarize import TableMaker, summarize
 from dlperf_slurm.results.collect import find_attempts
-from dlperf_slurm.results.published import find_source_file
-
-if TYPE_CHECKING:
-    from dlperf_slurm.reports.layouts.parts.document import Document
 
 PLOTS_DIR = "plots"
 # what the names of other choices of plots end with
@@ -44,16 +39,12 @@ def make_folder(run: Run) -> Path:
     return folder
 
 
-def make_report(run: Run, against: Sequence[str]) -> Report:
+def make_report(run: Run, against: Mapping[str, TableMaker]) -> Report:
     """All that a report shows but the plots; the steps of all cases are in its folder afterwards.
 
-    Raises InputError for an unknown published source, before anything is written, and FileProblem
-    for steps that cannot be.
-
-    With published figures it is a variant, which leaves the plain report's files as they are.
+    `against` are makers of further tables by name; with any the report is a variant, which leaves
+    the plain report's files as they are. Raises FileProblem for steps that cannot be written.
     """
-    for name in against:
-        find_source_file(name)
     try:
         toml = read_text(run.path / MATRIX_FILE, root=run.path)
     except FileNotFoundError:
@@ -63,7 +54,7 @@ def make_report(run: Run, against: Sequence[str]) -> Report:
         toml = f"# {error}\n"
     attempts = find_attempts(run)
     cases = read_cases(attempts, make_folder(run))
-    summary = summarize(run.manifest, cases, against)
+    summary = summarize(run.manifest, cases, [*against.values()])
     variant = f"-{make_name('against', *against)}" if against else ""
     return Report(summary, cases, matrix_toml=toml, variant=variant, attempts=attempts)
 
@@ -79,20 +70,6 @@ def write_files(report: Report, folder: Path, shows_plots: bool = False) -> list
                 write_file(path, content, root=folder.parent)
                 written.append(path)
     return written
-
-
-def write_layout(report: Report, layout: str, folder: Path) -> "Document":
-    """Write a run's tables in a published layout, beside the report's other files."""
-    from dlperf_slurm.reports.layouts import load_layout
-    from dlperf_slurm.reports.layouts.parts.figures import make_run_figures
-    from dlperf_slurm.reports.layouts.parts.output import serialize
-
-    summary = report.summary
-    document = load_layout(layout).lay_out(make_run_figures(summary.results))
-    document = replace(document, tables=document.tables + summary.against)
-    text = serialize(document, summary.manifest.title, summary.description)
-    write_file(folder / f"report-{layout}{report.variant}.md", text.encode(), root=folder.parent)
-    return document
 
 
 def write_plots(report: Report, folder: Path, which: str) -> list[Path]:

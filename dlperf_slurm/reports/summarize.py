@@ -1,19 +1,24 @@
 """Outcomes -> the tables of a run with their footnotes; all of them in cells, for every format."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from dlperf_slurm.jobs.manifest import Manifest
 from dlperf_slurm.reports.cells import Table
 from dlperf_slurm.reports.findings import Finding, list_findings
 from dlperf_slurm.reports.tables import Marks, TableSpec, inference, machines, tabulate, training
-from dlperf_slurm.reports.tables.against import make_against_table
 from dlperf_slurm.results.cases import Results, analyze
 from dlperf_slurm.results.collect import CaseOutcomes
 from dlperf_slurm.results.interference import make_banner
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# makes a further table of the frame of cases
+TableMaker = Callable[["DataFrame"], Table]
 _OF_THROUGHPUT = (
     "Throughput: median over independent repeats of global batch size x measured steps / window "
     "of the slowest rank; in parentheses its 95 % interval. Speedup and efficiency: ratios of "
@@ -113,15 +118,15 @@ class Summary:
 
 
 def summarize(
-    manifest: Manifest, cases: Sequence[CaseOutcomes], sources: Sequence[str] = ()
+    manifest: Manifest, cases: Sequence[CaseOutcomes], makers: Sequence[TableMaker] = ()
 ) -> Summary:
-    """Make the tables of a run, in the order of its matrix; InputError for an unknown source.
+    """Make the tables of a run, in the order of its matrix, and those of `makers`.
 
     Raises AssertionError when a table does not tell two cases apart.
     """
     results = analyze(cases)
     marks = Marks(results.notes)
-    against = tuple(make_against_table(name, results.cases) for name in sources)
+    against = tuple(make(results.cases) for make in makers)
     return Summary(
         manifest=manifest,
         results=results,

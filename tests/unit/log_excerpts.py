@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlperf_slurm.logs import load_format, read_runs
-from dlperf_slurm.logs.reading.lines import split_lines
+from dlperf_slurm.logs.lines import split_lines
 
-EXCERPTS = Path(__file__).parent / "logs"
+EXCERPTS = Path(__file__).parent / "published" / "logs"
 
 
 def split_content(content):

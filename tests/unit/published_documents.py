@@ -4,12 +4,12 @@ from pathlib import Path
 
 from builders import make_outcomes, make_planned_case
 
-from dlperf_slurm.reports.layouts import load_layout
-from dlperf_slurm.reports.layouts.parts.document import Document
-from dlperf_slurm.reports.layouts.parts.figures import make_published_figures, make_run_figures
+from dlperf_slurm.published.figures import read_source
+from dlperf_slurm.published.layouts import load_layout
+from dlperf_slurm.published.layouts.parts.document import Document
+from dlperf_slurm.published.layouts.parts.figures import make_published_figures, make_run_figures
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes
-from dlperf_slurm.results.published import read_source
 
 FOLDER = Path(__file__).parents[1] / "data" / "documents"
 

@@ -4,7 +4,7 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlperf_slurm.logs.reading.runs import ImportedRun, ImportOptions, import_log
+from dlperf_slurm.logs.runs import ImportedRun, ImportOptions, import_log
 
 FOLDER = Path(__file__).parents[1] / "data" / "logs"
 

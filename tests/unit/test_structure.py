@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # and logs that others have published, and the data sets that are made for a model.
 ROOMS_OF_MODELS = (
     *("worker/models", "worker/frameworks", "worker/scripts"),
-    *("logs", "reports/layouts", "results/published", "checks/audit", "provision/datasets"),
+    *("logs", "published", "provision/datasets"),
 )
 
 

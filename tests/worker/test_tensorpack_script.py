@@ -10,7 +10,7 @@ import pytest
 from support import sessions
 
 from dlperf_slurm.contract.record import OK
-from dlperf_slurm.logs.reading.runs import ImportOptions, import_log
+from dlperf_slurm.logs.runs import ImportOptions, import_log
 
 INSTALL = "needs TensorFlow 1 with tensorpack: dlperf-slurm env create tensorflow1"
 tf = pytest.importorskip("tensorflow", reason=INSTALL)

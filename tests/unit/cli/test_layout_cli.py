@@ -6,7 +6,7 @@ from report_values import list_report_files
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.contract.record import OUT_OF_MEMORY
-from dlperf_slurm.reports.layouts import list_layouts
+from dlperf_slurm.published.layouts import list_layouts
 
 pytestmark = pytest.mark.not_in_check
 

@@ -36,7 +36,7 @@ from dlperf_slurm.matrix.expand import MatrixCase, expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.matrix.tables import ScriptTable
 
-LOG = Path(__file__).parents[1] / "logs" / "tf_cnn_benchmarks" / "one_process.log"
+LOG = Path(__file__).parents[1] / "published" / "logs" / "tf_cnn_benchmarks" / "one_process.log"
 DEADLINE_SECONDS = 30
 
 MATRIX = """\

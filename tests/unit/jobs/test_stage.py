@@ -223,8 +223,9 @@ def test_frozen_worker_runs_without_the_package(staged_run):
 def test_frozen_code_is_the_worker_and_no_more(staged_run):
     code = staged_run.path / "code/dlperf_slurm"
     assert sorted(path.name for path in code.iterdir()) == [
-        "__init__.py", "contract", "files", "logs", "version.py", "worker",
+        "__init__.py", "contract", "files", "logs", "published", "version.py", "worker",
     ]  # fmt: skip
+    assert {path.name for path in (code / "published").iterdir()} == {"__init__.py", "logs"}
 
 
 def test_frozen_code_has_no_byte_code(staged_run):

@@ -12,7 +12,7 @@ from dlperf_slurm.config.folders import find_resource_dir
 from dlperf_slurm.jobs.external_script import render_external_script
 from dlperf_slurm.jobs.plan import make_plan
 from dlperf_slurm.jobs.stage import freeze_code
-from dlperf_slurm.logs.reading.windows import drop_warmup
+from dlperf_slurm.logs.windows import drop_warmup
 from dlperf_slurm.matrix.expand import expand_matrix
 from dlperf_slurm.matrix.file import read_matrix
 from dlperf_slurm.worker.models.resnet50 import Definition

@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from dlperf_slurm.logs.reading.lines import LONGEST_LINE_BYTES, read_lines, split_lines
+from dlperf_slurm.logs.lines import LONGEST_LINE_BYTES, read_lines, split_lines
 
 
 def split(text):

@@ -6,26 +6,26 @@ import pytest
 from support.problems import assert_problem
 
 from dlperf_slurm.logs import Identity, compute_samples_per_s
-from dlperf_slurm.logs.reading.failures import FailureScan
-from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Mark, Marks
-from dlperf_slurm.logs.reading.names import read_name
-from dlperf_slurm.logs.reading.patterns import (
+from dlperf_slurm.logs.failures import FailureScan
+from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.marks import Mark, Marks
+from dlperf_slurm.logs.names import read_name
+from dlperf_slurm.logs.patterns import (
     parse_namespace,
     parse_number,
     parse_time,
     read_count,
     subtract_times,
 )
-from dlperf_slurm.logs.reading.rules import (
+from dlperf_slurm.logs.rules import (
     RuleError,
     average_harmonically,
     round_significantly,
     take_values,
     time_steps,
 )
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, dll_line
-from dlperf_slurm.logs.reading.windows import Window, make_rate_window, make_time_window
+from dlperf_slurm.logs.timed_run import TimedFormat, dll_line
+from dlperf_slurm.logs.windows import Window, make_rate_window, make_time_window
 
 
 def scan(*texts):

@@ -3,9 +3,9 @@
 import pytest
 from support.problems import assert_problem
 
-from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Mark, RankMarks
-from dlperf_slurm.logs.reading.windows import (
+from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.marks import Mark, RankMarks
+from dlperf_slurm.logs.windows import (
     Window,
     drop_warmup,
     make_warm_window,

@@ -6,10 +6,10 @@ import pytest
 from support.problems import assert_problem
 
 from dlperf_slurm.logs import Identity
-from dlperf_slurm.logs.reading.lines import Line
-from dlperf_slurm.logs.reading.marks import Mark, RankMarks
-from dlperf_slurm.logs.reading.timed_run import TimedFormat, find_lacking_steps, if_whole
-from dlperf_slurm.logs.reading.windows import list_since_last, make_warm_window
+from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.marks import Mark, RankMarks
+from dlperf_slurm.logs.timed_run import TimedFormat, find_lacking_steps, if_whole
+from dlperf_slurm.logs.windows import list_since_last, make_warm_window
 
 STEP = re.compile(r"step (?P<step>\d+): (?P<seconds>[\d.]+)")
 

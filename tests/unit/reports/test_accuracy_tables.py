@@ -10,9 +10,9 @@ from support.cases import vary
 
 from dlperf_slurm.contract.case import Training
 from dlperf_slurm.contract.record import Epoch
+from dlperf_slurm.published.layouts import load_layout
+from dlperf_slurm.published.layouts.parts.figures import make_run_figures
 from dlperf_slurm.reports.cells import Table
-from dlperf_slurm.reports.layouts import load_layout
-from dlperf_slurm.reports.layouts.parts.figures import make_run_figures
 from dlperf_slurm.reports.summarize import summarize
 from dlperf_slurm.results.cases import analyze
 from dlperf_slurm.results.collect import CaseOutcomes

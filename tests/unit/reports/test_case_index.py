@@ -58,7 +58,7 @@ def run(staged, home):
 def write_report(run):
     """The contents of a report's files by their names."""
     folder = make_folder(run)
-    write_files(make_report(run, ()), folder)
+    write_files(make_report(run, {}), folder)
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in list_files(folder)}
 
 

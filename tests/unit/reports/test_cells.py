@@ -9,8 +9,9 @@ import pytest
 from report_values import HOSTILE, list_report_files
 from rich.console import Console
 
-from dlperf_slurm.checks.audit.tables import find_tables
-from dlperf_slurm.reports import cells, formats, layouts, terminal
+from dlperf_slurm.published import layouts
+from dlperf_slurm.published.audit.tables import find_tables
+from dlperf_slurm.reports import cells, formats, terminal
 from dlperf_slurm.reports.cells import Cell, Table, join_cells, make_table
 from dlperf_slurm.reports.formats import latex, list_formats, markdown
 from dlperf_slurm.reports.formats.html import load_template

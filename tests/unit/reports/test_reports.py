@@ -9,7 +9,7 @@ from builders import make_manifest, make_outcomes, make_planned_case, read_csv
 from report_values import HOSTILE, list_rows, write_report, write_rows
 from rich.console import Console
 
-from dlperf_slurm.checks.audit.tables import find_tables
+from dlperf_slurm.published.audit.tables import find_tables
 from dlperf_slurm.reports import cells
 from dlperf_slurm.reports.cells import Cell, Table
 from dlperf_slurm.reports.formats.markdown import escape_markdown

@@ -15,7 +15,7 @@ import warnings
 from typing import List, Optional, Sequence
 
 from dlperf_slurm.contract.axes import PYTHON_QUEUE
-from dlperf_slurm.logs.reading.windows import drop_warmup
+from dlperf_slurm.logs.windows import drop_warmup
 from dlperf_slurm.worker.models.resnet50 import Definition
 from dlperf_slurm.worker.scripts.tensorpack import DATA, HOROVOD, PYTHON, UPDATES, Settings
 

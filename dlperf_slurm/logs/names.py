@@ -1,0 +1,84 @@
+"""The names of a log and its folders -> what people put into them: sizes, machines, days."""
+
+import re
+from pathlib import Path
+from typing import Dict, List, Set, Tuple
+
+from dlperf_slurm.logs import Identity
+from dlperf_slurm.logs.patterns import PRECISIONS
+
+_TOPOLOGY = re.compile(r"([1-9]\d{0,4})n([1-9]\d{0,2})[gc]|n([1-9]\d{0,4})c([1-9]\d{0,2})")
+_DEVICES = re.compile(r"gpus?([1-9]\d{0,4})|([1-9]\d{0,4})gpus?")
+_BATCH_SIZE = re.compile(r"(?:bs|bsz|b|batch)([1-9]\d{0,5})")
+_MODELS = {"rn50": "resnet50", "resnet50": "resnet50", "r50": "resnet50", "bert": "bert"}
+_FOLDERS = 4
+_NAMED_DEVICES = re.compile(r"[abhpv][1-9]00|[ah]800|k80|t4|a10|a30|a40|l40s?|p40|h20")
+_NAMED_DATE = re.compile(r"(?<!\d)(20\d\d)[-_.]?(0[1-9]|1[0-2])[-_.]?(0[1-9]|[12]\d|3[01])(?!\d)")
+
+
+def read_name(path: Path) -> Identity:
+    """What the file's name says, else that of its folder: 1n8g/rn50_b128_fp32_1.log, gpu8_bs96.txt.
+
+    What one name says twice, and differently, it does not say.
+    """
+    own, folder = (_read_tokens(name) for name in (path.name, path.absolute().parent.name))
+    told = {**folder, **own}
+    if "devices" in own and "devices" in folder and "nodes" not in own:
+        told.pop("nodes", None)
+    return Identity(
+        model=told.get("model", ""),
+        nodes=int(told.get("nodes", "0")),
+        devices=int(told.get("devices", "0")),
+        batch_size_per_device=int(told.get("batch_size_per_device", "0")),
+        precision=told.get("precision", ""),
+    )
+
+
+def _read_tokens(name: str) -> Dict[str, str]:
+    found: Dict[str, Set[str]] = {}
+    for token in re.split(r"[^a-z0-9]+", name.lower()):
+        for key, value in _read_token(token):
+            found.setdefault(key, set()).add(value)
+    return {key: next(iter(values)) for key, values in found.items() if len(values) == 1}
+
+
+def _read_token(token: str) -> List[Tuple[str, str]]:
+    topology = _TOPOLOGY.fullmatch(token)
+    if topology is not None:
+        nodes, per_node = (int(part) for part in topology.groups() if part is not None)
+        return [("nodes", str(nodes)), ("devices", str(nodes * per_node))]
+    devices, batch_size = _DEVICES.fullmatch(token), _BATCH_SIZE.fullmatch(token)
+    if devices is not None:
+        return [("devices", devices.group(1) or devices.group(2))]
+    if batch_size is not None:
+        return [("batch_size_per_device", batch_size.group(1))]
+    if token in PRECISIONS:
+        return [("precision", PRECISIONS[token])]
+    return [("model", _MODELS[token])] if token in _MODELS else []
+
+
+def read_path_hardware(path: Path) -> str:
+    """The GPU that the file's name or the nearest folder's has, as V100_LOG/ or a100.log do."""
+    for name in _list_names(path):
+        found = {
+            token
+            for token in re.split(r"[^a-z0-9]+", name.lower())
+            if _NAMED_DEVICES.fullmatch(token)
+        }
+        if len(found) == 1:
+            return found.pop().upper()
+    return ""
+
+
+def read_path_date(path: Path) -> str:
+    """The day that the file's name or the nearest folder's has, as 2020-08-26."""
+    for name in _list_names(path):
+        match = _NAMED_DATE.search(name)
+        if match is not None:
+            return "-".join(match.groups())
+    return ""
+
+
+def _list_names(path: Path) -> List[str]:
+    absolute = path.absolute()
+    return [absolute.name, *(parent.name for parent in list(absolute.parents)[:_FOLDERS])]

@@ -1,1 +1,0 @@
-"""What the formats share: lines without their launcher's labels, times, failures, names."""

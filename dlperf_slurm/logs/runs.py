@@ -1,0 +1,301 @@
+"""A log -> what each run in it measured, in our definition and by its publisher's rule."""
+
+import dataclasses
+import time
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, List, Optional, Sequence, Set, Tuple
+
+from dlperf_slurm.contract.record import FAILED, OK, OUT_OF_MEMORY
+from dlperf_slurm.logs import (
+    Identity,
+    Reading,
+    Rule,
+    compute_samples_per_s,
+    find_formats,
+    list_formats,
+    load_format,
+    read_runs,
+)
+from dlperf_slurm.logs.failures import FailureScan
+from dlperf_slurm.logs.lines import read_lines
+from dlperf_slurm.logs.names import read_name, read_path_date, read_path_hardware
+from dlperf_slurm.logs.rules import RuleError
+from dlperf_slurm.logs.surroundings import Surroundings, scan_surroundings
+from dlperf_slurm.logs.windows import Window
+
+if TYPE_CHECKING:
+    from dlperf_slurm.logs import Format
+
+# what a log, its name or a user says of a run
+SETTINGS = ("framework", "model", "nodes", "devices", "batch_size_per_device", "precision")
+SURROUNDINGS = ("hardware", "software", "date")
+DEVICES_PER_NODE = 8
+
+INCOMPLETE = "incomplete"
+"""The status of a run whose log ends early or has lost lines: it has at most a publisher's figure.
+
+It is not one of a record, no more than `CONTRADICTORY`, which has no figure at all.
+"""
+CONTRADICTORY = "contradictory"
+"""The status of a run whose log prints other rates than follow from its times."""
+MOST_CONTRADICTION = 0.1
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """What the command line says of all logs; empty for what the logs are to tell."""
+
+    format_name: str = ""
+    rule_name: str = ""
+    settings: Identity = field(default_factory=Identity)
+
+
+@dataclass(frozen=True)
+class ImportedRun:
+    """One run of a log; its figures are None unless it is ok, or incomplete: then ours is.
+
+    `log` is the path as it was given, with #1, #2 ... if the log holds several runs. `reason` says
+    why it failed, or why a run that is ok has no publisher's figure. A `label` is what tells its
+    case from others of the same settings. `started` and `ended` are
+    seconds by the log's clock, 0 if it has none.
+    """
+
+    log: str
+    path: Path
+    format_name: str
+    identity: Identity
+    status: str
+    reason: str
+    samples_per_s: Optional[float] = None
+    publisher_samples_per_s: Optional[float] = None
+    publisher_rule: str = ""
+    window: Optional[Window] = None
+    label: str = ""
+    started: float = 0.0
+    ended: float = 0.0
+    notes: Tuple[str, ...] = ()
+
+
+def import_log(path: Path, options: ImportOptions) -> List[ImportedRun]:
+    """The runs of one log; never empty: what cannot be read or recognised is a failed run."""
+    try:
+        names = [options.format_name] if options.format_name else find_formats(read_lines(path))
+        if len(names) == 1:
+            runs = _import_runs(path, names[0], load_format(names[0]), options)
+            around = scan_surroundings(read_lines(path))
+            return [_place_run(run, around, options.settings) for run in runs]
+        reason, status = _explain_format(path, names)
+    except (OSError, EOFError, zlib.error) as error:
+        reason, status = f"cannot be read to its end: {error}", FAILED
+    identity = _merge(options.settings, read_name(path))
+    return [ImportedRun(str(path), path, "", identity, status, reason)]
+
+
+def _place_run(run: ImportedRun, around: Surroundings, settings: Identity) -> ImportedRun:
+    """The run with machine, software and day, as the user says, else the log, else its path."""
+    versions = {**around.versions, **run.identity.versions}
+    named = read_path_hardware(run.path)
+    notes = list(run.notes)
+    if around.hardware and named and named not in around.hardware and not settings.hardware:
+        notes.append(
+            f"hardware is {around.hardware} in the log and {named} in its path; the log's is taken"
+        )
+    day = time.strftime("%Y-%m-%d", time.gmtime(around.started)) if around.started else ""
+    identity = dataclasses.replace(
+        run.identity,
+        versions=versions,
+        hardware=settings.hardware or around.hardware or named,
+        software=settings.software or ", ".join(f"{n} {v}" for n, v in sorted(versions.items())),
+        date=settings.date or day or read_path_date(run.path),
+    )
+    return dataclasses.replace(
+        run,
+        identity=identity,
+        notes=tuple(notes),
+        started=0.0 if settings.date else around.started,
+        ended=0.0 if settings.date else around.ended,
+    )
+
+
+def _explain_format(path: Path, names: Sequence[str]) -> Tuple[str, str]:
+    if names:
+        return f"is of several formats: {' and '.join(names)}; choose one with --format", FAILED
+    failures, is_empty = FailureScan(), True
+    for line in read_lines(path):
+        is_empty = is_empty and not line.text.strip()
+        failures.add(line)
+    if is_empty:
+        return "the log is empty", FAILED
+    status = OUT_OF_MEMORY if failures.is_out_of_memory else FAILED
+    known = f"known: {', '.join(list_formats())}"
+    return failures.message or f"holds no timed step of a known format; {known}", status
+
+
+def _import_runs(
+    path: Path, format_name: str, log_format: "Format", options: ImportOptions
+) -> List[ImportedRun]:
+    readings = _drop_attempts(read_runs(log_format, read_lines(path)))
+    runs = [
+        _import_run(path, format_name, log_format.RULES, reading, options) for reading in readings
+    ]
+    if len(runs) == 1:
+        return runs
+    return [
+        dataclasses.replace(run, log=f"{path}#{number}") for number, run in enumerate(runs, start=1)
+    ]
+
+
+def _drop_attempts(readings: Sequence[Reading]) -> List[Reading]:
+    """The runs without those that failed and were tried again right after, in the same log."""
+    kept = []
+    attempts: List[str] = []
+    for reading, following in zip(readings, (*readings[1:], None)):
+        if following is not None and reading.problem and reading.identity == following.identity:
+            attempts.append(f"an earlier attempt in the log is left out: {reading.problem}")
+            continue
+        kept.append(dataclasses.replace(reading, notes=(*attempts, *reading.notes)))
+        attempts = []
+    return kept
+
+
+def _import_run(
+    path: Path,
+    format_name: str,
+    rules: Sequence[Rule],
+    reading: Reading,
+    options: ImportOptions,
+) -> ImportedRun:
+    named = read_name(path)
+    identity = _add_nodes(_merge(options.settings, reading.identity, named))
+    run = ImportedRun(
+        log=str(path),
+        path=path,
+        format_name=format_name,
+        identity=identity,
+        status=OUT_OF_MEMORY if reading.is_out_of_memory else FAILED,
+        reason=reading.problem or _find_gap(reading.windows, identity),
+        publisher_rule=_choose_rule(rules, reading, identity, options).name,
+        notes=(*reading.notes, *_find_contradictions(options.settings, reading.identity, named)),
+    )
+    figure, rule, reason = _apply_rules(rules, reading, identity, options)
+    if reading.problem and reading.is_incomplete:
+        return dataclasses.replace(
+            run, status=INCOMPLETE, publisher_samples_per_s=figure, publisher_rule=rule.name
+        )
+    if run.reason:
+        return run
+    contradiction = _find_contradiction(reading, identity)
+    if contradiction:
+        return dataclasses.replace(run, status=CONTRADICTORY, reason=contradiction)
+    rate, window = min(
+        ((compute_samples_per_s([w], identity), w) for w in reading.windows),
+        key=lambda pair: pair[0],
+    )
+    return dataclasses.replace(
+        run,
+        status=OK,
+        reason=reason,
+        samples_per_s=rate,
+        publisher_samples_per_s=figure,
+        publisher_rule=rule.name,
+        window=window,
+    )
+
+
+def _merge(*identities: Identity) -> Identity:
+    """Field by field the first that says something."""
+    return Identity(
+        **{
+            key.name: next(
+                (value for value in (getattr(i, key.name) for i in identities) if value),
+                getattr(Identity(), key.name),
+            )
+            for key in dataclasses.fields(Identity)
+        }
+    )
+
+
+def _add_nodes(identity: Identity) -> Identity:
+    """Nodes that nothing tells are as few as hold the devices, eight each."""
+    if identity.nodes or not identity.devices:
+        return identity
+    nodes = max(1, identity.devices // DEVICES_PER_NODE)
+    return dataclasses.replace(identity, nodes=nodes if identity.devices % nodes == 0 else 1)
+
+
+def _find_contradictions(settings: Identity, told: Identity, named: Identity) -> List[str]:
+    """Where the log and its name differ; what the command line says is decided."""
+    return [
+        f"{name} is {getattr(told, name)} in the log and {getattr(named, name)} in its name; the "
+        "log's is taken"
+        for name in SETTINGS
+        if getattr(told, name)
+        and getattr(named, name)
+        and getattr(told, name) != getattr(named, name)
+        and not getattr(settings, name)
+    ]
+
+
+def _find_gap(windows: Sequence[Window], identity: Identity) -> str:
+    """What is missing for a figure of these windows, in one line; empty if nothing is."""
+    if not windows:
+        return "the log has too few timed steps to leave out the warm-up"
+    needed: Set[str] = set()
+    for window in windows:
+        if window.seconds > 0:
+            needed |= {"devices", "batch_size_per_device"}
+        elif window.is_per_device:
+            needed.add("devices")
+    missing = sorted(name for name in needed if not getattr(identity, name))
+    if missing:
+        options = " ".join(f"--set {name}=..." for name in missing)
+        return f"neither the log nor its name tells {' and '.join(missing)}; add {options}"
+    if not compute_samples_per_s(windows, identity) > 0:
+        return "the log tells a rate of 0"
+    return ""
+
+
+def _find_contradiction(reading: Reading, identity: Identity) -> str:
+    """Why the windows cannot be those of what the log prints; empty if they can."""
+    if not reading.printed or any(
+        w.is_per_device and not identity.devices for w in reading.printed
+    ):
+        return ""
+    ours = compute_samples_per_s(reading.windows, identity)
+    printed = compute_samples_per_s(reading.printed, identity)
+    if printed <= 0 or abs(ours / printed - 1) <= MOST_CONTRADICTION:
+        return ""
+    return (
+        f"the log's times make {ours:.4g} samples/s, the rates that it prints {printed:.4g}: "
+        "a setting is wrong or lost, or lines are not of one run"
+    )
+
+
+def _choose_rule(
+    rules: Sequence[Rule], reading: Reading, identity: Identity, options: ImportOptions
+) -> Rule:
+    for rule in rules:
+        if rule.name == options.rule_name if options.rule_name else rule.suits(reading, identity):
+            return rule
+    return rules[-1]
+
+
+def _apply_rules(
+    rules: Sequence[Rule], reading: Reading, identity: Identity, options: ImportOptions
+) -> Tuple[Optional[float], Rule, str]:
+    """The figure by the rule asked for, or by the first that suits and gives one."""
+    if options.rule_name:
+        suiting = [rule for rule in rules if rule.name == options.rule_name]
+        if not suiting:
+            return None, rules[0], f"its format has no rule {options.rule_name!r}"
+    else:
+        suiting = [rule for rule in rules if rule.suits(reading, identity)]
+    reasons = []
+    for rule in suiting:
+        try:
+            return rule.compute(reading, identity), rule, ""
+        except RuleError as error:
+            reasons.append(f"no publisher's figure: {rule.name!r} {error}")
+    return None, suiting[0], reasons[0]

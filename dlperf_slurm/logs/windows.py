@@ -1,0 +1,202 @@
+"""Marks of a rank, or printed intervals of steps -> the window that throughput is computed from."""
+
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Iterable, List, Sequence, Tuple
+
+from dlperf_slurm.logs.marks import Mark
+from dlperf_slurm.logs.patterns import subtract_times
+
+WARMUP_STEPS = 20
+"""As many as this project's own worker leaves out; a quarter of a run that is shorter than 80."""
+
+Interval = Tuple[int, float]
+"""Steps, and their seconds or their samples/s."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The steps that a rank timed when it was warm; rank -1 is the job as a whole.
+
+    The log tells either `seconds`, or a rate: then `samples_per_s` is their harmonic mean, weighted
+    by steps, of the job or of one device. `step_seconds` are times of the single steps, if told.
+    """
+
+    rank: int
+    steps: int
+    seconds: float = 0.0
+    samples_per_s: float = 0.0
+    is_per_device: bool = False
+    step_seconds: Tuple[float, ...] = ()
+
+
+def make_rate_window(
+    rank: int, rates: Iterable[Interval], is_per_device: bool = False
+) -> Tuple[Window, ...]:
+    """The window of printed rates: all samples over all time, never their mean; none without rates.
+
+    With a rate of 0 its own rate is 0 and says nothing.
+    """
+    taken = list(rates)
+    steps = sum(count for count, _ in taken)
+    if not taken:
+        return ()
+    if min(rate for _, rate in taken) <= 0:
+        return (Window(rank=rank, steps=steps, is_per_device=is_per_device),)
+    rate = steps / sum(count / rate for count, rate in taken)
+    return (Window(rank=rank, steps=steps, samples_per_s=rate, is_per_device=is_per_device),)
+
+
+def make_printed_window(
+    rank: int, marks: Sequence[Mark], warmup_marks: int = 0
+) -> Tuple[Window, ...]:
+    """The window of the rates that these marks print, of the steps of `make_time_window`'s."""
+    warm = marks[warmup_marks - 1 :] if 0 < warmup_marks < len(marks) else marks
+    return make_rate_window(rank, [entry for entry in list_between(warm) if entry[0] > 0])
+
+
+def make_warm_rate_window(
+    rank: int, intervals: Sequence[Interval], is_per_device: bool = False
+) -> Tuple[Window, ...]:
+    """The window of intervals (steps, samples/s) without their warm-up; none if nothing is left."""
+    return make_rate_window(rank, drop_warmup(intervals), is_per_device)
+
+
+def make_warm_window(
+    rank: int, intervals: Sequence[Interval], micro_batches: int = 1
+) -> Tuple[Window, ...]:
+    """The window of intervals (steps, seconds) without their warm-up; none if nothing is left."""
+    return _make_window(rank, drop_warmup(intervals), micro_batches)
+
+
+def make_time_window(
+    rank: int, marks: Sequence[Mark], warmup_marks: int = 0, micro_batches: int = 1
+) -> Tuple[Window, ...]:
+    """The time between marks of the same epoch, summed; none if there are no two, or no time.
+
+    The first interval of an epoch has no time of its beginning in the log and is left out, and with
+    it what lies between epochs. Of the `warmup_marks` first marks the last one begins the window; a
+    log without more marks than these has its first interval left out. An interval between marks one
+    step apart is a step time. Where the position stays, as many steps were made as in the least
+    advance.
+    """
+    warm = marks[warmup_marks - 1 :] if 0 < warmup_marks < len(marks) else marks
+    intervals = list_timed(warm)
+    stride = min((count for count, _ in intervals if count > 0), default=1)
+    if min((seconds for _, seconds in intervals), default=0.0) < 0:
+        return ()
+    return _make_window(
+        rank, [(count or stride, seconds) for count, seconds in intervals], micro_batches
+    )
+
+
+def make_time_or_rate_window(rank: int, marks: Sequence[Mark]) -> Tuple[Window, ...]:
+    """The window of the marks' times, or of their rates where some have no time.
+
+    The first interval of an epoch is left out, as in `make_time_window`.
+    """
+    if all(mark.time > 0 for mark in marks):
+        return make_time_window(rank, marks)
+    return make_rate_window(rank, list_between(marks))
+
+
+def _make_window(
+    rank: int, intervals: Sequence[Interval], micro_batches: int
+) -> Tuple[Window, ...]:
+    steps, seconds = sum(count for count, _ in intervals), sum(taken for _, taken in intervals)
+    if steps <= 0 or seconds <= 0:
+        return ()
+    is_stepwise = micro_batches == 1 and all(count == 1 for count, _ in intervals)
+    step_seconds = tuple(taken for _, taken in intervals) if is_stepwise else ()
+    return (
+        Window(rank=rank, steps=steps * micro_batches, seconds=seconds, step_seconds=step_seconds),
+    )
+
+
+def drop_warmup(intervals: Sequence[Interval]) -> List[Interval]:
+    """The intervals that begin when the warm-up is over; none if it ends in the last one."""
+    warmup_steps = min(WARMUP_STEPS, sum(steps for steps, _ in intervals) // 4)
+    done = 0
+    for index, (steps, _) in enumerate(intervals):
+        if done >= max(warmup_steps, 1):
+            return list(intervals[index:])
+        done += steps
+    return []
+
+
+def list_since_last(marks: Sequence[Mark]) -> List[Interval]:
+    """The (steps, value) of marks since the one before; an epoch's steps count from 1."""
+    intervals = []
+    epoch: Tuple[int, ...] = ()
+    done = 0
+    for mark in marks:
+        done = done if mark.position[:-1] == epoch else 0
+        intervals.append((mark.position[-1] - done, mark.value))
+        epoch, done = mark.position[:-1], mark.position[-1]
+    return intervals
+
+
+def list_timed(marks: Sequence[Mark]) -> List[Interval]:
+    """The (steps, the clock's seconds) of marks since the one before, without an epoch's first."""
+    return [
+        (after.position[-1] - before.position[-1], subtract_times(after.time, before.time))
+        for before, after in _pair_within_epochs(marks)
+    ]
+
+
+def list_between(marks: Sequence[Mark]) -> List[Interval]:
+    """The (steps, value) of marks since the one before; an epoch's first is left out."""
+    return [
+        (after.position[-1] - before.position[-1], after.value)
+        for before, after in _pair_within_epochs(marks)
+    ]
+
+
+def count_steps(marks: Sequence[Mark]) -> List[int]:
+    """The steps of each mark, of one mark none; the first has as many as the second.
+
+    A run may go on from a checkpoint: how many steps its first mark has is not known.
+    """
+    counts = [after.position[-1] - before.position[-1] for before, after in zip(marks, marks[1:])]
+    return counts[:1] + counts
+
+
+def count_timed_steps(marks: Sequence[Mark]) -> List[int]:
+    """The steps that each mark's seconds are of, of one mark none; the first has as many as others.
+
+    Marks that count intervals tell where a line is lost. Else one is where the steps since the mark
+    before are several intervals, and the seconds are nearer to those of one.
+    """
+    gaps = count_steps(marks)[1:]
+    passed = [
+        after.number - before.number if 0 < before.number < after.number else 1
+        for before, after in zip(marks, marks[1:])
+    ]
+    gaps = [gap // count if gap % count == 0 else gap for gap, count in zip(gaps, passed)]
+    usual = min(set(gaps), key=lambda gap: (-gaps.count(gap), gap), default=0)
+    of_usual = [mark.value for gap, mark in zip(gaps, marks[1:]) if gap == usual and mark.value > 0]
+    if usual > 0 and of_usual:
+        seconds = median(of_usual)
+        gaps = [
+            usual if gap >= 2 * usual and mark.value**2 < seconds**2 * gap / usual else gap
+            for gap, mark in zip(gaps, marks[1:])
+        ]
+    return gaps[:1] + gaps
+
+
+def merge_unlabelled(windows: Sequence[Window]) -> Tuple[Window, ...]:
+    """Windows of seconds of ranks -1, -2, ... -> the slowest, as the job's; the others stay."""
+    labelled = [window for window in windows if window.rank >= 0]
+    unlabelled = [window for window in windows if window.rank < 0]
+    if unlabelled:
+        slowest = max(unlabelled, key=lambda window: window.seconds / window.steps)
+        labelled.append(replace(slowest, rank=-1))
+    return tuple(labelled)
+
+
+def _pair_within_epochs(marks: Sequence[Mark]) -> List[Tuple[Mark, Mark]]:
+    return [
+        (before, after)
+        for before, after in zip(marks, marks[1:])
+        if before.position[:-1] == after.position[:-1]
+    ]

@@ -1,0 +1,1 @@
+"""What others published: their logs, figures and table layouts. The rest imports none of it."""

@@ -1,0 +1,136 @@
+"""The cases of a run and a published source -> each case beside the figure nearest to it."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Optional
+
+from dlperf_slurm.contract.axes import INFER
+from dlperf_slurm.published.figures import PublishedFigure, find_source_file, read_source
+from dlperf_slurm.reports.cells import Cell, Table, make_table
+from dlperf_slurm.results.number_formats import Number
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from dlperf_slurm.reports.summarize import TableMaker
+
+HEADER = ("case", "our hardware", "their hardware", "theirs differs in", "published in", "ours",
+    "theirs", "ours / theirs")  # fmt: skip
+
+# a row of the frame of cases
+Case = Any
+
+
+def choose_sources(names: Sequence[str]) -> dict[str, "TableMaker"]:
+    """Return the makers of the tables against these sources; InputError lists the known ones."""
+    for name in names:
+        find_source_file(name)
+    return {name: partial(make_against_table, name) for name in names}
+
+
+def make_against_table(name: str, cases: "DataFrame") -> Table:
+    """Set ours beside theirs, with the hardware of both and what else differs.
+
+    One row for each figure that is nearest to a case: variants and machines that tie have each.
+    InputError lists the known sources.
+    """
+    figures = read_source(name)
+    rows = [
+        _make_row(case, figure)
+        for case in cases.itertuples()
+        for figure in find_nearest(case, figures) or (None,)
+    ]
+    return make_table(
+        f"against {name}, published by {figures[0].source}",
+        HEADER,
+        rows,
+        HEADER.index("ours"),
+        f"{', '.join(cases.unit.unique())}; of the same model the published figure that is nearest "
+        "to the case, several where they tie",
+    )
+
+
+def _make_row(case: Case, figure: Optional[PublishedFigure]) -> list[Cell]:
+    ours = None if math.isnan(case.samples_per_s) else case.samples_per_s
+    theirs = figure.samples_per_s if figure else None
+    ratio = ours / theirs if ours and theirs else None
+    words = (
+        case.case_id,
+        case.hardware,
+        figure.hardware if figure else "",
+        _describe_differences(case, figure),
+        figure.where if figure else "",
+    )
+    return [
+        *map(Cell, words),
+        Cell(ours, problem=case.problem),
+        Cell(theirs, problem="none"),
+        Cell(ratio, Number("#.3g"), problem="none"),
+    ]
+
+
+def find_nearest(case: Case, figures: Sequence[PublishedFigure]) -> list[PublishedFigure]:
+    """Find the nearest figures of the same model and mode.
+
+    Framework counts most, then precision, compiler, devices and batch size.
+    """
+    alike = [
+        figure
+        for figure in figures
+        if figure.model == case.model and bool(figure.latency_ms) == (case.mode == INFER)
+    ]
+    distances = [_measure_distance(case, figure) for figure in alike]
+    smallest = min(distances, default=())
+    return [figure for figure, distance in zip(alike, distances) if distance == smallest]
+
+
+def _measure_distance(case: Case, figure: PublishedFigure) -> tuple[float, ...]:
+    return (
+        figure.framework != case.framework,
+        figure.precision != case.precision,
+        figure.precision.partition("-")[0] != case.precision.partition("-")[0],
+        abs(math.log2(figure.world_size / case.world_size)),
+        figure.nodes != case.nodes,
+        _measure_batch_distance(_find_batch_size(case), figure.batch_size_per_device),
+        figure.compiler != case.compiler,
+        # of two that are as near the smaller one
+        figure.world_size,
+        figure.batch_size_per_device,
+    )
+
+
+def _measure_batch_distance(ours: int, theirs: int) -> float:
+    return abs(math.log2(theirs / ours)) if ours and theirs else math.inf
+
+
+def _find_batch_size(case: Case) -> int:
+    """What was measured, or planned when nothing was; the largest that a search found."""
+    return max(map(int, case.batch_sizes_measured.split()), default=case.planned_size)
+
+
+def list_differences(case: Case, figure: PublishedFigure) -> tuple[str, ...]:
+    differences = [
+        f"{name} {theirs}"
+        for name, theirs, ours in (
+            ("framework", figure.framework, case.framework),
+            ("precision", figure.precision, case.precision),
+            ("nodes", figure.nodes, case.nodes),
+            ("devices", figure.world_size, case.world_size),
+            ("compiler", figure.compiler, case.compiler),
+        )
+        if theirs != ours
+    ]
+    if figure.batch_size_per_device != _find_batch_size(case):
+        size = figure.batch_size_per_device or "not printed"
+        differences.append(f"batch size {size}")
+    return tuple(differences)
+
+
+def _describe_differences(case: Case, figure: Optional[PublishedFigure]) -> str:
+    if figure is None:
+        return "none of this model and mode"
+    # what of theirs has a variant: "W/O clip", the location of the data
+    words = [figure.note, figure.data_location, figure.variable_update]
+    differences = [*list_differences(case, figure), *filter(None, words)]
+    return "; ".join(differences) or "nothing known"

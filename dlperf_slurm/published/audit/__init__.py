@@ -1,0 +1,164 @@
+"""Printed tables -> the cells that do not follow from the others, and what cannot be checked."""
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlperf_slurm.published.audit.contradictions import check_duplicates, check_medians
+from dlperf_slurm.published.audit.derived import Derived
+from dlperf_slurm.published.audit.files import read_csv, read_rows, read_run
+from dlperf_slurm.published.audit.latencies import (
+    check_latencies,
+    has_order,
+    has_unknown_devices,
+    list_compared,
+    list_products,
+)
+from dlperf_slurm.published.audit.precisions import INVERSE_SPEEDUPS
+from dlperf_slurm.published.audit.printed import (
+    EFFICIENCY,
+    PRECISION_SPEEDUP,
+    SPEEDUP,
+    Cell,
+    Finding,
+    NotAudited,
+    Row,
+)
+from dlperf_slurm.published.audit.speedups import check_speedups, derive_cells, index_rows
+from dlperf_slurm.stats.median import LATENCY_NAMES
+
+_MISSING = {
+    SPEEDUP: "no throughput of fewer devices to divide by",
+    EFFICIENCY: "no throughput of fewer devices to divide by",
+    PRECISION_SPEEDUP: "no throughput of the full precision to divide by",
+    **dict.fromkeys(INVERSE_SPEEDUPS, "no time of the full precision to divide"),
+    **{
+        f"latency_{name}_speedup": "no time of the full precision to divide"
+        for name in LATENCY_NAMES
+    },
+}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """How many figures were checked, and how many could not be.
+
+    `derived_cells` were recomputed. `speedups_compared` are of figures that the tables have not;
+    they were compared with each other. `figures_compared` are of configurations that are printed
+    more than once. `derived_cells_unchecked` are the derived cells that nothing was done for.
+    """
+
+    derived_cells: int
+    speedups_compared: int
+    latency_rows: int
+    throughputs_by_latency: int
+    figures_compared: int
+    derived_cells_unchecked: int
+
+    @property
+    def is_anything(self) -> bool:
+        """Whether there was something to check."""
+        return any(
+            (
+                self.derived_cells,
+                self.speedups_compared,
+                self.latency_rows,
+                self.throughputs_by_latency,
+                self.figures_compared,
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Audit:
+    """An audit's findings, what could not be recomputed, and how much was checked."""
+
+    findings: tuple[Finding, ...]
+    not_audited: tuple[NotAudited, ...]
+    checked: Checked
+
+    @property
+    def recomputed(self) -> int:
+        """The derived cells that were recomputed."""
+        return self.checked.derived_cells
+
+
+def audit_paths(paths: Sequence[Path]) -> Audit:
+    """Audit files, run directories and published sources together: each is seen with all others.
+
+    Raises InputError when one cannot be read.
+    """
+    rows: list[Row] = []
+    gaps: list[NotAudited] = []
+    findings: list[Finding] = []
+    for path in paths:
+        if path.is_dir():
+            more_rows, more_gaps, stale = read_run(path)
+            findings += stale
+        else:
+            more_rows, more_gaps = read_rows(path)
+        rows += more_rows
+        gaps += more_gaps
+    derived = derive_cells(rows)
+    return Audit(
+        findings=tuple(findings + find_contradictions(rows, derived)),
+        not_audited=(*gaps, *_list_unchecked(rows, derived)),
+        checked=_count_checks(rows, derived),
+    )
+
+
+def audit_report(text: str, name: str) -> list[Finding]:
+    """What an audit finds in the report.csv of a run.
+
+    Raises InputError when the text is no such CSV.
+    """
+    rows, _ = read_csv(text, name)
+    return find_contradictions(rows, derive_cells(rows))
+
+
+def _count_checks(rows: Sequence[Row], derived: Sequence[Derived]) -> Checked:
+    recomputed = {id(one.cell) for one in derived}
+    compared = {id(cell) for row in rows for cell in list_compared(row)} - recomputed
+    cells = {id(cell) for row in rows for name, cell in row.cells.items() if name in _MISSING}
+    groups = index_rows([row for row in rows if row.model]).values()
+    return Checked(
+        derived_cells=len(derived),
+        speedups_compared=len(compared),
+        latency_rows=sum(has_order(row) for row in rows),
+        throughputs_by_latency=sum(1 for _ in list_products(rows)),
+        figures_compared=sum(len(group) for group in groups if len(group) > 1),
+        derived_cells_unchecked=len(cells - recomputed - compared),
+    )
+
+
+def find_contradictions(rows: Sequence[Row], derived: Sequence[Derived]) -> list[Finding]:
+    """All findings, in the order of the files and their lines."""
+    findings = [
+        *check_speedups(derived),
+        *check_latencies(rows),
+        *check_duplicates(rows),
+        *check_medians(rows),
+    ]
+    files = list(dict.fromkeys(row.file for row in rows))
+    return sorted(findings, key=lambda finding: (files.index(finding.file), finding.line))
+
+
+def _list_unchecked(rows: Sequence[Row], derived: Sequence[Derived]) -> Iterator[NotAudited]:
+    """The columns that nothing was recomputed for, one entry for each table and reason."""
+    checked = {id(one.cell) for one in derived}
+    columns: dict[tuple[str, str, str], list[tuple[int, str]]] = {}
+    for row in rows:
+        for cell, reason in _list_missing(row, checked):
+            columns.setdefault((row.file, row.table, reason), []).append((row.line, cell.column))
+    for (file, table, reason), cells in columns.items():
+        names = ", ".join(dict.fromkeys(column for _, column in cells))
+        yield NotAudited(file, cells[0][0], f"{table}: {len(cells)} cells of {names}", reason)
+
+
+def _list_missing(row: Row, checked: Set[int]) -> Iterator[tuple[Cell, str]]:
+    """The cells of a row that cannot be recomputed, and what there is not to do it."""
+    for quantity, cell in row.cells.items():
+        if quantity in _MISSING and id(cell) not in checked:
+            yield cell, _MISSING[quantity]
+    if row.samples_per_s is not None and has_unknown_devices(row):
+        yield row.samples_per_s, "no column has the device count, for throughput x latency"

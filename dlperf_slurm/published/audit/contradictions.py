@@ -1,0 +1,114 @@
+"""Rows -> figures of one configuration that differ: duplicates, medians of repeats."""
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+
+from dlperf_slurm.published.audit.printed import (
+    DUPLICATE,
+    STALE,
+    Cell,
+    Finding,
+    Row,
+    format_value,
+    make_finding,
+    measure_gap,
+)
+from dlperf_slurm.published.audit.speedups import index_rows, name_place
+
+# the least number of repeats whose median is checked; one of fewer says little
+MIN_REPEATS = 3
+
+# the key that the figures of one table's series share
+_name_series: Callable[[Row], tuple[str, ...]] = attrgetter(
+    "file", "table", "software", "topology", "note", "remark"
+)
+
+
+def check_duplicates(rows: Sequence[Row]) -> Iterator[Finding]:
+    """The figures of one configuration that differ, in one table or between files.
+
+    Files are compared only where each has a single figure of it, as several are variants that its
+    words do not tell apart; and not where a third file agrees.
+    """
+    for group in index_rows([row for row in rows if not row.repeat]).values():
+        for position, row in enumerate(group):
+            inside = [other for other in group if _name_series(other) == _name_series(row)]
+            if inside[0] is not row:
+                yield from _compare(row, inside[0])
+            alike = [other for other in group if _is_same_topology(row, other)]
+            yield from _compare_files(row, group[:position], alike)
+
+
+def _compare_files(row: Row, earlier: Sequence[Row], group: Sequence[Row]) -> Iterator[Finding]:
+    """The finding for a row that differs from other files.
+
+    The later of two files is named, and of more the one that is alone.
+    """
+    peers = [other for other in group if other is not row and is_same_software(row, other)]
+    # "OneFlow" may be either of "OneFlow 0.2.0" and "OneFlow 0.3.1"
+    meant = [o for o in group if any(is_same_software(o, other) for other in (row, *peers))]
+    is_single = len({other.file for other in meant}) == len(meant)
+    if not row.model or not peers or not is_single or any(_agree(row, other) for other in peers):
+        return
+    if len(peers) > 1 or peers[0] in earlier:
+        yield from _compare(row, peers[0])
+
+
+def is_same_software(row: Row, other: Row) -> bool:
+    """Whether one's words begin with the other's: "NGC MXNet" and "NGC MXNet 1.6.0 (...)"."""
+    words, others = (text.partition(" (")[0].split() for text in (row.software, other.software))
+    shared = min(len(words), len(others))
+    return words[:shared] == others[:shared]
+
+
+def _is_same_topology(row: Row, other: Row) -> bool:
+    """Whether rows of as many devices may have one topology.
+
+    1n8g is not 2n4g, but either may be 8 devices without more words.
+    """
+    return row.topology == other.topology or not (row.topology and other.topology)
+
+
+def _agree(row: Row, other: Row) -> bool:
+    ours, theirs = row.samples_per_s, other.samples_per_s
+    return ours is None or theirs is None or ours.rounded.meets(theirs.rounded)
+
+
+def _compare(row: Row, other: Row) -> Iterator[Finding]:
+    ours, theirs = row.samples_per_s, other.samples_per_s
+    if ours is not None and theirs is not None and not _agree(row, other):
+        reason = f"is {theirs.text} at {name_place(other)}"
+        excess = measure_gap(ours.rounded, theirs.rounded)
+        yield make_finding(row, ours, DUPLICATE, theirs.text, reason, excess)
+
+
+def check_medians(rows: Sequence[Row]) -> Iterator[Finding]:
+    """The figures that are not the median of the repeats that their own document lists.
+
+    They are checked where the document has one figure and one set of repeats of the configuration.
+    """
+    for group in index_rows(rows).values():
+        for document in dict.fromkeys(_name_document(row) for row in group):
+            inside = [row for row in group if _name_document(row) == document]
+            figures = [row for row in inside if not row.repeat]
+            repeats = [row for row in inside if row.repeat]
+            is_one_set = len({row.repeat for row in repeats}) == len(repeats)
+            if len(figures) == 1 and len(repeats) >= MIN_REPEATS and is_one_set:
+                yield from _check_median(figures[0], repeats)
+
+
+def _name_document(row: Row) -> str:
+    return row.where.rpartition(":")[0] if row.where else row.file
+
+
+def _check_median(row: Row, repeats: Sequence[Row]) -> Iterator[Finding]:
+    cells: list[Cell] = [r.samples_per_s for r in repeats if r.samples_per_s is not None]
+    cell = row.samples_per_s
+    median = statistics.median(c.value for c in cells)
+    if cell is None or abs(cell.value - median) <= cell.unit / 2 + max(c.unit for c in cells) / 2:
+        return
+    texts = ", ".join(c.text for c in sorted(cells, key=lambda c: c.value))
+    reason = f"the median of the {len(cells)} repeats that the document lists: {texts}"
+    excess = abs(float(cell.value / median - 1))
+    yield make_finding(row, cell, STALE, format_value(median, cell), reason, excess)

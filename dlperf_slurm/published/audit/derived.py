@@ -1,0 +1,53 @@
+"""A derived cell and the printed cells that it follows from -> what it may be."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Optional
+
+from dlperf_slurm.published.audit.printed import Cell, Row, Span
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A derived cell, and the quotient of printed cells that it should be, times a factor.
+
+    `limit` is the largest value that the devices allow, None where they set none. `others` are
+    quotients with another figure of the same configuration, by the place where that stands. Any of
+    the `alternatives` may be meant as well: a speedup of throughputs or of their latencies.
+    """
+
+    row: Row
+    cell: Cell
+    numerator: Cell
+    denominator: Cell
+    factor: Fraction
+    limit: Optional[Fraction]
+    others: Mapping[str, Span]
+    alternatives: tuple[Span, ...] = ()
+
+    @property
+    def value(self) -> Fraction:
+        return self.factor * self.numerator.value / self.denominator.value
+
+    @property
+    def expected(self) -> Span:
+        """The values that the cell may have, as its inputs are rounded too."""
+        if self.numerator is self.denominator:
+            return Span(self.factor, self.factor)
+        quotient = self.numerator.rounded / self.denominator.rounded
+        return Span(self.factor * quotient.low, self.factor * quotient.high)
+
+    @property
+    def is_right(self) -> bool:
+        spans = (self.expected, *self.alternatives)
+        return any(self.cell.rounded.meets(span) for span in spans)
+
+    @property
+    def certain(self) -> Fraction:
+        """The smallest quotient that the inputs' repeats allow, or their rounding."""
+        if self.numerator is self.denominator:
+            return self.factor
+        least = self.numerator.spread or self.numerator.rounded
+        most = self.denominator.spread or self.denominator.rounded
+        return self.factor * (least / most).low

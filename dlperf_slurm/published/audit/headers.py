@@ -1,0 +1,251 @@
+"""The headers of a table -> what its columns hold: quantity, precision, variant, unit."""
+
+import dataclasses
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Optional
+
+from dlperf_slurm.published.audit.printed import (
+    EFFICIENCY,
+    FULL_PRECISIONS,
+    LATENCY_AVG,
+    PRECISION_SPEEDUP,
+    REDUCED,
+    SAMPLES_PER_S,
+    SPEEDUP,
+    TIME_SPEEDUP,
+    TRAINING_TIME,
+)
+
+DEVICES = "devices"
+DEVICES_PER_NODE = "devices_per_node"
+NODES = "nodes"
+TOPOLOGY = "topology"
+BATCH_SIZE = "batch_size"
+# figures of a server under a load: its throughput is not a batch over a latency
+CONCURRENCY = "concurrency"
+# the header says nothing but a precision; the cells tell what of it
+BARE_PRECISION = "bare_precision"
+# the columns for the document that a figure stands in, and its line there
+PATH = "path"
+LINE = "line"
+WORDS = ("framework", "source", "precision", "compiler", "model", "hardware", PATH, LINE)
+
+_SPEEDUP = r"speed-? ?up"
+_STATISTIC = r"(?:avg\b\.?|average|mean\b|median|\bp?[0-9]{2,3}(?:\.[0-9]+)? ?%?)"
+_MILLISECONDS = r"(?:[(\[]ms[)\]]|\bms$)"
+
+# quantities by their headers; the first pattern that is found decides
+_PATTERNS = (
+    (SPEEDUP, r"\bscaling\b(?! efficiency)"),
+    (EFFICIENCY, r"\befficiency\b"),
+    (TIME_SPEEDUP, rf"(time to train|train(ing)? time|training).*{_SPEEDUP}"),
+    (TRAINING_TIME, r"time to train|train(ing)? time"),
+    # the spread of latencies, and what is no more than a part of them
+    ("", rf"(latency|{_MILLISECONDS}).*\b(std|deviation|min|max)\b|\b(std|stddev) .*latency"),
+    ("latency_{}_speedup", rf"^speedup_latency_({_STATISTIC})$"),
+    ("latency_{}", rf"^latency_({_STATISTIC})_ms$"),
+    ("latency_{}_speedup", rf"({_STATISTIC}) latency.*{_SPEEDUP}"),
+    ("latency_{}_speedup", rf"latency.*?({_STATISTIC}) ?{_SPEEDUP}"),
+    ("latency_{}", rf"({_STATISTIC}).* latency"),
+    ("latency_{}", rf"latency.*?({_STATISTIC})"),
+    ("latency_{}", rf"({_STATISTIC}) ?{_MILLISECONDS}"),
+    (LATENCY_AVG, r"^latency ?([(\[]m?s[)\]])?$"),
+    (PRECISION_SPEEDUP, rf"throughput.*{_SPEEDUP}|{_SPEEDUP} .* / |precision {_SPEEDUP}"),
+    (PRECISION_SPEEDUP, rf"{_SPEEDUP}.*\b(mixed|fp16|bf16|amp|fp32|tf32)\b(?!.*bsz)"),
+    (PRECISION_SPEEDUP, rf"\b(fp16|bf16|amp) ?/ ?(fp32|tf32) {_SPEEDUP}"),
+    (SPEEDUP, rf"{_SPEEDUP}|加速比"),
+    (SAMPLES_PER_S, r"through?put|throuthput|[a-z] ?/ ?s(ec(ond)?)?\b|per second|吞吐"),
+    # as NVIDIA heads the throughputs of its speech synthesis
+    (SAMPLES_PER_S, r"number of (mels|samples) used"),
+    (CONCURRENCY, r"concurrency|concurrent"),
+    (DEVICES_PER_NODE, r"(gpu|device).*(/ ?node|per.node)"),
+    (NODES, r"^(#|num.|number of )?nodes?( num|_num)?$|^节点数$"),
+    (BATCH_SIZE, r"^(batch.{0,2}size|bsz|bs$|batch$)"),
+    (DEVICES, r"^(#|num.|number of )? ?(gpu|device)s?( num|_num|数)?$"),
+    (TOPOLOGY, r"^topology$"),
+    *((word, f"^{word}$") for word in WORDS),
+)
+
+# precisions by their names in headers, cells and titles; the first that is found decides
+_REDUCED = (
+    ("amp-bf16", r"amp-bf16"),
+    ("bf16", r"\bbf(?:loat)?16\b"),
+    (REDUCED, r"amp-fp16|\bm(?:ixed|id)[- ]precision\b|\bmixed\b|\bamp\b|\bfp16\b"),
+    ("fp8", r"\bfp8\b"),
+    ("int8", r"\bint8\b"),
+)
+_FULL = tuple((name, rf"\b{name}\b") for name in FULL_PRECISIONS)
+_VARIANT = re.compile(r"(?:precision|amp|[bt]?f(?:p|loat)?(?:16|32)) ?(?:\+|w/|with) ?([a-z]+)\b")
+_XLA = re.compile(r"\b(?:w/|with )?xla\b")
+
+_MILLISECOND = Fraction(1)
+_SECOND = Fraction(1000)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its quantity ("" for an unknown header), precision and batch size if said.
+
+    `variant` is what a header adds to a precision, as "xla". `reference` is the full precision that
+    a speedup is relative to. A number of it times `scale` is in samples/s or ms; None where the
+    header has no unit.
+    """
+
+    header: str
+    quantity: str
+    precision: str = ""
+    batch_size: str = ""
+    variant: str = ""
+    reference: str = ""
+    scale: Optional[Fraction] = None
+
+
+def read_headers(headers: Sequence[str]) -> list[Column]:
+    """The columns of a table, one for each header.
+
+    A speedup in a table of latencies is one over another precision; a bare "speedup" there belongs
+    to the column before it, as in our reports.
+    """
+    columns: list[Column] = []
+    cleaned = [clean_header(header) for header in headers]
+    quantities = [_find_quantity(header) for header in cleaned]
+    has_latencies = any(quantity.startswith("latency") for quantity in quantities)
+    for header, found in zip(cleaned, quantities):
+        quantity = found
+        # "weak scaling" is the same quantity, and never one over a precision
+        if has_latencies and quantity == SPEEDUP and "scaling" not in header.lower() and columns:
+            before = columns[-1].quantity
+            is_bare = re.fullmatch(_SPEEDUP, header.lower()) is not None
+            is_of_latency = is_bare and before.startswith("latency")
+            quantity = f"{before}_speedup" if is_of_latency else PRECISION_SPEEDUP
+        columns.append(
+            Column(
+                header=header,
+                quantity=quantity,
+                precision=find_precision(header),
+                batch_size=_find_size(header),
+                variant=_find_variant(header),
+                reference=_find_first(header.lower(), _FULL),
+                scale=_find_scale(header.lower(), quantity),
+            )
+        )
+    return _name_alike(_read_times(columns))
+
+
+def _name_alike(columns: Sequence[Column]) -> list[Column]:
+    """The columns, with the precision, variant and batch size that throughputs name.
+
+    What all throughputs share, or what each precision has one of, tells no columns apart; and of
+    two names for the full precision the throughput's holds.
+    """
+    samples = [column for column in columns if column.quantity == SAMPLES_PER_S]
+    derived = [column for column in columns if column.quantity in (SPEEDUP, PRECISION_SPEEDUP)]
+    full = {column.precision for column in samples} & set(FULL_PRECISIONS)
+    others = {column.precision for column in derived} & set(FULL_PRECISIONS)
+    renamed = dict.fromkeys(others, *full) if len(full) == 1 and not others & full else {}
+    has_one_variant = len({column.variant for column in samples}) == 1
+    sizes = {(column.precision, column.batch_size) for column in samples}
+    # a derived column of another size would say so
+    is_sized = not all(column.batch_size for column in derived)
+    has_one_size = is_sized and len(sizes) == len({column.precision for column in samples})
+    return [
+        dataclasses.replace(
+            column,
+            precision=renamed.get(column.precision, column.precision),
+            variant="" if has_one_variant else column.variant,
+            batch_size="" if has_one_size else column.batch_size,
+        )
+        for column in columns
+    ]
+
+
+def _read_times(columns: Sequence[Column]) -> list[Column]:
+    """The columns; a speedup of a precision is one of times where there are no other figures."""
+    quantities = {column.quantity for column in columns}
+    if TRAINING_TIME not in quantities or SAMPLES_PER_S in quantities:
+        return list(columns)
+    return [
+        dataclasses.replace(column, quantity=TIME_SPEEDUP)
+        if column.quantity == PRECISION_SPEEDUP
+        else column
+        for column in columns
+    ]
+
+
+def clean_header(header: str) -> str:
+    """The header on one line, without marks for bold, tags, links and escapes."""
+    text = re.sub(r"<[^>]*>", " ", html.unescape(header))
+    text = re.sub(r"\[([^][]*)\]\([^)]*\)", r"\1", text)
+    text = text.replace("*", "").replace("`", "").replace("\\", "")
+    return " ".join(text.split()).rstrip("↑↓ ")
+
+
+def _find_quantity(header: str) -> str:
+    lower = header.lower()
+    for quantity, pattern in _PATTERNS:
+        match = re.search(pattern, lower)
+        if match is not None:
+            return quantity.format(_name_latency(match[1])) if "{}" in quantity else quantity
+    is_bare = any(re.fullmatch(pattern, lower) for _, pattern in (*_REDUCED, *_FULL))
+    return BARE_PRECISION if is_bare else ""
+
+
+def _name_latency(text: str) -> str:
+    percent = re.search(r"[0-9.]+", text)
+    if text.startswith("median"):
+        return "p50"
+    return f"p{percent[0]}" if percent and percent[0] != "." else "avg"
+
+
+def _find_first(text: str, patterns: Sequence[tuple[str, str]]) -> str:
+    return next((name for name, pattern in patterns if re.search(pattern, text)), "")
+
+
+def find_precision(text: str) -> str:
+    """The precision that a text names; the reduced one of two, as a speedup is that one's."""
+    lower = text.lower()
+    return _find_first(lower, _REDUCED) or _find_first(lower, _FULL)
+
+
+def list_precisions(text: str) -> list[str]:
+    """All precisions that a text names."""
+    lower = text.lower()
+    return [name for name, pattern in (*_REDUCED, *_FULL) if re.search(pattern, lower)]
+
+
+def drop_precisions(text: str) -> str:
+    """The letters of a text without those for precisions, to tell what else it says."""
+    lower = text.lower()
+    for _, pattern in (*_REDUCED, *_FULL):
+        lower = re.sub(pattern, " ", lower)
+    return "".join(re.findall(r"\w", lower))
+
+
+def _find_variant(header: str) -> str:
+    lower = header.lower()
+    match = _VARIANT.search(lower)
+    if match is not None and match[1] not in ("bsz", "batch"):
+        return match[1]
+    return "xla" if _XLA.search(lower) else ""
+
+
+def _find_scale(header: str, quantity: str) -> Optional[Fraction]:
+    """What a number under the header is to be multiplied with, for samples/s and ms."""
+    if quantity == SAMPLES_PER_S:
+        return _SECOND if re.search(r"/ ?ms\b", header) else None
+    if not quantity.startswith("latency") or quantity.endswith("speedup"):
+        return None
+    if re.search(r"\bms\b|_ms$|millisec", header):
+        return _MILLISECOND
+    if re.search(r"[(\[]s(ec(onds?)?)?[)\]]", header):
+        return _SECOND
+    return None
+
+
+def _find_size(header: str) -> str:
+    match = re.search(r"\b(?:bsz=|bs ?=? ?)([0-9]+)", header, re.IGNORECASE)
+    return match[1] if match else ""

@@ -1,0 +1,281 @@
+"""A table of texts -> the rows that can be audited, and what of the table cannot."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+from dlperf_slurm.contract.topology import parse_topology
+from dlperf_slurm.published.audit.headers import (
+    BARE_PRECISION,
+    BATCH_SIZE,
+    CONCURRENCY,
+    DEVICES,
+    DEVICES_PER_NODE,
+    LINE,
+    NODES,
+    PATH,
+    TOPOLOGY,
+    WORDS,
+    Column,
+    clean_header,
+    drop_precisions,
+    find_precision,
+    list_precisions,
+    read_headers,
+)
+from dlperf_slurm.published.audit.printed import (
+    EFFICIENCY,
+    FULL_PRECISIONS,
+    PRECISION_SPEEDUP,
+    SAMPLES_PER_S,
+    SPEEDUP,
+    TIME_SPEEDUP,
+    NotAudited,
+    Row,
+    read_count,
+)
+from dlperf_slurm.published.audit.tables import PipeTable
+from dlperf_slurm.published.audit.values import (
+    Value,
+    is_number,
+    is_rate,
+    read_size,
+    read_values,
+    says_no_value,
+)
+
+_LABELS = (BATCH_SIZE, CONCURRENCY, DEVICES, DEVICES_PER_NODE, NODES, TOPOLOGY, *WORDS)
+
+# quantities of a reduced precision even where the header does not say so
+_OF_REDUCED = (PRECISION_SPEEDUP, TIME_SPEEDUP)
+
+
+def interpret_table(table: PipeTable, file: str) -> tuple[list[Row], list[NotAudited]]:
+    """The rows of a table, one for each precision and variant that a line has."""
+    table = _join_headers(table)
+    columns = _drop_repeated(_name_bare(read_headers(table.header), table))
+    name = f"table at line {table.line}"
+    gaps = [NotAudited(file, table.line, name, text) for text in _list_problems(table, columns)]
+    if not _is_auditable(columns):
+        return [], gaps
+    gaps += [
+        NotAudited(
+            file,
+            table.line,
+            f"{name}: column {column.header!r}",
+            "no rule for its header, or another column has its quantity",
+        )
+        for column in columns
+        if not column.quantity
+    ]
+    rows: list[Row] = []
+    for line, texts in table.rows:
+        gaps += _list_unread(file, line, columns, texts)
+        rows += _make_rows(file, name, line, columns, texts)
+    return _split_by_document(_name_section(rows, table)), gaps
+
+
+def _join_headers(table: PipeTable) -> PipeTable:
+    """The table with one line of headers, where its first row has those of merged cells."""
+    empty = sum(not header for header in table.header)
+    if empty < 2 or not table.rows:
+        return table
+    (_, first), *rows = table.rows
+    if any(
+        is_number(clean_header(text)) and not text.endswith("%") for text in map(_unmark, first)
+    ):
+        return table
+    group = ""
+    headers = []
+    for above, below in zip(table.header, first):
+        group = above or group
+        headers.append(f"{group} {below}".strip() if below else above)
+    return dataclasses.replace(table, header=tuple(headers), rows=tuple(rows))
+
+
+def _unmark(text: str) -> str:
+    """The text without marks for bold and code."""
+    return text.replace("**", "").replace("`", "").strip()
+
+
+def _name_bare(columns: Sequence[Column], table: PipeTable) -> list[Column]:
+    """The columns; one whose header is a precision alone has samples/s where its cells say so."""
+    named = []
+    for position, column in enumerate(columns):
+        if column.quantity == BARE_PRECISION:
+            is_samples = any(is_rate(texts[position]) for _, texts in table.rows)
+            quantity = SAMPLES_PER_S if is_samples else ""
+            named.append(dataclasses.replace(column, quantity=quantity))
+        else:
+            named.append(column)
+    return named
+
+
+def _name_section(rows: Sequence[Row], table: PipeTable) -> list[Row]:
+    """The rows with their section, and the precision that the table's title alone names."""
+    if not rows or any(row.where for row in rows):
+        return list(rows)
+    named = list_precisions(table.title)
+    precision = named[0] if len(named) == 1 else ""
+    section = f"{table.heading} {drop_precisions(table.title)}"
+    return [
+        dataclasses.replace(row, section=section, precision=row.precision or precision)
+        for row in rows
+    ]
+
+
+def _split_by_document(rows: Sequence[Row]) -> list[Row]:
+    """The rows, each with its table in the document that it was taken from.
+
+    Lines that follow each other in one document belong to one table.
+    """
+    tables: dict[tuple[str, int], str] = {}
+    for row in sorted(rows, key=_read_place):
+        path, line = _read_place(row)
+        if row.where:
+            tables[path, line] = (
+                tables.get((path, line - 1)) or tables.get((path, line)) or row.where
+            )
+    return [
+        dataclasses.replace(row, table=tables[_read_place(row)]) if row.where else row
+        for row in rows
+    ]
+
+
+def _read_place(row: Row) -> tuple[str, int]:
+    path, _, line = row.where.rpartition(":")
+    return path, read_count(line)
+
+
+def _drop_repeated(columns: Sequence[Column]) -> list[Column]:
+    """The columns; one that would take the place of an earlier one has no quantity."""
+    seen: set[tuple[str, ...]] = set()
+    kept: list[Column] = []
+    for column in columns:
+        key = (column.quantity, column.precision, column.batch_size, column.variant)
+        kept.append(dataclasses.replace(column, quantity="") if key in seen else column)
+        seen.add(key)
+    return kept
+
+
+def _list_problems(table: PipeTable, columns: Sequence[Column]) -> Iterator[str]:
+    yield from table.problems
+    if not table.problems and not _is_auditable(columns):
+        yield "no column of it follows from others, by their headers"
+
+
+def _is_auditable(columns: Sequence[Column]) -> bool:
+    """Whether columns have something derived, or latencies, which have an order."""
+    derived = {SPEEDUP, EFFICIENCY, PRECISION_SPEEDUP, TIME_SPEEDUP}
+    return any(c.quantity in derived or c.quantity.startswith("latency") for c in columns)
+
+
+def _list_unread(
+    file: str, line: int, columns: Sequence[Column], texts: Sequence[str]
+) -> Iterator[NotAudited]:
+    for column, text in zip(columns, texts):
+        if not column.quantity or column.quantity in _LABELS or read_values(text, column):
+            continue
+        if not says_no_value(text):
+            yield NotAudited(file, line, f"{column.header}: {text!r}", "is no positive number")
+
+
+def _make_rows(
+    file: str, table: str, line: int, columns: Sequence[Column], texts: Sequence[str]
+) -> list[Row]:
+    labels = {c.quantity: _unmark(t) for c, t in zip(columns, texts) if c.quantity in _LABELS}
+    first_figure = _find_first_figure(columns)
+    words = _list_words(columns[:first_figure], texts)
+    # numbers among the figures are figures that no rule is known for
+    remarks = _list_words(columns[first_figure:], texts[first_figure:], has_numbers=False)
+    groups: dict[tuple[str, str, str], dict[str, Value]] = {}
+    for column, text in zip(columns, texts):
+        if not column.quantity or column.quantity in _LABELS:
+            continue
+        named = "" if "precision" in labels else column.precision
+        precision = named or _find_default_precision(column, columns, labels)
+        for value in read_values(text, column):
+            key = (precision, column.batch_size, value.variant)
+            groups.setdefault(key, {})[column.quantity] = value
+    return [
+        Row(
+            file=file,
+            line=line,
+            where=_name_place(labels),
+            table=table,
+            model=labels.get("model", ""),
+            framework=labels.get("framework", ""),
+            software=" ".join(filter(None, (labels.get("framework"), labels.get("source")))),
+            note=" ".join(filter(None, (variant, *words))),
+            precision=precision,
+            compiler=labels.get("compiler", ""),
+            hardware=labels.get("hardware", ""),
+            batch_size=labels.get(BATCH_SIZE) or size or read_size(tuple(values.items())),
+            devices=_count_devices(labels),
+            cells={quantity: value.cell for quantity, value in values.items()},
+            remark=" ".join(remarks),
+            topology=labels.get(TOPOLOGY, ""),
+            concurrency=read_count(labels.get(CONCURRENCY, "")),
+        )
+        for (precision, size, variant), values in groups.items()
+    ]
+
+
+def _name_place(labels: Mapping[str, str]) -> str:
+    """The place of the row in its document; empty without a line number."""
+    if labels.get(PATH) and labels.get(LINE, "").isdigit():
+        return f"{labels[PATH]}:{labels[LINE]}"
+    return ""
+
+
+def _find_first_figure(columns: Sequence[Column]) -> int:
+    places = (n for n, c in enumerate(columns) if c.quantity and c.quantity not in _LABELS)
+    return next(places, len(columns))
+
+
+def _list_words(
+    columns: Sequence[Column], texts: Sequence[str], has_numbers: bool = True
+) -> list[str]:
+    """The words of columns without a quantity, such as a sequence length; numbers too if asked."""
+    return [
+        f"{column.header} {text}"
+        for column, text in zip(columns, texts)
+        if not column.quantity and (has_numbers or not is_number(text))
+    ]
+
+
+def _find_default_precision(
+    column: Column, columns: Sequence[Column], labels: Mapping[str, str]
+) -> str:
+    """The precision for a column that names none.
+
+    It is the row's, or else the table's reduced one for what is derived, or its only one.
+    """
+    if "precision" in labels:
+        return _name_precision(labels["precision"])
+    figures = (c for c in columns if c.quantity and c.quantity not in _LABELS)
+    named = list(dict.fromkeys(c.precision for c in figures if c.precision))
+    reduced = [name for name in named if name not in FULL_PRECISIONS]
+    is_of_reduced = column.quantity in _OF_REDUCED or column.quantity.startswith("latency")
+    chosen = reduced if is_of_reduced and reduced else named
+    return chosen[0] if len(chosen) == 1 else ""
+
+
+def _name_precision(text: str) -> str:
+    """The precision of a row as headers name it, and as it stands where it is of no known name."""
+    return find_precision(text) if len(list_precisions(text)) == 1 else text
+
+
+def _count_devices(labels: Mapping[str, str]) -> int:
+    """The number of devices of the row; 0 where it does not say.
+
+    It is that of nodes where only they are printed: a speedup needs their ratio alone.
+    """
+    if TOPOLOGY in labels:
+        try:
+            return parse_topology(labels[TOPOLOGY]).world_size
+        except ValueError:
+            return 0
+    nodes = labels.get(NODES, "1")
+    if DEVICES_PER_NODE in labels:
+        return read_count(nodes) * read_count(labels[DEVICES_PER_NODE])
+    return read_count(labels.get(DEVICES, nodes if NODES in labels else ""))

@@ -1,0 +1,266 @@
+"""Rows -> latencies that contradict each other, their throughput or their speedups."""
+
+import dataclasses
+import math
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Optional
+
+from dlperf_slurm.published.audit.printed import (
+    CONTRADICTION,
+    LATENCY_AVG,
+    LATENCY_OFF,
+    ONE,
+    OUT_OF_ORDER,
+    PRECISION_SPEEDUP,
+    TRUNCATED,
+    Cell,
+    Finding,
+    Row,
+    Span,
+    format_value,
+    make_finding,
+    measure_gap,
+    read_count,
+)
+
+# Throughput x latency may be off by so much, as a ratio, in our own reports: the clock's marks lie
+# between the sum of the batches and their window. In others' tables it is off all the same, but not
+# more than that.
+OUR_TOLERANCE = Fraction(2, 100)
+
+# A table whose rows are off by more, as their median ratio, has a throughput of other items than
+# the batch's, of several devices, or a latency of something else.
+_LARGEST_RATIO = 2.5
+
+# rows that are off by less do not tell that a whole table is
+_LEAST_EXCESS = 0.01
+
+_PERCENTILE = re.compile(r"latency_p([0-9.]+)")
+
+
+@dataclass(frozen=True)
+class Product:
+    """A throughput times the mean latency of its row, over the samples of its batches."""
+
+    row: Row
+    samples: Cell
+    latency: Cell
+    samples_x_ms: Fraction
+
+    @property
+    def ratio(self) -> Fraction:
+        return self.samples.value * self.latency.value / self.samples_x_ms
+
+
+def check_latencies(rows: Sequence[Row]) -> Iterator[Finding]:
+    """The findings in the latencies of rows, at most one per row and kind."""
+    for row in rows:
+        for check in (_check_order, _check_reference_order, _check_speedups):
+            finding = check(row)
+            if finding is not None:
+                yield finding
+    tables: dict[tuple[str, str], list[Product]] = {}
+    for product in list_products(rows):
+        tables.setdefault((product.row.file, product.row.table), []).append(product)
+    for products in tables.values():
+        yield from _check_table(products)
+
+
+def has_order(row: Row) -> bool:
+    """Whether a row has percentiles whose order is checked."""
+    return len(_list_percentiles(row)) > 1
+
+
+def list_compared(row: Row) -> list[Cell]:
+    """The speedups of a row that are compared with each other, as their references are not there.
+
+    They are those of the throughput and of the mean latency, and those of several percentiles.
+    """
+    means = [name for name in (PRECISION_SPEEDUP, f"{LATENCY_AVG}_speedup") if name in row.cells]
+    tails = [f"{name}_speedup" for name in _list_percentiles(row)]
+    tails = [name for name in tails if name in row.cells]
+    pairs = (names for names in (means, tails) if len(names) > 1)
+    return [row.cells[name] for names in pairs for name in names]
+
+
+def _list_percentiles(row: Row) -> list[str]:
+    """The names of the row's percentiles, the smallest first."""
+    found = [match for match in map(_PERCENTILE.fullmatch, row.cells) if match is not None]
+    return [match[0] for match in sorted(found, key=lambda match: float(match[1]))]
+
+
+def _check_order(row: Row) -> Optional[Finding]:
+    cells = [row.cells[name] for name in _list_percentiles(row)]
+    for low, high in zip(cells, cells[1:]):
+        # what is rounded to the same digit keeps its order
+        is_above = low.value > high.value
+        if is_above and (low.unit == high.unit or low.rounded.low > high.rounded.high):
+            reason = f"{low.text} in {low.column} is above it"
+            follows = f"{low.text} or more"
+            excess = float(low.value / high.value - 1)
+            return make_finding(row, high, OUT_OF_ORDER, follows, reason, excess)
+    return None
+
+
+def _check_reference_order(row: Row) -> Optional[Finding]:
+    """The finding of a reference's latencies, latency x speedup, that are out of their order."""
+    products: list[tuple[Cell, Fraction, Span]] = []
+    for name in _list_percentiles(row):
+        cell = row.cells.get(name)
+        speedup = row.cells.get(f"{name}_speedup")
+        if cell is not None and speedup is not None:
+            products.append((cell, cell.value * speedup.value, cell.rounded * speedup.rounded))
+    for (cell, value, low), (other, other_value, high) in zip(products, products[1:]):
+        if low.low > high.high:
+            reason = (
+                f"with its speedup the reference's is {float(value):.2f}, above the "
+                f"{float(other_value):.2f} of {other.text} in {other.column}"
+            )
+            if cell.text == other.text:
+                reason += "; both columns have the same value"
+            excess = measure_gap(low, high)
+            return make_finding(row, cell, OUT_OF_ORDER, "less", reason, excess)
+    return None
+
+
+def list_products(rows: Sequence[Row]) -> Iterator[Product]:
+    """The throughputs that are checked against their latencies.
+
+    A latency without a unit is taken in that, of s and ms, which fits its table.
+    """
+    tables: dict[tuple[str, str], list[Product]] = {}
+    for row in rows:
+        product = _make_product(row)
+        if product is not None:
+            tables.setdefault((row.file, row.table), []).append(product)
+    for products in tables.values():
+        ratio = statistics.median(float(product.ratio) for product in products)
+        if not _is_near(ratio) and any(p.latency.scale is None for p in products):
+            products = [_rescale(product) for product in products]
+            ratio = statistics.median(float(product.ratio) for product in products)
+        if _is_near(ratio):
+            yield from products
+
+
+def _is_near(ratio: float) -> bool:
+    return abs(math.log(ratio)) < math.log(_LARGEST_RATIO)
+
+
+def _rescale(product: Product) -> Product:
+    """The product with its latency taken in seconds."""
+    samples_x_s = product.samples_x_ms / 1000
+    return Product(product.row, product.samples, product.latency, samples_x_s)
+
+
+def _make_product(row: Row) -> Optional[Product]:
+    samples, latency = row.samples_per_s, row.cells.get(LATENCY_AVG)
+    batch = _count_samples(row)
+    # a server under load has queues and batches of its own
+    is_loaded = row.concurrency > 0
+    if samples is None or latency is None or not batch or has_unknown_devices(row) or is_loaded:
+        return None
+    return Product(row, samples, latency, Fraction(batch * 1000))
+
+
+def _check_table(products: Sequence[Product]) -> Iterator[Finding]:
+    """The throughputs of a table that are off.
+
+    They are one finding where most rows are off: the table's latency is of something else.
+    """
+    found = [finding for finding in map(_check_throughput, products) if finding is not None]
+    off = [f for f in found if f.kind == LATENCY_OFF and (f.excess or 0) >= _LEAST_EXCESS]
+    if len(off) <= max(len(products) / 2, 2):
+        yield from found
+        return
+    worst = max(off, key=lambda finding: finding.excess or 0)
+    reason = f"{worst.reason}; {len(off)} of the table's {len(products)} rows are off"
+    yield from (finding for finding in found if finding not in off)
+    yield dataclasses.replace(worst, reason=reason)
+
+
+def _check_throughput(product: Product) -> Optional[Finding]:
+    """The finding of a throughput that is not the batch of all devices over the mean latency.
+
+    For medians over repeats it is enough that some throughput among the repeats fits.
+    """
+    row, samples, latency = product.row, product.samples, product.latency
+    batch = product.samples_x_ms
+    found = _scale((samples.spread or samples.rounded) * latency.rounded, batch)
+    if found.meets(_allow(latency)):
+        return None
+    reason = (
+        f"{samples.text} x {latency.text} {_name_unit(product)} "
+        f"/ {_count_samples(row)} = {float(product.ratio):.4f}"
+    )
+    follows = format_value(batch / latency.value, samples)
+    excess = measure_gap(found, _span_latencies(row, latency))
+    if _scale(samples.cut * latency.cut, batch).meets(ONE):
+        reason += ", and 1 only if digits were cut, not rounded"
+        return make_finding(row, samples, TRUNCATED, follows, reason, excess)
+    return make_finding(row, samples, LATENCY_OFF, follows, reason, excess)
+
+
+def _span_latencies(row: Row, latency: Cell) -> Span:
+    """The ratios that a row's own spread of latencies explains.
+
+    A throughput that is a mean of rates, or of other batches than the mean latency, lies within.
+    """
+    values = [latency.value, *(row.cells[name].value for name in _list_percentiles(row))]
+    highest = max(values)
+    # the median, which few print, may lie as far below the least as the largest lies above it
+    lowest = max(2 * min(values) - highest, Fraction(0))
+    allowed = Span(1 - OUR_TOLERANCE, 1 + OUR_TOLERANCE)
+    # the more a batch takes, the smaller the throughput
+    low = min(allowed.low, latency.value / highest)
+    return Span(low, max(allowed.high, latency.value / lowest) if lowest else Fraction(10**9))
+
+
+def _count_samples(row: Row) -> int:
+    return read_count(row.batch_size) * max(row.devices, 1)
+
+
+def _name_unit(product: Product) -> str:
+    is_seconds = product.latency.scale == 1000
+    return "s" if is_seconds or product.samples_x_ms == _count_samples(product.row) else "ms"
+
+
+def has_unknown_devices(row: Row) -> bool:
+    """Whether the number of devices stands in the heading alone, as over our latency tables.
+
+    A row of others' tables that does not say it is of one device.
+    """
+    latency = row.cells.get(LATENCY_AVG)
+    return not row.devices and latency is not None and _is_ours(latency)
+
+
+def _is_ours(latency: Cell) -> bool:
+    return latency.is_exact or latency.column == "avg ms"
+
+
+def _allow(latency: Cell) -> Span:
+    return Span(1 - OUR_TOLERANCE, 1 + OUR_TOLERANCE) if _is_ours(latency) else ONE
+
+
+def _scale(product: Span, batch: Fraction) -> Span:
+    return Span(product.low / batch, product.high / batch)
+
+
+def _check_speedups(row: Row) -> Optional[Finding]:
+    """The finding of a throughput whose speedup is not that of the latency at one batch size.
+
+    Medians over repeats are not checked: those of both need not be of the same repeat.
+    """
+    speedup, of_latency = row.cells.get(PRECISION_SPEEDUP), row.cells.get("latency_avg_speedup")
+    samples = row.samples_per_s
+    is_median = samples is not None and samples.spread is not None
+    if speedup is None or of_latency is None or speedup.is_exact or is_median:
+        return None
+    if speedup.rounded.meets(of_latency.rounded):
+        return None
+    reason = f"{of_latency.column} says {of_latency.text}, of the same batches"
+    excess = measure_gap(speedup.rounded, of_latency.rounded)
+    return make_finding(row, speedup, CONTRADICTION, of_latency.text, reason, excess)

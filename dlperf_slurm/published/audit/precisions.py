@@ -1,0 +1,110 @@
+"""Rows -> the speedups of a reduced precision over a full one, with what they follow from."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Optional
+
+from dlperf_slurm.published.audit.derived import Derived
+from dlperf_slurm.published.audit.printed import (
+    FULL_PRECISIONS,
+    LATENCY_AVG,
+    PRECISION_SPEEDUP,
+    SAMPLES_PER_S,
+    TIME_SPEEDUP,
+    TRAINING_TIME,
+    Cell,
+    Row,
+)
+
+# Speedups whose quotient has the reference above the line: the smaller of two times is the better.
+INVERSE_SPEEDUPS = {TIME_SPEEDUP: TRAINING_TIME}
+_LATENCY_SPEEDUP = re.compile(r"(latency_\w+)_speedup")
+
+
+def derive_precision_speedups(rows: Sequence[Row]) -> Iterator[Derived]:
+    """Speedups of a reduced precision over a full one, in the table or in its section."""
+    tables: dict[tuple[str, str], list[Row]] = {}
+    sections: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.precision in FULL_PRECISIONS:
+            tables.setdefault((row.file, row.table), []).append(row)
+            if row.section:
+                sections.setdefault((row.file, row.section), []).append(row)
+    for row in rows:
+        for name, cell in row.cells.items():
+            inputs = _list_inputs(name, row)
+            if not inputs:
+                continue
+            near = tables.get((row.file, row.table), ())
+            far = sections.get((row.file, row.section), ()) if row.section else ()
+            yield from _divide(row, cell, inputs, near) or _divide(row, cell, inputs, far)
+
+
+def _list_inputs(name: str, row: Row) -> list[str]:
+    """The quantities that a speedup over a precision is one of, the likeliest first."""
+    match = _LATENCY_SPEEDUP.fullmatch(name)
+    if match is not None:
+        return [match[1]]
+    if name == PRECISION_SPEEDUP:
+        return [name for name in (SAMPLES_PER_S, LATENCY_AVG) if name in row.cells]
+    return [INVERSE_SPEEDUPS[name]] if name in INVERSE_SPEEDUPS else []
+
+
+def _divide(
+    row: Row, cell: Cell, inputs: Sequence[str], candidates: Sequence[Row]
+) -> list[Derived]:
+    """The cell over the reference that is clear, or else over one that it fits."""
+    usable = [other for other in candidates if any(name in other.cells for name in inputs)]
+    reference = _find_reference(row, usable)
+    if reference is not None:
+        return _derive(row, cell, inputs, reference)
+    # the best of the full precision may have needed another batch size or accumulation
+    loose = [
+        other
+        for other in usable
+        if _name_setting(other, has_note=False) == _name_setting(row, has_note=False)
+    ]
+    tries = [one for other in loose for one in _derive(row, cell, inputs, other)]
+    return [one for one in tries if one.is_right][:1]
+
+
+def _derive(row: Row, cell: Cell, inputs: Sequence[str], reference: Row) -> list[Derived]:
+    found = (_pair(name, row, reference) for name in inputs if name in reference.cells)
+    pairs = [pair for pair in found if pair is not None]
+    if not pairs:
+        return []
+    (above, below), *others = pairs
+    spans = tuple(one.rounded / other.rounded for one, other in others)
+    return [Derived(row, cell, above, below, Fraction(1), None, {}, spans)]
+
+
+def _pair(name: str, row: Row, reference: Row) -> Optional[tuple[Cell, Cell]]:
+    """The cells above and below the line; None where the row has none of the quantity."""
+    ours = row.cells.get(name)
+    if ours is None:
+        return None
+    theirs = ours if reference is row else reference.cells[name]
+    if name != SAMPLES_PER_S and (ours.scale is None) != (theirs.scale is None):
+        # the unit stands beside one of two times
+        ours, theirs = replace(ours, scale=None), replace(theirs, scale=None)
+    return (ours, theirs) if name == SAMPLES_PER_S else (theirs, ours)
+
+
+def _name_setting(row: Row, has_note: bool = True) -> tuple[object, ...]:
+    """The key, batch size apart, that rows of two precisions share."""
+    setting = (row.framework, row.model, row.compiler, row.devices, row.topology, row.hardware)
+    return (*setting, row.concurrency, row.note if has_note else "")
+
+
+def _find_reference(row: Row, candidates: Sequence[Row]) -> Optional[Row]:
+    """The row of the full precision that a speedup is relative to; None when it is not clear.
+
+    It stands on the same printed line, as NVIDIA's, or has the same devices and batch size.
+    """
+    found = [other for other in candidates if _name_setting(other) == _name_setting(row)]
+    found.sort(key=lambda other: FULL_PRECISIONS.index(other.precision))
+    beside = [other for other in found if other.printed_line == row.printed_line]
+    alike = [other for other in found if other.batch_size == row.batch_size]
+    return next(iter(beside or alike or (found if len(found) == 1 else [])), None)

@@ -1,0 +1,205 @@
+"""Rows -> the derived cells that are not the quotient of printed cells that they should be."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from operator import attrgetter
+from typing import Optional
+
+from dlperf_slurm.published.audit.derived import Derived
+from dlperf_slurm.published.audit.named_bases import derive_by_named_base
+from dlperf_slurm.published.audit.precisions import derive_precision_speedups
+from dlperf_slurm.published.audit.printed import (
+    ABOVE_DEVICES,
+    EFFICIENCY,
+    ONE,
+    SPEEDUP,
+    STALE,
+    SWAPPED,
+    TRUNCATED,
+    WRONG,
+    Cell,
+    Finding,
+    Row,
+    Span,
+    format_value,
+    make_finding,
+    measure_gap,
+)
+
+# the key that the rows of one scaling curve share
+_name_series: Callable[[Row], tuple[object, ...]] = attrgetter(
+    *("file", "table", "model", "framework", "software"),
+    *("precision", "compiler", "hardware", "repeat"),
+)
+
+
+def derive_cells(rows: Sequence[Row]) -> list[Derived]:
+    """The derived cells whose inputs are among the rows."""
+    derived = [*_derive_scaling(rows), *derive_precision_speedups(rows)]
+    checked = {id(one.cell) for one in derived}
+    return [*derived, *derive_by_named_base(rows, checked)]
+
+
+def _derive_scaling(rows: Sequence[Row]) -> Iterator[Derived]:
+    """Speedups and efficiencies of rows that have a baseline."""
+    index = index_rows(rows)
+    series: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        if row.samples_per_s is not None and row.devices:
+            series.setdefault(_name_series(row), []).append(row)
+    for row in rows:
+        samples = row.samples_per_s
+        base = _find_baseline(row, series.get(_name_series(row), ()), index)
+        if samples is None or base is None or base.samples_per_s is None:
+            continue
+        growth = Fraction(row.devices, base.devices)
+        others = {} if base is row else _list_others(row, samples, base, base.samples_per_s, index)
+        for name, factor in ((SPEEDUP, Fraction(1)), (EFFICIENCY, 1 / growth)):
+            cell = row.cells.get(name)
+            if cell is not None:
+                scaled = {p: Span(factor * s.low, factor * s.high) for p, s in others.items()}
+                # with another batch a device may do more by itself
+                limit = factor * growth if base.batch_size == row.batch_size else None
+                yield Derived(row, cell, samples, base.samples_per_s, factor, limit, scaled)
+
+
+Index = Mapping[tuple[tuple[object, ...], int], Sequence[Row]]
+
+
+def index_rows(rows: Sequence[Row]) -> Index:
+    """Rows with a throughput by configuration and devices."""
+    index: dict[tuple[tuple[object, ...], int], list[Row]] = {}
+    for row in rows:
+        if row.samples_per_s is not None:
+            index.setdefault((row.configuration, row.devices), []).append(row)
+    return index
+
+
+def _list_alike(row: Row, devices: int, index: Index) -> Sequence[Row]:
+    """Rows of the same configuration in any table; none where the model is not known."""
+    return index.get((row.configuration, devices), ()) if row.model else ()
+
+
+def _find_baseline(row: Row, series: Sequence[Row], index: Index) -> Optional[Row]:
+    """The row of the fewest devices that a speedup is relative to; None when there is none.
+
+    It is looked for in the row's series, first with the same note and batch size, then with any; at
+    last it is a row of one device in any table.
+    """
+    cell = row.cells.get(SPEEDUP) or row.cells.get(EFFICIENCY)
+    if cell is None or not row.devices:
+        return None
+    bases = []
+    for is_same_note, is_same_size in ((True, True), (False, True), (True, False), (False, False)):
+        candidates = [
+            other
+            for other in series
+            if (other.note == row.note or not is_same_note)
+            and (other.batch_size == row.batch_size or not is_same_size)
+        ]
+        base = _choose_smallest(cell, row, candidates)
+        if base is not None:
+            bases.append(base)
+    if bases:
+        # the nearest is meant, unless one that is less alike fits
+        return next((base for base in bases if _fits(cell, row, base)), bases[0])
+    is_first = row.devices == 1 and any(other.devices > 1 for other in series)
+    if cell.rounded.meets(ONE) or is_first:
+        # as a table has one baseline for all its batch sizes
+        beside = [other for other in series if other.devices == row.devices and _is_one(other)]
+        return next((other for other in beside if _fits(cell, row, other)), row)
+    elsewhere = [other for other in _list_alike(row, 1, index) if not other.repeat]
+    fitting = [other for other in elsewhere if _fits(cell, row, other)]
+    return next(iter(fitting or elsewhere), None)
+
+
+def _choose_smallest(cell: Cell, row: Row, candidates: Sequence[Row]) -> Optional[Row]:
+    """The row of the fewest devices; of several the one that fits, None when none does."""
+    fewest = min((other.devices for other in candidates), default=row.devices)
+    smallest = [other for other in candidates if other.devices == fewest]
+    if fewest >= row.devices or not _is_base(smallest[0]):
+        return None
+    fitting = [other for other in smallest if _fits(cell, row, other)]
+    return next(iter(fitting or (smallest if len(smallest) == 1 else [])), None)
+
+
+def _is_base(row: Row) -> bool:
+    """Whether others may be relative to a row, which is itself not relative to fewer devices."""
+    return SPEEDUP not in row.cells or row.devices == 1 or _is_one(row)
+
+
+def _is_one(row: Row) -> bool:
+    """Whether a row is the baseline by its own speedup."""
+    cell = row.cells.get(SPEEDUP)
+    return cell is not None and cell.rounded.meets(ONE)
+
+
+def _fits(cell: Cell, row: Row, base: Row) -> bool:
+    if row.samples_per_s is None or base.samples_per_s is None:
+        return False
+    return cell.rounded.meets(row.samples_per_s.rounded / base.samples_per_s.rounded)
+
+
+def _list_others(
+    row: Row, samples: Cell, base: Row, base_samples: Cell, index: Index
+) -> dict[str, Span]:
+    """The quotients with another figure of the same configuration on one side of the line."""
+    quotients: dict[str, Span] = {}
+    for other in _list_alike(base, base.devices, index):
+        if other is not base and other.samples_per_s is not None:
+            place = f"{other.samples_per_s.text} at {name_place(other)}"
+            quotients[place] = samples.rounded / other.samples_per_s.rounded
+    for other in _list_alike(row, row.devices, index):
+        if other is not row and other.samples_per_s is not None:
+            place = f"{other.samples_per_s.text} at {name_place(other)}"
+            quotients[place] = other.samples_per_s.rounded / base_samples.rounded
+    return quotients
+
+
+def name_place(row: Row) -> str:
+    """The place of a row as readers know it: file and line."""
+    return row.where or f"{row.file}:{row.line}"
+
+
+def check_speedups(derived: Sequence[Derived]) -> Iterator[Finding]:
+    """The findings of recomputing each derived cell: one at most, with the plainest reason."""
+    neighbours: dict[tuple[str, int, str, str], list[Derived]] = {}
+    for one in derived:
+        neighbours.setdefault(one.row.printed_line, []).append(one)
+    for one in derived:
+        finding = _check(one, neighbours[one.row.printed_line])
+        if finding is not None:
+            yield finding
+
+
+def _check(one: Derived, neighbours: Sequence[Derived]) -> Optional[Finding]:
+    quotient = f"{one.numerator.text} / {one.denominator.text}"
+    follows = format_value(one.value, one.cell)
+    if not one.is_right:
+        kind, reason = _explain(one, neighbours)
+        gap = min(measure_gap(one.cell.rounded, s) for s in (one.expected, *one.alternatives))
+        return make_finding(one.row, one.cell, kind, follows, f"{quotient}; {reason}", gap)
+    if one.limit is not None and min(one.cell.rounded.low, one.certain) > one.limit:
+        reason = f"{quotient}; at most {float(one.limit):g} is possible by the devices alone"
+        excess = float(min(one.cell.rounded.low, one.certain) / one.limit - 1)
+        return make_finding(one.row, one.cell, ABOVE_DEVICES, follows, reason, excess)
+    return None
+
+
+def _is_cut(one: Derived) -> bool:
+    return one.cell.cut.meets(one.expected)
+
+
+def _explain(one: Derived, neighbours: Sequence[Derived]) -> tuple[str, str]:
+    if one.cell.value <= one.value and _is_cut(one):
+        return TRUNCATED, "cut, not rounded"
+    for other in neighbours:
+        is_swapped = other is not one and not other.is_right
+        if is_swapped and one.cell.rounded.meets(other.expected):
+            return SWAPPED, f"is what follows for {other.row.name_cell(other.cell)}"
+    if one.cell.rounded.meets(Span(1 / one.expected.high, 1 / one.expected.low)):
+        return WRONG, "is the inverse of it"
+    for place, expected in one.others.items():
+        if one.cell.rounded.meets(expected):
+            return STALE, f"would follow from {place}"
+    return WRONG, f"off by {float(one.cell.value / one.value - 1):+.2%}"

@@ -1,0 +1,147 @@
+"""The text of a cell -> the values that it holds, each with its unit, variant and batch size."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Optional
+
+from dlperf_slurm.published.audit.headers import Column
+from dlperf_slurm.published.audit.printed import (
+    SAMPLES_PER_S,
+    TRAINING_TIME,
+    Cell,
+    Span,
+    make_cell,
+)
+
+# our tables and DLPerf's have these beside a value: (39.1 to 41.0), {39.1 to 41.0}, [1], n=5 of 7
+_BESIDE = re.compile(r"\([^)]*\)|\{[^}]*\}|\[[0-9]+\]|n=[0-9]+ of [0-9]+")
+_LINK = re.compile(r"\[([^][]*)\]\([^)]*\)")
+_TAG = re.compile(r"</?su[pb]>|<br ?/?>|\*\*|`")
+_SPREAD = re.compile(r"[({]([0-9.]+) to ([0-9.]+)[)}]")
+# 29 911
+_SPACED = re.compile(r"[0-9]{1,3}(?: [0-9]{3})+(?:\.[0-9]+)?")
+# nothing else may touch the number: "1h02min" and "-1.5" are none
+_VALUE = re.compile(
+    r"(?<!\S)x?(?P<number>[0-9][0-9,]*(?:\.[0-9]+)?(?:e[-+][0-9]{2})?)"
+    r"(?:(?P<percent> ?%)|(?P<thousands>\s?[kMG](?![a-z]))"
+    r"|(?P<unit>\s?(?:ms|us|s|sec|min|h|hrs?|hours?)))?"
+    r"x?(?=\s|$|w/)"
+    r"\s*(?P<variant>(?:w/o|w/)\s?[a-z]+)?\s*(?:bsz=(?P<size>[0-9]+))?",
+    re.IGNORECASE,
+)
+_DURATION = re.compile(r"(?P<hours>[0-9]{1,4}) ?h(?:rs?|ours?)? ?(?P<minutes>[0-9]{1,2}) ?m(?:in)?")
+_CLOCK = re.compile(r"([0-9]{1,4}):([0-9]{2}):([0-9]{2})")
+_NO_VALUE = re.compile(
+    r"[-\u2013\u2014]+|n\.?/?a\.?|oom|failed|missing|not run|not in the matrix|no reference"
+    r"|unknown|\s*"
+)
+_THOUSANDS = {"k": Fraction(10**3), "m": Fraction(10**6), "g": Fraction(10**9)}
+# in milliseconds
+_UNITS = {
+    "us": Fraction(1, 1000),
+    "ms": Fraction(1),
+    "s": Fraction(1000),
+    "sec": Fraction(1000),
+    "min": Fraction(60_000),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), Fraction(3_600_000)),
+}
+
+
+@dataclass(frozen=True)
+class Value:
+    """One of the values in a cell."""
+
+    cell: Cell
+    variant: str
+    batch_size: str
+
+
+def read_values(text: str, column: Column) -> list[Value]:
+    """The values of a cell; those of a list without variants' names are numbered variants."""
+    duration = _read_duration(text, column)
+    if duration is not None:
+        return [Value(duration, column.variant, "")]
+    matches = list(_VALUE.finditer(_clean(text)))
+    is_list = " / " in text
+    values = []
+    for position, match in enumerate(matches):
+        cell = _make_cell(match, column)
+        if cell is None or (len(matches) > 1 and not is_list and not _has_variants(matches)):
+            return []
+        variant = (match["variant"] or "").lower()
+        if is_list and not variant:
+            variant = f"value {position + 1}"
+        cell = dataclasses.replace(cell, spread=_find_spread(text, column.header))
+        values.append(Value(cell, variant or column.variant, match["size"] or ""))
+    return values
+
+
+def _read_duration(text: str, column: Column) -> Optional[Cell]:
+    """A time as 1h02min, or with colons; None for any other text."""
+    if column.quantity != TRAINING_TIME:
+        return None
+    words, clock = _DURATION.fullmatch(_clean(text)), _CLOCK.fullmatch(_clean(text))
+    if words is not None:
+        minutes = int(words["hours"]) * 60 + int(words["minutes"])
+        return Cell(str(minutes), column.header, scale=_UNITS["min"]) if minutes else None
+    if clock is not None:
+        seconds = (int(clock[1]) * 60 + int(clock[2])) * 60 + int(clock[3])
+        return Cell(str(seconds), column.header, scale=_UNITS["s"]) if seconds else None
+    return None
+
+
+def says_no_value(text: str) -> bool:
+    """Whether a cell says that it has no value: empty, a dash, or one of a few words."""
+    return _NO_VALUE.fullmatch(_clean(text).strip().lower()) is not None
+
+
+def is_number(text: str) -> bool:
+    """Whether a cell is a number, and no word beside it."""
+    return _VALUE.fullmatch(_clean(text).strip()) is not None
+
+
+def _find_spread(text: str, header: str) -> Optional[Span]:
+    """The interval or range that our reports print behind a median."""
+    match = _SPREAD.search(text)
+    low, high = (make_cell(match[side], header) for side in (1, 2)) if match else (None, None)
+    return Span(low.rounded.low, high.rounded.high) if low and high else None
+
+
+def _clean(text: str) -> str:
+    text = _BESIDE.sub("", _LINK.sub(r"\1", _TAG.sub(" ", text))).strip().replace("\u00d7", "x")
+    return text.replace(" ", "") if _SPACED.fullmatch(text) else text
+
+
+def _has_variants(matches: Sequence["re.Match[str]"]) -> bool:
+    return len({(match["variant"] or "").lower() for match in matches}) == len(matches)
+
+
+def _make_cell(match: "re.Match[str]", column: Column) -> Optional[Cell]:
+    if match["percent"]:
+        whole, _, digits = match["number"].partition(".")
+        return make_cell(f"{whole.zfill(3)[:-2]}.{whole.zfill(3)[-2:]}{digits}", column.header)
+    cell = make_cell(match["number"].lower(), column.header)
+    return cell and dataclasses.replace(cell, scale=_find_scale(match, column))
+
+
+def _find_scale(match: "re.Match[str]", column: Column) -> Optional[Fraction]:
+    """What the number is to be multiplied with; the unit beside it comes before the header's."""
+    if match["thousands"]:
+        return _THOUSANDS[match["thousands"].strip().lower()]
+    is_time = column.quantity.startswith("latency") or column.quantity == TRAINING_TIME
+    if match["unit"] and is_time:
+        return _UNITS[match["unit"].strip().lower()]
+    return column.scale
+
+
+def is_rate(text: str) -> bool:
+    """Whether a cell has a unit of samples in a time beside its number."""
+    return re.search(r"[a-z] ?/ ?s(ec|econd)?\b", text.lower()) is not None
+
+
+def read_size(values: Sequence[tuple[str, Value]]) -> str:
+    """The batch size that stands beside a throughput, as in "4664.10 bsz=96"."""
+    return next((value.batch_size for name, value in values if name == SAMPLES_PER_S), "")

@@ -1,0 +1,163 @@
+"""Imported runs -> those of one job joined, and what tells the cases of several machines apart."""
+
+import hashlib
+import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dlperf_slurm.contract.record import OK
+from dlperf_slurm.files.reading import open_file
+from dlperf_slurm.logs import Identity
+from dlperf_slurm.logs.runs import SETTINGS, ImportedRun
+
+SECONDS_PER_DAY = 86400.0
+
+# workerlog.3, rank_3.log, log-rank3.txt, trainer.3
+_RANK = re.compile(r"(?<![a-z])(workerlog|rank|trainer|worker|task|proc)[._-]?(\d{1,6})(?!\d)")
+_READ_BYTES = 1 << 20
+
+
+def join_ranks(runs: Sequence[ImportedRun]) -> list[ImportedRun]:
+    """The runs, of which logs of the ranks of one job are one: its slowest rank's, or a failed one.
+
+    Such logs are copies of each other, byte by byte, or they have a rank in their names, which are
+    alike otherwise, and their times overlap.
+    """
+    copies = _group(runs, lambda run: _hash_file(run.path))
+    left: list[ImportedRun] = []
+    for same in copies:
+        left += [_join(same, "copies of one log")] if _are_of_files(same) else same
+    joined: list[ImportedRun] = []
+    for same in _group(left, _name_job):
+        for together in _split_by_time(same):
+            joined.append(_join(together, "the logs of the ranks of one run"))
+    order = {run.log: index for index, run in enumerate(runs)}
+    return sorted(joined, key=lambda run: order[run.log])
+
+
+def _are_of_files(runs: Sequence[ImportedRun]) -> bool:
+    """Whether each is the only one of its file, so that they may be one."""
+    return len({run.path for run in runs}) == len(runs)
+
+
+def _group(
+    runs: Iterable[ImportedRun], key: Callable[[ImportedRun], Hashable]
+) -> list[list[ImportedRun]]:
+    groups: dict[Hashable, list[ImportedRun]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return list(groups.values())
+
+
+def _hash_file(path: Path) -> str:
+    """The digest of a file; of one that cannot be read, which is a failed run, its path."""
+    digest = hashlib.sha256()
+    try:
+        with open_file(path) as file:
+            for chunk in iter(lambda: file.read(_READ_BYTES), b""):
+                digest.update(chunk)
+    except OSError:
+        return str(path)
+    return digest.hexdigest()
+
+
+def _name_job(run: ImportedRun) -> Hashable:
+    """What logs of one job's ranks share; of a name without a rank, the log itself."""
+    name = run.path.name.lower()
+    if "#" in run.log or not _RANK.search(name):
+        return run.log
+    settings = tuple(getattr(run.identity, setting) for setting in SETTINGS)
+    return run.path.parent, _RANK.sub(r"\1", name), run.format_name, settings
+
+
+def _split_by_time(runs: Sequence[ImportedRun]) -> list[list[ImportedRun]]:
+    """Runs whose times overlap, or are not told, together."""
+    groups: list[list[ImportedRun]] = []
+    for run in sorted(runs, key=lambda run: run.started):
+        last = max((one.ended for one in groups[-1]), default=0.0) if groups else 0.0
+        if groups and (not run.started or not last or run.started <= last):
+            groups[-1].append(run)
+        else:
+            groups.append([run])
+    return groups
+
+
+def _join(runs: Sequence[ImportedRun], what: str) -> ImportedRun:
+    if len(runs) == 1:
+        return runs[0]
+    chosen = min(runs, key=lambda run: (run.status == OK, run.samples_per_s or 0.0))
+    names = ", ".join(run.path.name for run in runs)
+    return replace(chosen, notes=(*chosen.notes, f"{len(runs)} files are {what}: {names}"))
+
+
+def label_runs(runs: Sequence[ImportedRun]) -> list[str]:
+    """The label of each run: in what its machine, software or day differs within its case.
+
+    Empty where they do not differ. Hardware tells all cases of a model and format apart, whatever
+    their topology. Days follow each other where one run starts within a day of another's end.
+    """
+    labels = [""] * len(runs)
+    days = _name_days(runs)
+    for parts, is_of_case in ((_name_hardware, False), (_name_software, True)):
+        for indices in _group_indices(runs, is_of_case):
+            names = [parts(runs[index].identity) for index in indices]
+            if len(set(names)) > 1:
+                for index, name in zip(indices, names):
+                    labels[index] = f"{labels[index]} {name}".strip()
+    for indices in _group_indices(runs, True):
+        alike: dict[str, list[int]] = {}
+        for index in indices:
+            alike.setdefault(labels[index], []).append(index)
+        for same in alike.values():
+            if len({days[index] for index in same}) > 1:
+                for index in same:
+                    labels[index] = f"{labels[index]} {days[index]}".strip()
+    return labels
+
+
+def _group_indices(runs: Sequence[ImportedRun], is_of_case: bool) -> list[list[int]]:
+    groups: dict[Hashable, list[int]] = {}
+    for index, run in enumerate(runs):
+        names = SETTINGS if is_of_case else ("framework", "model")
+        key = (run.format_name, *(getattr(run.identity, name) for name in names))
+        groups.setdefault(key, []).append(index)
+    return list(groups.values())
+
+
+def _name_hardware(identity: Identity) -> str:
+    return f"on {identity.hardware or 'unknown hardware'}"
+
+
+def _name_software(identity: Identity) -> str:
+    return f"with {identity.software or 'unknown software'}"
+
+
+def _name_days(runs: Sequence[ImportedRun]) -> list[str]:
+    """The day on which the series that a run is part of began; midnight ends no series."""
+    days = [f"of {run.identity.date}" if run.identity.date else "undated" for run in runs]
+    for indices in _group_indices(runs, True):
+        timed = sorted((i for i in indices if runs[i].started), key=lambda i: runs[i].started)
+        for before, after in zip(timed, timed[1:]):
+            if runs[after].started <= runs[before].ended + SECONDS_PER_DAY:
+                days[after] = days[before]
+    return days
+
+
+def describe_surroundings(runs: Sequence[ImportedRun]) -> list[str]:
+    """The notes of a case on what its logs tell of machine, software and day, and what not."""
+    told, untold = [], []
+    for name in ("hardware", "software", "date"):
+        values = list(dict.fromkeys(getattr(run.identity, name) for run in runs))
+        known = [value for value in values if value]
+        if known:
+            told.append(f"{name} {' and '.join(known)}")
+        if len(known) < len(values):
+            untold.append(name)
+    notes = []
+    if told:
+        notes.append(f"as its logs or their folder tell: {'; '.join(told)}")
+    if untold:
+        several = ", nor that they are the same for its repeats" if len(runs) > 1 else ""
+        notes.append(f"not told by its logs or their folder: {' and '.join(untold)}{several}")
+    return notes

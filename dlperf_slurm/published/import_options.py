@@ -1,0 +1,73 @@
+"""What a command line says of logs -> which files they are, and how they are to be read."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from dlperf_slurm.config.known_names import check_known, suggest
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.logs import Identity, list_formats, load_format
+from dlperf_slurm.logs.runs import SETTINGS, SURROUNDINGS, ImportOptions
+
+_DATE = re.compile(r"(?:19|20)\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")
+
+
+def parse_settings(assignments: Sequence[str]) -> Identity:
+    """`--set key=value` as an identity; InputError for an unknown key or a wrong value."""
+    values: dict[str, object] = {}
+    for text in assignments:
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        if not equals or not value.strip():
+            raise InputError(f"--set {text}: write KEY=VALUE, as in --set devices=8")
+        keys = (*SETTINGS, *SURROUNDINGS)
+        if key not in keys:
+            known = ", ".join(keys)
+            raise InputError(f"--set {text}: unknown key; known: {known}{suggest(key, keys)}")
+        if key == "date" and not _DATE.fullmatch(value.strip()):
+            raise InputError(f"--set {text}: date is a day, as in --set date=2020-08-26")
+        if isinstance(getattr(Identity(), key), int):
+            if not value.strip().isdecimal() or not 0 < int(value) < 10**7:
+                raise InputError(f"--set {text}: {key} is a whole number of at least 1")
+            values[key] = int(value)
+        else:
+            values[key] = value.strip()
+    return dataclasses.replace(Identity(), **values)  # type: ignore[arg-type]
+
+
+def check_options(options: ImportOptions) -> None:
+    """InputError for a format or a rule that there is not, with the nearest that there is."""
+    names = list_formats()
+    try:
+        if options.format_name:
+            check_known(options.format_name, names, "a log format")
+            names = [options.format_name]
+        if options.rule_name:
+            rules = list(dict.fromkeys(r.name for name in names for r in load_format(name).RULES))
+            check_known(options.rule_name, rules, "a publisher's rule")
+    except ValueError as error:
+        raise InputError(f"import: {error}") from error
+
+
+def list_logs(paths: Sequence[Path]) -> list[Path]:
+    """The files themselves, and all below directories, sorted; hidden ones are left out.
+
+    InputError for a path where nothing is, and for directories without a file.
+    """
+    logs: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            below = sorted(found for found in path.rglob("*") if found.is_file())
+            logs += [log for log in below if not _is_hidden(log.relative_to(path))]
+        elif path.exists():
+            logs.append(path)
+        else:
+            raise InputError(f"{path}: there is no such file or directory")
+    if not logs:
+        raise InputError(f"{', '.join(map(str, paths))}: no file in there")
+    return logs
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)

@@ -1,0 +1,296 @@
+"""Imported runs of logs -> a run directory with a record of each, and a copy of its log."""
+
+import getpass
+import re
+import shutil
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dlperf_slurm.contract.axes import Axes
+from dlperf_slurm.contract.case import Case
+from dlperf_slurm.contract.json_files import write_json
+from dlperf_slurm.contract.record import (
+    FAILED,
+    LOG_FILE,
+    OK,
+    OUT_OF_MEMORY,
+    RECORD_FILE,
+    STATUSES,
+    STEP_SECONDS_FILE,
+    WHOLE_JOB,
+    Clock,
+    Failure,
+    RankResult,
+    Record,
+)
+from dlperf_slurm.contract.times import format_now
+from dlperf_slurm.contract.topology import Topology, parse_topology
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.files.arrays import write_array
+from dlperf_slurm.files.reading import open_file
+from dlperf_slurm.files.writing import remove_file, write_file
+from dlperf_slurm.jobs.journal import STAGED, STATE, Event, append_events
+from dlperf_slurm.jobs.leftovers import LOCK_FILE, PARTIAL_SUFFIX, hold_partial
+from dlperf_slurm.jobs.manifest import (
+    IMPORT_SITE,
+    MANIFEST_FILE,
+    Manifest,
+    PlannedCase,
+    format_manifest,
+)
+from dlperf_slurm.jobs.markers import MARKERS_DIR
+from dlperf_slurm.jobs.private_values import hide_private_values
+from dlperf_slurm.jobs.run_directory import CASES_FILE, SCRIPTS_DIR, Run
+from dlperf_slurm.jobs.stage import find_git_state, make_run_id
+from dlperf_slurm.jobs.task_tables import Pieces, format_case
+from dlperf_slurm.logs import Identity
+from dlperf_slurm.logs.runs import SETTINGS, ImportedRun
+from dlperf_slurm.matrix.axes import make_case_id
+from dlperf_slurm.published.import_groups import describe_surroundings, label_runs
+from dlperf_slurm.version import __version__
+
+GROUP_ID = "import"
+UNKNOWN_SOURCE = "unknown"
+
+
+def write_imported_run(
+    results_dir: Path, name: str, runs: Sequence[ImportedRun], command: Sequence[str]
+) -> Run:
+    """Write a run directory for the logs, whole or not at all; logs of one case are its repeats.
+
+    InputError if a run that is ok does not tell what a record needs, or there is none to write.
+    """
+    cases = group_runs(runs)
+    run_id = make_run_id(name, "import")
+    run_dir = results_dir.absolute() / run_id
+    partial = results_dir.absolute() / f".{run_id}{PARTIAL_SUFFIX}"
+    manifest = _make_manifest(run_id, name, cases, command)
+    try:
+        with hold_partial(partial):
+            write_file(partial / MANIFEST_FILE, format_manifest(manifest).encode(), is_synced=True)
+            (partial / MARKERS_DIR).mkdir()
+            _write_records(partial, run_id, cases)
+            remove_file(partial / LOCK_FILE)
+            partial.rename(run_dir)
+    except OSError as error:
+        raise InputError(f"{results_dir}: the run cannot be written: {error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return Run(run_dir, manifest)
+
+
+def group_runs(runs: Sequence[ImportedRun]) -> dict[str, list[ImportedRun]]:
+    """The runs by case_id, in their order; failed ones that cannot be placed are left out.
+
+    Runs of other hardware, software or days are of other cases. Raises InputError that names what
+    neither a log nor its name tells.
+    """
+    problems = [
+        f"{run.log}: neither the log nor its name tells {' and '.join(missing)}; add "
+        + " ".join(f"--set {name}=..." for name in missing)
+        for run in runs
+        for missing in [find_missing(run.identity)]
+        if missing and run.status == OK
+    ]
+    if problems:
+        raise InputError("\n".join(problems))
+    cases: dict[str, list[ImportedRun]] = {}
+    placed = [run for run in runs if not find_missing(run.identity)]
+    for run, label in zip(placed, label_runs(placed)):
+        cases.setdefault(_make_case_id(run, label), []).append(replace(run, label=label))
+    if not cases:
+        logs = ", ".join(run.log for run in runs[:5]) + ", ..." * (len(runs) > 5)
+        raise InputError(f"{logs}: no log tells what was run: there is nothing to write")
+    return cases
+
+
+def find_missing(identity: Identity) -> list[str]:
+    """What a record needs and nothing tells."""
+    missing = [name for name in SETTINGS if not getattr(identity, name)]
+    if identity.nodes and identity.devices and not _is_topology(identity):
+        missing.append("devices")
+    return missing
+
+
+def _is_topology(identity: Identity) -> bool:
+    topology = _make_topology(identity)
+    try:
+        return parse_topology(str(topology)).world_size == identity.devices
+    except ValueError:
+        return False
+
+
+def _make_case_id(run: ImportedRun, label: str) -> str:
+    """The id that a case of a matrix would have, with the log's format and what sets it apart."""
+    case_id = make_case_id(run.identity.model, _make_axes(replace(run, label=label)))
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", case_id)
+
+
+def _make_axes(run: ImportedRun) -> Axes:
+    """What the log tells; on the other axes the default."""
+    identity = run.identity
+    return Axes(
+        framework=identity.framework,
+        topology=str(_make_topology(identity)),
+        batch_size_per_device=identity.batch_size_per_device,
+        precision=identity.precision,
+        script=f"{_name_source(run)} {run.label}".strip(),
+    )
+
+
+def _name_source(run: ImportedRun) -> str:
+    return run.format_name or UNKNOWN_SOURCE
+
+
+def _make_topology(identity: Identity) -> Topology:
+    return Topology(identity.nodes, max(1, identity.devices // identity.nodes))
+
+
+def _make_manifest(
+    run_id: str, name: str, cases: dict[str, list[ImportedRun]], command: Sequence[str]
+) -> Manifest:
+    """No scheduler is ever asked about such a run: all its array tasks have ended."""
+    return Manifest(
+        run_id=run_id,
+        title=name,
+        matrix_name=name,
+        site_name=IMPORT_SITE,
+        scheduler="local",
+        created_at=_format_time(
+            max((r.ended for runs in cases.values() for r in runs), default=0.0)
+        )
+        or format_now(),
+        created_by=getpass.getuser(),
+        created_on=socket.gethostname(),
+        command=hide_private_values(command),
+        tool_version=__version__,
+        tool_git=find_git_state(),
+        poll_seconds=1.0,
+        slowest_poll_seconds=1.0,
+        lost_after_seconds=1.0,
+        cases=tuple(_make_planned_case(case_id, runs) for case_id, runs in cases.items()),
+    )
+
+
+def _make_planned_case(case_id: str, runs: Sequence[ImportedRun]) -> PlannedCase:
+    return PlannedCase(
+        case_id=case_id,
+        model=runs[0].identity.model,
+        axes=_make_axes(runs[0]),
+        repeats=len(runs),
+        notes=(
+            *dict.fromkeys(note for run in runs for note in run.notes),
+            *describe_surroundings(runs),
+            *_describe_partial(runs),
+        ),
+        reason="",
+        protocol=_find_settings(runs),
+    )
+
+
+def _find_settings(runs: Sequence[ImportedRun]) -> dict[str, int]:
+    """What logs tell of a protocol: the steps of their windows, where all have as many."""
+    steps = {run.window.steps for run in runs if run.window}
+    return {"measured_steps": steps.pop()} if len(steps) == 1 and 0 not in steps else {}
+
+
+def _describe_partial(runs: Sequence[ImportedRun]) -> list[str]:
+    """The publishers' figures of logs that are incomplete, which stand in no table."""
+    return [
+        f"{run.log} is incomplete: its publisher's rule ({run.publisher_rule}) makes "
+        f"{run.publisher_samples_per_s:.4g} of what is there"
+        for run in runs
+        if run.status != OK and run.publisher_samples_per_s is not None
+    ]
+
+
+def _format_time(seconds: float) -> str:
+    """The log's own clock, as if it were in UTC; empty where the log has no times."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds)) if seconds else ""
+
+
+def _write_records(folder: Path, run_id: str, cases: dict[str, list[ImportedRun]]) -> None:
+    import numpy
+
+    rows: list[str] = []
+    planned = Pieces("", "\n")
+    events = [Event(STAGED, format_now(), group_id=GROUP_ID)]
+    for case_id, runs in cases.items():
+        for repeat, run in enumerate(runs, start=1):
+            attempt_dir = f"cases/{case_id}/r{repeat}/a1"
+            start_dir = folder / attempt_dir / "s0"
+            start_dir.mkdir(parents=True)
+            record = _make_record(run, run_id, case_id, repeat)
+            write_json(start_dir / RECORD_FILE, record, is_synced=False)
+            with open_file(run.path) as log, (start_dir / LOG_FILE).open("xb") as copy:
+                shutil.copyfileobj(log, copy)
+            if run.window is not None and run.window.step_seconds:
+                write_array(start_dir / STEP_SECONDS_FILE, numpy.array([run.window.step_seconds]))
+            state = "COMPLETED" if run.status == OK else "FAILED"
+            index = len(rows)
+            events.append(Event(STATE, format_now(), GROUP_ID, "", index, state, detail=run.reason))
+            offset = planned.add(format_case(record.case))
+            rows.append(f"{run.identity.framework}\t{attempt_dir}\tlog\t-\t0\t{offset}\n")
+    (folder / SCRIPTS_DIR).mkdir()
+    write_file(folder / CASES_FILE, planned.text.encode())
+    write_file(folder / SCRIPTS_DIR / f"{GROUP_ID}.tasks", "".join(rows).encode())
+    append_events(folder, events)
+
+
+def _make_record(run: ImportedRun, run_id: str, case_id: str, repeat: int) -> Record:
+    case = _make_case(run, run_id, case_id, repeat)
+    is_ok = run.status == OK
+    failure = Failure(WHOLE_JOB, "", "", run.reason, "", run.status == OUT_OF_MEMORY)
+    reason = run.reason if run.status in STATUSES else f"{run.status}: {run.reason}"
+    failure = replace(failure, message=reason)
+    return Record(
+        status=run.status if run.status in STATUSES else FAILED,
+        reason=reason,
+        case=case,
+        started_at=_format_time(run.started),
+        ended_at=_format_time(run.ended),
+        parameter_count=0,
+        clock=Clock("log", 0.0),
+        ranks=(_make_rank(run, case),) if is_ok else (),
+        failures=() if is_ok else (failure,),
+        versions=dict(run.identity.versions),
+        platform={"gpu_models": run.identity.hardware} if run.identity.hardware else {},
+        job={"log": run.log},
+        publisher_rule=run.publisher_rule,
+        publisher_samples_per_s=run.publisher_samples_per_s or 0.0,
+    )
+
+
+def _make_case(run: ImportedRun, run_id: str, case_id: str, repeat: int) -> Case:
+    return Case(
+        run_id=run_id,
+        case_id=case_id,
+        repeat=repeat,
+        attempt=1,
+        axes=_make_axes(run),
+        model=run.identity.model,
+        model_parameters={},
+        device="cuda",
+        cpus_per_rank=0,
+        warmup_steps=0,
+        measured_steps=run.window.steps if run.window else 0,
+        seed=0,
+        log_format=_name_source(run),
+    )
+
+
+def _make_rank(run: ImportedRun, case: Case) -> RankResult:
+    """The slowest rank's window, from its rate where the log tells no times."""
+    rate = run.samples_per_s or 0.0
+    return RankResult(
+        rank=WHOLE_JOB,
+        local_rank=WHOLE_JOB,
+        host="",
+        device_name=run.identity.hardware,
+        window_seconds=case.global_batch_size * case.measured_steps / rate,
+        peak_memory_bytes=0,
+        final_loss=0.0,
+    )

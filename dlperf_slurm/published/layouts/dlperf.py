@@ -1,0 +1,245 @@
+"""Figures of training -> DLPerf's tables: a summary per model, and one table per configuration.
+
+The columns are those of DLPerf's README and of its reports.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from operator import attrgetter
+
+from dlperf_slurm.contract.axes import LARGEST, TRAIN
+from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.published.layouts.parts.document import (
+    Document,
+    Draft,
+    LayoutColumn,
+    group_figures,
+    list_sizes,
+    list_topologies,
+    make_layout_table,
+    make_throughput_cells,
+    name_unit,
+    order_batch_groups,
+    tell_apart,
+)
+from dlperf_slurm.published.layouts.parts.figures import ABSENT, NO_FIGURE, LayoutFigure
+from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.results.footnotes import Note
+from dlperf_slurm.results.ratios import REFERENCE_PRECISIONS, divide
+
+PRECISION_NAMES = {"amp-fp16": "AMP", "amp-bf16": "AMP BF16"}
+COMPILER_NAMES = {"none": "", "xla": "w/XLA"}
+# the one unit that DLPerf's summaries name
+IMAGES_PER_S = "img/s"
+
+
+def lay_out(figures: Sequence[LayoutFigure]) -> Document:
+    """The summaries, then the tables that they come from."""
+    draft = Draft()
+    training = [figure for figure in figures if figure.mode == TRAIN]
+    if not training:
+        draft.notes.append("no cases of training, so no table")
+    for group in group_figures(training, lambda figure: figure.model).values():
+        draft.tables.append(_make_summary(group, draft))
+    for group in group_figures(training, attrgetter("model", "precision", "batch_group")).values():
+        draft.tables.append(_make_configuration_table(group, draft))
+    return draft.finish()
+
+
+def _make_summary(figures: Sequence[LayoutFigure], draft: Draft) -> Table:
+    model = figures[0].model
+    topologies = list_topologies(figures, measured=True) or list_topologies(figures)
+    base, largest = topologies[0], topologies[-1]
+    # DLPerf leaves speedups out where the batch size is the framework's own
+    is_scaled = largest != base and all(figure.batch_group != LARGEST for figure in figures)
+    rows = group_figures(figures, lambda figure: (figure.label, figure.source))
+    columns: list[LayoutColumn] = [
+        ("Framework", [label for label, _ in rows]),
+        ("Source", [source for _, source in rows]),
+    ]
+    for precision, group in _list_measurements(figures):
+        cells = [
+            [f for f in row if (f.precision, f.batch_group) == (precision, group)]
+            for row in rows.values()
+        ]
+        columns += _make_pair(model, cells, (largest, base), is_scaled, draft)
+    _note_missing(figures, largest, is_scaled, draft)
+    return make_layout_table(
+        title=f"{model}: summary",
+        columns=columns,
+        text_columns=2,
+        caption=f"on {largest}"
+        + (f", speedup over {base}" if is_scaled else "")
+        + f"; {name_unit(model)}; bsz is the batch size per device",
+    )
+
+
+def _list_measurements(figures: Sequence[LayoutFigure]) -> list[tuple[str, str]]:
+    """Precisions, the full ones first, each with its batch sizes."""
+    groups = group_figures(figures, lambda figure: figure.precision)
+    precisions = sorted(groups, key=lambda precision: precision not in REFERENCE_PRECISIONS)
+    return [
+        (precision, group)
+        for precision in precisions
+        for group in order_batch_groups(figure.batch_group for figure in groups[precision])
+    ]
+
+
+def _make_pair(
+    model: str,
+    cells: Sequence[Sequence[LayoutFigure]],
+    topologies: tuple[Topology, Topology],
+    is_scaled: bool,
+    draft: Draft,
+) -> list[LayoutColumn]:
+    """Throughput, and speedup where the table has it; `cells[row]` are all of a row's figures."""
+    largest, base = topologies
+    first = next(figure for figures in cells for figure in figures)
+    rows = [_choose_parts(figures, largest, draft) for figures in cells]
+    values = iter(make_throughput_cells([part for parts in rows for part in parts]))
+    size = f"bsz={first.batch_group}"
+    unit = f"({IMAGES_PER_S})" if name_unit(model) == IMAGES_PER_S else ""
+    throughput: LayoutColumn = (
+        _join_lines(f"{_name_precision(first.precision)} throughput", unit, size),
+        [
+            _join_parts([(part, next(values), _name_variant(part)) for part in parts], draft)
+            for parts in rows
+        ],
+    )
+    if not is_scaled:
+        return [throughput]
+    speedups = [
+        _join_speedups(parts, [f for f in figures if f.topology == base], draft)
+        for figures, parts in zip(cells, rows)
+    ]
+    header = _join_lines(f"{_name_precision(first.precision)} speedup", size)
+    return [throughput, (header, speedups)]
+
+
+def _choose_parts(
+    figures: Sequence[LayoutFigure], topology: Topology, draft: Draft
+) -> list[LayoutFigure]:
+    """The values of a cell: one per compiler and kind of data, the fastest one of "max"."""
+    there = [figure for figure in figures if figure.topology == topology]
+    parts = list(draft.index(there, _name_variant).values())
+    measured = [part for part in parts if part.samples_per_s is not None]
+    if measured and measured[0].batch_group == LARGEST:
+        return [max(measured, key=lambda part: part.samples_per_s or 0.0)]
+    return parts
+
+
+def _join_speedups(
+    parts: Sequence[LayoutFigure], bases: Sequence[LayoutFigure], draft: Draft
+) -> Cell:
+    """One a line, behind marks where the batch size is not that of the base."""
+    lines, footnotes = [], []
+    for part in parts:
+        variant = _name_variant(part)
+        own = [base for base in bases if _name_variant(base) == variant]
+        base = next((base for base in own if base.samples_per_s is not None), None)
+        speedup = divide(part.samples_per_s, base.samples_per_s if base is not None else None)
+        lines.append(_append(Cell(speedup, problem=ABSENT), variant))
+        if base is not None and speedup is not None and base.batch_sizes != part.batch_sizes:
+            footnotes.append(f"{_describe(part)}: over a throughput with bsz={list_sizes(base)}")
+    return _join_cells(lines, draft.number(footnotes))
+
+
+def _append(cell: Cell, words: str) -> Cell:
+    """The cell with words behind its figure, or behind what stands in its place."""
+    if not words:
+        return cell
+    form = dataclasses.replace(cell.form, unit=f" {words}")
+    return dataclasses.replace(cell, form=form, problem=f"{cell.problem} {words}")
+
+
+def _join_cells(lines: Sequence[Cell], notes: tuple[int, ...]) -> Cell:
+    """One a line, behind the marks of all."""
+    return Cell(
+        tuple(lines) or (Cell(None, problem=ABSENT),), joint="\n", notes=notes, marks_first=True
+    )
+
+
+def _describe(part: LayoutFigure) -> str:
+    return _join(f"{_name_precision(part.precision)} of {part.label}", _name_variant(part))
+
+
+def _join_parts(parts: Sequence[tuple[LayoutFigure, Cell, str]], draft: Draft) -> Cell:
+    """Figures with what sets them apart, and with the batch size where that was not asked for."""
+    lines = []
+    for figure, cell, variant in parts:
+        lines.append(_append(cell, variant))
+        if figure.batch_group == LARGEST and figure.batch_sizes:
+            lines.append(Cell(f"bsz={list_sizes(figure)}"))
+    notes = (note for figure, _, _ in parts for note in _list_footnotes(figure))
+    return _join_cells(lines, draft.number(notes))
+
+
+def _list_footnotes(part: LayoutFigure) -> list[Note]:
+    """The figure's own, and the batch size where it is not its column's."""
+    sizes = list_sizes(part)
+    if part.batch_group == LARGEST or sizes in ("", part.batch_group):
+        return list(part.footnotes)
+    return [f"{_describe(part)}: bsz={sizes} in place of {part.batch_group}", *part.footnotes]
+
+
+def _make_configuration_table(figures: Sequence[LayoutFigure], draft: Draft) -> Table:
+    """One row per topology, one column per framework with its compiler."""
+    first = figures[0]
+    topologies = list_topologies(figures)
+    columns: list[LayoutColumn] = [
+        ("node num", [str(topology.nodes) for topology in topologies]),
+        ("device num", [str(topology.world_size) for topology in topologies]),
+    ]
+    names = {(figure.label, figure.source) for figure in figures}
+    for name, group in group_figures(
+        figures, lambda f: _join(tell_apart(f.label, f, names), _name_variant(f))
+    ).items():
+        points = draft.index(group, lambda figure: figure.topology)
+        found = [points.get(topology, NO_FIGURE) for topology in topologies]
+        cells = [
+            # the name of its only variant is in the column's
+            _join_parts([(figure, cell, "")], draft)
+            for figure, cell in zip(found, make_throughput_cells(found))
+        ]
+        title = _join_lines(f"{name} throughput", f"({name_unit(first.model)})")
+        columns.append((title, cells))
+    return make_layout_table(
+        title=f"{first.model}: {_name_precision(first.precision)}, batch size {first.batch_group}",
+        columns=columns,
+        text_columns=2,
+        caption=f"medians, {name_unit(first.model)}",
+    )
+
+
+def _join_lines(*texts: str) -> str:
+    return "\n".join(text for text in texts if text)
+
+
+def _name_variant(figure: LayoutFigure) -> str:
+    """What sets values of one cell apart, such as "w/XLA" or "w/DALI"; empty for the plain one."""
+    compiler = COMPILER_NAMES.get(figure.compiler, f"w/{figure.compiler}")
+    return _join(compiler, f"w/{figure.data_location}" if figure.data_location else "")
+
+
+def _name_precision(precision: str) -> str:
+    return PRECISION_NAMES.get(precision, precision.upper())
+
+
+def _join(*texts: str) -> str:
+    return " ".join(text for text in texts if text)
+
+
+def _note_missing(
+    figures: Sequence[LayoutFigure], largest: Topology, is_scaled: bool, draft: Draft
+) -> None:
+    model = figures[0].model
+    absent = {f.label: None for f in figures}
+    for figure in figures:
+        if figure.topology == largest:
+            absent.pop(figure.label, None)
+    if absent:
+        draft.notes.append(f"{model}: the summary is of {largest}, without {', '.join(absent)}")
+    if all(figure.precision in REFERENCE_PRECISIONS for figure in figures):
+        draft.notes.append(f"{model}: no mixed precision, so no columns of it")
+    if not is_scaled and len(list_topologies(figures, measured=True)) < 2:
+        draft.notes.append(f"{model}: one topology, so no speedup")

@@ -1,0 +1,104 @@
+"""Figures of training to accuracy -> NVIDIA's tables: time to train, and top-1 over the seeds."""
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from typing import Optional
+
+from dlperf_slurm.published.layouts.parts.document import (
+    Draft,
+    LayoutColumn,
+    arrange,
+    group_figures,
+    list_topologies,
+    make_layout_table,
+    make_ratio_cell,
+    name_device_counts,
+)
+from dlperf_slurm.published.layouts.parts.figures import ABSENT, LayoutFigure
+from dlperf_slurm.published.layouts.parts.precision_pairs import (
+    Pair,
+    name_precision,
+    pair_precisions,
+)
+from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.results.number_formats import PERCENT, Number
+
+# the unit of a table's times, by what the longest of them reaches
+_UNITS = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
+
+
+def make_accuracy_tables(figures: Sequence[LayoutFigure], draft: Draft) -> Iterator[Table]:
+    """Two tables per model, framework and pair of precisions; the second for several seeds."""
+    trained = [figure for figure in figures if figure.top1]
+    for group in group_figures(trained, lambda f: (f.model, f.label, f.compiler)).values():
+        for pair in pair_precisions(group, draft):
+            shown = [figure for figure in group if figure.precision in pair.precisions]
+            yield _make_time_table(shown, pair, draft)
+            if any(len(figure.top1) > 1 for figure in shown):
+                yield _make_seeds_table(shown, pair, draft)
+
+
+def _make_time_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) -> Table:
+    topologies = list_topologies(figures)
+    found = arrange(figures, pair.precisions, topologies, draft)
+    longest = max(figure.train_seconds or 0.0 for figure in figures)
+    size, unit = next((one for one in _UNITS if longest >= one[0]), _UNITS[-1])
+    columns: list[LayoutColumn] = [("GPUs", name_device_counts(topologies))]
+    for precision, own in found.items():
+        cells = [Cell(_average(figure), PERCENT, problem=ABSENT) for figure in own]
+        columns.append((f"Accuracy - {name_precision(precision)}", cells))
+    for precision, own in found.items():
+        times = [Cell(f.train_seconds, Number(factor=1 / size), problem=ABSENT) for f in own]
+        columns.append((f"Time to train - {name_precision(precision)}", times))
+    if pair.is_complete:
+        pairs = zip(found[pair.reference], found[pair.reduced])
+        ratios = [make_ratio_cell(base.train_seconds, f.train_seconds) for base, f in pairs]
+        columns.append(("Time to train - speedup", ratios))
+    return make_layout_table(
+        title=f"{_make_title(figures[0])}, time to train",
+        columns=columns,
+        text_columns=1,
+        caption=f"top-1 in %, average over seeds; times in {unit}, medians, with the validations",
+    )
+
+
+def _make_seeds_table(figures: Sequence[LayoutFigure], pair: Pair, draft: Draft) -> Table:
+    topologies = list_topologies(figures)
+    found = arrange(figures, pair.precisions, topologies, draft)
+    columns: list[LayoutColumn] = [
+        ("# of epochs", [str(figures[0].epochs) for _ in topologies]),
+        ("GPUs", name_device_counts(topologies)),
+    ]
+    for name, (read, form) in _STATISTICS.items():
+        for precision, own in found.items():
+            cells = [Cell(read(figure), form, problem=ABSENT) for figure in own]
+            columns.append((f"{name_precision(precision)} {name}", cells))
+    counts = " and ".join(map(str, sorted({len(figure.top1) for figure in figures})))
+    return make_layout_table(
+        title=f"{_make_title(figures[0])}, over seeds",
+        columns=columns,
+        text_columns=2,
+        caption=f"top-1 in %, {counts} seeds; the standard deviation (n - 1) is of fractions",
+    )
+
+
+def _average(figure: LayoutFigure) -> Optional[float]:
+    return statistics.fmean(figure.top1) if figure.top1 else None
+
+
+def _deviation(figure: LayoutFigure) -> Optional[float]:
+    return statistics.stdev(figure.top1) if len(figure.top1) > 1 else None
+
+
+# in NVIDIA's order and words
+_STATISTICS: dict[str, tuple[Callable[[LayoutFigure], Optional[float]], Number]] = {
+    "avg top1": (_average, PERCENT),
+    "standard deviation": (_deviation, Number(".5f")),
+    "minimum top1": (lambda figure: min(figure.top1, default=None), PERCENT),
+    "maximum top1": (lambda figure: max(figure.top1, default=None), PERCENT),
+}
+
+
+def _make_title(figure: LayoutFigure) -> str:
+    compiler = "" if figure.compiler == "none" else f" {figure.compiler}"
+    return f"{figure.model}: {figure.label}{compiler}, training to accuracy"

@@ -1,0 +1,193 @@
+"""What layouts share: a document of tables with numbered footnotes, and cells of figures."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Optional, TypeVar, Union
+
+from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.published.layouts.parts.figures import ABSENT, NO_FIGURE, LayoutFigure
+from dlperf_slurm.reports.cells import Cell, Table, make_table
+from dlperf_slurm.results.footnotes import Footnotes, Note
+from dlperf_slurm.results.labels import find_unit
+from dlperf_slurm.results.number_formats import Number
+from dlperf_slurm.results.ratios import divide
+
+Key = TypeVar("Key", bound=Hashable)
+
+MOST_DECIMALS = 2
+
+# a header and its cells
+LayoutColumn = tuple[str, Sequence[Union[Cell, str]]]
+
+
+@dataclass(frozen=True)
+class Document:
+    """Tables in a layout; `footnotes[n - 1]` is footnote n, `notes` say in a line each what
+    it would show and the figures do not have, or have twice.
+    """
+
+    tables: tuple[Table, ...]
+    footnotes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass
+class Draft:
+    """A document on its way, in the order of its parts."""
+
+    tables: list[Table] = field(default_factory=list)
+    footnotes: Footnotes = field(default_factory=Footnotes)
+    notes: list[str] = field(default_factory=list)
+
+    def number(self, notes: Iterable[Note]) -> tuple[int, ...]:
+        """The numbers of these footnotes."""
+        return tuple(map(self.footnotes.number, notes))
+
+    def index(
+        self, figures: Iterable[LayoutFigure], find_key: Callable[[LayoutFigure], Key]
+    ) -> dict[Key, LayoutFigure]:
+        """The figure of each key: the first that was measured; names the other values."""
+        found = group_figures(figures, find_key)
+        chosen = {key: _choose(group) for key, group in found.items()}
+        for key, group in found.items():
+            others = [f for f in group if f is not chosen[key] and f.samples_per_s is not None]
+            if others:
+                values = ", ".join(str(figure.samples_per_s) for figure in others)
+                self.notes.append(
+                    f"{describe(chosen[key])}: {chosen[key].samples_per_s} is shown, not {values}"
+                )
+        return chosen
+
+    def finish(self) -> Document:
+        return Document(
+            tuple(self.tables), tuple(self.footnotes.texts), tuple(dict.fromkeys(self.notes))
+        )
+
+
+def group_figures(
+    figures: Iterable[LayoutFigure], find_key: Callable[[LayoutFigure], Key]
+) -> dict[Key, list[LayoutFigure]]:
+    """Figures by their key, both in the order of their first appearance."""
+    groups: dict[Key, list[LayoutFigure]] = {}
+    for figure in figures:
+        groups.setdefault(find_key(figure), []).append(figure)
+    return groups
+
+
+def _choose(figures: Sequence[LayoutFigure]) -> LayoutFigure:
+    return next((f for f in figures if f.samples_per_s is not None), figures[0])
+
+
+def describe(figure: LayoutFigure) -> str:
+    """Which case a figure is of, in words."""
+    parts = [figure.label, figure.model, str(figure.topology), figure.precision, figure.compiler]
+    return " ".join([*(part for part in parts if part != "none"), f"bsz={figure.batch_group}"])
+
+
+def tell_apart(name: str, figure: LayoutFigure, names: Iterable[tuple[str, str]]) -> str:
+    """A name, with whose script it was where these (name, source) have it of several."""
+    sources = {source for other, source in names if other == name}
+    return f"{name} ({figure.source})" if len(sources) > 1 else name
+
+
+def list_topologies(figures: Iterable[LayoutFigure], measured: bool = False) -> list[Topology]:
+    """The topologies of these values, the one with the fewest devices first."""
+    topologies = {f.topology for f in figures if not measured or f.samples_per_s is not None}
+    return sorted(topologies, key=lambda topology: (topology.world_size, topology))
+
+
+def arrange(
+    figures: Iterable[LayoutFigure],
+    precisions: Iterable[str],
+    topologies: Sequence[Topology],
+    draft: Draft,
+) -> dict[str, list[LayoutFigure]]:
+    """The value on each topology, by precision; NO_FIGURE where there is none."""
+    points = draft.index(figures, lambda figure: (figure.precision, figure.topology))
+    return {
+        p: [points.get((p, topology), NO_FIGURE) for topology in topologies] for p in precisions
+    }
+
+
+def name_device_counts(topologies: Sequence[Topology]) -> list[str]:
+    """The number of devices of each, with the nodes where two have the same number."""
+    counts = [topology.world_size for topology in topologies]
+    return [
+        str(topology.world_size)
+        if counts.count(topology.world_size) == 1
+        else f"{topology.world_size} ({topology})"
+        for topology in topologies
+    ]
+
+
+def order_batch_groups(groups: Iterable[str]) -> list[str]:
+    """What the job chose first, then numbers in their order."""
+    return sorted(
+        set(groups), key=lambda group: (group.isdigit(), int(group) if group.isdigit() else 0)
+    )
+
+
+def list_sizes(figure: LayoutFigure) -> str:
+    """The batch sizes that were measured; empty where none is known."""
+    return " and ".join(map(str, figure.batch_sizes))
+
+
+def describe_sizes(figures: Iterable[LayoutFigure]) -> str:
+    """The batch size that was asked for, and after a colon those measured if they are others."""
+    groups = group_figures(figures, lambda figure: figure.batch_group)
+    sizes = {size: None for group in groups.values() for f in group for size in f.batch_sizes}
+    asked, found = (" and ".join(map(str, texts)) for texts in (groups, sizes))
+    return asked if found in ("", asked) else f"{asked}: {found}"
+
+
+def list_footnotes(figure: LayoutFigure, column: Iterable[LayoutFigure]) -> tuple[Note, ...]:
+    """The figure's own, and its batch size if the job chose it and another one elsewhere in the
+    column: what is compared there did not do the same work per step.
+    """
+    sizes = {other.batch_sizes for other in column if other.batch_sizes}
+    is_chosen = list_sizes(figure) not in ("", figure.batch_group)
+    if not is_chosen or len(sizes) == 1:
+        return figure.footnotes
+    return (f"{describe(figure)}: batch size {list_sizes(figure)}", *figure.footnotes)
+
+
+def find_decimals(figures: Iterable[LayoutFigure], read: Callable[[LayoutFigure], float]) -> int:
+    """The decimals of a column: two for what we measured, as few as do for published figures.
+
+    `figures` are those that have what `read` returns.
+    """
+    found = list(figures)
+    if not all(figure.is_published for figure in found):
+        return MOST_DECIMALS
+    values = [round(read(figure), MOST_DECIMALS) for figure in found]
+    enough = (n for n in range(MOST_DECIMALS) if all(round(v, n) == v for v in values))
+    return next(enough, MOST_DECIMALS)
+
+
+def make_throughput_cells(figures: Sequence[LayoutFigure]) -> list[Cell]:
+    """The cells of a column, with problems in the place of figures."""
+    decimals = find_decimals(
+        (figure for figure in figures if figure.samples_per_s is not None),
+        lambda figure: figure.samples_per_s or 0.0,
+    )
+    form = Number(f".{decimals}f")
+    return [Cell(figure.samples_per_s, form, problem=figure.problem) for figure in figures]
+
+
+def make_ratio_cell(value: Optional[float], base: Optional[float]) -> Cell:
+    """A ratio of two figures; absent where one is missing."""
+    return Cell(divide(value, base), problem=ABSENT)
+
+
+def make_layout_table(
+    title: str, columns: Sequence[LayoutColumn], text_columns: int, caption: str
+) -> Table:
+    """A table by its columns, which are equally long."""
+    headers, cells = zip(*columns)
+    return make_table(title, headers, zip(*cells), text_columns, caption)
+
+
+def name_unit(model: str, images: str = "img/s") -> str:
+    """The unit of a model's throughput, with the layout's own word for images per second."""
+    unit = find_unit(model)
+    return images if unit == "images/s" else unit

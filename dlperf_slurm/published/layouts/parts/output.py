@@ -1,0 +1,117 @@
+"""A document in a layout -> Markdown, or tables on a terminal, in parts where they are too wide."""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.published.layouts import load_layout
+from dlperf_slurm.published.layouts.parts.document import Document
+from dlperf_slurm.published.layouts.parts.figures import make_run_figures
+from dlperf_slurm.reports.cells import Cell, Table
+from dlperf_slurm.reports.formats import Report
+from dlperf_slurm.reports.formats.markdown import escape_markdown, list_blocks
+from dlperf_slurm.reports.terminal import print_table
+
+# that print_table puts between columns
+PADDING = 3
+
+# a header and its cells
+Column = tuple[str, tuple[Cell, ...]]
+
+
+def write_layout(report: Report, layout: str, folder: Path) -> Document:
+    """Write a run's tables in a published layout, beside the report's other files."""
+    summary = report.summary
+    document = load_layout(layout).lay_out(make_run_figures(summary.results))
+    document = replace(document, tables=document.tables + summary.against)
+    text = serialize(document, summary.manifest.title, summary.description)
+    write_file(folder / f"report-{layout}{report.variant}.md", text.encode(), root=folder.parent)
+    return document
+
+
+def serialize(document: Document, title: str, description: str) -> str:
+    """A Markdown document with the tables, their captions, the footnotes and the notes."""
+    blocks = [f"# {escape_markdown(title)}", escape_markdown(description)]
+    blocks += list_blocks(document.tables)
+    if document.footnotes:
+        # without the backslash a single word behind it would be an address
+        blocks.append("\n".join(f"\\{escape_markdown(line)}  " for line in _number(document)))
+    blocks += [f"Note: {escape_markdown(note)}." for note in document.notes]
+    return "\n\n".join(blocks) + "\n"
+
+
+def print_document(document: Document, title: str, description: str, console: Console) -> None:
+    """The same on a terminal."""
+    console.print(Text(title, style="bold"))
+    console.print(Text(description))
+    for table in document.tables:
+        console.print()
+        # not the table's own title, which would be folded to the width of a narrow table
+        console.print(Text(table.title, style="bold"))
+        for columns in fit_columns(table, console.width):
+            header, cells = zip(*columns)
+            print_table(header, list(zip(*cells)), console, text_columns=table.text_columns)
+        console.print(Text(table.caption, style="dim"))
+    if document.footnotes:
+        console.print()
+    for line in _number(document):
+        console.print(Text(line))
+    for note in document.notes:
+        console.print(Text(f"note: {note}", style="yellow"))
+
+
+def _number(document: Document) -> list[str]:
+    """The footnotes as DLPerf has them below its tables: "[1]: ..."."""
+    return [f"[{number}]: {text}" for number, text in enumerate(document.footnotes, start=1)]
+
+
+def fit_columns(table: Table, width: int) -> Iterator[list[Column]]:
+    """The columns of a table, in parts that fit into the width; each begins with the words.
+
+    A part has one more column at least. Where words take most of the width there is one part: to
+    repeat them would help nobody.
+    """
+    columns: list[Column] = list(zip(table.header, zip(*table.rows)))
+    if _sum_widths(columns) <= width or _sum_widths(columns[: table.text_columns]) > width / 2:
+        yield columns
+        return
+    columns = [_wrap_header(column) for column in columns]
+    words, figures = columns[: table.text_columns], columns[table.text_columns :]
+    part = list(words)
+    for column in figures:
+        if len(part) > len(words) and _sum_widths([*part, column]) > width:
+            yield part
+            part = list(words)
+        part.append(column)
+    yield part
+
+
+def _sum_widths(columns: Sequence[Column]) -> int:
+    return sum(
+        max(_find_width([header]), _find_cells_width(cells)) + PADDING for header, cells in columns
+    )
+
+
+def _find_cells_width(cells: Iterable[Cell]) -> int:
+    return _find_width(cell.write() for cell in cells)
+
+
+def _find_width(texts: Iterable[str]) -> int:
+    return max(len(line) for text in texts for line in text.split("\n"))
+
+
+def _wrap_header(column: Column) -> Column:
+    """The header in lines no longer than the cells, unless it has a longer word."""
+    header, cells = column
+    width = max(_find_cells_width(cells), *map(len, header.split()))
+    lines = (
+        line
+        for part in header.split("\n")
+        for line in textwrap.wrap(part, width, break_on_hyphens=False)
+    )
+    return "\n".join(lines), cells

@@ -1,0 +1,53 @@
+"""Figures -> which precisions NVIDIA's tables set side by side, and what these are called there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dlperf_slurm.contract.axes import INFER
+from dlperf_slurm.published.layouts.parts.document import Draft
+from dlperf_slurm.published.layouts.parts.figures import LayoutFigure
+from dlperf_slurm.results.ratios import choose_reference
+
+PRECISION_NAMES = {
+    "amp-fp16": "mixed precision",
+    "amp-bf16": "mixed precision (BF16)",
+    "tf32": "TF32",
+    "fp32": "FP32",
+}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The precisions of one table: the reduced one first; either is empty where it is missing."""
+
+    reduced: str
+    reference: str
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        return tuple(precision for precision in (self.reduced, self.reference) if precision)
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.precisions) == 2
+
+
+def pair_precisions(figures: Sequence[LayoutFigure], draft: Draft) -> list[Pair]:
+    """Each precision with the full one; what there is where one of the two is missing."""
+    precisions = dict.fromkeys(figure.precision for figure in figures)
+    measured = {figure.precision for figure in figures if figure.samples_per_s is not None}
+    reference = choose_reference(measured or precisions)
+    pairs = [Pair(name, reference) for name in precisions if name != reference]
+    mode = "inference" if figures[0].mode == INFER else "training"
+    what = f"{figures[0].label} {figures[0].model} {mode}"
+    if not pairs:
+        draft.notes.append(
+            f"{what}: nothing but {name_precision(reference)}, so no speedup over it"
+        )
+    elif not reference:
+        draft.notes.append(f"{what}: no figures in TF32 or FP32, so no speedup over them")
+    return pairs or [Pair("", reference)]
+
+
+def name_precision(precision: str) -> str:
+    return PRECISION_NAMES.get(precision, precision.upper())

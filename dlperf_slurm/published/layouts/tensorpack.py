@@ -1,0 +1,95 @@
+"""Figures of training -> tensorpack's tables: GPUs x sources, a value per place of the data.
+
+The columns are those of tensorpack's comparison with tensorflow/benchmarks.
+"""
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+from dlperf_slurm.contract.axes import TRAIN
+from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.published.layouts.parts.document import (
+    Document,
+    Draft,
+    LayoutColumn,
+    describe_sizes,
+    group_figures,
+    list_footnotes,
+    list_topologies,
+    make_layout_table,
+    make_throughput_cells,
+    name_device_counts,
+    name_unit,
+    tell_apart,
+)
+from dlperf_slurm.published.layouts.parts.figures import NO_FIGURE, LayoutFigure
+from dlperf_slurm.reports.cells import Table, join_cells
+
+LOCATION_NAMES = {"": "GPU", "gpu": "GPU", "cpu": "CPU", "python-queue": "Python"}
+# a matrix's word for what tensorpack and tf_cnn_benchmarks call so
+UPDATE_NAMES = {"native": "replicated"}
+
+# figures with the same have a table of their own
+_find_table = attrgetter(
+    "model", "precision", "compiler", "batch_group", "variable_update", "hardware"
+)
+
+
+def lay_out(figures: Sequence[LayoutFigure]) -> Document:
+    """A table per model, precision, compiler, batch size, way to update variables and hardware."""
+    draft = Draft()
+    training = [figure for figure in figures if figure.mode == TRAIN]
+    for group in group_figures(training, _find_table).values():
+        draft.tables.append(_make_table(group, draft))
+    if not training:
+        draft.notes.append("no cases of training, so no table")
+    elif not any(figure.data_location for figure in training):
+        draft.notes.append("data is of one kind, so a cell has one value")
+    return draft.finish()
+
+
+def _make_table(figures: Sequence[LayoutFigure], draft: Draft) -> Table:
+    first = figures[0]
+    topologies = list_topologies(figures)
+    names = {(figure.framework, figure.source) for figure in figures}
+    # columns are scripts: of one framework, its name goes without saying
+    is_one_framework = len(names) > 1 and len({framework for framework, _ in names}) == 1
+    columns = [
+        _make_column(name, group, topologies, draft)
+        for name, group in group_figures(
+            figures,
+            lambda f: f.source if is_one_framework else tell_apart(f.framework, f, names),
+        ).items()
+    ]
+    compiler = [] if first.compiler == "none" else [first.compiler]
+    framework = [first.framework] if is_one_framework else []
+    parts = [
+        *framework,
+        first.precision,
+        *compiler,
+        f"batch size {describe_sizes(figures)}",
+        first.hardware,
+    ]
+    return make_layout_table(
+        title=f"variable-update={UPDATE_NAMES.get(first.variable_update, first.variable_update)}",
+        columns=[("#GPU", name_device_counts(topologies)), *columns],
+        text_columns=1,
+        caption=f"{first.model}, {', '.join(part for part in parts if part)}; "
+        f"{name_unit(first.model)}",
+    )
+
+
+def _make_column(
+    name: str, figures: Sequence[LayoutFigure], topologies: Sequence[Topology], draft: Draft
+) -> LayoutColumn:
+    points = draft.index(figures, lambda figure: (figure.topology, figure.data_location))
+    locations = list(dict.fromkeys(figure.data_location for figure in figures))
+    names = [LOCATION_NAMES.get(location, location) for location in locations]
+    found = [points.get((t, location), NO_FIGURE) for t in topologies for location in locations]
+    values = iter(zip(found, make_throughput_cells(found)))
+    cells = []
+    for _ in topologies:
+        parts = [next(values) for _ in locations]
+        numbers = draft.number(note for part, _ in parts for note in list_footnotes(part, found))
+        cells.append(join_cells([cell for _, cell in parts], "/", numbers))
+    return f"{name}({'/'.join(names)})" if len(names) > 1 else name, cells

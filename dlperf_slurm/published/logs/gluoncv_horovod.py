@@ -1,0 +1,92 @@
+"""Logs of ResNet-50 on MXNet with Horovod: GluonCV's train_horovod.py, Horovod's own example.
+
+Rank 0 prints every `log_interval` batches the job's rate since the last such line; at the end of an
+epoch it prints the epoch's rate and every rank its "Time cost". Throughput comes from rank 0's
+intervals. Left out as warm-up are those that begin in the first 20 steps.
+
+A run came to its end when the last epoch announced (`num_epochs`) has rank 0's rate of the epoch
+and the time of each rank that printed anything. Without the arguments in the log only its first
+epoch is taken: then a log that lost later epochs gives the same figure.
+"""
+
+import re
+from typing import List, Match, Tuple
+
+from dlperf_slurm.logs import Identity, Reading, Rule
+from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.marks import Mark
+from dlperf_slurm.logs.patterns import COUNT, LOGGER_PREFIX, NAMESPACE, NUMBER
+from dlperf_slurm.logs.rules import RuleError, average
+from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun
+from dlperf_slurm.logs.windows import Window, list_since_last, make_warm_rate_window
+
+_SPEED = re.compile(
+    LOGGER_PREFIX + rf"Epoch\[(?P<epoch>{COUNT})\] Batch\[(?P<step>{COUNT})\]"
+    rf"\s+Speed: (?P<rate>{NUMBER}) samples/sec"
+)
+_RANK = re.compile(
+    LOGGER_PREFIX + rf"Epoch\[({COUNT})\] Rank\[({COUNT})\] Batch\[\d+\]\s+(Time cost=\d)?"
+)
+_EPOCH = re.compile(
+    LOGGER_PREFIX + rf"Epoch\[(?P<rated_epoch>{COUNT})\]\s+Speed: {NUMBER} samples/sec"
+)
+_MODELS = {"resnet50_v1b": "resnet50", "resnet50_v1": "resnet50-v1"}
+
+SIGNATURE = _SPEED
+START = re.compile(LOGGER_PREFIX + NAMESPACE)
+
+
+def _add_rank(run: TimedRun, line: Line, match: Match[str]) -> None:
+    epoch, rank, time = match.groups()
+    run.devices.add((-1, rank))
+    if time:
+        run.ended[int(rank), int(epoch)] = 0.0
+
+
+def _identify(run: TimedRun) -> Identity:
+    model = run.facts.get("model", "")
+    return Identity(
+        framework="mxnet",
+        model=_MODELS.get(model, model),
+        devices=len(run.devices),
+        batch_size_per_device=run.read_count("batch_size"),
+        precision=run.find_precision("dtype"),
+    )
+
+
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    is_announced = run.read_count("num_epochs") > 0
+    timed = [mark for mark in marks if is_announced or mark.position[0] == marks[0].position[0]]
+    return make_warm_rate_window(rank, list_since_last(timed))
+
+
+def _find_problem(run: TimedRun) -> str:
+    epoch, batch = run.last
+    if int(run.facts.get("rated_epoch", -1)) != epoch:
+        return f"the log ends in epoch {epoch} at batch {batch}: its rate is missing"
+    missing = sorted(int(rank) for _, rank in run.devices if (int(rank), epoch) not in run.ended)
+    if missing:
+        return f"epoch {epoch} has no 'Time cost' of ranks {', '.join(map(str, missing))}"
+    announced = run.read_count("num_epochs")
+    if epoch + 1 < announced:
+        return f"the log ends after epoch {epoch}, the last was to be {announced - 1}"
+    return ""
+
+
+start_run = TimedFormat(
+    lines=(_SPEED, (_RANK, _add_rank), _EPOCH, START),
+    identify=_identify,
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+    is_of_job=True,
+).start_run
+
+
+def _average_dlperf(reading: Reading, identity: Identity) -> float:
+    rates = [mark.value for mark in reading.marks if mark.position[0] == 0]
+    if len(rates) != 120:
+        raise RuleError(f"takes 120 lines of the first epoch, the log has {len(rates)}")
+    return round(average(rates[20:]), 2)
+
+
+RULES = (Rule("DLPerf: arithmetic mean of values[20:120]", _average_dlperf),)

@@ -1,0 +1,173 @@
+"""Logs of NVIDIA DeepLearningExamples' MXNet RN50v1.5, of 2020 (Speed lines) and of DLLogger.
+
+Every `disp_batches` steps a rank prints the job's rate since the last such line; since DLLogger
+only rank 0 does. Throughput is taken from the times of lines, from where an epoch starts to its
+record, or to its last step if the record tells of a validation too. Left out as warm-up is the
+first epoch, as the publishers do, if there are several, else its first interval, of whose beginning
+no line has the time. An epoch's own rate, of which publishers take means, is that since the run
+began and not the epoch's: by the times of some logs it is 5 % off.
+
+A run came to its end when it says so ("Summary:", or "Experiment took" of 2020) and when it has
+all the epochs that its parameters announce, each to the same step.
+"""
+
+import re
+from typing import Dict, List, Match, Tuple
+
+from dlperf_slurm.logs import Identity, Reading, Rule
+from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.marks import Mark
+from dlperf_slurm.logs.patterns import DATE_TIME, NUMBER, PRECISIONS, parse_time
+from dlperf_slurm.logs.rules import average_epochs, round_significantly, time_steps
+from dlperf_slurm.logs.timed_run import (
+    DLL,
+    PARAMETERS,
+    TimedFormat,
+    TimedRun,
+    dll_line,
+    take_line,
+)
+from dlperf_slurm.logs.windows import Window, make_printed_window, make_time_window
+
+_STEP = dll_line(r"Epoch: (?P<epoch>\d{1,9}) Iteration: (?P<step>\d{1,15}) ", rate="train.ips")
+_EPOCH = r"Epoch: (?P<epoch>\d{1,9})  "
+_SUMMARY = dll_line("Summary: ", rate="train.ips")
+_SPEED = re.compile(
+    rf"(?P<time>{DATE_TIME}):INFO: Epoch\[(?P<epoch>\d{{1,9}})\] Batch \[\d+-(?P<step>\d{{1,15}})\]"
+    rf"\tSpeed: (?P<rate>{NUMBER}) samples/sec\tLR:"
+)
+_ARGUMENTS = re.compile(rf"{DATE_TIME}:INFO: Start with arguments Namespace\((?P<namespace>.*)\)")
+_STARTING = re.compile(rf"(?P<time>{DATE_TIME}):INFO: Starting epoch (?P<epoch>\d{{1,9}})$")
+_TOOK = re.compile(rf"{DATE_TIME}:INFO: Experiment took: \S+ sec")
+
+_EPOCHS = ("run_epochs", "num_epochs")
+
+SIGNATURE = re.compile(
+    rf"(?:{DLL}PARAMETER arch : \S+  num_layers : .*  kv_store : "
+    rf"|{DLL}Epoch: \d+ Iteration: \d+  train\.loss : \S+  train\.ips : \S+ images/s "
+    r"|" + _SPEED.pattern + r")"
+)
+START = re.compile(rf"{DLL}PARAMETER arch : |{_ARGUMENTS.pattern}")
+
+
+def _end_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
+    if line.rank == next(iter(run.marks.by_rank), line.rank):
+        take_line(run, line, match)
+        # with validation in the record its time is not that of training
+        if "val." not in line.text:
+            run.keep(_name_time("end", line.rank, match), parse_time(match.group("time")))
+
+
+def _start_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
+    run.keep(_name_time("start", line.rank, match), parse_time(match.group("time")))
+
+
+def _name_time(what: str, rank: int, match: Match[str]) -> str:
+    return f"{what} of epoch {int(match.group('epoch'))} on rank {rank}"
+
+
+def _end_rank(run: TimedRun, line: Line, match: Match[str]) -> None:
+    run.ended_ranks.add(line.rank)
+
+
+def _identify(run: TimedRun) -> Identity:
+    devices = max(_count_gpus(run) if "gpus" in run.facts else 0, len(run.ranks - {-1}))
+    batch_size = run.read_count("batch_size")
+    is_whole = devices > 0 and batch_size % devices == 0
+    return Identity(
+        framework="mxnet",
+        model="resnet50",
+        devices=devices,
+        batch_size_per_device=batch_size // devices if is_whole else 0,
+        precision=PRECISIONS.get("amp" if run.is_true("amp") else run.facts.get("dtype", ""), ""),
+    )
+
+
+def _count_gpus(run: TimedRun) -> int:
+    return run.facts.get("gpus", "").count(",") + 1
+
+
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """The window is of all epochs but the first, from the start of each to its record.
+
+    A single epoch is taken as it is.
+    """
+    bounded: List[Mark] = []
+    for mark, following in zip(marks, (*marks[1:], None)):
+        epoch = mark.position[0]
+        if epoch == marks[0].position[0] != marks[-1].position[0]:
+            continue
+        of_epoch = f"of epoch {epoch} on rank {rank}"
+        if not bounded or bounded[-1].position[0] != epoch:
+            start = run.series.get(f"start {of_epoch}", [mark.time])[-1]
+            bounded.append(Mark((epoch, -1), min(start, mark.time)))
+        if following is None or following.position[0] != epoch:
+            end = run.series.get(f"end {of_epoch}", [mark.time])[-1]
+            mark = mark._replace(time=max(end, mark.time))
+        bounded.append(mark)
+    return make_time_window(rank, bounded)
+
+
+def _list_printed(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    first, last = marks[0].position[0], marks[-1].position[0]
+    return make_printed_window(rank, [m for m in marks if m.position[0] != first or first == last])
+
+
+def _list_line_times(run: TimedRun) -> Dict[str, List[float]]:
+    """The times of all ranks' lines, in the order of the log, where a line is a step."""
+    if run.read_count("disp_batches") != 1:
+        return {}
+    times = [mark.time for marks in run.marks.by_rank.values() for mark in marks]
+    return {"line_times": sorted(times)}
+
+
+def _find_problem(run: TimedRun) -> str:
+    absent = sorted(set(range(_count_gpus(run))) - set(run.marks.by_rank))
+    if len(run.marks.by_rank) > 1 and absent:
+        return f"no timed step of ranks {', '.join(map(str, absent))}"
+    problem, epochs = run.find_unended_ranks("its last line is"), run.read_count(*_EPOCHS)
+    for rank, marks in run.marks.by_rank.items():
+        last_steps = {mark.position[0]: mark.position[-1] for mark in marks}
+        if epochs and len(last_steps) != epochs:
+            problem = problem or f"rank {rank} has {len(last_steps)} of {epochs} epochs"
+        if len(set(last_steps.values())) > 1:
+            problem = problem or (
+                f"the epochs of rank {rank} end after different steps: {last_steps}"
+            )
+    return problem
+
+
+start_run = TimedFormat(
+    lines=(
+        _STEP,
+        dll_line(_EPOCH, _end_epoch, rate="train.ips"),
+        _SUMMARY,
+        PARAMETERS,
+        _SPEED,
+        _ARGUMENTS,
+        (_STARTING, _start_epoch),
+        (_TOOK, _end_rank),
+    ),
+    identify=_identify,
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+    list_printed=_list_printed,
+    make_series=_list_line_times,
+).start_run
+
+
+def _average_epochs(reading: Reading, identity: Identity) -> float:
+    return round_significantly(average_epochs(reading, identity), 5)
+
+
+def _time_100_steps(reading: Reading, identity: Identity) -> float:
+    """All ranks print all steps, and the publisher's script counts lines."""
+    devices, times = max(identity.devices, 1), reading.series.get("line_times", ())
+    rate = time_steps(times, 20 * devices, 120 * devices, identity.batch_size_per_device)
+    return round(rate, 2)
+
+
+RULES = (
+    Rule("harmonic mean of the epochs but the first, 5 significant digits", _average_epochs),
+    Rule("DLPerf: global batch size x 100 over the time from step 20 to step 120", _time_100_steps),
+)

@@ -1,0 +1,115 @@
+"""Logs of NVIDIA DeepLearningExamples' PyTorch BERT pretraining (DLLogger).
+
+The time of every `log_freq`-th optimizer step stands in the log. Throughput is taken from these
+times. Left out as warm-up is what comes before the first of them: it has no time of its
+beginning, and compiles. The publisher's figure is the script's own, which counts that in; it is
+also ours where the arguments are not in the log, which tell how many micro-batches a step has.
+Updates that loss scaling skips are steps here, and no samples in the script's own figure.
+
+A run came to its end when it printed `training_sequences_per_second`, and made the steps that its
+arguments announce.
+"""
+
+import re
+from typing import List, Match, Tuple
+
+from dlperf_slurm.logs import Identity, Rule
+from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.marks import Mark, Marks
+from dlperf_slurm.logs.patterns import NUMBER, name_precision, parse_number, parse_time
+from dlperf_slurm.logs.rules import take_final, time_lines
+from dlperf_slurm.logs.timed_run import (
+    DLL,
+    PARAMETERS,
+    TimedFormat,
+    TimedRun,
+    dll_line,
+    find_lacking_steps,
+    take_line,
+)
+from dlperf_slurm.logs.windows import Window, make_rate_window, make_time_window
+
+_STEP = (
+    r"Training Epoch: \d{1,9} Training Iteration: (?P<step>\d{1,15}) "
+    r"(?=(?:.*?\sskipped_steps : (?P<skipped>\d{1,15})(?:\s|$))?)"
+)
+_END = rf"(?=(?:.*?\sraw_train_time : (?P<raw_seconds>{NUMBER})\s)?)"
+_CONFIG = re.compile(rf"{DLL}PARAMETER Config : \[[\"']Namespace\((?P<namespace>.*)\)[\"']\]")
+_DEVICE = re.compile(r"device: cuda:(?P<device>\d+) n_gpu: \d+, distributed training: ")
+
+START = re.compile(rf"{DLL}PARAMETER Config : \S{{0,4}}Namespace\(.*phase2=")
+SIGNATURE = re.compile(
+    rf"{START.pattern}|{DLL}(?:Training Epoch: \d+ Training Iteration: \d+ "
+    r"| ?e2e_train_time : .*training_sequences_per_second : )"
+)
+
+
+def _add_step(run: TimedRun, line: Line, match: Match[str]) -> None:
+    run.facts.update({name: text for name, text in match.groupdict().items() if text})
+    position = (int(match.group("step")) + run.read_count("skipped"),)
+    run.marks.add(line, Mark(position, parse_time(match.group("time"))))
+
+
+def _end_run(run: TimedRun, line: Line, match: Match[str]) -> None:
+    take_line(run, line, match)
+    run.keep("raw_seconds", parse_number(match.group("raw_seconds") or "0"))
+
+
+def _identify(run: TimedRun) -> Identity:
+    batch_size = run.read_count("batch_size_per_gpu", "train_batch_size")
+    return Identity(
+        framework="pytorch",
+        model="bert",
+        devices=_count_devices(run, batch_size) or len(run.devices),
+        batch_size_per_device=batch_size,
+        precision=name_precision(run.facts, "fp16", "amp"),
+    )
+
+
+def _count_devices(run: TimedRun, batch_size: int) -> int:
+    """The devices that there must have been for the rate that the script computed; 0 if unknown.
+
+    Of several nodes' processes, which name their devices alike, not all lines need be there.
+    """
+    steps = run.read_count("step") + run.read_count("skipped")
+    samples = steps * batch_size * run.read_count("gradient_accumulation_steps")
+    if not samples or "final_rates" not in run.series:
+        return 0
+    return round(run.series["final_rates"][0] * run.series["raw_seconds"][-1] / samples)
+
+
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    micro_batches = run.read_count("gradient_accumulation_steps")
+    if micro_batches:
+        return make_time_window(rank, marks, micro_batches=micro_batches)
+    return make_rate_window(-1, [(1, rate) for rate in run.series.get("final_rates", ())])
+
+
+def _find_problem(run: TimedRun) -> str:
+    announced = run.read_count("steps_this_run", "max_steps")
+    return run.find_unended_ranks("its last line is") or find_lacking_steps(
+        run.read_count("step"), announced
+    )
+
+
+start_run = TimedFormat(
+    lines=(
+        _CONFIG,
+        dll_line(_STEP, _add_step),
+        dll_line(_END, _end_run, rate="training_sequences_per_second"),
+        PARAMETERS,
+        _DEVICE,
+    ),
+    identify=_identify,
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+    make_marks=lambda: Marks(may_repeat=True),
+).start_run
+
+RULES = (
+    Rule("training_sequences_per_second", take_final),
+    Rule(
+        "DLPerf: 90 steps over their time, from the 20th iteration after 5",
+        time_lines(20, 110, after_step=5),
+    ),
+)

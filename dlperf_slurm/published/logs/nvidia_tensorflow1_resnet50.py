@@ -1,0 +1,95 @@
+"""Logs of NVIDIA DeepLearningExamples' TensorFlow 1 ResNet-50 v1.5 (`total_ips` of DLLogger).
+
+After its own `warmup_steps` rank 0 prints, every `display_every` steps, the job's rate and the
+time. Throughput is taken from the times, from the first line on; nothing more is left out. The
+scripts of 2020 call the rate `imgs_per_sec`.
+
+A run came to its end when it printed its mean, `train_throughput`, and had come to the last step
+that it announced.
+"""
+
+import re
+from statistics import median
+
+from dlperf_slurm.logs import Identity, Reading, Rule
+from dlperf_slurm.logs.patterns import COUNT, name_precision
+from dlperf_slurm.logs.rules import (
+    average,
+    average_lines,
+    take_final,
+    take_values,
+    time_lines,
+)
+from dlperf_slurm.logs.timed_run import (
+    DLL,
+    PARAMETERS,
+    TimedFormat,
+    TimedRun,
+    dll_line,
+    find_lacking_steps,
+)
+from dlperf_slurm.logs.windows import list_between, make_printed_window, make_time_window
+
+_STEP = (
+    r"\((?P<epoch>\d{1,9}), (?P<step>\d{1,15})\) ",
+    r"(?:Epoch: (?P<epoch>\d{1,9}) )?Iteration: (?P<step>\d{1,15}) ",
+)
+_RATES = ("total_ips", "imgs_per_sec")
+_STEPS = tuple(dll_line(step, rate=rate) for step in _STEP for rate in _RATES)
+_END = dll_line(r"(?!\(\d|Epoch|Iteration)", rate="train_throughput")
+_DEVICES = re.compile(rf"Num GPUs (?P<devices>{COUNT})$")
+
+START = re.compile(rf"{DLL}PARAMETER arch : \S+  mode : ")
+SIGNATURE = re.compile(
+    rf"{START.pattern}|{DLL}(?:\(\d+, \d+\)|(?:Epoch: \d+ )?Iteration: \d+) (?:.* )?"
+    r"(?:total_ips|imgs_per_sec) : "
+    rf"|{DLL}\(\) train_throughput : "
+)
+
+
+def _identify(run: TimedRun) -> Identity:
+    return Identity(
+        framework="tensorflow1",
+        model="resnet50",
+        devices=run.read_count("devices"),
+        batch_size_per_device=run.read_count("batch_size"),
+        precision=name_precision(run.facts, "amp"),
+    )
+
+
+def _find_problem(run: TimedRun) -> str:
+    steps = run.read_count("num_iter") if run.facts.get("iter_unit") == "batch" else 0
+    # the last line may be one before the last step
+    interval = max(run.read_count("display_every"), 1) + 1
+    return run.find_unended_ranks("train_throughput is") or find_lacking_steps(
+        run.last[-1], steps, interval
+    )
+
+
+start_run = TimedFormat(
+    lines=(*_STEPS, _END, PARAMETERS, _DEVICES),
+    identify=_identify,
+    make_windows=lambda run, rank, marks: make_time_window(rank, marks),
+    find_problem=_find_problem,
+    list_printed=lambda run, rank, marks: make_printed_window(rank, marks),
+).start_run
+
+
+def _has_all_steps(reading: Reading, identity: Identity) -> bool:
+    """Whether most lines are a step apart."""
+    gaps = [steps for steps, _ in list_between(reading.marks)]
+    return bool(gaps) and median(gaps) == 1
+
+
+def _average_100(reading: Reading, identity: Identity) -> float:
+    rates = take_values([mark.value for mark in reading.marks], 0, 100)
+    return round(average([round(rate, 2) for rate in rates]), 2)
+
+
+RULES = (
+    # NVIDIA's READMEs of logs with a line per step, and of those with 30 lines
+    Rule("train_throughput", take_final, _has_all_steps),
+    Rule("arithmetic mean of values[5:30]", average_lines(5, 30)),
+    Rule("DLPerf: arithmetic mean of values[0:100]", _average_100),
+    Rule("DLPerf: 99 steps over their time, from the first line", time_lines(1, 100)),
+)

@@ -1,0 +1,82 @@
+"""Logs of PaddlePaddle/models' BERT pretraining (release 1.5 to 1.8; DLPerf's BERT).
+
+Trainer 0 prints every `skip_steps` steps how fast they were since the last such line, as steps/s
+times the number of trainers; a trainer drives all devices of a node. "[validation_set]" and
+"[test_set]" lines are of other work. Left out as warm-up are the first 20 steps.
+
+A run came to its end with the last line that its arguments announce (`num_train_steps`).
+"""
+
+import re
+from typing import List, Tuple
+
+from dlperf_slurm.logs import Identity, Reading, Rule
+from dlperf_slurm.logs.marks import Mark
+from dlperf_slurm.logs.patterns import COUNT, NUMBER, name_precision
+from dlperf_slurm.logs.rules import average, take_values
+from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, find_early_end
+from dlperf_slurm.logs.windows import Window, make_warm_window
+
+# the rate is of steps, not of samples
+_STEP = re.compile(
+    rf"epoch: \d+, progress: \d+/\d+, step: (?P<step>{COUNT}), loss: .{{1,300}}?, "
+    rf"speed: (?P<rate>{NUMBER}) steps/s"
+)
+_ARGUMENT = re.compile(r"(?P<name>\w+): (?P<value>\S.*)")
+_DEVICES = re.compile(rf"Device count (?P<devices_per_trainer>{COUNT})\s*$")
+_TRAINERS = re.compile(rf"worker_endpoints:.*\btrainers_num:(?P<trainers>{COUNT})\b")
+
+SIGNATURE = re.compile(
+    r"epoch: \d+, progress: \d+/\d+, step: \d+, loss: .{1,80}?, ppl: .{1,300}?, speed: "
+)
+START = re.compile(r"-+ +Configuration Arguments +-+")
+
+
+def _identify(run: TimedRun) -> Identity:
+    trainers, devices = _count_trainers(run), run.read_count("devices_per_trainer")
+    return Identity(
+        framework="paddle",
+        model="bert",
+        nodes=trainers if devices else 0,
+        devices=trainers * devices,
+        batch_size_per_device=0 if run.is_true("in_tokens") else run.read_count("batch_size"),
+        precision=name_precision(run.facts, "use_fp16"),
+    )
+
+
+def _count_trainers(run: TimedRun) -> int:
+    return run.read_count("trainers") or 1
+
+
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """A speed of 0 takes no time here, and is a problem that is found later."""
+    interval = run.read_count("skip_steps") or 1
+    steps = interval * _count_trainers(run)
+    return make_warm_window(
+        rank, [(interval, steps / mark.value if mark.value > 0 else 0.0) for mark in marks]
+    )
+
+
+def _find_fault(run: TimedRun) -> str:
+    return "a speed of 0 steps/s" if min(mark.value for mark in run.first_marks) <= 0 else ""
+
+
+start_run = TimedFormat(
+    lines=(_STEP,),
+    announcements=(_DEVICES, _TRAINERS, _ARGUMENT),
+    identify=_identify,
+    make_windows=_make_windows,
+    find_problem=lambda run: find_early_end(run, "num_train_steps", "skip_steps", 1),
+    find_fault=_find_fault,
+    is_of_job=True,
+).start_run
+
+
+def _average_100_rates(reading: Reading, identity: Identity) -> float:
+    """The batch is a trainer's: the printed speed is already multiplied by the trainers."""
+    batch_size = identity.global_batch_size / max(identity.nodes, 1)
+    speeds = take_values([mark.value for mark in reading.marks], 20, 120)
+    return round(average([round(speed * batch_size, 4) for speed in speeds]), 2)
+
+
+RULES = (Rule("DLPerf: mean of a node's batch size x values[20:120]", _average_100_rates),)

@@ -1,0 +1,120 @@
+"""Logs of PaddlePaddle/models' image classification (release 1.5 to 1.8; DLPerf's ResNet-50).
+
+Trainer 0 prints, of every `print_step`th batch, how long that batch took ("elapse"), and the time
+where its logger does. Batch numbers count from 0 in each epoch ("Pass"); "test  batch" lines are of
+validation. Throughput is taken from the times, or from "elapse" where each batch is printed. Left
+out as warm-up are the first 20 batches. The log tells the batch size of all devices together, but
+not how many there are.
+
+A run came to its end with its last batch: `max_iter`, or `num_epochs` of `total_images`.
+"""
+
+import re
+from typing import List, Sequence, Tuple
+
+from dlperf_slurm.logs import Identity, Reading, Rule
+from dlperf_slurm.logs.marks import Mark
+from dlperf_slurm.logs.patterns import (
+    COUNT,
+    DATE_TIME,
+    LOGGER_PREFIX,
+    NUMBER,
+    name_precision,
+    subtract_times,
+)
+from dlperf_slurm.logs.rules import RuleError, average, take_values, time_lines
+from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun
+from dlperf_slurm.logs.windows import Interval, Window, make_warm_window
+
+_BATCH = re.compile(
+    rf"(?=(?P<time>{DATE_TIME}))?"
+    + LOGGER_PREFIX
+    + rf"\[Pass (?P<epoch>{COUNT}), train batch (?P<step>{COUNT})\]\s+loss .{{1,200}}?"
+    rf" elapse (?P<seconds>{NUMBER}) sec"
+)
+_ARGUMENT = re.compile(LOGGER_PREFIX + r"\s*(?P<name>\w+)\s?: (?P<value>\S.*)")
+
+SIGNATURE = _BATCH
+START = re.compile(LOGGER_PREFIX + r"-+ +Configuration Arguments +-+")
+
+
+def _identify(run: TimedRun) -> Identity:
+    model = run.facts.get("model", "")
+    return Identity(
+        framework="paddle",
+        model="resnet50" if model == "ResNet50" else model,
+        precision=name_precision(run.facts, "use_fp16"),
+    )
+
+
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """The window is of the clock's times where the log has them."""
+    intervals: List[Interval] = [(1, mark.value) for mark in marks[:1]]
+    for before, after in zip(marks, marks[1:]):
+        if before.position[0] != after.position[0]:
+            intervals.append((1, after.value))
+            continue
+        steps = after.position[1] - before.position[1]
+        by_clock = subtract_times(after.time, before.time)
+        intervals.append((steps, by_clock if before.time > 0 else after.value * steps))
+    return make_warm_window(rank, intervals)
+
+
+def _find_fault(run: TimedRun) -> str:
+    if not _has_all_times(run.first_marks):
+        return "only some batches are printed, without times: their seconds are not all"
+    return ""
+
+
+def _find_problem(run: TimedRun) -> str:
+    last_of_epoch = {mark.position[0]: mark.position[1] for mark in run.first_marks}
+    step = run.read_count("print_step") or 1
+    done = sum(last + step for last in last_of_epoch.values())
+    announced = _count_announced(run)
+    if not announced:
+        return "the log does not tell how many batches there were to be (max_iter)"
+    if done < announced:
+        epoch, batch = run.first_marks[-1].position
+        return f"the log ends in epoch {epoch} at batch {batch}, {announced} batches announced"
+    return ""
+
+
+def _count_announced(run: TimedRun) -> int:
+    """The batches of the whole run, 0 if the log does not tell."""
+    batch_size, images = run.read_count("batch_size"), run.read_count("total_images")
+    of_epochs = images // batch_size * run.read_count("num_epochs") if batch_size else 0
+    return run.read_count("max_iter") or of_epochs
+
+
+def _has_all_times(marks: Sequence[Mark]) -> bool:
+    if all(mark.time > 0 for mark in marks):
+        return True
+    batches = [mark.position[1] for mark in marks]
+    return all(after in (before + 1, 0) for before, after in zip(batches, batches[1:]))
+
+
+start_run = TimedFormat(
+    lines=(_BATCH,),
+    announcements=(_ARGUMENT,),
+    identify=_identify,
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+    find_fault=_find_fault,
+    is_of_job=True,
+).start_run
+
+
+def _average_100_rates(reading: Reading, identity: Identity) -> float:
+    seconds = take_values([mark.value for mark in reading.marks], 20, 120)
+    if min(seconds) <= 0:
+        raise RuleError("takes times above 0")
+    return round(average([round(identity.global_batch_size / value, 4) for value in seconds]), 2)
+
+
+RULES = (
+    Rule("DLPerf: mean of global batch size over values[20:120]", _average_100_rates),
+    Rule(
+        "DLPerf: global batch size x 100 over the time from line 20 to line 120",
+        time_lines(20, 120),
+    ),
+)

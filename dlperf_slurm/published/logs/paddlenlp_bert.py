@@ -1,0 +1,87 @@
+"""Logs of PaddleNLP's BERT pretraining (`ips: ... sequences/sec`, static graph, of 2021 to 2023).
+
+Every `logging_steps` steps a device prints its own rate since the last such line; the log has no
+times. Throughput is the harmonic mean of these rates times the devices. Left out as warm-up are
+the first 10 lines, as its publisher does; a log without so many has its first line left out.
+
+A log has no last line of its own, but a number of steps: the run came to its end when `max_steps`
+were made, and when the line that says so is whole. Where the arguments are not in the log, it is
+taken for whole only if the command that follows the run says that number.
+"""
+
+import re
+from typing import List, Match, Tuple
+
+from dlperf_slurm.logs import Identity, Rule
+from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.marks import Mark
+from dlperf_slurm.logs.patterns import NUMBER, name_precision
+from dlperf_slurm.logs.rules import average_lines
+from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, find_lacking_steps, if_whole
+from dlperf_slurm.logs.windows import Window, list_between, make_rate_window
+
+WARMUP_LINES = 10
+
+# "tobal" is the script's own spelling of 2021
+_HEAD = r"(?:\[.{0,60}\] - )?(?:tobal|total|global) step:? "
+_STEP = re.compile(
+    rf"{_HEAD}(?P<step>\d{{1,15}}), epoch: \d+, batch: \d+, loss: \S+, .*"
+    rf"ips: (?P<rate>{NUMBER}) seq(?:uence)?s?/s(?:ec)?$"
+)
+_NAMESPACE = re.compile(r"Namespace\((?P<namespace>.*)\)")
+_COMMAND = re.compile(r"(?=.*--max_steps )python\S{0,40} .*run_pretrain")
+_OPTION = re.compile(r"--(\w+)[ =](\S+)")
+
+SIGNATURE = re.compile(_HEAD + r"\d+, epoch: .*ips: \S{1,60} seq")
+START = re.compile(r"Namespace\(.*max_predictions_per_seq=")
+
+
+def _add_command(run: TimedRun, line: Line, match: Match[str]) -> None:
+    """What the launcher's command says that the run's own arguments did not."""
+    for name, value in _OPTION.findall(line.text):
+        run.facts.setdefault(name, value)
+    run.facts["is launched"] = str("paddle.distributed.launch" in line.text)
+
+
+def _identify(run: TimedRun) -> Identity:
+    gpus = run.facts.get("gpus", "")
+    devices = 1 if run.facts.get("is launched") == "False" else 0
+    if gpus and "ips" not in run.facts:
+        devices = gpus.count(",") + 1
+    return Identity(
+        framework="paddle",
+        model="bert",
+        devices=devices,
+        batch_size_per_device=run.read_count("batch_size"),
+        precision=name_precision(run.facts, "use_amp", "use_pure_fp16"),
+    )
+
+
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    first = WARMUP_LINES if len(marks) > WARMUP_LINES else 1
+    return make_rate_window(rank, list_between(marks[first - 1 :]), is_per_device=True)
+
+
+def _find_problem(run: TimedRun) -> str:
+    steps = run.read_count("max_steps")
+    found = min(marks[-1].position[0] for marks in run.marks.by_rank.values())
+    if not steps:
+        return f"the log does not say how many steps it should have; it has {found}"
+    return find_lacking_steps(found, steps, run.read_count("logging_steps"))
+
+
+start_run = TimedFormat(
+    lines=(
+        _STEP,
+        _NAMESPACE,
+        if_whole(_COMMAND, _add_command),
+    ),
+    identify=_identify,
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+).start_run
+
+RULES = (
+    Rule("devices x arithmetic mean of values[10:]", average_lines(10, is_per_device=True)),
+    Rule("devices x arithmetic mean of values[9:]", average_lines(9, is_per_device=True)),
+)

@@ -1,0 +1,98 @@
+"""Logs of PyTorch's examples, imagenet/main.py, old ("Prec@1") and new, and of its descendants.
+
+Every rank prints, without a label of its own, at every `print-freq`th batch the time of that batch
+and, in brackets, the mean since the epoch began. Where each batch is printed, times are added up;
+else they come from the means. The log does not tell the batch size, nor how many nodes there were.
+
+Only the first epoch is taken: the log does not tell how many there were to be, and so a log that
+lost later epochs gives the same figure. Left out as warm-up are its first 20 batches, or a quarter
+of an epoch that has fewer than 80. A run came to its end when each rank printed all that it was to
+print of its last epoch.
+"""
+
+import re
+from typing import List, Match, Sequence, Tuple
+
+from dlperf_slurm.logs import Identity, Reading, Rule
+from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.marks import Mark, RankMarks
+from dlperf_slurm.logs.patterns import COUNT, DECIMAL, LOGGER_PREFIX
+from dlperf_slurm.logs.rules import RuleError, average, take_values
+from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, if_whole, take_line
+from dlperf_slurm.logs.windows import Window, list_between, make_warm_window
+
+_BATCH = re.compile(
+    LOGGER_PREFIX + rf"Epoch: \[(?P<epoch>{COUNT})\]\[\s*(?P<step>{COUNT})/(?P<batches>{COUNT})\]"
+    rf"\s+Time\s+(?P<seconds>{DECIMAL}) \(\s*(?P<mean>{DECIMAL})\)"
+    rf"\s+Data\s+{DECIMAL} \(\s*{DECIMAL}\)\s+Loss\s+\S+ \("
+)
+_MODEL = re.compile(r"=> (?:creating model|using pre-trained model) '(?P<model>\w+)'")
+_DEVICE = re.compile(rf"Use GPU: (?P<device>{COUNT}) for training\s*$")
+
+SIGNATURE = _BATCH
+START = None
+
+
+def _add_batch(run: TimedRun, line: Line, match: Match[str]) -> None:
+    take_line(run, line, match)
+    if int(match.group("step")) > 5:
+        run.keep("times_after_fifth", float(match.group("seconds")))
+
+
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    """The window is of the first epoch."""
+    base = _find_base(marks)
+    intervals, done, elapsed = [], 0, 0.0
+    for mark in marks:
+        if mark.position[0] == marks[0].position[0]:
+            count = mark.position[1] + base
+            steps = count - done
+            total = elapsed + mark.value if steps == 1 else mark.mean * count
+            intervals.append((steps, total - elapsed))
+            done, elapsed = count, total
+    return make_warm_window(rank, intervals)
+
+
+def _find_problem(run: TimedRun) -> str:
+    ranks, gpus, marks = len(run.marks.by_rank), len(run.devices), run.first_marks
+    # without labels, nodes whose GPUs have the same numbers may share a log
+    if gpus and ranks % gpus != 0:
+        return f"{ranks} ranks print times, {gpus} took up a GPU"
+    (epoch, last), batches = marks[-1].position, int(run.facts["batches"])
+    if last + _find_print_interval(marks) <= batches - _find_base(marks):
+        return f"the log ends in epoch {epoch}, at batch {last} of {batches}"
+    return ""
+
+
+def _find_base(marks: Sequence[Mark]) -> int:
+    """What to add to a batch's number to count batches: they begin with 0, since 2022 with 1."""
+    return 1 if marks[0].position[1] == 0 else 0
+
+
+def _find_print_interval(marks: Sequence[Mark]) -> int:
+    """The batches between two lines; 1 where no epoch has two."""
+    return next((steps for steps, _ in list_between(marks)), 1)
+
+
+start_run = TimedFormat(
+    lines=(if_whole(_BATCH, _add_batch), _MODEL, _DEVICE),
+    identify=lambda run: Identity(framework="pytorch", model=run.facts.get("model", "")),
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+    make_marks=RankMarks,
+).start_run
+
+
+def _average_dlperf(reading: Reading, identity: Identity) -> float:
+    times = take_values(reading.series.get("times_after_fifth", ()), 20, 120)
+    if average(times) <= 0 or identity.global_batch_size <= 0:
+        raise RuleError("takes times above 0, and a batch size")
+    return round(identity.global_batch_size / average(times), 2)
+
+
+RULES = (
+    Rule(
+        "DLPerf: global batch size over the mean of times[20:120], of all after batch 5",
+        _average_dlperf,
+    ),
+)

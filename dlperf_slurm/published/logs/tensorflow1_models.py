@@ -1,0 +1,90 @@
+"""Logs of TensorFlow 1's official models (official/r1/resnet) by ExamplesPerSecondHook.
+
+The chief prints every so many steps its rate since the last time and its average since the start,
+as "Benchmark metric: {'name': 'current_examples_per_sec', ...}" or, before 2018, as "Average
+examples/sec: 310.2 (312.5), step = 100", where the current rate stands in brackets; it is that of
+the whole job on one host. Left out as warm-up are the intervals that begin in the first 20 steps.
+
+Training runs in cycles, each of which ends with "Loss for final step". A run came to its end when
+all cycles announced ("Starting cycle: 0/1") did; evaluation between them prints no rates.
+"""
+
+import re
+from typing import List, Match, Tuple
+
+from dlperf_slurm.logs import Identity, Reading, Rule
+from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.marks import Mark
+from dlperf_slurm.logs.patterns import COUNT, GLOG_TIME, NUMBER, join_patterns, parse_number
+from dlperf_slurm.logs.rules import RuleError
+from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, if_whole, take_line
+from dlperf_slurm.logs.windows import Window, count_steps, make_warm_rate_window
+
+_PREFIX = rf"(?:INFO:tensorflow:|{GLOG_TIME} .{{0,60}}?\] )"
+_METRIC = _PREFIX + r"Benchmark metric: \{'name': "
+_CURRENT = re.compile(
+    _METRIC + rf"'current_examples_per_sec', 'value': (?P<rate>{NUMBER}), "
+    rf".{{0,80}}?'global_step': (?P<step>{COUNT}),"
+)
+_AVERAGE = re.compile(_METRIC + rf"'average_examples_per_sec', 'value': (?P<average>{NUMBER}), ")
+# until 2018
+_BOTH = re.compile(
+    _PREFIX + rf"Average examples/sec: (?P<average>{NUMBER}) \((?P<rate>{NUMBER})\), "
+    rf"step = (?P<step>{COUNT})(?:\s|$)"
+)
+_CYCLE = re.compile(_PREFIX + rf"Starting (?:a training )?cycle: {COUNT}/(?P<cycles>{COUNT})")
+_END = re.compile(_PREFIX + r"Loss for final step: ")
+
+SIGNATURE = join_patterns(_CURRENT, _BOTH)
+START = re.compile(_PREFIX + rf"Starting (?:a training )?cycle: 0/{COUNT}")
+
+
+def _keep_average(run: TimedRun, line: Line, match: Match[str]) -> None:
+    run.keep("averages", parse_number(match.group("average")))
+
+
+def _add_both(run: TimedRun, line: Line, match: Match[str]) -> None:
+    _keep_average(run, line, match)
+    take_line(run, line, match)
+
+
+def _end_cycle(run: TimedRun, line: Line, match: Match[str]) -> None:
+    """A cycle is known by its last step, for `tee` may print its end twice."""
+    run.ended[-1, run.last[0] if run.marks else 0] = 0.0
+
+
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    return make_warm_rate_window(
+        rank, [(steps, mark.value) for steps, mark in zip(count_steps(marks), marks)]
+    )
+
+
+def _find_problem(run: TimedRun) -> str:
+    step, cycles = run.last[0], run.read_count("cycles") or 1
+    if step not in run.epoch_ends or len(run.ended) < cycles:
+        return f"the log ends at step {step}: {len(run.ended)} of {cycles} cycles came to their end"
+    return ""
+
+
+start_run = TimedFormat(
+    lines=(
+        if_whole(_CURRENT),
+        (_AVERAGE, _keep_average),
+        if_whole(_BOTH, _add_both),
+        _CYCLE,
+        (_END, _end_cycle),
+    ),
+    identify=lambda run: Identity(framework="tensorflow1"),
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+).start_run
+
+
+def _print_average(reading: Reading, identity: Identity) -> float:
+    averages = reading.series.get("averages", ())
+    if not averages or averages[-1] <= 0:
+        raise RuleError("takes the average that the hook prints, the log has none")
+    return averages[-1]
+
+
+RULES = (Rule("the last 'average_examples_per_sec' printed", _print_average),)

@@ -1,0 +1,123 @@
+"""Logs of tensorpack's trainers (examples/ResNet): "Epoch 1 (global_step 5000) finished, time:".
+
+The chief prints after each epoch how long its steps took, to three digits or, above a minute, to
+the second; callbacks such as validation run outside. Its throughput tracker prints the same time as
+a rate of five digits, which is taken where the two agree. ImageNet's examples say on how many GPUs
+("towers") they run, and with which batch size each. Left out as warm-up is the first epoch, and
+what begins in the first 20 steps.
+
+A run came to its end when it says so: "Training has finished!".
+"""
+
+import re
+from typing import Dict, List, Match, Tuple
+
+from dlperf_slurm.logs import Identity, Rule
+from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.marks import Mark
+from dlperf_slurm.logs.patterns import COUNT, NUMBER, parse_number
+from dlperf_slurm.logs.rules import average_lines
+from dlperf_slurm.logs.timed_run import TimedFormat, TimedRun, if_whole
+from dlperf_slurm.logs.windows import (
+    Window,
+    count_timed_steps,
+    make_rate_window,
+    make_warm_window,
+)
+
+_SECONDS = {"day": 86400, "hour": 3600, "minute": 60, "second": 1}
+_PREFIX = r"\[\d{4} \d\d:\d\d:\d\d @[\w.-]{1,60}:\d{1,6}\] "
+_EPOCH = re.compile(
+    _PREFIX + rf"Epoch (?P<number>{COUNT}) \(global_step (?P<step>{COUNT})\) finished, "
+    r"time: ?(?P<duration>\d[-\w. ]{1,80})\.\s*$"
+)
+_PART = re.compile(r"(\d{1,9}(?:\.\d{1,9})?(?:e[-+]\d\d)?) (day|hour|minute|second)s?")
+_TOWERS = re.compile(
+    _PREFIX + rf"Running on (?P<towers>{COUNT}) towers\. "
+    rf"Batch size per tower: (?P<batch_size>{COUNT})\s*$"
+)
+_THROUGHPUT = re.compile(_PREFIX + rf"Throughput \(samples/sec\): (?P<rate>{NUMBER})\s*$")
+_END = re.compile(_PREFIX + r"(?P<end>Training has finished!)")
+
+SIGNATURE = re.compile(_PREFIX + r"Epoch \d+ \(global_step \d+\) finished, time:")
+START = _TOWERS
+
+
+def _add_epoch(run: TimedRun, line: Line, match: Match[str]) -> None:
+    """Adds up the units of `1 hour 2 minutes 5 seconds` or `12.3 seconds`."""
+    parts = _PART.findall(match.group("duration"))
+    seconds = sum(float(count) * _SECONDS[unit] for count, unit in parts)
+    position, number = (int(match.group("step")),), int(match.group("number"))
+    run.marks.add(line, Mark(position, value=seconds, number=number))
+
+
+def _add_rate(run: TimedRun, line: Line, match: Match[str]) -> None:
+    """A rate is known by the step that the chief printed it after."""
+    marks = run.marks.by_rank.get(line.rank)
+    step = marks[-1].position[0] if marks else 0
+    # the next one may be that of an epoch whose line is lost
+    run.ended.setdefault((-1, step), parse_number(match.group("rate")))
+
+
+def _make_windows(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    rates, global_batch_size = run.epoch_ends, _identify(run).global_batch_size
+    return make_warm_window(
+        rank,
+        [
+            (steps, _choose_seconds(mark, steps * global_batch_size, rates))
+            for steps, mark in zip(count_timed_steps(marks), marks)
+        ],
+    )
+
+
+def _choose_seconds(mark: Mark, samples: int, rates: Dict[int, float]) -> float:
+    """The printed time, or that of the rate if it is the same one with more digits."""
+    printed, rate = mark.value, rates.get(mark.position[0], 0.0)
+    if rate <= 0:
+        return printed
+    seconds = samples / rate
+    if printed < 60:
+        # to three digits
+        return seconds if abs(seconds - printed) <= 0.005 * printed else printed
+    # whole seconds are cut, not rounded
+    return seconds if printed <= seconds < printed + 1 else printed
+
+
+def _list_printed(run: TimedRun, rank: int, marks: List[Mark]) -> Tuple[Window, ...]:
+    rates = (run.epoch_ends.get(mark.position[0], 0.0) for mark in marks[1:])
+    return make_rate_window(rank, [(1, rate) for rate in rates if rate > 0])
+
+
+def _identify(run: TimedRun) -> Identity:
+    return Identity(
+        framework="tensorflow1",
+        devices=run.read_count("towers"),
+        batch_size_per_device=run.read_count("batch_size"),
+    )
+
+
+def _find_problem(run: TimedRun) -> str:
+    if "end" not in run.facts:
+        return f"the log ends after step {run.last[0]}: 'Training has finished!' is missing"
+    return ""
+
+
+start_run = TimedFormat(
+    lines=(
+        (_EPOCH, _add_epoch),
+        _TOWERS,
+        if_whole(_THROUGHPUT, _add_rate),
+        _END,
+    ),
+    identify=_identify,
+    make_windows=_make_windows,
+    find_problem=_find_problem,
+    list_printed=_list_printed,
+).start_run
+
+
+RULES = (
+    Rule(
+        "mean of 'Throughput (samples/sec)' but the first", average_lines(1, series="epoch_rates")
+    ),
+)

@@ -1,0 +1,127 @@
+"""Logs of TensorFlow's tf_cnn_benchmarks: one process, parameter servers, or Horovod.
+
+Every worker prints its header, its own running mean rate ("images/sec: ... +/- ...", of one worker)
+and last "total images/sec", which is the whole job's: batches of all workers over the time of this
+worker's loop. That total is taken, of the worker that gives the lowest. It leaves out the warm-up
+batches, which run before "Done warm up"; nothing else is left out.
+
+A run came to its end when each worker that began gave its total, before the line that follows it.
+"""
+
+import re
+from typing import Dict, List, Tuple
+
+from dlperf_slurm.logs import Identity, Reading, Rule
+from dlperf_slurm.logs.lines import Line
+from dlperf_slurm.logs.patterns import COUNT, NUMBER, parse_number, read_count
+from dlperf_slurm.logs.rules import take_values
+from dlperf_slurm.logs.windows import Window
+
+_STEP = re.compile(rf"({COUNT})\s+images/sec: {NUMBER}(?:\s|$)")
+_TOTAL = re.compile(rf"total images/sec: ({NUMBER})$")
+_HEADER = re.compile(
+    r"(TensorFlow|Model|Mode|Batch size|Num batches|Variables|Sync): +(\S.*)"
+    rf"|({COUNT})(?:\.0)? per device$"
+)
+_PARAMETER_SERVER = re.compile(r"Running parameter server \d+$")
+
+SIGNATURE = re.compile(rf"\d+\s+images/sec: {NUMBER} \+/- |{_TOTAL.pattern}")
+START = re.compile(r"(?:TensorFlow|Model): +\S")
+
+
+class _Run:
+    def __init__(self) -> None:
+        self._header: Dict[str, str] = {}
+        self._header_count = 0
+        self._first_step_lines: List[str] = []
+        self._last_step = 0
+        self._totals: Dict[int, List[float]] = {}
+        self._is_parameter_server = False
+
+    def is_under_way(self, rank: int) -> bool:
+        """Whether the rank has its total: workers' headers may come between others' steps."""
+        return bool(self._totals) if rank < 0 else rank in self._totals
+
+    def add(self, line: Line) -> None:
+        text = line.text.rstrip()
+        step, total, header = _STEP.match(text), _TOTAL.match(text), _HEADER.match(text)
+        if step is not None:
+            self._add_step(int(step.group(1)), text)
+        elif total is not None and not line.is_last_unended:
+            self._totals.setdefault(line.rank, []).append(parse_number(total.group(1)))
+        elif header is not None:
+            self._add_header(header.group(1) or "per device", header.group(2) or header.group(3))
+        elif _PARAMETER_SERVER.match(text):
+            self._is_parameter_server = True
+
+    def _add_step(self, step: int, text: str) -> None:
+        self._last_step = max(self._last_step, step)
+        if step == 1:
+            self._first_step_lines.append(text)
+
+    def _add_header(self, name: str, value: str) -> None:
+        self._header_count += name == "Model"
+        self._header.setdefault(name, value.replace(" global", ""))
+
+    def finish(self) -> Reading:
+        steps = read_count(self._header, "Num batches") or self._last_step
+        totals = [total for rank in sorted(self._totals) for total in self._totals[rank]]
+        return Reading(
+            identity=self._make_identity(),
+            windows=tuple(
+                Window(rank=rank, steps=steps, samples_per_s=min(self._totals[rank]))
+                for rank in sorted(self._totals)
+                if min(self._totals[rank]) > 0
+            ),
+            series={"totals": tuple(totals)},
+            problem=self._find_fault() or self._find_problem(len(totals)),
+            is_incomplete=not self._find_fault(),
+            notes=self._list_notes(),
+        )
+
+    def _make_identity(self) -> Identity:
+        per_device = read_count(self._header, "per device")
+        global_batch_size = read_count(self._header, "Batch size")
+        version = self._header.get("TensorFlow", "")
+        is_resnet50 = self._header.get("Model", "") in ("resnet50", "resnet50_v1.5")
+        return Identity(
+            framework="tensorflow2" if version.startswith("2.") else "tensorflow1",
+            model="resnet50" if is_resnet50 else self._header.get("Model", ""),
+            devices=global_batch_size // per_device if per_device else 0,
+            batch_size_per_device=per_device,
+            versions={"tensorflow": version} if version else {},
+        )
+
+    def _list_notes(self) -> Tuple[str, ...]:
+        mode = self._header.get("Mode", "training")
+        return () if mode == "training" else (f"the benchmark's mode was {mode!r}, not training",)
+
+    def _find_fault(self) -> str:
+        if self._is_parameter_server and not self._last_step:
+            return "the log is that of a parameter server; the workers have the figures"
+        is_one_job = self._header.get("Variables", "horovod") == "horovod" or "Sync" in self._header
+        if len(set(self._first_step_lines)) > 1 and not is_one_job:
+            return f"{self._count_workers()} benchmarks ran side by side, each on its own"
+        return ""
+
+    def _count_workers(self) -> int:
+        return max(self._header_count, len(self._first_step_lines))
+
+    def _find_problem(self, total_count: int) -> str:
+        workers = self._count_workers()
+        if total_count == 0:
+            return f"the log ends after step {self._last_step}: 'total images/sec' is missing"
+        if total_count < workers:
+            return f"only {total_count} of {workers} workers give 'total images/sec'"
+        return ""
+
+
+def start_run() -> _Run:
+    return _Run()
+
+
+def _print_total(reading: Reading, identity: Identity) -> float:
+    return take_values(reading.series["totals"], 0, 1)[0]
+
+
+RULES = (Rule("tf_cnn_benchmarks: 'total images/sec' of the first worker", _print_total),)

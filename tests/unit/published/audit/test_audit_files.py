@@ -1,0 +1,367 @@
+"""Files of all kinds: what is read, what is named as not audited, and what is an error."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from builders import (
+    find_task,
+    make_manifest,
+    make_outcomes,
+    make_planned_case,
+    make_record,
+    read_case,
+    write_record,
+)
+from report_values import write_report
+from support.problems import assert_problem
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.published.audit import audit_paths
+from dlperf_slurm.published.audit.printed import ABOVE_DEVICES, DUPLICATE, STALE, WRONG
+from dlperf_slurm.published.audit.tables import find_tables
+from dlperf_slurm.reports.summarize import summarize
+
+pytestmark = pytest.mark.not_in_check
+
+WRONG_TABLE = "GPUs | img/s | speedup\n--- | --- | ---\n1 | 100.0 | 1.0\n4 | 380.0 | 3.9\n"
+
+
+def audit_text(text: str, name: str = "x.md"):
+    Path(name).write_text(text, encoding="utf-8")
+    return audit_paths([Path(name)])
+
+
+def measure(run, window_seconds: float = 2.0) -> Path:
+    """A sound record for each array task, and the run's report; the path of its CSV."""
+    for topology in ("1n1g", "1n2g", "2n2g"):
+        for repeat in (1, 2):
+            task = find_task(run, topology, repeat)
+            write_record(run, task, make_record(read_case(run, task), window_seconds))
+    main(["report"])
+    return run.path / "report" / "report.csv"
+
+
+def edit_csv(path: Path, topology: str, **changes: str) -> None:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        if row["topology"] == topology:
+            row.update(changes)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, rows[0].keys())
+    writer.writeheader()
+    writer.writerows(rows)
+    path.write_bytes(text.getvalue().encode())
+
+
+def test_rows_that_are_broken_over_lines_are_joined():
+    (table,) = find_tables("a | b |\nc |\n---|---|---|\n1 | 2 |\n3 |\n4 | 5 | 6 |\n")
+    assert table.header == ("a", "b", "c")
+    assert table.rows == ((4, ("1", "2", "3")), (6, ("4", "5", "6")))
+
+
+def test_bars_that_are_escaped_stay_in_their_cell():
+    (table,) = find_tables("| a | b |\n| --- | ---: |\n| x\\|y | 1 |")
+    assert table.rows == ((3, ("x|y", "1")),)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [("1 | 2 | 3 | 4", ("4 cells", "3")), ("1 | 2", ("2 cells", "3"))],
+)
+def test_row_of_another_width_is_named(row, says):
+    found = audit_text(f"GPUs | img/s | speedup\n---|---|---\n{row}\n\ntext")
+    (gap,) = found.not_audited
+    assert_problem(gap.reason, key="line 3", says=says)
+
+
+def test_header_of_another_width_is_named():
+    (gap,) = audit_text("a | b\n---|---|---\n1 | 2 | 3\n").not_audited
+    assert_problem(gap.reason, says=("header", "2 cells", "3"))
+
+
+def test_column_without_a_rule_is_named():
+    found = audit_text("GPUs | img/s | speedup | mood\n---|---|---|---\n1 | 100 | 1.0 | 5\n")
+    assert [gap.what for gap in found.not_audited] == ["table at line 1: column 'mood'"]
+
+
+def test_cell_that_is_no_number_is_named_unless_it_says_why():
+    text = "GPUs | img/s | speedup\n---|---|---\n1 | 1O0 | 1.0\n2 | OOM | -\n"
+    gaps = audit_text(text).not_audited
+    assert (gaps[0].line, gaps[0].what) == (3, "img/s: '1O0'")
+    assert not any(gap.line == 4 for gap in gaps)
+
+
+@pytest.mark.parametrize("text", ["-1.5", "1.2.3", "1e5", "1O0", "0", "1 2", "1h02min", "03:19:59"])
+def test_number_is_not_guessed_from_part_of_a_text(text):
+    (gap, *_) = audit_text(f"GPUs | img/s | speedup\n---|---|---\n1 | 10 | {text}\n").not_audited
+    assert gap.what == f"speedup: {text!r}"
+
+
+@pytest.mark.parametrize("text", ["x3.9", "3.9x", "[2] 3.9", "3.9 (n=7)", "390 %"])
+def test_number_is_found_beside_what_tables_print_with_it(text):
+    (finding,) = audit_text(WRONG_TABLE.replace("3.9", text)).findings
+    assert finding.follows.startswith("3.80")
+
+
+def test_variants_in_one_cell_are_told_apart():
+    text = (
+        "GPUs | img/s | speedup\n---|---|---\n"
+        "1 | 100.0w/XLA 50.0 | 1.0w/XLA 1.0\n2 | 190.0w/XLA 80.0 | 1.9w/XLA 1.9\n"
+    )
+    assert [(f.published, f.follows) for f in audit_text(text).findings] == [("1.9", "1.600")]
+
+
+def test_bold_headers_and_tags_in_cells_are_read():
+    text = (
+        "**GPUs** | **img/s** | **speedup**\n---|---|---\n"
+        "1 | <sup>[1]</sup>100.0 | 1.0\n2 | 200.0<sup>w/XLA</sup><br>180.0 | 1.9\n"
+    )
+    (finding,) = audit_text(text).findings
+    assert (finding.cell, finding.follows) == ("speedup: 2 devices", "1.800")
+
+
+def test_rows_that_differ_in_a_word_of_their_own_are_no_duplicates():
+    text = "Sequence Length | Batch Size | Latency-90%(ms) | img/s\n---|---|---|---\n"
+    found = audit_text(text + "128 | 1 | 5.0 | 200.0\n512 | 1 | 20.0 | 50.0\n")
+    assert found.findings == ()
+
+
+def test_words_behind_the_figures_tell_rows_apart_and_numbers_do_not():
+    header = "framework,gpus,img/s,speedup,data,seconds\n"
+    apart = "tf,1,228.0,,gpu,1.5\ntf,1,223.0,,python-queue,1.6\n"
+    assert audit_text(header + apart, "x.csv").findings == ()
+    (finding,) = audit_text(header + apart.replace("python-queue", "gpu"), "x.csv").findings
+    assert (finding.kind, finding.published) == (DUPLICATE, "223.0")
+
+
+def test_lines_of_a_document_that_follow_each_other_are_a_table_of_their_own():
+    text = (
+        "model,nodes,gpus_per_node,img/s,speedup,path,line\n"
+        "rn50,1,1,100.0,1.00,README.md,10\n"
+        "rn50,1,8,780.0,7.80,README.md,11\n"
+        # of several nodes, relative to one of them
+        "rn50,1,8,800.0,1.00,README.md,20\n"
+        "rn50,4,8,3000.0,3.75,README.md,21\n"
+        "rn50,8,8,6000.0,7.60,README.md,22\n"
+    )
+    found = audit_text(text, "x.csv")
+    assert [(f.where, f.published, f.follows) for f in found.findings] == [
+        ("README.md:22", "7.60", "7.5000")
+    ]
+    assert found.recomputed == 5
+
+
+def test_speedup_in_a_csv_of_latencies_is_that_of_a_precision():
+    text = (
+        "precision,gpus,batch_size,img/s,published_speedup,latency_avg_ms,speedup_latency_avg\n"
+        "fp32,1,8,1000.0,1.0,8.00,1.0\namp,1,8,2000.0,2.1,4.00,2.0\n"
+    )
+    (finding,) = audit_text(text, "x.csv").findings
+    assert (finding.cell.partition(":")[0], finding.follows) == ("published_speedup", "2.000")
+
+
+def test_weak_scaling_beside_latencies_is_over_devices():
+    text = "GPUs,img/s,weak scaling,latency_avg_ms\n1,100.0,1.0,10.0\n4,380.0,3.9,10.5\n"
+    (finding,) = audit_text(text, "x.csv").findings
+    assert (finding.published, finding.follows) == ("3.9", "3.800")
+
+
+def test_scaling_over_batch_sizes_is_relative_to_the_row_that_says_1():
+    found = audit_text(
+        "Batch size | img/s | weak scaling\n---|---|---\n1 | 10.0 | 1\n8 | 35.0 | 3.5"
+    )
+    assert (found.findings, found.recomputed, found.not_audited) == ((), 2, ())
+
+
+def test_whole_nodes_are_a_unit_of_scaling():
+    found = audit_text(
+        "Num Nodes | img/s | weak scaling\n---|---|---\n1 | 10.0 | 1.0\n4 | 41.0 | 4.1"
+    )
+    assert [(f.published, f.kind) for f in found.findings] == [("4.1", ABOVE_DEVICES)]
+
+
+def test_any_csv_with_headers_of_tables_is_audited():
+    found = audit_text("GPUs,img/s,speedup\n1,100.0,1.0\n4,380.0,3.9\n", "x.csv")
+    assert [(f.line, f.kind) for f in found.findings] == [(3, WRONG)]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("x.md", b"\xff\xfe\x00", "not UTF-8: byte 0"),
+        ("x.md", b"no table | here", "has no table"),
+        ("x.md", b"", "has no table"),
+        ("x.csv", b"", "is empty"),
+        ("x.csv", b"a,b\n1\n", "x.csv:2: .*2 cells"),
+        ("x.csv", b'a,b\n"1,2\n', "is no CSV"),
+        (
+            "x.csv",
+            b"case_id,topology,weak_scaling_efficiency\nx,1n1g,y\n",
+            "x.csv: 'model'",
+        ),
+    ],
+)
+def test_file_that_cannot_be_read_is_an_error_that_names_it(name, data, message):
+    Path(name).write_bytes(data)
+    with pytest.raises(InputError, match=message) as caught:
+        audit_paths([Path(name)])
+    assert str(caught.value).startswith(name)
+
+
+def test_missing_file_lists_what_may_be_named():
+    with pytest.raises(InputError, match=r"^nope.md: .*No such file .* dlperf, "):
+        audit_paths([Path("nope.md")])
+
+
+def test_directory_without_a_manifest_is_an_error(home):
+    with pytest.raises(InputError, match="not a run directory"):
+        audit_paths([home])
+
+
+def test_report_of_a_run_follows_from_its_records(staged_run):
+    path = measure(staged_run)
+    assert audit_paths([staged_run.path]).findings == ()
+    # two speedups and two efficiencies with a baseline, and that of the baseline
+    assert audit_paths([path]).recomputed == 6
+
+
+def test_speedup_in_our_csv_is_checked_to_its_last_digit(staged_run):
+    path = measure(staged_run)
+    edit_csv(path, "1n2g", speedup="2.00001")
+    assert [(f.published, f.kind) for f in audit_paths([path]).findings] == [("2.00001", WRONG)]
+
+
+def test_cell_that_the_records_do_not_give_is_stale(staged_run):
+    path = measure(staged_run)
+    edit_csv(path, "1n1g", samples_per_s="41.0", repeats_measured="3")
+    stale = [f for f in audit_paths([staged_run.path]).findings if f.kind == STALE]
+    assert [(f.published, f.follows) for f in stale] == [("41.0", "40.0"), ("3", "2")]
+    assert stale[0].cell == "samples_per_s: pytorch-resnet50-1n1g-bs8-fp32"
+    assert (stale[0].file, stale[0].line) == (str(path), 2)
+
+
+def test_stale_cell_is_named_with_the_line_on_which_its_case_begins(staged_run):
+    path = measure(staged_run)
+    header, first, *others = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    first = first.replace(",images/s,", ',"images\n/s",')
+    # as of a point that is not in the matrix
+    nameless = first.replace("pytorch-resnet50-1n1g-bs8-fp32", "", 1)
+    path.write_text("".join([header, nameless, first, *others]), encoding="utf-8")
+    (finding,) = audit_paths([staged_run.path]).findings
+    assert (finding.published, finding.line) == ("images\n/s", 4)
+
+
+def test_report_that_is_older_than_the_records_is_stale(staged_run):
+    before = measure(staged_run).read_bytes()
+    after = measure(staged_run, window_seconds=4.0)
+    after.write_bytes(before)
+    assert {f.kind for f in audit_paths([staged_run.path]).findings} == {STALE}
+
+
+def test_case_that_the_report_has_not_is_named(staged_run):
+    path = measure(staged_run)
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if "-1n2g-" not in line), encoding="utf-8")
+    (finding,) = audit_paths([staged_run.path]).findings
+    assert finding.follows == "pytorch-resnet50-1n2g-bs8-fp32"
+
+
+def test_run_without_a_report_is_audited_from_its_records(staged_run):
+    path = measure(staged_run)
+    path.unlink()
+    found = audit_paths([staged_run.path])
+    assert (found.findings, found.recomputed) == ((), 6)
+    assert_problem(found.not_audited[0].reason, says=("not there", "records"))
+
+
+def report_scaling(name: str, path: str) -> Path:
+    """A report where 1n8g and 2n4g, of as many devices, have figures of their own."""
+    samples_per_s = {"1n1g": 100.0, "1n8g": 760.0, "2n4g": 720.0}
+    cases = [
+        make_outcomes(
+            make_planned_case(topology, case_id=f"{topology}-{precision}", precision=precision),
+            [factor * samples] * 3,
+        )
+        for precision, factor in (("fp32", 1.0), ("amp-fp16", 2.0))
+        for topology, samples in samples_per_s.items()
+    ]
+    text = write_report(name, summarize(make_manifest(), cases))
+    Path(path).write_text(text, encoding="utf-8")
+    return Path(path)
+
+
+# speedup, efficiency and precision speedup of each case; Markdown has weak scaling twice, and no
+# precision speedup of the full precision over itself
+@pytest.mark.parametrize(("name", "recomputed"), [("csv", 18), ("markdown", 21)])
+def test_topologies_of_as_many_devices_are_told_apart(name, recomputed):
+    found = audit_paths([report_scaling(name, "x.csv" if name == "csv" else "x.md")])
+    assert (found.findings, found.recomputed) == ((), recomputed)
+
+
+def test_speedup_of_a_topology_that_shares_its_device_count_is_checked():
+    path = report_scaling("csv", "x.csv")
+    edit_csv(path, "2n4g", speedup="7.6")
+    first, second = audit_paths([path]).findings
+    assert first.cell == "speedup: pytorch, resnet50, 2n4g, batch size 8, fp32"
+    assert [f.follows for f in (first, second)] == ["7.200", "7.200"]
+
+
+def test_cases_that_differ_in_an_axis_without_words_of_its_own_are_told_apart():
+    variants = [("default", 100.0), ("channels_last", 130.0)]
+    cases = [
+        make_outcomes(
+            make_planned_case(topology, case_id=f"{topology}-{layout}", memory_format=layout),
+            [factor * samples] * 3,
+        )
+        for layout, samples in variants
+        for topology, factor in (("1n1g", 1.0), ("1n2g", 1.9))
+    ]
+    text = write_report("csv", summarize(make_manifest(), cases))
+    Path("x.csv").write_text(text, encoding="utf-8")
+    found = audit_paths([Path("x.csv")])
+    assert (found.findings, found.recomputed) == ((), 8)
+
+
+def test_markdown_of_a_run_follows_too(staged_run):
+    path = measure(staged_run).with_name("report.md")
+    found = audit_paths([path])
+    assert (found.findings, found.recomputed) == ((), 6)
+
+
+def test_command_exits_with_5_and_prints_the_findings(capsys):
+    Path("x.md").write_text(WRONG_TABLE, encoding="utf-8")
+    assert main(["audit", "x.md"]) == 5
+    printed = capsys.readouterr()
+    assert "x.md:4" in printed.out
+    assert "wrong" in printed.out
+    assert "2 speedups recomputed, 1 finding" in printed.out
+    assert_problem(printed.err, says=("1 cell",))
+
+
+def test_command_exits_with_0_when_all_follows(capsys):
+    Path("x.md").write_text(WRONG_TABLE.replace("3.9", "3.8"), encoding="utf-8")
+    assert main(["audit", "x.md"]) == 0
+    assert "2 speedups recomputed, 0 findings" in capsys.readouterr().out
+
+
+def test_command_says_that_it_held_figures_against_each_other(capsys):
+    assert main(["audit", "tensorpack"]) == 0
+    assert "40 figures" in capsys.readouterr().out
+
+
+def test_command_prints_one_json_object(capsys):
+    Path("x.md").write_text(WRONG_TABLE, encoding="utf-8")
+    assert main(["audit", "--json", "x.md"]) == 5
+    printed = json.loads(capsys.readouterr().out)
+    assert set(printed) == {"findings", "not_audited", "checked", "recomputed", "kinds"}
+    assert printed["findings"][0]["published"] == "3.9"
+
+
+def test_command_on_an_unreadable_file_exits_with_2(capsys):
+    assert main(["audit", "nope"]) == 2
+    assert "nope: cannot be read" in capsys.readouterr().err

@@ -1,0 +1,80 @@
+"""A document in a layout: as Markdown, and on terminals of any width."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from dlperf_slurm.published.layouts.parts.document import Document
+from dlperf_slurm.published.layouts.parts.output import fit_columns, print_document, serialize
+from dlperf_slurm.reports.cells import Cell, Table, make_table
+
+HOSTILE = "a|b [bold]c[/bold] $(d)"
+
+
+def make_wide_table(columns: int = 8) -> Table:
+    """A column of words, and figures of 9 places under headers of two words."""
+    figures = [f"{number}12345.67" for number in range(columns)]
+    header = ("Framework", *(f"Throughput column{number}" for number in range(columns)))
+    return make_table("wide", header, [("pytorch", *figures)], text_columns=1, caption="caption")
+
+
+def make_document(table: Table) -> Document:
+    return Document((table,), (HOSTILE,), ("nothing is missing",))
+
+
+def print_on(width: int, document: Document) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
+    print_document(document, HOSTILE, "run x", console)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [30, 40, 80, 120, 400])
+def test_no_figure_is_folded_on_any_terminal(width):
+    figures = {f"{number}12345.67" for number in range(8)}
+    words = {
+        word for line in print_on(width, make_document(make_wide_table())) for word in line.split()
+    }
+    assert figures <= words
+
+
+@pytest.mark.parametrize(("width", "parts"), [(400, 1), (120, 1), (80, 2), (40, 4), (30, 8)])
+def test_table_that_is_too_wide_comes_in_parts_that_begin_with_the_words(width, parts):
+    found = list(fit_columns(make_wide_table(), width))
+    assert len(found) == parts
+    assert {part[0] for part in found} == {("Framework", (Cell("pytorch"),))}
+
+
+def test_table_of_words_is_not_repeated_in_parts():
+    assert len(list(fit_columns(make_wide_table(), 20))) == 1
+
+
+def test_parts_have_each_column_once():
+    columns = [column for part in fit_columns(make_wide_table(), 50) for column in part[1:]]
+    assert [cell.write() for _, (cell,) in columns] == [f"{number}12345.67" for number in range(8)]
+
+
+def test_headers_are_wrapped_between_words_only():
+    (part, *_) = fit_columns(make_wide_table(), 40)
+    assert part[1][0] == "Throughput\ncolumn0"
+
+
+def test_texts_are_shown_as_they_are():
+    lines = print_on(120, make_document(make_wide_table()))
+    assert lines[0] == HOSTILE
+    assert f"[1]: {HOSTILE}" in lines
+
+
+def test_markdown_cell_keeps_to_its_row():
+    table = make_table(
+        title="t",
+        header=("a|b", "c\nd"),
+        rows=(("x|y", "1\n2"),),
+        text_columns=1,
+        caption="caption",
+    )
+    assert serialize(make_document(table), "title", "run x") == (
+        "# title\n\nrun x\n\n## t\n\n"
+        "| a\\|b | c<br>d |\n| --- | ---: |\n| x\\|y | 1<br>2 |\n\n"
+        "caption.\n\n\\[1]: a|b [bold]c[/bold] \\$(d)  \n\nNote: nothing is missing.\n"
+    )

@@ -1,0 +1,133 @@
+"""Logs that lost a line or a setting: no interval counts for two, no figure is wrong in silence."""
+
+import pytest
+from log_excerpts import list_excerpt, read_one
+from reference_logs import FOLDER, import_bytes
+from support.problems import assert_problem
+
+from dlperf_slurm.logs.marks import Mark
+from dlperf_slurm.logs.runs import ImportOptions, import_log
+from dlperf_slurm.logs.windows import count_timed_steps
+
+(PYTORCH,) = FOLDER.rglob("pytorch_gpu8_fp32_bs256.txt")
+(TENSORFLOW1,) = FOLDER.rglob("tf_gpu8_fp32_bs256.txt")
+
+
+def _step_seconds(reading):
+    (window,) = reading.windows
+    return window.seconds / window.steps
+
+
+@pytest.mark.parametrize("lost", range(1, 4))
+def test_a_lost_epoch_of_tensorpack_is_none_of_the_next_one_s_time(lost):
+    lines = [
+        "[0802 10:00:00 @t.py:48] Running on 4 towers. Batch size per tower: 64",
+        *(
+            f"[0802 10:00:00 @base.py:282] Epoch {number} (global_step {number * 100}) finished, "
+            "time:40 seconds."
+            for number in range(1, 5)
+        ),
+        "[0802 10:06:00 @base.py:288] Training has finished!",
+    ]
+    del lines[lost]
+    assert _step_seconds(read_one("tensorpack", lines)) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("lost", [49, 99, 149])
+@pytest.mark.parametrize("has_arguments", [True, False])
+def test_a_lost_line_of_gluonnlp_is_none_of_the_next_one_s_time(lost, has_arguments):
+    lines = list_excerpt("gluonnlp_bert/one_process_2019.log")
+    left = [line for line in lines if f"[step {lost}]" not in line]
+    if not has_arguments:
+        left = [line for line in left if "Namespace" not in line]
+    assert len(left) < len(lines)
+    # the arguments say that an update has two micro-batches
+    seconds = 0.3 if has_arguments else 0.6
+    assert _step_seconds(read_one("gluonnlp_bert", left)) == pytest.approx(seconds, rel=0.03)
+
+
+def test_without_its_arguments_gluonnlp_s_micro_batches_are_unknown_and_not_one():
+    lines = list_excerpt("gluonnlp_bert/one_process_2019.log")
+    left = [line for line in lines if "Namespace" not in line]
+    reading = read_one("gluonnlp_bert", [*left, "INFO:root:Train cost=123.4s"])
+    assert_problem(reading.problem, says=("micro-batches", "(accumulate)"))
+
+
+def test_lines_that_become_rare_are_not_lost():
+    steps = [10, 20, 30, 40, 140, 240, 340]
+    marks = [Mark((step,), value=float(step - before)) for before, step in zip([0, *steps], steps)]
+    assert count_timed_steps(marks) == [10, 10, 10, 10, 100, 100, 100]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"world_size : 8", b"world_size : 4"),
+        (b"batch_size : 256", b"batch_size : 512"),
+        (b" - Epoch: 0 Iteration: 1", b" - Epoch: 0 Iteration: 1"),
+    ],
+)
+def test_times_that_contradict_the_printed_rates_are_no_figure(old, new, tmp_path):
+    data = PYTORCH.read_bytes()
+    assert old in data
+    (run,) = import_bytes(tmp_path, PYTORCH, data.replace(old, new))
+
+    if old == new:
+        assert run.status == "ok"
+    else:
+        assert (run.status, run.samples_per_s) == ("contradictory", None)
+        assert run.publisher_samples_per_s is None
+        assert_problem(run.reason, says=("samples/s", "2234"))
+
+
+def test_whether_the_batch_is_a_replica_s_is_asked_for_where_its_line_is_lost(tmp_path):
+    log = next(FOLDER.rglob("1n8g/rn50_b128_fp32_1.log"))
+    data = log.read_bytes()
+    lost = b"".join(
+        line for line in data.splitlines(True) if b"'use_per_replica_batch_size'" not in line
+    )
+    assert len(lost) < len(data)
+    path = tmp_path / "some.log"
+    path.write_bytes(lost)
+    (run,) = import_log(path, ImportOptions())
+
+    assert run.samples_per_s is None
+    assert "--set batch_size_per_device=" in run.reason
+
+
+def test_an_incomplete_log_has_its_publisher_s_figure_and_never_ours(tmp_path):
+    lines = TENSORFLOW1.read_bytes().splitlines(True)
+    (whole,) = import_log(TENSORFLOW1, ImportOptions())
+    cut = next(index for index, line in enumerate(lines) if b"train_throughput" in line)
+    (run,) = import_bytes(tmp_path, TENSORFLOW1, b"".join(lines[:cut]))
+    (early,) = import_bytes(tmp_path, TENSORFLOW1, b"".join(lines[: cut - 10]))
+
+    assert (run.status, run.samples_per_s) == ("incomplete", None)
+    assert run.publisher_samples_per_s == whole.publisher_samples_per_s
+    assert (early.status, early.publisher_samples_per_s) == ("incomplete", None)
+    assert run.reason
+
+
+@pytest.mark.parametrize("devices", [1, 8, 16])
+def test_nvidia_s_rule_of_tensorflow1_follows_how_often_a_log_prints(devices, tmp_path):
+    data = TENSORFLOW1.read_bytes().replace(b"Num GPUs 8", b"Num GPUs %d" % devices)
+    (run,) = import_bytes(tmp_path, TENSORFLOW1, data)
+
+    assert run.publisher_rule == "arithmetic mean of values[5:30]"
+
+
+@pytest.mark.parametrize("devices", [1, 8, 16])
+def test_nvidia_s_rule_of_a_line_per_step_is_the_log_s_own_mean(devices, tmp_path):
+    lines = ["DLL 2023-08-04 10:00:00.000 - PARAMETER batch_size : 64  amp : False  num_iter : 40"]
+    lines.append(f"Num GPUs {devices}")
+    lines += [
+        f"DLL 2023-08-04 10:00:{step:02d}.000 - (0, {step}) total_ips : {64 * devices} "
+        for step in range(1, 41)
+    ]
+    lines.append(f"DLL 2023-08-04 10:00:50.000 - () train_throughput : {63 * devices} ")
+    path = tmp_path / "some.log"
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    (run,) = import_log(path, ImportOptions())
+
+    assert (run.status, run.publisher_rule) == ("ok", "train_throughput")
+    assert run.publisher_samples_per_s == 63 * devices

@@ -1,0 +1,134 @@
+"""Cases beside published figures: the nearest one, what differs, the ratio, both machines."""
+
+import json
+
+import pytest
+from builders import make_manifest, make_outcomes, make_planned_case, make_rank
+from report_values import write_report, write_rows
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.published.against import choose_sources, find_nearest, make_against_table
+from dlperf_slurm.published.figures import read_source
+from dlperf_slurm.reports.summarize import summarize
+from dlperf_slurm.results.cases import analyze
+
+
+def make_case(topology="1n1g", samples=(784.48,), problems=(), **changes):
+    planned = make_planned_case(
+        topology, **{"framework": "mxnet", "batch_size_per_device": 128, **changes}
+    )
+    return make_outcomes(planned, samples, problems)
+
+
+def tabulate(name: str, **changes):
+    """The rows of a case beside a source, as text by their headers."""
+    table = make_against_table(name, analyze([make_case(**changes)]).cases)
+    return [dict(zip(table.header, row)) for row in write_rows(table)]
+
+
+def find_row(name: str, **changes):
+    (row,) = tabulate(name, **changes)
+    return row
+
+
+def test_same_configuration_has_no_differences():
+    row = find_row("dlperf")
+    assert (row["theirs"], row["theirs differs in"]) == ("392.24", "nothing known")
+    assert row["ours / theirs"] == "2.00"
+
+
+def test_nearest_batch_size_is_named():
+    row = find_row("dlperf", batch_size_per_device=100)
+    assert (row["theirs"], row["theirs differs in"]) == ("392.24", "batch size 128")
+
+
+def test_nearest_devices_are_named_the_fewer_where_two_are_as_near():
+    row = find_row("nvidia_paddle_resnet50", framework="paddle", precision="tf32", topology="1n3g")
+    assert row["theirs differs in"].startswith("devices 8")
+    row = find_row("dlperf_report_v1", framework="paddle", topology="1n2g")
+    assert row["theirs differs in"].startswith("devices 1")
+
+
+def test_other_framework_and_precision_are_named():
+    row = find_row("nvidia_paddle_resnet50", framework="jax", precision="amp-bf16")
+    differences = "framework paddle; precision amp-fp16; batch size not printed"
+    assert row["theirs differs in"].startswith(differences)
+
+
+def test_variants_that_tie_have_a_row_each():
+    (case,) = analyze([make_case(framework="pytorch")]).cases.itertuples()
+    notes = [figure.note for figure in find_nearest(case, read_source("dlperf"))]
+    assert notes == [
+        "",
+        "torch DataLoader; workers=8",
+        "torch DataLoader; workers=48",
+        "DALI; workers=8",
+        "DALI; workers=48",
+    ]
+
+
+def test_model_that_was_not_published_has_no_figure():
+    row = find_row("tensorpack")
+    assert (row["ours"], row["theirs"], row["ours / theirs"]) == ("784.48", "none", "none")
+    assert row["theirs differs in"] == "none of this model and mode"
+
+
+def test_inference_is_compared_with_inference_only():
+    assert find_row("dlperf", mode="infer")["theirs"] == "none"
+    source, changes = "nvidia_mxnet_resnet50_inference", {"precision": "amp-fp16"}
+    (case,) = analyze([make_case(mode="infer", **changes)]).cases.itertuples()
+    nearest = find_nearest(case, read_source(source))
+    assert [figure.batch_size_per_device for figure in nearest] == [128, 128, 128]
+
+
+def test_failed_case_keeps_its_row_without_a_ratio():
+    row = find_row("dlperf", samples=(), problems=("failed: x",))
+    assert (row["ours"], row["theirs"], row["ours / theirs"]) == ("failed", "392.24", "none")
+
+
+def test_unknown_source_lists_the_known_ones():
+    with pytest.raises(InputError, match="known: dlperf, "):
+        make_against_table("nope", analyze([]).cases)
+
+
+def test_table_has_figures_ratio_and_both_machines():
+    planned = make_planned_case("1n2g", framework="mxnet", batch_size_per_device=128)
+    ranks = tuple(
+        make_rank(rank, device_name="NVIDIA H200", window_seconds=2.0) for rank in range(2)
+    )
+    table = make_against_table(
+        "dlperf", analyze([make_outcomes(planned, [100.0], ranks=ranks)]).cases
+    )
+    assert table.header[-3:] == ("ours", "theirs", "ours / theirs")
+    (row,) = write_rows(table)
+    assert row[2] == "4 nodes of 8x V100-SXM2 16GB"
+    assert row[3] == "nothing known"
+    assert row[4].endswith("RN50v1.5/README.md:297")
+    assert row[6] == "764.60"
+
+
+def test_every_report_ends_with_the_table():
+    planned = make_planned_case("1n1g", framework="mxnet", batch_size_per_device=128)
+    outcomes, makers = make_outcomes(planned, [784.48]), choose_sources(["dlperf"]).values()
+    summary = summarize(make_manifest(), [outcomes], [*makers])
+    markdown = write_report("markdown", summary)
+    assert "## against dlperf, published by DLPerf" in markdown
+    assert "| 784.48 | 392.24 | 2.00 |" in markdown
+    (table,) = (
+        t
+        for t in json.loads(write_report("json", summary))["tables"]
+        if "published by" in t["title"]
+    )
+    assert table["rows"][0][-1]["value"] == 2.0
+
+
+def test_report_prints_the_table(staged_run, capsys):
+    main(["report", "--plots", "none", "--against", "dlperf"])
+    assert "against dlperf, published by DLPerf" in capsys.readouterr().out
+
+
+def test_report_against_an_unknown_source_writes_nothing(staged_run, capsys):
+    assert main(["report", "--plots", "none", "--against", "nope"]) == 2
+    assert "known: dlperf, " in capsys.readouterr().err
+    assert not (staged_run.path / "report").exists()

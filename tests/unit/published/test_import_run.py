@@ -1,0 +1,278 @@
+"""The command import: what it takes, what it writes, its errors and exit codes."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy
+import pytest
+from reference_logs import FOLDER
+from support.problems import assert_problem
+
+from dlperf_slurm.cli import main
+from dlperf_slurm.contract.json_files import read_json
+from dlperf_slurm.contract.record import Record, find_record_problem
+from dlperf_slurm.jobs.run_directory import list_run_ids, open_run
+from dlperf_slurm.logs import list_formats
+from dlperf_slurm.logs.runs import ImportOptions, import_log
+from dlperf_slurm.published.import_options import parse_settings
+
+PADDLE_BERT = FOLDER / "paddle_perf" / "Bert" / "logs" / "V100_LOG" / "base_bs96_fp32_gpu32.log"
+(PYTORCH,) = FOLDER.rglob("pytorch_gpu8_fp32_bs256.txt")
+(FIVE,) = FOLDER.rglob("1n8g")
+
+
+def run_main(arguments, capsys):
+    code = main(["import-logs", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def copy_log(log, path):
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_bytes(log.read_bytes())
+    return Path(path)
+
+
+def open_only_run():
+    (run_id,) = list_run_ids(Path("results"))
+    return open_run(Path("results") / run_id)
+
+
+def read_record(run, case_id, repeat=1):
+    return read_json(run.path / f"cases/{case_id}/r{repeat}/a1/s0/record.json", Record)
+
+
+def test_repeats_become_one_case_that_report_shows_with_its_median(home, capsys):
+    code, _, _ = run_main([FIVE, "--name", "dlperf"], capsys)
+    run = open_only_run()
+    report = main(["report", "--plots", "none", str(run.path)])
+    printed = capsys.readouterr().out
+
+    assert (code, report) == (0, 0)
+    assert run.manifest.title == "dlperf"
+    assert [case.repeats for case in run.manifest.cases] == [5]
+    assert [[*case.protocol] for case in run.manifest.cases] == [["measured_steps"]]
+    assert "2458 {2441 to 2494}" in printed
+
+
+def test_record_holds_both_figures_and_the_log_itself(home, capsys):
+    run_main([PYTORCH], capsys)
+    case_id = "pytorch-resnet50-1n8g-bs256-fp32-nvidia_pytorch_resnet50"
+    record = read_record(open_only_run(), case_id)
+    folder = open_only_run().path / "cases" / case_id / "r1" / "a1" / "s0"
+
+    (imported,) = import_log(PYTORCH, ImportOptions())
+    assert record.samples_per_s == pytest.approx(imported.samples_per_s)
+    assert record.publisher_samples_per_s == pytest.approx(2791.98, abs=0.006)
+    assert record.publisher_rule == "arithmetic mean of values[8:]"
+    assert record.case.axes.script == "nvidia_pytorch_resnet50"
+    assert [rank.rank for rank in record.ranks] == [-1]
+    assert find_record_problem(record) == ""
+    assert (folder / "log").read_bytes() == PYTORCH.read_bytes()
+    step_seconds = numpy.load(folder / "step_seconds.npy")
+    assert step_seconds.shape == (1, record.case.measured_steps)
+    assert step_seconds.sum() == pytest.approx(record.window_seconds)
+
+
+def test_failed_log_becomes_a_failed_record_beside_sound_ones(home, capsys):
+    logs = home / "1n8g"
+    copy_log(FIVE / "rn50_b128_fp32_1.log", logs / "rn50_b128_fp32_1.log")
+    cut = copy_log(FIVE / "rn50_b128_fp32_2.log", logs / "rn50_b128_fp32_2.log")
+    cut.write_bytes(cut.read_bytes()[:-3000])
+    code, printed, error = run_main([logs], capsys)
+    failed = read_record(
+        open_only_run(), "tensorflow2-resnet50-1n8g-bs128-fp32-tensorflow_models", 2
+    )
+
+    assert code == 5
+    assert "1 of 2 runs" in error
+    assert (failed.status, failed.samples_per_s if failed.ranks else None) == ("failed", None)
+    assert failed.reason in printed
+    assert main(["report", "--plots", "none", str(open_only_run().path)]) == 5
+
+
+def test_directory_stands_for_all_files_below_it_but_hidden_ones(home, capsys):
+    copy_log(PYTORCH, "logs/b/run.log")
+    copy_log(PADDLE_BERT, "logs/a.log")
+    copy_log(PYTORCH, "logs/.hidden/run.log")
+    _, printed, _ = run_main(["logs", "--dry-run", "--json"], capsys)
+
+    assert [entry["log"] for entry in json.loads(printed)] == ["logs/a.log", "logs/b/run.log"]
+
+
+def test_figures_that_need_what_the_log_does_not_tell_ask_for_it(home, capsys):
+    copy_log(PADDLE_BERT, "some.log")
+    code, printed, _ = run_main(["some.log", "--dry-run", "--json"], capsys)
+    (entry,) = json.loads(printed)
+
+    assert code == 5
+    assert entry["status"] == "failed"
+    assert_problem(entry["reason"], says=("devices", "--set devices="))
+
+
+def test_command_line_outweighs_the_log_and_the_log_its_name(home):
+    path = copy_log(PYTORCH, "other_gpu4_bs64_amp.log")
+    (told,) = import_log(path, ImportOptions())
+    (said,) = import_log(path, ImportOptions(settings=parse_settings(["devices=16", "nodes=2"])))
+
+    assert told.identity.devices == 8
+    assert_problem(told.notes[0], says=("devices", "8 in the log", "4 in its name"))
+    assert len(told.notes) == 3
+    assert (said.identity.devices, said.identity.nodes) == (16, 2)
+    # the log's own rates are those of 8 devices
+    assert (said.status, said.samples_per_s) == ("contradictory", None)
+    assert_problem(said.reason, says=("4650 samples/s", "2234"))
+
+
+@pytest.mark.parametrize(
+    ("devices", "nodes"), [(1, 1), (4, 1), (8, 1), (16, 2), (32, 4), (12, 1), (17, 1), (20, 2)]
+)
+def test_nodes_that_nothing_tells_hold_eight_devices_each(devices, nodes, home):
+    path = copy_log(PYTORCH, "some.log")
+    settings = parse_settings([f"devices={devices}"])
+    (run,) = import_log(path, ImportOptions(settings=settings))
+    assert (run.identity.devices, run.identity.nodes) == (devices, nodes)
+
+
+def test_folder_s_name_tells_the_nodes_unless_the_file_s_tells_other_devices(home):
+    paths = [
+        copy_log(PADDLE_BERT, "4n4g/some.log"),
+        copy_log(PADDLE_BERT, "4n4g/gpu32.log"),
+        copy_log(PADDLE_BERT, "gpu32/2n16g.log"),
+    ]
+    found = [import_log(path, ImportOptions())[0].identity for path in paths]
+    assert [(i.nodes, i.devices) for i in found] == [(4, 16), (4, 32), (2, 32)]
+
+
+def test_contradiction_is_a_warning(home, capsys):
+    copy_log(PYTORCH, "run_gpu4.log")
+    code, _, error = run_main(["run_gpu4.log", "--dry-run"], capsys)
+
+    assert code == 0
+    key, says = "warning: run_gpu4.log", ("devices", "8 in the log", "4 in its name")
+    assert_problem(error, key=key, says=says)
+
+
+def test_one_device_is_no_several(home, capsys):
+    copy_log(PADDLE_BERT, "some.log")
+    _, printed, _ = run_main(["some.log", "--dry-run", "--set", "devices=1"], capsys)
+    assert " 1 device " in printed
+
+
+def test_rule_is_chosen_by_its_name(home, capsys):
+    _, printed, _ = run_main([PYTORCH, "--dry-run", "--json", "--rule", "summary"], capsys)
+    (entry,) = json.loads(printed)
+
+    assert (entry["publisher_rule"], entry["publisher_samples_per_s"]) == ("summary", 2751.91)
+
+
+def test_rule_of_another_format_gives_no_figure_and_says_so(home, capsys):
+    rule = "arithmetic mean of values[1:6], 2 decimals"
+    code, printed, _ = run_main([PYTORCH, "--dry-run", "--json", "--rule", rule], capsys)
+    (entry,) = json.loads(printed)
+
+    assert code == 0
+    assert entry["publisher_samples_per_s"] is None
+    assert_problem(entry["reason"], says=("format", f"{rule!r}"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--format", "nvidia_pytorch_bart"], "Did you mean 'nvidia_pytorch_bert'?"),
+        (["--rule", "sumary"], "Did you mean 'summary'?"),
+        (["--set", "device=8"], "known: framework, model, nodes, devices"),
+        (["--set", "devices=0"], "at least 1"),
+        (["--set", "devices"], "write KEY=VALUE"),
+        (["nowhere.log"], "nowhere.log: "),
+    ],
+)
+def test_wrong_options_are_errors_and_nothing_is_written(options, message, home, capsys):
+    code, _, error = run_main([PYTORCH, *options], capsys)
+
+    assert code == 2
+    assert message in error
+    assert not list(home.iterdir())
+
+
+def test_unknown_format_lists_the_known_ones(home, capsys):
+    _, _, error = run_main([PYTORCH, "--format", "x"], capsys)
+
+    assert all(name in error for name in list_formats())
+
+
+def test_log_of_two_formats_names_both(home):
+    (mxnet,) = FOLDER.rglob("mxnet_gpu1_fp32_bs128.txt")
+    Path("joined.log").write_bytes(PYTORCH.read_bytes() + mxnet.read_bytes())
+    (run,) = import_log(Path("joined.log"), ImportOptions())
+    (chosen,) = import_log(Path("joined.log"), ImportOptions(format_name="nvidia_pytorch_resnet50"))
+
+    says = ("nvidia_mxnet_resnet50 and nvidia_pytorch_resnet50", "--format")
+    assert_problem(run.reason, says=says)
+    # the second log's batch size is half the first one's
+    assert chosen.status == "contradictory"
+
+
+def test_log_of_no_known_format_fails_with_the_list(home):
+    Path("some.log").write_text("hello\n", encoding="utf-8")
+    (run,) = import_log(Path("some.log"), ImportOptions())
+
+    assert (run.status, run.format_name) == ("failed", "")
+    assert_problem(run.reason, says=list_formats())
+
+
+def test_out_of_memory_before_the_first_step_is_told(home):
+    Path("some.log").write_text("RuntimeError: CUDA out of memory.\n", encoding="utf-8")
+    (run,) = import_log(Path("some.log"), ImportOptions())
+
+    assert run.status == "oom"
+
+
+def test_sound_run_without_a_place_in_the_tables_is_an_error(home, capsys):
+    (log,) = FOLDER.rglob("tf_gpu8_fp32_bs256.txt")
+    lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
+    Path("some.log").write_text("".join(lines[1:]), encoding="utf-8")
+    options = ["some.log", "--set", "batch_size_per_device=256"]
+    code, _, error = run_main(options, capsys)
+
+    assert code == 2
+    assert_problem(error, file="some.log", says=("precision", "--set precision="))
+    assert not Path("results").exists()
+    assert run_main([*options, "--set", "precision=fp32"], capsys)[0] == 0
+
+
+def test_failed_logs_that_nothing_places_are_named(home, capsys):
+    copy_log(PYTORCH, "a.log")
+    Path("b.log").write_bytes(b"")
+    code, _, error = run_main(["a.log", "b.log"], capsys)
+
+    assert code == 5
+    assert "b.log: " in error
+    assert len(open_only_run().manifest.cases) == 1
+
+
+def test_table_marks_figures_that_differ_by_more_than_two_percent(home, capsys):
+    _, printed, _ = run_main([PADDLE_BERT, FIVE / "rn50_b128_fp32_1.log", "--dry-run"], capsys)
+
+    assert "+9.7%" in printed
+    assert printed.count("%") == 1
+
+
+def test_formats_are_modules_of_the_package_and_helpers_are_not():
+    assert "nvidia_mxnet_resnet50" in list_formats()
+    assert "reading" not in list_formats()
+
+
+def test_status_of_an_imported_run_asks_no_scheduler(home, capsys):
+    run_main([PYTORCH], capsys)
+
+    assert main(["status"]) == 0
+    assert "1 COMPLETED" in capsys.readouterr().out
+
+
+def test_imported_runs_do_not_share_state(home):
+    (first,) = import_log(PYTORCH, ImportOptions())
+    (second,) = import_log(PYTORCH, ImportOptions())
+
+    assert dataclasses.asdict(first) == dataclasses.asdict(second)
