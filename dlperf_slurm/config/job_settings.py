@@ -1,16 +1,17 @@
 """The settings of a site that may differ by topology or framework, as pydantic checks them."""
 
-import pkgutil
 import re
 from typing import Annotated, Any, Literal, Optional
 
 from pydantic import AfterValidator, Field
 
-from dlperf_slurm.config.folders import PACKAGE, check_search_folder, expand_home
+from dlperf_slurm.config.folders import check_search_folder, expand_home
 from dlperf_slurm.config.known_names import check_env_name, check_known, suggest
 from dlperf_slurm.config.node_settings import NodeSettings
 from dlperf_slurm.config.toml_tables import OneOrMore, Table
+from dlperf_slurm.containers import RUNTIMES
 from dlperf_slurm.contract.topology import Topology, parse_topology
+from dlperf_slurm.launchers import LAUNCHERS
 from dlperf_slurm.worker.frameworks import list_frameworks
 from dlperf_slurm.worker.joining import KINDS, MPI, TORCHRUN, Joining
 
@@ -97,28 +98,12 @@ def make_absolute(path: str) -> str:
 PositiveInt = Annotated[int, Field(ge=1)]
 
 
-def _list_plugins(room: str) -> list[str]:
-    # modules of a room above this one, which it cannot import
-    folder = str(PACKAGE / "jobs" / room)
-    return sorted(module.name for module in pkgutil.iter_modules([folder]))
-
-
-def list_launchers() -> list[str]:
-    """The names of the launchers, sorted."""
-    return _list_plugins("launchers")
-
-
-def list_container_runtimes() -> list[str]:
-    """The names of what starts containers, sorted."""
-    return _list_plugins("containers")
-
-
 def _check_launcher(name: str) -> str:
-    return check_known(name, list_launchers(), "a launcher")
+    return check_known(name, sorted(LAUNCHERS), "a launcher")
 
 
 def _check_runtime(name: str) -> str:
-    return check_known(name, list_container_runtimes(), "a container runtime")
+    return check_known(name, sorted(RUNTIMES), "a container runtime")
 
 
 def _check_ranks(name: str) -> str:
@@ -126,11 +111,11 @@ def _check_ranks(name: str) -> str:
 
 
 def _add_launchers(schema: dict[str, Any]) -> None:
-    schema["enum"] = list_launchers()
+    schema["enum"] = sorted(LAUNCHERS)
 
 
 def _add_runtimes(schema: dict[str, Any]) -> None:
-    schema["enum"] = list_container_runtimes()
+    schema["enum"] = sorted(RUNTIMES)
 
 
 def _add_ranks(schema: dict[str, Any]) -> None:

@@ -12,9 +12,9 @@ from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.jobs.grouping import ArrayTask, Group
 from dlperf_slurm.jobs.node_work import list_data_folders, list_starting_words
-from dlperf_slurm.jobs.quoting import Expanding
 from dlperf_slurm.jobs.sandbox import BoundedEnvironment
 from dlperf_slurm.jobs.start_command import make_container_parts, make_starter
+from dlperf_slurm.launchers import Expanding
 from dlperf_slurm.worker.joining import MPI, TORCHRUN
 
 PLAIN_FRAMEWORK_TEMPLATE = "frameworks/framework.sh.j2"

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.config.folders import CUDA, find_managed_environment, tell_creation
-from dlperf_slurm.config.job_settings import list_launchers
 from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.axes import (
@@ -22,7 +21,7 @@ from dlperf_slurm.contract.axes import (
 from dlperf_slurm.contract.case import Case
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.files.reading import ARRAY_LIMIT_BYTES, MIB
-from dlperf_slurm.jobs.launchers import list_kinds_of_ranks
+from dlperf_slurm.launchers import LAUNCHERS
 from dlperf_slurm.matrix.expand import MatrixCase
 from dlperf_slurm.program import COMMAND
 from dlperf_slurm.provision.environments.gpu_horovod import find_missing_horovod
@@ -169,9 +168,9 @@ def _find_generation_obstacle(case: MatrixCase) -> Optional[str]:
 def _find_ranks_obstacles(case: MatrixCase, settled: Site) -> Iterator[str]:
     """The reasons against how our own ranks are started, and how they find each other."""
     ranks, launcher = settled.ranks, settled.starting_launcher
-    kinds = list_kinds_of_ranks(launcher)
+    kinds = LAUNCHERS[launcher].joinings
     if ranks not in kinds:
-        fitting = [name for name in list_launchers() if ranks in list_kinds_of_ranks(name)]
+        fitting = sorted(name for name in LAUNCHERS if ranks in LAUNCHERS[name].joinings)
         others = [f'"{kind}"' for kind in kinds]
         instead = f", or ranks = {' or '.join(others)}" if others else ""
         yield (

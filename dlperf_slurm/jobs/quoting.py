@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dlperf_slurm.config.folders import check_search_folder
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.launchers import Expanding
 
 _PLAIN_DIRECTIVE = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.,:;/@%=&|[]()*!<>~{}^?"
@@ -46,12 +47,6 @@ def quote_option(line: str) -> str:
         raise InputError(f"{line!r} is not an option of sbatch")
     name, separator, value = match.groups()
     return name if value is None else f"{name}{separator}{quote_directive(value)}"
-
-
-class Expanding(str):
-    """A text in which the job's bash expands `${NAME}`, and nothing else."""
-
-    __slots__ = ()
 
 
 def quote_expanding(text: str) -> str:

@@ -6,8 +6,8 @@ from typing import Optional
 from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
-from dlperf_slurm.jobs.launchers import count_tasks_per_node
 from dlperf_slurm.jobs.start_command import make_container_parts
+from dlperf_slurm.launchers import LAUNCHERS
 
 # sbatch's options that name who asks, and for what, as site files name them too
 WHO_AND_WHERE = ("clusters", "partition", "account", "qos", "constraint", "reservation")
@@ -45,7 +45,7 @@ def make_gpu_directive(site: Site, devices_per_node: int) -> Optional[str]:
 
 def make_task_directives(site: Site, topology: Topology) -> list[str]:
     """The options of sbatch that ask for tasks, and for the cores of each."""
-    per_node = count_tasks_per_node(site.starting_launcher, topology)
+    per_node = LAUNCHERS[site.starting_launcher].count_tasks_per_node(topology)
     if site.task_request == "ntasks":
         tasks = f"--ntasks={per_node * topology.nodes}"
     else:

@@ -7,7 +7,7 @@ from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.quoting import Expanding
+from dlperf_slurm.launchers import Expanding
 
 JobValues = Mapping[str, object]
 

@@ -10,12 +10,10 @@ from dlperf_slurm.config.folders import CUDA
 from dlperf_slurm.config.job_settings import Container, Environment
 from dlperf_slurm.config.overrides import JobKind
 from dlperf_slurm.config.site import Site
+from dlperf_slurm.containers import RUNTIMES, ContainerStart, Mount, Parts, parse_mount
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs.containers import ContainerStart, Mount, Parts, make_parts, parse_mount
-from dlperf_slurm.jobs.launchers import Ranks, make_command
-from dlperf_slurm.jobs.launchers.srun import NO_MPI
-from dlperf_slurm.jobs.quoting import Expanding
 from dlperf_slurm.jobs.site_words import JobValues, fill_word, fill_words, list_job_values
+from dlperf_slurm.launchers import LAUNCHERS, NO_MPI, Expanding, Ranks
 from dlperf_slurm.worker.joining import MPI
 
 LAUNCHERS_BY_SRUN = ("srun", "torchrun")
@@ -49,7 +47,8 @@ def make_starter(
         has_gpus=site.device == CUDA,
     )
     before = ["env", *assignments] if assignments else []
-    return lambda program: make_command(site.starting_launcher, ranks, [*before, *program])
+    launcher = LAUNCHERS[site.starting_launcher]
+    return lambda program: launcher.make_command(ranks, [*before, *program])
 
 
 def _choose_interface(site: Site, chosen: Environment) -> dict[str, str]:
@@ -74,7 +73,7 @@ def make_container_parts(site: Site, kind: JobKind, folders: Sequence[str]) -> P
         return Parts()
     key = f"environments.{kind.framework}.container"
     start = _describe_start(chosen, chosen.container, site, kind, folders, key)
-    parts = make_parts(chosen.container.runtime, start)
+    parts = RUNTIMES[chosen.container.runtime](start)
     if parts.launcher_flags and site.launcher.name not in LAUNCHERS_BY_SRUN:
         raise InputError(
             f"{key}.runtime: {chosen.container.runtime!r} is an option of srun, which launcher "

@@ -13,7 +13,7 @@ from support.slurm_runs import CHECKOUT, SITE, ask, stage_spin, submit, write_ma
 from support.tool import find_states, stage
 
 from dlperf_slurm.config.folders import find_managed_environment
-from dlperf_slurm.config.job_settings import list_container_runtimes
+from dlperf_slurm.containers import RUNTIMES
 from dlperf_slurm.contract.json_files import read_json
 from dlperf_slurm.contract.record import RECORD_FILE, Record
 
@@ -71,7 +71,7 @@ def stage_containers(tmp_path, runtime):
     return run.find_script("2n2g")
 
 
-@pytest.mark.parametrize("runtime", list_container_runtimes())
+@pytest.mark.parametrize("runtime", sorted(RUNTIMES))
 def test_sbatch_accepts_the_script_of_each_runtime(taken, tmp_path, runtime):
     script = stage_containers(tmp_path, runtime)
     done = subprocess.run(["sbatch", "--test-only", str(script)], capture_output=True, text=True)

@@ -7,11 +7,11 @@ from builders import make_site, write_matrix, write_program
 from support.problems import assert_problem
 
 from dlperf_slurm.config.folders import find_environments_dir, find_resource_dir
-from dlperf_slurm.config.job_settings import list_launchers
 from dlperf_slurm.config.site import choose_site_file, list_effective_values, load_site
 from dlperf_slurm.config.toml_tables import read_toml
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import InputError
+from dlperf_slurm.launchers import LAUNCHERS
 from dlperf_slurm.worker.frameworks import list_frameworks
 
 
@@ -109,7 +109,7 @@ def test_mistakes_of_all_layers_come_in_one_answer():
         (
             "[launcher]\nname = 'mpiexec'",
             *(2, "launcher.name"),
-            ("'mpiexec'", f"known: {', '.join(list_launchers())}", "mean 'mpirun'"),
+            ("'mpiexec'", f"known: {', '.join(sorted(LAUNCHERS))}", "mean 'mpirun'"),
         ),
         (
             "[time_limit_minutes]\n'4n' = 60",

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 from builders import HARNESS, make_group, make_matrix_case, make_site
 
-from dlperf_slurm.config.job_settings import list_launchers
 from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
-from dlperf_slurm.jobs.launchers import list_kinds_of_ranks
 from dlperf_slurm.jobs.obstacles import find_obstacle
 from dlperf_slurm.jobs.plan import make_case
 from dlperf_slurm.jobs.render import render_scripts, render_verification
+from dlperf_slurm.launchers import LAUNCHERS
 from dlperf_slurm.worker.joining import KINDS
 from dlperf_slurm.worker.joining.socket_world import read_secret
 from dlperf_slurm.worker.time_limit import TIME_LIMIT_SIGNAL
@@ -204,7 +203,7 @@ def test_launcher_that_places_ranks_otherwise_is_refused(ranks, launcher, instea
 
 
 def test_each_way_of_ranks_has_launchers():
-    assert set().union(*map(list_kinds_of_ranks, list_launchers())) == set(KINDS)
+    assert {kind for launcher in LAUNCHERS.values() for kind in launcher.joinings} == set(KINDS)
 
 
 @pytest.mark.parametrize("ranks", ["slurm", "torchrun"])

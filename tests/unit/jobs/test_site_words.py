@@ -9,8 +9,9 @@ from support.problems import assert_problem
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.jobs.grouping import ArrayTask, group_array_tasks
-from dlperf_slurm.jobs.quoting import Expanding, quote_expanding, quote_words
+from dlperf_slurm.jobs.quoting import quote_expanding, quote_words
 from dlperf_slurm.jobs.render import render_scripts
+from dlperf_slurm.launchers import Expanding
 
 RUN_DIR = Path("/shared/run")
 

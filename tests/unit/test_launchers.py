@@ -1,22 +1,24 @@
 """Launchers: the words of the command that starts the ranks."""
 
-from importlib import import_module
-
 import pytest
 
-from dlperf_slurm.config.job_settings import LauncherOptions, list_launchers
+from dlperf_slurm.config.job_settings import LauncherOptions
 from dlperf_slurm.contract.topology import parse_topology
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.jobs import launchers
-from dlperf_slurm.jobs.launchers import Ranks, make_command
 from dlperf_slurm.jobs.quoting import quote_words
+from dlperf_slurm.launchers import LAUNCHERS, Ranks
 
 PROGRAM = ["python", "-m", "worker"]
+TOPOLOGY = parse_topology("2n8g")
 
 
 def make_ranks(topology="2n8g", **changes) -> Ranks:
     values = {"cpus_per_rank": 4, "mpi": "pmix", "flags": (), **changes}
     return Ranks(parse_topology(topology), **values)
+
+
+def make_command(launcher: str, ranks: Ranks, program: list[str]) -> list[str]:
+    return LAUNCHERS[launcher].make_command(ranks, program)
 
 
 def test_srun_says_the_whole_shape_again():
@@ -72,21 +74,13 @@ def test_words_with_spaces_stay_single_words(name):
 
 def test_site_offers_the_launchers_that_are_there():
     schema = LauncherOptions.model_json_schema()
-    assert schema["properties"]["name"]["enum"] == list_launchers()
-    assert {"mpirun", "srun"} <= set(list_launchers())
+    assert schema["properties"]["name"]["enum"] == sorted(LAUNCHERS)
+    assert {"mpirun", "srun"} <= set(LAUNCHERS)
 
 
-def test_launcher_is_one_file_found_by_listing(tmp_path, monkeypatch):
-    (tmp_path / "own.py").write_text("def make_command(ranks, program): return ['own']")
-    monkeypatch.setattr(launchers, "__path__", [str(tmp_path)])
-    assert make_command("own", make_ranks(), PROGRAM) == ["own"]
-
-
-@pytest.mark.parametrize("name", list_launchers())
-def test_launcher_needs_nothing_but_its_functions(name):
-    module = import_module(f"dlperf_slurm.jobs.launchers.{name}")
-    assert callable(module.make_command)
-    assert module.count_tasks_per_node(parse_topology("2n8g")) in (1, 8)
+def test_slurm_starts_each_rank_but_those_of_torchrun():
+    counts = {name: LAUNCHERS[name].count_tasks_per_node(TOPOLOGY) for name in LAUNCHERS}
+    assert counts == {"command": 8, "mpirun": 8, "srun": 8, "torchrun": 1}
 
 
 def test_srun_leaves_out_an_mpi_that_is_none():
@@ -99,7 +93,7 @@ def test_srun_leaves_out_the_tasks_of_a_node_where_a_site_refuses_them():
     assert words[1:4] == ["--nodes=2", "--ntasks=16", "--cpus-per-task=4"]
 
 
-@pytest.mark.parametrize("name", list_launchers())
+@pytest.mark.parametrize("name", sorted(LAUNCHERS))
 def test_wrapper_stands_before_the_program(name):
     ranks = make_ranks(wrapper=["./select_gpu", "a b"], command=["ibrun"])
     words = make_command(name, ranks, PROGRAM)

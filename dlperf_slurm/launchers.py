@@ -1,0 +1,155 @@
+"""Build the command line that starts a program once per rank; one function per launcher.
+
+A function that is registered here is a launcher, and its name is its name in `launcher.name`. It
+returns the words of the command line.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dlperf_slurm.contract.topology import Topology
+from dlperf_slurm.errors import InputError
+from dlperf_slurm.worker.joining import KINDS, MPI, SLURM, TORCHRUN
+
+NO_MPI = "none"
+# the job script chooses it, so that jobs on one node use different ones
+RENDEZVOUS_PORT = "${DLPERF_SLURM_PORT}"
+# torchrun takes no other name for the first host than that host's own
+_START_TORCHRUN = 'exec torchrun --rdzv-conf=is_host=$((SLURM_NODEID == 0)) "$@"'
+
+
+class Expanding(str):
+    """A word of a command line in which the job's bash expands `${NAME}`, and nothing else."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes to start: how many, on how many nodes, with what.
+
+    `wrapper` precedes the program of each rank, or of what starts the ranks of a node. With
+    `by_node`, srun gets the number of tasks per node too. `host_suffix` is appended to host names.
+    """
+
+    topology: Topology
+    cpus_per_rank: int
+    mpi: str
+    flags: Sequence[str]
+    wrapper: Sequence[str] = ()
+    command: Sequence[str] = ()
+    by_node: bool = True
+    host_suffix: str = ""
+    has_gpus: bool = False
+
+
+MakeCommand = Callable[[Ranks, Sequence[str]], list[str]]
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A launcher, and the ways (`worker.joining`) in which ranks that it starts find each other.
+
+    `starts_nodes` means that Slurm starts it once per node, and it starts the ranks there.
+    """
+
+    make_command: MakeCommand
+    joinings: tuple[str, ...]
+    starts_nodes: bool = False
+
+    def count_tasks_per_node(self, topology: Topology) -> int:
+        """Return the number of tasks to ask Slurm for on each node."""
+        return 1 if self.starts_nodes else topology.devices_per_node
+
+
+LAUNCHERS: dict[str, Launcher] = {}
+
+
+def _register(*joinings: str, starts_nodes: bool = False) -> Callable[[MakeCommand], MakeCommand]:
+    def add(make_command: MakeCommand) -> MakeCommand:
+        LAUNCHERS[make_command.__name__] = Launcher(make_command, joinings, starts_nodes)
+        return make_command
+
+    return add
+
+
+@_register(*KINDS)
+def command(ranks: Ranks, program: Sequence[str]) -> list[str]:
+    """Start ranks by the site's own command, such as TACC's `ibrun -n 16`.
+
+    Raises InputError if the site has none.
+    """
+    if not ranks.command:
+        raise InputError(
+            'launcher.command: is empty; the launcher "command" needs one, such as '
+            "'ibrun -n {{ world_size }}'"
+        )
+    return [*ranks.command, *ranks.flags, *ranks.wrapper, *program]
+
+
+@_register(MPI)
+def mpirun(ranks: Ranks, program: Sequence[str]) -> list[str]:
+    """Start ranks by Open MPI's mpirun, which ends all when one fails, with or without Slurm.
+
+    The site's flags replace the default placement, in which each rank may use all cores of its
+    node (Open MPI would bind it to a single one).
+    """
+    placement = ["--map-by", f"ppr:{ranks.topology.devices_per_node}:node:OVERSUBSCRIBE"]
+    flags = ranks.flags or [*placement, "--bind-to", "none"]
+    return ["mpirun", "-np", str(ranks.topology.world_size), *flags, *ranks.wrapper, *program]
+
+
+@_register(MPI, SLURM)
+def srun(ranks: Ranks, program: Sequence[str]) -> list[str]:
+    """Start ranks as the tasks of one Slurm step, with what the #SBATCH lines said (srun(1)).
+
+    Slurm 22.05 stopped to hand --cpus-per-task from sbatch to srun and 23.11 began again, so that
+    what is inherited depends on the version.
+    """
+    has_placement = any(flag.startswith(("--distribution", "-m")) for flag in ranks.flags)
+    return [
+        "srun",
+        f"--nodes={ranks.topology.nodes}",
+        f"--ntasks={ranks.topology.world_size}",
+        *([f"--ntasks-per-node={ranks.topology.devices_per_node}"] if ranks.by_node else []),
+        f"--cpus-per-task={ranks.cpus_per_rank}",
+        # consecutive ranks on one socket, as GPUs of consecutive numbers are
+        *(["--distribution=block:block"] if ranks.has_gpus and not has_placement else []),
+        *([f"--mpi={ranks.mpi}"] if ranks.mpi != NO_MPI else []),
+        # a rank that dies takes the others with it, instead of leaving them in a collective
+        "--kill-on-bad-exit=1",
+        *ranks.flags,
+        *ranks.wrapper,
+        *program,
+    ]
+
+
+@_register(TORCHRUN, starts_nodes=True)
+def torchrun(ranks: Ranks, program: Sequence[str]) -> list[str]:
+    """Start ranks by torchrun, which srun starts once per node (torch.distributed.run).
+
+    It gets the cores of all ranks of its node. Ranks find each other by RANK, WORLD_SIZE and
+    MASTER_ADDR, without MPI; the job script runs on the first node, whose name Slurm gives it.
+    Further options of torchrun are variables named PET_... (torchrun --help).
+    """
+    nodes, local_size = ranks.topology.nodes, ranks.topology.devices_per_node
+    rendezvous = [
+        *("bash", "-c", _START_TORCHRUN, "torchrun", "--rdzv-backend=c10d"),
+        Expanding("--rdzv-id=${SLURM_JOB_ID}"),
+        Expanding(f"--rdzv-endpoint=${{SLURMD_NODENAME}}{ranks.host_suffix}:{RENDEZVOUS_PORT}"),
+    ]
+    return [
+        "srun",
+        f"--nodes={nodes}",
+        f"--ntasks={nodes}",
+        *(["--ntasks-per-node=1"] if ranks.by_node else []),
+        f"--cpus-per-task={ranks.cpus_per_rank * local_size}",
+        "--kill-on-bad-exit=1",
+        *ranks.flags,
+        *ranks.wrapper,
+        *(rendezvous if nodes > 1 else ["torchrun", "--standalone"]),
+        f"--nnodes={nodes}",
+        f"--nproc-per-node={local_size}",
+        "--no-python",
+        *program,
+    ]
