@@ -6,11 +6,11 @@ import shutil
 import subprocess
 
 import pytest
+from man_page import make_man_page
 
 from dlperf_slurm.cli import main
 from dlperf_slurm.cli.commands import COMMANDS
 from dlperf_slurm.cli.completion import SHELLS
-from dlperf_slurm.cli.man_page import make_man_page
 from dlperf_slurm.cli.whole import list_parsers, make_whole_parser
 
 

@@ -1,7 +1,7 @@
-"""A source tree -> its wheel with the manual page, and its source archive, of no place and time.
+"""Build the wheel, with the manual page, and the source archive (PEP 517).
 
-Where SOURCE_DATE_EPOCH is set, they have the same bytes each time, whoever makes them. It is
-setuptools' own build backend but for that (PEP 517); nothing of the tool imports it.
+This is setuptools' build backend, but that archives have the same bytes each time where
+SOURCE_DATE_EPOCH is set. It is no part of the installed package.
 """
 
 import gzip
@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 from typing import Any, Optional
 
+from man_page import make_man_page
 from setuptools import build_meta
 from setuptools.build_meta import (
     build_editable,
@@ -22,8 +23,6 @@ from setuptools.build_meta import (
     prepare_metadata_for_build_editable,
     prepare_metadata_for_build_wheel,
 )
-
-from dlperf_slurm.cli.man_page import make_man_page
 
 __all__ = [
     "build_editable",
@@ -48,7 +47,7 @@ def build_wheel(
     config_settings: Optional[dict[str, Any]] = None,
     metadata_directory: Optional[str] = None,
 ) -> str:
-    """Build the wheel of the working directory, with the manual page; returns its name."""
+    """Build the wheel of the working directory, with the manual page, and return its name."""
     MAN_PAGE.parent.mkdir(parents=True, exist_ok=True)
     MAN_PAGE.write_text(make_man_page(), encoding="utf-8")
     name = str(build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
@@ -58,7 +57,7 @@ def build_wheel(
 
 
 def build_sdist(sdist_directory: str, config_settings: Optional[dict[str, Any]] = None) -> str:
-    """Build the source archive of the working directory; returns its name."""
+    """Build the source archive of the working directory, and return its name."""
     name = str(build_meta.build_sdist(sdist_directory, config_settings))
     if EPOCH in os.environ:
         write_plain_archive(Path(sdist_directory, name), int(os.environ[EPOCH]))
@@ -66,7 +65,7 @@ def build_sdist(sdist_directory: str, config_settings: Optional[dict[str, Any]] 
 
 
 def write_plain_wheel(path: Path) -> None:
-    """Write a wheel anew, its members readable for everybody."""
+    """Rewrite a wheel so that everybody may read its members."""
     with zipfile.ZipFile(path) as old:
         members = [(member, old.read(member)) for member in old.infolist()]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
@@ -78,7 +77,7 @@ def write_plain_wheel(path: Path) -> None:
 
 
 def write_plain_archive(path: Path, seconds: int) -> None:
-    """Write a tar.gz anew, its members by name, without owners, all of this time."""
+    """Rewrite a tar.gz with its members sorted, without owners, all of this time."""
     packed = io.BytesIO()
     with tarfile.open(path) as old, tarfile.open(fileobj=packed, mode="w") as new:
         for member in sorted(old.getmembers(), key=lambda member: member.name):

@@ -1,7 +1,6 @@
-"""The parsers of all commands -> the manual page dlperf-slurm(1), which is put into the wheel.
+"""Write the manual page dlperf-slurm(1) from the parsers of all commands.
 
-It takes nothing but the standard library, and has the same bytes on every Python: no text of
-argparse's own, and no date.
+It has the same bytes on every Python, without argparse's own texts and without a date.
 """
 
 import argparse
@@ -33,7 +32,7 @@ _FILES = (
 
 
 def make_man_page() -> str:
-    """The page in roff, for man(7)."""
+    """Return the page in roff (man(7))."""
     parser = make_whole_parser()
     return "".join(f"{line}\n" for line in _write_lines(parser))
 
@@ -64,7 +63,7 @@ def _has_actions(command: argparse.ArgumentParser) -> bool:
 
 
 def _write_usage(command: argparse.ArgumentParser) -> str:
-    """Such as "dlperf-slurm compare RUN_A RUN_B"."""
+    """Return a usage line, such as "dlperf-slurm compare RUN_A RUN_B"."""
     names = [_name_value(action) for action in command._actions if not action.option_strings]
     return " ".join([command.prog, *names])
 
@@ -82,7 +81,7 @@ def _describe_argument(action: argparse.Action) -> Iterator[str]:
 
 
 def _name_value(action: argparse.Action) -> str:
-    """What stands for the value of an argument, in brackets or with dots where it may be absent."""
+    """Return the placeholder of an argument, with brackets or dots as argparse has them."""
     name = action.metavar or ("|".join(map(str, action.choices)) if action.choices else "")
     name = str(name or action.dest.replace("_", "-").upper())
     if action.nargs == "?":
@@ -91,6 +90,6 @@ def _name_value(action: argparse.Action) -> str:
 
 
 def _escape(text: str) -> str:
-    """A text for roff: hyphens that can be copied, and no line that looks like a request."""
+    """Escape a text for roff: hyphens that can be copied, no line that is taken for a request."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"^([.'])", r"\\&\1", escaped, flags=re.M)
