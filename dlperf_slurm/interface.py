@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Union
 
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.files.permissions import run_permissions
+from dlperf_slurm.files.folders import run_permissions
 from dlperf_slurm.jobs.archives import find_readable_run
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.published.layouts import DEFAULT_LAYOUT, list_layouts

@@ -96,7 +96,7 @@ def report_run(
     Raises CasesFailedError, after all is written, when repeats have no sound record;
     UnhealthyNodesError when that is for their nodes alone.
     """
-    from dlperf_slurm.files.permissions import run_permissions
+    from dlperf_slurm.files.folders import run_permissions
     from dlperf_slurm.published.against import choose_sources
     from dlperf_slurm.published.layouts.parts.output import print_document, write_layout
     from dlperf_slurm.reports.report_files import (

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.files.permissions import PRIVATE_MASK, file_permissions
+from dlperf_slurm.files.folders import PRIVATE_MASK, file_permissions
 from dlperf_slurm.program import COMMAND
 
 # in the virtual environments of `uv tool` and pipx, which are made anew with each installation

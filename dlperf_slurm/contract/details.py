@@ -22,6 +22,7 @@ from dlperf_slurm.contract.record import (
 )
 from dlperf_slurm.contract.surroundings import SURROUNDINGS_FILE
 from dlperf_slurm.files import FileProblem
+from dlperf_slurm.files.archives import list_members, read_member, write_members
 from dlperf_slurm.files.reading import (
     ARRAY_LIMIT_BYTES,
     JSON_LIMIT_BYTES,
@@ -29,7 +30,6 @@ from dlperf_slurm.files.reading import (
     read_bytes,
 )
 from dlperf_slurm.files.writing import remove_file, write_file
-from dlperf_slurm.files.zips import list_members, read_member, write_members
 
 DETAILS_FILE = "details.npz"
 # arrays "HOST/DEVICE/COLUMN" of all samples; device -1 is the host

@@ -1,7 +1,8 @@
-"""A folder -> its descriptor, reached without any link that somebody may have put on the way."""
+"""Open and make folders without following links, and set the permissions of new files."""
 
 import errno
 import os
+import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Iterator, Optional
@@ -10,6 +11,7 @@ from dlperf_slurm.files import FileProblem
 
 # what an open that follows no link says of one: it depends on whether a folder is asked for
 IS_LINK = (errno.ELOOP, errno.ENOTDIR)
+PRIVATE_MASK = 0o077
 
 
 @contextmanager
@@ -36,6 +38,30 @@ def make_folder(path: Path, root: Path) -> None:
     """Make a folder, and what is missing between it and `root`; raises as `open_folder` does."""
     with open_folder(path, root, is_made=True):
         pass
+
+
+@contextmanager
+def file_permissions(mask: int) -> Iterator[None]:
+    """Make files and folders without these permissions, whatever umask the shell has."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@contextmanager
+def run_permissions(run_path: Path) -> Iterator[None]:
+    """Make files of a run with the permissions that its directory, or its archive, has."""
+    try:
+        mode = stat.S_IMODE(run_path.stat().st_mode)
+    except OSError:
+        # whoever writes next says that it is away
+        mode = 0
+    # who may read an archive may enter the folder beside it
+    allowed = mode | (mode & 0o444) >> 2 | stat.S_IRWXU
+    with file_permissions(0o777 & ~allowed):
+        yield
 
 
 def encode_path(path: Path) -> bytes:

@@ -1,17 +1,19 @@
-"""Bytes -> a file that is there whole or as it was before; links are not followed."""
+"""Write files whole or not at all, or append to them; links are not followed."""
 
 import errno
 import os
+import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Iterator, Optional
 
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.appending import write_all
 from dlperf_slurm.files.folders import encode_path, open_folder
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+# for reading too: who appends looks at the end
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
 def write_file(
@@ -63,6 +65,38 @@ def remove_file(path: Path, root: Optional[Path] = None) -> None:
         raise
     except OSError as error:
         raise FileProblem(f"{path}: cannot be removed: {error.strerror}") from error
+
+
+@contextmanager
+def open_to_append(path: Path, root: Optional[Path] = None) -> Iterator[int]:
+    """Open a regular file, made if it is missing, whose descriptor adds to its end; or is locked.
+
+    Below `root`, no link to a folder is followed; a link of the file's own name never is. Raises
+    FileProblem, which names the file and the reason, when it cannot be had.
+    """
+    try:
+        with open_folder(path.parent, root) as folder:
+            descriptor = os.open(encode_path(Path(path.name)), _APPEND, 0o666, dir_fd=folder)
+    except FileProblem:
+        raise
+    except OSError as error:
+        reason = "is a link" if error.errno == errno.ELOOP else error.strerror
+        raise FileProblem(f"{path}: cannot be written: {reason}") from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise FileProblem(f"{path}: cannot be written: is no regular file")
+        # a process that inherits it shall wait for a slow disk
+        os.set_blocking(descriptor, True)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write to the last byte: a disk that fills up takes a part first, and refuses the rest."""
+    remaining = memoryview(content)
+    while remaining:
+        remaining = remaining[os.write(descriptor, remaining) :]
 
 
 @contextmanager

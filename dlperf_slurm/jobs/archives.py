@@ -20,10 +20,10 @@ from dlperf_slurm.files.archives import (
     LINKS_FILE,
     SUMS_FILE,
     find_archive,
+    has_file,
+    make_entry,
 )
-from dlperf_slurm.files.listing import has_file
 from dlperf_slurm.files.reading import read_bytes
-from dlperf_slurm.files.zips import make_entry
 from dlperf_slurm.jobs.journal import LOCK_FILE, RESERVE_FILE, hold_submit_lock
 from dlperf_slurm.jobs.leftovers import PARTIAL_SUFFIX
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE

@@ -19,11 +19,9 @@ from typing import Any
 from dlperf_slurm.contract.json_files import ContractError
 from dlperf_slurm.errors import InputError, JournalError, SchedulerError
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.appending import open_to_append, write_all
-from dlperf_slurm.files.folders import open_folder
-from dlperf_slurm.files.permissions import run_permissions
+from dlperf_slurm.files.folders import open_folder, run_permissions
 from dlperf_slurm.files.reading import MIB, open_file, parse_json, read_bytes
-from dlperf_slurm.files.writing import remove_file, write_file
+from dlperf_slurm.files.writing import open_to_append, remove_file, write_all, write_file
 from dlperf_slurm.jobs.quick_reading import build_quickly
 
 JOURNAL_FILE = "journal.jsonl"

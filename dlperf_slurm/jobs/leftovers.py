@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dlperf_slurm.files.appending import open_to_append
 from dlperf_slurm.files.reading import open_file
+from dlperf_slurm.files.writing import open_to_append
 
 PARTIAL_SUFFIX = ".partial"
 LOCK_FILE = ".making"

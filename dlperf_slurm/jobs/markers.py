@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Optional
 
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.listing import list_names
+from dlperf_slurm.files.archives import list_names
 from dlperf_slurm.files.reading import open_file, read_json, read_text
 
 MARKERS_DIR = "markers"

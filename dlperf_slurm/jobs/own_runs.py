@@ -15,7 +15,7 @@ from typing import Any
 from dlperf_slurm.config.folders import find_user_dir
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.permissions import PRIVATE_MASK, file_permissions
+from dlperf_slurm.files.folders import PRIVATE_MASK, file_permissions
 from dlperf_slurm.files.reading import read_json
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE

@@ -9,8 +9,7 @@ from typing import NamedTuple, Optional
 
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.archives import ARCHIVE_SUFFIX
-from dlperf_slurm.files.listing import list_names
+from dlperf_slurm.files.archives import ARCHIVE_SUFFIX, list_names
 from dlperf_slurm.files.reading import open_file, read_text
 from dlperf_slurm.jobs.journal import STAGED, SUBMITTED, read_whole_journal
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest, read_manifest

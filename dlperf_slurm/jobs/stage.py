@@ -18,8 +18,7 @@ from dlperf_slurm.config.site import LoadedSite, Site
 from dlperf_slurm.contract.axes import DALI, FOLDER
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.files.folders import make_folder
-from dlperf_slurm.files.permissions import file_permissions
+from dlperf_slurm.files.folders import file_permissions, make_folder
 from dlperf_slurm.files.writing import remove_file, write_file
 from dlperf_slurm.jobs.case_file import read_texts
 from dlperf_slurm.jobs.grouping import Group

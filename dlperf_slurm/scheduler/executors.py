@@ -12,7 +12,7 @@ from submitit.slurm import slurm as submitit_slurm
 
 from dlperf_slurm import slurm_client
 from dlperf_slurm.errors import SchedulerError
-from dlperf_slurm.files.appending import open_to_append
+from dlperf_slurm.files.writing import open_to_append
 from dlperf_slurm.jobs.run_directory import Run
 from dlperf_slurm.scheduler import local
 from dlperf_slurm.scheduler.queue import LocalArrayTaskJob, SlurmArrayTaskJob

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from dlperf_slurm.files.appending import open_to_append
 from dlperf_slurm.files.reading import read_text
-from dlperf_slurm.files.writing import write_file, write_once
+from dlperf_slurm.files.writing import open_to_append, write_file, write_once
 from dlperf_slurm.jobs.markers import MARKER_LIMIT_BYTES, MARKERS_DIR, SKIPPED, read_hold
 from dlperf_slurm.jobs.run_directory import SCRIPTS_DIR, open_run
 from dlperf_slurm.scheduler.budget import Budget

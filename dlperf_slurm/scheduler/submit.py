@@ -10,7 +10,7 @@ from dlperf_slurm.config.overrides import find_job_kind
 from dlperf_slurm.config.site import read_frozen_site
 from dlperf_slurm.contract.times import format_now
 from dlperf_slurm.errors import InputError, JournalError, SchedulerError
-from dlperf_slurm.files.listing import has_file
+from dlperf_slurm.files.archives import has_file
 from dlperf_slurm.jobs.grouping import get_warning_seconds
 from dlperf_slurm.jobs.journal import (
     REFUSED,

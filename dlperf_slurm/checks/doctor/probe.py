@@ -14,8 +14,7 @@ from dlperf_slurm.config.site import LoadedSite, Site
 from dlperf_slurm.contract.axes import WORKER
 from dlperf_slurm.contract.topology import Topology
 from dlperf_slurm.errors import InputError, SchedulerError
-from dlperf_slurm.files.folders import make_folder
-from dlperf_slurm.files.permissions import file_permissions
+from dlperf_slurm.files.folders import file_permissions, make_folder
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.grouping import ArrayTask, Group, group_array_tasks
 from dlperf_slurm.jobs.markers import MARKERS_DIR

@@ -17,10 +17,9 @@ from typing import Optional
 
 from dlperf_slurm.config.folders import name_environment
 from dlperf_slurm.errors import EnvironmentMissingError
-from dlperf_slurm.files.appending import open_to_append
 from dlperf_slurm.files.folders import make_folder
 from dlperf_slurm.files.reading import MIB, read_bytes
-from dlperf_slurm.files.writing import write_file
+from dlperf_slurm.files.writing import open_to_append, write_file
 from dlperf_slurm.provision.environments.pins import add_hashes
 from dlperf_slurm.provision.environments.uv import find_uv, translate_pip_settings
 from dlperf_slurm.slurm_client import clean_environment

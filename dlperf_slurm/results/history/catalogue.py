@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_slurm.config.folders import find_cache_dir, make_cache_dir
 from dlperf_slurm.errors import InputError
-from dlperf_slurm.files.permissions import PRIVATE_MASK, file_permissions
+from dlperf_slurm.files.folders import PRIVATE_MASK, file_permissions
 from dlperf_slurm.results.database import open_database
 from dlperf_slurm.results.history.entries import Entry, digest_run, list_runs, read_entries
 from dlperf_slurm.results.same_work import SURROUNDINGS, WORK

@@ -17,8 +17,7 @@ from dlperf_slurm.contract.record import RECORD_FILE, STEP_SECONDS_FILE, Record
 from dlperf_slurm.contract.times import parse_time
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.archives import ARCHIVE_SUFFIX
-from dlperf_slurm.files.listing import has_file
+from dlperf_slurm.files.archives import ARCHIVE_SUFFIX, has_file
 from dlperf_slurm.jobs.journal import JOURNAL_FILE, Event, read_journal
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE, Manifest
 from dlperf_slurm.jobs.run_directory import CASES_FILE, SCRIPTS_DIR, Run, open_run

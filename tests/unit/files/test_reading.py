@@ -50,10 +50,7 @@ def test_file_above_its_limit_is_not_read(tmp_path):
     path = make_sparse(tmp_path / "file", 10**12)
     with pytest.raises(FileProblem, match=f"{path}: has more than 1000 bytes"):
         reading.read_bytes(path, 1000)
-
-
-def test_file_as_large_as_its_limit_is_read(tmp_path):
-    path = make_sparse(tmp_path / "file", 1000)
+    make_sparse(path, 1000)
     assert reading.read_bytes(path, 1000) == bytes(1000)
 
 
