@@ -1,7 +1,14 @@
-"""Where folders lie: what ships with the package, the user's settings, managed environments."""
+"""Folders: what ships with the package, managed environments, the user's settings, cache and state.
 
+The user's folders are those of the XDG Base Directory Specification. Nobody else may read or enter
+what the tool makes in the cache and the state folder.
+"""
+
+import hashlib
 import os
+import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from dlperf_slurm.errors import InputError
@@ -36,10 +43,9 @@ def expand_home(path: str) -> Path:
 
 
 def find_user_dir(variable: str, default: str) -> Path:
-    """The folder that an environment variable names by an absolute path, else the default one.
+    """Return the folder that an environment variable names by an absolute path, else the default.
 
-    That is what the XDG Base Directory Specification says of its own. Raises InputError when the
-    default is in a home that is not known.
+    Raises InputError when the default is in an unknown home folder.
     """
     chosen = Path(os.environ.get(variable, ""))
     try:
@@ -49,26 +55,54 @@ def find_user_dir(variable: str, default: str) -> Path:
 
 
 def find_cache_dir() -> Path:
-    """The user's folder for what can be computed again; raises as `find_user_dir`."""
+    """Return the user's folder for what can be computed again; raises as `find_user_dir`."""
     return find_user_dir("XDG_CACHE_HOME", "~/.cache") / "dlperf-slurm"
 
 
 def make_cache_dir(*parts: str) -> Path:
-    """Make a folder in the user's cache, which nobody else may read or enter.
+    """Make a folder in the user's cache; raises OSError, and InputError as `find_user_dir`."""
+    return _make_private_dir(find_cache_dir(), *parts)
 
-    Raises OSError, and InputError as `find_user_dir` does.
-    """
-    cache = find_cache_dir()
-    folder = cache.joinpath(*parts)
+
+def find_state_dir() -> Path:
+    """Return the user's folder for what cannot be computed again; raises as `find_user_dir`."""
+    return find_user_dir("XDG_STATE_HOME", "~/.local/state") / "dlperf-slurm"
+
+
+def make_state_dir(*parts: str) -> Path:
+    """Make a folder in the user's state folder; raises as `make_cache_dir`."""
+    return _make_private_dir(find_state_dir(), *parts)
+
+
+def _make_private_dir(own: Path, *parts: str) -> Path:
+    """Make a folder with mode 0700 below one that only the tool uses, and close that one too."""
+    folder = own.joinpath(*parts)
     with file_permissions(PRIVATE_MASK):
         folder.mkdir(parents=True, exist_ok=True)
-    if cache.stat().st_uid == os.geteuid():
-        cache.chmod(0o700)
+    if own.stat().st_uid == os.geteuid():
+        own.chmod(0o700)
     return folder
 
 
+def hash_path(path: Path) -> str:
+    """Return a file name for what is kept of a path, links resolved."""
+    return hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
+
+
+def evict_oldest(folder: Path, most_entries: int) -> None:
+    """Remove the files and folders that were changed longest ago, beyond `most_entries`."""
+    # another process may remove them too
+    with suppress(OSError):
+        kept = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        for old in kept[:-most_entries]:
+            if old.is_dir():
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                old.unlink()
+
+
 def find_user_config_dir() -> Path:
-    """The user's folder for settings, whether it is there or not; raises as `find_user_dir`."""
+    """Return the user's folder for settings; raises as `find_user_dir`."""
     return find_user_dir("XDG_CONFIG_HOME", "~/.config") / "dlperf-slurm"
 
 

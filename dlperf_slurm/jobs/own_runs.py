@@ -5,17 +5,15 @@ so by the run's name ask `is_own`; whoever names a run to `submit`, `resume` or 
 then on.
 """
 
-import hashlib
 import json
 import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dlperf_slurm.config.folders import find_user_dir
+from dlperf_slurm.config.folders import evict_oldest, find_state_dir, hash_path, make_state_dir
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files import FileProblem
-from dlperf_slurm.files.folders import PRIVATE_MASK, file_permissions
 from dlperf_slurm.files.reading import read_json
 from dlperf_slurm.files.writing import write_file
 from dlperf_slurm.jobs.manifest import MANIFEST_FILE
@@ -23,6 +21,7 @@ from dlperf_slurm.jobs.run_directory import MATRIX_FILE, SITE_FILE, Run
 
 # of marks that are kept; the oldest go first
 MOST_RUNS = 1000
+_MARKS_DIR = "runs"
 
 
 def mark_own(run: Run) -> str:
@@ -32,16 +31,11 @@ def mark_own(run: Run) -> str:
     """
     try:
         mark = _find_mark(run)
-        with file_permissions(PRIVATE_MASK):
-            mark.parent.mkdir(parents=True, exist_ok=True)
+        make_state_dir(_MARKS_DIR)
         write_file(mark, json.dumps(_describe(run)).encode(), mode=0o600)
     except (OSError, InputError) as error:
         return str(error)
-    # another process may remove them too
-    with suppress(OSError):
-        kept = sorted(mark.parent.iterdir(), key=lambda path: path.stat().st_mtime_ns)
-        for old in kept[:-MOST_RUNS]:
-            old.unlink()
+    evict_oldest(mark.parent, MOST_RUNS)
     return ""
 
 
@@ -63,8 +57,7 @@ def is_own(run: Run) -> bool:
 
 def _find_mark(run: Run) -> Path:
     """The file of a run's mark, by the run's real path."""
-    digest = hashlib.sha256(os.fsencode(run.path.resolve())).hexdigest()[:32]
-    return find_user_dir("XDG_STATE_HOME", "~/.local/state") / "dlperf-slurm" / "runs" / digest
+    return find_state_dir() / _MARKS_DIR / hash_path(run.path)
 
 
 def _describe(run: Run) -> dict[str, Any]:

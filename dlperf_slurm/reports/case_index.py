@@ -10,12 +10,11 @@ import hashlib
 import io
 import os
 import pickle
-import shutil
 from functools import cache
 from pathlib import Path
 from typing import Any, Optional
 
-from dlperf_slurm.config.folders import PACKAGE, make_cache_dir
+from dlperf_slurm.config.folders import PACKAGE, evict_oldest, hash_path, make_cache_dir
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.archives import find_archive
 from dlperf_slurm.files.writing import write_file
@@ -102,14 +101,11 @@ class CaseIndex:
 def open_index(run: Run) -> CaseIndex:
     """The index of a run, by its place; one that keeps nothing where there can be no cache."""
     try:
-        digest = hashlib.sha256(os.fsencode(run.path.resolve())).hexdigest()[:32]
-        folder = make_cache_dir("reports", digest)
+        folder = make_cache_dir("reports", hash_path(run.path))
         os.utime(folder)
-        kept = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime_ns)
     except (OSError, InputError):
         return CaseIndex(None)
-    for old in kept[:-MOST_RUNS]:
-        shutil.rmtree(old, ignore_errors=True)
+    evict_oldest(folder.parent, MOST_RUNS)
     return CaseIndex(folder)
 
 

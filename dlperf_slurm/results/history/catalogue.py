@@ -6,7 +6,6 @@ made anew when it cannot be read or comes from another version. The only home of
 """
 
 import dataclasses
-import hashlib
 import json
 import os
 import time
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_slurm.config.folders import find_cache_dir, make_cache_dir
+from dlperf_slurm.config.folders import find_cache_dir, hash_path, make_cache_dir
 from dlperf_slurm.errors import InputError
 from dlperf_slurm.files.folders import PRIVATE_MASK, file_permissions
 from dlperf_slurm.results.database import open_database
@@ -75,8 +74,7 @@ class Catalogue:
 
 def find_catalogue(results_dir: Path) -> Path:
     """The file of a folder's catalogue in the user's cache, if it is there."""
-    digest = hashlib.sha256(os.fsencode(results_dir.resolve())).hexdigest()
-    return find_cache_dir() / f"catalogue-{digest[:32]}.duckdb"
+    return find_cache_dir() / f"catalogue-{hash_path(results_dir)}.duckdb"
 
 
 def read_catalogue(results_dir: Path) -> Catalogue:

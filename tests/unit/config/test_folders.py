@@ -1,0 +1,62 @@
+"""What the tool keeps of a user is for that user alone, and has an end."""
+
+import os
+import stat
+
+import pytest
+
+from dlperf_slurm.config.folders import (
+    PACKAGE,
+    evict_oldest,
+    find_cache_dir,
+    find_state_dir,
+    make_cache_dir,
+    make_state_dir,
+)
+
+KINDS = [(find_cache_dir, make_cache_dir), (find_state_dir, make_state_dir)]
+
+
+@pytest.fixture(autouse=True)
+def open_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def read_mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize(("find", "make"), KINDS)
+def test_all_new_folders_are_private(home, find, make):
+    folder = make("reports", "x")
+    folders = [folder, *folder.parents]
+    assert {read_mode(path) for path in folders[: folders.index(home)]} == {0o700}
+
+
+@pytest.mark.parametrize(("find", "make"), KINDS)
+def test_folder_that_others_could_read_is_closed(find, make):
+    find().mkdir(parents=True, mode=0o755)
+    make()
+    assert read_mode(find()) == 0o700
+
+
+def test_one_module_knows_where_user_folders_are():
+    users = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if "XDG_" in path.read_text(encoding="utf-8")
+    }
+    assert users == {"config/folders.py"}
+
+
+def test_what_was_changed_longest_ago_is_evicted(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/within").touch()
+    for name in ("file", "newer", "newest"):
+        (tmp_path / name).touch()
+    for age, name in enumerate(("newest", "newer", "file", "folder")):
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    evict_oldest(tmp_path, 2)
+    assert {path.name for path in tmp_path.iterdir()} == {"newer", "newest"}
