@@ -1,7 +1,7 @@
-"""The adapters: one module (file or folder) per framework, named as in `axes.framework`.
+"""The adapters: one module (file or package) per framework, named as in `axes.framework`.
 
-An adapter's top level imports the standard library only, so that the login side can ask it what
-it supports without the framework being there.
+At module top an adapter imports the standard library only, so that the login node can ask what the
+adapter supports without having the framework installed.
 """
 
 import json
@@ -41,18 +41,21 @@ if TYPE_CHECKING:
     from dlperf_slurm.worker.session import Session
 
     class Adapter(Protocol):
-        # by axis, "model" and "device", the values that it has; see OF_ALL and ANY
+        # supported values of each axis, and of "model" and "device"; see OF_ALL and ANY
         SUPPORTED: Mapping[str, Any]
         OUT_OF_MEMORY_MESSAGES: Tuple[str, ...]
 
         def find_unsupported(self, case: "Case") -> Optional[str]:
-            """Why this framework cannot run the case, or None. Standard library only."""
+            """Return why this framework cannot run the case, or None if it can.
+
+            Uses the standard library only.
+            """
 
         def start(self, case: "Case", placement: "Placement") -> Session:
-            """Join the process group, build model, optimizer and batch on the device.
+            """Join the process group and build model, optimizer and batch on the device.
 
-            In mode "infer" there is neither group nor optimizer, and `placement` is in a world of
-            one.
+            Mode "infer" has no process group and no optimizer, and `placement` has a world size of
+            1.
             """
 
         def is_out_of_memory(self, error: BaseException) -> bool: ...
@@ -60,12 +63,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a rank stands, and where the ranks wait for the framework's own rendezvous.
+    """A rank's position in the job and the addresses for the framework's rendezvous.
 
-    Rank 0 has `master_address` and `master_port`; frameworks whose ranks all listen take
-    `rank_addresses`, "address:port" by rank, of which the first is rank 0's. Those that have a
-    server on each node take `server_addresses`, by rank too, of the ranks with local_rank 0 and ""
-    of the others. Addresses are IPv4, as the other nodes see them.
+    `master_address` and `master_port` belong to rank 0. `rank_addresses` has "address:port" of each
+    rank, for frameworks in which every rank listens; the first is rank 0's. `server_addresses` has
+    "address:port" of each rank with local_rank 0 and "" of the others, for frameworks that run one
+    server per node. Addresses are IPv4, as the other nodes resolve them.
     """
 
     rank: int
@@ -78,19 +81,19 @@ class Placement:
     server_addresses: Tuple[str, ...] = ()
 
     def choose_gpu(self, visible: int) -> int:
-        """The number of this rank's GPU among those that it sees."""
-        # Under srun --gpus-per-task=1 each rank sees its own GPU only, as number 0.
+        """Return the index of this rank's GPU among the `visible` GPUs."""
+        # Under srun --gpus-per-task=1 each rank sees only its own GPU, as index 0.
         return 0 if visible == 1 else self.local_rank
 
 
-# no adapters, but what those of one framework's versions share
+# packages that hold code shared by several adapters and are no adapters themselves
 SHARED = {"tensorflow"}
 
-# each value that an axis can have
+# in SUPPORTED: any value of that axis
 ANY = None
 
-# What all adapters support; after it each says what else it does, or that it has other values. A
-# case is refused that is not at the default of an axis of which its adapter says nothing.
+# Default of each adapter's SUPPORTED, in which the adapter overrides axes. For an axis that is not
+# in an adapter's SUPPORTED, that adapter accepts the axis's default value only.
 OF_ALL: Mapping[str, Any] = {
     "framework": ANY,
     "device": ("cpu", "cuda"),
@@ -100,7 +103,7 @@ OF_ALL: Mapping[str, Any] = {
     "gradient_sync": ("native",),
     "clip_global_norm": (False, True),
     "mode": (TRAIN, INFER),
-    # other scripts run without an adapter
+    # external scripts run without an adapter
     "script": ANY,
     "data": (ON_DEVICE, ON_HOST, PYTHON_QUEUE, PIPELINE, ZMQ, FOLDER),
     "data_workers": ANY,
@@ -115,7 +118,7 @@ OF_ALL: Mapping[str, Any] = {
 
 
 def find_unknown_values(case: "Case") -> Optional[str]:
-    """Values of a case that its framework's adapter does not list, with those it does, or None."""
+    """Return which values of a case its adapter does not support, and what it supports, or None."""
     framework = case.axes.framework
     supported = load_adapter(framework).SUPPORTED
     defaults = {axis.name: axis.default for axis in fields(case.axes)}
@@ -138,7 +141,7 @@ def find_unknown_values(case: "Case") -> Optional[str]:
 
 
 def find_lack_of_gpu(case: "Case", instead: str) -> str:
-    """Why the CPU does not have the precision of a case, with what it has."""
+    """Return the message that a precision needs a GPU; `instead` names what the CPU has."""
     return (
         f"{case.axes.framework}: precision {case.axes.precision!r} needs device 'cuda'; "
         f"on the CPU use {instead}"
@@ -146,7 +149,7 @@ def find_lack_of_gpu(case: "Case", instead: str) -> str:
 
 
 def find_lack_of_images(case: "Case") -> Optional[str]:
-    """Why the model has no other order of dimensions than the default, or None."""
+    """Return why memory_format must be 'default' (the model has no image input), or None."""
     if case.axes.memory_format == "default" or load_model(case.model).INPUT == "images":
         return None
     return (
@@ -156,7 +159,10 @@ def find_lack_of_images(case: "Case") -> Optional[str]:
 
 
 def find_twice_moved_statistics(case: "Case") -> Optional[str]:
-    """Why a second forward pass of its blocks would change what the case trains, or None."""
+    """Return why activation checkpointing would change the training result, or None.
+
+    Recomputing a forward pass updates batch normalization's running statistics a second time.
+    """
     if not (case.axes.activation_checkpointing and load_model(case.model).HAS_BATCH_STATISTICS):
         return None
     return (
@@ -168,27 +174,34 @@ def find_twice_moved_statistics(case: "Case") -> Optional[str]:
 def is_memory_error(
     error: BaseException, kinds: Tuple[Type[BaseException], ...], messages: Iterable[str]
 ) -> bool:
-    """Whether it says that memory was too small: by its type, or by a message if of these kinds."""
+    """Return whether `error` means out of memory.
+
+    True for MemoryError, and for an exception of one of `kinds` whose text contains one of
+    `messages`.
+    """
     return isinstance(error, MemoryError) or (
         isinstance(error, kinds) and any(message in str(error) for message in messages)
     )
 
 
 def list_builders(path: Iterable[str]) -> List[str]:
-    """Names of the models for which an adapter's package, at this `__path__`, has a builder."""
+    """Return the models for which the adapter package with this `__path__` has a builder module."""
     return [module.name for module in pkgutil.iter_modules(path) if module.name in list_models()]
 
 
 def join_reasons(reasons: Iterable[Optional[str]]) -> Optional[str]:
-    """All that stands in a case's way, in one text; None for nothing."""
+    """Join the reasons that are not empty into one text; None if there are none."""
     return "; also: ".join(filter(None, reasons)) or None
 
 
 def list_frameworks() -> List[str]:
-    """Names of the adapters in this package, sorted."""
+    """Return the names of the adapters in this package, sorted."""
     return sorted({module.name for module in pkgutil.iter_modules(__path__)} - SHARED)
 
 
 def load_adapter(framework: str) -> "Adapter":
-    """The adapter module; ModuleNotFoundError for a name not in `list_frameworks`."""
+    """Import an adapter.
+
+    Raises ModuleNotFoundError for a name that is not in `list_frameworks`.
+    """
     return cast("Adapter", import_module(f"{__name__}.{framework}"))

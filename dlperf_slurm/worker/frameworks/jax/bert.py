@@ -19,7 +19,7 @@ from dlperf_slurm.worker.models.bert import Definition
 
 
 class Embeddings:
-    """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""
+    """Embed token ids and segment ids [batch, length] as hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Definition, name: str) -> None:
         self.word = Embedding(f"{name}.word")
@@ -35,7 +35,7 @@ class Embeddings:
 
 
 class Layer:
-    """Attention and feed-forward, each followed by dropout, the residual and normalization."""
+    """Post-norm layer: attention, then feed-forward, each with dropout, residual and layer norm."""
 
     def __init__(self, definition: Definition, name: str) -> None:
         epsilon = definition.LAYER_NORM_EPSILON
@@ -54,7 +54,7 @@ class Layer:
 
 
 class MaskedWordHead:
-    """hidden [batch, length, hidden_size] -> logits [batch, predictions, vocabulary_size]."""
+    """Masked-token head: [batch, length, hidden_size] -> [batch, predictions, vocabulary_size]."""
 
     def __init__(self, definition: Definition, name: str, word_embedding: Embedding) -> None:
         self.transform = Linear(f"{name}.transform")
@@ -106,7 +106,7 @@ def build_model(definition: Definition) -> Bert:
 def compute_loss(
     definition: Definition, logits: Tuple[Array, Array], batch: Dict[str, Array]
 ) -> Array:
-    """Mean cross-entropy of the masked words plus that of the next sentence."""
+    """Return the mean masked-token cross-entropy plus the mean next-sentence cross-entropy."""
     words, next_sentence = logits
     return cross_entropy(words, batch["masked_ids"]) + cross_entropy(
         next_sentence, batch["next_sentence_labels"]

@@ -191,10 +191,7 @@ class BatchNorm2d:
 
 
 class Attention:
-    """Self-attention over hidden [batch, length, hidden_size].
-
-    Written out where there is dropout, which jax.nn.dot_product_attention has none of.
-    """
+    """Multi-head self-attention over hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Transformer, name: str, dropout: float = 0.0) -> None:
         self.head_shape = (definition.heads, definition.head_size)

@@ -72,7 +72,7 @@ class Attention:
 
 
 def rotate(x: Array, cosine: Any, sine: Any) -> Array:
-    """x [batch, length, heads, head_size], its halves turned as pairs, in the type of x."""
+    """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x."""
     cosine, sine = (jnp.asarray(table, x.dtype)[:, None, :] for table in (cosine, sine))
     first, second = jnp.split(x, 2, axis=-1)
     return jnp.concatenate(
@@ -81,7 +81,7 @@ def rotate(x: Array, cosine: Any, sine: Any) -> Array:
 
 
 class Layer:
-    """Attention and SwiGLU, each of the normalized input and beside the residual."""
+    """Pre-norm layer: attention, then SwiGLU feed-forward, each with a residual connection."""
 
     def __init__(self, definition: Definition, name: str) -> None:
         epsilon = definition.normalization_epsilon
@@ -156,5 +156,5 @@ def build_model(definition: Definition) -> Llama:
 
 
 def compute_loss(definition: Definition, logits: Array, batch: Dict[str, Array]) -> Array:
-    """Mean cross-entropy of the next word at all positions."""
+    """Return the mean cross-entropy of the next token over all positions."""
     return cross_entropy(logits, batch["labels"])

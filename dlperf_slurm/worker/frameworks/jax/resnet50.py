@@ -17,7 +17,7 @@ from dlperf_slurm.worker.models.resnet50 import Definition
 
 
 class Convolution:
-    """A convolution without bias and its batch normalization."""
+    """Convolution without bias, followed by batch normalization."""
 
     def __init__(self, definition: Definition, name: str, size: int, stride: int) -> None:
         self.convolution = Conv2d(f"{name}.convolution", stride, padding=size // 2)
@@ -32,7 +32,7 @@ class Convolution:
 
 
 class Bottleneck:
-    """1x1, 3x3 with the stride, 1x1; beside them the identity or a projection."""
+    """Bottleneck block: 1x1, strided 3x3, 1x1 convolution; identity or projection shortcut."""
 
     def __init__(self, definition: Definition, name: str, stride: int, is_first: bool) -> None:
         self.reduce = Convolution(definition, f"{name}.reduce", 1, 1)
@@ -48,7 +48,7 @@ class Bottleneck:
 
 
 class ResNet50:
-    """images [batch, 3, height, width] or channels last -> logits [batch, classes]."""
+    """ResNet-50: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
         self.stem = Convolution(definition, "stem", 7, 2)
@@ -70,8 +70,8 @@ def build_model(definition: Definition) -> ResNet50:
 
 
 def compute_loss(definition: Definition, logits: Array, batch: Dict[str, Array]) -> Array:
-    """Mean cross-entropy of logits [batch, classes].
+    """Return the mean cross-entropy of logits [batch, classes].
 
-    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     return cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)

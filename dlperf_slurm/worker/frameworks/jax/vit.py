@@ -18,7 +18,7 @@ from dlperf_slurm.worker.models.vit import Definition
 
 
 class Layer:
-    """Attention and feed-forward, each of the normalized input and beside the residual."""
+    """Pre-norm layer: attention, then feed-forward, each with a residual connection."""
 
     def __init__(self, definition: Definition, name: str) -> None:
         epsilon = definition.LAYER_NORM_EPSILON
@@ -36,7 +36,7 @@ class Layer:
 
 
 class VisionTransformer:
-    """images [batch, 3, height, width] or channels last -> logits [batch, classes]."""
+    """Vision transformer: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
         self.patch_embedding = Conv2d("patch_embedding", definition.patch_size, padding=0)
@@ -60,8 +60,8 @@ def build_model(definition: Definition) -> VisionTransformer:
 
 
 def compute_loss(definition: Definition, logits: Array, batch: Dict[str, Array]) -> Array:
-    """Mean cross-entropy of logits [batch, classes].
+    """Return the mean cross-entropy of logits [batch, classes].
 
-    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     return cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)

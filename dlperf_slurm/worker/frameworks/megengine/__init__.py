@@ -86,7 +86,7 @@ def find_untrainable(case: "Case") -> Optional[str]:
 
 
 def start(case: "Case", placement: "Placement") -> "Session":
-    """Join the process group, if there is more than one rank, and build all that a step needs."""
+    """Join the process group if there are several ranks, and build model, optimizer and batch."""
     if case.device == "cpu":
         # Its interpreter and its waiting threads are busy beside the one that computes.
         host.keep_to_cpus(case.cpus_per_rank, placement.local_rank)
@@ -96,7 +96,7 @@ def start(case: "Case", placement: "Placement") -> "Session":
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the device's or the host's memory was too small."""
+    """Return whether `error` means that the device or the host ran out of memory."""
     # MegEngine reports at the next synchronization that there was an error, with its cause
     errors = [one for one in (error, error.__cause__) if one is not None]
     return any(is_memory_error(one, (RuntimeError,), OUT_OF_MEMORY_MESSAGES) for one in errors)

@@ -55,5 +55,5 @@ def read_arrays(
 
 
 def count_parameters(parameters: Dict[str, Parameter]) -> int:
-    """Trainable scalars."""
+    """Return the number of trainable scalars; a tied weight counts once."""
     return sum(int(numpy.prod(parameter.shape)) for parameter in parameters.values())

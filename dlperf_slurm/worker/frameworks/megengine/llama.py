@@ -63,14 +63,14 @@ class Attention(nn.Module):
 
 
 def rotate(x: Tensor, places: Places) -> Tensor:
-    """x [batch, length, heads, head_size], its halves turned as pairs, in the type of x."""
+    """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x."""
     cosine, sine = places.cosine.astype(x.dtype), places.sine.astype(x.dtype)
     first, second = F.split(x, 2, axis=3)
     return F.concat((first * cosine - second * sine, second * cosine + first * sine), axis=3)
 
 
 class Layer(nn.Module):
-    """Attention and SwiGLU, each of the normalized input and beside the residual."""
+    """Pre-norm layer: attention, then SwiGLU feed-forward, each with a residual connection."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -123,5 +123,5 @@ def build_model(definition: Definition) -> nn.Module:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Mean cross-entropy of the next word at all positions."""
+    """Return the mean cross-entropy of the next token over all positions."""
     return F.nn.cross_entropy(logits, batch["labels"], axis=2)

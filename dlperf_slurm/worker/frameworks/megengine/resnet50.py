@@ -11,7 +11,7 @@ from dlperf_slurm.worker.models.resnet50 import Definition
 
 
 class Convolution(nn.Module):
-    """A convolution without bias and its batch normalization."""
+    """Convolution without bias, followed by batch normalization."""
 
     def __init__(
         self, definition: Definition, in_channels: int, out_channels: int, size: int, stride: int
@@ -32,7 +32,7 @@ class Convolution(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 with the stride, 1x1; beside them the identity or a projection."""
+    """Bottleneck block: 1x1, strided 3x3, 1x1 convolution; identity or projection shortcut."""
 
     def __init__(
         self, definition: Definition, in_channels: int, inner: int, stride: int, is_first: bool
@@ -54,7 +54,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """images [batch, 3, height, width] -> logits [batch, classes]."""
+    """ResNet-50: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()

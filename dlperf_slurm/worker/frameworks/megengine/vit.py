@@ -12,7 +12,7 @@ from dlperf_slurm.worker.models.vit import Definition
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each of the normalized input and beside the residual."""
+    """Pre-norm layer: attention, then feed-forward, each with a residual connection."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Layer(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """images [batch, 3, height, width] -> logits [batch, classes]."""
+    """Vision transformer: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()

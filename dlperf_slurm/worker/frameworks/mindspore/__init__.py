@@ -53,7 +53,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
 
 
 def start(case: "Case", placement: "Placement") -> "Session":
-    """Join the ranks, if there is more than one, and build all that a step needs."""
+    """Join the process group if there are several ranks, and build model, optimizer and batch."""
     if case.device == "cpu":
         # A graph runs in three threads at once, whatever number MindSpore is told.
         host.keep_to_cpus(case.cpus_per_rank, placement.local_rank)
@@ -71,5 +71,5 @@ def start(case: "Case", placement: "Placement") -> "Session":
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the device's or the host's memory was too small."""
+    """Return whether `error` means that the device or the host ran out of memory."""
     return is_memory_error(error, (RuntimeError,), OUT_OF_MEMORY_MESSAGES)

@@ -10,7 +10,7 @@ from dlperf_slurm.worker.models.bert import Definition
 
 
 class Embeddings(nn.Cell):
-    """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""
+    """Embed token ids and segment ids [batch, length] as hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Embeddings(nn.Cell):
 
 
 class Layer(nn.Cell):
-    """Attention and feed-forward, each followed by dropout, the residual and normalization."""
+    """Post-norm layer: attention, then feed-forward, each with dropout, residual and layer norm."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Decoder(nn.Cell):
 
 
 class MaskedWordHead(nn.Cell):
-    """hidden [batch, length, hidden_size] -> logits [batch, predictions, vocabulary_size]."""
+    """Masked-token head: [batch, length, hidden_size] -> [batch, predictions, vocabulary_size]."""
 
     def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ def build_model(definition: Definition) -> nn.Cell:
 def compute_loss(
     definition: Definition, logits: Tuple[Tensor, Tensor], batch: Dict[str, Tensor]
 ) -> Tensor:
-    """Mean cross-entropy of the masked words plus that of the next sentence."""
+    """Return the mean masked-token cross-entropy plus the mean next-sentence cross-entropy."""
     words, next_sentence = logits
     words = words.reshape((-1, words.shape[-1]))
     return ops.cross_entropy(words, batch["masked_ids"].reshape(-1)) + ops.cross_entropy(

@@ -34,5 +34,5 @@ def to_numpy(tensor: Tensor) -> Any:
 
 
 def count_parameters(parameters: Dict[str, Parameter]) -> int:
-    """Trainable scalars."""
+    """Return the number of trainable scalars; a tied weight counts once."""
     return sum(parameter.size for parameter in parameters.values())

@@ -10,7 +10,7 @@ def make_normalization(size: int, epsilon: float) -> nn.LayerNorm:
 
 
 class Attention(nn.Cell):
-    """Self-attention over hidden [batch, length, hidden_size]."""
+    """Multi-head self-attention over hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Transformer, dropout: float = 0.0) -> None:
         super().__init__()

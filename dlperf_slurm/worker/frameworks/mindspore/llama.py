@@ -62,7 +62,7 @@ class Attention(nn.Cell):
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """x [batch, length, heads, head_size], its halves turned as pairs, in the type of x."""
+    """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x."""
     half = x.shape[-1] // 2
     cosine, sine = cosine.astype(x.dtype), sine.astype(x.dtype)
     first, second = x[..., :half], x[..., half:]
@@ -70,7 +70,7 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 
 class Layer(nn.Cell):
-    """Attention and SwiGLU, each of the normalized input and beside the residual."""
+    """Pre-norm layer: attention, then SwiGLU feed-forward, each with a residual connection."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -129,6 +129,6 @@ def build_model(definition: Definition) -> nn.Cell:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Mean cross-entropy of the next word at all positions."""
+    """Return the mean cross-entropy of the next token over all positions."""
     logits = logits.reshape((-1, logits.shape[-1]))
     return ops.cross_entropy(logits, batch["labels"].reshape(-1))

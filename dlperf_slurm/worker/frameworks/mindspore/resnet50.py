@@ -8,7 +8,7 @@ from dlperf_slurm.worker.models.resnet50 import Definition
 
 
 class Convolution(nn.Cell):
-    """A convolution without bias and its batch normalization."""
+    """Convolution without bias, followed by batch normalization."""
 
     def __init__(
         self, definition: Definition, in_channels: int, out_channels: int, size: int, stride: int
@@ -35,7 +35,7 @@ class Convolution(nn.Cell):
 
 
 class Bottleneck(nn.Cell):
-    """1x1, 3x3 with the stride, 1x1; beside them the identity or a projection."""
+    """Bottleneck block: 1x1, strided 3x3, 1x1 convolution; identity or projection shortcut."""
 
     def __init__(
         self, definition: Definition, in_channels: int, inner: int, stride: int, is_first: bool
@@ -57,7 +57,7 @@ class Bottleneck(nn.Cell):
 
 
 class ResNet50(nn.Cell):
-    """images [batch, 3, height, width] -> logits [batch, classes]."""
+    """ResNet-50: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -79,8 +79,8 @@ def build_model(definition: Definition) -> nn.Cell:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Mean cross-entropy of logits [batch, classes].
+    """Return the mean cross-entropy of logits [batch, classes].
 
-    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     return ops.cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)

@@ -89,10 +89,7 @@ def find_lack_of_cpu(case: "Case") -> Optional[str]:
 
 
 def start(case: "Case", placement: "Placement") -> "Session":
-    """Join the ranks, if there is more than one, and build all that a step needs.
-
-    RuntimeError for what the CPUs here cannot do.
-    """
+    """Join the process group if there are several ranks, and build model, optimizer and batch."""
     lack = find_lack_of_cpu(case)
     if lack:
         raise RuntimeError(lack)
@@ -116,7 +113,7 @@ def set_environment(case: "Case") -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the device's or the host's memory was too small."""
+    """Return whether `error` means that the device or the host ran out of memory."""
     # Not imported here: `error` may be that MXNet itself does not import.
     mxnet = sys.modules.get("mxnet")
     kinds = () if mxnet is None else (mxnet.MXNetError,)

@@ -16,7 +16,7 @@ from dlperf_slurm.worker.models.bert import Definition
 
 
 class Embeddings(HybridBlock):
-    """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""
+    """Embed token ids and segment ids [batch, length] as hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Embeddings(HybridBlock):
 
 
 class Layer(HybridBlock):
-    """Attention and feed-forward, each followed by dropout, the residual and normalization."""
+    """Post-norm layer: attention, then feed-forward, each with dropout, residual and layer norm."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Layer(HybridBlock):
 
 
 class MaskedWordHead(HybridBlock):
-    """hidden [batch, length, hidden_size] -> logits [batch, predictions, vocabulary_size]."""
+    """Masked-token head: [batch, length, hidden_size] -> [batch, predictions, vocabulary_size]."""
 
     def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ def compute_loss(
     logits: Tuple[mx.nd.NDArray, mx.nd.NDArray],
     batch: Dict[str, mx.nd.NDArray],
 ) -> mx.nd.NDArray:
-    """Mean cross-entropy of the masked words plus that of the next sentence."""
+    """Return the mean masked-token cross-entropy plus the mean next-sentence cross-entropy."""
     words, next_sentence = logits
     return compute_cross_entropy(words, batch["masked_ids"]) + compute_cross_entropy(
         next_sentence, batch["next_sentence_labels"]

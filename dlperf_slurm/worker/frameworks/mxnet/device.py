@@ -60,5 +60,5 @@ def load_weights(parameters: Dict[str, Parameter], weights: Iterable[Tuple[str, 
 
 
 def count_parameters(parameters: Dict[str, Parameter]) -> int:
-    """Trainable scalars."""
+    """Return the number of trainable scalars; a tied weight counts once."""
     return sum(parameter.data().size for parameter in parameters.values())

@@ -22,7 +22,7 @@ def compute_gelu(F: Any, x: Any) -> Any:
 
 
 class Attention(HybridBlock):
-    """Self-attention over hidden [batch, length, hidden_size]."""
+    """Multi-head self-attention over hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Transformer, dropout: float = 0.0) -> None:
         super().__init__()

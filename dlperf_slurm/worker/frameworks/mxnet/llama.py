@@ -61,7 +61,7 @@ class Attention(HybridBlock):
 
 
 def rotate(F: Any, x: Any, cosine: Any, sine: Any) -> Any:
-    """x [batch, length, heads, head_size], its halves turned as pairs."""
+    """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x."""
     first, second = F.split(x, num_outputs=2, axis=-1)
     return F.concat(
         F.broadcast_mul(first, cosine) - F.broadcast_mul(second, sine),
@@ -71,7 +71,7 @@ def rotate(F: Any, x: Any, cosine: Any, sine: Any) -> Any:
 
 
 class Layer(HybridBlock):
-    """Attention and SwiGLU, each of the normalized input and beside the residual."""
+    """Pre-norm layer: attention, then SwiGLU feed-forward, each with a residual connection."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -124,5 +124,5 @@ def build_model(definition: Definition) -> HybridBlock:
 def compute_loss(
     definition: Definition, logits: mx.nd.NDArray, batch: Dict[str, mx.nd.NDArray]
 ) -> mx.nd.NDArray:
-    """Mean cross-entropy of the next word at all positions."""
+    """Return the mean cross-entropy of the next token over all positions."""
     return compute_cross_entropy(logits, batch["labels"])

@@ -16,7 +16,7 @@ def rectify(F: Any, x: Any) -> Any:
 
 
 class Convolution(HybridBlock):
-    """A convolution without bias and its batch normalization."""
+    """Convolution without bias, followed by batch normalization."""
 
     def __init__(
         self, definition: Definition, in_channels: int, out_channels: int, size: int, stride: int
@@ -37,7 +37,7 @@ class Convolution(HybridBlock):
 
 
 class Bottleneck(HybridBlock):
-    """1x1, 3x3 with the stride, 1x1; beside them the identity or a projection."""
+    """Bottleneck block: 1x1, strided 3x3, 1x1 convolution; identity or projection shortcut."""
 
     def __init__(
         self, definition: Definition, in_channels: int, inner: int, stride: int, is_first: bool
@@ -59,7 +59,7 @@ class Bottleneck(HybridBlock):
 
 
 class ResNet50(HybridBlock):
-    """images [batch, 3, height, width] -> logits [batch, classes]."""
+    """ResNet-50: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -83,8 +83,8 @@ def build_model(definition: Definition) -> HybridBlock:
 def compute_loss(
     definition: Definition, logits: mx.nd.NDArray, batch: Dict[str, mx.nd.NDArray]
 ) -> mx.nd.NDArray:
-    """Mean cross-entropy of logits [batch, classes].
+    """Return the mean cross-entropy of logits [batch, classes].
 
-    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     return compute_cross_entropy(logits, batch["labels"], definition.label_smoothing)

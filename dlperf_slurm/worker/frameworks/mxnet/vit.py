@@ -16,7 +16,7 @@ from dlperf_slurm.worker.models.vit import Definition
 
 
 class Layer(HybridBlock):
-    """Attention and feed-forward, each of the normalized input and beside the residual."""
+    """Pre-norm layer: attention, then feed-forward, each with a residual connection."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Layer(HybridBlock):
 
 
 class VisionTransformer(HybridBlock):
-    """images [batch, 3, height, width] -> logits [batch, classes]."""
+    """Vision transformer: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -69,8 +69,8 @@ def build_model(definition: Definition) -> HybridBlock:
 def compute_loss(
     definition: Definition, logits: mx.nd.NDArray, batch: Dict[str, mx.nd.NDArray]
 ) -> mx.nd.NDArray:
-    """Mean cross-entropy of logits [batch, classes].
+    """Return the mean cross-entropy of logits [batch, classes].
 
-    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     return compute_cross_entropy(logits, batch["labels"], definition.label_smoothing)

@@ -89,7 +89,7 @@ def find_ungraphable(case: "Case") -> Optional[str]:
 
 
 def start(case: "Case", placement: "Placement") -> "Session":
-    """Join the ranks, if there is more than one, and build all that a step needs."""
+    """Join the process group if there are several ranks, and build model, optimizer and batch."""
     # OneFlow reads all of these when it is loaded, and joins the ranks then.
     os.environ.update(
         MASTER_ADDR=placement.master_address,
@@ -114,7 +114,7 @@ def start(case: "Case", placement: "Placement") -> "Session":
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the device's or the host's memory was too small."""
+    """Return whether `error` means that the device or the host ran out of memory."""
     # Not imported here: `error` may be that OneFlow itself does not import.
     flow = sys.modules.get("oneflow")
     kinds = () if flow is None else (RuntimeError, flow._oneflow_internal.exception.Exception)

@@ -65,5 +65,5 @@ def wait_for_all(tensors: Iterable[flow.Tensor]) -> None:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Trainable scalars; `parameters` yields a tied weight once."""
+    """Return the number of trainable scalars; a tied weight counts once."""
     return sum(parameter.numel() for parameter in model.parameters())

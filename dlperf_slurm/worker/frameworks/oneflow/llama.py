@@ -58,14 +58,14 @@ class Attention(nn.Module):
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """x [batch, heads, length, head_size], its halves turned as pairs, in the type of x."""
+    """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x."""
     cosine, sine = cosine.to(x.dtype), sine.to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return flow.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
 
 
 class Layer(nn.Module):
-    """Attention and SwiGLU, each of the normalized input and beside the residual."""
+    """Pre-norm layer: attention, then SwiGLU feed-forward, each with a residual connection."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -117,5 +117,5 @@ def build_model(definition: Definition, device: flow.device) -> nn.Module:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Mean cross-entropy of the next word at all positions."""
+    """Return the mean cross-entropy of the next token over all positions."""
     return F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())

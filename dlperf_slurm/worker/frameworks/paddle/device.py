@@ -84,5 +84,5 @@ def find_transposed(model: nn.Layer) -> Set[str]:
 
 
 def count_parameters(model: nn.Layer) -> int:
-    """Trainable scalars."""
+    """Return the number of trainable scalars; a tied weight counts once."""
     return sum(int(parameter.size) for parameter in list_trained(model).values())

@@ -7,7 +7,7 @@ from dlperf_slurm.worker.models import Transformer
 
 
 class Attention(nn.Layer):
-    """Self-attention over hidden [batch, length, hidden_size]."""
+    """Multi-head self-attention over hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Transformer, dropout: float = 0.0) -> None:
         super().__init__()

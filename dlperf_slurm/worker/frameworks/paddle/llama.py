@@ -49,14 +49,14 @@ class Attention(nn.Layer):
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """x [batch, length, heads, head_size], its halves turned as pairs, in the type of x."""
+    """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x."""
     cosine, sine = cosine.astype(x.dtype), sine.astype(x.dtype)
     first, second = x.chunk(2, axis=-1)
     return paddle.concat((first * cosine - second * sine, second * cosine + first * sine), axis=-1)
 
 
 class Layer(nn.Layer):
-    """Attention and SwiGLU, each of the normalized input and beside the residual."""
+    """Pre-norm layer: attention, then SwiGLU feed-forward, each with a residual connection."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -108,5 +108,5 @@ def build_model(definition: Definition, data_format: str) -> nn.Layer:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Mean cross-entropy of the next word at all positions."""
+    """Return the mean cross-entropy of the next token over all positions."""
     return F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())

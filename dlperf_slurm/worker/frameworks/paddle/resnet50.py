@@ -49,7 +49,7 @@ class BatchNorm(nn.BatchNorm2D):
 
 
 class Convolution(nn.Layer):
-    """A convolution without bias and its batch normalization."""
+    """Convolution without bias, followed by batch normalization."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Convolution(nn.Layer):
 
 
 class Bottleneck(nn.Layer):
-    """1x1, 3x3 with the stride, 1x1; beside them the identity or a projection."""
+    """Bottleneck block: 1x1, strided 3x3, 1x1 convolution; identity or projection shortcut."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Bottleneck(nn.Layer):
 
 
 class ResNet50(nn.Layer):
-    """images [batch, 3, height, width] or [batch, height, width, 3] -> logits [batch, classes]."""
+    """ResNet-50: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition, data_format: str) -> None:
         super().__init__()
@@ -132,10 +132,9 @@ def build_model(definition: Definition, data_format: str) -> nn.Layer:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Mean cross-entropy of logits [batch, classes].
+    """Return the mean cross-entropy of logits [batch, classes].
 
-    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
-    On the CPU Paddle (3.3) cuts a sample's at 64, which initial running statistics lead beyond.
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     labels = batch["labels"]
     return F.cross_entropy(

@@ -11,7 +11,7 @@ from dlperf_slurm.worker.models.vit import Definition
 
 
 class Layer(nn.Layer):
-    """Attention and feed-forward, each of the normalized input and beside the residual."""
+    """Pre-norm layer: attention, then feed-forward, each with a residual connection."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Layer(nn.Layer):
 
 
 class VisionTransformer(nn.Layer):
-    """images [batch, 3, height, width] or [batch, height, width, 3] -> logits [batch, classes]."""
+    """Vision transformer: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition, data_format: str) -> None:
         super().__init__()
@@ -63,9 +63,9 @@ def build_model(definition: Definition, data_format: str) -> nn.Layer:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Mean cross-entropy of logits [batch, classes].
+    """Return the mean cross-entropy of logits [batch, classes].
 
-    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     labels = batch["labels"]
     return F.cross_entropy(

@@ -1,4 +1,4 @@
-"""PyTorch: eager or torch.compile, AMP by autocast, data parallel by DDP, FSDP2, Horovod.
+"""PyTorch: eager or torch.compile, mixed precision by autocast; DDP, FSDP2 or Horovod.
 
 Written for torch 2.5 and newer.
 """
@@ -36,9 +36,10 @@ SUPPORTED = {
     "data": ("device", "host", "python-queue", "dataset", "zmq", "folder", "dali"),
 }
 
-# What a plain RuntimeError says: from the CUDA driver or NCCL, torch's CPU allocator, cuBLAS, cuDNN
-# before and since version 9 (cudaMalloc failed inside it), C++; and torch's CUDA allocator, which
-# asks NVML how much memory others hold, of a GPU that NVML does not know, as an instance of MIG in
+# Substrings of a plain RuntimeError that mean out of memory: from the CUDA driver or NCCL, torch's
+# CPU allocator, cuBLAS, cuDNN before and since version 9 (cudaMalloc failed inside it), C++. The
+# last one is an assertion of torch's CUDA allocator: to word its out-of-memory error it asks NVML
+# for the GPU's memory use, which fails for a GPU that NVML does not list, such as a MIG instance in
 # a container (pytorch/pytorch#112377).
 OUT_OF_MEMORY_MESSAGES = (
     "out of memory",
@@ -51,13 +52,13 @@ OUT_OF_MEMORY_MESSAGES = (
     "NVML_SUCCESS == DriverAPI::get()->nvmlDeviceGetHandleByPciBusId",
 )
 
-# What the search for a convolution's algorithm ends with. torch drops what each candidate failed
-# of: a workspace that there was no memory for, or kernels that cuDNN does not have for this GPU.
+# Message when no candidate algorithm for a convolution ran. torch drops the reason of each: either
+# no memory for its workspace, or cuDNN has no kernel for this GPU.
 NO_ENGINE_MESSAGE = "unable to find an engine to execute this computation"
 
 
 def find_unsupported(case: "Case") -> Optional[str]:
-    """Why PyTorch cannot run the case, with what it can run instead; None when it can."""
+    """Return why PyTorch cannot run the case and what to use instead, or None if it can."""
     unknown = find_unknown_values(case)
     if unknown:
         return unknown
@@ -82,19 +83,20 @@ def find_unsupported(case: "Case") -> Optional[str]:
 
 
 def start(case: "Case", placement: "Placement") -> "Session":
-    """Join the ranks, if there is more than one, and build all that a step needs."""
+    """Join the process group if there are several ranks, and build model, optimizer and batch."""
     from dlperf_slurm.worker.frameworks.pytorch.session import start_session
 
     return start_session(case, placement)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the device's or the host's memory was too small."""
-    # Not imported here: `error` may be that torch itself does not import.
+    """Return whether `error` means that the device or the host ran out of memory."""
+    # torch is not imported here, because `error` may be a failure to import torch
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return True
     if torch is not None and NO_ENGINE_MESSAGE in str(error):
-        # torch's allocator counts its errors, also those that torch has caught
+        # num_ooms counts every out-of-memory error of torch's allocator, also those that torch
+        # caught
         return bool(torch.cuda.memory_stats().get("num_ooms", 0))
     return is_memory_error(error, (RuntimeError,), OUT_OF_MEMORY_MESSAGES)

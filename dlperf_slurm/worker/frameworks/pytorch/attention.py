@@ -1,4 +1,4 @@
-"""Which of its kernels of attention torch takes: flash, memory-efficient, cuDNN's, or none."""
+"""A forward pass -> the attention kernels that torch ran: flash, memory-efficient or cuDNN."""
 
 from typing import Any, Mapping, Sequence, Set
 
@@ -8,9 +8,10 @@ PREFIX = "_scaled_dot_product_"
 
 
 class NamesOfAttention(TorchDispatchMode):
-    """Within it, the kernels of attention that run are `found`, as torch names them.
+    """Context manager that records in `found` which fused attention kernels torch dispatches.
 
-    One by torch's own products is none: it comes here as these (torch 2.13).
+    Kernels are named as in torch, without the prefix. Unfused attention (torch's math backend) is
+    dispatched as plain matrix products and leaves `found` empty (torch 2.13).
     """
 
     def __init__(self) -> None:

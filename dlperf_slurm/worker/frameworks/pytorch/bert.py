@@ -11,7 +11,7 @@ from dlperf_slurm.worker.models.bert import Definition
 
 
 class Embeddings(nn.Module):
-    """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""
+    """Embed token ids and segment ids [batch, length] as hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Embeddings(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each followed by dropout, the residual and normalization."""
+    """Post-norm layer: attention, then feed-forward, each with dropout, residual and layer norm."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Layer(nn.Module):
 
 
 class MaskedWordHead(nn.Module):
-    """hidden [batch, length, hidden_size] -> logits [batch, predictions, vocabulary_size]."""
+    """Masked-token head: [batch, length, hidden_size] -> [batch, predictions, vocabulary_size]."""
 
     def __init__(self, definition: Definition, word_embedding: nn.Embedding) -> None:
         super().__init__()
@@ -65,9 +65,10 @@ class MaskedWordHead(nn.Module):
 
 
 class Bert(nn.Module):
-    """Logits of the masked words [batch, predictions, vocabulary_size], next sentence [batch, 2].
+    """BERT for pre-training, with a masked-token head and a next-sentence head.
 
-    All inputs are int64 as `worker.synthetic_batch` makes them.
+    Returns logits [batch, predictions, vocabulary_size] and [batch, 2]. All inputs are int64, as
+    `worker.synthetic_batch` makes them.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -99,7 +100,7 @@ def build_model(definition: Definition) -> nn.Module:
 def compute_loss(
     definition: Definition, logits: Tuple[Tensor, Tensor], batch: Dict[str, Tensor]
 ) -> Tensor:
-    """Mean cross-entropy of the masked words plus that of the next sentence."""
+    """Return the mean masked-token cross-entropy plus the mean next-sentence cross-entropy."""
     words, next_sentence = logits
     return F.cross_entropy(words.flatten(0, 1), batch["masked_ids"].flatten()) + F.cross_entropy(
         next_sentence, batch["next_sentence_labels"]

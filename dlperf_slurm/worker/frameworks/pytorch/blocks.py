@@ -1,4 +1,4 @@
-"""A model's repeated blocks: each split over the ranks, or computed again in its backward pass."""
+"""A model's repeated blocks -> blocks that are sharded over the ranks or recompute activations."""
 
 from contextlib import contextmanager
 from functools import partial
@@ -11,29 +11,30 @@ from torch.utils.checkpoint import checkpoint
 
 
 def list_blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """The members of the lists that the model is made of."""
+    """Yield the members of the model's ModuleList and Sequential children."""
     for child in model.children():
         if isinstance(child, (nn.ModuleList, nn.Sequential)):
             yield from child
 
 
 def checkpoint_blocks(model: nn.Module) -> None:
-    """Of each, a training keeps the inputs alone, and computes the rest again when it is needed."""
+    """Enable activation checkpointing: recompute each block in the backward pass."""
     for block in list_blocks(model):
         forward: Any = partial(checkpoint, block.forward, use_reentrant=False)
         block.forward = forward
 
 
 def shard(model: nn.Module, device: torch.device) -> Callable[[], ContextManager[None]]:
-    """Have each rank keep its part of all parameters, of their gradients and what follows of them.
+    """Shard parameters, gradients and optimizer state over all ranks (FSDP2).
 
-    A block's parameters are gathered when it is computed, and again for its backward pass (FSDP2);
-    those beside the blocks once a step. It puts a model in host memory on the device, block by
-    block. Gradients of a backward pass within the context that is returned are kept unsplit.
+    A block's parameters are all-gathered for its forward pass and again for its backward pass;
+    parameters outside of the blocks are gathered once a step. A model in host memory moves to
+    `device` block by block. Returns a context manager: gradients of a backward pass within it are
+    kept unreduced and unsharded on their rank.
     """
     from torch.distributed.fsdp import fully_shard
 
-    # else a build for GPUs takes these, whatever the case's device is
+    # without this mesh a CUDA build of torch would shard over GPUs, whatever the case's device is
     mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
     for block in list_blocks(model):
         fully_shard(block, mesh=mesh)

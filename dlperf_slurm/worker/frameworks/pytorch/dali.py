@@ -1,6 +1,6 @@
 """A folder of images -> NVIDIA DALI's pipeline over it: batches of tensors on the device.
 
-On a GPU DALI decodes there too. Tried with DALI 2.4 on the CPU.
+On a GPU, DALI decodes on the GPU too. Tested with DALI 2.4 on the CPU.
 """
 
 import os
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 def open_dali(
     case: Case, placement: Placement, definition: "Definition", device: torch.device
 ) -> Iterator[Tensors]:
-    """Endless batches of this rank's share of the images, in an order of DALI's own.
+    """Yield batches of this rank's share of the images without end, in an order that DALI draws.
 
-    `data_workers` are its threads, `prefetch_batches` its queue. Augmentation is that of
-    `worker.datasets` for photographs, drawn by DALI.
+    `data_workers` is DALI's thread count, `prefetch_batches` its queue depth. Augmentation is that
+    of `worker.datasets` for photographs, with random numbers from DALI. Raises DataError if DALI is
+    not installed.
     """
     try:
         from nvidia.dali.plugin.pytorch import DALIGenericIterator
@@ -35,7 +36,7 @@ def open_dali(
             "pip install nvidia-dali-cuda120, or of your CUDA"
         ) from error
     pipeline = make_pipeline(case, placement, definition, device)
-    # no size: passes follow each other without an end
+    # size -1: epochs follow each other without an end
     for (batch,) in DALIGenericIterator([pipeline], ["images", "labels"], size=-1):
         yield {"images": batch["images"], "labels": batch["labels"].flatten().long()}
 

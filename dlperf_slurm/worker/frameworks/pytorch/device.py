@@ -1,4 +1,4 @@
-"""A rank's device: which one, its events, and the weights that are copied to it and back."""
+"""A case -> its device, the device's name and versions, CUDA events, and weights to and from it."""
 
 from typing import Any, Dict, Iterable, List, Tuple
 
@@ -21,7 +21,10 @@ def choose_device(case: Case, placement: Placement) -> torch.device:
 
 
 def allow_tf32(is_allowed: bool) -> None:
-    """Matrix products and convolutions; torch's own default allows it in convolutions only."""
+    """Allow or forbid TF32 in matrix products and convolutions.
+
+    torch's own default allows TF32 in convolutions only.
+    """
     torch.backends.cuda.matmul.allow_tf32 = is_allowed
     torch.backends.cudnn.allow_tf32 = is_allowed
 
@@ -45,23 +48,23 @@ def read_versions(case: Case, device: torch.device) -> Dict[str, str]:
 
 def make_events(count: int) -> List[torch.cuda.Event]:
     events = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
-    # torch creates the CUDA event behind the object at its first record.
+    # torch creates the underlying CUDA event at the first record: do that before anything is timed
     for event in events:
         event.record()
     return events
 
 
 def load_weights(model: nn.Module, weights: Iterable[Tuple[str, Any]]) -> None:
-    """Copy NumPy arrays into the parameters; their names are those of the state dict."""
+    """Copy NumPy arrays into the model's parameters, matched by their names in the state dict."""
     with torch.no_grad():
         for _, parameter, values in match_weights(dict(model.named_parameters()), weights):
             parameter.copy_(torch.from_numpy(values))
 
 
 def to_numpy(tensor: torch.Tensor) -> Any:
-    """A float32 copy in host memory, in the tensor's logical layout.
+    """Return a float32 copy in host memory, in the tensor's logical layout.
 
-    One that is split over the ranks is gathered on all of them, which all have to ask for.
+    A sharded tensor is all-gathered first, so that all ranks must call this.
     """
     gather = getattr(tensor, "full_tensor", None)
     if gather is not None:
@@ -70,5 +73,5 @@ def to_numpy(tensor: torch.Tensor) -> Any:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Trainable scalars; `parameters` yields a tied weight once."""
+    """Return the number of trainable scalars; a tied weight counts once."""
     return sum(parameter.numel() for parameter in model.parameters())

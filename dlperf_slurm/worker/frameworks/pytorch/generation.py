@@ -1,4 +1,4 @@
-"""A model and its prompts -> their continuation, token by token, with a cache of constant shape."""
+"""A model and its prompts -> the generated tokens, one at a time, with a cache of fixed shape."""
 
 from typing import Any, List
 
@@ -9,10 +9,11 @@ from dlperf_slurm.contract.axes import Axes
 
 
 class Generation:
-    """Prompts int64 [batch, length], each continued greedily by `output_tokens` tokens.
+    """Greedy generation of `output_tokens` tokens for each prompt, int64 [batch, length].
 
-    The model has `make_cache(batch, length, dtype)`, and of ids [batch, length], their positions
-    [length] and such a cache, `predict_next` makes logits [batch, words], and fills the cache.
+    The model must have `make_cache(batch, length, dtype)` and `predict_next(ids, positions,
+    cache)`: ids [batch, length], positions [length] -> logits [batch, vocabulary_size], and fill
+    the cache.
     """
 
     def __init__(self, model: nn.Module, prompts: Tensor, cache_type: torch.dtype, axes: Axes):
@@ -21,7 +22,7 @@ class Generation:
         self._output_tokens = axes.output_tokens
         batch, length = prompts.shape
         self._cache = self._plain_model.make_cache(batch, length + axes.output_tokens, cache_type)
-        # by number, where those of the prompt and of each further token are
+        # the positions of the prompt, and of each generated token
         positions = torch.arange(length + axes.output_tokens, device=prompts.device)
         self._prompt_positions = positions[:length]
         self._positions = [position.clone() for position in positions[length:].split(1)]
@@ -41,7 +42,7 @@ class Generation:
 
     @property
     def last(self) -> Tensor:
-        """The last token of each text, int64 [batch, 1]."""
+        """The last token of each sequence, int64 [batch, 1]."""
         return self._tokens[-1]
 
     def read_tokens(self) -> Any:

@@ -1,4 +1,4 @@
-"""What several models are made of, beside torch's own layers."""
+"""Layers that several models share and torch itself does not have."""
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -7,7 +7,7 @@ from dlperf_slurm.worker.models import Transformer
 
 
 class Attention(nn.Module):
-    """Self-attention over hidden [batch, length, hidden_size]."""
+    """Multi-head self-attention over hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Transformer, dropout: float = 0.0) -> None:
         super().__init__()

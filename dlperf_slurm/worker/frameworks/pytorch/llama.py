@@ -10,18 +10,18 @@ from dlperf_slurm.worker.models.llama import Definition
 
 
 class Cache(NamedTuple):
-    """A layer's keys and values by position, [batch, kv_heads, length, head_size] both."""
+    """Key/value cache of one layer; both are [batch, kv_heads, length, head_size]."""
 
     keys: Tensor
     values: Tensor
 
 
 class Attention(nn.Module):
-    """Causal self-attention over hidden [batch, length, hidden_size].
+    """Causal grouped-query self-attention over hidden [batch, length, hidden_size].
 
-    `cosine` and `sine`, [length, head_size / 2], turn queries and keys by their positions. With a
-    cache, these `positions` of it are filled; a single one sees all before it there, and more of
-    them each other.
+    `cosine` and `sine` [length, head_size / 2] are the rotary position embedding. With a cache,
+    keys and values are stored at `positions`: a single token attends to all cached positions up to
+    its own, a longer input only to itself.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -54,7 +54,7 @@ class Attention(nn.Module):
                 return self.output(attend_to_cache(query, cache, positions).flatten(1)[:, None])
         is_grouped = self.queries_per_key > 1
         if is_grouped and query.dtype == torch.float32:
-            # torch's kernels for groups on GPUs are of 16 bits; the others would be written out
+            # torch's grouped-query GPU kernels take 16-bit types only: float32 would run unfused
             key, value = (x.repeat_interleave(self.queries_per_key, dim=1) for x in (key, value))
             is_grouped = False
         y = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=is_grouped)
@@ -62,10 +62,10 @@ class Attention(nn.Module):
 
 
 def attend_to_cache(query: Tensor, cache: Cache, position: Tensor) -> Tensor:
-    """Attention of one token, query and result [batch, heads, 1, head_size].
+    """Attend from one token to the cache; query and result are [batch, heads, 1, head_size].
 
-    The queries of a key stand where the positions of a text do, so that a cache whose keys serve
-    several needs no copies; what is behind the position is masked.
+    The query heads that share a key head are laid out as sequence positions, so that the cache is
+    not repeated for each of them. Cached positions after `position` are masked.
     """
     grouped = query.unflatten(1, (cache.keys.shape[1], -1)).squeeze(3)
     is_seen = torch.arange(cache.keys.shape[2], device=query.device) <= position
@@ -74,14 +74,14 @@ def attend_to_cache(query: Tensor, cache: Cache, position: Tensor) -> Tensor:
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """x [batch, heads, length, head_size], its halves turned as pairs, in the type of x."""
+    """Apply rotary position embedding to x [batch, heads, length, head_size], in the dtype of x."""
     cosine, sine = cosine.to(x.dtype), sine.to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
 
 
 class Layer(nn.Module):
-    """Attention and SwiGLU, each of the normalized input and beside the residual."""
+    """Pre-norm layer: attention, then SwiGLU feed-forward, each with a residual connection."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Layer(nn.Module):
 
 
 class Llama(nn.Module):
-    """input_ids int64 [batch, length] -> logits of the next words [batch, length, words]."""
+    """LLaMA: input_ids int64 [batch, length] -> logits [batch, length, vocabulary_size]."""
 
     cosine: Tensor
     sine: Tensor
@@ -134,7 +134,7 @@ class Llama(nn.Module):
         return self.head(self.normalization(x))
 
     def make_cache(self, batch: int, length: int, dtype: torch.dtype) -> List[Cache]:
-        """Keys and values of texts of this length, by layer."""
+        """Allocate a zeroed key/value cache per layer for `batch` sequences of `length` tokens."""
         attention = self.layers[0].attention
         kv_heads = attention.key.out_features // attention.head_size
         shape = (batch, kv_heads, length, attention.head_size)
@@ -145,7 +145,11 @@ class Llama(nn.Module):
         ]
 
     def predict_next(self, input_ids: Tensor, positions: Tensor, cache: List[Cache]) -> Tensor:
-        """Logits of the word behind the last of ids [batch, length], which are at `positions`."""
+        """Return logits [batch, vocabulary_size] of the token after `input_ids` [batch, length].
+
+        `positions` [length] are those of `input_ids`, whose keys and values are stored in the
+        cache.
+        """
         x = self.embedding(input_ids)
         cosine, sine = self.cosine[positions], self.sine[positions]
         for layer, own in zip(self.layers, cache):
@@ -158,5 +162,5 @@ def build_model(definition: Definition) -> nn.Module:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Mean cross-entropy of the next word at all positions."""
+    """Return the mean cross-entropy of the next token over all positions."""
     return F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())

@@ -1,4 +1,4 @@
-"""Samples in an order -> torch's DataLoader over them: batches of tensors in host memory."""
+"""Sample keys in order -> torch's DataLoader over the samples: tensor batches in host memory."""
 
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence, Tuple
 
@@ -17,7 +17,7 @@ Tensors = Dict[str, torch.Tensor]
 
 
 def make_tensors(batch: Dict[str, Any]) -> Tensors:
-    """The same memory as tensors."""
+    """Wrap the arrays as tensors that share their memory."""
     return {name: torch.from_numpy(values) for name, values in batch.items()}
 
 
@@ -28,7 +28,7 @@ def collate_tensors(samples: Sequence[Dict[str, Any]]) -> Tensors:
 def open_loader(
     case: Case, dataset: "Dataset", order: Sequence[Sequence[Key]], is_pinned: bool
 ) -> Iterator[Tensors]:
-    """One pass over `order`; workers are processes that live as long as the iterator."""
+    """Iterate over `order` once; the worker processes live as long as the iterator."""
     loader = DataLoader(
         KeyedSamples(dataset),
         batch_sampler=order,

@@ -1,4 +1,4 @@
-"""A case on this rank -> a model and its batch on the device, ready to step or to infer."""
+"""A case on this rank -> a model and its batch on the device, ready to train or to infer."""
 
 import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
@@ -46,12 +46,12 @@ AUTOCAST_TYPES = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
 
 
 class TorchSession:
-    """The adapter's Session."""
+    """PyTorch's implementation of `worker.session.Session`."""
 
     def __init__(self, case: Case, placement: Placement, device: torch.device) -> None:
         work = Work(case, placement, __package__)
         model = work.builder.build_model(work.definition)
-        # else it is put there as it is split, which may be all that a device has room for
+        # a sharded model moves to the device shard by shard: the whole model may not fit there
         if not is_sharded(case):
             model = model.to(device)
         load_weights(model, work.generate_weights())
@@ -123,13 +123,13 @@ class TorchSession:
             self._backpropagate()
 
     def _compute_mean(self) -> None:
-        """The last batch of a step: gradients are then averaged over all, and scaled."""
+        """Backpropagate a step's last batch: gradients are then averaged over ranks, and scaled."""
         self._backpropagate()
         self._wait()
         self._is_step_begun = False
 
     def _backpropagate(self) -> None:
-        """Set the loss, and add its gradient to those of the step's batches before it."""
+        """Set the loss, and add the batch's gradients to those of the step's earlier batches."""
         if not self._is_step_begun:
             self._optimizer.zero_grad(set_to_none=True)
             self._is_step_begun = True
@@ -148,7 +148,7 @@ class TorchSession:
         return tensors
 
     def load(self, staged: Tensors) -> None:
-        """Copy to the device; on the CPU too, as it is a copy that the case is about."""
+        """Copy the batch to the device; on the CPU too, because the case measures this copy."""
         self._batch = {name: self._copy(tensor) for name, tensor in staged.items()}
         self._inputs = self._work.take_inputs(self._batch)
 
@@ -166,7 +166,7 @@ class TorchSession:
         return open_loader(self._case, dataset, order, is_pinned=self._device.type == "cuda")
 
     def open_dali(self, placement: Placement) -> Iterator[Tensors]:
-        """For data "dali", which other adapters do not have."""
+        """Open the pipeline for data "dali", which other adapters do not have."""
         return open_dali(self._case, placement, self._work.definition, self._device)
 
     def set_learning_rate(self, learning_rate: float) -> None:
@@ -214,15 +214,16 @@ class TorchSession:
             host.reset_peak_resident()
 
     def read_peak_memory_bytes(self) -> int:
-        """Of torch's allocator on a GPU; of the whole process on the CPU."""
+        """Return the peak of torch's allocator on a GPU, or of resident memory on the CPU."""
         if self._device.type == "cuda":
             return int(torch.cuda.max_memory_allocated(self._device))
         return host.read_peak_resident_bytes()
 
     def name_attention(self) -> str:
-        """What torch takes for such inputs, seen in a forward pass of one sample.
+        """Return the attention kernels that torch runs in a forward pass of one sample.
 
-        Of all samples it may need more memory than the steps did, which a compiler has spared.
+        One sample only: a forward pass of the whole batch without the compiler may need more memory
+        than the compiled steps did.
         """
         if not self._work.has_attention:
             return ""
@@ -242,7 +243,8 @@ class TorchSession:
         return self._read_loss_of(self._evaluate(self._inputs))
 
     def _evaluate(self, inputs: Sequence[torch.Tensor]) -> Any:
-        # neither distributed, which has nothing to average, nor compiled, which would begin anew
+        # the model without DDP, which has nothing to average here, and uncompiled: it would compile
+        # anew
         self._plain_model.eval()
         with torch.no_grad(), self._autocast:
             logits = self._plain_model(*inputs)
@@ -256,7 +258,7 @@ class TorchSession:
         return float(loss.item())
 
     def _read_loss_of_last(self) -> float:
-        """That of the last tokens, as if each were the right one."""
+        """Return the loss of the last generated tokens, with each taken as its own label."""
         labels = {"labels": self._generation.last}
         with torch.inference_mode(), self._autocast:
             return float(self._work.compute_loss(self._generation.logits[:, None], labels))
@@ -287,7 +289,8 @@ def start_session(case: Case, placement: Placement) -> TorchSession:
     allow_tf32(case.axes.precision == "tf32")
     torch.backends.cudnn.benchmark = True
     if case.device == "cpu" and case.nodes == 1:
-        # Gloo looks for the interface of this host's name, which need not resolve to one
+        # Gloo listens on the interface of this host's name, which may not resolve to a local
+        # address
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     join_ranks(case, placement, device)
     return TorchSession(case, placement, device)

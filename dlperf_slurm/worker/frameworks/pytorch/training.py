@@ -1,4 +1,4 @@
-"""A case and its ranks -> what updates the weights: optimizer, loss scale, mean of gradients."""
+"""A case and its ranks -> what updates the weights: optimizer, loss scale, gradient averaging."""
 
 import inspect
 from contextlib import contextmanager, nullcontext
@@ -15,13 +15,13 @@ from dlperf_slurm.worker.horovod import join_horovod
 from dlperf_slurm.worker.update_rule import ADAMW, Rule, group_by_decay
 
 PURE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-# of DDP's own log of its steps: every how many one is timed, after the first ten
+# DDP logs the time of every so many steps after the first ten: this many means never
 NEVER = 2**31 - 1
 
 
 def make_optimizer(case: Case, rule: Rule, model: nn.Module) -> torch.optim.Optimizer:
-    # fused: under GradScaler the others read the overflow flag back to the host in every step.
-    # torch's SGD has none for parameters that are split over ranks (2.13).
+    # Fused, because with GradScaler the other implementations read the overflow flag back to the
+    # host in every step. torch's fused SGD does not take sharded parameters (2.13).
     groups = group_by_decay(model.parameters(), rule.weight_decay)
     if rule.name == ADAMW:
         return torch.optim.AdamW(
@@ -31,8 +31,9 @@ def make_optimizer(case: Case, rule: Rule, model: nn.Module) -> torch.optim.Opti
         groups, lr=rule.learning_rate, momentum=rule.momentum, fused=not is_sharded(case)
     )
     if rule.momentum:
-        # Left alone, fused SGD allocates the momentum uninitialized in the first step, and keeps it
-        # so when GradScaler skips that step for an overflow, as it does (seen in torch 2.13).
+        # By itself, fused SGD allocates an uninitialized momentum buffer in the first step, and the
+        # buffer stays uninitialized if GradScaler skips that step for an overflow, as it often does
+        # (seen in torch 2.13).
         for parameter in model.parameters():
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return optimizer
@@ -45,7 +46,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) ->
 
 
 class ConstantScaler:
-    """In a GradScaler's place: the same scale in every step, and no check for an overflow.
+    """Loss scaler with GradScaler's interface, a constant scale and no overflow check.
 
     A scale of 1 costs nothing.
     """
@@ -75,9 +76,10 @@ class ConstantScaler:
 
 
 def clip_gradients(parameters: List[nn.Parameter], largest_norm: float) -> None:
-    """All scaled alike to have `largest_norm` together, if they have more; by a norm of float32.
+    """Scale all gradients in place so that their global norm is at most `largest_norm`.
 
-    torch's own norm is of the gradients' type, where float16 ends at 65504.
+    The norm is computed in float32: torch's own is in the gradients' dtype, and float16 overflows
+    above 65504.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if gradients[0].dtype == torch.float32:
@@ -85,7 +87,7 @@ def clip_gradients(parameters: List[nn.Parameter], largest_norm: float) -> None:
         return
     norms = torch._foreach_norm(gradients, 2, torch.float32)
     norm = torch.linalg.vector_norm(torch.stack(norms))
-    # as torch does
+    # torch adds the same epsilon
     scale = (largest_norm / (norm + 1e-6)).clamp(max=1.0)
     torch._foreach_mul_(gradients, scale)
 
@@ -102,10 +104,12 @@ def make_scaler(case: Case, device: torch.device) -> Union[torch.amp.GradScaler,
 
 
 class Distribution(NamedTuple):
-    """`model` takes the inputs; after `wait` the gradients of a backward pass are the mean's.
+    """A model prepared for data-parallel training, and how to control its gradient averaging.
 
-    Those of one within `without_mean` are kept on their rank, for the next one to send.
-    `forget_gathered` comes after a forward pass that no backward pass follows.
+    `model` takes the inputs. Call `wait` after a backward pass: gradients are then averaged over
+    the ranks. A backward pass within `without_mean` keeps its gradients on the rank and adds them
+    to those of the next one. Call `forget_gathered` after a forward pass without a backward pass,
+    to free parameters that a sharded model has gathered.
     """
 
     model: nn.Module
@@ -115,7 +119,7 @@ class Distribution(NamedTuple):
 
 
 def is_sharded(case: Case) -> bool:
-    """Whether parameters are split over the ranks; a lone one has them all."""
+    """Return whether parameters are sharded over the ranks; a single rank keeps them whole."""
     return case.axes.gradient_sync == SHARDED and case.world_size > 1
 
 
@@ -156,13 +160,14 @@ def distribute(
 
 
 def do_nothing() -> None:
-    """One rank's gradients are the mean; DDP's are when the backward pass returns."""
+    """Do nothing: DDP has averaged when the backward pass returns, and a single rank need not."""
 
 
 def wrap_in_ddp(model: nn.Module, device: torch.device) -> nn.parallel.DistributedDataParallel:
     ddp: Any = nn.parallel.DistributedDataParallel
     # Running statistics stay per rank, as in the other frameworks: training does not read them, and
-    # to send them would be one more collective in each step. The name is that of torch 2.13.
+    # broadcasting them would be one more collective in each step. The option's name is that of
+    # torch 2.13.
     has_new_name = "forward_sync_buffers" in inspect.signature(ddp).parameters
     wrapped = ddp(
         model,
@@ -171,16 +176,17 @@ def wrap_in_ddp(model: nn.Module, device: torch.device) -> nn.parallel.Distribut
         **{"forward_sync_buffers" if has_new_name else "broadcast_buffers": False},
     )
     if device.type == "cuda":
-        # Else it waits for events of the step before, to log how long that took, in each hundredth.
+        # DDP's runtime log would wait for CUDA events of the previous step in every hundredth step
         wrapped._set_ddp_runtime_logging_sample_rate(NEVER)
     return wrapped
 
 
 class HorovodMean:
-    """Averages each gradient while those of the layers before it are still being computed.
+    """Averages each gradient by Horovod while the backward pass still computes the others.
 
-    As Horovod's DistributedOptimizer does; but that makes a new optimizer of the same class,
-    which has neither its state nor what a GradScaler asks a fused one for.
+    Horovod's DistributedOptimizer does the same, but creates a new optimizer of the same class,
+    which loses the optimizer's state and the attributes that GradScaler reads from a fused
+    optimizer.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -205,7 +211,7 @@ class HorovodMean:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Gradients stay on their rank."""
+        """Return a context within which gradients stay on their rank."""
         self._is_paused = True
         yield
         self._is_paused = False

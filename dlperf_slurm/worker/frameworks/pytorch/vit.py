@@ -11,7 +11,7 @@ from dlperf_slurm.worker.models.vit import Definition
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each of the normalized input and beside the residual."""
+    """Pre-norm layer: attention, then feed-forward, each with a residual connection."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Layer(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """images [batch, 3, height, width] -> logits [batch, classes]."""
+    """Vision transformer: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -55,8 +55,8 @@ def build_model(definition: Definition) -> nn.Module:
 
 
 def compute_loss(definition: Definition, logits: Tensor, batch: Dict[str, Tensor]) -> Tensor:
-    """Mean cross-entropy of logits [batch, classes].
+    """Return the mean cross-entropy of logits [batch, classes].
 
-    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     return F.cross_entropy(logits, batch["labels"], label_smoothing=definition.label_smoothing)

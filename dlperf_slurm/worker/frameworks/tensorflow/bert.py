@@ -18,7 +18,7 @@ from dlperf_slurm.worker.models.bert import Definition
 
 
 class Embeddings(tf.Module):
-    """ids and types [batch, length] -> hidden [batch, length, hidden_size]."""
+    """Embed token ids and segment ids [batch, length] as hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Embeddings(tf.Module):
 
 
 class Layer(tf.Module):
-    """Attention and feed-forward, each followed by dropout, the residual and normalization."""
+    """Post-norm layer: attention, then feed-forward, each with dropout, residual and layer norm."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Decoder(tf.Module):
 
 
 class MaskedWordHead(tf.Module):
-    """hidden [batch, length, hidden_size] -> logits [batch, predictions, vocabulary_size]."""
+    """Masked-token head: [batch, length, hidden_size] -> [batch, predictions, vocabulary_size]."""
 
     def __init__(self, definition: Definition, word_embedding: Embedding) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
 def compute_loss(
     definition: Definition, logits: Tuple[tf.Tensor, tf.Tensor], batch: Dict[str, tf.Tensor]
 ) -> tf.Tensor:
-    """Mean cross-entropy of the masked words plus that of the next sentence, in float32."""
+    """Return the mean masked-token cross-entropy plus the mean next-sentence cross-entropy."""
     words, next_sentence = (tf.cast(values, tf.float32) for values in logits)
     return tf.reduce_mean(
         tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch["masked_ids"], logits=words)

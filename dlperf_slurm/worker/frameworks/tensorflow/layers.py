@@ -142,7 +142,7 @@ class RMSNorm(tf.Module):
 
 
 class Attention(tf.Module):
-    """Self-attention over hidden [batch, length, hidden_size]."""
+    """Multi-head self-attention over hidden [batch, length, hidden_size]."""
 
     def __init__(self, definition: Transformer, dropout: float = 0.0) -> None:
         super().__init__()

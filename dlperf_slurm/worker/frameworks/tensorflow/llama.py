@@ -64,14 +64,14 @@ class Attention(tf.Module):
 
 
 def rotate(x: tf.Tensor, places: Places) -> tf.Tensor:
-    """x [batch, length, heads, head_size], its halves turned as pairs, in the type of x."""
+    """Apply rotary position embedding to x [batch, length, heads, head_size], in the dtype of x."""
     cosine, sine = tf.cast(places.cosine, x.dtype), tf.cast(places.sine, x.dtype)
     first, second = tf.split(x, 2, axis=-1)
     return tf.concat((first * cosine - second * sine, second * cosine + first * sine), axis=-1)
 
 
 class Layer(tf.Module):
-    """Attention and SwiGLU, each of the normalized input and beside the residual."""
+    """Pre-norm layer: attention, then SwiGLU feed-forward, each with a residual connection."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
 def compute_loss(
     definition: Definition, logits: tf.Tensor, batch: Dict[str, tf.Tensor]
 ) -> tf.Tensor:
-    """Mean cross-entropy of the next word at all positions, in float32."""
+    """Return the mean cross-entropy of the next token over all positions."""
     return tf.reduce_mean(
         tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels=batch["labels"], logits=tf.cast(logits, tf.float32)

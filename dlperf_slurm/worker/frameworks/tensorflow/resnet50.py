@@ -15,7 +15,7 @@ from dlperf_slurm.worker.models.resnet50 import Definition
 
 
 class Convolution(tf.Module):
-    """A convolution without bias and its batch normalization."""
+    """Convolution without bias, followed by batch normalization."""
 
     def __init__(
         self, definition: Definition, in_channels: int, out_channels: int, size: int, stride: int
@@ -33,7 +33,7 @@ class Convolution(tf.Module):
 
 
 class Bottleneck(tf.Module):
-    """1x1, 3x3 with the stride, 1x1; beside them the identity or a projection."""
+    """Bottleneck block: 1x1, strided 3x3, 1x1 convolution; identity or projection shortcut."""
 
     def __init__(
         self, definition: Definition, in_channels: int, inner: int, stride: int, is_first: bool
@@ -55,7 +55,7 @@ class Bottleneck(tf.Module):
 
 
 class ResNet50(tf.Module):
-    """images [batch, height, width, 3] -> logits [batch, classes], computed in `compute_type`."""
+    """ResNet-50: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     def __init__(self, definition: Definition, compute_type: tf.DType) -> None:
         super().__init__()
@@ -82,8 +82,8 @@ def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
 def compute_loss(
     definition: Definition, logits: tf.Tensor, batch: Dict[str, tf.Tensor]
 ) -> tf.Tensor:
-    """Mean cross-entropy of logits [batch, classes], in float32.
+    """Return the mean cross-entropy of logits [batch, classes].
 
-    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     return compute_class_loss(logits, batch["labels"], definition.label_smoothing)

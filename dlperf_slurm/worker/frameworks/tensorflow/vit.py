@@ -35,7 +35,7 @@ class PatchEmbedding(tf.Module):
 
 
 class Layer(tf.Module):
-    """Attention and feed-forward, each of the normalized input and beside the residual."""
+    """Pre-norm layer: attention, then feed-forward, each with a residual connection."""
 
     def __init__(self, definition: Definition) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Layer(tf.Module):
 
 
 class VisionTransformer(tf.Module):
-    """images [batch, height, width, 3] -> logits [batch, classes], computed in `compute_type`."""
+    """Vision transformer: images [batch, 3, height, width] -> logits [batch, classes]."""
 
     # of the positions
     AXES = (0, 1)
@@ -86,8 +86,8 @@ def build_model(definition: Definition, compute_type: tf.DType) -> tf.Module:
 def compute_loss(
     definition: Definition, logits: tf.Tensor, batch: Dict[str, tf.Tensor]
 ) -> tf.Tensor:
-    """Mean cross-entropy of logits [batch, classes], in float32.
+    """Return the mean cross-entropy of logits [batch, classes].
 
-    Against labels [batch], or probabilities [batch, classes] where images are mixtures.
+    Labels are class indices [batch], or class probabilities [batch, classes] with mixup.
     """
     return compute_class_loss(logits, batch["labels"], definition.label_smoothing)

@@ -71,7 +71,7 @@ def find_unsupported(case: "Case") -> Optional[str]:
 
 
 def start(case: "Case", placement: "Placement") -> "Session":
-    """Join the ranks, if there is more than one, and build all that a step needs."""
+    """Join the process group if there are several ranks, and build model, optimizer and batch."""
     # TensorFlow reads these when it is loaded, or first asked to compile. What a user's own flags
     # would compile is not what the case says.
     os.environ["TF_XLA_FLAGS"] = XLA_FLAGS
@@ -86,5 +86,5 @@ def start(case: "Case", placement: "Placement") -> "Session":
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the device's or the host's memory was too small."""
+    """Return whether `error` means that the device or the host ran out of memory."""
     return is_exhausted(error, OUT_OF_MEMORY_MESSAGES)

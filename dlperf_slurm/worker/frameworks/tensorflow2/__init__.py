@@ -67,12 +67,12 @@ def find_unsupported(case: "Case") -> Optional[str]:
 
 
 def start(case: "Case", placement: "Placement") -> "Session":
-    """Join the ranks, if there is more than one, and build all that a step needs."""
+    """Join the process group if there are several ranks, and build model, optimizer and batch."""
     from dlperf_slurm.worker.frameworks.tensorflow2.session import start_session
 
     return start_session(case, placement)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the device's or the host's memory was too small."""
+    """Return whether `error` means that the device or the host ran out of memory."""
     return is_exhausted(error, OUT_OF_MEMORY_MESSAGES)
